@@ -17,7 +17,7 @@ PRODUCTS = $(shell grep -rl --include='test_*.py' 'from tests.samples import' te
 SMALL_RUNS := matrix and not (driven or nvls or sprayed or symbolic)
 BOUNDS_CACHE ?= $(HOME)/.cache/nadi/configuration/bounds-check
 
-.PHONY: help setup demo test coverage fuzz fuzz-bounds fuzz-files fuzz-results lint bench clean
+.PHONY: help setup demo test coverage fuzz fuzz-bounds fuzz-files fuzz-results kernels lint bench docs clean
 
 help:
 	@echo "make demo    install, make traces, simulate them, print the report"
@@ -45,8 +45,10 @@ demo: $(STAMP)
 	$(BIN)/nadi workload transformer --npus 16 --layers 4 --hidden 1024 --heads 16 -o $(DEMO)/traces
 	$(BIN)/nadi run scripts/demo.toml --out $(DEMO)
 
-# Files of tests beside each other, then one after another those that keep several cores busy themselves.
-test: lint
+# Kernels are compiled beside the linters. Then files of tests run beside each other, and one after another those that
+# keep several cores busy themselves.
+test: $(STAMP)
+	$(MAKE) --no-print-directory --jobs=2 lint kernels
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not serial" $(PYTEST)
 	$(BIN)/python -m pytest -m serial $(PYTEST)
 
@@ -72,6 +74,9 @@ fuzz-files: $(STAMP)
 
 fuzz-results: $(STAMP)
 	$(BIN)/python -m tests.damaged.fuzz_results --files $(RESULTS)
+
+kernels: $(STAMP)
+	$(BIN)/python -m tests.kernels
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

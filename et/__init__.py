@@ -6,17 +6,9 @@ summarises a file. All of them raise TraceError for a wrong file.
 """
 
 from et.blocks import Block, TraceColumns
-from et.builders import (
-    attribute,
-    coll_node,
-    comp_node,
-    group_node,
-    mem_node,
-    metadata,
-    recv_node,
-    send_node,
-)
+from et.builders import attribute, coll_node, comp_node, group_node, mem_node, metadata, recv_node, send_node
 from et.errors import TraceError
+from et.framing import write_trace
 from et.groups import read_groups
 from et.names import ComposedNames, NameTable
 from et.order import children, depth, topological_order
@@ -25,7 +17,6 @@ from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name, describe
 from et.table import TraceTable
 from et.table_writer import write_table
-from et.writer import write_trace
 
 __all__ = [
     "Block",

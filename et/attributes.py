@@ -1,8 +1,7 @@
 """Names of node attributes, and conversion of their values from the types that writers use.
 
 Chakra leaves names and types to convention, and writers differ in the integer type. Every integer type is therefore
-accepted, and so is a floating-point number without a fraction, as in ASTRA-sim's reader. A string in place of a number
-is an error.
+accepted, and so is a floating-point number without a fraction, as in ASTRA-sim's reader. A string is an error.
 """
 
 from typing import Any, NamedTuple
@@ -20,33 +19,42 @@ _NOT_NUMBERS = ("string_val", "bytes_val")
 
 
 class AttributeColumn(NamedTuple):
-    """A column of TraceTable for an integer attribute.
+    """A column of TraceTable for an integer attribute."""
 
-    Attributes:
-        dtype: NumPy type of the column.
-        absent: Value for nodes that lack the attribute.
-        minimum: Smallest value allowed.
-        maximum: Largest value allowed.
-    """
-
-    dtype: DTypeLike
-    absent: int
-    minimum: int
-    maximum: int
+    kind: str  # type in files that Nadi writes, as ASTRA-sim's reader and Chakra's feeder expect it
+    dtype: DTypeLike  # NumPy type of the column
+    absent: int  # value for nodes that lack the attribute
+    minimum: int  # smallest value allowed
+    maximum: int  # largest value allowed
 
 
 INTEGERS = {
-    "is_cpu_op": AttributeColumn(np.bool_, 0, -_MAX64, _MAX64),
-    "num_ops": AttributeColumn(np.int64, -1, 0, _MAX64),
-    "tensor_size": AttributeColumn(np.int64, -1, 0, _MAX64),
-    "tensor_loc": AttributeColumn(np.int8, 0, -128, 127),
+    "is_cpu_op": AttributeColumn("bool", np.bool_, 0, -_MAX64, _MAX64),
+    "num_ops": AttributeColumn("int64", np.int64, -1, 0, _MAX64),
+    "tensor_size": AttributeColumn("uint64", np.int64, -1, 0, _MAX64),
+    "tensor_loc": AttributeColumn("int32", np.int8, 0, -128, 127),
     # Only collectives use comm_type, so et.columns checks its range after it knows the type of each node.
-    "comm_type": AttributeColumn(np.int64, -1, -_MAX64, _MAX64),
-    "comm_size": AttributeColumn(np.int64, -1, 0, _MAX64),
-    "comm_src": AttributeColumn(np.int32, -1, 0, _MAX32),
-    "comm_dst": AttributeColumn(np.int32, -1, 0, _MAX32),
-    "comm_tag": AttributeColumn(np.int32, -1, 0, _MAX32),
-    "comm_priority": AttributeColumn(np.int32, 0, _MIN32, _MAX32),
+    "comm_type": AttributeColumn("int64", np.int64, -1, -_MAX64, _MAX64),
+    "comm_size": AttributeColumn("int64", np.int64, -1, 0, _MAX64),
+    "comm_src": AttributeColumn("int32", np.int32, -1, 0, _MAX32),
+    "comm_dst": AttributeColumn("int32", np.int32, -1, 0, _MAX32),
+    "comm_tag": AttributeColumn("int32", np.int32, -1, 0, _MAX32),
+    "comm_priority": AttributeColumn("int32", np.int32, 0, _MIN32, _MAX32),
+}
+KINDS = {name: column.kind for name, column in INTEGERS.items()} | {
+    "pg_name": "string",
+    "operators": "string",
+    "involved_dim": "bool_list",
+    "in_split_size": "int64_list",
+    "out_split_size": "int64_list",
+    "ranks": "int32_list",
+}  # types of all attributes that Nadi writes
+# NumPy type and absent value of the columns of TraceTable with a number per node
+COLUMNS: dict[str, tuple[DTypeLike, int]] = {
+    "type": (np.int8, 0),
+    "duration_micros": (np.int64, 0),
+    **{name: (column.dtype, column.absent) for name, column in INTEGERS.items()},
+    "comm_type": (np.int8, -1),
 }
 
 
@@ -61,28 +69,19 @@ def integer(attribute: Message) -> int:
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected an integer")
     column = INTEGERS[attribute.name]
     if not column.minimum <= value <= column.maximum:
-        raise ValueError(
-            f"attribute {attribute.name} is {int(value)}, expected an integer from {column.minimum} to {column.maximum}"
-        )
+        expected = f"an integer from {column.minimum} to {column.maximum}"
+        raise ValueError(f"attribute {attribute.name} is {int(value)}, expected {expected}")
     return int(value)
 
 
 def group_name(attribute: Message) -> str:
-    """Return the communicator name in a pg_name attribute; "0" becomes "" (all NPUs).
-
-    Raises:
-        ValueError: The value is not a string.
-    """
+    """Return the communicator name in a pg_name attribute; "0" becomes "" (all NPUs)."""
     value = text(attribute)
     return ALL_NPUS if value == "0" else value
 
 
 def text(attribute: Message) -> str:
-    """Return the value of a string attribute, such as `operators`.
-
-    Raises:
-        ValueError: The value is not a string.
-    """
+    """Return the value of a string attribute, such as `operators`; raise ValueError if the value is not a string."""
     kind, value = _value(attribute)
     if kind != "string_val":
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a string")

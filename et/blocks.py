@@ -7,13 +7,13 @@ more, with another name prefix and other parents; `TraceColumns.table` builds al
 
 import array
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from et.attributes import ALL_NPUS
+from et.attributes import ALL_NPUS, COLUMNS
 from et.builders import SCHEMA_VERSION
 from et.dependencies import compress
 from et.names import ComposedNames, NameTable
@@ -22,44 +22,42 @@ from et.table import TraceTable
 
 Int64 = NDArray[np.int64]
 
-After = Iterable[int | str]
-Rows = int | Sequence[int]
+Ports = Mapping[str, int | Sequence[int]]  # parent row or rows of each port
 
 _PEER_OF_STAMP = -2  # in comm_src or comm_dst of a block: the peer that the stamp gives
-_ABSENT = {
-    "type": (np.int8, 0),
-    "duration_micros": (np.int64, 0),
-    "num_ops": (np.int64, -1),
-    "tensor_size": (np.int64, -1),
-    "tensor_loc": (np.int8, 0),
-    "comm_type": (np.int8, -1),
-    "comm_size": (np.int64, -1),
-    "comm_src": (np.int32, -1),
-    "comm_dst": (np.int32, -1),
-    "comm_tag": (np.int32, -1),
-    "comm_priority": (np.int32, 0),
-    "is_cpu_op": (np.bool_, 0),
-}
-_WORDS = ("group", "operators", "in_split_size", "out_split_size", "other", "name")
+_SPLITS = ("in_split_size", "out_split_size")
+_ABSENT: dict[str, Any] = {name: absent for name, (_, absent) in COLUMNS.items()} | {
+    "group": ALL_NPUS,
+    "operators": "",
+    "in_split_size": (),
+    "out_split_size": (),
+    "other": (),
+    "name": b"",
+}  # values of a block's row, and those of rows that lack them
+
+
+class RowLinks(TypedDict, total=False):
+    """Further arguments of all methods of Block."""
+
+    # parents: numbers of earlier rows of the block, or *ports* (any text), which each stamp connects to rows outside it
+    after: Iterable[int | str]
+    attrs: Iterable[Message]  # further attributes, made by et.attribute
 
 
 class Block:
     """Rows that are stamped together; each method adds one row and returns its number within the block.
 
-    In the methods, `after` names parents, which are numbers of earlier rows of the block or *ports* (any text). Each
-    stamp connects a port to rows of the trace outside the block. Sizes are in bytes. `attrs` are further attributes,
-    made by et.attribute.
+    Sizes are in bytes.
     """
 
     def __init__(self) -> None:
-        self._columns: dict[str, list[int]] = {name: [] for name in _ABSENT}
-        self._words: dict[str, list[Any]] = {name: [] for name in _WORDS}
+        self._values: dict[str, list[Any]] = {name: [] for name in _ABSENT}
         self._children: list[int] = []
         self._parents: list[int] = []
         self._ports: dict[str, list[int]] = {}
 
     def __len__(self) -> int:
-        return len(self._columns["type"])
+        return len(self._values["type"])
 
     def comp(
         self,
@@ -70,27 +68,18 @@ class Block:
         operators: str = "",
         duration_micros: int = 0,
         is_cpu_op: bool = False,
-        after: After = (),
-        attrs: Iterable[Message] = (),
+        **links: Unpack[RowLinks],
     ) -> int:
         """Add a computation: num_ops floating-point operations and tensor_size bytes, or a duration; -1: not given."""
-        numbers = {"num_ops": num_ops, "tensor_size": tensor_size, "duration_micros": duration_micros}
-        words = {"operators": operators}
-        return self._add(name, NodeType.COMP_NODE, numbers | {"is_cpu_op": is_cpu_op}, words, after, attrs)
+        values = {"num_ops": num_ops, "tensor_size": tensor_size, "operators": operators}
+        values |= {"duration_micros": duration_micros, "is_cpu_op": is_cpu_op}
+        return self._add(name, NodeType.COMP_NODE, values, links)
 
     def mem(
-        self,
-        name: str,
-        node_type: NodeType,
-        tensor_size: int,
-        *,
-        tensor_loc: int = 0,
-        after: After = (),
-        attrs: Iterable[Message] = (),
+        self, name: str, node_type: NodeType, tensor_size: int, *, tensor_loc: int = 0, **links: Unpack[RowLinks]
     ) -> int:
         """Add a memory access; node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE."""
-        numbers = {"tensor_size": tensor_size, "tensor_loc": tensor_loc}
-        return self._add(name, node_type, numbers, {}, after, attrs)
+        return self._add(name, node_type, {"tensor_size": tensor_size, "tensor_loc": tensor_loc}, links)
 
     def coll(
         self,
@@ -102,62 +91,49 @@ class Block:
         comm_priority: int = 0,
         in_split_size: Iterable[int] = (),
         out_split_size: Iterable[int] = (),
-        after: After = (),
-        attrs: Iterable[Message] = (),
+        **links: Unpack[RowLinks],
     ) -> int:
         """Add a collective; `group` is a name in a group file or of a family, or "" for all NPUs."""
-        numbers = {"comm_type": comm_type, "comm_size": comm_size, "comm_priority": comm_priority}
-        words = {
-            "group": ALL_NPUS if group == "0" else group,
-            "in_split_size": tuple(in_split_size),
-            "out_split_size": tuple(out_split_size),
-        }
-        return self._add(name, NodeType.COMM_COLL_NODE, numbers, words, after, attrs)
+        values = {"comm_type": comm_type, "comm_size": comm_size, "comm_priority": comm_priority}
+        splits = {"in_split_size": tuple(in_split_size), "out_split_size": tuple(out_split_size)}
+        values_of_row = {**values, **splits, "group": ALL_NPUS if group == "0" else group}
+        return self._add(name, NodeType.COMM_COLL_NODE, values_of_row, links)
 
     def send(
         self,
         name: str,
         comm_size: int,
         *,
-        peer: int | None = None,
+        peer: int = _PEER_OF_STAMP,
         tag: int = 0,
         group: str = ALL_NPUS,
-        after: After = (),
-        attrs: Iterable[Message] = (),
+        **links: Unpack[RowLinks],
     ) -> int:
         """Add a message to another NPU, by default the stamp's peer; the stamp's tag is added to `tag`.
 
         `group` is the name of the communicator that carries the message, as in `coll`.
         """
-        numbers = {"comm_size": comm_size, "comm_dst": _PEER_OF_STAMP if peer is None else peer, "comm_tag": tag}
-        return self._add(name, NodeType.COMM_SEND_NODE, numbers, {"group": group}, after, attrs)
+        values = {"comm_size": comm_size, "comm_dst": peer, "comm_tag": tag, "group": group}
+        return self._add(name, NodeType.COMM_SEND_NODE, values, links)
 
     def recv(
         self,
         name: str,
         comm_size: int,
         *,
-        peer: int | None = None,
+        peer: int = _PEER_OF_STAMP,
         tag: int = 0,
         group: str = ALL_NPUS,
-        after: After = (),
-        attrs: Iterable[Message] = (),
+        **links: Unpack[RowLinks],
     ) -> int:
         """Add the receipt of a message from another NPU; the parameters are those of `send`."""
-        numbers = {"comm_size": comm_size, "comm_src": _PEER_OF_STAMP if peer is None else peer, "comm_tag": tag}
-        return self._add(name, NodeType.COMM_RECV_NODE, numbers, {"group": group}, after, attrs)
+        values = {"comm_size": comm_size, "comm_src": peer, "comm_tag": tag, "group": group}
+        return self._add(name, NodeType.COMM_RECV_NODE, values, links)
 
-    def _add(
-        self,
-        name: str,
-        node_type: NodeType,
-        numbers: Mapping[str, int],
-        words: Mapping[str, object],
-        after: After,
-        attrs: Iterable[Message],
-    ) -> int:
+    def _add(self, name: str, node_type: NodeType, values: Mapping[str, Any], links: RowLinks) -> int:
+        """Add a row with these values, and the absent ones elsewhere; return its number."""
         row = len(self)
-        for parent in after:
+        for parent in links.get("after", ()):
             if isinstance(parent, str):
                 self._ports.setdefault(parent, []).append(row)
             elif 0 <= parent < row:
@@ -165,23 +141,15 @@ class Block:
                 self._parents.append(parent)
             else:
                 raise ValueError(f"row {row} of a block, {name}: after row {parent}, expected an earlier row")
-        values = {"type": node_type, **numbers}
-        for column, (_, absent) in _ABSENT.items():
-            self._columns[column].append(values.get(column, absent))
-        other = tuple(attribute.SerializeToString(deterministic=True) for attribute in attrs)
-        words_of_row = {"group": "", "operators": "", "in_split_size": (), "out_split_size": (), **words}
-        for column, value in (words_of_row | {"other": other, "name": name.encode()}).items():
-            self._words[column].append(value)
+        other = tuple(attribute.SerializeToString(deterministic=True) for attribute in links.get("attrs", ()))
+        values_of_row = {"type": node_type, "name": name.encode(), "other": other, **values}
+        for column, absent in _ABSENT.items():
+            self._values[column].append(values_of_row.get(column, absent))
         return row
 
 
 class TraceColumns:
-    """The trace of one NPU as it grows stamp by stamp; `table` builds it.
-
-    Args:
-        npu: NPU that runs the trace: comm_src of its sends, comm_dst of its receives.
-        path: Name of the table in messages.
-    """
+    """The trace of NPU `npu` as it grows stamp by stamp; `table` builds it, with the name `path` in messages."""
 
     def __init__(self, npu: int = 0, path: str = "<memory>") -> None:
         self._npu, self._path = npu, path
@@ -199,9 +167,7 @@ class TraceColumns:
     def __len__(self) -> int:
         return self._rows
 
-    def stamp(
-        self, block: Block, prefix: str = "", *, after: Mapping[str, Rows] | None = None, tag: int = 0, peer: int = -1
-    ) -> int:
+    def stamp(self, block: Block, prefix: str = "", *, after: Ports | None = None, tag: int = 0, peer: int = -1) -> int:
         """Add the rows of a block; return the row of its first one, to which callers add numbers within the block.
 
         Args:
@@ -242,19 +208,18 @@ class TraceColumns:
         return first
 
     def table(self) -> TraceTable:
-        """Return the trace; the id of a node is its row.
-
-        Raises:
-            ValueError: A send or receive has no peer.
-        """
+        """Return the trace; the id of a node is its row."""
         block = np.array(self._block, np.int64)
         sizes = np.array(self._sizes, np.int64)
         first = _starts(sizes[block])
         stamp = np.repeat(np.arange(len(block)), sizes[block])
         at = np.arange(self._rows) + (_starts(sizes)[block] - first)[stamp]
-        columns: dict[str, Any] = {name: self._column(name)[at] for name in _ABSENT}
+        columns: dict[str, Any] = {}
+        for name, (dtype, _) in COLUMNS.items():
+            values = [value for block_ in self._blocks for value in block_._values[name]]  # noqa: SLF001
+            columns[name] = np.array(values, dtype)[at]
         self._place_messages(columns, stamp)
-        words = {name: self._distinct_values(name) for name in _WORDS}
+        words = {name: self._distinct_values(name) for name in _ABSENT.keys() - COLUMNS.keys()}
         rows = {name: row[at] for name, (row, _) in words.items()}
         dep_ptr, dep = self._dependencies(block, first)
         heads = NameTable.of(prefix.encode() for prefix in self._prefixes)
@@ -279,12 +244,6 @@ class TraceColumns:
             **columns,
         )
 
-    def _column(self, name: str) -> NDArray[Any]:
-        """Return a column of all blocks, concatenated."""
-        dtype, _ = _ABSENT[name]
-        parts: list[NDArray[Any]] = [np.array(block._columns[name], dtype) for block in self._blocks]  # noqa: SLF001
-        return np.concatenate([np.zeros(0, dtype), *parts])
-
     def _place_messages(self, columns: dict[str, NDArray[Any]], stamp: Int64) -> None:
         """Fill in the NPU's own end of sends and receives, the stamp's tag, and the stamp's peer for open ends."""
         sends, recvs = (columns["type"] == kind for kind in (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE))
@@ -303,17 +262,12 @@ class TraceColumns:
 
         The rows are those of all blocks, concatenated. in_split_size and out_split_size share one list of values.
         """
-        number: dict[Any, int] = {} if name == "name" else {"" if name in {"group", "operators"} else (): 0}
-        if name in {"in_split_size", "out_split_size"}:
-            for both in ("in_split_size", "out_split_size"):
-                for block in self._blocks:
-                    for value in block._words[both]:  # noqa: SLF001
-                        number.setdefault(value, len(number))
-        rows = [
-            number.setdefault(value, len(number))
-            for block in self._blocks
-            for value in block._words[name]  # noqa: SLF001
-        ]
+        number: dict[Any, int] = {} if name == "name" else {_ABSENT[name]: 0}
+        for column in _SPLITS if name in _SPLITS else (name,):
+            for block in self._blocks:
+                for value in block._values[column]:  # noqa: SLF001
+                    number.setdefault(value, len(number))
+        rows = [number[value] for block in self._blocks for value in block._values[name]]  # noqa: SLF001
         return np.array(rows, np.int32), tuple(number)
 
     def _dependencies(self, block: Int64, first: Int64) -> tuple[Int64, NDArray[np.int32]]:

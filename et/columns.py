@@ -43,8 +43,8 @@ class Columns:
         self._types = array.array("q")
         self._starts = array.array("Q")
         self._durations = array.array("Q")
-        self._data = Parents()
-        self._control = Parents()
+        self._parent_ids = {kind: array.array("Q") for kind in ("data", "control")}
+        self._parent_counts = {kind: array.array("q") for kind in ("data", "control")}
         self._group_row = {attributes.ALL_NPUS: 0}
         self._split_row: dict[tuple[int, ...], int] = {(): 0}
         self._operator_row = {"": 0}
@@ -70,12 +70,8 @@ class Columns:
             raise TraceError(f"{self._path}: node {node.id}: {error}") from error
 
     def table(self, version: str, *, strict: bool, with_control: bool = True) -> TraceTable:
-        """Check everything but cycles, and return the table, with or without control dependencies.
-
-        Raises:
-            TraceError: See et.read_trace.
-        """
-        data, control = self._parents()
+        """Check everything but cycles, and return the table, with or without control dependencies."""
+        data, control = self._parents("data"), self._parents("control")
         ids, types = self._ids_and_types()
         integers = {name: self._column(name, c.dtype, c.absent) for name, c in attributes.INTEGERS.items()}
         self._check_types(types)
@@ -101,7 +97,7 @@ class Columns:
             dep_ptr=dep_ptr,
             dep=dep,
             dangling=dangling,
-            dropped_control=0 if with_control else len(control),
+            dropped_control=0 if with_control else len(control.ids),
             dangling_control=0,
             control_cycle="",
             metadata_groups=self._metadata_groups,
@@ -116,8 +112,9 @@ class Columns:
         self._types.append(node.type)
         self._starts.append(node.start_time_micros)
         self._durations.append(node.duration_micros)
-        self._data.add(node.data_deps[:])  # a slice is a list, which is faster than iterating
-        self._control.add(node.ctrl_deps[:])
+        for kind, deps in (("data", node.data_deps), ("control", node.ctrl_deps)):
+            self._parent_ids[kind].fromlist(deps[:])  # a slice is a list, which is faster than iterating
+            self._parent_counts[kind].append(len(deps))
 
     def _add_attributes(self, node: Message) -> None:
         row, known = len(self._ids) - 1, self._decoded
@@ -175,9 +172,9 @@ class Columns:
     def _ids_and_types(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
         return np.array(self._ids, np.uint64), np.array(self._types, np.int64)
 
-    def _parents(self) -> tuple[Parents, Parents]:
-        """Return data and control dependencies."""
-        return self._data, self._control
+    def _parents(self, kind: str) -> Parents:
+        """Return data or control dependencies."""
+        return Parents(np.array(self._parent_ids[kind], np.uint64), np.array(self._parent_counts[kind], np.int64))
 
     def _resolved(
         self, ids: NDArray[np.uint64], parents: Sequence[Parents], *, strict: bool
@@ -212,9 +209,7 @@ class Columns:
             place = f"{self._path}: node {self._ids_and_types()[0][row]}"
             raise TraceError(f"{place}: node type {types[row]}, expected 1 to 7")
 
-    def _collectives(
-        self, types: NDArray[Any], comm_type: NDArray[np.int64], is_cpu_op: NDArray[np.bool_]
-    ) -> NDArray[np.int8]:
+    def _collectives(self, types: NDArray[Any], comm_type: NDArray[Any], is_cpu_op: NDArray[Any]) -> NDArray[np.int8]:
         """Return comm_type of the collectives, checked; -1 on other nodes, which may carry meaningless numbers."""
         is_collective = types == NodeType.COMM_COLL_NODE
         is_given = self._is_given("comm_type")

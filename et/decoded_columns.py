@@ -10,10 +10,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from et import attributes
 from et.columns import Columns
-from et.dependencies import ManyParents, Parents
+from et.dependencies import Parents
 from et.names import NameTable
 from et.other_attributes import OtherAttributes
-from et.window import SLACK_BYTES
 
 Int64 = NDArray[np.int64]
 
@@ -22,13 +21,13 @@ _FIELDS = ("id", "type", "start", "duration", "name", "data", "control", "other"
 """In the kernel's order; "name", "data", "control" and "other" are the numbers of items in these lists per node."""
 _LISTS = {"data": np.uint64, "control": np.uint64, "name": np.uint8, "other": np.uint8}
 """In the kernel's order: ids of parents, bytes of names, and serialized attributes that no column takes."""
+SLACK_BYTES = 64  # zero bytes after the end of the data, because kernels read whole words
 _NOT_GIVEN = -(2**63)  # outside the range of comm_type
 _ABSENT = {"involved_dim": -1, "comm_type": _NOT_GIVEN}
 _FIRST_ITEMS, _ROWS_AT_ONCE = 1 << 16, 16_384
 _GROWTH = 1.5
 _LINE_BYTES = 64
-_LARGE_PAGES_BYTES = 4 << 20
-"""Size from which NumPy asks the system for large pages, which cause fewer page faults."""
+_LARGE_PAGES_BYTES = 4 << 20  # size from which NumPy asks the system for large pages, which cause fewer page faults
 _NO_END, _LAST_ASCII = 1 << 62, 0x7F
 
 
@@ -61,9 +60,7 @@ class DecodedColumns(Columns):
     def make_room(self, wanted_items: int, expected_growth: float) -> None:
         """Make room for at least one more row, and for `wanted_items` more items in each list.
 
-        Args:
-            wanted_items: Number of items that the next node needs.
-            expected_growth: Expected size of the whole file, as a multiple of what is decoded.
+        `expected_growth` is the expected size of the whole file, as a multiple of what is decoded.
         """
         if self._count >= self._room:
             self._grow(max(_ROWS_AT_ONCE, int(max(_GROWTH, expected_growth) * self._count)))
@@ -103,11 +100,7 @@ class DecodedColumns(Columns):
         self._metadata_groups.update(groups)
 
     def cell(self, attribute: Message, nowhere: int) -> tuple[int, int]:
-        """Return slot and value of an attribute; (nowhere, 0) if no column takes it.
-
-        Raises:
-            DecodeError, ValueError: The attribute is malformed or out of range.
-        """
+        """Return slot and value of an attribute; (nowhere, 0) if no column takes it."""
         name = attribute.name
         if name not in SLOTS:
             return nowhere, 0
@@ -130,11 +123,7 @@ class DecodedColumns(Columns):
 
     @functools.cached_property
     def decoded_names(self) -> NameTable:
-        """Names of all nodes, built on first use.
-
-        Raises:
-            UnicodeDecodeError: A name is not UTF-8.
-        """
+        """Names of all nodes, built on first use; raise UnicodeDecodeError if a name is not UTF-8."""
         offsets = np.zeros(self._count + 1, np.int64)
         np.cumsum(self._taken("name"), out=offsets[1:])
         blob = self._items("name")
@@ -149,9 +138,8 @@ class DecodedColumns(Columns):
     def _ids_and_types(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
         return self._taken("id"), self._taken("type")
 
-    def _parents(self) -> tuple[Parents, Parents]:
-        data, control = (ManyParents(self._items(name), self._taken(name)) for name in ("data", "control"))
-        return data, control
+    def _parents(self, kind: str) -> Parents:
+        return Parents(self._items(kind), self._taken(kind))
 
     def _resolved(
         self, ids: NDArray[np.uint64], parents: Sequence[Parents], *, strict: bool
@@ -160,10 +148,10 @@ class DecodedColumns(Columns):
 
         A kernel makes them where nodes and their parents are in ascending order, as in most files.
         """
-        given = [name for name in ("data", "control")[: len(parents)] if self._used[name]]
-        if len(given) > 1:
+        named = [kind for kind in parents if len(kind.ids)] or parents[:1]
+        if len(named) > 1:
             return super()._resolved(ids, parents, strict=strict)
-        parent_ids, counts = self._items(given[0] if given else "data"), self._taken(given[0] if given else "data")
+        parent_ids, counts = named[0]
         dep_ptr, dep = np.empty(len(ids) + 1, np.int64), np.empty(len(parent_ids) + SLACK_BYTES, np.int32)
         signed = (array.view(np.int64) for array in (ids, parent_ids))
         if not self._kernel.link_in_order(*signed, counts, dep_ptr, dep.ctypes.data):

@@ -14,19 +14,16 @@ from google.protobuf.message import DecodeError
 
 from et import attributes
 from et.columns import Columns
-from et.decoded_columns import SLOTS, DecodedColumns, maximum
+from et.decoded_columns import SLACK_BYTES, SLOTS, DecodedColumns, maximum
 from et.errors import TraceError
-from et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, read_length, refuse_others
+from et.framing import HEAD_BYTES, MAX_LENGTH_BYTES, fills_of, read_length, refuse_others
 from et.groups import groups_of_metadata_node
 from et.schema import AttributeProto, RawNode
-from et.window import Window
 
 Path = str | os.PathLike[str]
 
-MIN_KERNEL_BYTES = 1 << 20
-"""Smallest file for the kernel; the other reader reads smaller ones in a few hundredths of a second, uncompiled."""
-MAX_SMALL_FILES_BYTES = 8 << 20
-"""Total size of small files, as of hundreds of NPUs, after which further small files are worth a compiler, too."""
+MIN_KERNEL_BYTES = 1 << 20  # smallest file for the kernel; others take the other reader a few hundredths of a second
+MAX_SMALL_FILES_BYTES = 8 << 20  # total size of small files after which more of them are worth a compiler, too
 
 _STEP_BYTES = 2 << 20
 _MAX_SPANS = 4_096
@@ -41,6 +38,42 @@ _small_files = {"bytes": 0}
 
 class _NotSureError(Exception):
     """The kernel cannot decode the file, so the other reader must."""
+
+
+class _Window:
+    """A moving window of a file's bytes, inflated if it is gzipped, so that a large file needs little memory.
+
+    Attributes:
+        data: uint8[room + SLACK_BYTES], buffer of the window.
+        begin: Offset in `data` of the first byte that is still needed.
+        end: Offset in `data` after the last byte that has been read.
+        taken: Number of bytes of the file that have been read so far.
+    """
+
+    def __init__(self, path: Path, first_bytes: int, step_bytes: int) -> None:
+        """Make an empty window; the first read takes `first_bytes`, each later read `step_bytes`."""
+        self.data = np.empty(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)
+        self.begin = self.end = self.taken = 0
+        self._fills = fills_of(path, self._room)
+        self._more, self._step_bytes = first_bytes, step_bytes
+
+    def read_on(self) -> bool:
+        """Read the bytes after the window; return whether there were any."""
+        read = next(self._fills, 0)
+        self.end += read
+        self.taken += read
+        self._more = self._step_bytes
+        self.data[self.end : self.end + SLACK_BYTES] = 0
+        return read > 0
+
+    def _room(self) -> memoryview:
+        """Return the buffer for the next bytes, after those that are still needed."""
+        needed = self.data[self.begin : self.end].copy()
+        self.begin, self.end = 0, len(needed)
+        if self.end + self._more + SLACK_BYTES > len(self.data):
+            self.data = np.empty(2 * (self.end + self._more) + SLACK_BYTES, np.uint8)
+        self.data[: self.end] = needed
+        return self.data[self.end : self.end + self._more].data
 
 
 def provide(module: Callable[[], Any]) -> None:
@@ -64,7 +97,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
     if not _providers or not os.path.isfile(path):  # noqa: PTH113 - the other reader cannot read a pipe again
         return None
     try:
-        window = Window(path, max(MIN_KERNEL_BYTES, _STEP_BYTES), _STEP_BYTES)
+        window = _Window(path, max(MIN_KERNEL_BYTES, _STEP_BYTES), _STEP_BYTES)
         window.read_on()
         if not _is_worth(window.end):
             return None
@@ -77,7 +110,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
     return metadata, columns
 
 
-def _first_message(path: Path, window: Window) -> bytes:
+def _first_message(path: Path, window: _Window) -> bytes:
     """Return the first message of a file, and move the window behind it.
 
     Raises:
@@ -116,7 +149,7 @@ class _Decoder:
         self._spans = np.empty(2 * _MAX_SPANS, np.int64)
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
 
-    def take(self, window: Window) -> DecodedColumns:
+    def take(self, window: _Window) -> DecodedColumns:
         """Decode all nodes of a file.
 
         Raises:
@@ -173,29 +206,23 @@ class _Decoder:
         state[kernel.SPANS] = 0
 
     def _learn(self, *, is_name: bool) -> None:
-        """Answer the kernel's request for the column of an attribute name or of an attribute."""
+        """Answer a request of the kernel: slot and maximum of an attribute name, or slot and value of an attribute."""
         kernel, state = self._kernel, self._state
         begin = int(state[kernel.ASKED_AT]) - self._window.data.ctypes.data
         found = self._window.data[begin : begin + int(state[kernel.ASKED_BYTES])]
         if self._arena_bytes + len(found) > _MAX_ARENA_BYTES:
             raise _NotSureError
-        slot, value = self._slot_of_name(found.tobytes()) if is_name else self._cell_of_attribute(found.tobytes())
+        if is_name:
+            name = found.tobytes().decode()
+            slot, value = kernel.WHOLE if name in {*SLOTS, _RANKS} else kernel.IGNORED, 0
+            if name in attributes.INTEGERS:
+                slot, value = SLOTS.index(name), maximum(name)
+        else:
+            attribute = AttributeProto.FromString(found.tobytes())
+            is_ranks = attribute.name == _RANKS
+            slot, value = (kernel.RANKS, 0) if is_ranks else self._columns.cell(attribute, kernel.IGNORED)
         self._arena[self._arena_bytes : self._arena_bytes + len(found)] = found
         entry = kernel.ENTRY * int(state[kernel.ASKED_PLACE])
         table = self._names if is_name else self._attributes
         table[entry : entry + kernel.ENTRY] = self._arena_bytes, len(found), slot, value
         self._arena_bytes += len(found)
-
-    def _slot_of_name(self, name: bytes) -> tuple[int, int]:
-        """Return the slot of the attributes with this name, and the largest number allowed in it."""
-        text = name.decode()
-        if text in attributes.INTEGERS:
-            return SLOTS.index(text), maximum(text)
-        return (self._kernel.WHOLE, 0) if text in {*SLOTS, _RANKS} else (self._kernel.IGNORED, 0)
-
-    def _cell_of_attribute(self, message: bytes) -> tuple[int, int]:
-        """Return slot and value of an attribute."""
-        attribute = AttributeProto.FromString(message)
-        if attribute.name == _RANKS:
-            return self._kernel.RANKS, 0
-        return self._columns.cell(attribute, self._kernel.IGNORED)

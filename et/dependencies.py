@@ -1,8 +1,8 @@
 """Conversion of parents, which nodes name by id, to rows: the CSR arrays of a table."""
 
-import array
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,54 +11,18 @@ from et.errors import StrictTraceError, TraceError
 
 Path = str | os.PathLike[str]
 Ids = NDArray[np.uint64]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
 
 
-class Parents:
-    """The parents that nodes name, data or control, growing node by node."""
+class Parents(NamedTuple):
+    """The parents that n nodes name, data or control, as ids."""
 
-    def __init__(self) -> None:
-        self._ids = array.array("Q")
-        self._counts = array.array("q")
-
-    def add(self, ids: list[int]) -> None:
-        """Append the parents of the next node."""
-        self._ids.fromlist(ids)
-        self._counts.append(len(ids))
-
-    def ids(self) -> Ids:
-        """Return uint64[m], the parents of all nodes."""
-        return np.array(self._ids, np.uint64)
-
-    def rows(self) -> NDArray[np.int64]:
-        """Return int64[m], for each parent the row of the node that names it."""
-        return np.repeat(np.arange(len(self._counts)), np.array(self._counts, np.int64))
-
-    def __len__(self) -> int:
-        return len(self._ids)
+    ids: Ids  # uint64[m], the parents of all nodes, node by node
+    counts: NDArray[np.int64]  # int64[n], number of parents of each node
 
 
-class ManyParents(Parents):
-    """The parents of n nodes, given as arrays."""
-
-    def __init__(self, ids: Ids, counts: NDArray[np.int64]) -> None:
-        super().__init__()
-        self._all, self._of_node = ids, counts
-
-    def ids(self) -> Ids:
-        """Return uint64[m], as Parents.ids."""
-        return self._all
-
-    def rows(self) -> NDArray[np.int64]:
-        """Return int64[m], as Parents.rows."""
-        return np.repeat(np.arange(len(self._of_node)), self._of_node)
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-
-def resolve(
-    path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool
-) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
+def resolve(path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
     """Convert parents given by id to CSR rows, sorted and without repeats.
 
     Args:
@@ -73,8 +37,9 @@ def resolve(
     Raises:
         TraceError: An id occurs twice, or a parent is not in `ids` (strict).
     """
-    parent_ids = np.concatenate([kind.ids() for kind in parents if len(kind)] or [np.zeros(0, np.uint64)])
-    row = np.concatenate([kind.rows() for kind in parents if len(kind)] or [np.zeros(0, np.int64)])
+    named = [kind for kind in parents if len(kind.ids)] or list(parents[:1])
+    parent_ids = np.concatenate([kind.ids for kind in named])
+    row = np.concatenate([np.repeat(np.arange(len(ids)), kind.counts) for kind in named])
     place, is_there = _rows_of(path, ids, parent_ids)
     dangling = len(parent_ids) - int(np.count_nonzero(is_there))
     if dangling and strict:
@@ -97,17 +62,13 @@ def _rows_of(path: Path, ids: Ids, parent_ids: Ids) -> tuple[NDArray[np.int64], 
         return place.view(np.int64), place < len(ids)
     by_id = np.argsort(ids, kind="stable")
     sorted_ids = ids[by_id]
-    _refuse_repeats(path, sorted_ids)
+    is_repeat = sorted_ids[1:] == sorted_ids[:-1]
+    if np.any(is_repeat):
+        raise TraceError(f"{path}: node {sorted_ids[1:][is_repeat][0]}: the id occurs twice, expected each id once")
     place = np.searchsorted(sorted_ids, parent_ids)
     is_there = place < len(ids)
     is_there[is_there] = sorted_ids[place[is_there]] == parent_ids[is_there]
     return by_id[np.where(is_there, place, 0)] if len(ids) else place, is_there
-
-
-def _refuse_repeats(path: Path, sorted_ids: Ids) -> None:
-    is_repeat = sorted_ids[1:] == sorted_ids[:-1]
-    if np.any(is_repeat):
-        raise TraceError(f"{path}: node {sorted_ids[1:][is_repeat][0]}: the id occurs twice, expected each id once")
 
 
 def compress(n: int, row: NDArray[np.int64], parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -35,10 +35,7 @@ class StrictTraceError(TraceError):
 
 @contextmanager
 def advising(option: str) -> Iterator[None]:
-    """Name a command's own option in errors of strict reading.
-
-    Args:
-        option: The option as the user writes it, such as "--from chakra:strict=false".
+    """Name a command's own option, such as "--from chakra:strict=false", in errors of strict reading.
 
     Raises:
         TraceError: A StrictTraceError of the block, with the option in its text.

@@ -1,8 +1,17 @@
-"""Framing of a trace file: a base-128 varint with its length precedes each message; the file may be gzipped."""
+"""Reading and writing of the frames of a trace file: a base-128 varint with its length precedes each message.
 
+The file may be gzipped.
+"""
+
+import contextlib
+import gzip
 import os
-from collections.abc import Callable, Iterator
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import IO
+
+from google.protobuf.message import Message
 
 import inputs
 from et.errors import TraceError
@@ -70,13 +79,7 @@ def frame(message: bytes) -> bytes:
 
 
 def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, int]:
-    """Return the message length at `start`, and the offset after it.
-
-    Args:
-        path: Path of the file, for messages.
-        data: Bytes of the file.
-        start: Offset of the length in `data`.
-        before: Number of bytes of the file before `data`.
+    """Return the message length at `start`, and the offset after it; `before` is the file's bytes before `data`.
 
     Raises:
         TraceError: The length is truncated, has too many bytes, or is too large.
@@ -95,11 +98,7 @@ def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, 
 
 
 def refuse_others(path: Path, data: bytes) -> None:
-    """Refuse a file of another kind by its kind, before its bytes are taken for a length.
-
-    Args:
-        path: Path of the file.
-        data: First bytes of the file, inflated.
+    """Refuse a file of another kind by its kind, before its first bytes (inflated) are taken for a length.
 
     Raises:
         TraceError: The file is empty, or of another kind.
@@ -114,21 +113,13 @@ def refuse_others(path: Path, data: bytes) -> None:
 
 
 def blocks_of(path: Path) -> Iterator[bytes]:
-    """Yield the inflated file in blocks, which are not messages.
-
-    Raises:
-        TraceError: The file cannot be read, or is corrupt gzip data.
-    """
+    """Yield the inflated file in blocks, which are not messages."""
     with _as_trace_error(path):
         yield from inputs.blocks(path)
 
 
 def fills_of(path: Path, room: Callable[[], memoryview]) -> Iterator[int]:
-    """Read the inflated file into the buffers that `room` returns; yield the number of bytes of each read.
-
-    Raises:
-        TraceError: The file cannot be read, or is corrupt gzip data.
-    """
+    """Read the inflated file into the buffers that `room` returns; yield the number of bytes of each read."""
     with _as_trace_error(path):
         yield from inputs.fills(path, room)
 
@@ -145,3 +136,32 @@ def _as_trace_error(path: Path) -> Iterator[None]:
         reason = error.strerror or str(error)
         expectation = "" if "expected" in reason or ";" in reason else ", expected a readable Chakra trace"
         raise TraceError(f"{path}: {reason}{expectation}") from error
+
+
+def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable[Message]) -> None:
+    """Write a trace file, gzipped if its name ends in .gz; the file appears only when it is complete.
+
+    The same messages give the same bytes, gzipped or not.
+    """
+    write_frames(path, (frame(message.SerializeToString(deterministic=True)) for message in (metadata, *nodes)))
+
+
+def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
+    """Write a file of messages that have their lengths already; each item of `frames` may hold several.
+
+    Raises:
+        TraceError: The file cannot be written.
+    """
+    path = pathlib.Path(path)
+    try:
+        with inputs.whole_file(path) as file, _compressed(file, path) as out:
+            for batch in frames:
+                out.write(batch)
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}, expected a place to write a trace to") from error
+
+
+def _compressed(file: IO[bytes], path: pathlib.Path) -> contextlib.AbstractContextManager[IO[bytes] | gzip.GzipFile]:
+    if path.suffix != ".gz":
+        return contextlib.nullcontext(file)
+    return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)

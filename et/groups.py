@@ -22,8 +22,7 @@ def read_groups(path: str | os.PathLike[str]) -> Groups:
 
     Raises:
         TraceError: The file is unreadable or no such JSON, a group occurs twice or has no members, a member occurs
-            twice in a group or is not an integer from 0, or a group has the name "" or "0" (which always mean all
-            NPUs).
+            twice in a group or is not an integer from 0, or a group has the name "" or "0" (all NPUs).
     """
     try:
         data = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)
@@ -46,9 +45,6 @@ def groups_of_metadata_node(node: Message) -> Groups:
     Two forms are known: attributes pg_name and ranks; and PyTorch's "process_group:init", whose inputs hold
     `[{"pg_name": "1", "ranks": [0, 1], ...}, ...]` within brackets and quotes. No ranks means all NPUs. The default
     group ("" or "0") is left out.
-
-    Raises:
-        ValueError: pg_name or ranks have the wrong type.
     """
     attributes = {a.name: a for a in map(AttributeProto.FromString, node.attr)}
     if "pg_name" in attributes and "ranks" in attributes:

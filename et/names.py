@@ -15,23 +15,14 @@ UInt8 = NDArray[np.uint8]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class NameTable:
-    """The names of n nodes, held as one UTF-8 blob: name i is blob[offsets[i]:offsets[i+1]].
+    """The names of n nodes, held as one UTF-8 blob: name i is blob[offsets[i]:offsets[i+1]]."""
 
-    Attributes:
-        blob: uint8[bytes], all names, concatenated.
-        offsets: int64[n+1], offset in `blob` of each name, and the end.
-    """
-
-    blob: UInt8
-    offsets: Int64
+    blob: UInt8  # uint8[bytes], all names, concatenated
+    offsets: Int64  # int64[n+1], offset in `blob` of each name, and the end
 
     @classmethod
     def of(cls, names: Iterable[bytes]) -> "NameTable":
-        """Return a table of names given in UTF-8.
-
-        Raises:
-            UnicodeDecodeError: A name is not UTF-8.
-        """
+        """Return a table of names given in UTF-8; raise UnicodeDecodeError if a name is not UTF-8."""
         parts = list(names)
         blob = b"".join(parts)
         if not blob.isascii():
@@ -61,19 +52,12 @@ class NameTable:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ComposedNames:
-    """The names of n nodes: name i is heads[head[i]] + tails[tail[i]], composed on demand.
+    """The names of n nodes: name i is heads[head[i]] + tails[tail[i]], composed on demand."""
 
-    Attributes:
-        heads: Beginnings of names, such as "step0/forward/mb3/layer17/".
-        tails: Ends of names, such as "attention".
-        head: int32[n], row of `heads` for each node.
-        tail: int32[n], row of `tails` for each node.
-    """
-
-    heads: NameTable
-    tails: NameTable
-    head: Int32
-    tail: Int32
+    heads: NameTable  # beginnings of names, such as "step0/forward/mb3/layer17/"
+    tails: NameTable  # ends of names, such as "attention"
+    head: Int32  # int32[n], row of `heads` for each node
+    tail: Int32  # int32[n], row of `tails` for each node
 
     def __len__(self) -> int:
         return len(self.head)

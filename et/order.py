@@ -10,28 +10,39 @@ from et import decoder
 from et.errors import TraceError
 from et.table import TraceTable
 
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+
 _MAX_NODES_SHOWN = 12  # of a cycle in a message
 _MIN_KERNEL_DEPENDENCIES = 100_000  # fewer are not worth waiting for a compiler
 
 
-def parent_rows(table: TraceTable) -> NDArray[np.int64]:
+def parent_rows(table: TraceTable) -> Int64:
     """Return int64[len(dep)], for each entry of `table.dep` the row that has this parent."""
-    return np.repeat(np.arange(len(table)), np.diff(table.dep_ptr))
+    return _rows(table.dep_ptr)
 
 
-def children(table: TraceTable) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def children(table: TraceTable) -> tuple[Int64, Int32]:
     """Return the children of all rows as CSR arrays: those of row i are child[child_ptr[i]:child_ptr[i+1]], sorted.
 
     Returns:
         child_ptr int64[n+1], child int32[len(dep)].
     """
-    child_ptr = np.zeros(len(table) + 1, np.int64)
-    np.cumsum(np.bincount(table.dep, minlength=len(table)), out=child_ptr[1:])
-    by_parent = np.argsort(table.dep, kind="stable")
-    return child_ptr, parent_rows(table)[by_parent].astype(np.int32)
+    return _children(table.dep_ptr, table.dep)
 
 
-def topological_order(table: TraceTable) -> NDArray[np.int32]:
+def _children(dep_ptr: Int64, dep: Int32) -> tuple[Int64, Int32]:
+    child_ptr = np.zeros(len(dep_ptr), np.int64)
+    np.cumsum(np.bincount(dep, minlength=len(dep_ptr) - 1), out=child_ptr[1:])
+    return child_ptr, _rows(dep_ptr)[np.argsort(dep, kind="stable")].astype(np.int32)
+
+
+def _rows(dep_ptr: Int64) -> Int64:
+    """Return int64[len(dep)], the row of each dependency."""
+    return np.repeat(np.arange(len(dep_ptr) - 1), np.diff(dep_ptr))
+
+
+def topological_order(table: TraceTable) -> Int32:
     """Return the rows, parents before children; among the rows that could come next, the smallest is first.
 
     Returns:
@@ -40,7 +51,7 @@ def topological_order(table: TraceTable) -> NDArray[np.int32]:
     Raises:
         TraceError: The dependencies have a cycle; the message holds it as node ids, `3 -> 5 -> 3`.
     """
-    order, waits_for = _in_order(table)
+    order, waits_for = order_of(table.dep_ptr, table.dep)
     if len(order) < len(table):
         raise TraceError(f"{table.path}: dependency cycle {_cycle(table, waits_for)}, expected no cycle")
     return order
@@ -51,7 +62,7 @@ def dependency_cycle(table: TraceTable) -> str:
     kernel = decoder.provided() if len(table.dep) >= _MIN_KERNEL_DEPENDENCIES else None
     if kernel is not None and _is_acyclic(table, kernel):
         return ""
-    order, waits_for = _in_order(table)
+    order, waits_for = order_of(table.dep_ptr, table.dep)
     return _cycle(table, waits_for) if len(order) < len(table) else ""
 
 
@@ -64,12 +75,17 @@ def _is_acyclic(table: TraceTable, kernel: Any) -> bool:  # noqa: ANN401 - a mod
     return kernel.without_cycle(table.dep_ptr.copy(), table.dep.astype(np.int64), children_left, ready) == len(table)
 
 
-def _in_order(table: TraceTable) -> tuple[NDArray[np.int32], list[int]]:
-    """Return the rows in topological order, without those behind a cycle, and each row's number of parents left."""
-    if np.all(table.dep < parent_rows(table)):  # the file has this order already, like most files
-        return np.arange(len(table), dtype=np.int32), []
-    waits_for = np.diff(table.dep_ptr).tolist()
-    child_ptr, child = (a.tolist() for a in children(table))
+def order_of(dep_ptr: Int64, dep: Int32) -> tuple[Int32, list[int]]:
+    """Return rows in topological order, without those behind a cycle, and each row's number of parents left.
+
+    Args:
+        dep_ptr: int64[n+1], as in TraceTable.
+        dep: int32[], as in TraceTable.
+    """
+    if np.all(dep < _rows(dep_ptr)):  # the file has this order already, like most files
+        return np.arange(len(dep_ptr) - 1, dtype=np.int32), []
+    waits_for = np.diff(dep_ptr).tolist()
+    child_ptr, child = (array.tolist() for array in _children(dep_ptr, dep))
     ready = [row for row, parents in enumerate(waits_for) if parents == 0]  # ascending, therefore a heap
     order = []
     while ready:
@@ -82,12 +98,8 @@ def _in_order(table: TraceTable) -> tuple[NDArray[np.int32], list[int]]:
     return np.array(order, np.int32), waits_for
 
 
-def occurrence(*keys: NDArray[np.integer]) -> NDArray[np.int32]:
-    """Return int32[n], the number of earlier entries with equal keys.
-
-    Args:
-        keys: Arrays of n entries each.
-    """
+def occurrence(*keys: NDArray[np.integer]) -> Int32:
+    """Return int32[n], the number of earlier entries with equal keys, which are arrays of n entries each."""
     order = np.lexsort(keys)
     is_repeat = np.zeros(len(order), np.bool_)
     is_repeat[1:] = np.logical_and.reduce([key[order[1:]] == key[order[:-1]] for key in keys])
@@ -98,11 +110,7 @@ def occurrence(*keys: NDArray[np.integer]) -> NDArray[np.int32]:
 
 
 def depth(table: TraceTable) -> int:
-    """Return the number of nodes on the longest path of dependencies, 0 for a trace without nodes.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
-    """
+    """Return the number of nodes on the longest path of dependencies, 0 for a trace without nodes."""
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     level = [0] * len(table)
     for row in topological_order(table).tolist():
@@ -118,7 +126,8 @@ def _cycle(table: TraceTable, waits_for: list[int]) -> str:
     while row not in place:  # a waiting row has a waiting parent, so the walk must return
         place[row] = len(path)
         path.append(row)
-        row = next(parent for parent in _parents(table, row) if waits_for[parent] > 0)
+        parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()
+        row = next(parent for parent in parents if waits_for[parent] > 0)
     cycle = path[place[row] :]
     first = cycle.index(min(cycle))
     ids = [str(table.node_id[row]) for row in cycle[first:] + cycle[:first]]
@@ -130,7 +139,3 @@ def cycle_text(nodes: list[str], end: str) -> str:
     if len(nodes) > _MAX_NODES_SHOWN:
         nodes = [*nodes[:_MAX_NODES_SHOWN], f"... ({len(nodes) - _MAX_NODES_SHOWN} more)"]
     return " -> ".join([*nodes, end])
-
-
-def _parents(table: TraceTable, row: int) -> list[int]:
-    return table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()

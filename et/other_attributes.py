@@ -1,4 +1,9 @@
-"""Attributes that no column takes, in the encoding of the file."""
+"""Attributes that no column takes, in the encoding of the file, and the numbers in two of them.
+
+A collective on a device is under way from the start of its own member. If a trace has `wait_micros` for it, the rest is
+without the waiting for other members: start_time_micros is when the last member arrived, and duration_micros is the
+transfer. `duration_nanos` is the time of a computation of a GOAL schedule that is no whole number of microseconds.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -8,8 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.framing import read_length
+from et.schema import AttributeProto
+from et.table import TraceTable
 
 Others = tuple[bytes, ...]
+WAIT_MICROS, NANOS = "wait_micros", "duration_nanos"
 
 
 class OtherAttributes(Sequence[Others]):
@@ -47,3 +55,25 @@ def _messages(fields: bytes) -> Iterator[bytes]:
         length, begin = read_length("<memory>", fields, at + 1, 0)
         at = begin + length
         yield fields[begin:at]
+
+
+def waited_micros(table: TraceTable) -> NDArray[np.int64]:
+    """Return int64[n], the waiting of collectives, 0 without the attribute and in tables without `keep_others`."""
+    waited = np.zeros(len(table), np.int64)
+    for row, micros in other_numbers(table, WAIT_MICROS, np.flatnonzero(table.comm_type >= 0)).items():
+        waited[row] = max(micros, 0)
+    return waited
+
+
+def other_numbers(table: TraceTable, name: str, rows: NDArray[np.integer]) -> dict[int, int]:
+    """Return the value of a 64-bit integer attribute that no column takes, by row; rows without it are left out."""
+    if table.other is None:
+        return {}
+    numbers: dict[int, int] = {}
+    for i in np.unique(table.other[rows]).tolist():
+        for message in table.other_attributes[i]:
+            if name.encode() in message:
+                attribute = AttributeProto.FromString(message)
+                if attribute.name == name and attribute.WhichOneof("value") in {"int64_val", "uint64_val"}:
+                    numbers[i] = int(attribute.int64_val or attribute.uint64_val)
+    return {row: numbers[i] for row, i in zip(rows.tolist(), table.other[rows].tolist(), strict=True) if i in numbers}

@@ -12,15 +12,10 @@ GROUPS_NAME = "groups.json"
 
 
 class PlainTraces(NamedTuple):
-    """The files of one prefix.
+    """The files of one prefix."""
 
-    Attributes:
-        prefix: Folder and common beginning of the names.
-        files: File of each NPU.
-    """
-
-    prefix: Path
-    files: dict[int, Path]
+    prefix: Path  # folder and common beginning of the names
+    files: dict[int, Path]  # file of each NPU
 
 
 def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
@@ -48,10 +43,6 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
 def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]:
     """Return the file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's.
 
-    Args:
-        paths: Files, and folders with files `<prefix>.<npu><suffix>`, optionally followed by `.gz`.
-        suffix: File name suffix of the format.
-
     Raises:
         TraceError: No file exists, files have several prefixes, or an NPU has two files.
     """
@@ -68,8 +59,8 @@ def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]
 
 def prefix_of(file: Path, suffix: str = ".et") -> str | None:
     """Return the text before the NPU's number in a file name; None if the name has another form."""
-    found = _named(file, suffix)
-    return found[1] if found else None
+    match = _named(file, suffix)
+    return match[1] if match else None
 
 
 def _named(file: Path, suffix: str) -> re.Match[str] | None:
@@ -79,11 +70,7 @@ def _named(file: Path, suffix: str) -> re.Match[str] | None:
 def _by_prefix(
     listed: Iterable[Path], suffix: str = ".et", is_given: Callable[[Path], bool] = lambda _: False
 ) -> dict[str, dict[int, Path]]:
-    """Return the file of each NPU by prefix; `is_given` selects files that count whatever their names are.
-
-    Raises:
-        TraceError: An NPU has two files.
-    """
+    """Return the file of each NPU by prefix; `is_given` selects files that count whatever their names are."""
     of_prefix: dict[str, dict[int, Path]] = {}
     for file in listed:
         found = _named(file, suffix)

@@ -22,11 +22,7 @@ _VERSION_ATTRIBUTE = "schema"
 
 
 def read_messages(path: Path) -> tuple[Message, list[Message]]:
-    """Read a trace file as protobuf messages (GlobalMetadata, [Node, ...]) without checking the nodes.
-
-    Raises:
-        TraceError: The file cannot be read, is truncated or corrupt.
-    """
+    """Read a trace file as protobuf messages (GlobalMetadata, [Node, ...]) without checking the nodes."""
     messages = iter_messages(path)
     metadata = metadata_of(path, messages)
     return metadata, [_parse(path, offset, Node, message) for offset, message in messages]
@@ -43,12 +39,6 @@ def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) ->
             all control dependencies are dropped and counted in TraceTable.dropped_control: Chakra's converter puts
             the whole order into data_deps and leaves in ctrl_deps the parents of calls, with the ids from before it
             renumbered the nodes; Chakra's own feeder resolves data_deps only.
-
-    Raises:
-        TraceError: The file cannot be read, is truncated or corrupt; a node has an invalid or unknown type, the id of
-            another node, a dangling dependency, an attribute of the wrong kind or out of range, a collective with
-            an unknown kind or (except on the host) without a kind; or the dependencies (if not strict, the data
-            dependencies) have a cycle.
     """
     found = decoded(path, keep_others=keep_others)
     if found is None:
@@ -65,11 +55,7 @@ def table_of(
     strict: bool = True,
     keep_others: bool = False,
 ) -> TraceTable:
-    """Return the table that read_trace would read from a file of these messages.
-
-    Raises:
-        TraceError: The messages are wrong, as in read_trace; errors have numbers of messages instead of byte offsets.
-    """
+    """Return the table that read_trace would read from a file of these messages."""
     messages = (message.SerializeToString() for message in (metadata, *nodes))
     return _table(path, enumerate(messages), strict=strict, keep_others=keep_others)
 
@@ -91,14 +77,12 @@ def _checked(path: Path, metadata: Message, columns: Columns, *, strict: bool) -
     if not cycle:
         return table
     without = columns.table(_version(metadata), strict=False, with_control=False)
-    if strict:
-        problem = f"{path}: dependency cycle {cycle}, expected no cycle"
-        if dependency_cycle(without):
-            raise TraceError(problem)
-        raise StrictTraceError(problem, "drops control dependencies, which close it")
     data_cycle = dependency_cycle(without)
+    problem = f"{path}: dependency cycle {data_cycle if data_cycle and not strict else cycle}, expected no cycle"
     if data_cycle:
-        raise TraceError(f"{path}: dependency cycle {data_cycle}, expected no cycle")
+        raise TraceError(problem)
+    if strict:
+        raise StrictTraceError(problem, "drops control dependencies, which close it")
     dangling_control = table.dangling - without.dangling
     return dataclasses.replace(without, dangling_control=dangling_control, control_cycle=cycle)
 

@@ -13,23 +13,12 @@ from google.protobuf.message import Message
 
 PACKAGE = "ChakraProtoMsg"
 
+# fmt: off
 VALUE_TYPES = (
-    "double",
-    "float",
-    "int32",
-    "int64",
-    "uint32",
-    "uint64",
-    "sint32",
-    "sint64",
-    "fixed32",
-    "fixed64",
-    "sfixed32",
-    "sfixed64",
-    "bool",
-    "string",
-    "bytes",
+    "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64",
+    "fixed32", "fixed64", "sfixed32", "sfixed64", "bool", "string", "bytes",
 )
+# fmt: on
 
 
 class NodeType(enum.IntEnum):
@@ -92,17 +81,14 @@ def _add_field(message: Message, name: str, number: int, kind: str, *, repeated:
     return field
 
 
-def _list_name(kind: str) -> str:
-    return f"{kind.capitalize()}List"
-
-
 def _add_values(file: Message, attribute: Message) -> None:
     """Add the oneof: `<type>_val` at 3, 5, 7, ... and `<type>_list` at the even number after it."""
     attribute.oneof_decl.add(name="value")
     for i, kind in enumerate(VALUE_TYPES):
-        _add_field(file.message_type.add(name=_list_name(kind)), "values", 1, kind, repeated=True)
+        list_name = f"{kind.capitalize()}List"
+        _add_field(file.message_type.add(name=list_name), "values", 1, kind, repeated=True)
         _add_field(attribute, f"{kind}_val", 3 + 2 * i, kind).oneof_index = 0
-        _add_field(attribute, f"{kind}_list", 4 + 2 * i, _list_name(kind)).oneof_index = 0
+        _add_field(attribute, f"{kind}_list", 4 + 2 * i, list_name).oneof_index = 0
 
 
 def _file_descriptor() -> Message:
@@ -129,10 +115,6 @@ def _message(name: str) -> type[Message]:
     return message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
 
-AttributeProto = _message("AttributeProto")
-GlobalMetadata = _message("GlobalMetadata")
-IOInfo = _message("IOInfo")
-Tensor = _message("Tensor")
-Node = _message("Node")
-RawNode = _message("RawNode")
-WireNode = _message("WireNode")
+AttributeProto, GlobalMetadata = _message("AttributeProto"), _message("GlobalMetadata")
+IOInfo, Tensor = _message("IOInfo"), _message("Tensor")
+Node, RawNode, WireNode = _message("Node"), _message("RawNode"), _message("WireNode")

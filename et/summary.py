@@ -20,9 +20,6 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     and control, and "dropped_control_dependencies" where they close "control_cycle" (otherwise ""). Sizes are in bytes;
     "missing_sizes" counts nodes without comm_size, which add nothing to "bytes". "depth" is the number of nodes on the
     longest path of dependencies.
-
-    Raises:
-        TraceError: The trace is wrong, as in read_trace(path, strict=False).
     """
     table = read_trace(path, strict=False)
     is_compute = table.type == NodeType.COMP_NODE

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from et.attributes import INTEGERS, KINDS
 from et.builders import attribute, metadata
-from et.framing import frame
+from et.framing import frame, write_frames
 from et.names import ranges
 from et.other_attributes import OtherAttributes
 from et.schema import IOInfo, NodeType
 from et.table import TraceTable
-from et.writer import write_frames
 
 Int64 = NDArray[np.int64]
 UInt64 = NDArray[np.uint64]
@@ -28,19 +28,6 @@ UInt8 = NDArray[np.uint8]
 _ROWS_AT_ONCE = 1 << 15
 _ID, _NAME, _TYPE, _DATA_DEPS, _START, _DURATION, _INPUTS, _ATTR = 1, 2, 3, 5, 6, 7, 8, 10
 _VARINT, _LENGTH = 0, 2
-_INTEGERS = {
-    "is_cpu_op": ("bool", None),
-    "num_ops": ("int64", -1),
-    "tensor_size": ("uint64", -1),
-    "tensor_loc": ("int32", 0),
-    "comm_type": ("int64", -1),
-    "comm_size": ("int64", -1),
-    "comm_src": ("int32", -1),
-    "comm_dst": ("int32", -1),
-    "comm_tag": ("int32", -1),
-    "comm_priority": ("int32", 0),
-}
-"""Kind of each attribute, and the value that means that it is absent."""
 
 
 class _Field(NamedTuple):
@@ -55,9 +42,6 @@ def write_table(path: str | os.PathLike[str], table: TraceTable) -> None:
 
     All parents become data dependencies. Attributes that no column of the table takes are written if the table has
     kept them (`read_trace(..., keep_others=True)`).
-
-    Raises:
-        TraceError: The file cannot be written.
     """
     write_frames(path, frames_of(table))
 
@@ -119,7 +103,7 @@ def _others(lists: Sequence[tuple[bytes, ...]]) -> _Texts:
 
 def _attribute_lists(table: TraceTable) -> tuple[list[list[bytes]], Int64]:
     """Return the distinct lists of attributes in the table, and int64[n], the list of each row."""
-    names = [*_INTEGERS, "group", "involved_dim", "in_split_size", "out_split_size", "operators"]
+    names = [*INTEGERS, "group", "involved_dim", "in_split_size", "out_split_size", "operators"]
     key = np.zeros(len(table), np.int64)
     for name in names:
         column = getattr(table, name)
@@ -143,27 +127,22 @@ def _attribute_lists(table: TraceTable) -> tuple[list[list[bytes]], Int64]:
 
 def _encoded(table: TraceTable, name: str, value: int) -> bytes | None:
     """Return an attribute for a value of its column; None if the value means absent."""
-    fields: tuple[str, str, Any] | None = None
-    if name in _INTEGERS:
-        kind, absent = _INTEGERS[name]
-        fields = None if value == absent else (name, kind, value)
-    elif name == "group":
-        fields = ("pg_name", "string", table.group_names[value]) if value else None
+    if name in INTEGERS:
+        is_absent = name != "is_cpu_op" and value == INTEGERS[name].absent
+        content: Any = value
     elif name == "involved_dim":
-        bits = [bool(value >> d & 1) for d in range(max(value.bit_length(), 1))]
-        fields = None if value < 0 else (name, "bool_list", bits)
-    elif name == "operators":
-        fields = (name, "string", table.operator_lists[value]) if value else None
-    elif value:
-        fields = (name, "int64_list", table.split_sizes[value])
-    return attribute(*fields).SerializeToString(deterministic=True) if fields else None
+        is_absent, content = value < 0, [bool(value >> d & 1) for d in range(max(value.bit_length(), 1))]
+    else:
+        distinct = {"group": table.group_names, "operators": table.operator_lists}.get(name, table.split_sizes)
+        is_absent, content = value == 0, distinct[value]
+    name = "pg_name" if name == "group" else name
+    return None if is_absent else attribute(name, KINDS[name], content).SerializeToString(deterministic=True)
 
 
 def _groups_of_metadata(table: TraceTable) -> tuple[Mapping[int, bytes], Mapping[int, bytes]]:
     """Return the fields `inputs`, and further attributes, of the METADATA nodes that define groups, by row.
 
-    A node that names a group gets its ranks. The other groups are, as PyTorch writes them, in the inputs of the first
-    node that names none.
+    A node that names a group gets its ranks. Others are in the inputs of the first node without one, as in PyTorch.
     """
     left = dict(table.metadata_groups)
     ranks: dict[int, bytes] = {}

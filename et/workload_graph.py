@@ -16,32 +16,18 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from et.attributes import KINDS
 from et.builders import attribute
 from et.errors import TraceError
 from et.schema import Node
 
 GRAPH = "workload_graph"
-_KIND_OF = {
-    "comm_type": "int64",
-    "comm_priority": "int32",
-    "comm_size": "uint64",
-    "comm_src": "int32",
-    "comm_dst": "int32",
-    "comm_tag": "int32",
-    "num_ops": "int64",
-    "tensor_size": "uint64",
-}
-"""Types of the attributes that ASTRA-sim and Chakra's feeder know, as they write them in binary traces."""
 _FIELDS = {"Id": "id", "Name": "name", "NodeType": "type", "runtime": "duration_micros"}
 _LISTS = {"data_deps", "ctrl_deps"}
 
 
 def nodes_of_graph(path: str, found: Mapping[str, Any]) -> Iterator[Message]:
-    """Make the nodes of a file.
-
-    Args:
-        path: Name of the file, for messages.
-        found: Object with `workload_graph`, a list of nodes.
+    """Make the nodes of a file, from its object with `workload_graph`.
 
     Raises:
         TraceError: A node is no object, lacks its id or its type, or a value is of the wrong type or out of range.
@@ -77,7 +63,7 @@ def _set(node: Message, key: str, value: object) -> None:
             raise TypeError("expected a list of ids")
         getattr(node, key).extend(value)
     else:
-        node.attr.append(attribute(key, _KIND_OF.get(key) or _kind(value), value))
+        node.attr.append(attribute(key, KINDS.get(key) or _kind(value), value))
 
 
 def _kind(value: object) -> str:

@@ -10,8 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from inputs.names import shown
 from inputs.reading import read_text
 
-_LONGEST_VALUE = 60
-"""Characters of a wrong value that a message quotes."""
+_LONGEST_VALUE = 60  # characters of a wrong value that a message quotes
 
 
 class DocumentError(ValueError):
@@ -19,14 +18,7 @@ class DocumentError(ValueError):
 
 
 def read_document(path: Path, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 - of the schema's type
-    """Read a JSON file and validate it.
-
-    Args:
-        path: Path of the file.
-        schema: Schema of the whole document.
-
-    Returns:
-        The parsed document, as the schema returns it.
+    """Read a JSON file and return it as its schema validates it.
 
     Raises:
         OSError: The file cannot be read.
@@ -42,11 +34,7 @@ def read_document(path: Path, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 
 
 
 def validated(document: object, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 - of the schema's type
-    """Validate a parsed document.
-
-    Raises:
-        DocumentError: A value is missing or wrong.
-    """
+    """Validate a parsed document; raise DocumentError if a value is missing or wrong."""
     try:
         return schema.validate_python(document)
     except ValidationError as error:

@@ -1,8 +1,7 @@
 """The kind of a file by its content, so that a complaint about a wrong file names it and says what reads it.
 
 Only kinds that users give by mistake are recognised: inputs of Nadi, traces of other tools, tables and archives. Text
-is recognised by its first lines, JSON by its first keys: no file is parsed whole, as a profiler's trace may hold
-gigabytes.
+is recognised by its first lines, JSON by its first keys: no file is parsed whole, because it may hold gigabytes.
 """
 
 import os
@@ -18,55 +17,36 @@ _LONGEST_LENGTH_BYTES = 5
 
 
 class FileKind(NamedTuple):
-    """A kind of file.
+    """A kind of file."""
 
-    Attributes:
-        key: Identifier, "chakra", "run-file", ...; with the prefix "gzip:" for a gzipped file.
-        words: Phrase for a sentence, "a Kineto trace (JSON with traceEvents)".
-        reader: Clause that names what reads such a file; "" if nothing here does.
-        is_file: False for a folder, a FIFO or another special file.
-    """
-
-    key: str
-    words: str
-    reader: str = ""
-    is_file: bool = True
+    key: str  # identifier, "chakra", "run-file", ...; with the prefix "gzip:" for a gzipped file
+    words: str  # phrase for a sentence, "a Kineto trace (JSON with traceEvents)"
+    reader: str = ""  # clause that names what reads such a file; "" if nothing here does
+    is_file: bool = True  # False for a folder, a FIFO or another special file
 
 
-_CHAKRA = FileKind(
-    "chakra", "a Chakra trace", "`nadi trace show` reads it, and [workload] traces of a run file name it"
-)
+_CHAKRA = FileKind("chakra", "a Chakra trace", "`nadi trace show` and [workload] traces of a run file read it")
 _CONVERTER = "`nadi trace convert` makes Chakra traces of it"
+_BY_TOPOLOGY = "`nadi topology show` and [topology] file read it"
 _UNPACK = "unpack it first"
-_RUN_FILE = FileKind("run-file", "a run file of Nadi (TOML with [workload])", "`nadi run` reads it")
-_FABRIC = FileKind("fabric", "a fabric (TOML with npus and links)", "`nadi topology show` and [topology] file read it")
-_CLUSTER = FileKind("cluster", "a cluster (TOML with [fabric])", "`--cluster` and `nadi topology show` read it")
-_TOML = FileKind("toml", "TOML")
-_RESULTS = "`nadi net` reads the folder that it lies in"
 
 
-def _kinds(*rows: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind], ...]:
-    """Compile the pattern of each kind.
+def _compiled(*rows: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind], ...]:
+    """Compile pairs of a regular expression and the kind of a text in which it, as the first of its list, matches.
 
-    Args:
-        rows: Pairs of a regular expression and the kind of a text in which it matches. The expressions take linear
-            time, because the text is a user's: repetitions are possessive, or begin with what ends them.
+    The expressions take linear time, because the text is a user's: repetitions are possessive, or begin with their end.
     """
     return tuple((re.compile(form, re.DOTALL | re.MULTILINE | re.IGNORECASE), kind) for form, kind in rows)
 
 
+# Offset and bytes that a file of each binary kind has there.
 _MAGIC = (
-    (0, b"PAR1", FileKind("parquet", "a Parquet table", _RESULTS)),
+    (0, b"PAR1", FileKind("parquet", "a Parquet table", "`nadi net` reads the folder that it lies in")),
     (0, b"\x93NUMPY", FileKind("npy", "a NumPy array (.npy)", "`nadi collective --matrix` reads one")),
-    (0, b"PK\x03\x04", FileKind("zip", "a zip archive", _UNPACK)),
-    (0, b"SQLite format 3\0", FileKind("sqlite", "an SQLite database, such as Nsight Systems exports")),
     (257, b"ustar", FileKind("tar", "a tar archive", _UNPACK)),
 )
-
-_KINETO = FileKind("kineto", "a Kineto trace (JSON with traceEvents)", _CONVERTER)
-_JSON = _kinds(
-    (r'"traceEvents"\s*:', _KINETO),
-    (r'"deviceProperties"\s*:', _KINETO),
+_JSON = _compiled(
+    (r'"(traceEvents|deviceProperties)"\s*:', FileKind("kineto", "a Kineto trace (JSON with traceEvents)", _CONVERTER)),
     (
         r'"schema"\s*:\s*"[0-9.]+(-chakra[^"]*)?"\s*,\s*"pid"\s*:',
         FileKind("host-trace", 'a PyTorch host execution trace (JSON with "schema" and "nodes")', _CONVERTER),
@@ -79,54 +59,51 @@ _JSON = _kinds(
         r'"workload_graph"\s*:\s*\[|"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
         FileKind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"),
     ),
-    ("", FileKind("json", "JSON")),
+    (r"", FileKind("json", "JSON")),
 )
-
-_TEXT = _kinds(
+_TOML = _compiled(
+    (
+        r"^[ \t]*+\[[ \t]*+(workload|topology)[ \t]*+\]",
+        FileKind("run-file", "a run file of Nadi (TOML with [workload])", "`nadi run` reads it"),
+    ),
+    (
+        r"^(npus[ \t]*+=|[ \t]*+\[\[[ \t]*+links[ \t]*+\]\])",
+        FileKind("fabric", "a fabric (TOML with npus and links)", _BY_TOPOLOGY),
+    ),
+    (
+        r"^[ \t]*+\[[ \t]*+fabric[ \t]*+\]",
+        FileKind("cluster", "a cluster (TOML with [fabric])", "`--cluster` and `nadi topology show` read it"),
+    ),
+    (r"", FileKind("toml", "TOML")),
+)
+_TEXT = _compiled(
     (
         r"\A\s*<\?xml[^>]*>\s*<algo\b|\A\s*<algo\b",
         FileKind("msccl", "an algorithm (MSCCL's XML)", "`--algorithm custom:file=FILE` reads it"),
     ),
     (
         r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
-        FileKind(
-            "astra-sim-network",
-            "a network of ASTRA-sim (YAML)",
-            "`nadi topology show 'stack:dims=...'` builds such fabrics",
-        ),
+        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "see `nadi topology show 'stack:dims=...'`"),
     ),
     (
         r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",
-        FileKind(
-            "layers",
-            "a workload of layers (text of SimAI or ASTRA-sim 1.0)",
-            "`nadi trace convert` makes Chakra traces of it",
-        ),
+        FileKind("layers", "a workload of layers (text of SimAI or ASTRA-sim 1.0)", _CONVERTER),
     ),
     (
         r"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+\d+\s",
-        FileKind(
-            "goal", "a GOAL schedule (text of LogGOPSim and ATLAHS)", "`nadi trace convert` makes Chakra traces of it"
-        ),
+        FileKind("goal", "a GOAL schedule (text of LogGOPSim and ATLAHS)", _CONVERTER),
     ),
     (
         r"\A\s*+(?:\d++[ \t]++){3,5}\S++[ \t\r]*+\n(?:[ \t]*+\d++)++[ \t\r]*+\n(?:[ \t]*+\d++){2}[ \t]++[\d.]++\w*bps",
-        FileKind("simai-topology", "a topology (SimAI's text)", "`nadi topology show` and [topology] file read it"),
+        FileKind("simai-topology", "a topology (SimAI's text)", _BY_TOPOLOGY),
     ),
-    (
-        r"\A[^\n,]+(,[^\n,]+)+\r?\n[^\n,]+(,[^\n,]+)+(\r?\n|\Z)",
-        FileKind("csv", "CSV", "`nadi collective --matrix` reads one of numbers"),
-    ),
-    ("", FileKind("text", "text")),
+    (r"", FileKind("text", "text")),
 )
 _JSON_BEGINS = re.compile(r'\s*(\{\s*("|\}|\Z)|\[\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))')
 _TOML_BEGINS = re.compile(
     r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"
     r'(?:\[\[?[ \t]*+[A-Za-z_"][^\n\]]*+\]\]?[ \t]*+(?:#[^\n]*+)?(?:\r?\n|\Z)|[\w."-]++[ \t]*+=[^=])'
 )
-
-_RUN_FILE_TABLE = re.compile(r"^[ \t]*+\[[ \t]*+(workload|topology)[ \t]*+\]", re.MULTILINE)
-_FABRIC_KEY = re.compile(r"^(npus[ \t]*+=|[ \t]*+\[\[[ \t]*+links[ \t]*+\]\])", re.MULTILINE)
 
 
 def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
@@ -135,9 +112,8 @@ def kind_of(path: str | os.PathLike[str]) -> FileKind | None:
     if other:
         has_results = other == "a folder" and (Path(path) / "summary.json").is_file()
         reader = "`nadi net` reads it" if has_results else ""
-        return FileKind(
-            other.removeprefix("a ").lower(), f"{other}{' of results' * has_results}", reader, is_file=False
-        )
+        words = f"{other}{' of results' * has_results}"
+        return FileKind(other.removeprefix("a ").lower(), words, reader, is_file=False)
     try:
         with Path(path).open("rb") as file:
             return kind_of_bytes(file.read(_HEAD_BYTES))
@@ -151,13 +127,14 @@ def kind_of_bytes(head: bytes) -> FileKind | None:
         return FileKind("empty", "empty")
     if head.startswith(GZIP_MAGIC):
         return _of_gzip(head)
-    found = next((kind for at, magic, kind in _MAGIC if head.startswith(magic, at)), None)
-    text = _text(head[:_HEAD_BYTES]) if found is None else None
-    if text is not None:
-        found = _of_text(text)
-    elif found is None and _is_chakra(head):
-        found = _CHAKRA
-    return found
+    for offset, magic, kind in _MAGIC:
+        if head.startswith(magic, offset):
+            return kind
+    text = _text(head[:_HEAD_BYTES])
+    if text is None:
+        return _CHAKRA if _is_chakra(head) else None
+    kinds = _JSON if _JSON_BEGINS.match(text) else _TOML if _TOML_BEGINS.match(text) else _TEXT
+    return next(kind for pattern, kind in kinds if pattern.search(text))
 
 
 def complaint(path: str | os.PathLike[str], kind: FileKind, expected: str) -> str:
@@ -208,25 +185,3 @@ def _text(head: bytes) -> str | None:
         printable = all(c.isprintable() or c in "\t\n\r" for c in text[:4096])
         return text if printable else None
     return None
-
-
-def _of_text(text: str) -> FileKind:
-    if _JSON_BEGINS.match(text):
-        return _first(_JSON, text)
-    if _TOML_BEGINS.match(text):
-        return _of_toml(text)
-    return _first(_TEXT, text)
-
-
-def _of_toml(text: str) -> FileKind:
-    if _RUN_FILE_TABLE.search(text):
-        return _RUN_FILE
-    if _FABRIC_KEY.search(text):
-        return _FABRIC
-    if re.search(r"^[ \t]*\[[ \t]*fabric[ \t]*\]", text, re.MULTILINE):
-        return _CLUSTER
-    return _TOML
-
-
-def _first(kinds: tuple[tuple[re.Pattern[str], FileKind], ...], text: str) -> FileKind:
-    return next(kind for form, kind in kinds if form.search(text))

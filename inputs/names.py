@@ -8,9 +8,7 @@ writing; a path may hold bytes that are not UTF-8.
 def shown(text: str, *, lines: bool = False) -> str:
     r"""Return the text with unprintable characters as escapes, \x1b: control characters, directions, broken bytes.
 
-    Args:
-        text: Text from a file, a path, or the command line.
-        lines: Whether line feeds stay as they are.
+    `lines` keeps line feeds.
     """
     if text.isprintable():
         return text

@@ -8,25 +8,21 @@ import gzip
 import io
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, BinaryIO
+from typing import Any
 
 GZIP_MAGIC = b"\x1f\x8b"
 LARGEST_FILE_BYTES = 64 << 30
 LARGEST_TEXT_BYTES = 1 << 30
-LARGEST_INFLATED_BYTES = 4 << 30
-"""Limit of one gzipped file; the largest known trace, of one GPU for one step, inflates to a hundredth of it."""
-MIN_INFLATED_LIMIT_BYTES = 64 << 20
-"""Size to which any gzipped file may inflate."""
-MAX_INFLATION = 200
-"""Maximum ratio of inflated to compressed size above that; ids and times keep traces below it."""
-_BLOCK_BYTES = 1 << 20
-"""Size of a block, small enough that the allocator reuses its memory for the next."""
+LARGEST_INFLATED_BYTES = 4 << 30  # limit of one gzipped file, a hundred times the largest known trace
+MIN_INFLATED_LIMIT_BYTES = 64 << 20  # size to which any gzipped file may inflate
+MAX_INFLATION = 200  # maximum ratio of inflated to compressed size above that; ids and times keep traces below it
+_BLOCK_BYTES = 1 << 20  # size of a block, small enough that the allocator reuses its memory for the next
 _WITHOUT_WAITING = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-_OF_THE_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
-"""Paths of pipes that the shell has set up, so that they have a writer."""
+_OF_THE_SHELL = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # paths of pipes of the shell, which have a writer
 _TYPES = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -61,12 +57,8 @@ def read_bytes(path: str | os.PathLike[str], max_bytes: int = LARGEST_FILE_BYTES
         return bytes(content)
 
 
-def _opened(path: str | os.PathLike[str], max_bytes: int) -> io.BufferedReader:
-    """Open a file for reading.
-
-    Raises:
-        OSError: As `read_bytes`.
-    """
+def _opened(path: str | os.PathLike[str], max_bytes: int, *, or_pipe: bool = True) -> io.BufferedReader:
+    """Open a regular file of at most `max_bytes` bytes, or a pipe of the shell, for reading."""
     try:
         descriptor = os.open(path, _WITHOUT_WAITING)
     except ValueError:
@@ -75,7 +67,7 @@ def _opened(path: str | os.PathLike[str], max_bytes: int) -> io.BufferedReader:
         file = stack.enter_context(open(descriptor, "rb"))  # noqa: PTH123 - no path: the file is open
         status = os.fstat(descriptor)
         kind = _type(status.st_mode)
-        if kind and not str(path).startswith(_OF_THE_SHELL):
+        if kind and not (or_pipe and str(path).startswith(_OF_THE_SHELL)):
             raise OSError(errno.EISDIR if kind == "a folder" else errno.EINVAL, f"{kind}, not a file")
         os.set_blocking(descriptor, True)
         if status.st_size > max_bytes:
@@ -100,7 +92,7 @@ def read_part(path: str | os.PathLike[str], begin: int, size_bytes: int) -> byte
     Raises:
         OSError: The file cannot be opened or read, or is no regular file.
     """
-    with _regular(path) as file:
+    with _opened(path, sys.maxsize, or_pipe=False) as file:
         file.seek(begin)
         return file.read(size_bytes)
 
@@ -111,23 +103,9 @@ def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
     Raises:
         OSError: The file cannot be opened or read, or is no regular file.
     """
-    with _regular(path) as file:
+    with _opened(path, sys.maxsize, or_pipe=False) as file:
         while piece := file.read(_BLOCK_BYTES):
             yield piece
-
-
-def _regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a regular file."""
-    try:
-        descriptor = os.open(path, _WITHOUT_WAITING)
-    except ValueError:
-        raise OSError(errno.EINVAL, "a NUL in its name") from None
-    file = open(descriptor, "rb")  # noqa: PTH123, SIM115 - no path, and the caller closes it
-    kind = _type(os.fstat(descriptor).st_mode)
-    if kind:
-        file.close()
-        raise OSError(errno.EISDIR if kind == "a folder" else errno.EINVAL, f"{kind}, not a file")
-    return file
 
 
 def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:

@@ -4,11 +4,9 @@ import re
 import tomllib
 from typing import Any
 
-MAX_KEY_PARTS = 64
-"""Parts of a dotted key, a.b.c; run files need three, and JSON schemas of other tools fewer than ten."""
+MAX_KEY_PARTS = 64  # parts of a dotted key, a.b.c; run files need three, and JSON schemas of other tools fewer than ten
 
-MAX_LEVELS = 200
-"""Nested tables and arrays; code that reads the tree recurses once per level, and Python allows 1,000 levels."""
+MAX_LEVELS = 200  # nested tables and arrays; code recurses once per level, and Python allows 1,000 levels
 
 _STRINGS_AND_COMMENTS = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)'
@@ -22,13 +20,7 @@ _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse a TOML document.
-
-    Args:
-        text: Text of the document.
-
-    Returns:
-        The tree of its tables.
+    """Parse a TOML document and return the tree of its tables.
 
     Raises:
         ValueError: The text is not TOML, holds an integer of more digits than Python reads, has a dotted key of more

@@ -15,8 +15,7 @@ from typing import BinaryIO
 from inputs.reading import type_of
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_MODE = 0o666
-"""Permissions of a new file, before the umask."""
+_MODE = 0o666  # permissions of a new file, before the umask
 
 
 @contextmanager
@@ -25,12 +24,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     A symbolic link at `path` itself is replaced, not followed.
 
-    Args:
-        path: Name of the file.
-
     Raises:
-        OSError: The file cannot be written, or `path` is a folder, a device or another special file; its `filename` is
-            `path`.
+        OSError: The file cannot be written, or `path` is a folder or a special file; its `filename` is `path`.
     """
     path = Path(path)
     other = type_of(path) or ("" if path.name else "a folder")

@@ -1,5 +1,6 @@
 """The Python interface, `import nadi`: simulate, generate traces, rank parallel plans, explain and compare results."""
 
+import shutil
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
 
 
 Framework = Literal["megatron", "deepspeed", "fsdp"]
-_MAX_TOKENS = 10**18
-"""Maximum number of training tokens, as in `nadi plan --tokens`."""
-_MAX_SPEED_UP = 100
-"""Maximum speed-up factor of a what-if, as in `nadi explain --faster`."""
+_MAX_TOKENS = 10**18  # Maximum number of training tokens, as in `nadi plan --tokens`
+_MAX_SPEED_UP = 100  # Maximum speed-up factor of a what-if, as in `nadi explain --faster`
 
 
 def simulate(
@@ -98,13 +97,13 @@ def simulate(
             write_results(simulation, find(simulation), staging)
     except BaseException:
         if folder is None:
-            _remove(results_folder)
+            shutil.rmtree(results_folder, ignore_errors=True)
         raise
     result = Run(results_folder, config=config)
     if config.output.report:
         write_page(results_folder / REPORT, report(result))
     if folder is None:
-        weakref.finalize(result, _remove, results_folder)
+        weakref.finalize(result, shutil.rmtree, results_folder, ignore_errors=True)
     return result
 
 
@@ -132,9 +131,8 @@ def generate(
     if framework not in get_args(Framework):
         raise WorkloadError(f"framework {framework!r}: expected megatron, deepspeed or fsdp")
     known_model = model if isinstance(model, Model) else find(str(model))
-    parsed_plan = (
-        plan if isinstance(plan, ParallelPlan) else parallel_plan(plan if isinstance(plan, str) else dict(plan))
-    )
+    keys = plan if isinstance(plan, (str, ParallelPlan)) else dict(plan)
+    parsed_plan = keys if isinstance(keys, ParallelPlan) else parallel_plan(keys)
     rules.check(known_model, parsed_plan, framework)
     return made(known_model, rules.settle(known_model, parsed_plan, framework), framework)
 
@@ -211,8 +209,8 @@ def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:
 
     Returns:
         The document of `nadi explain --json` (docs/explanation/explain.md); times are in picoseconds. `by_what` and
-        `by_bound`
-        divide the critical path, `longest` has its longest pieces, `what_if` the time of the run after each change.
+        `by_bound` divide the critical path, `longest` has its longest pieces, `what_if` the time of the run after each
+        change.
 
     Raises:
         ConfigError: The run cannot be explained, or `faster` is out of its range.
@@ -265,21 +263,11 @@ def _opened(run: Run | str | Path) -> Run:
 
 
 def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole: bool = False) -> None:
-    """Raise an error if a number is outside the range of the command's option.
-
-    Raises:
-        ConfigError: `value` is not a number, or not a whole number, from `minimum` to `maximum`.
-    """
+    """Raise ConfigError unless a value is a number, or a whole number, in the range of the command's option."""
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not minimum <= value <= maximum:
         kind = "whole number" if whole else "number"
         raise ConfigError(f"{name}: found {value!r}; expected a {kind} from {minimum:,} to {maximum:,}")
-
-
-def _remove(folder: Path) -> None:
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _with_topology(sections: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
@@ -294,9 +282,8 @@ def _with_topology(sections: Mapping[str, Any], topology: Any) -> tuple[dict[str
     if hasattr(topology, "is_directed"):
         topology = from_networkx(topology)
     if not isinstance(topology, Graph):
-        raise ConfigError(
-            f"topology: found a {type(topology).__name__}; expected a Graph, a spec, or a mapping of keys"
-        )
+        found = type(topology).__name__
+        raise ConfigError(f"topology: found a {found}; expected a Graph, a spec, or a mapping of keys")
     return {**sections, "topology": {"graph": topology}}, topology.npus
 
 
@@ -312,17 +299,12 @@ def _with_workload(
     from workload import TraceSet
 
     if isinstance(workload, (Mapping, TraceSet)) and groups is not None:
-        raise ConfigError(
-            "groups: found beside a mapping or a TraceSet; expected traces of each NPU, as a TraceTable each"
-        )
+        raise ConfigError("groups: found beside a mapping or a TraceSet; expected a TraceTable for each NPU")
     if isinstance(workload, Mapping):
         return put_over(sections, {"workload": workload})
-    if isinstance(workload, TraceSet):
-        traces = workload
-    else:
-        traces = TraceSet.of(
-            [workload] * _npus(sections, npus) if isinstance(workload, TraceTable) else workload, groups
-        )
+    if isinstance(workload, TraceTable):
+        workload = [workload] * _npus(sections, npus)
+    traces = workload if isinstance(workload, TraceSet) else TraceSet.of(workload, groups)
     return {**sections, "workload": {"trace_set": traces}}
 
 

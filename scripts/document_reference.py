@@ -130,6 +130,7 @@ def _kinds_of_words() -> list[str]:
 
 
 def _section(kind: type[Row]) -> list[str]:
+    """Return the lines of the section of one kind of row."""
     doc = " ".join((kind.__doc__ or "").split())
     written = ", ".join(f"`{name}`" for name in kind.written_by)
     facts = f"{_size(kind)}, declared in `{_file(kind)}`, {'written by ' + written if written else 'read only'}."
@@ -142,6 +143,7 @@ def _file(kind: type[Row]) -> str:
 
 
 def _size(kind: type[Row]) -> str:
+    """Return the size of a kind of row as text."""
     size = f"{kind.words} words ({kind.dtype.itemsize} bytes)"
     if any(declared.bits for declared in kind.declared.values()):
         return f"{kind.dtype.itemsize} bytes"
@@ -150,6 +152,7 @@ def _size(kind: type[Row]) -> str:
 
 
 def _words(kind: type[Row]) -> Iterator[str]:
+    """Yield the table rows of the words that a kind of row adds to those of its base."""
     base = kind.__bases__[0]
     inherited: dict[str, Word] = getattr(base, "declared", {})
     if inherited:

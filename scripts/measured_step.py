@@ -116,6 +116,7 @@ def _head(path: Path) -> str:
 
 
 def _run_file(out: Path, topology: str) -> Path:
+    """Write the run file of the converted traces and return its path."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / "run.toml"
     groups = '\ngroups = "traces/groups.json"'

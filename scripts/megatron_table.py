@@ -13,6 +13,7 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -134,8 +135,8 @@ def main() -> None:
         f"mean error {np.mean(errors):.1%}, worst {max(errors):.1%}; all rows: {all_fitted[0]:.3f} {all_fitted[1]:.3f}"
     )
     if args.out:
-        with open(args.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
-            json.dump({"rows": predictions, "products": all_fitted[0], "others": all_fitted[1]}, file, indent=2)
+        table = {"rows": predictions, "products": all_fitted[0], "others": all_fitted[1]}
+        Path(args.out).write_text(json.dumps(table, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":

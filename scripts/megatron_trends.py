@@ -10,6 +10,7 @@ operations of the paper's formula F, with full recomputation, per second and GPU
 import argparse
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from nadi.studies.planner.step import StepTime, TargetMachine, step_time, target_machine
@@ -188,8 +189,7 @@ def main() -> None:
         print(f"{name}: {TRENDS[name].claim}", flush=True)
         results[name] = document(run(TRENDS[name]))
     if args.out:
-        with open(args.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
-            json.dump(results, file, indent=2)
+        Path(args.out).write_text(json.dumps(results, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from inputs.units import PS_PER_S
@@ -25,7 +26,10 @@ _THEN = (
     "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false,fused_accumulation=false,"
     "overlap_p2p=false"
 )
+_THEN_DDP = f"{_THEN},overlap_grad_reduce=true"
+_THEN_PIPELINED = f"{_THEN},overlap_grad_reduce=false,scatter_gather=true"
 _TODAY = "sp,zero1"
+_SELECTIVE = "sp,recompute=selective,attention=unfused,dtype=fp16,grad_dtype=fp16"
 
 
 class Run(NamedTuple):
@@ -40,88 +44,40 @@ class Run(NamedTuple):
 
 
 _MEGATRON = (
-    ("megatron-1.7b", "dp32,mb16,gb512", "overlap_grad_reduce=true"),
-    ("megatron-3.6b", "tp2,dp32,mb16,gb512", "overlap_grad_reduce=true"),
-    ("megatron-7.5b", "tp4,dp32,mb16,gb512", "overlap_grad_reduce=true"),
-    ("megatron-18.4b", "tp8,dp32,mb8,gb1024", "overlap_grad_reduce=true"),
-    ("megatron-39.1b", "tp8,pp2,dp32,mb4,gb1536", "overlap_grad_reduce=false,scatter_gather=true"),
-    ("megatron-76.1b", "tp8,pp4,dp32,vpp3,mb2,gb1792", "overlap_grad_reduce=false,scatter_gather=true"),
-    ("megatron-145.6b", "tp8,pp8,dp24,vpp2,mb2,gb2304", "overlap_grad_reduce=false,scatter_gather=true"),
-    ("megatron-310.1b", "tp8,pp16,dp15,vpp2,mb1,gb2160", "overlap_grad_reduce=false,scatter_gather=true"),
-    ("megatron-529.6b", "tp8,pp35,dp9,vpp3,mb1,gb2520", "overlap_grad_reduce=false,scatter_gather=true"),
-    ("megatron-1t", "tp8,pp64,dp6,mb1,gb3072", "overlap_grad_reduce=false,scatter_gather=true"),
+    ("megatron-1.7b", "dp32,mb16,gb512", _THEN_DDP),
+    ("megatron-3.6b", "tp2,dp32,mb16,gb512", _THEN_DDP),
+    ("megatron-7.5b", "tp4,dp32,mb16,gb512", _THEN_DDP),
+    ("megatron-18.4b", "tp8,dp32,mb8,gb1024", _THEN_DDP),
+    ("megatron-39.1b", "tp8,pp2,dp32,mb4,gb1536", _THEN_PIPELINED),
+    ("megatron-76.1b", "tp8,pp4,dp32,vpp3,mb2,gb1792", _THEN_PIPELINED),
+    ("megatron-145.6b", "tp8,pp8,dp24,vpp2,mb2,gb2304", _THEN_PIPELINED),
+    ("megatron-310.1b", "tp8,pp16,dp15,vpp2,mb1,gb2160", _THEN_PIPELINED),
+    ("megatron-529.6b", "tp8,pp35,dp9,vpp3,mb1,gb2520", _THEN_PIPELINED),
+    ("megatron-1t", "tp8,pp64,dp6,mb1,gb3072", _THEN_PIPELINED),
 )
+_GPT_2021 = "GPT-3 175B on 1,024 A100, Megatron-LM of 2021"
+_OPT = "tp8,dp124,zero3,mb8,gb992,recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16"
+_BLOOM = "tp4,pp12,dp8,mb2,gb2048,uneven,zero1,recompute=full,attention=unfused"
+_LLAMA_LONG = "tp8,pp16,vpp8,cp16,dp8,gb128,seq131072,sp,uneven,zero1,context=all-gather"
+_DEEPSEEK = "pp16,dp128,ep64,dualpipe,gb15360,seq4096,zero1,fp8,uneven"
 _TRAINING = (
-    Run(
-        "GPT-3 175B on 1,024 A100, Megatron-LM of 2021",
-        "gpt3-175b",
-        f"tp8,pp16,vpp3,dp8,gb1536,{_THEN},overlap_grad_reduce=false,scatter_gather=true",
-        "selene",
-    ),
-    Run(
-        "MT-NLG 530B on 2,240 A100",
-        "megatron-529.6b",
-        f"tp8,pp35,dp8,gb1920,{_THEN},overlap_grad_reduce=false,scatter_gather=true",
-        "selene",
-    ),
-    Run(
-        "MT-NLG 530B on 3,360 A100",
-        "megatron-529.6b",
-        f"tp8,pp35,dp12,gb1920,{_THEN},overlap_grad_reduce=false,scatter_gather=true",
-        "selene",
-    ),
-    Run(
-        "GPT 175B on 64 A100, sequence parallel",
-        "gpt3-175b",
-        "tp8,pp8,vpp3,gb64,sp,recompute=selective,attention=unfused,dtype=fp16,grad_dtype=fp16",
-        "selene",
-    ),
-    Run(
-        "GPT 530B on 280 A100, sequence parallel",
-        "megatron-529.6b",
-        "tp8,pp35,vpp3,gb280,sp,recompute=selective,attention=unfused,dtype=fp16,grad_dtype=fp16",
-        "selene",
-    ),
-    Run(
-        "GPT 1T on 512 A100, sequence parallel",
-        "megatron-1t",
-        "tp8,pp64,gb512,sp,recompute=selective,attention=unfused,dtype=fp16,grad_dtype=fp16",
-        "selene",
-    ),
-    Run(
-        "BLOOM 176B on 384 A100",
-        "bloom-176b",
-        "tp4,pp12,dp8,mb2,gb2048,uneven,zero1,recompute=full,attention=unfused",
-        "selene",
-    ),
-    Run(
-        "OPT 175B on 992 A100",
-        "gpt3-175b",
-        "tp8,dp124,zero3,mb8,gb992,recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16",
-        "selene",
-        "fsdp",
-    ),
+    Run(_GPT_2021, "gpt3-175b", f"tp8,pp16,vpp3,dp8,gb1536,{_THEN_PIPELINED}", "selene"),
+    Run("MT-NLG 530B on 2,240 A100", "megatron-529.6b", f"tp8,pp35,dp8,gb1920,{_THEN_PIPELINED}", "selene"),
+    Run("MT-NLG 530B on 3,360 A100", "megatron-529.6b", f"tp8,pp35,dp12,gb1920,{_THEN_PIPELINED}", "selene"),
+    Run("GPT 175B on 64 A100, sequence parallel", "gpt3-175b", f"tp8,pp8,vpp3,gb64,{_SELECTIVE}", "selene"),
+    Run("GPT 530B on 280 A100, sequence parallel", "megatron-529.6b", f"tp8,pp35,vpp3,gb280,{_SELECTIVE}", "selene"),
+    Run("GPT 1T on 512 A100, sequence parallel", "megatron-1t", f"tp8,pp64,gb512,{_SELECTIVE}", "selene"),
+    Run("BLOOM 176B on 384 A100", "bloom-176b", _BLOOM, "selene"),
+    Run("OPT 175B on 992 A100", "gpt3-175b", _OPT, "selene", "fsdp"),
     Run("Nemotron-4 340B on 1,536 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp16,gb768,sp,zero1", "dgx-h100-superpod"),
     Run("Nemotron-4 340B on 6,144 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp64,gb2304,sp,zero1", "dgx-h100-superpod"),
     Run("Llama 3 405B on 8,192 H100", "llama3-405b", "tp8,pp16,vpp8,dp64,gb2048,sp,uneven,zero1", "llama3-24k"),
     Run("Llama 3 405B on 16,384 H100", "llama3-405b", "tp8,pp16,vpp8,dp128,gb2048,sp,uneven,zero1", "llama3-24k"),
-    Run(
-        "Llama 3 405B, 131,072 tokens, 16,384 H100",
-        "llama3-405b",
-        "tp8,pp16,vpp8,cp16,dp8,gb128,seq131072,sp,uneven,zero1,context=all-gather",
-        "llama3-24k",
-    ),
-    Run(
-        "DeepSeek-V3 on 2,048 H800",
-        "deepseek-v3",
-        "pp16,dp128,ep64,dualpipe,gb15360,seq4096,zero1,fp8,uneven",
-        "deepseek-h800",
-    ),
+    Run("Llama 3 405B, 131,072 tokens, 16,384 H100", "llama3-405b", _LLAMA_LONG, "llama3-24k"),
+    Run("DeepSeek-V3 on 2,048 H800", "deepseek-v3", _DEEPSEEK, "deepseek-h800"),
 )
 LISTS: dict[str, tuple[Run, ...]] = {
-    "megatron-then": tuple(
-        Run(model, model, f"{plan},{_THEN},{reduction}", "dgx-h100-superpod") for model, plan, reduction in _MEGATRON
-    ),
+    "megatron-then": tuple(Run(model, model, f"{plan},{then}", "dgx-h100-superpod") for model, plan, then in _MEGATRON),
     "megatron-today": tuple(Run(model, model, f"{plan},{_TODAY}", "dgx-h100-superpod") for model, plan, _ in _MEGATRON),
     "training-runs": _TRAINING,
 }
@@ -273,8 +229,7 @@ def main() -> None:
             if row.does_not_fit:
                 print(f"{row.run.name} {row.does_not_fit}\n")
     if args.out:
-        with open(args.out, "w", encoding="utf-8") as file:  # noqa: PTH123 - a script
-            json.dump(documents, file, indent=2)
+        Path(args.out).write_text(json.dumps(documents, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -32,15 +32,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as nnf
 
-NAMES = {
-    "V100": "v100",
-    "A100": "a100",
-    "H100": "h100",
-    "H200": "h200",
-    "H800": "h800",
-    "B200": "b200",
-}
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+NAMES = ("V100", "A100", "H100", "H200", "H800", "B200")  # GPUs of Nadi, as parts of their devices' names
 COLUMNS = ("gpu", "operator", "shape", "dtype", "time_ps", "source", "date", "least_ps", "most_ps", "tflops", "gbps")
 LAUNCHES = 7  # number of timed launches per operator
 TARGET_S = 0.004  # minimum duration of one launch of several calls in seconds
@@ -87,12 +79,13 @@ class Bench:
         self.stream = torch.cuda.Stream(self.device) if self.cuda else None
         self.flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device=self.device) if options.flush else None
         self.name = torch.cuda.get_device_name(self.device) if self.cuda else platform.processor() or "cpu"
-        short = next((short for part, short in NAMES.items() if part in self.name), "cpu" if not self.cuda else "gpu")
+        short = next((name.lower() for name in NAMES if name in self.name), "gpu" if self.cuda else "cpu")
         self.gpu = options.gpu or short
         self.date = dt.datetime.now(tz=dt.UTC).date().isoformat()
         self.about = self._about(options)
 
     def _about(self, options: argparse.Namespace) -> dict[str, str]:
+        """Return the comments at the top of the table: device, software and method."""
         cudnn = torch.backends.cudnn.version() if self.cuda else None
         return {
             "device": self.name,
@@ -103,12 +96,10 @@ class Bench:
             "L2": "flushed before each call" if options.flush else "not flushed",
         }
 
-    def tensor(self, *shape: int, dtype: str = "bf16", grad: bool = False) -> torch.Tensor:
-        """Return normally distributed values, as in a model: zeros would draw less power and run faster."""
-        values = torch.randn(
-            shape, dtype=torch.float32 if math.prod(shape) < 1 << 28 else DTYPES[dtype], device=self.device
-        )
-        return values.to(DTYPES[dtype]).requires_grad_(grad)
+    def tensor(self, *shape: int, grad: bool = False) -> torch.Tensor:
+        """Return normally distributed bf16 values, as in a model: zeros would draw less power and run faster."""
+        drawn = torch.float32 if math.prod(shape) < 1 << 28 else torch.bfloat16
+        return torch.randn(shape, dtype=drawn, device=self.device).to(torch.bfloat16).requires_grad_(grad)
 
     def integers(self, limit: int, *shape: int) -> torch.Tensor:
         """Return random whole numbers below `limit`."""
@@ -151,6 +142,7 @@ class Bench:
             self._add(case, *best)
 
     def _add(self, case: Case, seconds: float, times: list[float], label: str) -> None:
+        """Add a row; label: name of the fastest context, for the column source."""
         self.rows.append(
             {
                 "gpu": self.gpu,
@@ -263,41 +255,32 @@ def gemms(bench: Bench) -> Iterator[Case]:
     if bench.tiny:
         shapes = [(16, 32, 64), (64, 32, 16), (1, 64, 64)]
     for m, n, k in dict.fromkeys(shapes):
-        yield _gemm(bench, m, n, k, "bf16")
+        make = functools.partial(_gemm, bench, m, n, k)
+        yield Case("gemm", (m, n, k), "bf16", make, 2.0 * m * n * k, 2.0 * (m * k + k * n + m * n))
 
 
-def _gemm(bench: Bench, m: int, n: int, k: int, dtype: str) -> Case:
-    def make() -> Callable[[], Any]:
-        a, b = bench.tensor(m, k, dtype=dtype), bench.tensor(n, k, dtype=dtype)
-        out = torch.empty(m, n, dtype=DTYPES[dtype], device=bench.device)
-        return lambda: torch.mm(a, b.t(), out=out)
-
-    return Case("gemm", (m, n, k), dtype, make, 2.0 * m * n * k, 2.0 * (m * k + k * n + m * n))
+def _gemm(bench: Bench, m: int, n: int, k: int) -> Callable[[], Any]:
+    a, b = bench.tensor(m, k), bench.tensor(n, k)
+    out = torch.empty(m, n, dtype=torch.bfloat16, device=bench.device)
+    return lambda: torch.mm(a, b.t(), out=out)
 
 
 def fp8_gemms(bench: Bench) -> Iterator[Case]:
     """Yield fp8 products with one scale per matrix, where PyTorch and the GPU support them."""
     sizes = (512, 2048, 4096, 8192)
     shapes = [(m, n, k) for m in (2048, 8192) for n in sizes for k in sizes]
-    shapes += [
-        (2048, 4608, 12288),
-        (2048, 12288, 1536),
-        (8192, 14336, 4096),
-        (8192, 4096, 14336),
-        (12288, 12288, 12288),
-    ]
+    shapes += [(2048, 4608, 12288), (2048, 12288, 1536), (8192, 14336, 4096), (8192, 4096, 14336)]
+    shapes += [(12288, 12288, 12288)]
     for m, n, k in [(16, 32, 64)] if bench.tiny else dict.fromkeys(shapes):
-        yield Case("gemm", (m, n, k), "fp8", _fp8(bench, m, n, k), 2.0 * m * n * k, m * k + k * n + 2.0 * m * n)
+        make = functools.partial(_fp8_gemm, bench, m, n, k)
+        yield Case("gemm", (m, n, k), "fp8", make, 2.0 * m * n * k, m * k + k * n + 2.0 * m * n)
 
 
-def _fp8(bench: Bench, m: int, n: int, k: int) -> Callable[[], Callable[[], Any]]:
-    def make() -> Callable[[], Any]:
-        a = bench.tensor(m, k).to(torch.float8_e4m3fn)
-        b = bench.tensor(n, k).to(torch.float8_e4m3fn).t()
-        scale = torch.ones((), device=bench.device)
-        return lambda: torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)  # noqa: SLF001
-
-    return make
+def _fp8_gemm(bench: Bench, m: int, n: int, k: int) -> Callable[[], Any]:
+    a = bench.tensor(m, k).to(torch.float8_e4m3fn)
+    b = bench.tensor(n, k).to(torch.float8_e4m3fn).t()
+    scale = torch.ones((), device=bench.device)
+    return lambda: torch._scaled_mm(a, b, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)  # noqa: SLF001
 
 
 def batched_gemms(bench: Bench) -> Iterator[Case]:
@@ -346,9 +329,8 @@ def attentions(bench: Bench) -> Iterator[Case]:
         for keys in (2048, 8192):
             if not bench.tiny:
                 shape = (batch, 64, 8, 1, keys, 128, 128, 0)
-                yield Case(
-                    "attention", shape, "bf16", functools.partial(_forward, bench, shape), *_amounts(shape), contexts
-                )
+                decode = functools.partial(_forward, bench, shape)
+                yield Case("attention", shape, "bf16", decode, *_amounts(shape), contexts)
 
 
 def _amounts(shape: tuple[int, ...]) -> tuple[float, float]:
@@ -370,6 +352,7 @@ def _backends(bench: Bench) -> tuple[tuple[str, Callable[[], AbstractContextMana
 
 
 def _attention(bench: Bench, shape: tuple[int, ...]) -> Iterator[Case]:
+    """Yield forward and backward of one attention."""
     flops, moved = _amounts(shape)
     contexts = _backends(bench)
     yield Case("attention", shape, "bf16", functools.partial(_forward, bench, shape), flops, moved, contexts)
@@ -380,6 +363,7 @@ def _attention(bench: Bench, shape: tuple[int, ...]) -> Iterator[Case]:
 def _fused(
     bench: Bench, shape: tuple[int, ...], *, grad: bool
 ) -> tuple[list[torch.Tensor], Callable[[], torch.Tensor]]:
+    """Return query, key and value, and a call of fused attention on them."""
     batch, heads, kv_heads, queries, keys, dim, value_dim, causal = shape
     q = bench.tensor(batch, heads, queries, dim, grad=grad)
     k = bench.tensor(batch, kv_heads, keys, dim, grad=grad)
@@ -392,6 +376,7 @@ def _fused(
 
 
 def _forward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """Return a call of fused attention without gradients."""
     _, call = _fused(bench, shape, grad=False)
 
     def without_gradients() -> torch.Tensor:
@@ -402,6 +387,7 @@ def _forward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def _backward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """Return a call that computes the gradients of one fused attention."""
     inputs, call = _fused(bench, shape, grad=True)
     out = call()
     gradient = torch.randn_like(out)
@@ -419,6 +405,7 @@ def latent_attentions(bench: Bench) -> Iterator[Case]:
 
 
 def _latent(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
+    """Return a call of attention of all heads on one compressed cache."""
     batch, heads, queries, keys, rank, rope = shape
     q = bench.tensor(batch, heads * queries, rank + rope)
     cache = bench.tensor(batch, keys, rank + rope)
@@ -434,12 +421,12 @@ def copies(bench: Bench) -> Iterator[Case]:
     """Yield sequential copies of tensors, one launch each."""
     shapes = [(count, values) for count in (16, 256) for values in (1 << 14, 1 << 18, 1 << 22)]
     for count, values in [(2, 32)] if bench.tiny else shapes:
-        yield Case(
-            "copies", (count, values), "bf16", functools.partial(_copies, bench, count, values), 0, 4.0 * count * values
-        )
+        make = functools.partial(_copies, bench, count, values)
+        yield Case("copies", (count, values), "bf16", make, 0, 4.0 * count * values)
 
 
 def _copies(bench: Bench, count: int, values: int) -> Callable[[], Any]:
+    """Return a call that copies tensors one after the other."""
     source, target = bench.tensor(count, values), bench.tensor(count, values)
     pairs = list(zip(target.unbind(), source.unbind(), strict=True))
 
@@ -468,11 +455,7 @@ def _norm(bench: Bench, rows: int, columns: int) -> Callable[[], Any]:
 
 
 def _norm_backward(bench: Bench, rows: int, columns: int) -> Callable[[], Any]:
-    x, weight, bias = (
-        bench.tensor(rows, columns, grad=True),
-        bench.tensor(columns, grad=True),
-        bench.tensor(columns, grad=True),
-    )
+    x, weight, bias = (bench.tensor(*shape, grad=True) for shape in ((rows, columns), (columns,), (columns,)))
     out = nnf.layer_norm(x, (columns,), weight, bias)
     gradient = torch.randn_like(out)
     return lambda: torch.autograd.grad(out, [x, weight, bias], gradient, retain_graph=True)
@@ -542,6 +525,7 @@ def _permute(bench: Bench, _vocab: int, tokens: int, hidden: int) -> Callable[[]
 
 
 def _routing(bench: Bench, tokens: int, experts: int, top_k: int) -> Callable[[], Any]:
+    """Return a call that chooses the experts of each token, and counts the tokens of each expert."""
     scores = bench.tensor(tokens, experts)
 
     def call() -> tuple[torch.Tensor, torch.Tensor]:

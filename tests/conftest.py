@@ -1,14 +1,20 @@
 """Fixtures of all tests."""
 
 import gc
+import io
 import signal
 import sys
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from et import decoder
+from nadi.cli.main import main
+from nadi.launching.python import nadi_command
+from nadi.studies.sweeps import running
 from tests.budgets import bounded
 from tests.needs import SHARED
 
@@ -84,3 +90,32 @@ def shared_data():
     if not folder.is_dir():
         pytest.skip(f"no folder {folder}; NADI_SHARED says where another is")
     return folder
+
+
+class _Inline(Executor):
+    """An executor that runs each task when it is submitted, in the thread that submits it."""
+
+    def __init__(self, _threads):
+        super().__init__()
+
+    def submit(self, function, /, *arguments, **keywords):
+        future = Future()
+        future.set_result(function(*arguments, **keywords))
+        return future
+
+
+@pytest.fixture
+def points_here(monkeypatch):
+    """Have `nadi sweep` run its points in this process, where kernels are loaded: a process for each costs seconds."""
+
+    @contextmanager
+    def commands():
+        def run(command):
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as errors:
+                code = main(command[len(nadi_command([])) :])
+            return code, errors.getvalue()
+
+        yield run
+
+    monkeypatch.setattr(running, "_processes", commands)
+    monkeypatch.setattr(running, "ThreadPoolExecutor", _Inline)

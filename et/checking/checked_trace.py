@@ -14,50 +14,31 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-UNEVEN = -2
-"""Size of a collective whose members need not have the same size."""
-WHOLE = -1
-"""involved_dim of a collective over all dimensions."""
+UNEVEN = -2  # size of a collective whose members need not have the same size
+WHOLE = -1  # involved_dim of a collective over all dimensions
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MessageNodes:
-    """The p sends and receives of a trace in topological order.
+    """The p sends and receives of a trace in topological order."""
 
-    Attributes:
-        row: int32[p], row of the table.
-        is_send: bool[p], whether it is a send.
-        peer: int64[p], other end as written, -1 = missing.
-        tag: int64[p], tag, 0 where missing.
-        seq: int32[p], number of earlier messages of the same direction, peer and tag.
-        size: int64[p], bytes, -1 = missing.
-    """
-
-    row: Int32
-    is_send: Mask
-    peer: Int64
-    tag: Int64
-    seq: Int32
-    size: Int64
+    row: Int32  # int32[p], row of the table
+    is_send: Mask  # bool[p], whether it is a send
+    peer: Int64  # int64[p], other end as written, -1 = missing
+    tag: Int64  # int64[p], tag, 0 where missing
+    seq: Int32  # int32[p], number of earlier messages of the same direction, peer and tag
+    size: Int64  # int64[p], bytes, -1 = missing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class CollectiveNodes:
-    """The c collectives of a trace in topological order, without host calls that have no comm_type.
+    """The c collectives of a trace in topological order, without host calls that have no comm_type."""
 
-    Attributes:
-        row: int32[c], row of the table.
-        group: int32[c], row of the table's group_names.
-        dims: int32[c], involved_dim if it omits dimensions, otherwise WHOLE = -1.
-        kind: int8[c], CollectiveCommType; both kinds of reduce-scatter are one.
-        size: int64[c], bytes, 0 for barriers, -1 = missing, UNEVEN = -2 if the members' sizes may differ.
-    """
-
-    row: Int32
-    group: Int32
-    dims: Int32
-    kind: NDArray[np.int8]
-    size: Int64
+    row: Int32  # int32[c], row of the table
+    group: Int32  # int32[c], row of the table's group_names
+    dims: Int32  # int32[c], involved_dim if it omits dimensions, otherwise WHOLE = -1
+    kind: NDArray[np.int8]  # int8[c], CollectiveCommType; both kinds of reduce-scatter are one
+    size: Int64  # int64[c], bytes, 0 for barriers, -1 = missing, UNEVEN = -2 if the members' sizes may differ
 
 
 class CheckedTrace:

@@ -1,32 +1,28 @@
-"""Findings of a check: for each kind of problem a severity, a count and a few examples."""
+"""Findings of checks and the report of all: for each kind of problem a severity, a count and a few examples."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from et.checking.raw import RawTrace
+from et.table import TraceTable
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 SEVERITIES = (ERROR, WARNING, NOTE)
 """ERROR: `nadi run` refuses the trace, or deadlocks. WARNING: it runs, but is hardly intended. NOTE: information."""
 
-MAX_EXAMPLES = 100
-"""Examples kept per kind of problem over all files, so that a report on a million wrong nodes stays small."""
+MAX_EXAMPLES = 100  # examples kept per kind of problem over all files: a report on a million nodes stays small
 
 
 class Example(NamedTuple):
-    """An example of a problem.
+    """An example of a problem."""
 
-    Attributes:
-        path: File with the problem; "" if it concerns all files.
-        node: Id of the node in the file; None if it concerns no single node.
-        text: Description of what was found and what was expected.
-    """
-
-    path: str
-    node: int | None
-    text: str
+    path: str  # file with the problem; "" if it concerns all files
+    node: int | None  # id of the node in the file; None if it concerns no single node
+    text: str  # description of what was found and what was expected
 
     def __str__(self) -> str:
         place = self.path + (f": node {self.node}" if self.node is not None else "")
@@ -35,39 +31,84 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """A kind of problem, in one file or in all together.
+    """A kind of problem, in one file or in all together."""
 
-    Attributes:
-        severity: One of SEVERITIES.
-        what: Description of the kind, the same for all files.
-        count: Number of occurrences.
-        examples: Some of the occurrences.
-    """
-
-    severity: str
-    what: str
-    count: int
-    examples: tuple[Example, ...]
+    severity: str  # one of SEVERITIES
+    what: str  # description of the kind, the same for all files
+    count: int  # number of occurrences
+    examples: tuple[Example, ...]  # some of the occurrences
 
 
 def at_nodes(
-    severity: str,
-    what: str,
-    path: str,
-    node_id: NDArray[np.uint64],
-    rows: NDArray[np.integer],
-    text: Callable[[int], str],
+    severity: str, what: str, trace: TraceTable | RawTrace, rows: NDArray[np.integer], text: Callable[[int], str]
 ) -> Iterable[Finding]:
-    """Yield a finding on some rows of a trace, or nothing without rows.
-
-    Args:
-        severity: Severity as in Finding.
-        what: Kind of problem as in Finding.
-        path: Path of the trace.
-        node_id: uint64[n], ids of its nodes.
-        rows: int[k], rows with the problem.
-        text: Function that describes the problem of a row.
-    """
+    """Yield a finding on some rows of a TraceTable or RawTrace, described by `text`, or nothing without rows."""
     if len(rows):
-        examples = tuple(Example(path, int(node_id[row]), text(row)) for row in rows[:MAX_EXAMPLES].tolist())
+        shown = rows[:MAX_EXAMPLES].tolist()
+        examples = tuple(Example(trace.path, int(trace.node_id[row]), text(row)) for row in shown)
         yield Finding(severity, what, len(rows), examples)
+
+
+@dataclass(frozen=True)
+class FindingGroup:
+    """Findings of one check and kind, over all files."""
+
+    check: str  # name of the check
+    severity: str  # severity as in Finding
+    what: str  # kind of problem as in Finding
+    count: int  # number of occurrences in all files
+    examples: tuple[Example, ...]  # the first occurrences
+
+
+class CheckReport:
+    """All findings; `traces` and `nodes` count distinct files and their nodes."""
+
+    def __init__(self, path: str, npus: int) -> None:
+        self.path = path
+        self.npus = npus
+        self.traces = 0
+        self.nodes = 0
+        self._groups: dict[tuple[str, str, str], tuple[int, list[Example]]] = {}
+
+    def add(self, check: str, findings: Iterable[Finding]) -> None:
+        """Add the findings of a check."""
+        for finding in findings:
+            key = check, finding.severity, finding.what
+            count, examples = self._groups.get(key, (0, []))
+            examples += finding.examples[: MAX_EXAMPLES - len(examples)]
+            self._groups[key] = count + finding.count, examples
+
+    @property
+    def groups(self) -> list[FindingGroup]:
+        """Findings by severity, most severe first, then by check."""
+        found = [FindingGroup(*key, count, tuple(examples)) for key, (count, examples) in self._groups.items()]
+        return sorted(found, key=lambda group: (SEVERITIES.index(group.severity), group.check, group.what))
+
+    def count(self, severity: str) -> int:
+        """Return the number of findings of a severity."""
+        return sum(group.count for group in self.groups if group.severity == severity)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is no error."""
+        return self.count(ERROR) == 0
+
+    def described(self, max_examples: int) -> dict[str, Any]:
+        """Return the report as values that JSON can hold, with at most `max_examples` examples per kind."""
+        return {
+            "path": self.path,
+            "npus": self.npus,
+            "traces": self.traces,
+            "nodes": self.nodes,
+            **{f"{severity}s": self.count(severity) for severity in SEVERITIES},
+            "findings": [
+                {
+                    "check": group.check,
+                    "severity": group.severity,
+                    "what": group.what,
+                    "count": group.count,
+                    "examples": [example._asdict() for example in group.examples[:max_examples]],
+                }
+                for group in self.groups
+            ],
+        }

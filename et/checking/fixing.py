@@ -20,31 +20,19 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class TraceFix:
-    """A kind of change of a file.
+    """A kind of change of a file."""
 
-    Attributes:
-        what: Description of the change.
-        count: Number of changes.
-        examples: Some of the changes.
-    """
-
-    what: str
-    count: int
-    examples: tuple[Example, ...]
+    what: str  # description of the change
+    count: int  # number of changes
+    examples: tuple[Example, ...]  # some of the changes
 
 
 class FileChanges(NamedTuple):
-    """Changes to make in a file.
+    """Changes to make in a file."""
 
-    Attributes:
-        left_out: bool[m], dependencies to remove.
-        new_id: New id of each row that gets one.
-        fixes: Descriptions of the changes.
-    """
-
-    left_out: Mask
-    new_id: dict[int, int]
-    fixes: tuple[TraceFix, ...]
+    left_out: Mask  # bool[m], dependencies to remove
+    new_id: dict[int, int]  # new id of each row that gets one
+    fixes: tuple[TraceFix, ...]  # descriptions of the changes
 
 
 def safe_changes(raw: RawTrace) -> FileChanges:
@@ -76,9 +64,8 @@ def safe_changes(raw: RawTrace) -> FileChanges:
             Example(raw.path, int(raw.node_id[row]), f"the node at place {row} is now {new}")
             for row, new in list(new_id.items())[:MAX_EXAMPLES]
         )
-        fixes.append(
-            TraceFix("ids that occurred twice, and on which no node depends, are replaced", len(new_id), examples)
-        )
+        what = "ids that occurred twice, and on which no node depends, are replaced"
+        fixes.append(TraceFix(what, len(new_id), examples))
     return FileChanges(left_out, new_id, tuple(fixes))
 
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
@@ -22,19 +22,12 @@ Mask = NDArray[np.bool_]
 
 
 class Dependencies(NamedTuple):
-    """The m dependencies of the nodes of a file.
+    """The m dependencies of the nodes of a file."""
 
-    Attributes:
-        row: int64[m], row of the waiting node.
-        parent_id: uint64[m], id of the parent as written.
-        parent: int64[m], row of the first node with this id, -1 = no node has it.
-        is_control: bool[m], whether it is a control dependency.
-    """
-
-    row: Int64
-    parent_id: UInt64
-    parent: Int64
-    is_control: Mask
+    row: Int64  # int64[m], row of the waiting node
+    parent_id: UInt64  # uint64[m], id of the parent as written
+    parent: Int64  # int64[m], row of the first node with this id, -1 = no node has it
+    is_control: Mask  # bool[m], whether it is a control dependency
 
 
 class RawTrace:
@@ -56,7 +49,11 @@ class RawTrace:
             messages = iter_messages(path)
             next(messages)
             for offset, message in messages:
-                node = self._parsed(offset, message)
+                try:
+                    node = RawNode.FromString(message)
+                except DecodeError as error:
+                    place = f"{self.path}: byte {offset}"
+                    raise TraceError(f"{place}: corrupt message ({error}), expected a Node") from error
                 ids.append(node.id)
                 for deps, count in zip((node.data_deps, node.ctrl_deps), counts, strict=True):
                     parents.extend(deps)
@@ -64,9 +61,8 @@ class RawTrace:
         except TraceError as error:
             self.error = str(error)
         self.node_id = np.array(ids, np.uint64)
-        self.dependencies = self._resolved(
-            np.array(parents, np.uint64), *(np.array(count, np.int64) for count in counts)
-        )
+        data, control = (np.array(count, np.int64) for count in counts)
+        self.dependencies = self._resolved(np.array(parents, np.uint64), data, control)
 
     @cached_property
     def repeats(self) -> Int64:
@@ -85,10 +81,7 @@ class RawTrace:
         return np.isin(self.dependencies.parent_id, self.node_id[self.repeats])
 
     def on_cycles(self, among: Mask) -> tuple[Mask, Int64]:
-        """Return the dependencies on cycles, and the sets of rows that these connect.
-
-        Args:
-            among: bool[m], dependencies to consider.
+        """Return the dependencies on cycles of those `among` (bool[m]), and the sets of rows that these connect.
 
         Returns:
             bool[m], whether a dependency is on a cycle; int64[n], the same number for rows that wait for each other.
@@ -101,12 +94,7 @@ class RawTrace:
         return use & (loop[deps.row] == loop[deps.parent]), loop
 
     def cycles(self, among: Mask, max_paths: int) -> tuple[int, list[tuple[int, str]]]:
-        """Return the number of cyclic sets, and for the first ones their smallest row and a shortest cycle through it.
-
-        Args:
-            among: bool[m], dependencies to consider.
-            max_paths: Maximum number of cycles to return.
-        """
+        """Return the number of cyclic sets, and of `max_paths` the smallest row and a shortest cycle through it."""
         is_part, loop = self.on_cycles(among)
         row, parent = self.dependencies.row[is_part], self.dependencies.parent[is_part]
         loops, first = np.unique(loop[row], return_index=True)
@@ -116,20 +104,8 @@ class RawTrace:
             found.append(self._path(row[of_loop], parent[of_loop]))
         return len(loops), sorted(found)
 
-    def _parsed(self, offset: int, message: bytes) -> Message:
-        try:
-            return RawNode.FromString(message)
-        except DecodeError as error:
-            raise TraceError(f"{self.path}: byte {offset}: corrupt message ({error}), expected a Node") from error
-
     def _resolved(self, parents: UInt64, data: Int64, control: Int64) -> Dependencies:
-        """Return the dependencies as rows.
-
-        Args:
-            parents: Parent ids node by node, data before control.
-            data: Number of data dependencies of each node.
-            control: Number of control dependencies of each node.
-        """
+        """Return the dependencies as rows, from parent ids node by node, data first, and their numbers by node."""
         n = len(self.node_id)
         parents = parents[: int(data[:n].sum() + control[:n].sum())]
         counts = np.stack([data[:n], control[:n]], axis=1).reshape(-1)

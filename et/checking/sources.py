@@ -1,43 +1,40 @@
-"""Input of a check: files, the NPUs that run each, and the groups that their collectives name."""
+"""Input of a check: files, the NPUs that run each, and the groups that their collectives name, as in runs."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from et.attributes import ALL_NPUS
+from et.table import TraceTable
+
 Int64 = NDArray[np.int64]
 
 AS_WRITTEN = -1
 
+UNKNOWN = -1
+ALL = 0
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sources:
-    """T distinct traces of some NPUs.
+    """T distinct traces of some NPUs."""
 
-    Attributes:
-        path: Path that the user gave for all of them.
-        files: The trace files.
-        users: int64[] per trace, NPUs that run it, ascending.
-        examples: For each trace, the NPU whose peers are as written; peers of other users shift by the user's number
-            minus the example's. AS_WRITTEN = -1: peers are as written for all users.
-        npus: Number of NPUs, which are 0 .. npus-1.
-        groups: Members of each group in the group file, by name.
-        families: Groups of each family in a trace set, by name; an NPU is in at most one group of a family.
-        groups_file: File of `groups`, "" = none.
-        is_complete: False = one file out of several, so that its peers cannot be checked.
-    """
-
-    path: Path
-    files: tuple[Path, ...]
-    users: tuple[Int64, ...]
+    path: Path  # path that the user gave for all of them
+    files: tuple[Path, ...]  # the trace files
+    users: tuple[Int64, ...]  # int64[] per trace, NPUs that run it, ascending
+    # for each trace, the NPU whose peers are as written; peers of other users shift by the user's number minus the
+    # example's. AS_WRITTEN = -1: peers are as written for all users
     examples: tuple[int, ...]
-    npus: int
+    npus: int  # number of NPUs, which are 0 .. npus-1
+    # members of each group in the group file, by name
     groups: Mapping[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
+    # groups of each family in a trace set, by name; an NPU is in at most one group of a family
     families: Mapping[str, tuple[tuple[int, ...], ...]] = dataclasses.field(default_factory=dict)
-    groups_file: str = ""
-    is_complete: bool = True
+    groups_file: str = ""  # file of `groups`, "" = none
+    is_complete: bool = True  # False = one file out of several, so that its peers cannot be checked
 
     def shifts(self, trace: int) -> Int64:
         """Return int64[users], the number added to peers for each user of a trace."""
@@ -51,3 +48,43 @@ class Sources:
             if at < len(users) and users[at] == npu:
                 return trace, at
         return None
+
+
+class Communicators:
+    """The groups met so far, numbered in that order; 0 is all NPUs."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self.names = [ALL_NPUS]
+        self.members: list[Int64] = [np.arange(sources.npus)]
+        self._number: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._families: dict[str, Int64] = {}
+
+    def of(self, table: TraceTable, group: int, users: Int64) -> Int64:
+        """Return int64[users], the number of the group that a row of group_names means for each user, UNKNOWN = -1."""
+        name = table.group_names[group]
+        if name == ALL_NPUS:
+            return np.full(len(users), ALL)
+        if name in self._sources.families:
+            return self._family(name)[users]
+        members = self._sources.groups.get(name, table.metadata_groups.get(name))
+        if members is None:
+            return np.full(len(users), UNKNOWN)
+        key = name, tuple(members)
+        if key not in self._number:
+            self._number[key] = self._add(name, members or range(self._sources.npus))
+        return np.full(len(users), self._number[key])
+
+    def _family(self, name: str) -> Int64:
+        """Return int64[npus], the group of each NPU in a family."""
+        if name not in self._families:
+            found = np.full(self._sources.npus, UNKNOWN)
+            for members in self._sources.families[name]:
+                found[list(members)] = self._add(name, members)
+            self._families[name] = found
+        return self._families[name]
+
+    def _add(self, name: str, members: Sequence[int]) -> int:
+        self.names.append(name)
+        self.members.append(np.array(members, np.int64))
+        return len(self.members) - 1

@@ -1,8 +1,7 @@
 """Dependencies across NPUs: the nodes of all traces in one graph, connected by collectives and messages.
 
 A vertex is a node of an NPU, or a collective of a whole group: the collective comes after the node of every member, and
-what comes after one of these nodes comes after it. A receive comes after its send. NPUs deadlock if and only if this
-graph has a cycle.
+what comes after one of these nodes comes after it. A receive comes after its send. A cycle means a deadlock.
 
 The first graph has one copy of each trace for all NPUs that run it, and merges groups that one node can mean. It is as
 large as the traces, and if it has no cycle, the graph of all NPUs has no cycle either. The second graph has the nodes
@@ -19,16 +18,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from et.checking.checked_trace import WHOLE
-from et.checking.communicators import UNKNOWN
+from et.checking.checked_trace import WHOLE, MessageNodes
+from et.checking.sources import UNKNOWN
 from et.order import occurrence, parent_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from et.checking.checked_trace import CheckedTrace, MessageNodes
-    from et.checking.communicators import Communicators
-    from et.checking.sources import Sources
+    from et.checking.checked_trace import CheckedTrace
+    from et.checking.sources import Communicators, Sources
 
 Int64 = NDArray[np.int64]
 
@@ -37,26 +35,17 @@ _NONE = -1
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Waits:
-    """Dependencies of a trace: n nodes, e dependencies, c collectives, and its messages.
+    """Dependencies of a trace: n nodes, e dependencies, c collectives, and its messages."""
 
-    Attributes:
-        nodes: Number of nodes n.
-        parent, child: int64[e], rows of each dependency.
-        row: int64[c], row of each collective whose members are known.
-        group: int64[c], row of `communicator`.
-        seq: int64[c], number of earlier collectives of the group.
-        communicator: int64[groups, users], the group of each user; UNKNOWN = -1.
-        messages: Sends and receives of the trace.
-    """
-
-    nodes: int
+    nodes: int  # number of nodes n
+    # int64[e], rows of each dependency
     parent: Int64
     child: Int64
-    row: Int64
-    group: Int64
-    seq: Int64
-    communicator: Int64
-    messages: MessageNodes
+    row: Int64  # int64[c], row of each collective whose members are known
+    group: Int64  # int64[c], row of `communicator`
+    seq: Int64  # int64[c], number of earlier collectives of the group
+    communicator: Int64  # int64[groups, users], the group of each user; UNKNOWN = -1
+    messages: MessageNodes  # sends and receives of the trace
 
 
 class WaitingNode(NamedTuple):
@@ -68,18 +57,13 @@ class WaitingNode(NamedTuple):
 
 
 class _Graph(NamedTuple):
-    """Edges between vertices, which are nodes first, then collectives.
+    """Edges between vertices, which are nodes first, then collectives."""
 
-    Attributes:
-        before, after: int64[edges], vertices of each edge.
-        nodes: Number of vertices that are nodes.
-        vertices: Number of all vertices.
-    """
-
+    # int64[edges], vertices of each edge
     before: Int64
     after: Int64
-    nodes: int
-    vertices: int
+    nodes: int  # number of vertices that are nodes
+    vertices: int  # number of all vertices
 
 
 def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) -> Waits:
@@ -101,19 +85,20 @@ def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) 
     )
 
 
-def deadlocks(sources: Sources, waits: Sequence[Waits | None], max_edges: int) -> list[list[WaitingNode]] | None:
+def unknown_waits(users: Int64) -> Waits:
+    """Return the dependencies of a trace that cannot be read: none."""
+    nothing = np.zeros(0, np.int64)
+    row = nothing.astype(np.int32)
+    messages = MessageNodes(row, nothing > 0, nothing, nothing, row, nothing)
+    return Waits(0, nothing, nothing, nothing, nothing, nothing, np.zeros((0, len(users)), np.int64), messages)
+
+
+def deadlocks(sources: Sources, waits: Sequence[Waits], max_edges: int) -> list[list[WaitingNode]] | None:
     """Return a shortest cycle for each set of nodes that wait for each other; each node of a cycle waits for the next.
 
-    Args:
-        sources: The traces.
-        waits: Dependencies of each trace; None = the trace cannot be read.
-        max_edges: Maximum size of the second graph.
-
-    Returns:
-        Empty if there is no cycle; None if the second graph would be larger.
+    `max_edges` is the maximum size of the second graph. The result is None if that would be larger.
     """
-    first = _graph_of_traces(sources, waits)
-    component = _on_cycles(first)
+    component = _on_cycles(_graph_of_traces(sources, waits))
     if np.all(component == _NONE):
         return []
     second = _NpuGraph(sources, waits, component)
@@ -129,96 +114,69 @@ def deadlocks(sources: Sources, waits: Sequence[Waits | None], max_edges: int) -
     ]
 
 
-def _graph_of_traces(sources: Sources, waits: Sequence[Waits | None]) -> _Graph:
+def _graph_of_traces(sources: Sources, waits: Sequence[Waits]) -> _Graph:
     """Return the graph with one copy of each trace for all its users."""
-    base = np.cumsum([0, *(trace_waits.nodes if trace_waits else 0 for trace_waits in waits)])
+    base = np.cumsum([0, *(own.nodes for own in waits)])
     nodes = int(base[-1])
     hub = _hubs_of_traces(waits)
     collectives = 1 + max((int(numbers.max(initial=-1)) for numbers in hub), default=-1)
     before, after = [], []
-    for trace, trace_waits in enumerate(waits):
-        if trace_waits is None:
-            continue
-        out = base[trace] + np.arange(trace_waits.nodes)
-        out[trace_waits.row] = nodes + hub[trace]
-        before += [out[trace_waits.parent], base[trace] + trace_waits.row]
-        after += [base[trace] + trace_waits.child, nodes + hub[trace]]
-    for source, target, sent, received in _messages(sources, waits):
-        before.append(base[source] + sent)
-        after.append(base[target] + received)
+    for begin, own, own_hub in zip(base.tolist(), waits, hub, strict=False):
+        out = begin + np.arange(own.nodes)
+        out[own.row] = nodes + own_hub
+        before += [out[own.parent], begin + own.row]
+        after += [begin + own.child, nodes + own_hub]
+    talks = {(trace, peer, other, back) for _, trace, peer, other, back in _talks(sources, waits)}
+    for trace, peer, other, back in sorted(talks):
+        sent, received = _pairs(waits, trace, peer, other, back)
+        before.append(base[trace] + sent)
+        after.append(base[other] + received)
     return _Graph(_joined(before), _joined(after), nodes, nodes + collectives)
 
 
-def _hubs_of_traces(waits: Sequence[Waits | None]) -> list[Int64]:
+def _hubs_of_traces(waits: Sequence[Waits]) -> list[Int64]:
     """Return int64[c] per trace, the vertex number of each collective; groups that one node can mean are merged."""
-    rows = _joined(
-        [np.full(trace_waits.communicator.size, trace) for trace, trace_waits in enumerate(waits) if trace_waits]
-    )
-    groups = _joined(
-        [
-            np.repeat(np.arange(len(trace_waits.communicator)), trace_waits.communicator.shape[1])
-            for trace_waits in waits
-            if trace_waits
-        ]
-    )
-    numbers = _joined([trace_waits.communicator.ravel() for trace_waits in waits if trace_waits])
+    communicators = [own.communicator for own in waits]
+    rows = _joined([np.full(numbers.size, trace) for trace, numbers in enumerate(communicators)])
+    groups = _joined([np.repeat(np.arange(len(numbers)), numbers.shape[1]) for numbers in communicators])
+    numbers = _joined([numbers.ravel() for numbers in communicators])
     width = int(groups.max(initial=0)) + 1
     of_trace, place = np.unique(rows * width + groups, return_inverse=True)
     known = numbers != UNKNOWN
     size = len(of_trace) + int(numbers.max(initial=0)) + 1
     joins = csr_matrix((np.ones(known.sum(), np.int8), (place[known], len(of_trace) + numbers[known])), (size, size))
     label = connected_components(joins, directed=False)[1]
-    keys = []
-    for trace, trace_waits in enumerate(waits):
-        if trace_waits is not None:
-            own = (
-                label[np.searchsorted(of_trace, trace * width + trace_waits.group)]
-                if len(trace_waits.group)
-                else trace_waits.group
-            )
-            keys.append(np.stack([own, trace_waits.seq], axis=1))
-    found = np.unique(np.concatenate([np.zeros((0, 2), np.int64), *keys]), axis=0, return_inverse=True)[1].reshape(-1)
-    ends = np.cumsum([len(trace_waits.row) if trace_waits else 0 for trace_waits in waits])
-    return np.split(found, ends[:-1])
+    keys = [
+        np.stack([label[np.searchsorted(of_trace, trace * width + own.group)], own.seq], axis=1)
+        for trace, own in enumerate(waits)
+    ]
+    hubs = np.unique(np.concatenate([np.zeros((0, 2), np.int64), *keys]), axis=0, return_inverse=True)[1].reshape(-1)
+    return np.split(hubs, np.cumsum([len(own.row) for own in waits])[:-1])
 
 
-def _messages(sources: Sources, waits: Sequence[Waits | None]) -> Iterator[tuple[int, int, Int64, Int64]]:
-    """Yield traces of sender and receiver, and rows of matching sends and receives; each pair of traces once."""
-    seen: set[tuple[int, int, int, int]] = set()
-    for _, trace, peer, other, back in _talks(sources, waits):
-        if (trace, peer, other, back) not in seen:
-            seen.add((trace, peer, other, back))
-            yield (trace, other, *_pairs(waits, trace, peer, other, back))
-
-
-def _talks(sources: Sources, waits: Sequence[Waits | None]) -> Iterator[tuple[tuple[int, int], int, int, int, int]]:
+def _talks(sources: Sources, waits: Sequence[Waits]) -> Iterator[tuple[tuple[int, int], int, int, int, int]]:
     """Yield sender and receiver NPU, the sender's trace and peer as written, and the receiver's trace and peer."""
     trace_of = np.full(sources.npus, _NONE)
     shift_of = np.zeros(sources.npus, np.int64)
     for trace, users in enumerate(sources.users):
         trace_of[users], shift_of[users] = trace, sources.shifts(trace)
-    for trace, trace_waits in enumerate(waits):
-        if trace_waits is None:
-            continue
-        m = trace_waits.messages
-        for peer in np.unique(m.peer[m.is_send & (m.peer >= 0)]).tolist():
+    for trace, own in enumerate(waits):
+        messages = own.messages
+        for peer in np.unique(messages.peer[messages.is_send & (messages.peer >= 0)]).tolist():
             for npu in sources.users[trace].tolist():
                 target = peer + int(shift_of[npu])
-                other = int(trace_of[target]) if 0 <= target < sources.npus else _NONE
-                if other != _NONE and waits[other] is not None:
-                    yield (npu, target), trace, peer, other, npu - int(shift_of[target])
+                if 0 <= target < sources.npus and trace_of[target] != _NONE:
+                    yield (npu, target), trace, peer, int(trace_of[target]), npu - int(shift_of[target])
 
 
-def _pairs(waits: Sequence[Waits | None], trace: int, peer: int, other: int, back: int) -> tuple[Int64, Int64]:
-    """Return rows of sends to a peer, as written, and of the matching receives."""
+def _pairs(waits: Sequence[Waits], trace: int, peer: int, other: int, back: int) -> tuple[Int64, Int64]:
+    """Return rows of sends of a trace to a peer, as written, and of the matching receives of `other` from `back`."""
     keys, rows = [], []
-    for number, whom, is_send in ((trace, peer, True), (other, back, False)):
-        trace_waits = waits[number]
-        assert trace_waits is not None  # noqa: S101 - for mypy: those that talk are there
-        m = trace_waits.messages
-        at = np.flatnonzero((m.peer == whom) & (m.is_send == is_send))
-        keys.append(m.tag[at] << 32 | m.seq[at])
-        rows.append(m.row[at].astype(np.int64))
+    for number, end, is_send in ((trace, peer, True), (other, back, False)):
+        messages = waits[number].messages
+        at = np.flatnonzero((messages.peer == end) & (messages.is_send == is_send))
+        keys.append(messages.tag[at] << 32 | messages.seq[at])
+        rows.append(messages.row[at].astype(np.int64))
     _, sent, received = np.intersect1d(keys[0], keys[1], assume_unique=True, return_indices=True)
     return rows[0][sent], rows[1][received]
 
@@ -226,37 +184,27 @@ def _pairs(waits: Sequence[Waits | None], trace: int, peer: int, other: int, bac
 class _NpuGraph:
     """The graph with nodes of each NPU, restricted to vertices on cycles of the first graph."""
 
-    def __init__(self, sources: Sources, waits: Sequence[Waits | None], component: Int64) -> None:
+    def __init__(self, sources: Sources, waits: Sequence[Waits], component: Int64) -> None:
         self._sources, self._waits = sources, waits
-        base = np.cumsum([0, *(trace_waits.nodes if trace_waits else 0 for trace_waits in waits)])
-        hub = _hubs_of_traces(waits)
-        nodes = int(base[-1])
-        self._rows = [np.flatnonzero(component[base[t] : base[t + 1]] != _NONE) for t in range(len(waits))]
-        self._deps, self._members = [], []
-        for trace, trace_waits in enumerate(waits):
-            own = component[base[trace] : base[trace + 1]]
-            if trace_waits is None:
-                self._deps.append(np.zeros(0, bool))
-                self._members.append(np.zeros(0, bool))
-                continue
-            of_hub = component[nodes + hub[trace]]
-            out = own.copy()
-            out[trace_waits.row] = of_hub
-            self._deps.append((out[trace_waits.parent] != _NONE) & (out[trace_waits.parent] == own[trace_waits.child]))
-            self._members.append((of_hub != _NONE) & (of_hub == own[trace_waits.row]))
-        self._first = np.cumsum([0, *(len(u) * len(r) for u, r in zip(sources.users, self._rows, strict=True))])
-        user_counts = [len(users) for users in sources.users]
-        self.size = sum(
-            n * int(d.sum() + m.sum()) for n, d, m in zip(user_counts, self._deps, self._members, strict=True)
-        )
+        base = np.cumsum([0, *(own.nodes for own in waits)]).tolist()
+        self._rows, self._deps, self._members = [], [], []
+        for begin, end, own, hub in zip(base, base[1:], waits, _hubs_of_traces(waits), strict=False):
+            of_node, of_hub = component[begin:end], component[base[-1] + hub]
+            out = of_node.copy()
+            out[own.row] = of_hub
+            self._rows.append(np.flatnonzero(of_node != _NONE))
+            self._deps.append((out[own.parent] != _NONE) & (out[own.parent] == of_node[own.child]))
+            self._members.append((of_hub != _NONE) & (of_hub == of_node[own.row]))
+        users = [len(own) for own in sources.users]
+        self._first = np.cumsum([0, *(count * len(rows) for count, rows in zip(users, self._rows, strict=True))])
+        edges = [int(d.sum() + m.sum()) for d, m in zip(self._deps, self._members, strict=True)]
+        self.size = sum(count * n for count, n in zip(users, edges, strict=True))
 
     def graph(self) -> _Graph:
         """Return the graph."""
         nodes = int(self._first[-1])
         before, after, keys, places = [], [], [], []
         for trace, trace_waits in enumerate(self._waits):
-            if trace_waits is None:
-                continue
             which = np.full(trace_waits.nodes, _NONE)
             which[trace_waits.row] = np.arange(len(trace_waits.row))
             parent, child = trace_waits.parent[self._deps[trace]], trace_waits.child[self._deps[trace]]
@@ -285,8 +233,7 @@ class _NpuGraph:
             there = (ends[0] != _NONE) & (ends[1] != _NONE)
             before.append(ends[0][there])
             after.append(ends[1][there])
-        sources, targets = _joined(before), _joined(after)
-        return _Graph(sources, targets, nodes, nodes + len(hubs))
+        return _Graph(_joined(before), _joined(after), nodes, nodes + len(hubs))
 
     def _vertex(self, trace: int, user: int, rows: Int64) -> Int64:
         """Return the vertices of a user's rows; -1 for rows on no cycle."""
@@ -326,7 +273,6 @@ class _NpuGraph:
         keys = []
         for place in (waiting, member):
             trace_waits = self._waits[place.trace]
-            assert trace_waits is not None  # noqa: S101 - for mypy: places have existing traces
             user = int(np.searchsorted(self._sources.users[place.trace], place.npu))
             keys.append((trace_waits, self._key(trace_waits, user, np.arange(len(trace_waits.row)))))
         (trace_waits, own), (others, of_member) = keys

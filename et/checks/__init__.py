@@ -9,9 +9,8 @@ import pkgutil
 from collections.abc import Callable
 from types import ModuleType
 
-from et.checking.check import Check, CheckContext
-from et.checking.opened import open_trace
-from et.checking.report import CheckReport
+from et.checking.check import Check, CheckContext, open_trace
+from et.checking.finding import CheckReport
 from et.checking.sources import Sources
 
 
@@ -22,12 +21,7 @@ def all_checks() -> list[ModuleType]:
 
 
 def check_traces(sources: Sources, progress: Callable[[int], None] = lambda _: None) -> CheckReport:
-    """Check traces with every check; all problems are in the report, and no error is raised.
-
-    Args:
-        sources: The traces.
-        progress: Function called with the number of traces checked so far.
-    """
+    """Check traces with every check; all problems are in the report. `progress` gets the number of traces so far."""
     context = CheckContext(sources)
     checks: list[tuple[str, Check]] = [(module.NAME, module.TraceCheck(context)) for module in all_checks()]
     report = CheckReport(str(sources.path), sources.npus)

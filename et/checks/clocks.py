@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from et.checking.check import Check, CheckContext
 from et.checking.checked_trace import WHOLE, CheckedTrace
-from et.checking.communicators import UNKNOWN
 from et.checking.finding import NOTE, WARNING, Example, Finding
+from et.checking.sources import UNKNOWN
 from et.schema import CollectiveCommType
 
 NAME = "clocks"
@@ -23,8 +23,7 @@ _ALL_WAIT_FOR_ALL = (
     CollectiveCommType.REDUCE_SCATTER,
     CollectiveCommType.BARRIER,
 )
-_RESOLUTION_MICROS = 1
-"""Largest difference that rounding explains: times of traces are whole microseconds."""
+_RESOLUTION_MICROS = 1  # largest difference that rounding explains: times of traces are whole microseconds
 _MAX_EXAMPLES = 20
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from et.checking.check import Check, CheckContext
 from et.checking.checked_trace import UNEVEN, WHOLE, CheckedTrace
-from et.checking.communicators import UNKNOWN
 from et.checking.finding import ERROR, NOTE, Example, Finding
+from et.checking.sources import UNKNOWN
 from et.schema import CollectiveCommType
 from et.summary import collective_name
 

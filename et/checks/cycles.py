@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check
+from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
-from et.checking.opened import OpenedTrace
 
 NAME = "cycles"
 LOOKS_FOR = "dependencies that close a cycle, with its path"
@@ -25,8 +24,7 @@ class TraceCheck(Check):
             ("cycles that control dependencies close", others),
         ):
             count, cycles = raw.cycles(among, MAX_EXAMPLES)
-            examples = tuple(
-                Example(raw.path, int(raw.node_id[row]), f"dependency cycle {path}") for row, path in cycles
-            )
+            ids = raw.node_id.tolist()
+            examples = tuple(Example(raw.path, ids[row], f"dependency cycle {path}") for row, path in cycles)
             if count:
                 yield Finding(ERROR, what, count, examples)

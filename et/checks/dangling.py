@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from et.checking.check import Check
+from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, MAX_EXAMPLES, Example, Finding
-from et.checking.opened import OpenedTrace
 
 NAME = "dangling"
 LOOKS_FOR = "dependencies on nodes that the file lacks"

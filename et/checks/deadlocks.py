@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from et.checking.check import Check, CheckContext
 from et.checking.checked_trace import CheckedTrace
 from et.checking.finding import ERROR, NOTE, Example, Finding
-from et.checking.waits import WaitingNode, Waits, deadlocks, waits_of
+from et.checking.waits import WaitingNode, Waits, deadlocks, unknown_waits, waits_of
 from et.checks.collectives import collective
 from et.order import cycle_text
 from et.schema import NodeType
@@ -41,7 +41,8 @@ class TraceCheck(Check):
         """Return one cycle per set of NPUs that wait for each other."""
         found = None
         if self._edges <= _MAX_EDGES:
-            waits = [self._waits.get(trace) for trace in range(len(self.sources.files))]
+            users = enumerate(self.sources.users)
+            waits = [self._waits.get(trace) or unknown_waits(own) for trace, own in users]
             found = deadlocks(self.sources, waits, _MAX_EDGES)
         if found is None:
             text = f"more than {_MAX_EDGES:,} nodes and dependencies"

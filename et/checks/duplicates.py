@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check
+from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, Finding, at_nodes
-from et.checking.opened import OpenedTrace
 
 NAME = "duplicates"
 LOOKS_FOR = "ids that occur more than once in a file"
@@ -20,8 +19,7 @@ class TraceCheck(Check):
             yield from at_nodes(
                 ERROR,
                 "nodes have an id that an earlier node of the file has",
-                raw.path,
-                raw.node_id,
+                raw,
                 raw.repeats,
                 lambda row: f"the id occurs again at place {row} of the file, expected each id once",
             )

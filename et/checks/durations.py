@@ -12,8 +12,9 @@ from et.schema import NodeType
 NAME = "durations"
 LOOKS_FOR = "computations without duration, floating-point operations or bytes, and impossible durations"
 
-_LONGEST_MICROS = 10**12
-"""Longest duration in microseconds that a run accepts, 11.6 days (LONGEST_PS of topologies/bounds.py)."""
+_LONGEST_MICROS = 10**12  # longest duration that a run accepts, 11.6 days (LONGEST_PS of topologies/bounds.py)
+
+_MISSING = "no duration, num_ops, tensor_size or operators"
 
 
 class TraceCheck(Check):
@@ -28,19 +29,11 @@ class TraceCheck(Check):
             (WARNING, "computations of the accelerator take no time", np.flatnonzero(idle & ~table.is_cpu_op)),
             (NOTE, "operations of the host take no time", np.flatnonzero(idle & table.is_cpu_op)),
         ):
-            yield from at_nodes(
-                severity,
-                what,
-                table.path,
-                table.node_id,
-                rows,
-                lambda row: f"{table.names[row]}: no duration, num_ops, tensor_size or operators",
-            )
+            yield from at_nodes(severity, what, table, rows, lambda row: f"{table.names[row]}: {_MISSING}")
         yield from at_nodes(
             ERROR,
             "nodes take longer than 11 days",
-            table.path,
-            table.node_id,
+            table,
             np.flatnonzero(table.duration_micros > _LONGEST_MICROS),
             lambda row: f"duration_micros is {table.duration_micros[row]}, expected {_LONGEST_MICROS} at most",
         )

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from et.checking.check import Check
+from et.checking.check import Check, OpenedTrace
 from et.checking.finding import ERROR, Example, Finding
-from et.checking.opened import OpenedTrace
 
 NAME = "framing"
 LOOKS_FOR = "files that are truncated or of another kind, and nodes with meaningless values"

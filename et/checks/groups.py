@@ -6,8 +6,8 @@ import numpy as np
 
 from et.checking.check import Check, CheckContext
 from et.checking.checked_trace import CheckedTrace
-from et.checking.communicators import ALL, UNKNOWN
 from et.checking.finding import ERROR, NOTE, WARNING, Example, Finding
+from et.checking.sources import ALL, UNKNOWN
 
 NAME = "groups"
 LOOKS_FOR = "groups that neither the group file nor METADATA nodes define, their members, and groups of one"

@@ -65,16 +65,12 @@ class TraceCheck(Check):
         first = np.flatnonzero(np.diff(pairs[order], prepend=-1))
         total = np.add.reduceat(sums[order], first, axis=0)
         wrong = pairs[order][first][np.any(total != 0, axis=1)]
-        readable = [self._is_readable(npu) for npu in range(self.sources.npus)] if len(wrong) else []
-        wrong = np.array([p for p in wrong.tolist() if all(readable[npu] for npu in divmod(p, self.sources.npus))])
+        unread = np.concatenate([np.zeros(0, np.int64), *(self.sources.users[trace] for trace in self.context.unread)])
+        wrong = wrong[~np.isin(wrong // self.sources.npus, unread) & ~np.isin(wrong % self.sources.npus, unread)]
         if len(wrong):
             details = [self._examples(*divmod(int(pair), self.sources.npus)) for pair in wrong[:_MAX_PAIRS_SHOWN]]
             examples = tuple(example for of_pair in details for example in of_pair)
             yield Finding(ERROR, "pairs of NPUs have sends and receives that do not match", len(wrong), examples)
-
-    def _is_readable(self, npu: int) -> bool:
-        place = self.sources.place(npu)
-        return place is None or place[0] not in self.context.unread
 
     def _examples(self, source: int, target: int) -> list[Example]:
         """Return the mismatches between two NPUs, tag by tag."""

@@ -33,7 +33,7 @@ class TraceCheck(Check):
         if self.sources.is_complete:
             found += self._of_users(checked, missing)
         for what, wrong, text in found:
-            yield from at_nodes(ERROR, what, table.path, table.node_id, messages.row[wrong], text)
+            yield from at_nodes(ERROR, what, table, messages.row[wrong], text)
 
     def _of_users(self, checked: CheckedTrace, missing: np.ndarray) -> list:  # type: ignore[type-arg]
         """Return the problems that depend on the NPUs that run the trace."""

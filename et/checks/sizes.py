@@ -31,14 +31,7 @@ class TraceCheck(Check):
             (WARNING, "messages have comm_size 0", messages.row[messages.size == 0]),
             (WARNING, "memory accesses have no tensor_size", np.flatnonzero(is_memory & (table.tensor_size <= 0))),
         ):
-            yield from at_nodes(
-                severity,
-                what,
-                table.path,
-                table.node_id,
-                rows,
-                lambda row: f"{_kind(checked, row)}, expected its bytes",
-            )
+            yield from at_nodes(severity, what, table, rows, lambda row: f"{_kind(checked, row)}, expected its bytes")
 
 
 def _kind(checked: CheckedTrace, row: int) -> str:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from et.checking.check import Check, CheckContext
 from et.checking.checked_trace import UNEVEN, CheckedTrace
-from et.checking.communicators import UNKNOWN
 from et.checking.finding import ERROR, Example, Finding
 from et.checking.hashing import mixed
+from et.checking.sources import UNKNOWN
 from et.order import occurrence
 
 NAME = "splits"

@@ -48,11 +48,7 @@ def writable() -> dict[str, ModuleType]:
 
 
 def format_of(path: Path) -> ModuleType:
-    """Return the format of a file or folder.
-
-    Raises:
-        TraceError: No format recognises it.
-    """
+    """Return the format of a file or folder; raise TraceError if no format recognises it."""
     for module in readable().values():
         if module.recognises(path):
             return module
@@ -65,12 +61,7 @@ def format_of(path: Path) -> ModuleType:
 
 
 def chosen(text: str, known: Mapping[str, ModuleType], option: str) -> tuple[ModuleType, dict[str, str]]:
-    """Return a format and its options from the text NAME or NAME:option=value,...
-
-    Args:
-        text: Text that the user wrote.
-        known: Result of `readable()` or `writable()`.
-        option: Command-line option with the text, such as "--from", for messages.
+    """Return a format and its options from NAME or NAME:option=value,...; `option` is "--from" or "--to", for messages.
 
     Raises:
         TraceError: A format or option is unknown, or an option is repeated or has no value.

@@ -6,7 +6,7 @@ from pathlib import Path
 from et.formats import simai
 from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
 from et.layers.loops import Dialect
-from et.trace_tables import TraceTables
+from et.table import TraceTables
 
 NAME = "astra-sim"
 TITLE = "a workload of layers of ASTRA-sim 1.0"
@@ -20,9 +20,5 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of one file; the option npus is the number of NPUs.
-
-    Raises:
-        TraceError: There are several files, the file is wrong, or the NPUs do not fit the groups.
-    """
+    """Return the traces of one file; the option npus is the number of NPUs."""
     return traces_of_layers(paths, options, _DIALECT)

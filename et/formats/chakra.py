@@ -1,6 +1,5 @@
 """Chakra traces: a file, or a folder of `prefix.<npu>.et` files (.et.gz too) with `groups.json` if there are groups."""
 
-import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,8 @@ from et.errors import TraceError, advising
 from et.groups import Groups, read_groups
 from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import read_trace
-from et.table import TraceTable
+from et.table import LazyTraces, TraceTable, TraceTables
 from et.table_writer import write_table
-from et.trace_tables import TracesOnDisk, TraceTables
 
 NAME = "chakra"
 TITLE = "Chakra traces, NAME.<npu>.et"
@@ -30,14 +28,15 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0.
-
-    Raises:
-        TraceError: A folder has no traces or those of several sets, an NPU has two files, or a file is wrong.
-    """
+    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0."""
     files = files_of_npus(paths)
-    reading = functools.partial(_read, strict=is_strict(options))
-    return TraceTables(TracesOnDisk(files, reading), groups_in(paths))
+    strict = is_strict(options)
+
+    def read_npu(npu: int) -> TraceTable:
+        with advising(NOT_STRICT_OPTION):
+            return read_trace(files[npu], strict=strict, keep_others=True)
+
+    return TraceTables(LazyTraces(files.keys(), read_npu), groups_in(paths))
 
 
 def groups_in(folders: Iterable[Path]) -> Groups:
@@ -46,17 +45,8 @@ def groups_in(folders: Iterable[Path]) -> Groups:
     return {name: members for file in files for name, members in read_groups(file).items()}
 
 
-def _read(path: Path, *, strict: bool) -> TraceTable:
-    with advising(NOT_STRICT_OPTION):
-        return read_trace(path, strict=strict, keep_others=True)
-
-
 def is_strict(options: Mapping[str, str]) -> bool:
-    """Return the value of the option strict.
-
-    Raises:
-        TraceError: The value is neither true nor false.
-    """
+    """Return the value of the option strict; raise TraceError if the value is neither true nor false."""
     strict = options.get("strict", "true")
     if strict not in {"true", "false"}:
         raise TraceError(f"strict={strict}: expected true or false")
@@ -69,11 +59,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
-    """Write all files.
-
-    Raises:
-        TraceError: A trace cannot be read or written.
-    """
+    """Write all files."""
     for npu, table in traces.tables.items():
         write_table(folder / f"{prefix}.{npu}.et", table)
     write_groups(traces, folder)

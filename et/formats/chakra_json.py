@@ -24,9 +24,8 @@ from et.framing import split_frames
 from et.prefixes import GROUPS_NAME, files_of_npus, prefix_of
 from et.reader import table_of
 from et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
-from et.table import TraceTable
+from et.table import LazyTraces, TraceTable, TraceTables
 from et.table_writer import frames_of
-from et.trace_tables import TracesOnDisk, TraceTables
 from et.workload_graph import GRAPH, nodes_of_graph
 
 NAME = "json"
@@ -50,22 +49,14 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0.
-
-    Raises:
-        TraceError: There are no files, an NPU has two, or a file is wrong.
-    """
+    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0."""
     files = files_of_npus(paths, _SUFFIX)
-    reading = functools.partial(read_json, strict=is_strict(options))
-    return TraceTables(TracesOnDisk(files, reading), groups_in(paths))
+    strict = is_strict(options)
+    return TraceTables(LazyTraces(files.keys(), lambda npu: read_json(files[npu], strict=strict)), groups_in(paths))
 
 
 def read_json(path: Path, *, strict: bool = True) -> TraceTable:
-    """Read one file.
-
-    Args:
-        path: The file, gzipped or not.
-        strict: Whether wrong dependencies are an error, as in et.read_trace.
+    """Read one file, gzipped or not; `strict` as in et.read_trace.
 
     Raises:
         TraceError: The file cannot be read, is no such JSON, or holds what et.read_trace refuses.
@@ -84,11 +75,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
-    """Write all files, with one line per object.
-
-    Raises:
-        TraceError: A trace cannot be read.
-    """
+    """Write all files, with one line per object."""
     for npu, table in traces.tables.items():
         with (folder / f"{prefix}.{npu}.json").open("w", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(found)}\n" for found in objects(table))
@@ -100,14 +87,13 @@ def objects(table: TraceTable) -> Iterator[dict[str, Any]]:
     frames = frames_of(table)
     metadata = next(split_frames(next(frames)))
     yield json_format.MessageToDict(GlobalMetadata.FromString(metadata))
-    known: dict[bytes, dict[str, Any]] = {}
     for batch in frames:
         for message in split_frames(batch):
-            yield _object(RawNode.FromString(message), known)
+            yield _object(RawNode.FromString(message))
 
 
-def _object(node: Message, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]:
-    """Return a node without fields that are 0 or empty, as protobuf writes it; `known` caches decoded attributes."""
+def _object(node: Message) -> dict[str, Any]:
+    """Return a node without fields that are 0 or empty, as protobuf writes it."""
     fields: dict[str, Any] = {
         "id": str(node.id) if node.id else "",
         "name": node.name.decode(),
@@ -118,22 +104,25 @@ def _object(node: Message, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]
         "durationMicros": str(node.duration_micros) if node.duration_micros else "",
         "inputs": json_format.MessageToDict(node.inputs) if node.HasField("inputs") else None,
         "outputs": json_format.MessageToDict(node.outputs) if node.HasField("outputs") else None,
-        "attr": [_attribute_object(message, known) for message in node.attr],
+        "attr": [_attribute_object(message) for message in node.attr],
     }
     return {name: value for name, value in fields.items() if value}
 
 
-def _attribute_object(message: bytes, known: dict[bytes, dict[str, Any]]) -> dict[str, Any]:
-    if message not in known:
-        if len(known) >= _MAX_CACHED_ATTRIBUTES:
-            known.clear()
-        known[message] = json_format.MessageToDict(AttributeProto.FromString(message))
-    return known[message]
+@functools.lru_cache(_MAX_CACHED_ATTRIBUTES)  # a trace repeats a few attributes
+def _attribute_object(message: bytes) -> dict[str, Any]:
+    """Return an attribute as an object of JSON."""
+    return json_format.MessageToDict(AttributeProto.FromString(message))
+
+
+@functools.lru_cache(_MAX_CACHED_ATTRIBUTES)
+def _attribute(text: str) -> Message:
+    """Return the attribute of an object of JSON."""
+    return json_format.ParseDict(json.loads(text), AttributeProto())
 
 
 def _messages(path: Path) -> Iterator[Message]:
     """Yield GlobalMetadata, then Nodes."""
-    known: dict[str, Message] = {}
     for number, found in enumerate(_objects(path)):
         place = f"{path}: object {number}"
         if not isinstance(found, dict):
@@ -144,35 +133,21 @@ def _messages(path: Path) -> Iterator[Message]:
             continue
         try:
             if number == 0:
-                yield _metadata(place, found)
+                if "type" in found or "id" in found:
+                    raise TraceError(f"{place}: found a Node, expected a GlobalMetadata first")
+                yield json_format.ParseDict(found, GlobalMetadata())
                 continue
             attributes = found.pop("attr", [])
             node = json_format.ParseDict(found, Node())
             if not isinstance(attributes, list):
                 raise TraceError(f"{place}: attr is {json.dumps(attributes)[:60]}, expected a list")
-            node.attr.extend(_attribute(attribute, known) for attribute in attributes)
+            node.attr.extend(_attribute(json.dumps(attribute)) for attribute in attributes)
         except (json_format.ParseError, ValueError, TypeError, AttributeError) as error:
             if isinstance(error, TraceError):
                 raise
             text = " ".join(str(error).split())[:200]
             raise TraceError(f"{place}: {text}, expected a Chakra {'node' if number else 'GlobalMetadata'}") from error
         yield node
-
-
-def _metadata(place: str, found: dict[str, Any]) -> Message:
-    if "type" in found or "id" in found:
-        raise TraceError(f"{place}: found a Node, expected a GlobalMetadata first")
-    return json_format.ParseDict(found, GlobalMetadata())
-
-
-def _attribute(found: object, known: dict[str, Message]) -> Message:
-    """Return an attribute; `known` caches them, because a trace repeats a few."""
-    key = json.dumps(found)
-    if key not in known:
-        if len(known) >= _MAX_CACHED_ATTRIBUTES:
-            known.clear()
-        known[key] = json_format.ParseDict(found, AttributeProto())
-    return known[key]
 
 
 def _objects(path: Path) -> Iterator[object]:

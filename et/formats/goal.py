@@ -5,9 +5,9 @@ from pathlib import Path
 
 import inputs
 from et.errors import TraceError
-from et.goal.reading import GoalTraces
+from et.goal.reading import GoalFile
 from et.goal.writing import RankWriter
-from et.trace_tables import TraceTables
+from et.table import LazyTraces, TraceTables
 
 NAME = "goal"
 TITLE = "a GOAL schedule of LogGOPSim and ATLAHS (text)"
@@ -37,7 +37,8 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # n
     """
     if len(paths) != 1:
         raise TraceError(f"{paths[1]}: a second file, expected one GOAL schedule")
-    return TraceTables(GoalTraces(paths[0]), notes=_NOTES)
+    file = GoalFile(paths[0])
+    return TraceTables(LazyTraces(range(file.ranks), file.table), notes=_NOTES)
 
 
 def names(traces: TraceTables, prefix: str) -> list[str]:  # noqa: ARG001 - one file for all
@@ -46,11 +47,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:  # noqa: ARG001 - one 
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:
-    """Write all ranks; NPUs without a trace get an empty one.
-
-    Raises:
-        TraceError: A node has no time, size or peer, a group is unknown, or a rate is no number from 0.
-    """
+    """Write all ranks; NPUs without a trace get an empty one."""
     rates = [_rate(name, options.get(name, "0")) for name in OPTIONS]
     ranks = max(traces.tables, default=-1) + 1
     own = set(traces.tables)

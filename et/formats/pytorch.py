@@ -5,7 +5,7 @@ from pathlib import Path
 
 from et.pytorch import documents
 from et.pytorch.conversion import convert
-from et.trace_tables import TraceTables
+from et.table import TraceTables
 
 NAME = "pytorch"
 TITLE = "host execution traces and Kineto traces of PyTorch, JSON"
@@ -20,9 +20,5 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Convert the traces.
-
-    Raises:
-        TraceError: The traces are wrong, as in et.pytorch.convert.
-    """
+    """Convert the traces."""
     return convert(paths, options.get("step", ""))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from et.layers.convert import LAYER_OPTIONS, first_words, traces_of_layers
 from et.layers.loops import Dialect
-from et.trace_tables import TraceTables
+from et.table import TraceTables
 
 NAME = "simai"
 TITLE = "a workload of layers of SimAI (AICB)"
@@ -22,9 +22,5 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of one file; the option npus is the number of NPUs if the file has no all_gpus.
-
-    Raises:
-        TraceError: There are several files, the file is wrong, or the NPUs do not fit the groups.
-    """
+    """Return the traces of one file; the option npus is the number of NPUs if the file has no all_gpus."""
     return traces_of_layers(paths, options, _DIALECT)

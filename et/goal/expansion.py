@@ -9,6 +9,7 @@ from typing import NamedTuple
 from et.schema import CollectiveCommType
 
 Kind = CollectiveCommType
+Splits = tuple[Sequence[int], Sequence[int]]  # bytes to each member, and from each
 
 
 class ExpansionRound(NamedTuple):
@@ -18,9 +19,7 @@ class ExpansionRound(NamedTuple):
     receives: list[tuple[int, int]]
 
 
-def rounds(
-    kind: Kind, me: int, n: int, size: int, splits: tuple[Sequence[int], Sequence[int]] | None
-) -> list[ExpansionRound]:
+def rounds(kind: Kind, me: int, n: int, size: int, splits: Splits | None) -> list[ExpansionRound]:
     """Return the rounds of one member.
 
     Args:

@@ -10,22 +10,23 @@
 Source: ATLAHS, sim/LogGOPSim/txt2bin.re; Hoefler, Siebert and Lumsdaine, GOAL (ICPP 2009).
 """
 
-import heapq
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 import inputs
 from et.blocks import Block, TraceColumns
 from et.builders import attribute
+from et.dependencies import compress
 from et.errors import TraceError
+from et.order import order_of
+from et.other_attributes import NANOS
 from et.table import TraceTable
 from inputs.limits import MAX_NPUS, TAGS
-
-NANOS = "duration_nanos"
-"""Attribute of computations whose time is no whole number of microseconds, so that GOAL can be written again."""
 
 _MAX_BYTES = 1 << 30
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
@@ -51,37 +52,27 @@ class _Operation(NamedTuple):
     label: str
 
 
-class GoalTraces(Mapping[int, TraceTable]):
-    """The traces of the ranks of a file."""
+class GoalFile:
+    """A file, and where the text of each rank is in it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._inflated: bytes | None = None
         self._places, self.ranks = self._index()
 
-    def __getitem__(self, rank: int) -> TraceTable:
-        if not 0 <= rank < self.ranks:
-            raise KeyError(rank)
+    def table(self, rank: int) -> TraceTable:
+        """Return the trace of a rank."""
         if rank not in self._places:
             return TraceColumns(rank, f"{self.path}").table()
         begin, end = self._places[rank]
         try:
-            part = (
-                self._inflated[begin:end]
-                if self._inflated is not None
-                else inputs.read_part(self.path, begin, end - begin)
-            )
+            inflated = self._inflated
+            part = inputs.read_part(self.path, begin, end - begin) if inflated is None else inflated[begin:end]
             return _table(self.path, rank, self.ranks, part.decode("utf-8"))
         except OSError as error:
             raise TraceError(f"{self.path}: {error.strerror or error}, expected a GOAL schedule") from error
         except UnicodeDecodeError as error:
             raise TraceError(f"{self.path}: rank {rank}: {error.reason}, expected UTF-8") from error
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.ranks))
-
-    def __len__(self) -> int:
-        return self.ranks
 
     def _index(self) -> tuple[dict[int, tuple[int, int]], int]:
         """Return offsets of the text of each rank, from after its bracket to the next rank, and the number of ranks."""
@@ -190,26 +181,12 @@ def _parents(source: str, operations: list[_Operation], waits: list[tuple[str, s
 
 def _order(source: str, operations: list[_Operation], parents: list[list[int]]) -> list[int]:
     """Return the operations, parents before children, otherwise in file order."""
-    if all(parent < i for i, of_i in enumerate(parents) for parent in of_i):
-        return list(range(len(operations)))
-    missing = [len(of_i) for of_i in parents]
-    children: list[list[int]] = [[] for _ in operations]
-    for i, of_i in enumerate(parents):
-        for parent in of_i:
-            children[parent].append(i)
-    ready = [i for i, count in enumerate(missing) if count == 0]
-    order = []
-    while ready:
-        i = heapq.heappop(ready)
-        order.append(i)
-        for child in children[i]:
-            missing[child] -= 1
-            if missing[child] == 0:
-                heapq.heappush(ready, child)
+    pairs = np.array([(i, parent) for i, of_i in enumerate(parents) for parent in of_i], np.int64).reshape(-1, 2)
+    order, waits_for = order_of(*compress(len(operations), pairs[:, 0], pairs[:, 1]))
     if len(order) < len(operations):
-        label = next(op.label for op, count in zip(operations, missing, strict=True) if count)
+        label = next(op.label for op, count in zip(operations, waits_for, strict=True) if count)
         raise TraceError(f"{source}: {label} waits for itself, expected no cycle")
-    return order
+    return order.tolist()
 
 
 def _built(

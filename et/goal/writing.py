@@ -3,31 +3,23 @@
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+
 from et.errors import TraceError
 from et.goal.expansion import rounds
-from et.goal.reading import NANOS
 from et.order import occurrence, topological_order
-from et.schema import AttributeProto, CollectiveCommType, NodeType
+from et.other_attributes import NANOS, other_numbers
+from et.schema import CollectiveCommType, NodeType
 from et.table import TraceTable
 from inputs.limits import TAGS
 
-_CPU, _HOST, _MEMORY = 0, 1, 2
-"""GOAL's cpu numbers for the accelerator, the host and memory, which work in parallel."""
+_CPU, _HOST, _MEMORY = 0, 1, 2  # GOAL's cpu numbers for the accelerator, the host and memory, which work in parallel
 _FIRST_TAG = TAGS // 2
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
 class RankWriter:
-    """Writer of the lines of one rank.
-
-    Args:
-        table: Trace of the rank.
-        rank: NPU of the rank.
-        ranks: Number of ranks.
-        groups: Members of each group, by name.
-        tflops: Compute rate in TFLOP/s for nodes without duration, 0 = unknown.
-        memory_gbps: Memory bandwidth in GB/s for nodes without duration, 0 = unknown.
-    """
+    """Writer of the lines of one rank; rates of 0 are unknown, and needed for nodes without duration only."""
 
     def __init__(
         self,
@@ -40,14 +32,10 @@ class RankWriter:
     ) -> None:
         self._table, self._rank, self._ranks, self._groups = table, rank, ranks, groups
         self._tflops, self._memory_gbps = tflops, memory_gbps
-        self._nanos = _exact_nanos(table)
+        self._nanos = other_numbers(table, NANOS, np.arange(len(table)))
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the rank, including the brackets.
-
-        Raises:
-            TraceError: A node has no time, size or peer, or a group is unknown.
-        """
+        """Yield the lines of the rank, including the brackets."""
         table = self._table
         order = topological_order(table)
         is_collective = (table.type[order] == NodeType.COMM_COLL_NODE) & (table.comm_type[order] >= 0)
@@ -138,16 +126,3 @@ class RankWriter:
 
     def _error(self, row: int, text: str) -> TraceError:
         return TraceError(f"{self._table.path}: node {self._table.node_id[row]}: {text}")
-
-
-def _exact_nanos(table: TraceTable) -> dict[int, int]:
-    """Return the times that were nanoseconds in a GOAL file, by row."""
-    if table.other is None:
-        return {}
-    nanos_of: dict[int, int] = {}
-    for number, messages in enumerate(table.other_attributes):
-        for message in messages:
-            attribute = AttributeProto.FromString(message)
-            if attribute.name == NANOS and attribute.WhichOneof("value") == "uint64_val":
-                nanos_of[number] = attribute.uint64_val
-    return {row: nanos_of[number] for row, number in enumerate(table.other.tolist()) if number in nanos_of}

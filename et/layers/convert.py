@@ -1,5 +1,6 @@
 """Conversion of a file of layers to the traces of all NPUs, with notes on assumptions and losses."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -7,13 +8,12 @@ import inputs
 from et.errors import TraceError
 from et.layers.file import POLICIES, LayerFile, read_layers
 from et.layers.loops import Dialect, table_of_layers
-from et.layers.ranks import RankNumbering, SharedTrace, npus_of, whole_number
-from et.trace_tables import TraceTables
+from et.layers.ranks import RankNumbering, npus_of, whole_number
+from et.table import LazyTraces, TraceTable, TraceTables
 
 LAYER_OPTIONS = {"npus": "number of NPUs, if the file does not have it", "passes": "number of steps, 1 by default"}
 _HEAD_CHARACTERS = 4096
-_MAX_LAYERS = 1 << 17
-"""Maximum number of layers in all passes of a trace: Python makes 40,000 nodes per second, three to eight per layer."""
+_MAX_LAYERS = 1 << 17  # layers in all passes: Python makes 40,000 nodes per second, three to eight per layer
 
 
 def first_words(path: Path) -> list[str]:
@@ -47,8 +47,12 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
         )
     ranks = RankNumbering(file, npus)
     table = table_of_layers(file, dialect, passes, ranks.members)
-    kinds = [name for name in table.group_names if name]
-    groups, names = ranks.groups(kinds)
+    groups, names = ranks.groups([name for name in table.group_names if name])
+
+    def of_npu(npu: int) -> TraceTable:
+        own_names = tuple(names[name][npu] if name in names else name for name in table.group_names)
+        return dataclasses.replace(table, group_names=own_names)
+
     report = {
         "policy": file.policy,
         "layers": len(file.layers),
@@ -59,7 +63,7 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
         "expert": ranks.expert,
         "pipeline": ranks.pipeline,
     }
-    return TraceTables(SharedTrace(table, names, npus), groups, tuple(_notes(file, dialect, ranks)), report, len(table))
+    return TraceTables(LazyTraces(range(npus), of_npu), groups, tuple(_notes(file, dialect, ranks)), report, len(table))
 
 
 def _notes(file: LayerFile, dialect: Dialect, ranks: RankNumbering) -> list[str]:

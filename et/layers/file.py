@@ -43,65 +43,39 @@ _PHASES = (("fwd", 2), ("ig", 5), ("wg", 8))  # name and first column of each pa
 
 
 class LayerPass(NamedTuple):
-    """One of a layer's three passes.
+    """One of a layer's three passes."""
 
-    Attributes:
-        nanos: Computation time in nanoseconds.
-        kind: Kind of its collective, None = no collective.
-        size: Size of its collective in bytes, as written.
-        group: Group of its collective, "EP" or "DP_EP"; "" = the usual group of the pass.
-    """
-
-    nanos: int
-    kind: CollectiveCommType | None
-    size: int
-    group: str
+    nanos: int  # computation time in nanoseconds
+    kind: CollectiveCommType | None  # kind of its collective, None = no collective
+    size: int  # size of its collective in bytes, as written
+    group: str  # group of its collective, "EP" or "DP_EP"; "" = the usual group of the pass
 
 
 class Layer(NamedTuple):
-    """A line of the file.
+    """A line of the file."""
 
-    Attributes:
-        name: Name of the layer; several layers may share one.
-        forward, input_gradient, weight_gradient: Its passes.
-        update_nanos: Time of the update after the collective of weight gradients, in nanoseconds.
-        policy: Policy of the layer in a HYBRID_CUSTOMIZED file, otherwise "".
-    """
-
-    name: str
+    name: str  # name of the layer; several layers may share one
+    # its passes
     forward: LayerPass
     input_gradient: LayerPass
     weight_gradient: LayerPass
-    update_nanos: int
-    policy: str
+    update_nanos: int  # time of the update after the collective of weight gradients, in nanoseconds
+    policy: str  # policy of the layer in a HYBRID_CUSTOMIZED file, otherwise ""
 
 
 class LayerFile(NamedTuple):
-    """A file of layers.
+    """A file of layers."""
 
-    Attributes:
-        path: Path of the file.
-        policy: One of POLICIES.
-        numbers: Numbers in the first line, by name; missing ones are left out.
-        lists: Lists of layers in the first line: checkpoints and checkpoint_initiates.
-        layers: Layers of the file.
-        left_out: Number of collectives that the originals ignore, by name.
-    """
-
-    path: Path
-    policy: str
-    numbers: dict[str, int]
-    lists: dict[str, tuple[int, ...]]
-    layers: tuple[Layer, ...]
-    left_out: dict[str, int]
+    path: Path  # path of the file
+    policy: str  # one of POLICIES
+    numbers: dict[str, int]  # numbers in the first line, by name; missing ones are left out
+    lists: dict[str, tuple[int, ...]]  # lists of layers in the first line: checkpoints and checkpoint_initiates
+    layers: tuple[Layer, ...]  # layers of the file
+    left_out: dict[str, int]  # number of collectives that the originals ignore, by name
 
 
 def read_layers(path: Path) -> LayerFile:
-    """Read a file.
-
-    Raises:
-        TraceError: The file cannot be read, or a line has another form.
-    """
+    """Read a file; raise TraceError if the file cannot be read, or a line has another form."""
     try:
         text = b"".join(inputs.blocks(path)).decode("utf-8")
     except OSError as error:
@@ -137,9 +111,8 @@ def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[s
     while rest:
         name = rest.pop(0).rstrip(":")
         if name not in (*NUMBERS, *LISTS) or not rest:
-            raise TraceError(
-                f"{place}: found {name[:60]!r}, expected {', '.join((*NUMBERS, *LISTS))}, each with its number"
-            )
+            known = ", ".join((*NUMBERS, *LISTS))
+            raise TraceError(f"{place}: found {name[:60]!r}, expected {known}, each with its number")
         number = _integer(path, 1, name, rest.pop(0), _MAX_INT64)
         if name in NUMBERS:
             numbers[name] = number
@@ -154,19 +127,18 @@ def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[s
 def _layer(path: Path, number: int, words: Sequence[str], width: int, left_out: dict[str, int]) -> Layer:
     if len(words) != width:
         raise TraceError(f"{path}: line {number}: {len(words)} columns, expected {width}")
-    phases = [_phase(path, number, name, words[at : at + 3], left_out) for name, at in _PHASES]
+    passes = []
+    for name, column in _PHASES:
+        nanos = _integer(path, number, f"{name}_time", words[column], _MAX_INT64)
+        kind, group = _collective(path, number, f"{name}_comm", words[column + 1], left_out)
+        size = _integer(path, number, f"{name}_size", words[column + 2], _MAX_INT64)
+        passes.append(LayerPass(nanos, kind, size, group))
     update = _integer(path, number, "update_time", words[11], _MAX_INT64)
     policy = words[_LAYER_COLUMNS] if width > _LAYER_COLUMNS else ""
     if policy and policy not in POLICIES:
         raise TraceError(f"{path}: line {number}: policy {policy[:60]!r}, expected one of {', '.join(POLICIES)}")
-    return Layer(words[0], phases[0], phases[1], phases[2], update, policy)
-
-
-def _phase(path: Path, number: int, name: str, words: Sequence[str], left_out: dict[str, int]) -> LayerPass:
-    """Return time, collective and bytes of a pass."""
-    nanos = _integer(path, number, f"{name}_time", words[0], _MAX_INT64)
-    kind, group = _collective(path, number, f"{name}_comm", words[1], left_out)
-    return LayerPass(nanos, kind, _integer(path, number, f"{name}_size", words[2], _MAX_INT64), group)
+    forward, input_gradient, weight_gradient = passes
+    return Layer(words[0], forward, input_gradient, weight_gradient, update, policy)
 
 
 def _collective(

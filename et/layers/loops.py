@@ -28,25 +28,14 @@ _NO_WEIGHT_COMM = ("MODEL", "DISTRIBUTED_INFERENCE")
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """Differences between the two programs.
+    """Differences between the two programs."""
 
-    Attributes:
-        min_forward_bytes: Minimum size of a collective of the forward pass; smaller ones are rounded up to it.
-        gather_total: Whether the size of an all-gather is that of the gathered buffer, not one member's contribution.
-    """
-
-    min_forward_bytes: int
-    gather_total: bool
+    min_forward_bytes: int  # minimum size of a collective of the forward pass; smaller ones are rounded up to it
+    gather_total: bool  # whether the size of an all-gather is the gathered buffer's, not one member's contribution
 
 
 def table_of_layers(file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int]) -> TraceTable:
-    """Return the trace of every NPU, with groups "TP", "DP", "EP", "DP_EP", and "" for all.
-
-    Args:
-        file: The layers.
-        dialect: Program that the file is for.
-        passes: Number of steps.
-        members: Number of members of each group.
+    """Return the trace of every NPU, with groups "TP", "DP", "EP", "DP_EP" of `members` NPUs, and "" for all.
 
     Raises:
         TraceError: There are too many nodes, or checkpoints do not fit together.
@@ -80,8 +69,6 @@ class _Steps:
                 self._data()
             elif policy in _DLRM:
                 self._dlrm()
-            elif policy == "DISTRIBUTED_INFERENCE":
-                self._forward_pass()
             else:
                 self._hybrid()
         columns = TraceColumns(path=str(self._file.path))
@@ -127,10 +114,6 @@ class _Steps:
                 if i == bottom + 1 and layers[0].input_gradient.kind is not None:
                     self._inputs[0] = self._collective("backward", 0, layers[0].input_gradient, blocking=False)
 
-    def _forward_pass(self) -> None:
-        for i in range(len(self._file.layers)):
-            self._forward_layer("forward", i)
-
     def _forward_layer(self, name: str, i: int) -> None:
         """Add a forward pass with a blocking collective."""
         phase = self._file.layers[i].forward
@@ -143,8 +126,9 @@ class _Steps:
         """Add a step with input gradients before weight gradients; transformers block on the former's collectives."""
         layers, policy = self._file.layers, self._file.policy
         blocking = policy in _TRANSFORMERS
-        self._forward_pass()
-        for i in reversed(range(len(layers))):
+        for i in range(len(layers)):
+            self._forward_layer("forward", i)
+        for i in reversed(range(len(layers))) if policy != "DISTRIBUTED_INFERENCE" else ():
             if policy == "HYBRID_TRANSFORMER_FWD_IN_BCKWD" and i in self._file.lists.get("checkpoint_initiates", ()):
                 self._recompute(i)
             phase = layers[i].input_gradient

@@ -1,11 +1,7 @@
 """NPUs of a workload of layers: all do the same work, each in its own groups."""
 
-import dataclasses
-from collections.abc import Iterator, Mapping
-
 from et.errors import TraceError
 from et.layers.file import LayerFile
-from et.table import TraceTable
 from inputs.limits import MAX_NPUS
 
 Groups = dict[str, tuple[int, ...]]
@@ -14,8 +10,7 @@ Groups = dict[str, tuple[int, ...]]
 class RankNumbering:
     """Numbering of NPUs: tensor parallelism varies fastest, then data parallelism, then the pipeline, as in Megatron.
 
-    Expert parallelism is within data parallelism: its groups are neighbours there, and DP_EP has NPUs of equal
-    position.
+    Expert parallelism is within data parallelism: its groups are neighbours there, DP_EP has NPUs of equal place.
 
     Raises:
         TraceError: The numbers do not fit together.
@@ -38,30 +33,21 @@ class RankNumbering:
     @property
     def members(self) -> dict[str, int]:
         """Number of members of each group."""
-        return {
-            "": self.npus,
-            "TP": self.tensor,
-            "DP": self.data,
-            "EP": self.expert,
-            "DP_EP": self.data // self.expert,
-        }
+        return {"": self.npus, "TP": self.tensor, "DP": self.data, "EP": self.expert, "DP_EP": self.data // self.expert}
 
     def group(self, kind: str, npu: int) -> tuple[int, ...]:
         """Return the members of an NPU's group of a kind."""
         rest, tensor = divmod(npu, self.tensor)
+        if kind == "TP":
+            return tuple(range(npu - tensor, npu - tensor + self.tensor))
         stage, data = divmod(rest, self.data)
-        first = stage * self.data * self.tensor + tensor
-        of_expert = data - data % self.expert
-        at = {
-            "TP": [data],
+        first_expert = data - data % self.expert
+        replicas = {
             "DP": range(self.data),
-            "EP": range(of_expert, of_expert + self.expert),
+            "EP": range(first_expert, first_expert + self.expert),
             "DP_EP": range(data % self.expert, self.data, self.expert),
         }[kind]
-        if kind == "TP":
-            begin = npu - tensor
-            return tuple(range(begin, begin + self.tensor))
-        return tuple(first + replica * self.tensor for replica in at)
+        return tuple((stage * self.data + replica) * self.tensor + tensor for replica in replicas)
 
     def groups(self, kinds: list[str]) -> tuple[Groups, dict[str, list[str]]]:
         """Return all groups by number from 1 on, and for each kind the name of each NPU's group."""
@@ -77,25 +63,6 @@ class RankNumbering:
                     for member in members:
                         names[kind][member] = name
         return found, names
-
-
-class SharedTrace(Mapping[int, TraceTable]):
-    """One trace for all NPUs, with the names of each NPU's groups."""
-
-    def __init__(self, table: TraceTable, names: Mapping[str, list[str]], npus: int) -> None:
-        self._table, self._names, self._npus = table, names, npus
-
-    def __getitem__(self, npu: int) -> TraceTable:
-        if not 0 <= npu < self._npus:
-            raise KeyError(npu)
-        of_npu = tuple(self._names[name][npu] if name in self._names else name for name in self._table.group_names)
-        return dataclasses.replace(self._table, group_names=of_npu)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self._npus))
-
-    def __len__(self) -> int:
-        return self._npus
 
 
 def npus_of(file: LayerFile, given: str | None) -> int:
@@ -119,11 +86,7 @@ def npus_of(file: LayerFile, given: str | None) -> int:
 
 
 def whole_number(name: str, text: str) -> int:
-    """Return the value of an option.
-
-    Raises:
-        TraceError: The value is no integer from 1.
-    """
+    """Return the value of an option; raise TraceError if the value is no integer from 1."""
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
         raise TraceError(f"--from: {name} is {text[:40]!r}, expected an integer from 1")
     return int(text)

@@ -6,8 +6,7 @@ together. docs/explanation/synthetic-traces.md describes what is hidden, how, an
 """
 
 from et.obfuscation.levels import LEVELS, Level, level_of
-from et.obfuscation.obfuscating import Obfuscation, obfuscate
+from et.obfuscation.obfuscating import Obfuscation, Vocabulary, obfuscate
 from et.obfuscation.secret import SecretKey, read_secret
-from et.obfuscation.vocabulary import Vocabulary
 
 __all__ = ["LEVELS", "Level", "Obfuscation", "SecretKey", "Vocabulary", "level_of", "obfuscate", "read_secret"]

@@ -20,25 +20,15 @@ _LARGEST = 2**62  # of a replaced number, below the maximum of int64
 
 @dataclass(frozen=True)
 class Level:
-    """Treatment of the numbers of a trace. Every level keeps the structure and hides names and shapes.
+    """Treatment of the numbers of a trace. Every level keeps the structure and hides names and shapes."""
 
-    Attributes:
-        name: Name by which users choose the level.
-        meaning: Description in one line.
-        has_start_times: Whether start times are kept, counted from the first one of all traces.
-        jitter: Maximum relative deviation from 1 of the secret factor of each distinct number.
-        is_bucketed: Whether numbers are rounded to the nearest of four per octave.
-        is_scaled: Whether sizes are multiplied by a secret factor from 1/4 to 4, and times and operations by another.
-        is_flat: Whether all numbers of a kind become the same.
-    """
-
-    name: str
-    meaning: str
-    has_start_times: bool = False
-    jitter: float = 0.0
-    is_bucketed: bool = False
-    is_scaled: bool = False
-    is_flat: bool = False
+    name: str  # name by which users choose the level
+    meaning: str  # description in one line
+    has_start_times: bool = False  # whether start times are kept, counted from the first one of all traces
+    jitter: float = 0.0  # maximum relative deviation from 1 of the secret factor of each distinct number
+    is_bucketed: bool = False  # whether numbers are rounded to the nearest of four per octave
+    is_scaled: bool = False  # whether sizes, and times and operations, are multiplied by secret factors of 1/4 to 4
+    is_flat: bool = False  # whether all numbers of a kind become the same
 
     @property
     def keeps_numbers(self) -> bool:
@@ -64,11 +54,7 @@ LEVELS = {
 
 
 def level_of(name: str) -> Level:
-    """Return a level by its name.
-
-    Raises:
-        TraceError: No level has this name.
-    """
+    """Return a level by its name; raise TraceError if no level has this name."""
     if name not in LEVELS:
         raise TraceError(f"fidelity {name!r}: expected one of {', '.join(LEVELS)}")
     return LEVELS[name]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,6 @@ from et.builders import SCHEMA_VERSION
 from et.names import NameTable
 from et.obfuscation.levels import Level, hidden
 from et.obfuscation.secret import SecretKey
-from et.obfuscation.vocabulary import Vocabulary
 from et.table import TraceTable
 
 Int64 = NDArray[np.int64]
@@ -19,6 +19,27 @@ Splits = tuple[int, ...]
 
 _UNITS = {"comm_size": "bytes", "tensor_size": "bytes", "num_ops": "flops", "duration_micros": "micros"}
 _BYTES_PER_SHARE = "bytes per share"
+
+
+@dataclass
+class Vocabulary:
+    """Values that the traces of a set use; it grows trace by trace, and keeps nothing else of them."""
+
+    ids: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))  # uint64[], ids of nodes, ascending
+    groups: set[str] = field(default_factory=set)  # names of groups except that of all NPUs
+    tags: set[int] = field(default_factory=set)  # tags of messages
+    first_start_micros: int = 0  # smallest start time that is not 0; 0 = no node has one
+
+    def add(self, table: TraceTable) -> None:
+        """Add the values that a trace uses."""
+        if len(table) != len(self.ids) or np.any(self.ids != table.node_id):
+            self.ids = np.union1d(self.ids, table.node_id)
+        self.groups |= (set(table.group_names) | set(table.metadata_groups)) - {ALL_NPUS}
+        self.tags |= set(np.unique(table.comm_tag[table.comm_tag >= 0]).tolist())
+        starts = table.start_time_micros[table.start_time_micros > 0]
+        if len(starts):
+            first = int(starts.min())
+            self.first_start_micros = min(first, self.first_start_micros or first)
 
 
 class Obfuscation:
@@ -67,12 +88,7 @@ class Obfuscation:
 
 
 def obfuscate(table: TraceTable, obfuscation: Obfuscation) -> TraceTable:
-    """Return an obfuscated trace; the order of rows, kinds, parents, peers, priorities and dimensions are kept.
-
-    Args:
-        table: A trace whose ids, groups and tags the obfuscation knows.
-        obfuscation: Replacements for the set of the trace.
-    """
+    """Return an obfuscated trace; the order of rows, kinds, parents, peers, priorities and dimensions are kept."""
     started = np.where(table.start_time_micros > 0, table.start_time_micros - obfuscation.first_start_micros + 1, 0)
     comm_size, split_sizes = _communication(table, obfuscation)
     return dataclasses.replace(

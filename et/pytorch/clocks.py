@@ -2,8 +2,7 @@
 
 All members leave an all-reduce, all-gather, reduce-scatter, all-to-all or barrier at nearly the same moment, however
 late one of them arrived. So the ends of the same collective on two ranks, each on its own clock, differ by the offset
-of the clocks. The offset is the median over all collectives that two ranks share. Ranks that share none are connected
-through others.
+of the clocks. The offset is the median over all collectives that two ranks share. Ranks without any use other ranks.
 
 Members do not leave at exactly the same moment, and may leave in the same order each time. An offset therefore counts
 only if it is several times the spread of single collectives; between processes of the same host it never counts.
@@ -13,6 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from et.pytorch.comms import Comm
 from et.pytorch.kineto import RESOLUTION_NS
 from et.schema import CollectiveCommType
 
@@ -26,40 +26,20 @@ TOGETHER = frozenset(
     }
 )
 """Kinds that no member can leave before the last one has arrived."""
-_MIN_OFFSET_OF_SPREAD = 4
-"""Smallest offset that counts, as a multiple of the spread of single collectives; a choice for Nadi."""
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveInterval:
-    """The time that a rank spent in a collective, on its own clock."""
-
-    start_ns: int
-    end_ns: int
+_MIN_OFFSET_OF_SPREAD = 4  # smallest offset that counts, in spreads of single collectives; a choice for Nadi
 
 
 @dataclass(frozen=True)
 class ClockOffsets:
-    """Offsets that convert a rank's times to the clock of the first rank.
+    """Offsets that convert a rank's times to the clock of the first rank."""
 
-    Attributes:
-        offset_ns: Offset of each rank.
-        spread_ns: Median distance of single collectives' offsets from the rank's offset.
-        collectives: Number of collectives behind the rank's offset.
-        unknown: Ranks that share no collective with the others; their times are used unchanged.
-    """
-
-    offset_ns: dict[int, int] = field(default_factory=dict)
-    spread_ns: dict[int, int] = field(default_factory=dict)
-    collectives: dict[int, int] = field(default_factory=dict)
-    unknown: tuple[int, ...] = ()
+    offset_ns: dict[int, int] = field(default_factory=dict)  # offset of each rank
+    spread_ns: dict[int, int] = field(default_factory=dict)  # median distance of single offsets from it
+    collectives: dict[int, int] = field(default_factory=dict)  # number of collectives behind the rank's offset
+    unknown: tuple[int, ...] = ()  # ranks that share no collective with the others; their times are used unchanged
 
     def significant(self, hosts: Mapping[int, str]) -> dict[int, int]:
-        """Return the offsets to apply: 0 where they are no larger than chance, or if all ranks are on one host.
-
-        Args:
-            hosts: Name of each rank's host, "" = unknown.
-        """
+        """Return the offsets to apply: 0 where they are no larger than chance, or if all ranks are on one host."""
         if len(set(hosts.values())) == 1 and "" not in hosts.values():
             return dict.fromkeys(self.offset_ns, 0)
         return {
@@ -68,13 +48,8 @@ class ClockOffsets:
         }
 
 
-def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveInterval]]) -> ClockOffsets:
-    """Estimate the offsets.
-
-    Args:
-        ranks: All ranks; the clock of the first is the reference.
-        instances: Collectives of the kinds in TOGETHER: the interval of each rank that took part.
-    """
+def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, Comm]]) -> ClockOffsets:
+    """Estimate the offsets from collectives of the kinds in TOGETHER, each with the intervals of its ranks."""
     clocks = ClockOffsets({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
     left = [rank for rank in ranks if rank != ranks[0]]
     while left:
@@ -104,42 +79,31 @@ def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, CollectiveIn
     return ClockOffsets(clocks.offset_ns, clocks.spread_ns, clocks.collectives, tuple(left))
 
 
-def waited_ns(
-    kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
-) -> dict[int, int]:
-    """Return how long each rank was in a collective before the last rank that it needs arrived.
+def waited_and_early_ns(
+    kind: int, instance: Mapping[int, Comm], offset_ns: Mapping[int, int], root: int | None
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Return how long each rank was in a collective before the last rank that it needs arrived, and ranks too early.
 
-    The waiting of a rank that leaves before that arrival, according to the clocks, cannot be determined and counts as
-    0.
+    Ranks that leave before that arrival show that clocks are wrong: their waiting cannot be determined and counts as 0,
+    and the second result has how long before they leave.
 
     Args:
         kind: CollectiveCommType.
-        instance: Interval of each rank.
+        instance: The call of each rank, with its interval on the rank's own clock.
         offset_ns: Offset of each rank's clock.
         root: Root of a broadcast, reduce, gather or scatter if it is known and has a trace.
     """
-    early = early_ns(kind, instance, offset_ns, root)
-    waited = {}
-    for rank, needed in _needed_ns(kind, instance, offset_ns, root).items():
-        taken = instance[rank]
-        waited[rank] = 0 if rank in early else min(needed - offset_ns[rank], taken.end_ns) - taken.start_ns
-    return waited
-
-
-def early_ns(
-    kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
-) -> dict[int, int]:
-    """Return, for ranks that leave a collective before a rank that they need arrives, how long before.
-
-    Such a rank shows that clocks are wrong.
-    """
-    needed = _needed_ns(kind, instance, offset_ns, root)
-    before = {rank: needed[rank] - taken.end_ns - offset_ns[rank] for rank, taken in instance.items()}
-    return {rank: early for rank, early in before.items() if early > RESOLUTION_NS}
+    waited, early = {}, {}
+    for rank, needed_ns in _needed_ns(kind, instance, offset_ns, root).items():
+        interval, own_needed_ns = instance[rank], needed_ns - offset_ns[rank]
+        waited[rank] = min(own_needed_ns, interval.end_ns) - interval.start_ns
+        if own_needed_ns - interval.end_ns > RESOLUTION_NS:
+            waited[rank], early[rank] = 0, own_needed_ns - interval.end_ns
+    return waited, early
 
 
 def _needed_ns(
-    kind: int, instance: Mapping[int, CollectiveInterval], offset_ns: Mapping[int, int], root: int | None
+    kind: int, instance: Mapping[int, Comm], offset_ns: Mapping[int, int], root: int | None
 ) -> dict[int, int]:
     """Return, by rank, when all ranks that it needs had arrived, itself among them."""
     arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}

@@ -23,8 +23,7 @@ from inputs.limits import MAX_NPUS
 
 RECORD = "record_param_comms"
 UNKNOWN, SEND, RECV = -1, -2, -3
-ON_HOST = frozenset({"gloo", "mpi", "ucc"})
-"""Backends that execute calls on threads of the host."""
+ON_HOST = frozenset({"gloo", "mpi", "ucc"})  # backends that execute calls on threads of the host
 GROUP_ANNOTATION = "nadi:process_group:"
 """Prefix of the annotation, followed by the group's name, that `collect` adds if the backend does not record groups."""
 _ANNOTATION = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl):(\w+)(?: (\d+)(->|<-)(\d+))?")
@@ -55,34 +54,21 @@ _DEVICE_KERNEL = re.compile(r"nccl(?:Dev)?Kernel_([A-Za-z]+)|rcclGenericKernel|n
 
 @dataclass(frozen=True, slots=True)
 class CommCall:
-    """A collective or message of one rank.
+    """A collective or message of one rank."""
 
-    Attributes:
-        kind: CollectiveCommType, SEND or RECV.
-        name: Name that PyTorch records.
-        size_bytes: Bytes that this rank contributes, -1 = unknown. A receive has the bytes received, a scatter those of
-            the root's whole buffer.
-        dtype: Element type, such as "Float"; "" = unknown.
-        in_split: Elements sent to each member in an all-to-all with uneven parts; () = even.
-        out_split: Elements received from each member; () = even.
-        group: Name of the process group, or its number in old traces; "" = unknown.
-        ranks: Members of the group; () = unknown.
-        group_size: Number of members; 0 = unknown.
-        peer: Other end of a message, or root of a broadcast, as a member of the group; -1 = unknown.
-        tag: Tag of a message.
-    """
-
-    kind: int
-    name: str
+    kind: int  # CollectiveCommType, SEND or RECV
+    name: str  # name that PyTorch records
+    # bytes that this rank contributes, -1 = unknown. A receive has the bytes received, a scatter those of the root's
+    # whole buffer
     size_bytes: int
-    dtype: str = ""
-    in_split: tuple[int, ...] = ()
-    out_split: tuple[int, ...] = ()
-    group: str = ""
-    ranks: tuple[int, ...] = ()
-    group_size: int = 0
-    peer: int = -1
-    tag: int = 0
+    dtype: str = ""  # element type, such as "Float"; "" = unknown
+    in_split: tuple[int, ...] = ()  # elements sent to each member in an all-to-all with uneven parts; () = even
+    out_split: tuple[int, ...] = ()  # elements received from each member; () = even
+    group: str = ""  # name of the process group, or its number in old traces; "" = unknown
+    ranks: tuple[int, ...] = ()  # members of the group; () = unknown
+    group_size: int = 0  # number of members; 0 = unknown
+    peer: int = -1  # other end of a message, or root of a broadcast, as a member of the group; -1 = unknown
+    tag: int = 0  # tag of a message
 
 
 def kind_named(name: str) -> int | None:
@@ -112,9 +98,9 @@ def kernel_kind(name: str) -> int | None:
 def call_of_host(op: HostOp) -> CommCall | None:
     """Return the call of a host operator record_param_comms or BACKEND:NAME; None for others, such as "wait"."""
     tensors_in, tensors_out = _tensors(op.inputs), _tensors(op.outputs)
+    in_bytes, out_bytes = (sum(t[3] * t[4] for t in tensors) for tensors in (tensors_in, tensors_out))
     if op.name != RECORD:
-        found = backend_and_kind(op.name)
-        return _of_tensors(op.name, found[1], tensors_in, tensors_out) if found and found[1] is not None else None
+        return _annotated(op.name, in_bytes if tensors_in or tensors_out else -1, out_bytes)
     attributes = op.attributes
     rest = op.inputs if op.input_types and "Tensor" not in str(op.input_types[0]) else op.inputs[1:]
     name = str(attributes.get("collective_name") or next((v for v in rest[2:5] if isinstance(v, str)), ""))
@@ -124,7 +110,7 @@ def call_of_host(op: HostOp) -> CommCall | None:
     at = rest.index(name) if name in rest else 3
     group = rest[at - 2] if at >= 2 else ""
     named = group[0] if isinstance(group, list) and group else group
-    size = _size(kind, sum(t[3] * t[4] for t in tensors_in), sum(t[3] * t[4] for t in tensors_out))
+    size = _size(kind, in_bytes, out_bytes)
     if not tensors_in and "in_msg_nelems" in attributes:
         width = _width(str(attributes.get("dtype", "")))
         size = _size(kind, int(attributes["in_msg_nelems"]) * width, int(attributes.get("out_msg_nelems", 0)) * width)
@@ -165,16 +151,8 @@ def call_of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
             group_size=group_size,
             peer=int(end) if end is not None else -1,
         )
-    found = backend_and_kind(name)
-    if not found or found[1] is None:
-        return None
-    match = _ANNOTATION.fullmatch(name)
-    size = _dims_bytes(args.get("Input Dims", ()), args.get("Input type", ()))
-    size = 0 if found[1] == CollectiveCommType.BARRIER else size
-    call = CommCall(found[1], name, size, dtype=str(next(iter(args.get("Input type", ())), "")))
-    if match and match[3]:
-        return replace(call, peer=int(match[5]))
-    return call
+    dtype = str(next(iter(args.get("Input type", ())), ""))
+    return _annotated(name, _dims_bytes(args.get("Input Dims", ()), args.get("Input type", ())), 0, dtype)
 
 
 def call_of_record(args: Mapping[str, Any]) -> CommCall | None:
@@ -187,16 +165,14 @@ def call_of_record(args: Mapping[str, Any]) -> CommCall | None:
     if len(values) < 8 or len(types) != len(values) or not (isinstance(values[2], int) and isinstance(values[-1], int)):
         return None
     size = _dims_bytes(args.get("Input Dims", ())[:1], [str(args.get("dtype", ""))])
-    return CommCall(UNKNOWN, RECORD, size, group=str(values[2]), group_size=values[-1], peer=_number(values[3]))
+    peer = values[3] if isinstance(values[3], int) else -1
+    return CommCall(UNKNOWN, RECORD, size, group=str(values[2]), group_size=values[-1], peer=peer)
 
 
 def with_issuer(call: CommCall, name: str, values: Sequence[Any]) -> CommCall:
     """Return the call with peer, tag, root and split sizes of the c10d operator that issued it.
 
-    Args:
-        call: Call of the backend's annotation.
-        name: Name of the operator, such as "c10d::send".
-        values: Inputs of the operator, as the host trace has them or as Kineto's texts ("Concrete Inputs").
+    `values` are its inputs, as the host trace has them or as Kineto's texts ("Concrete Inputs").
     """
     plain = [_literal(value) for value in values]
     numbers = [value for value in plain if isinstance(value, int) and not isinstance(value, bool)]
@@ -216,18 +192,13 @@ def functional_group(values: Sequence[Any]) -> str:
     return texts[-1] if texts else ""
 
 
-def _number(value: Any) -> int:  # noqa: ANN401 - any value of JSON
-    return value if isinstance(value, int) else -1
-
-
-def _of_tensors(name: str, kind: int, tensors_in: Sequence[list[Any]], tensors_out: Sequence[list[Any]]) -> CommCall:
-    """Return a call made from its tensors alone."""
+def _annotated(name: str, in_bytes: int, out_bytes: int, dtype: str = "") -> CommCall | None:
+    """Return the call of an annotation such as "gloo:send 0->1", made from its tensors; None for other names."""
     match = _ANNOTATION.fullmatch(name)
-    in_bytes, out_bytes = (sum(t[3] * t[4] for t in tensors) for tensors in (tensors_in, tensors_out))
-    size = _size(kind, in_bytes, out_bytes) if tensors_in or tensors_out else -1
-    size = 0 if kind == CollectiveCommType.BARRIER else size
-    peer = int(match[5]) if match and match[5] else -1
-    return CommCall(kind, name, size, peer=peer)
+    kind = kind_named(match[2]) if match else None
+    if match is None or kind is None:
+        return None
+    return CommCall(kind, name, _size(kind, in_bytes, out_bytes), dtype, peer=int(match[5] or -1))
 
 
 def _tensors(values: Sequence[Any]) -> list[list[Any]]:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from et.pytorch import comm_calls
 from et.pytorch.comm_calls import ON_HOST, RECORD, RECV, SEND, CommCall
-from et.pytorch.device import DeviceWork
 from et.pytorch.host_trace import HostOp
 from et.pytorch.kineto import HostOperator, KinetoTrace
+from et.pytorch.streams import DeviceWork
 from et.schema import CollectiveCommType
 
 _KIND_ON_HOST = {int(CollectiveCommType.REDUCE_SCATTER): int(CollectiveCommType.ALL_REDUCE)}
@@ -23,41 +23,27 @@ _FUNCTIONAL = "_c10d_functional::"
 
 @dataclass(slots=True)
 class Comm:
-    """One call.
+    """One call."""
 
-    Attributes:
-        call: Kind, size and members of the call.
-        issuer: Number of Kineto's operator that issued it, -1 = unknown.
-        kernel: Number of the device op that executes it, -1 = none.
-        on_host: Number of Kineto's operator that executes it on the host, -1 = none.
-        start_ns, end_ns: Begin and end of its execution on the rank's own clock; both 0 if it was not executed.
-        name: Name of its node.
-    """
-
-    call: CommCall
-    issuer: int
-    name: str
-    kernel: int = -1
-    on_host: int = -1
+    call: CommCall  # kind, size and members of the call
+    issuer: int  # number of Kineto's operator that issued it, -1 = unknown
+    name: str  # name of its node
+    kernel: int = -1  # number of the device op that executes it, -1 = none
+    on_host: int = -1  # number of Kineto's operator that executes it on the host, -1 = none
+    # begin and end of its execution on the rank's own clock; both 0 if it was not executed
     start_ns: int = 0
     end_ns: int = 0
 
 
 @dataclass
 class Comms:
-    """Collectives and messages of a rank.
+    """Collectives and messages of a rank."""
 
-    Attributes:
-        calls: The calls in order of issue.
-        of_kernel: Places in `calls` by number of the device op; several where one kernel executes a group of calls.
-        carriers: Kineto's operators that execute calls on the host, and all operators within them.
-        lost: A sentence for each record that looks like communication but is of no known kind.
-    """
-
-    calls: list[Comm] = field(default_factory=list)
+    calls: list[Comm] = field(default_factory=list)  # the calls in order of issue
+    # places in `calls` by number of the device op; several where one kernel executes a group of calls
     of_kernel: dict[int, list[int]] = field(default_factory=dict)
-    carriers: set[int] = field(default_factory=set)
-    lost: list[str] = field(default_factory=list)
+    carriers: set[int] = field(default_factory=set)  # operators that execute calls on the host, and those within them
+    lost: list[str] = field(default_factory=list)  # sentence for each record of communication of an unknown kind
 
 
 def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, begin_ns: int, end_ns: int) -> Comms:
@@ -72,9 +58,11 @@ def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, be
             continue
         if found is not None and found[1] is None and "coalesced" not in op.name:
             comms.lost.append(f"{op.name}: no known collective has this name")
-        above = _nearest(kineto, op.parent, place_of)
+        above = next((n for n in kineto.enclosing(op.parent) if n in place_of), None)
         if above is not None:
-            _complete(comms.calls[place_of[above]], op, linked.get(number))
+            host = linked.get(number)
+            inner = comm_calls.call_of_host(host) if host is not None else None
+            complete(comms.calls[place_of[above]], op.name, inner or comm_calls.call_of_kineto(op.name, op.args))
             continue
         call = _call(op, linked.get(number))
         if call is None:
@@ -84,9 +72,7 @@ def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, be
         if found is not None and found[0] in ON_HOST:
             comms.calls[-1].on_host = number
             comms.calls[-1].start_ns, comms.calls[-1].end_ns = op.start_ns, op.end_ns
-    issuing = [
-        n for n, op in enumerate(kineto.ops) if begin_ns <= op.start_ns < end_ns and op.name.startswith("c10d::")
-    ]
+    issuing = [n for n, op in enumerate(kineto.ops) if begin_ns <= op.start_ns < end_ns and op.name[:6] == "c10d::"]
     _issue_on_host(kineto, linked, comms, issuing)
     _order(kineto, comms, place_of)
     _give_kernels(kineto, work, comms, place_of)
@@ -120,18 +106,14 @@ def _call(op: HostOperator, host: HostOp | None) -> CommCall | None:
     )
 
 
-def _complete(comm: Comm, op: HostOperator, host: HostOp | None) -> None:
-    """Add what the annotation within a record has and the record lacks."""
-    comm.name = op.name if ":" in op.name else comm.name
-    inner = comm_calls.call_of_host(host) if host is not None else None
-    inner = inner or comm_calls.call_of_kineto(op.name, op.args)
-    if inner is None:
-        return
-    outer = comm.call
-    kind = inner.kind if outer.kind == comm_calls.UNKNOWN else outer.kind
-    name = inner.name if outer.kind == comm_calls.UNKNOWN else outer.name
-    size = inner.size_bytes if outer.size_bytes < 0 else outer.size_bytes
-    comm.call = replace(outer, kind=kind, name=name, size_bytes=size, dtype=outer.dtype or inner.dtype)
+def complete(comm: Comm, name: str, inner: CommCall | None) -> None:
+    """Add what the annotation within a record has and the record lacks; `inner` is the annotation's call."""
+    comm.name = name if ":" in name else comm.name
+    if inner is not None:
+        outer = comm.call
+        kind, call_name = (inner.kind, inner.name) if outer.kind == comm_calls.UNKNOWN else (outer.kind, outer.name)
+        size = outer.size_bytes if outer.size_bytes > 0 else max(outer.size_bytes, inner.size_bytes)
+        comm.call = replace(outer, kind=kind, name=call_name, size_bytes=size, dtype=outer.dtype or inner.dtype)
 
 
 def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Comms, issuing: Sequence[int]) -> None:
@@ -170,12 +152,9 @@ def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Com
 
 def _group_annotation(kineto: KinetoTrace, number: int) -> str:
     """Return the process group in an annotation of `et.pytorch.collect` around an operator; "" = none."""
-    while number >= 0:
-        name = kineto.ops[number].name
-        if name.startswith(comm_calls.GROUP_ANNOTATION):
-            return name.removeprefix(comm_calls.GROUP_ANNOTATION)
-        number = kineto.ops[number].parent
-    return ""
+    names = (kineto.ops[n].name for n in kineto.enclosing(number))
+    prefix = comm_calls.GROUP_ANNOTATION
+    return next((name.removeprefix(prefix) for name in names if name.startswith(prefix)), "")
 
 
 def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of: Mapping[int, int]) -> None:
@@ -187,16 +166,18 @@ def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of:
         if kind is None:
             continue
         caller = work.caller.get(number, -1)
-        above = _nearest(kineto, caller, place_of)
-        places = [place_of[above]] if above is not None else []
+        places = [place_of[n] for n in kineto.enclosing(caller) if n in place_of][:1]
         if not places:
             call = comm_calls.call_of_kineto(op.name, op.args)
-            grouped = [
-                place
-                for place, comm in enumerate(comms.calls)
-                if place not in taken and comm.on_host < 0 and _before(kineto, comm.issuer, work, number)
-            ]
-            if grouped and _is_grouping(kineto, caller):
+            grouped = []
+            if number in work.launches:  # calls that the launching thread has issued before
+                launch = work.launches[number]
+                for place, comm in enumerate(comms.calls):
+                    issuer = kineto.ops[comm.issuer]
+                    is_before = issuer.thread == launch.thread and issuer.start_ns <= launch.start_ns
+                    grouped += [place] * (is_before and place not in taken and comm.on_host < 0)
+            names = [kineto.ops[n].name.lower() for n in kineto.enclosing(caller)]
+            if grouped and any("coalesced" in name or "batch" in name for name in names):
                 places = grouped
             elif call is not None:
                 places = [len(comms.calls)]
@@ -209,31 +190,6 @@ def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of:
         for place in places:
             comm = comms.calls[place]
             comm.kernel, comm.start_ns, comm.end_ns = number, op.start_ns, op.end_ns
-
-
-def _is_grouping(kineto: KinetoTrace, number: int) -> bool:
-    """Return whether an operator, or one around it, groups calls."""
-    while number >= 0:
-        if "coalesced" in kineto.ops[number].name.lower() or "batch" in kineto.ops[number].name.lower():
-            return True
-        number = kineto.ops[number].parent
-    return False
-
-
-def _before(kineto: KinetoTrace, issuer: int, work: DeviceWork, kernel: int) -> bool:
-    """Return whether the thread that launches a kernel issued a call before the launch."""
-    launch = work.launches.get(kernel)
-    op = kineto.ops[issuer]
-    return launch is not None and op.thread == launch.thread and op.start_ns <= launch.start_ns
-
-
-def _nearest(kineto: KinetoTrace, number: int, among: Mapping[int, int]) -> int | None:
-    """Return the innermost operator of `among` that is this one or encloses it."""
-    while number >= 0:
-        if number in among:
-            return number
-        number = kineto.ops[number].parent
-    return None
 
 
 def _within(kineto: KinetoTrace, tops: set[int]) -> set[int]:

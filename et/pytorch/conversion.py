@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from et.errors import TraceError
+from et.other_attributes import WAIT_MICROS
 from et.pytorch import clocks, comm_calls
-from et.pytorch.clocks import ClockOffsets, CollectiveInterval
+from et.pytorch.clocks import ClockOffsets
 from et.pytorch.comm_calls import RECV, SEND, CommCall
+from et.pytorch.comms import Comm
 from et.pytorch.groups import Groups, listed_groups, ranks_of, world_of
 from et.pytorch.host_only import HostNodes, host_nodes
 from et.pytorch.host_threads import add_ends, fastest_ns, take_turns, waits_for_all
@@ -23,34 +25,32 @@ from et.pytorch.rank_nodes import RankNodes, rank_nodes
 from et.pytorch.ranks import RankFiles, rank_files
 from et.pytorch.report import notes_of, report_of
 from et.schema import CollectiveCommType, NodeType
-from et.trace_tables import TraceTables
-from et.waiting import WAIT_MICROS
+from et.table import TraceTables
 from inputs.limits import MAX_NPUS
 
 ALL = "all"
+_MAY_BE_EMPTY = frozenset({CollectiveCommType.BARRIER, SEND, RECV})
 LATE = "(ranks that begin earlier)"
 
 
 @dataclass
 class PlacedCall:
-    """A call of a rank, with its group.
+    """A call of a rank, with its group."""
 
-    Attributes:
-        step: Nodes of the rank.
-        place: Place of the call in step.comms.calls.
-        ranks: Members of its group.
-        group: Name of the group in the resulting traces.
-    """
+    step: RankNodes | HostNodes  # nodes of the rank
+    place: int  # place of the call in step.comms.calls
+    ranks: tuple[int, ...]  # members of its group
+    group: str  # name of the group in the resulting traces
 
-    step: RankNodes | HostNodes
-    place: int
-    ranks: tuple[int, ...]
-    group: str
+    @property
+    def comm(self) -> Comm:
+        """The call with the times of its execution."""
+        return self.step.comms.calls[self.place]
 
     @property
     def call(self) -> CommCall:
         """Kind, size and members of the call."""
-        return self.step.comms.calls[self.place].call
+        return self.comm.call
 
     @property
     def node(self) -> Node:
@@ -60,33 +60,19 @@ class PlacedCall:
 
 @dataclass
 class Conversion:
-    """All ranks while they are converted.
+    """All ranks while they are converted."""
 
-    Attributes:
-        step_number: Number of the step, None = everything that was recorded.
-        ranks: Files of each rank.
-        steps: Nodes by rank.
-        groups: Process groups of all ranks.
-        placed: Calls by rank, in order of execution.
-        clocks: Offsets of the ranks' clocks.
-        offset_ns: Time added to all times of a rank.
-        waited_ns: Time that a rank's collectives waited for other ranks.
-        early_ns: Times between a member's end of a collective and a later begin of another member, if any.
-        lost: Sentences on lost calls, by rank.
-        unmatched: Number of groups whose members recorded different collectives.
-    """
-
-    step_number: int | None
-    ranks: list[RankFiles]
-    steps: dict[int, RankNodes | HostNodes]
-    groups: Groups
-    placed: dict[int, list[PlacedCall]] = field(default_factory=dict)
-    clocks: ClockOffsets = field(default_factory=ClockOffsets)
-    offset_ns: dict[int, int] = field(default_factory=dict)
-    waited_ns: dict[int, int] = field(default_factory=dict)
-    early_ns: list[int] = field(default_factory=list)
-    lost: dict[int, list[str]] = field(default_factory=dict)
-    unmatched: int = 0
+    step_number: int | None  # number of the step, None = everything that was recorded
+    ranks: list[RankFiles]  # files of each rank
+    steps: dict[int, RankNodes | HostNodes]  # nodes by rank
+    groups: Groups  # process groups of all ranks
+    placed: dict[int, list[PlacedCall]] = field(default_factory=dict)  # calls by rank, in order of execution
+    clocks: ClockOffsets = field(default_factory=ClockOffsets)  # offsets of the ranks' clocks
+    offset_ns: dict[int, int] = field(default_factory=dict)  # time added to all times of a rank
+    waited_ns: dict[int, int] = field(default_factory=dict)  # time that a rank's collectives waited for other ranks
+    early_ns: list[int] = field(default_factory=list)  # ends of members before another one begins, by how much
+    lost: dict[int, list[str]] = field(default_factory=dict)  # sentences on lost calls, by rank
+    unmatched: int = 0  # number of groups whose members recorded different collectives
 
 
 def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
@@ -139,16 +125,7 @@ def _world_sizes(files: RankFiles) -> list[int]:
 def _windows(
     ranks: Sequence[RankFiles], step: str, links: Mapping[int, Links]
 ) -> tuple[int | None, dict[int, tuple[int, int]]]:
-    """Find the step to convert, and its begin and end on each rank's own clock.
-
-    Args:
-        ranks: Files of all ranks.
-        step: Number of a step, "all" or "", as in `convert`.
-        links: Links by rank; among several steps the last one with most of these operators is chosen.
-
-    Raises:
-        TraceError: A rank lacks the step.
-    """
+    """Return the step to convert, None = all, and its begin and end on each rank's own clock."""
     kinetos = {files.rank: files.kineto for files in ranks if files.kineto is not None}
     shared = sorted(set.intersection(*(set(kineto.steps) for kineto in kinetos.values()))) if kinetos else []
     if step not in {"", ALL}:
@@ -162,9 +139,8 @@ def _windows(
         return number, {rank: kineto.steps[number] for rank, kineto in kinetos.items()}
     windows = {}
     for rank, kineto in kinetos.items():
-        times = [(op.start_ns, op.end_ns) for op in kineto.ops] + [
-            (call.start_ns, call.end_ns) for call in kineto.calls
-        ]
+        times = [(op.start_ns, op.end_ns) for op in kineto.ops]
+        times += [(call.start_ns, call.end_ns) for call in kineto.calls]
         times = times or [(op.start_ns, op.end_ns) for op in kineto.device_ops]
         windows[rank] = (min(start for start, _ in times), max(end for _, end in times) + 1)
     return None, windows
@@ -198,22 +174,18 @@ def _place(conversion: Conversion) -> None:
                 lost.append(f"{comm.name}: the {comm.call.group_size or '?'} members of its group are unknown")
             elif comm.call.kind == comm_calls.UNKNOWN:
                 lost.append(f"{comm.name}: its kind is unknown")
-            elif comm.call.size_bytes < 0 or (comm.call.size_bytes == 0 and not _may_be_empty(comm.call)):
+            elif comm.call.size_bytes < (0 if comm.call.kind in _MAY_BE_EMPTY or comm.call.in_split else 1):
                 lost.append(f"{comm.name}: its size is unknown")
             else:
                 name = conversion.groups.name(files.rank, ranks, comm.call.group)
                 placed.append(PlacedCall(rank_step, place, ranks, name))
 
 
-def _may_be_empty(call: CommCall) -> bool:
-    return call.kind == CollectiveCommType.BARRIER or call.kind in {SEND, RECV} or bool(call.in_split)
-
-
 def _set_clocks(conversion: Conversion) -> None:
     """Match the collectives of all ranks, find the ranks' clocks and the waiting, and put all nodes on one clock."""
     matched = _matched(conversion)
     instances = [
-        {rank: _interval(placed) for rank, placed in by_rank.items()}
+        {rank: placed.comm for rank, placed in by_rank.items()}
         for by_rank in matched
         if next(iter(by_rank.values())).call.kind in clocks.TOGETHER
     ]
@@ -225,9 +197,10 @@ def _set_clocks(conversion: Conversion) -> None:
         call = next(iter(instance.values())).call
         members = next(iter(instance.values())).ranks
         root = members[call.peer] if call.kind >= 0 and 0 <= call.peer < len(members) else None
-        taken = {rank: _interval(placed) for rank, placed in instance.items()}
-        conversion.early_ns += clocks.early_ns(call.kind, taken, conversion.offset_ns, root).values()
-        for rank, waited_ns in clocks.waited_ns(call.kind, taken, conversion.offset_ns, root).items():
+        comms = {rank: placed.comm for rank, placed in instance.items()}
+        waited, early = clocks.waited_and_early_ns(call.kind, comms, conversion.offset_ns, root)
+        conversion.early_ns += early.values()
+        for rank, waited_ns in waited.items():
             node = instance[rank].node
             node.attributes.append((WAIT_MICROS, "int64", waited_ns // 1000))
             node.start_ns += waited_ns
@@ -258,11 +231,6 @@ def _set_ends(conversion: Conversion, matched: Sequence[Mapping[int, PlacedCall]
             take_turns(rank_step)
 
 
-def _interval(placed: PlacedCall) -> CollectiveInterval:
-    comm = placed.step.comms.calls[placed.place]
-    return CollectiveInterval(comm.start_ns, comm.end_ns)
-
-
 def _matched(conversion: Conversion) -> list[dict[int, PlacedCall]]:
     """Return collectives with times, each by rank: the first one of a group on all its ranks, the second one, ...
 
@@ -271,8 +239,7 @@ def _matched(conversion: Conversion) -> list[dict[int, PlacedCall]]:
     of_group: dict[str, dict[int, list[PlacedCall]]] = {}
     for rank, calls in conversion.placed.items():
         for placed in calls:
-            comm = placed.step.comms.calls[placed.place]
-            if placed.call.kind >= 0 and comm.end_ns > comm.start_ns and len(placed.ranks) > 1:
+            if placed.call.kind >= 0 and placed.comm.end_ns > placed.comm.start_ns and len(placed.ranks) > 1:
                 of_group.setdefault(placed.group, {}).setdefault(rank, []).append(placed)
     matched = []
     for by_rank in of_group.values():

@@ -19,17 +19,11 @@ _NUMBER = re.compile(r"[0-9]{1,6}")
 
 
 class Document(NamedTuple):
-    """A parsed file.
+    """A parsed file."""
 
-    Attributes:
-        path: Path of the file.
-        kind: HOST or KINETO.
-        data: The JSON object.
-    """
-
-    path: Path
-    kind: str
-    data: dict[str, Any]
+    path: Path  # path of the file
+    kind: str  # HOST or KINETO
+    data: dict[str, Any]  # the JSON object
 
 
 def kind_of(path: Path) -> str:
@@ -59,11 +53,7 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def read_document(path: Path) -> Document:
-    """Parse a file.
-
-    Raises:
-        TraceError: The file cannot be read, is truncated, or is of another kind.
-    """
+    """Parse a file; raise TraceError if the file cannot be read, is truncated, or is of another kind."""
     try:
         text = b"".join(inputs.blocks(path)).decode("utf-8", errors="replace")
     except OSError as error:

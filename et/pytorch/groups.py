@@ -17,15 +17,10 @@ _DEFAULT = ("", "0")
 
 @dataclass
 class Groups:
-    """Groups of all ranks.
+    """Groups of all ranks."""
 
-    Attributes:
-        world: Numbers of all ranks.
-        members: Ranks of each group, by its name in the resulting traces, a number as text; all ranks ("") are not
-            listed.
-    """
-
-    world: tuple[int, ...]
+    world: tuple[int, ...]  # numbers of all ranks
+    # ranks of each group, by its name in the resulting traces, a number as text; all ranks ("") are not listed
     members: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _names: dict[tuple[tuple[int, ...], str], str] = field(default_factory=dict)
     _order: dict[tuple[int, tuple[int, ...]], list[str]] = field(default_factory=dict)
@@ -57,11 +52,7 @@ def ranks_of(
 ) -> tuple[int, ...] | None:
     """Return the members of a call's group; None if nothing lists them.
 
-    Args:
-        rank: Rank that makes the call.
-        call: The call with its own information on the group.
-        listed_groups: Groups that the rank's traces list.
-        world: Numbers of all ranks.
+    `listed_groups` are those that the rank's traces list, `world` all ranks.
     """
     if call.ranks and rank in call.ranks:
         return call.ranks

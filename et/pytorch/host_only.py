@@ -3,11 +3,11 @@
 A collective comes after the operator that issues it. Operators that use one of its tensors come after it.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from et.pytorch import comm_calls
-from et.pytorch.comms import Comm, Comms
+from et.pytorch.comms import Comm, Comms, complete
 from et.pytorch.host_trace import HostTrace
 from et.pytorch.nodes import Node
 from et.schema import NodeType
@@ -49,7 +49,7 @@ def host_nodes(rank: int, host: HostTrace) -> HostNodes:
         call = comm_calls.call_of_host(op)
         if inside is not None:
             place_of[op.op_id] = inside
-            _complete(step.comms.calls[inside], op.name, call)
+            complete(step.comms.calls[inside], op.name, call)
             continue
         found = comm_calls.backend_and_kind(op.name)
         if found is not None and found[1] is None:
@@ -65,11 +65,3 @@ def host_nodes(rank: int, host: HostTrace) -> HostNodes:
     for place, node_number in step.node_of_comm.items():
         step.nodes[node_number].name = step.comms.calls[place].name
     return step
-
-
-def _complete(comm: Comm, name: str, call: comm_calls.CommCall | None) -> None:
-    """Add what the annotation within a record has and the record lacks."""
-    if call is not None:
-        comm.name = name
-        if comm.call.size_bytes <= 0:
-            comm.call = replace(comm.call, size_bytes=call.size_bytes)

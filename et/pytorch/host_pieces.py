@@ -13,45 +13,27 @@ NO_OWNER = -1
 
 
 class HostSpan(NamedTuple):
-    """A stretch of the host's time that one owner claims.
+    """A stretch of the host's time that one owner claims."""
 
-    Attributes:
-        start_ns: Begin of the span.
-        end_ns: End of the span.
-        owner: Number of the owner, from 0.
-    """
-
-    start_ns: int
-    end_ns: int
-    owner: int
+    start_ns: int  # begin of the span
+    end_ns: int  # end of the span
+    owner: int  # number of the owner, from 0
 
 
 class HostPiece(NamedTuple):
-    """A stretch of the host's time that one owner got.
+    """A stretch of the host's time that one owner got."""
 
-    Attributes:
-        start_ns: Begin of the piece.
-        end_ns: End of the piece; equal to start_ns for an owner that got no time.
-        owner: Number of the owner, or NO_OWNER where no span was open.
-        is_first: Whether the piece is the owner's first one.
-    """
-
-    start_ns: int
-    end_ns: int
-    owner: int
-    is_first: bool
+    start_ns: int  # begin of the piece
+    end_ns: int  # end of the piece; equal to start_ns for an owner that got no time
+    owner: int  # number of the owner, or NO_OWNER where no span was open
+    is_first: bool  # whether the piece is the owner's first one
 
 
 def pieces(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> list[HostPiece]:
     """Give every moment to the open span that began last, or to NO_OWNER where none is open.
 
-    Args:
-        spans: Spans within begin_ns .. end_ns; outer spans precede inner ones that begin at the same time.
-        begin_ns: First moment of the sequence.
-        end_ns: Last moment of the sequence.
-
-    Returns:
-        Pieces in order without gaps between them, at least one per span.
+    Spans are within begin_ns .. end_ns, outer ones before inner ones that begin at the same time. The pieces are in
+    order without gaps between them, at least one per span.
     """
     ordered = sorted(range(len(spans)), key=lambda i: spans[i].start_ns)
     starts = [spans[i].start_ns for i in ordered]

@@ -26,20 +26,14 @@ if TYPE_CHECKING:
     from et.pytorch.kineto import HostOperator, KinetoTrace
     from et.pytorch.rank_nodes import RankNodes
 
-BEGINS, ENDS = "(thread begins)", "(thread ends)"
-"""Endings, after the name of a call, of the names of its two nodes."""
+BEGINS, ENDS = "(thread begins)", "(thread ends)"  # endings, after the name of a call, of the names of its two nodes
 
 _Key = tuple[str, str, str]
 _Taken = list[tuple[int, int]]
 
 
 def add_beginnings(step: RankNodes, handed_ns: Mapping[int, int]) -> None:
-    """Add the time from a call's handover to its begin as a node before the call.
-
-    Args:
-        step: Nodes of a rank; those of calls come after the nodes that hand them over.
-        handed_ns: Time of handover of each call, by the call's place.
-    """
+    """Add the time from each call's handover (by the call's place) to its begin as a node before the call."""
     if step.work.ops:
         return
     by_thread: dict[int, list[int]] = collections.defaultdict(list)
@@ -68,10 +62,6 @@ def add_ends(members: Mapping[int, tuple[RankNodes, int]], fastest: Mapping[_Key
     """Add the time that members' threads took beyond the transfer of a collective as nodes after it.
 
     The collective's node then takes the time of the transfer, and begins when the last member has arrived.
-
-    Args:
-        members: Nodes and place of the call, by rank; all ranks are processes of one host.
-        fastest: Times of transfers from `fastest_ns`.
     """
     taken = {rank: step.comms.calls[place] for rank, (step, place) in members.items()}
     last_ns = max(comm.start_ns for comm in taken.values())
@@ -98,8 +88,7 @@ def add_ends(members: Mapping[int, tuple[RankNodes, int]], fastest: Mapping[_Key
 def take_turns(step: RankNodes) -> None:
     """Count times when two threads ran at once only once, because their nodes share one lane.
 
-    Each node keeps at least a microsecond, about what rounding down takes: a computation of no time would look
-    unmeasured.
+    Each node keeps at least a microsecond, about what rounding down takes, because no time would look unmeasured.
     """
     own = [node for node in step.nodes if node.name.endswith((BEGINS, ENDS))]
     free_ns = 0

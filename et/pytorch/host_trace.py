@@ -24,50 +24,29 @@ ROOTS = "[pytorch|profiler|"
 
 @dataclass(frozen=True, slots=True)
 class HostOp:
-    """An operator that the host has called.
+    """An operator that the host has called."""
 
-    Attributes:
-        op_id: Id of the operator in the file.
-        name: Name of the operator, such as "aten::mm".
-        parent: op_id of the caller.
-        rf_id: Id of its record function, in order of calls.
-        thread: Number of the thread in the trace.
-        inputs: Input values; a tensor is [tensor id, storage id, offset, elements, bytes per element, device].
-        input_types: Type of each input.
-        outputs: Output values, in the form of `inputs`.
-        attributes: All other attributes, by name.
-    """
-
-    op_id: int
-    name: str
-    parent: int
-    rf_id: int
-    thread: int
-    inputs: list[Any]
-    input_types: list[Any]
-    outputs: list[Any]
-    attributes: Mapping[str, Any]
+    op_id: int  # id of the operator in the file
+    name: str  # name of the operator, such as "aten::mm"
+    parent: int  # op_id of the caller
+    rf_id: int  # id of its record function, in order of calls
+    thread: int  # number of the thread in the trace
+    inputs: list[Any]  # input values; a tensor is [tensor id, storage id, offset, elements, bytes per element, device]
+    input_types: list[Any]  # type of each input
+    outputs: list[Any]  # output values, in the form of `inputs`
+    attributes: Mapping[str, Any]  # all other attributes, by name
 
 
 @dataclass(frozen=True)
 class HostTrace:
-    """The operators that one rank's host has called.
+    """The operators that one rank's host has called."""
 
-    Attributes:
-        path: Path of the file.
-        schema: Version of the file's schema.
-        pid: Id of the process, -1 = unknown.
-        ops: Operators in order of calls, without the roots, which represent process and threads.
-        groups: Ranks of each process group, by its name (or id, in old schemas); () = not listed, which means all.
-        group_sizes: Number of ranks of each process group, by its name.
-    """
-
-    path: Path
-    schema: str
-    pid: int
-    ops: tuple[HostOp, ...]
-    groups: Mapping[str, tuple[int, ...]]
-    group_sizes: Mapping[str, int]
+    path: Path  # path of the file
+    schema: str  # version of the file's schema
+    pid: int  # id of the process, -1 = unknown
+    ops: tuple[HostOp, ...]  # operators in order of calls, without the roots, which represent process and threads
+    groups: Mapping[str, tuple[int, ...]]  # ranks of each group by name (id in old schemas); () = all
+    group_sizes: Mapping[str, int]  # number of ranks of each process group, by its name
 
     @property
     def is_known(self) -> bool:
@@ -76,20 +55,15 @@ class HostTrace:
 
 
 def host_trace(document: Document) -> HostTrace:
-    """Read a host trace.
-
-    Raises:
-        TraceError: A node lacks its id or name, or a field has the wrong kind.
-    """
+    """Read a host trace; raise TraceError if a node lacks its id or name, or a field has the wrong kind."""
     ops, groups, sizes = [], {}, {}
     for number, node in enumerate(document.data["nodes"]):
         try:
             op = _op(node)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             found = f"{type(error).__name__} {error}"
-            raise TraceError(
-                f"{document.path}: entry {number} of nodes: {found}, expected a node of a host trace"
-            ) from error
+            place = f"{document.path}: entry {number} of nodes"
+            raise TraceError(f"{place}: {found}, expected a node of a host trace") from error
         if op.name == PROCESS_GROUPS:
             for group in _process_groups(op):
                 name = str(group.get("pg_name", group.get("backend_id", "")))
@@ -137,11 +111,7 @@ def _op(node: Mapping[str, Any]) -> HostOp:
 
 
 def _int64(value: Any) -> int:  # noqa: ANN401 - of JSON
-    """Return a number of a node.
-
-    Raises:
-        ValueError, TypeError, OverflowError: The value is no whole number of 64 bits.
-    """
+    """Return a number of a node."""
     number = int(value)
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError(f"{str(number)[:20]}... has more than 64 bits")

@@ -1,17 +1,22 @@
 """Kineto traces: what PyTorch's profiler has recorded on the host's threads and on the device.
 
 Times are in nanoseconds since the epoch. In the file `ts` and `dur` are in microseconds, relative to
-`baseTimeNanoseconds` if the file has it.
+`baseTimeNanoseconds` if the file has it. The schema below is of the fields that Nadi reads; other fields may be
+anything, and numbers may also be written as text.
+
+Sources: pytorch/kineto libkineto/src/output_json.cpp, and torch/csrc/profiler/collection.cpp for arguments.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Required
+
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict
 
 from et.errors import TraceError
-from et.pytorch import kineto_schema
 from et.pytorch.documents import Document
 from inputs.documents import DocumentError, validated
 
@@ -19,32 +24,64 @@ _OPS = frozenset({"cpu_op", "user_annotation", "operator"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver"})
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")
-RESOLUTION_NS = 1000
-"""Resolution of Kineto's times: smaller differences between two of them mean nothing."""
-MERGED = "nadi_merged"
-"""Key that marks the Kineto part of a merged file; no file of PyTorch has it."""
+RESOLUTION_NS = 1000  # resolution of Kineto's times: smaller differences between two of them mean nothing
+MERGED = "nadi_merged"  # key that marks the Kineto part of a merged file; no file of PyTorch has it
+_OTHERS_ARE_KEPT = ConfigDict(extra="allow", allow_inf_nan=False, coerce_numbers_to_str=True)
+_MAX_DURATION_US = 1_000_000_000_000  # longest duration in microseconds, 11.6 days, the limit for trace nodes, too
+_LAST_US = 4 * 10**15  # latest time stamp in microseconds, in the year 2096: sums in nanoseconds fit into 64 bits
+_MAX_RANKS = 1 << 31
+
+_Int64 = Annotated[int, Field(ge=-(1 << 63), lt=1 << 63)]
+_Elements = Annotated[int, Field(ge=0, lt=1 << 56)]  # of a message: at 16 bytes each, the bytes fit into 64 bits
+_Rank = Annotated[int, Field(ge=-1, lt=_MAX_RANKS)]
+_Ranks = Annotated[int, Field(ge=0, lt=_MAX_RANKS)]
+_Time = Annotated[int, Field(ge=-_LAST_US, le=_LAST_US)] | Annotated[float, Field(ge=-_LAST_US, le=_LAST_US)]
+_Duration = Annotated[int, Field(le=_MAX_DURATION_US)] | Annotated[float, Field(le=_MAX_DURATION_US)]
+_Numbers = str | list[_Int64]
+
+KinetoArguments = TypedDict(
+    "KinetoArguments",
+    {
+        "Record function id": _Int64,
+        "External id": _Int64 | str | None,
+        "correlation": _Int64,
+        "stream": _Int64,
+        "wait_on_stream": _Int64 | str | None,
+        "wait_on_cuda_event_record_corr_id": _Int64,
+        "Collective name": str,
+        "dtype": str,
+        "In msg nelems": _Elements,
+        "Out msg nelems": _Elements,
+        "Group size": _Ranks,
+        "Src Rank": _Rank | None,
+        "Dst Rank": _Rank | None,
+        "Root Rank": _Rank | None,
+        "In split size": _Numbers,
+        "Out split size": _Numbers,
+        "Process Group Name": str,
+        "Process Group Ranks": _Numbers,
+        "Input Dims": list[Any],
+        "Input type": list[Any],
+        "Concrete Inputs": list[Any],
+    },
+    total=False,
+)
+"""Arguments of an event."""
+KinetoArguments.__pydantic_config__ = _OTHERS_ARE_KEPT  # type: ignore[attr-defined]
 
 
 @dataclass(slots=True)
 class HostOperator:
-    """An operator or annotation on a thread of the host.
+    """An operator or annotation on a thread of the host."""
 
-    Attributes:
-        name: Name of the operator or annotation.
-        thread: Number of the thread.
-        start_ns, end_ns: Begin and end.
-        args: Arguments of the Kineto event.
-        is_annotation: Whether the event only names a stretch of time and does nothing itself.
-        parent: Number of the op that has called it, -1 = none.
-    """
-
-    name: str
-    thread: int
+    name: str  # name of the operator or annotation
+    thread: int  # number of the thread
+    # begin and end
     start_ns: int
     end_ns: int
-    args: Mapping[str, Any]
-    is_annotation: bool = False
-    parent: int = -1
+    args: Mapping[str, Any]  # arguments of the Kineto event
+    is_annotation: bool = False  # whether the event only names a stretch of time and does nothing itself
+    parent: int = -1  # number of the op that has called it, -1 = none
 
     @property
     def rf_id(self) -> int:
@@ -54,11 +91,7 @@ class HostOperator:
 
 @dataclass(slots=True)
 class Call:
-    """A call of the CUDA runtime or driver: a launch, an event, a wait.
-
-    Attributes:
-        op: Number of the op that makes the call, -1 = none.
-    """
+    """A call of the CUDA runtime or driver: a launch, an event, a wait."""
 
     name: str
     thread: int
@@ -66,7 +99,7 @@ class Call:
     end_ns: int
     correlation: int
     args: Mapping[str, Any]
-    op: int = -1
+    op: int = -1  # number of the op that makes the call, -1 = none
 
 
 @dataclass(slots=True)
@@ -83,17 +116,7 @@ class DeviceOp:
 
 @dataclass
 class KinetoTrace:
-    """The trace of one rank; ops, calls and device ops are in order of their start times.
-
-    Attributes:
-        waits: Events of category cuda_sync, which name both streams of a wait; most traces lack them.
-        groups: Ranks of each process group in pg_config, by its name; () = not listed.
-        group_sizes: Number of ranks of each process group, by its name.
-        steps: Begin and end of each ProfilerStep in ns, by its number.
-        host_name: Name of the machine, "" = unknown.
-        python_functions: Number of events of Python functions, which are not used.
-        is_merged: Whether the trace is one part of a file of chakra_trace_link, which has no waits between streams.
-    """
+    """The trace of one rank; ops, calls and device ops are in order of their start times."""
 
     path: Path
     rank: int | None
@@ -102,13 +125,19 @@ class KinetoTrace:
     ops: list[HostOperator] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     device_ops: list[DeviceOp] = field(default_factory=list)
-    waits: list[Call] = field(default_factory=list)
-    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    group_sizes: dict[str, int] = field(default_factory=dict)
-    steps: dict[int, tuple[int, int]] = field(default_factory=dict)
-    host_name: str = ""
-    python_functions: int = 0
-    is_merged: bool = False
+    waits: list[Call] = field(default_factory=list)  # events of cuda_sync, which name both streams; often missing
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict)  # ranks by name, from pg_config; () = unknown
+    group_sizes: dict[str, int] = field(default_factory=dict)  # number of ranks of each process group, by its name
+    steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # begin and end of ProfilerSteps in ns, by number
+    host_name: str = ""  # name of the machine, "" = unknown
+    python_functions: int = 0  # number of events of Python functions, which are not used
+    is_merged: bool = False  # whether the trace is a part of a file of chakra_trace_link, without waits between streams
+
+    def enclosing(self, number: int) -> Iterator[int]:
+        """Yield an operator and the operators around it, the innermost first; nothing for -1."""
+        while number >= 0:
+            yield number
+            number = self.ops[number].parent
 
 
 def kineto_trace(document: Document) -> KinetoTrace:
@@ -125,7 +154,7 @@ def kineto_trace(document: Document) -> KinetoTrace:
     trace.host_name = str(data.get("host_name", ""))
     trace.is_merged = data.get(MERGED) is True
     try:
-        base_ns = validated(data, kineto_schema.HEAD).get("baseTimeNanoseconds", 0)
+        base_ns = validated(data, HEAD).get("baseTimeNanoseconds", 0)
     except DocumentError as error:
         raise TraceError(f"{document.path}: {error}") from error
     for number, event in enumerate(data["traceEvents"]):
@@ -136,9 +165,8 @@ def kineto_trace(document: Document) -> KinetoTrace:
         except DocumentError as error:
             raise TraceError(f"{document.path}: entry {number} of traceEvents: {error}") from error
     if not trace.ops and not trace.device_ops:
-        raise TraceError(
-            f"{document.path}: its events include no operator and no kernel, expected a trace of a training run"
-        )
+        expected = "a trace of a training run"
+        raise TraceError(f"{document.path}: its events include no operator and no kernel, expected {expected}")
     _groups(trace, info)
     _order(trace)
     return trace
@@ -151,7 +179,7 @@ def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
         trace.python_functions += 1
     if category not in _OPS and category not in _CALLS and category not in _DEVICE and category != "cuda_sync":
         return
-    event = validated(event, kineto_schema.EVENT)
+    event = validated(event, EVENT)
     start_ns = base_ns + _ns(event["ts"])
     end_ns = start_ns + max(_ns(event.get("dur", 0)), 0)
     name, args = event["name"], event.get("args", {})
@@ -178,7 +206,7 @@ def _ns(time_us: float) -> int:
 
 def _rank(number: object) -> int | None:
     """Return a rank or a number of ranks; None if the value is neither."""
-    return number if isinstance(number, int) and 0 <= number < kineto_schema.MAX_RANKS else None
+    return number if isinstance(number, int) and 0 <= number < _MAX_RANKS else None
 
 
 def _correlation(args: Mapping[str, Any]) -> int:
@@ -190,7 +218,7 @@ def _groups(trace: KinetoTrace, info: Mapping[str, Any]) -> None:
     listed = info.get("pg_config")
     for entry in listed.values() if isinstance(listed, dict) else listed if isinstance(listed, list) else ():
         try:
-            group = validated(entry, kineto_schema.GROUP)
+            group = validated(entry, GROUP)
         except DocumentError:
             continue  # events also name their groups
         name, ranks = group["pg_name"], group.get("ranks", ())
@@ -226,3 +254,35 @@ def _enclose(trace: KinetoTrace, call: Call, open_ops: Mapping[int, list[int]]) 
     while stack and trace.ops[stack[-1]].end_ns <= call.start_ns:
         stack.pop()
     call.op = stack[-1] if stack else -1
+
+
+@with_config(_OTHERS_ARE_KEPT)
+class KinetoEvent(TypedDict, total=False):
+    """A complete event, `"ph": "X"`; times in microseconds."""
+
+    name: Required[str]
+    ts: Required[_Time]
+    tid: Required[_Int64]
+    dur: _Duration
+    args: KinetoArguments
+
+
+@with_config(_OTHERS_ARE_KEPT)
+class KinetoGroup(TypedDict, total=False):
+    """A process group."""
+
+    pg_name: Required[str]
+    pg_size: _Ranks
+    ranks: list[_Rank] | Any
+
+
+@with_config(_OTHERS_ARE_KEPT)
+class KinetoHead(TypedDict, total=False):
+    """Fields of a trace beside its events."""
+
+    baseTimeNanoseconds: Annotated[int, Field(ge=0, le=_LAST_US * 1000)]
+
+
+EVENT = TypeAdapter(KinetoEvent)
+GROUP = TypeAdapter(KinetoGroup)
+HEAD = TypeAdapter(KinetoHead)

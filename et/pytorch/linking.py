@@ -21,17 +21,11 @@ BY_ID, BY_ORDER, NOT_AT_ALL = "record function id", "order and name", "not linke
 
 @dataclass
 class Links:
-    """Links between Kineto's operators and the host's.
+    """Links between Kineto's operators and the host's."""
 
-    Attributes:
-        host: Operator of the host, by the number of Kineto's operator.
-        way: BY_ID, BY_ORDER or NOT_AT_ALL (no host trace, or no operator fits).
-        windows: Number of places of the Kineto trace that the host trace fits equally well; the first is used.
-    """
-
-    host: dict[int, HostOp] = field(default_factory=dict)
-    way: str = NOT_AT_ALL
-    windows: int = 0
+    host: dict[int, HostOp] = field(default_factory=dict)  # operator of the host, by the number of Kineto's operator
+    way: str = NOT_AT_ALL  # BY_ID, BY_ORDER or NOT_AT_ALL (no host trace, or no operator fits)
+    windows: int = 0  # number of places of the Kineto trace that the host trace fits equally well; the first is used
 
     def span_ns(self, kineto: KinetoTrace) -> tuple[int, int]:
         """Return when the first linked operator begins and when the last one ends, in ns; (0, 0) if none is linked."""
@@ -117,28 +111,18 @@ def _link_thread(ops: Sequence[HostOp], numbers: Sequence[int], kineto: KinetoTr
     kept_right = set(right)
     parents = {i: kineto.ops[i].parent for i in numbers}
     others = _forest(right, lambda i: i, lambda i: _nearest(kineto.ops[i].parent, kept_right, parents))
-    _link_siblings(-1, -1, tops, others, kineto, links)
+    links.host.update(_link_children(tops, others, kineto))
 
 
 def _occurrences(pattern: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return where a sequence of names occurs within another, without gaps (Knuth, Morris and Pratt)."""
-    if not pattern or len(pattern) > len(names):
-        return []
-    fallback = [0] * len(pattern)
-    at = 0
-    for i in range(1, len(pattern)):
-        while at and pattern[i] != pattern[at]:
-            at = fallback[at - 1]
-        at += pattern[i] == pattern[at]
-        fallback[i] = at
-    found, at = [], 0
-    for i, name in enumerate(names):
-        while at and (at == len(pattern) or name != pattern[at]):
-            at = fallback[at - 1]
-        at += name == pattern[at]
-        if at == len(pattern):
-            found.append(i - at + 1)
-    return found
+    """Return where a sequence of names occurs within another, without gaps or overlaps."""
+    character = {name: chr(number) for number, name in enumerate({*pattern, *names})}
+    text, part = ("".join(character[name] for name in sequence) for sequence in (names, pattern))
+    places, at = [], text.find(part) if part else -1
+    while at >= 0:
+        places.append(at)
+        at = text.find(part, at + len(part))
+    return places
 
 
 def _nearest(parent: int, kept: set[int], parents: Mapping[int, int]) -> int:
@@ -160,22 +144,19 @@ def _forest(items: Sequence[T], key: Callable[[T], int], parent: Callable[[T], i
     return children
 
 
-def _link_siblings(
-    host_parent: int,
-    kineto_parent: int,
-    host_children: Mapping[int, list[HostOp]],
-    kineto_children: Mapping[int, list[int]],
-    kineto: KinetoTrace,
-    links: Links,
-) -> None:
-    """Link what two callers have called, and recursively what these have called; a list replaces the recursion."""
-    waiting = [(host_parent, kineto_parent)]
+def _link_children(
+    host_children: Mapping[int, list[HostOp]], kineto_children: Mapping[int, list[int]], kineto: KinetoTrace
+) -> dict[int, HostOp]:
+    """Return the links from number to operator: what two linked callers have called, from the outermost (-1) on."""
+    links: dict[int, HostOp] = {}
+    waiting = [(-1, -1)]
     while waiting:
         host_caller, kineto_caller = waiting.pop()
         left, right = host_children.get(host_caller, []), kineto_children.get(kineto_caller, [])
         for a, b in _matches([op.name for op in left], [kineto.ops[i].name for i in right]):
-            links.host[right[b]] = left[a]
+            links[right[b]] = left[a]
             waiting.append((left[a].op_id, right[b]))
+    return links
 
 
 def _matches(items: Sequence[Hashable], others: Sequence[Hashable]) -> list[tuple[int, int]]:

@@ -17,12 +17,9 @@ from et.pytorch.host_trace import ROOTS
 from et.pytorch.kineto import MERGED
 
 DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
-_NANOSECOND = 0.001
-"""A nanosecond in microseconds, the unit of `ts`."""
-_MAX_MICROS = 2**53
-"""Latest time that is exact as a floating-point number, in the year 2255."""
-_USER_SCOPE = 7
-"""Value of RecordScope::USER_SCOPE, which PyTorch gives annotations (aten/src/ATen/record_function.h)."""
+_NANOSECOND = 0.001  # a nanosecond in microseconds, the unit of `ts`
+_MAX_MICROS = 2**53  # latest time that is exact as a floating-point number, in the year 2255
+_USER_SCOPE = 7  # value of RecordScope::USER_SCOPE, which PyTorch gives annotations (aten/src/ATen/record_function.h)
 
 
 def is_merged(document: Document) -> bool:
@@ -32,9 +29,6 @@ def is_merged(document: Document) -> bool:
 
 def separated(document: Document) -> tuple[Document, Document]:
     """Return the host trace and the Kineto trace of a merged one.
-
-    Args:
-        document: A merged host trace.
 
     Returns:
         The host trace, without nodes of the device and with a record function id for each operator, and the Kineto

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from et.attributes import COLUMNS
 from et.builders import attribute
 from et.dependencies import compress
 from et.names import NameTable
@@ -18,18 +19,12 @@ _ABSENT = -1
 
 @dataclass(slots=True)
 class Node:
-    """A node; `after` are numbers of its parents, which may come later in the list.
-
-    Attributes:
-        start_ns: Start time; on the common clock once the ranks' clocks are known.
-        micros: Duration in microseconds.
-        attributes: Name, kind and value of further attributes, as et.attribute takes them.
-    """
+    """A node; `after` are numbers of its parents, which may come later in the list."""
 
     name: str
     type: NodeType
-    start_ns: int
-    micros: int = 0
+    start_ns: int  # start time; on the common clock once the ranks' clocks are known
+    micros: int = 0  # duration in microseconds
     is_cpu_op: bool = False
     after: list[int] = field(default_factory=list)
     comm_type: int = _ABSENT
@@ -40,18 +35,12 @@ class Node:
     group: str = ""
     in_split: tuple[int, ...] = ()
     out_split: tuple[int, ...] = ()
+    # name, kind and value of further attributes, as et.attribute takes them
     attributes: list[tuple[str, str, Any]] = field(default_factory=list)
 
 
 def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> TraceTable:
-    """Return the nodes as a table, in order of dependencies and otherwise of their numbers.
-
-    Args:
-        nodes: Nodes of one NPU.
-        path: Source of the nodes, for messages.
-        version: Version of the schema of that source.
-        begin_ns: Time at which start_time_micros is 0.
-    """
+    """Return the nodes of an NPU as a table from `begin_ns` on, ordered by dependencies, otherwise by their numbers."""
     order = _parents_first(nodes)
     place = {number: row for row, number in enumerate(order)}
     rows = [nodes[number] for number in order]
@@ -61,29 +50,20 @@ def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> Trac
     groups, group_names = _distinct([node.group for node in rows], "")
     splits = [node.in_split for node in rows] + [node.out_split for node in rows]
     split_rows, split_sizes = _distinct(splits, ())
-    others = [
-        tuple(attribute(*fields).SerializeToString(deterministic=True) for fields in node.attributes) for node in rows
-    ]
+    attributes = [[attribute(*fields) for fields in node.attributes] for node in rows]
+    others = [tuple(message.SerializeToString(deterministic=True) for message in own) for own in attributes]
     other, other_attributes = _distinct(others, ())
-    nothing = np.full(len(rows), _ABSENT, np.int64)
+    columns: dict[str, Any] = {
+        name: np.array([getattr(node, name, absent) for node in rows], dtype)
+        for name, (dtype, absent) in COLUMNS.items()
+    }
+    columns["duration_micros"] = np.array([max(node.micros, 0) for node in rows], np.int64)
     return TraceTable(
         path=path,
         version=version,
         node_id=np.arange(len(rows), dtype=np.uint64),
         names=NameTable.of(node.name.encode("utf-8", "replace") for node in rows),
-        type=np.array([node.type for node in rows], np.int8),
-        is_cpu_op=np.array([node.is_cpu_op for node in rows], np.bool_),
         start_time_micros=np.array([max(node.start_ns - begin_ns, 0) // 1000 for node in rows], np.int64),
-        duration_micros=np.array([max(node.micros, 0) for node in rows], np.int64),
-        num_ops=nothing,
-        tensor_size=nothing,
-        tensor_loc=np.zeros(len(rows), np.int8),
-        comm_type=np.array([node.comm_type for node in rows], np.int8),
-        comm_size=np.array([node.comm_size for node in rows], np.int64),
-        comm_src=np.array([node.comm_src for node in rows], np.int32),
-        comm_dst=np.array([node.comm_dst for node in rows], np.int32),
-        comm_tag=np.array([node.comm_tag for node in rows], np.int32),
-        comm_priority=np.zeros(len(rows), np.int32),
         group=groups,
         group_names=group_names,
         involved_dim=np.full(len(rows), _ABSENT, np.int32),
@@ -96,6 +76,7 @@ def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> Trac
         dep=dep,
         other=other,
         other_attributes=other_attributes,
+        **columns,
     )
 
 

@@ -16,14 +16,21 @@ from pathlib import Path
 
 from et.pytorch import comm_calls
 from et.pytorch.comms import Comms, find
-from et.pytorch.device import AwaitedOps, DeviceWork, device_work, is_blocking, waited_copies
 from et.pytorch.host_pieces import NO_OWNER, HostPiece, HostSpan, pieces
 from et.pytorch.host_threads import add_beginnings
 from et.pytorch.host_trace import HostOp
-from et.pytorch.kineto import Call, KinetoTrace
+from et.pytorch.kineto import KinetoTrace
 from et.pytorch.linking import Links
 from et.pytorch.nodes import Node
-from et.pytorch.streams import StreamOrder, stream_order
+from et.pytorch.streams import (
+    AwaitedOps,
+    DeviceWork,
+    StreamOrder,
+    device_work,
+    is_blocking,
+    stream_order,
+    waited_copies,
+)
 from et.schema import NodeType
 
 IDLE = "(no operator)"
@@ -33,39 +40,23 @@ _WAITING_OPS = ("c10d::", "wait_tensor", "record_param_comms", "gloo:", "monitor
 
 @dataclass
 class RankNodes:
-    """The step of one rank, as nodes.
+    """The step of one rank, as nodes."""
 
-    Attributes:
-        rank: Number of the rank.
-        path: Path of the Kineto trace.
-        kineto: The Kineto trace.
-        begin_ns, end_ns: Begin and end of the step on the rank's own clock; the end is the later one of host and
-            device.
-        nodes: All nodes of the step.
-        comms: Collectives and messages.
-        node_of_comm: Number of the node of each call, by the call's place in comms.calls.
-        links: Pairs of operators of Kineto and of the host trace.
-        work: Operations of the device.
-        order: Order of the streams.
-        ops: Number of operators of the host.
-        overlap_ns: Time when kernels of several streams ran at once, without collectives.
-        thread_ns: Time that threads of the host that execute calls take beside the calls, in nodes of their own.
-    """
-
-    rank: int
-    path: Path
-    kineto: KinetoTrace
+    rank: int  # number of the rank
+    path: Path  # path of the Kineto trace
+    kineto: KinetoTrace  # the Kineto trace
+    # begin and end of the step on the rank's own clock; the end is the later one of host and device
     begin_ns: int
     end_ns: int
-    nodes: list[Node]
-    comms: Comms
-    links: Links
-    work: DeviceWork
-    order: StreamOrder
-    node_of_comm: dict[int, int] = field(default_factory=dict)
-    ops: int = 0
-    overlap_ns: int = 0
-    thread_ns: int = 0
+    nodes: list[Node]  # all nodes of the step
+    comms: Comms  # collectives and messages
+    links: Links  # pairs of operators of Kineto and of the host trace
+    work: DeviceWork  # operations of the device
+    order: StreamOrder  # order of the streams
+    node_of_comm: dict[int, int] = field(default_factory=dict)  # node of each call, by the call's place in comms.calls
+    ops: int = 0  # number of operators of the host
+    overlap_ns: int = 0  # time when kernels of several streams ran at once, without collectives
+    thread_ns: int = 0  # time that threads of the host that execute calls take beside the calls, in nodes of their own
 
     def order_of(self, place: int) -> tuple[int, int]:
         """Return the sort key of a call: when a device executes it, otherwise when it was issued."""
@@ -76,15 +67,7 @@ class RankNodes:
 
     def linked_above(self, number: int) -> HostOp | None:
         """Return the host operator of an operator of Kineto, or of the nearest linked operator around it."""
-        while number >= 0:
-            if number in self.links.host:
-                return self.links.host[number]
-            number = self.kineto.ops[number].parent
-        return None
-
-    def name_of(self, number: int) -> str:
-        """Return the name of an operator of Kineto."""
-        return self.kineto.ops[number].name
+        return next((self.links.host[n] for n in self.kineto.enclosing(number) if n in self.links.host), None)
 
 
 def rank_nodes(rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> RankNodes:
@@ -101,7 +84,7 @@ class _Builder:
         work = device_work(kineto, begin_ns, end_ns)
         comms = find(kineto, links.host, work, begin_ns, end_ns)
         own = _stream_of_waits(kineto, comms, work)
-        order = stream_order(work.ops, work.launches, kineto.calls, kineto.waits, own)
+        order = stream_order(work, kineto, own)
         last_ns = max([end_ns, *(op.end_ns for op in work.ops)])
         self._step = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], comms, links, work, order)
         self._owners: list[tuple[str, int]] = []  # "op", "call" or "wait", and its number
@@ -173,9 +156,7 @@ class _Builder:
     def _add_host(self, host: list[HostPiece], waits_of: Mapping[int, list[tuple[int, int]]]) -> None:
         """Add a node for each piece that takes a microsecond or is a parent; each comes after the one before.
 
-        Args:
-            host: Pieces of the host's time.
-            waits_of: Nodes that the host awaits in a piece, with their end times, by place of the piece.
+        `waits_of` has the nodes that the host awaits in a piece, with their end times, by place of the piece.
         """
         step = self._step
         clock = 0  # microseconds of the step that nodes have taken
@@ -246,8 +227,7 @@ class _Builder:
     def _join_readers(self) -> None:
         """Make operators that use a tensor of a call on a host thread depend on that call.
 
-        The host trace has the storage of each tensor; the dependency is that of the first operator that begins after
-        the call.
+        The host trace has the storage of each tensor; the first operator that begins after the call depends on it.
         """
         step = self._step
         open_calls: dict[int, list[tuple[int, int]]] = {}
@@ -271,13 +251,10 @@ class _Builder:
         if piece.owner == NO_OWNER:
             return Node(IDLE, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
         what, number = self._owners[piece.owner]
-        named: Call | None = None if what == "op" else self._kineto.calls[number]
-        op = self._kineto.ops[number] if what == "op" else None
-        name = named.name if named is not None else op.name if op is not None else IDLE
-        thread = named.thread if named is not None else op.thread if op is not None else 0
-        shown = name if piece.is_first else f"{name} (continued)"
-        node = Node(shown, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
-        node.attributes.append(("tid", "int64", thread))
+        source = self._kineto.ops[number] if what == "op" else self._kineto.calls[number]
+        name = source.name if piece.is_first else f"{source.name} (continued)"
+        node = Node(name, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
+        node.attributes.append(("tid", "int64", source.thread))
         if what == "op" and piece.is_first:
             node.attributes.extend(_record_id(self._links.host.get(number)))
         return node
@@ -350,17 +327,12 @@ class _Builder:
 def _split(host: list[HostPiece], times_ns: list[int]) -> list[HostPiece]:
     """Return the pieces, cut at the given times."""
     result: list[HostPiece] = []
-    remaining = iter(times_ns)
-    at_ns = next(remaining, None)
     for uncut in host:
         piece = uncut
-        while at_ns is not None and at_ns <= piece.start_ns:
-            at_ns = next(remaining, None)
-        while at_ns is not None and at_ns < piece.end_ns:
+        first, last = bisect.bisect_right(times_ns, piece.start_ns), bisect.bisect_left(times_ns, piece.end_ns)
+        for at_ns in sorted(set(times_ns[first:last])):
             result.append(piece._replace(end_ns=at_ns))
             piece = piece._replace(start_ns=at_ns, is_first=False)
-            while at_ns is not None and at_ns <= piece.start_ns:
-                at_ns = next(remaining, None)
         result.append(piece)
     return result
 
@@ -372,18 +344,14 @@ def _record_id(op: HostOp | None) -> list[tuple[str, str, int]]:
 
 def _stream_of_waits(kineto: KinetoTrace, comms: Comms, work: DeviceWork) -> Mapping[int, int]:
     """Return, for calls within the operator of a collective that launches a kernel, the kernel's stream, by place."""
-    stream: dict[int, int] = {}
-    for kernel, places in comms.of_kernel.items():
-        for place in places:
-            stream[comms.calls[place].issuer] = work.ops[kernel].stream
-    found = {}
+    issuers = ((comms.calls[place].issuer, kernel) for kernel, places in comms.of_kernel.items() for place in places)
+    stream = {issuer: work.ops[kernel].stream for issuer, kernel in issuers}
+    streams: dict[int, int] = {}
     for place, call in enumerate(kineto.calls):
-        number = call.op
-        while number >= 0 and number not in stream:
-            number = kineto.ops[number].parent
-        if number >= 0:
-            found[place] = stream[number]
-    return found
+        issuer = next((number for number in kineto.enclosing(call.op) if number in stream), None)
+        if issuer is not None:
+            streams[place] = stream[issuer]
+    return streams
 
 
 def _overlap_ns(step: RankNodes) -> int:

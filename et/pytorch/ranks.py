@@ -28,22 +28,19 @@ class RankFiles:
         return trace.path
 
 
-def _parts(document: Document) -> tuple[Document, ...]:
-    """Return the document, or the two documents that chakra_trace_link has merged into it."""
-    return separated(document) if document.kind == HOST and is_merged(document) else (document,)
-
-
 def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
     """Read all files.
 
-    A Kineto trace has its rank; a host trace belongs to the Kineto trace with its process id. File names decide where
-    that is not enough.
+    A Kineto trace has its rank, a host trace is of the Kineto trace with its process id. Otherwise file names decide.
 
     Raises:
         TraceError: A file is wrong, or two files of a kind belong to one rank.
     """
     files = files_of(paths)
-    documents = [part for path in files for part in _parts(read_document(path))]
+    documents: list[Document] = []
+    for path in files:
+        document = read_document(path)
+        documents += separated(document) if document.kind == HOST and is_merged(document) else (document,)
     hosts = [host_trace(document) for document in documents if document.kind == HOST]
     kinetos = [kineto_trace(document) for document in documents if document.kind != HOST]
     ranks: dict[int, RankFiles] = {}
@@ -51,25 +48,19 @@ def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
     for place, (kineto, named) in enumerate(zip(kinetos, by_name, strict=True)):
         rank = kineto.rank if kineto.rank is not None else named if named is not None else place
         if rank in ranks:
-            other = ranks[rank].path
-            raise TraceError(
-                f"{kineto.path}: also belongs to rank {rank}, as {other}; expected one Kineto trace per rank"
-            )
+            belongs = f"also belongs to rank {rank}, as {ranks[rank].path}"
+            raise TraceError(f"{kineto.path}: {belongs}; expected one Kineto trace per rank")
         ranks[rank] = RankFiles(rank, kineto=kineto)
     pids = [kineto.pid for kineto in kinetos]
     by_pid = {files.kineto.pid: files for files in ranks.values() if files.kineto and pids.count(files.kineto.pid) == 1}
-    by_path = {
-        files.kineto.path: files for files in ranks.values() if files.kineto
-    }  # for the two parts of a merged file
+    by_path = {files.path: files for files in ranks.values()}  # for the two parts of a merged file
     for place, (host, named) in enumerate(zip(hosts, ranks_by_name([host.path for host in hosts]), strict=True)):
         found = by_path.get(host.path) or by_pid.get(host.pid)
         if found is None:
             rank = named if named is not None else place
             found = ranks.setdefault(rank, RankFiles(rank))
         if found.host is not None:
-            other = found.host.path
-            raise TraceError(
-                f"{host.path}: also belongs to rank {found.rank}, as {other}; expected one host trace per rank"
-            )
+            belongs = f"also belongs to rank {found.rank}, as {found.host.path}"
+            raise TraceError(f"{host.path}: {belongs}; expected one host trace per rank")
         found.host = host
     return [ranks[rank] for rank in sorted(ranks)]

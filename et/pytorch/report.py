@@ -89,11 +89,7 @@ def _kind(placed: PlacedCall) -> str:
 def _why(step: RankNodes, number: int, has_host: bool, span_ns: tuple[int, int] | None) -> str:
     """Return why a device operation has no operator of the host, "" if it has one.
 
-    Args:
-        step: Nodes of the rank.
-        number: Number of the device operation.
-        has_host: Whether the rank has a host trace.
-        span_ns: Begin and end of the host trace on the clock of the Kineto trace; None = unknown.
+    `span_ns` is the begin and end of the host trace on the clock of the Kineto trace, if they are known.
     """
     if number in step.work.lost:
         return step.work.lost[number]
@@ -106,7 +102,7 @@ def _why(step: RankNodes, number: int, has_host: bool, span_ns: tuple[int, int] 
     if span_ns is not None and not span_ns[0] <= start_ns < span_ns[1]:
         when = "before the host trace begins" if start_ns < span_ns[0] else "after the host trace ends"
         return f"launched {when}"
-    return f"{step.name_of(caller)} is not in the host trace"
+    return f"{step.kineto.ops[caller].name} is not in the host trace"
 
 
 def notes_of(report: Mapping[str, Any]) -> Iterator[str]:
@@ -170,7 +166,8 @@ def _link_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
         yield f"{sum(rank['linked_device_operations'] for rank in timed):,} of {devices:,} device operations linked"
     for why, count in Counter(entry["why"] for rank in timed for entry in rank["not_linked"]).most_common(_MAX_LISTED):
         yield f"{count:,} not linked: {why}"
-    for sentence, count in _lost(ranks).most_common(_MAX_LISTED):
+    lost: Counter[str] = sum((Counter(rank["lost"]) for rank in ranks), Counter())
+    for sentence, count in lost.most_common(_MAX_LISTED):
         yield f"{count:,} collectives lost, kept as computations: {sentence}"
     merged = [rank["rank"] for rank in timed if rank["is_merged"]]
     if merged:
@@ -208,13 +205,6 @@ def _time_notes(timed: _Ranks) -> Iterator[str]:
     overlap_us = max((rank["kernels_side_by_side_us"] for rank in timed), default=0)
     if overlap_us:
         yield f"kernels of several streams overlap by up to {overlap_us:,.0f} us; an NPU runs them one at a time"
-
-
-def _lost(ranks: list[dict[str, Any]]) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for rank in ranks:
-        total.update(rank["lost"])
-    return total
 
 
 def _ranks(numbers: list[int]) -> str:

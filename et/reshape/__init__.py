@@ -4,10 +4,9 @@ All of them work on the bytes of nodes, so that what no column of a TraceTable t
 """
 
 from et.reshape.files import TraceFile, find_files
-from et.reshape.merging import merge
+from et.reshape.merging import merge, read_index, split
 from et.reshape.reducing import ReduceResult, reduce_trace
 from et.reshape.slicing import Selection, SliceResult, slice_traces
-from et.reshape.splitting import read_index, split
 
 __all__ = [
     "ReduceResult",

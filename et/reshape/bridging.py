@@ -19,29 +19,15 @@ _MAX_ADDED_PER_NODE = 64  # dependencies that a removed node may add before it b
 
 
 class BridgedDependencies(NamedTuple):
-    """The dependencies among the nodes that stay.
+    """The dependencies among the nodes that stay."""
 
-    Attributes:
-        parents: Parents of each row that stays.
-        joints: bool[n], rows that stay only because they connect many parents to many children.
-        added: Number of dependencies that replace paths through removed nodes.
-    """
-
-    parents: dict[int, set[int]]
-    joints: Mask
-    added: int
+    parents: dict[int, set[int]]  # parents of each row that stays
+    joints: Mask  # bool[n], rows that stay only because they connect many parents to many children
+    added: int  # number of dependencies that replace paths through removed nodes
 
 
 def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
-    """Remove the rows that are not kept.
-
-    Args:
-        table: The trace, without cycles.
-        keep: bool[n], rows to keep.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
-    """
+    """Remove the rows that are not kept (bool[n])."""
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     child_counts = np.diff(children(table)[0]).tolist()
     stays = keep.tolist()

@@ -16,15 +16,10 @@ NO_NPU = -1
 
 
 class TraceFile(NamedTuple):
-    """One trace of a set.
+    """One trace of a set."""
 
-    Attributes:
-        npu: NPU in the file's name; NO_NPU = -1 without one.
-        path: Path of the file.
-    """
-
-    npu: int
-    path: Path
+    npu: int  # NPU in the file's name; NO_NPU = -1 without one
+    path: Path  # path of the file
 
 
 def npu_of(name: str) -> int:
@@ -45,7 +40,8 @@ def find_files(place: str | os.PathLike[str]) -> list[TraceFile]:
     elif path.exists():
         found = [TraceFile(npu_of(path.name), path)]
     else:
-        found = [TraceFile(npu_of(file.name), file) for file in _listed(path.parent) if _begins(file.name, path.name)]
+        named = [(file, _NAME.fullmatch(file.name)) for file in _listed(path.parent)]
+        found = [TraceFile(npu_of(file.name), file) for file, match in named if match and match["prefix"] == path.name]
     if not found:
         raise TraceError(f"{place}: no traces, expected {_EXPECTED}")
     return sorted(found, key=lambda file: (file.npu, file.path.name))
@@ -63,19 +59,8 @@ def companions(place: str | os.PathLike[str]) -> list[Path]:
         prefix = match["prefix"] if (match := _NAME.fullmatch(path.name)) else path.name
         names = {*_COMPANIONS, f"{prefix}.json"}
         candidates = [file for file in _listed(path.parent) if file.name in names]
-    return [file for file in candidates if _is_companion(file)]
-
-
-def _is_companion(file: Path) -> bool:
-    if file.name in _COMPANIONS:
-        return file.is_file()
-    kind = inputs.kind_of(file)
-    return kind is not None and kind.key == "groups"
-
-
-def _begins(name: str, prefix: str) -> bool:
-    match = _NAME.fullmatch(name)
-    return match is not None and match["prefix"] == prefix
+    kinds = {file: inputs.kind_of(file) for file in candidates if file.is_file()}
+    return [file for file, kind in kinds.items() if file.name in _COMPANIONS or (kind and kind.key == "groups")]
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -30,26 +30,29 @@ from et.errors import TraceError
 
 VERSION = 1
 NPU = "npu"
-VERBATIM = "nadi.bytes"
-"""Attribute with the original bytes of a node that protobuf would not write identically."""
+VERBATIM = "nadi.bytes"  # attribute with the original bytes of a node that protobuf would not write identically
 _MASTER = "nadi.master"
 _IDS = "nadi.ids."
+# Attributes with a value per file, and their types.
+_COLUMNS = {
+    "nadi.files": "bytes_list",
+    "nadi.npus": "int64_list",
+    "nadi.gzipped": "bool_list",
+    "nadi.nodes": "uint64_list",
+    "nadi.metadata": "bytes_list",
+    "nadi.least_id": "uint64_list",
+    "nadi.first": "uint64_list",
+    "nadi.extent": "uint64_list",
+}
 
 
 class Numbering(NamedTuple):
-    """The conversion of ids of one file to ids of the master trace.
+    """The conversion of ids of one file to ids of the master trace."""
 
-    Attributes:
-        min_id: Smallest id that the file mentions.
-        first: Id of the master trace that replaces min_id.
-        extent: Number of ids of the master trace that belong to the file.
-        ids: All ids that the file mentions, in order, if they are too widely spread to be shifted; otherwise empty.
-    """
-
-    min_id: int
-    first: int
-    extent: int
-    ids: tuple[int, ...] = ()
+    min_id: int  # smallest id that the file mentions
+    first: int  # id of the master trace that replaces min_id
+    extent: int  # number of ids of the master trace that belong to the file
+    ids: tuple[int, ...] = ()  # all ids of the file, in order, if they are too widely spread to be shifted
 
     def to_master(self, ids: Sequence[int]) -> list[int]:
         """Return the ids of the master trace for ids of the file."""
@@ -74,51 +77,30 @@ class Numbering(NamedTuple):
 
 
 class MasterTraceFile(NamedTuple):
-    """A file of a master trace.
+    """A file of a master trace."""
 
-    Attributes:
-        name: Name of the file, without its folder.
-        npu: NPU in the name, -1 = none.
-        gzipped: Whether the file was gzipped.
-        nodes: Number of its nodes.
-        metadata: Bytes of its GlobalMetadata.
-        numbering: Conversion of its ids.
-    """
-
-    name: str
-    npu: int
-    gzipped: bool
-    nodes: int
-    metadata: bytes
-    numbering: Numbering
+    name: str  # name of the file, without its folder
+    npu: int  # NPU in the name, -1 = none
+    gzipped: bool  # whether the file was gzipped
+    nodes: int  # number of its nodes
+    metadata: bytes  # bytes of its GlobalMetadata
+    numbering: Numbering  # conversion of its ids
 
 
 class Index(NamedTuple):
-    """The files of a master trace.
+    """The files of a master trace."""
 
-    Attributes:
-        members: Trace files in the order of their nodes.
-        companions: Name and bytes of the other files in their folder.
-    """
-
-    members: tuple[MasterTraceFile, ...]
-    companions: tuple[tuple[str, bytes], ...]
+    members: tuple[MasterTraceFile, ...]  # trace files in the order of their nodes
+    companions: tuple[tuple[str, bytes], ...]  # name and bytes of the other files in their folder
 
 
 def master_metadata(index: Index, version: str) -> Message:
     """Return the GlobalMetadata of a master trace."""
     members = index.members
-    attrs = [
-        attribute(_MASTER, "int32", VERSION),
-        attribute("nadi.files", "bytes_list", [os.fsencode(member.name) for member in members]),
-        attribute("nadi.npus", "int64_list", [member.npu for member in members]),
-        attribute("nadi.gzipped", "bool_list", [member.gzipped for member in members]),
-        attribute("nadi.nodes", "uint64_list", [member.nodes for member in members]),
-        attribute("nadi.least_id", "uint64_list", [member.numbering.min_id for member in members]),
-        attribute("nadi.first", "uint64_list", [member.numbering.first for member in members]),
-        attribute("nadi.extent", "uint64_list", [member.numbering.extent for member in members]),
-        attribute("nadi.metadata", "bytes_list", [member.metadata for member in members]),
-    ]
+    rows = [(os.fsencode(name), *own, *numbering[:3]) for name, *own, numbering in members]
+    columns = zip(*rows, strict=True) if rows else [()] * len(_COLUMNS)
+    attrs = [attribute(_MASTER, "int32", VERSION)]
+    attrs += [attribute(name, kind, column) for (name, kind), column in zip(_COLUMNS.items(), columns, strict=True)]
     for number, member in enumerate(members):
         if member.numbering.ids:
             attrs.append(attribute(f"{_IDS}{number}", "uint64_list", member.numbering.ids))
@@ -144,16 +126,8 @@ def index_of(path: str | os.PathLike[str], master: Message) -> Index:
     def listed(name: str, kind: str) -> list:
         return list(getattr(attrs[name], kind).values) if name in attrs else []
 
-    names = [os.fsdecode(name) for name in listed("nadi.files", "bytes_list")]
-    columns = (
-        listed("nadi.npus", "int64_list"),
-        listed("nadi.gzipped", "bool_list"),
-        listed("nadi.nodes", "uint64_list"),
-        listed("nadi.metadata", "bytes_list"),
-        listed("nadi.least_id", "uint64_list"),
-        listed("nadi.first", "uint64_list"),
-        listed("nadi.extent", "uint64_list"),
-    )
+    files, *columns = (listed(name, kind) for name, kind in _COLUMNS.items())
+    names = [os.fsdecode(name) for name in files]
     companions = [os.fsdecode(name) for name in listed("nadi.companions", "bytes_list")]
     contents = listed("nadi.companion_bytes", "bytes_list")
     if any(len(column) != len(names) for column in columns) or len(companions) != len(contents):

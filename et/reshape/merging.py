@@ -1,20 +1,22 @@
-"""Merging of the traces of several NPUs into one master trace, which `split` separates into the same files again."""
+"""Merging of the traces of several NPUs into one master trace, and splitting it into the same files again.
+
+Files come back byte for byte; of gzipped files the inflated bytes do.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 import inputs
 from et.builders import attribute
 from et.errors import TraceError
-from et.framing import frame
+from et.framing import frame, write_frames
 from et.reshape.files import TraceFile
-from et.reshape.master import NPU, VERBATIM, Index, MasterTraceFile, Numbering, master_metadata
+from et.reshape.master import NPU, VERBATIM, Index, MasterTraceFile, Numbering, index_of, master_metadata
 from et.reshape.wire import WireTrace
-from et.schema import GlobalMetadata
-from et.writer import write_frames
+from et.schema import AttributeProto, GlobalMetadata
 
 _MAX_IDS = 1 << 62
 _MAX_SHIFTED_EXTENT = 1 << 40  # files with a wider range of ids get consecutive numbers instead
@@ -77,9 +79,8 @@ def _member(file: TraceFile, first: int) -> MasterTraceFile:
         raise TraceError(f"{file.path}: the traces so far have {_MAX_IDS} ids, expected fewer")
     with file.path.open("rb") as opened:
         gzipped = opened.read(2) == _GZIP_MAGIC
-    return MasterTraceFile(
-        file.path.name, file.npu, gzipped, nodes, trace.metadata, Numbering(min_id, first, extent, dense)
-    )
+    numbering = Numbering(min_id, first, extent, dense)
+    return MasterTraceFile(file.path.name, file.npu, gzipped, nodes, trace.metadata, numbering)
 
 
 def _frames(metadata: bytes, index: Index, files: Sequence[TraceFile]) -> Iterator[bytes]:
@@ -114,3 +115,77 @@ def _content(file: Path) -> bytes:
         return inputs.read_bytes(file, _MAX_COMPANION_BYTES)
     except OSError as error:
         raise TraceError(f"{file}: {error.strerror or error}, expected a file to keep beside the traces") from error
+
+
+def read_index(path: str | os.PathLike[str]) -> Index:
+    """Return the files of a master trace without reading its nodes."""
+    return index_of(path, GlobalMetadata.FromString(WireTrace(Path(path)).metadata))
+
+
+def split(path: str | os.PathLike[str], folder: Path) -> Index:
+    """Write the files of a master trace into an existing folder; the caller publishes them when all are complete.
+
+    Gzipped files have the same inflated bytes as before; they are compressed again.
+
+    Raises:
+        TraceError: The trace is corrupt or no master trace, or its nodes differ from its index.
+    """
+    trace = WireTrace(Path(path))
+    index = index_of(path, GlobalMetadata.FromString(trace.metadata))
+    nodes = trace.nodes()
+    for member in index.members:
+        file = folder / member.name
+        staged = file.with_name(f"{member.name}.gz") if member.gzipped else file.with_name(f"{member.name}.plain")
+        write_frames(staged, _frames_of_member(path, nodes, member))
+        staged.replace(file)
+    extra = next(nodes, None)
+    if extra is not None:
+        expected = f"an id of one of {len(index.members)} files"
+        raise TraceError(f"{path}: node {extra[1].id}: belongs to no file, expected {expected}")
+    for name, content in index.companions:
+        (folder / name).write_bytes(content)
+    return index
+
+
+def _frames_of_member(
+    path: str | os.PathLike[str], nodes: Iterator[tuple[bytes, Message]], member: MasterTraceFile
+) -> Iterator[bytes]:
+    """Yield the messages of one file, whose nodes come next."""
+    yield frame(member.metadata)
+    for number in range(member.nodes):
+        _, node = next(nodes, (b"", None))
+        if node is None:
+            raise TraceError(f"{path}: ends after {number} nodes of {member.name}, expected {member.nodes}")
+        try:
+            yield frame(_restored(node, member))
+        except ValueError as error:
+            raise TraceError(f"{path}: node {node.id}: cannot be restored for {member.name}: {error}") from None
+
+
+def _restored(node: Message, member: MasterTraceFile) -> bytes:
+    """Return the bytes of a node of the file."""
+    ids = member.numbering.to_file([node.id])
+    last = _pop(node)
+    if last.name == VERBATIM:
+        _refuse_other(_pop(node))
+        return bytes(last.bytes_val)
+    _refuse_other(last)
+    node.id = ids[0]
+    for deps in (node.ctrl_deps, node.data_deps):
+        if deps:
+            deps[:] = member.numbering.to_file(deps[:])
+    return bytes(node.SerializeToString(deterministic=True))
+
+
+def _pop(node: Message) -> Message:
+    if not node.attr:
+        raise ValueError(f"no attribute {NPU}, expected one")
+    try:
+        return AttributeProto.FromString(node.attr.pop())
+    except DecodeError as error:
+        raise ValueError(f"a corrupt attribute ({error}), expected {NPU}") from None
+
+
+def _refuse_other(attribute: Message) -> None:
+    if attribute.name != NPU:
+        raise ValueError(f"its last attribute is {attribute.name}, expected {NPU}")

@@ -3,12 +3,17 @@
 from collections.abc import Hashable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 from et.order import topological_order
 from et.schema import NodeType
 from et.table import TraceTable
 
 Key = tuple[Hashable, ...]
+LANES = ("host", "compute", "memory", "collectives", "sends", "receives")  # of an NPU in a timeline
+HOST_LANE, COMPUTE_LANE, MEMORY_LANE, COLLECTIVE_LANE, SEND_LANE, RECEIVE_LANE = range(len(LANES))
+COMMUNICATION_LANES = (COLLECTIVE_LANE, SEND_LANE, RECEIVE_LANE)
+NO_LANE = -1
 
 
 def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
@@ -20,9 +25,6 @@ def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
     Args:
         table: Trace with the nodes.
         npu: NPU that runs it; -1 = the NPU in its sends and receives.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
     """
     seen: dict[Key, int] = {}
     for row in topological_order(table).tolist():
@@ -40,10 +42,18 @@ def communication_text(key: Key) -> str:
     return f"message {key[-1]} from NPU {key[1]} to NPU {key[2]} with tag {key[3]}"
 
 
-def is_communication(table: TraceTable) -> np.ndarray:
-    """Return bool[n]: sends, receives, and collectives with a kind (a host call without one is computation)."""
-    is_message = (table.type == NodeType.COMM_SEND_NODE) | (table.type == NodeType.COMM_RECV_NODE)
-    return is_message | ((table.type == NodeType.COMM_COLL_NODE) & (table.comm_type >= 0))
+def lanes_of(table: TraceTable) -> NDArray[np.int8]:
+    """Return int8[n], the row of LANES for each node, NO_LANE = -1 for METADATA."""
+    lane_of_type = np.full(max(NodeType) + 1, NO_LANE, np.int8)
+    lane_of_type[NodeType.COMP_NODE] = COMPUTE_LANE
+    lane_of_type[[NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE]] = MEMORY_LANE
+    lane_of_type[NodeType.COMM_COLL_NODE] = COLLECTIVE_LANE
+    lane_of_type[NodeType.COMM_SEND_NODE] = SEND_LANE
+    lane_of_type[NodeType.COMM_RECV_NODE] = RECEIVE_LANE
+    lanes = lane_of_type[table.type]
+    lanes[(lanes == COMPUTE_LANE) & table.is_cpu_op] = HOST_LANE
+    lanes[(lanes == COLLECTIVE_LANE) & (table.comm_type < 0)] = HOST_LANE  # a call on the host
+    return lanes
 
 
 def _key(table: TraceTable, npu: int, row: int) -> Key | None:

@@ -10,20 +10,27 @@ Three things are removed, each only where the engine's answer stays the same to 
 """
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from et.order import children, topological_order
 from et.reader import read_trace
 from et.reshape.bridging import bridge
-from et.reshape.comparing import COMPUTE, HOST, MEMORY, NETWORK, NOTHING, is_ordered, lanes_of
-from et.reshape.partners import communications
-from et.reshape.rewriting import Change, rewrite
+from et.reshape.partners import (
+    COMMUNICATION_LANES,
+    COMPUTE_LANE,
+    HOST_LANE,
+    MEMORY_LANE,
+    NO_LANE,
+    communications,
+    lanes_of,
+)
 from et.reshape.slicing import defines_groups
+from et.reshape.wire import rewrite
 from et.table import TraceTable
 
 Mask = NDArray[np.bool_]
@@ -33,25 +40,18 @@ _MAX_BITS = 1 << 31  # 256 MiB for exact reachability: a bit per pair of rows
 
 
 class ReduceResult(NamedTuple):
-    """Result of a reduction.
+    """Result of a reduction."""
 
-    Attributes:
-        nodes, dependencies: Numbers before the reduction.
-        kept, kept_dependencies: Numbers after the reduction.
-        dropped: Number of removed nodes that took no time, or removed host operators (`without_host`).
-        fused: Number of host operators that became part of the next one.
-        implied: Number of removed dependencies that others imply.
-        reordered: Whether only dependencies were removed, because communications would otherwise change their order.
-    """
-
+    # numbers before the reduction
     nodes: int
     dependencies: int
+    # numbers after the reduction
     kept: int
     kept_dependencies: int
-    dropped: int
-    fused: int
-    implied: int
-    reordered: bool
+    dropped: int  # number of removed nodes that took no time, or removed host operators (`without_host`)
+    fused: int  # number of host operators that became part of the next one
+    implied: int  # number of removed dependencies that others imply
+    reordered: bool  # whether only dependencies were removed, because communications would otherwise change their order
 
 
 def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = False) -> ReduceResult:
@@ -61,11 +61,7 @@ def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = F
         path: Path of the trace.
         out: Path of the new file, gzipped if its name ends in .gz.
         npu: NPU that runs the trace, -1 = the NPU in its sends and receives.
-        without_host: Whether to remove all host operators, whatever time they take, and keep only the accelerator's
-            time.
-
-    Raises:
-        TraceError: The trace is wrong (see et.read_trace(path, strict=False)), or the file cannot be written.
+        without_host: Whether to remove all host operators, and keep only the accelerator's time.
     """
     table = read_trace(path, strict=False)
     order = topological_order(table).tolist()
@@ -85,7 +81,7 @@ def _write(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> ReduceRes
     durations = _fuse(table, parents) if fuse else {}
     fused = stayed - len(parents)
     joints = np.zeros(len(table), np.bool_)  # joints take no time anyway, so they are written unchanged
-    rewrite(out, table, parents, joints, change=_with_durations(durations) if durations else None)
+    rewrite(out, table, parents, joints, durations=durations)
     return ReduceResult(
         nodes=len(table),
         dependencies=len(table.dep),
@@ -103,16 +99,18 @@ def _droppable(table: TraceTable, order: list[int], *, without_host: bool) -> Ma
     lane = lanes_of(table)
     groups = defines_groups(table)
     if without_host:
-        return (lane == HOST) | ((lane == NOTHING) & ~groups)
+        return (lane == HOST_LANE) | ((lane == NO_LANE) & ~groups)
     has_work = (table.num_ops >= 0) | (table.tensor_size >= 0) | (table.operators > 0)
-    is_idle = (lane == NOTHING) | ((table.duration_micros == 0) & ((lane == HOST) | ((lane == COMPUTE) & ~has_work)))
+    is_idle = (lane == NO_LANE) | (
+        (table.duration_micros == 0) & ((lane == HOST_LANE) | ((lane == COMPUTE_LANE) & ~has_work))
+    )
     if not np.any(is_idle):
         return is_idle
     surely_timed = (table.duration_micros > 0) | (table.num_ops > 0) | (table.tensor_size > 0) | (table.operators > 0)
-    surely_timed &= (lane == COMPUTE) | (lane == MEMORY) | ((lane == HOST) & (table.duration_micros > 0))
+    surely_timed &= (lane == COMPUTE_LANE) | (lane == MEMORY_LANE) | ((lane == HOST_LANE) & (table.duration_micros > 0))
     ordered = np.ones(len(table), np.bool_)
-    for resource in (HOST, COMPUTE, MEMORY, NETWORK):
-        ordered &= is_ordered(table, order, lane == resource)
+    for lanes in ((HOST_LANE,), (COMPUTE_LANE,), (MEMORY_LANE,), COMMUNICATION_LANES):
+        ordered &= is_ordered(table, order, np.isin(lane, lanes))
     harmless = _harmless(table, order, ordered, surely_timed)
     return is_idle & harmless & ~groups & ordered
 
@@ -134,7 +132,7 @@ def _fuse(table: TraceTable, parents: Parents) -> dict[int, int]:
     """Fuse runs of host operators into the last one of each run; return the durations of these, by row."""
     lane = lanes_of(table)
     order = topological_order(table).tolist()
-    host = is_ordered(table, order, lane == HOST) & (lane == HOST) & (table.duration_micros > 0)
+    host = is_ordered(table, order, lane == HOST_LANE) & (lane == HOST_LANE) & (table.duration_micros > 0)
     child_counts = dict.fromkeys(parents, 0)
     for parent in itertools.chain.from_iterable(parents.values()):
         child_counts[parent] += 1
@@ -149,14 +147,6 @@ def _fuse(table: TraceTable, parents: Parents) -> dict[int, int]:
             durations[row] = durations.pop(parent, micros[parent]) + micros[row]
             parents[row] = parents.pop(parent)
     return durations
-
-
-def _with_durations(durations: dict[int, int]) -> Change:
-    def change(row: int, node: Message) -> None:
-        if row in durations:
-            node.duration_micros = durations[row]
-
-    return change
 
 
 def _drop_implied(table: TraceTable, parents: Parents) -> int:
@@ -186,3 +176,42 @@ def _drop_implied(table: TraceTable, parents: Parents) -> int:
 def _sequence(table: TraceTable, npu: int) -> dict[object, int]:
     """Return the node ids of a trace's communications, by key."""
     return {key: int(table.node_id[row]) for row, key in communications(table, npu)}
+
+
+def is_ordered(table: TraceTable, order: Sequence[int], chosen: Mask) -> Mask:
+    """Return bool[n], whether a chosen row is before or after each other chosen row; True for rows that are not chosen.
+
+    If a trace is too large to compare all pairs, rows count as ordered only if all chosen rows are in one chain.
+    """
+    count = int(np.count_nonzero(chosen))
+    before = _reach(table.dep_ptr.tolist(), table.dep.tolist(), order, chosen, count)
+    child_ptr, child = children(table)
+    after = _reach(child_ptr.tolist(), child.tolist(), order[::-1], chosen, count)
+    return ~chosen | (before + after == count + 1)
+
+
+def _reach(ptr: list[int], to: list[int], order: Sequence[int], chosen: Mask, count: int) -> NDArray[np.int64]:
+    """Return int64[n], the number of chosen rows that each row reaches, itself included.
+
+    If there are too many rows for that, it is the number of chosen rows on the row's longest path.
+    """
+    counted = np.zeros(len(chosen), np.int64)
+    is_chosen = chosen.tolist()
+    if count * len(is_chosen) > _MAX_BITS:
+        longest = [0] * len(is_chosen)
+        for row in order:
+            longest[row] = is_chosen[row] + max((longest[other] for other in to[ptr[row] : ptr[row + 1]]), default=0)
+        counted[:] = longest
+        return counted
+    bits = [0] * len(is_chosen)
+    number = 0
+    for row in order:
+        found = 0
+        for other in to[ptr[row] : ptr[row + 1]]:
+            found |= bits[other]
+        if is_chosen[row]:
+            found |= 1 << number
+            number += 1
+        bits[row] = found
+        counted[row] = found.bit_count()
+    return counted

@@ -1,7 +1,6 @@
 """Selection of a part of a set of traces: by step, range of ids, NPUs or names.
 
-Dependencies through removed nodes are bridged. Partners stay together: a collective with all its members, a send with
-its receive.
+Dependencies through removed nodes are bridged. Partners stay together: all members of a collective, send and receive.
 """
 
 import fnmatch
@@ -21,8 +20,7 @@ from et.reader import read_trace
 from et.reshape.bridging import bridge
 from et.reshape.files import TraceFile
 from et.reshape.partners import Key, communication_text, communications
-from et.reshape.rewriting import rewrite
-from et.reshape.wire import WireTrace
+from et.reshape.wire import WireTrace, rewrite
 from et.schema import NodeType, RawNode
 from et.table import TraceTable
 
@@ -34,45 +32,27 @@ _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
 
 
 class Selection(NamedTuple):
-    """The nodes to select: those that meet all given conditions.
+    """The nodes to select: those that meet all given conditions."""
 
-    Attributes:
-        steps: Numbers of training steps; None = all.
-        ids: Ranges (first, last) of node ids; None = all.
-        npus: NPUs whose traces to slice; None = all.
-        names: Shell patterns, where * also matches slashes, one of which the name must match; None = all.
-        with_ancestors: Whether to select all direct and indirect parents of the selected nodes, too.
-    """
-
-    steps: frozenset[int] | None = None
-    ids: tuple[tuple[int, int], ...] | None = None
-    npus: frozenset[int] | None = None
+    steps: frozenset[int] | None = None  # numbers of training steps; None = all
+    ids: tuple[tuple[int, int], ...] | None = None  # ranges (first, last) of node ids; None = all
+    npus: frozenset[int] | None = None  # NPUs whose traces to slice; None = all
+    # shell patterns, where * also matches slashes, one of which the name must match; None = all
     names: tuple[str, ...] | None = None
-    with_ancestors: bool = False
+    with_ancestors: bool = False  # whether to select all direct and indirect parents of the selected nodes, too
 
 
 class SliceResult(NamedTuple):
-    """Result for one file.
+    """Result for one file."""
 
-    Attributes:
-        file: File that was sliced.
-        nodes: Number of its nodes.
-        kept: Number of nodes kept, joints included.
-        joints: Number of kept nodes that do nothing and connect other nodes.
-        added: Number of new dependencies that replace paths through removed nodes.
-        for_partners: Number of unselected nodes kept because they are partners of selected ones or define groups.
-        without_partners: Number of selected nodes removed because a partner is missing.
-        dangling: Number of removed dependencies on nodes that the file lacks.
-    """
-
-    file: TraceFile
-    nodes: int
-    kept: int
-    joints: int
-    added: int
-    for_partners: int
-    without_partners: int
-    dangling: int
+    file: TraceFile  # file that was sliced
+    nodes: int  # number of its nodes
+    kept: int  # number of nodes kept, joints included
+    joints: int  # number of kept nodes that do nothing and connect other nodes
+    added: int  # number of new dependencies that replace paths through removed nodes
+    for_partners: int  # number of unselected nodes kept because they are partners of selected ones or define groups
+    without_partners: int  # number of selected nodes removed because a partner is missing
+    dangling: int  # number of removed dependencies on nodes that the file lacks
 
 
 class _Part:
@@ -117,7 +97,8 @@ def slice_traces(
         progress(file)
         parts.append(_Part(file, selection))
     if not any(part.selected.any() for part in parts):
-        raise TraceError(f"{_common(files)}: no node matches the selection, expected one or more")
+        others = f" and {len(files) - 1} others" if len(files) > 1 else ""
+        raise TraceError(f"{files[0].path}{others}: no node matches the selection, expected one or more")
     _settle(parts, selection, partners)
     return [_write(part, folder) for part in parts if part.is_chosen]
 
@@ -148,24 +129,15 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
 
 
 def _keep(parts: Sequence[_Part], key: Key, kept: int, lost: Sequence[int], *, refuse: bool) -> None:
-    """Keep the partners of a kept node.
-
-    Raises:
-        TraceError: Partners are to be refused, or are on an unselected NPU.
-    """
-    for number in lost:
-        part = parts[number]
-        if refuse or not part.is_chosen:
-            raise TraceError(_partner_complaint(parts[kept], part, key))
+    """Keep the partners of a kept node; refuse it if that is asked for, or if partners are on an unselected NPU."""
+    place = f"{parts[kept].file.path}: {communication_text(key)}"
+    for part in (parts[number] for number in lost):
+        if not part.is_chosen:
+            ways = "selected with all its NPUs, or left out (--partners drop)"
+            raise TraceError(f"{place} has a partner in {part.file.path}, which is not selected; expected it {ways}")
+        if refuse:
+            raise TraceError(f"{place} is selected on some of its NPUs only, expected on all or on none of them")
         part.keep[part.row_of[key]] = True
-
-
-def _partner_complaint(kept: _Part, lost: _Part, key: Key) -> str:
-    prefix = f"{kept.file.path}: {communication_text(key)}"
-    if lost is kept or lost.is_chosen:
-        return f"{prefix} is selected on some of its NPUs only, expected on all or on none of them"
-    ways = "selected with all its NPUs, or left out (--partners drop)"
-    return f"{prefix} has a partner in {lost.file.path}, which is not selected; expected it {ways}"
 
 
 def _write(part: _Part, folder: Path) -> SliceResult:
@@ -187,15 +159,7 @@ def _write(part: _Part, folder: Path) -> SliceResult:
 
 
 def _selected(table: TraceTable, selection: Selection) -> Mask:
-    selected = np.ones(len(table), np.bool_)
-    if selection.ids is not None:
-        inside = np.zeros(len(table), np.bool_)
-        for first, last in selection.ids:
-            inside |= (table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last))
-        selected &= inside
-    if selection.names is not None:
-        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in selection.names)).match
-        selected &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
+    selected = matching(table, selection.ids, selection.names)
     if selection.steps is not None:
         steps = steps_of(table)
         if not np.any(steps >= 0):
@@ -204,11 +168,22 @@ def _selected(table: TraceTable, selection: Selection) -> Mask:
     return selected
 
 
+def matching(table: TraceTable, ids: Sequence[tuple[int, int]] | None, names: Sequence[str] | None) -> Mask:
+    """Return bool[n], nodes in one of the ranges (first, last) of ids whose names match a shell pattern; None = all."""
+    matches = np.ones(len(table), np.bool_)
+    if ids is not None:
+        inside = [(table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last)) for first, last in ids]
+        matches &= np.any(inside, axis=0)
+    if names is not None:
+        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in names)).match
+        matches &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
+    return matches
+
+
 def steps_of(table: TraceTable) -> NDArray[np.int64]:
     """Return int64[n], the training step of each node, -1 = none.
 
-    The step is in the node's name, step0/..., or it is that of the node ProfilerStep#0 of PyTorch's profiler during
-    which the node starts.
+    The step is in the node's name, step0/..., or that of the node ProfilerStep#0 of PyTorch during which it starts.
     """
     found = np.full(len(table), -1, np.int64)
     spans = []
@@ -245,7 +220,3 @@ def defines_groups(table: TraceTable) -> Mask:
         for row, message in enumerate(WireTrace(Path(table.path))):
             found[row] = is_metadata[row] and bool(groups_of_metadata_node(RawNode.FromString(message)))
     return found
-
-
-def _common(files: Sequence[TraceFile]) -> str:
-    return str(files[0].path) if len(files) == 1 else f"{files[0].path} and {len(files) - 1} others"

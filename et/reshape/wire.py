@@ -1,14 +1,21 @@
 """Nodes as bytes: read without decoding their attributes, and written back unchanged."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
+import numpy as np
 from google.protobuf.message import DecodeError, Message
+from numpy.typing import NDArray
 
 from et.errors import TraceError
-from et.framing import frame, iter_messages
+from et.framing import frame, iter_messages, write_frames
 from et.reader import metadata_of
-from et.schema import WireNode
+from et.schema import NodeType, WireNode
+from et.table import TraceTable
+
+Parents = Mapping[int, set[int]]
 
 
 class WireTrace:
@@ -16,9 +23,6 @@ class WireTrace:
 
     Attributes:
         metadata: Bytes of the GlobalMetadata.
-
-    Args:
-        path: Path of the file.
 
     Raises:
         TraceError: The file cannot be read, or its first message is no GlobalMetadata.
@@ -32,16 +36,11 @@ class WireTrace:
         self._at = offset + len(frame(self.metadata))
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the bytes of each node.
-
-        Raises:
-            TraceError: The file is truncated or corrupt, or a length is encoded in more bytes than necessary.
-        """
+        """Yield the bytes of each node."""
         for offset, message in self._messages:
             if offset != self._at:
-                raise TraceError(
-                    f"{self.path}: byte {self._at}: a message length in more bytes than necessary, expected the fewest"
-                )
+                place = f"{self.path}: byte {self._at}"
+                raise TraceError(f"{place}: a message length in more bytes than necessary, expected the fewest")
             self._at += len(frame(message))
             yield message
 
@@ -57,3 +56,61 @@ class WireTrace:
                 yield message, WireNode.FromString(message)
             except DecodeError as error:
                 raise TraceError(f"{self.path}: byte {begin}: corrupt message ({error}), expected a Node") from error
+
+
+def rewrite(
+    out: Path,
+    table: TraceTable,
+    parents: Parents,
+    joints: NDArray[np.bool_],
+    order: Sequence[int] | None = None,
+    durations: Mapping[int, int] = MappingProxyType({}),
+) -> None:
+    """Write those rows of a trace that have an entry in `parents`.
+
+    A control dependency that stays remains one. Dependencies that bridge removed nodes are data dependencies, which
+    every reader of Chakra traces supports.
+
+    Args:
+        out: Path of the new file, gzipped if its name ends in .gz.
+        table: The trace; it is read again from its path.
+        parents: Parents of each row.
+        joints: bool[n], rows that become METADATA nodes, which do nothing.
+        order: Rows in the order of the new file; None = as in the old file.
+        durations: New durations of rows in microseconds.
+    """
+    trace = WireTrace(Path(table.path))
+    nodes = _nodes(trace, table, parents, joints, durations)
+    if order is None:
+        frames: Iterable[bytes] = (message for _, message in nodes)
+    else:
+        by_row = dict(nodes)
+        frames = (by_row[row] for row in order)
+    write_frames(out, itertools.chain([frame(trace.metadata)], frames))
+
+
+def _nodes(
+    trace: WireTrace, table: TraceTable, parents: Parents, joints: NDArray[np.bool_], durations: Mapping[int, int]
+) -> Iterator[tuple[int, bytes]]:
+    """Yield row and frame of each node that stays, with its new dependencies."""
+    row_of_id = {node_id: row for row, node_id in enumerate(table.node_id.tolist())}
+    ids = table.node_id.tolist()
+    for row, (message, node) in enumerate(trace.nodes()):
+        if row not in parents:
+            continue
+        remaining = set(parents[row])
+        kept = [[i for i in deps if row_of_id.get(i, -1) in remaining] for deps in (node.ctrl_deps, node.data_deps)]
+        untouched = kept[0] == node.ctrl_deps[:] and kept[1] == node.data_deps[:]
+        named = {row_of_id[i] for i in (*kept[0], *kept[1])}
+        new = [ids[parent] for parent in sorted(remaining - named)]
+        if untouched and not new and not joints[row] and row not in durations:
+            yield row, frame(message)
+            continue
+        node.ctrl_deps[:], node.data_deps[:] = kept[0], kept[1] + new
+        if joints[row]:
+            node.type = NodeType.METADATA_NODE
+            for field in ("duration_micros", "inputs", "outputs", "attr"):
+                node.ClearField(field)
+        elif row in durations:
+            node.duration_micros = durations[row]
+        yield row, frame(node.SerializeToString(deterministic=True))

@@ -1,12 +1,10 @@
 """Selection of a few traces that represent many.
 
 `features(table)` describes a trace in numbers, `choose(rows, counts, k)` selects k representative traces, and
-`coverage(choice)` measures how well they represent all. docs/explanation/synthetic-traces.md describes features and
-weights.
+`coverage(choice)` measures how well they represent all. docs/explanation/synthetic-traces.md describes them.
 """
 
-from et.selection.choosing import TraceSelection, choose
-from et.selection.coverage import Coverage, coverage
+from et.selection.choosing import Coverage, TraceSelection, choose, coverage
 from et.selection.features import FAMILIES, FEATURES, features
 
 __all__ = ["FAMILIES", "FEATURES", "Coverage", "TraceSelection", "choose", "coverage", "features"]

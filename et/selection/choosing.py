@@ -12,27 +12,20 @@ from et.selection.features import FAMILIES
 Floats = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-_MAX_CLUSTERED = 4000
-"""Distinct traces whose pairwise distances fit into 128 MB; of more traces a sample is clustered."""
+_MAX_CLUSTERED = 4000  # distinct traces whose pairwise distances fit into 128 MB; of more traces a sample is clustered
+
+_DRAWS = 32  # random selections to compare with
 
 
 @dataclass(frozen=True, eq=False)
 class TraceSelection:
-    """The traces chosen from n traces.
+    """The traces chosen from n traces."""
 
-    Attributes:
-        chosen: int64[k], rows of the chosen traces, those that represent most first.
-        representative: int64[n], place in `chosen` of the trace nearest to each trace.
-        distance: float64[n], distance of each trace from its representative.
-        counts: float64[n], number of times that each trace counts.
-        places: float64[n, d], the traces as points, between which distances are measured.
-    """
-
-    chosen: Int64
-    representative: Int64
-    distance: Floats
-    counts: Floats
-    places: Floats
+    chosen: Int64  # int64[k], rows of the chosen traces, those that represent most first
+    representative: Int64  # int64[n], place in `chosen` of the trace nearest to each trace
+    distance: Floats  # float64[n], distance of each trace from its representative
+    counts: Floats  # float64[n], number of times that each trace counts
+    places: Floats  # float64[n, d], the traces as points, between which distances are measured
 
     @property
     def weights(self) -> Floats:
@@ -45,8 +38,7 @@ def choose(rows: Floats, counts: Floats, k: int, seed: int = 0) -> TraceSelectio
     """Choose k traces, or all distinct ones if they are fewer.
 
     Clusters are those of Ward (J. Am. Stat. Assoc. 58, 1963) on the distinct rows. Each is represented by its medoid,
-    the row with the smallest sum of distances to the others, weighted by their counts. Then all rows are assigned to
-    the nearest medoid.
+    the row with the smallest sum of distances to the others, weighted by their counts. Rows go to the nearest medoid.
 
     Args:
         rows: float64[n, features], features of each trace from et.selection.features.
@@ -101,3 +93,44 @@ def _medoids(places: Floats, counts: Floats, k: int) -> Int64:
 
 def _nearest(places: Floats, chosen: Floats) -> Int64:
     return np.asarray(np.argmin(cdist(places, chosen), axis=1), np.int64)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Distances between traces and their representatives, in units of the root mean square distance from the mean."""
+
+    mean: float  # mean distance of a trace from its representative
+    median: float  # median of these distances
+    p90: float  # 90th percentile of these distances
+    farthest: float  # maximum of these distances
+    radius: float  # distance that `within` uses
+    within: float  # share of the traces that have a chosen one within the radius
+    random_mean: float  # `mean` for equally many traces chosen at random, over 32 draws
+
+
+def coverage(choice: TraceSelection, radius: float, seed: int = 0) -> Coverage:
+    """Measure the distances of traces from their representatives, `within` a radius in the unit of Coverage."""
+    order = np.argsort(choice.distance, kind="stable")
+    passed = np.cumsum(choice.counts[order]) / choice.counts.sum()
+    at = [choice.distance[order][min(int(np.searchsorted(passed, q)), len(order) - 1)] for q in (0.5, 0.9)]
+    return Coverage(
+        mean=float(np.average(choice.distance, weights=choice.counts)),
+        median=float(at[0]),
+        p90=float(at[1]),
+        farthest=float(choice.distance.max()),
+        radius=radius,
+        within=float(np.average(choice.distance <= radius, weights=choice.counts)),
+        random_mean=_by_chance(choice, seed),
+    )
+
+
+def _by_chance(choice: TraceSelection, seed: int) -> float:
+    generator = np.random.default_rng(seed)
+    share = choice.counts / choice.counts.sum()
+    k = len(choice.chosen)
+    found = []
+    for _ in range(_DRAWS):
+        drawn = generator.choice(len(share), k, replace=False, p=share)
+        nearest = cdist(choice.places, choice.places[drawn]).min(axis=1)
+        found.append(np.average(nearest, weights=choice.counts))
+    return float(np.mean(found))

@@ -12,8 +12,7 @@ Floats = NDArray[np.float64]
 
 _QUANTILES = (0.1, 0.5, 0.9)
 _KINDS = [kind for kind in NodeType if kind != NodeType.INVALID_NODE]
-_SHARE, _LOG = 0.01, 0.05
-"""Deviations of a share, and of a logarithm to base 2, below which all traces count as equal."""
+_SHARE, _LOG = 0.01, 0.05  # deviations of a share, and of a logarithm to base 2, below which all traces count as equal
 
 FAMILIES: dict[str, dict[str, float]] = {
     "size": {"nodes": _LOG, "groups": _LOG},
@@ -30,11 +29,7 @@ FEATURES = tuple(name for family in FAMILIES.values() for name in family)
 
 
 def features(table: TraceTable) -> Floats:
-    """Return float64[features], the values of FEATURES for a trace.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
-    """
+    """Return float64[features], the values of FEATURES for a trace."""
     nodes = max(len(table), 1)
     fan_in = np.diff(table.dep_ptr)
     deep = depth(table)

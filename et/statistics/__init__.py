@@ -3,7 +3,48 @@
 `Rank` is the trace of one NPU; `statistics` returns all statistics as values that JSON can hold.
 """
 
-from et.statistics.describing import statistics
-from et.statistics.ranks import Rank
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from et.statistics.mix import collective_mix, operator_mix
+from et.statistics.paths import MAX_NODES, critical_path
+from et.statistics.ranks import Rank, communications_of, some_of
+from et.statistics.sizes import bytes_by_rank, sizes_by_collective
+from et.statistics.timing import arrivals, has_starts, overlap
 
 __all__ = ["Rank", "statistics"]
+
+
+def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, Any]:
+    """Return statistics over the traces of some NPUs.
+
+    Mixes and sums by rank cover all of them. What needs a visit to each node (collectives, arrivals, the critical path)
+    covers as many NPUs as have `max_nodes` nodes together (et.statistics.ranks.some_of); "looked_at" is their number.
+
+    Returns:
+        "ranks", "traces", "nodes"; "times": "start and duration", "duration" or "none"; "operators", "collectives":
+        see et.statistics.mix; "bytes_by_rank", "sizes_by_collective": see et.statistics.sizes; "arrivals", "overlap":
+        see et.statistics.timing, None without recorded times; "critical_path": see et.statistics.paths, None
+        without durations.
+    """
+    nodes = sum(len(rank.table) for rank in ranks)
+    looked_at = some_of(ranks, max_nodes)
+    found = communications_of(looked_at)
+    tables = {id(rank.table): rank.table for rank in ranks}
+    has_durations = any(bool(np.any(table.duration_micros > 0)) for table in tables.values())
+    return {
+        "ranks": len(ranks),
+        "traces": len(tables),
+        "nodes": nodes,
+        "looked_at": len(looked_at),
+        "times": "start and duration" if has_starts(ranks) else "duration" if has_durations else "none",
+        "operators": operator_mix(ranks),
+        "collectives": collective_mix(ranks),
+        "bytes_by_rank": bytes_by_rank(ranks),
+        "sizes_by_collective": sizes_by_collective(looked_at, found),
+        "arrivals": arrivals(looked_at, found),
+        "overlap": overlap(looked_at),
+        "critical_path": critical_path(looked_at, found) if has_durations else None,
+    }

@@ -1,12 +1,14 @@
 """Composition of traces: operators by name, collectives by kind and group, sizes."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from et.statistics.ranks import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, NO_LANE, Rank, lanes_of
+from et.reshape.partners import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, NO_LANE, lanes_of
+from et.statistics.ranks import Rank
 from et.summary import collective_name
 
 _NUMBERS = re.compile(r"\d+")
@@ -26,7 +28,7 @@ def operator_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         row_kind = np.empty(len(table), np.int64)
         lanes = lanes_of(table)
         for row, (lane, name) in enumerate(zip(lanes.tolist(), table.names, strict=True)):
-            row_kind[row] = kinds.setdefault((lane, _short(name)), len(kinds))
+            row_kind[row] = kinds.setdefault((lane, _NUMBERS.sub("#", name.rsplit("/", 1)[-1])), len(kinds))
         sizes = np.where(np.isin(lanes, COMMUNICATION_LANES), table.comm_size, table.tensor_size)
         columns = (np.ones(len(table), np.int64), table.duration_micros, table.num_ops, sizes)
         sums = [np.bincount(row_kind, np.maximum(column, 0), len(kinds)) for column in columns]
@@ -47,7 +49,7 @@ def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
 
     "missing_sizes" counts nodes without comm_size, which the sizes leave out; "micros" sums durations.
     """
-    found: dict[tuple[str, str], list[Any]] = {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
     for rank, times in _tables(ranks):
         table, lanes = rank.table, lanes_of(rank.table)
         for lane in COMMUNICATION_LANES:
@@ -55,46 +57,38 @@ def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
             keys = np.stack([table.comm_type[rows].astype(np.int64), table.group[rows].astype(np.int64)], axis=1)
             for kind, group in np.unique(keys, axis=0).tolist():
                 own = rows[(keys == (kind, group)).all(axis=1)]
-                name = collective_name(kind) if lane == COLLECTIVE_LANE else LANES[lane]
-                entry = found.setdefault(
-                    (name, table.group_names[group] if lane == COLLECTIVE_LANE else ""), [0, 0, 0, 0, {}]
-                )
+                is_collective = lane == COLLECTIVE_LANE
+                name = collective_name(kind) if is_collective else LANES[lane]
+                key = name, table.group_names[group] if is_collective else ""
+                entry = found.setdefault(key, {"count": 0, "missing_sizes": 0, "micros": 0, "sizes": Counter()})
                 sizes = table.comm_size[own]
-                entry[0] += times * len(own)
-                entry[1] += times * sum(sizes[sizes >= 0].tolist())
-                entry[2] += times * int(np.count_nonzero(sizes < 0))
-                entry[3] += times * int(table.duration_micros[own].sum())
-                for size, count in zip(
-                    *(a.tolist() for a in np.unique(sizes[sizes >= 0], return_counts=True)), strict=True
-                ):
-                    entry[4][size] = entry[4].get(size, 0) + times * count
-    rows_ = []
-    for (kind, group), (count, size, missing, micros, sizes) in found.items():
-        summary = {
+                entry["count"] += times * len(own)
+                entry["missing_sizes"] += times * int(np.count_nonzero(sizes < 0))
+                entry["micros"] += times * int(table.duration_micros[own].sum())
+                for size, count in Counter(sizes[sizes >= 0].tolist()).items():
+                    entry["sizes"][size] += times * count
+    mix = [
+        {
             "kind": kind,
             "group": group,
-            "count": count,
-            "bytes": size,
-            "missing_sizes": missing,
-            "micros": micros,
+            "count": entry["count"],
+            "bytes": sum(size * count for size, count in entry["sizes"].items()),
+            "missing_sizes": entry["missing_sizes"],
+            "micros": entry["micros"],
+            **_sizes(entry["sizes"]),
         }
-        rows_.append(summary | _sizes(sizes))
-    return sorted(rows_, key=lambda row: (-row["bytes"], row["kind"], row["group"]))
+        for (kind, group), entry in found.items()
+    ]
+    return sorted(mix, key=lambda row: (-row["bytes"], row["kind"], row["group"]))
 
 
-def _sizes(counts: dict[int, int]) -> dict[str, Any]:
+def _sizes(counts: Counter[int]) -> dict[str, int]:
     """Return smallest, median and largest size, and the number of distinct sizes."""
-    if not counts:
-        return {"least_bytes": 0, "median_bytes": 0, "most_bytes": 0, "different_sizes": 0}
-    ordered = sorted(counts)
+    ordered = sorted(counts) or [0]
     before = np.cumsum([counts[size] for size in ordered])
     median = ordered[int(np.searchsorted(before, (before[-1] + 1) // 2))]
-    return {
-        "least_bytes": ordered[0],
-        "median_bytes": median,
-        "most_bytes": ordered[-1],
-        "different_sizes": len(ordered),
-    }
+    sizes = {"least_bytes": ordered[0], "median_bytes": median, "most_bytes": ordered[-1]}
+    return sizes | {"different_sizes": len(counts)}
 
 
 def _tables(ranks: Sequence[Rank]) -> list[tuple[Rank, int]]:
@@ -103,7 +97,3 @@ def _tables(ranks: Sequence[Rank]) -> list[tuple[Rank, int]]:
     for rank in ranks:
         first.setdefault(id(rank.table), [rank, 0])[1] += 1
     return [(rank, times) for rank, times in first.values()]
-
-
-def _short(name: str) -> str:
-    return _NUMBERS.sub("#", name.rsplit("/", 1)[-1])

@@ -14,37 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.order import children
-from et.reshape.partners import Key
+from et.reshape.partners import LANES, NO_LANE, Key, lanes_of
 from et.schema import NodeType
-from et.statistics.ranks import LANES, NO_LANE, CommunicationMember, Rank, lanes_of
+from et.statistics.ranks import CommunicationMember, Rank
 
 MAX_NODES = 2_000_000
 MAX_STEPS = 20
 _NONE = (-1, -1)
+Communications = Mapping[Key, Sequence[CommunicationMember]]  # members by key, from communications_of
 
 
 @dataclasses.dataclass(eq=False)
 class EarliestTimes:
-    """Earliest start and end of nodes.
+    """Earliest start and end of nodes."""
 
-    Attributes:
-        start_micros, end_micros: int64[n] per rank, times of its rows; -1 = never, because a partner is missing.
-        took_micros: int64[n] per rank, duration of each row without waiting.
-        before: Parent that ends last, as (rank, row), of each rank's row; (-1, -1) = no parent.
-    """
-
+    # int64[n] per rank, times of its rows; -1 = never, because a partner is missing
     start_micros: list[NDArray[np.int64]]
     end_micros: list[NDArray[np.int64]]
-    took_micros: list[NDArray[np.int64]]
-    before: list[list[tuple[int, int]]]
+    took_micros: list[NDArray[np.int64]]  # int64[n] per rank, duration of each row without waiting
+    before: list[list[tuple[int, int]]]  # parent (rank, row) that ends last, of each rank's row; (-1, -1) = none
 
 
 class _Walk:
     """Traversal of the rows of all ranks in an order in which they can run."""
 
-    def __init__(
-        self, ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]], unit_micros: int
-    ) -> None:
+    def __init__(self, ranks: Sequence[Rank], found: Communications, unit_micros: int) -> None:
         self._ranks = ranks
         sizes = [len(rank.table) for rank in ranks]
         self.start = [[-1] * n for n in sizes]
@@ -83,7 +77,9 @@ class _Walk:
                 waits[other] -= 1
                 if waits[other] == 0:
                     self._arrive(rank, other)
-        return EarliestTimes(_arrays(self.start), _arrays(self.end), _arrays(self.took), self.before)
+        columns = (self.start, self.end, self.took)
+        starts, ends, durations = ([np.array(own, np.int64) for own in column] for column in columns)
+        return EarliestTimes(starts, ends, durations, self.before)
 
     def _arrive(self, rank: int, row: int) -> None:
         """Handle a row whose parents are all done."""
@@ -124,24 +120,12 @@ class _Walk:
         self._queue.append((rank, row))
 
 
-def _arrays(columns: Sequence[Sequence[int]]) -> list[NDArray[np.int64]]:
-    return [np.array(column, np.int64) for column in columns]
-
-
-def earliest(
-    ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]], unit_micros: int = 0
-) -> EarliestTimes:
-    """Return the earliest start and end of each node.
-
-    Args:
-        ranks: NPUs and their traces.
-        found: Communications of the ranks, from communications_of.
-        unit_micros: Duration in microseconds of nodes without one (METADATA nodes take no time).
-    """
+def earliest(ranks: Sequence[Rank], found: Communications, unit_micros: int = 0) -> EarliestTimes:
+    """Return the earliest start and end of each node; nodes without duration, but METADATA, take `unit_micros`."""
     return _Walk(ranks, found, unit_micros).run()
 
 
-def critical_path(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any]:
+def critical_path(ranks: Sequence[Rank], found: Communications) -> dict[str, Any]:
     """Return the longest path through the nodes of all ranks, by recorded durations.
 
     Returns:

@@ -4,42 +4,19 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from et.reshape.partners import Key, communications
 from et.schema import NodeType
 from et.table import TraceTable
 
-HOST, COMPUTE, MEMORY, COLLECTIVE, SEND, RECEIVE = LANES = (
-    "host",
-    "compute",
-    "memory",
-    "collectives",
-    "sends",
-    "receives",
-)
-"""Lanes of an NPU in a timeline."""
-COLLECTIVE_LANE = LANES.index(COLLECTIVE)
-COMMUNICATION_LANES = (COLLECTIVE_LANE, LANES.index(SEND), LANES.index(RECEIVE))
-"""Rows of LANES."""
-NO_LANE = -1
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rank:
-    """An NPU and its trace, which others may share.
+    """An NPU and its trace, which others may share."""
 
-    Attributes:
-        npu: Number of the NPU.
-        table: Trace of the NPU.
-        shift: Number added to the numbers of peers, as in a trace set.
-        groups: Name of the NPU's own group for each name that means another group on each NPU, such as a family.
-    """
-
-    npu: int
-    table: TraceTable
-    shift: int = 0
+    npu: int  # number of the NPU
+    table: TraceTable  # trace of the NPU
+    shift: int = 0  # number added to the numbers of peers, as in a trace set
+    # name of the NPU's own group for each name that means another group on each NPU, such as a family
     groups: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -51,11 +28,7 @@ class CommunicationMember(NamedTuple):
 
 
 def communications_of(ranks: Sequence[Rank]) -> dict[Key, list[CommunicationMember]]:
-    """Return the collectives and messages of some ranks, by key, in the order of the first rank that has each.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
-    """
+    """Return the collectives and messages of some ranks, by key, in the order of the first rank that has each."""
     of_table: dict[int, list[tuple[int, Key]]] = {}
     found: dict[Key, list[CommunicationMember]] = {}
     for number, rank in enumerate(ranks):
@@ -99,17 +72,3 @@ def evenly(count: int, maximum: int) -> list[int]:
     if count <= maximum:
         return list(range(count))
     return sorted({round(i * (count - 1) / max(maximum - 1, 1)) for i in range(maximum)})
-
-
-def lanes_of(table: TraceTable) -> NDArray[np.int8]:
-    """Return int8[n], the row of LANES for each node, NO_LANE = -1 for METADATA."""
-    found = np.full(len(table), NO_LANE, np.int8)
-    is_compute = table.type == NodeType.COMP_NODE
-    is_collective = table.type == NodeType.COMM_COLL_NODE
-    found[is_compute & ~table.is_cpu_op] = LANES.index(COMPUTE)
-    found[(is_compute & table.is_cpu_op) | (is_collective & (table.comm_type < 0))] = LANES.index(HOST)
-    found[(table.type == NodeType.MEM_LOAD_NODE) | (table.type == NodeType.MEM_STORE_NODE)] = LANES.index(MEMORY)
-    found[is_collective & (table.comm_type >= 0)] = LANES.index(COLLECTIVE)
-    found[table.type == NodeType.COMM_SEND_NODE] = LANES.index(SEND)
-    found[table.type == NodeType.COMM_RECV_NODE] = LANES.index(RECEIVE)
-    return found

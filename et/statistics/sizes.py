@@ -6,16 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from et.reshape.partners import Key
-from et.statistics.ranks import (
-    COLLECTIVE_LANE,
-    COMMUNICATION_LANES,
-    LANES,
-    CommunicationMember,
-    Rank,
-    evenly,
-    lanes_of,
-)
+from et.reshape.partners import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, Key, lanes_of
+from et.statistics.ranks import CommunicationMember, Rank, evenly
 from et.summary import collective_name
 
 MAX_RANKS = 64
@@ -69,8 +61,13 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Comm
             values[member.rank, column] = ranks[member.rank].table.comm_size[member.row]
     deviation = _deviation(values)
     rows = _worst_rows(deviation)
+    labels = []
+    for key in shown:
+        table, row = ranks[found[key][0].rank].table, found[key][0].row
+        label = {"kind": collective_name(int(table.comm_type[row])), "group": key[1], "number": key[-1]}
+        labels.append(label | {"name": table.names[row], "members": len(found[key])})
     return {
-        "collectives": [_label(ranks, key, found[key]) for key in shown],
+        "collectives": labels,
         "collectives_left_out": len(keys) - len(shown),
         "uneven": int(np.count_nonzero(np.array(spread) > 0)),
         "ranks": [ranks[i].npu for i in rows],
@@ -116,12 +113,6 @@ def _largest_deviation(
     at = int(np.nanargmax(np.abs(deviation)))
     row, column = divmod(at, deviation.shape[1])
     return {"npu": ranks[row].npu, "kind": kinds[column], "deviation": float(deviation[row, column])}
-
-
-def _label(ranks: Sequence[Rank], key: Key, members: Sequence[CommunicationMember]) -> dict[str, Any]:
-    table, row = ranks[members[0].rank].table, members[0].row
-    kind = collective_name(int(table.comm_type[row]))
-    return {"kind": kind, "group": key[1], "number": key[-1], "name": table.names[row], "members": len(members)}
 
 
 def _as_lists(values: NDArray[np.float64]) -> list[list[float | None]]:

@@ -6,15 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from et.reshape.partners import Key
-from et.statistics.ranks import COMMUNICATION_LANES, COMPUTE, LANES, MEMORY, CommunicationMember, Rank, lanes_of
+from et.other_attributes import waited_micros
+from et.reshape.partners import COMMUNICATION_LANES, COMPUTE_LANE, MEMORY_LANE, Key, lanes_of
+from et.statistics.ranks import CommunicationMember, Rank
 from et.summary import collective_name
-from et.waiting import waited_micros
 
 Int64 = NDArray[np.int64]
 
 MAX_SLOWEST = 10
-_WORK = (LANES.index(COMPUTE), LANES.index(MEMORY))
+_WORK = (COMPUTE_LANE, MEMORY_LANE)
 
 
 def has_starts(ranks: Sequence[Rank]) -> bool:
@@ -27,7 +27,7 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMe
 
     The last member does not wait: the shortest duration is the transfer, and the rest of the others' is waiting. That
     needs no common clock. Arrival skew, the time between the first start and the last one, does. Waiting that a
-    converter has removed from durations counts (et.waiting).
+    converter has removed from durations counts (WAIT_MICROS).
 
     Returns:
         "clock": whether starts are recorded; "kinds": sums and quantiles in microseconds by kind and group; "ranks":
@@ -69,15 +69,11 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMe
         kinds.setdefault((collective_name(int(table.comm_type[first.row])), key[1]), []).append(collective)
     if not kinds:
         return None
-    all_collectives = [
-        collective | {"kind": kind} for (kind, _), collectives in kinds.items() for collective in collectives
-    ]
-    worst = sorted(all_collectives, key=lambda collective: -collective["waiting_micros"])[:MAX_SLOWEST]
+    every = [collective | {"kind": kind} for (kind, _), collectives in kinds.items() for collective in collectives]
+    worst = sorted(every, key=lambda collective: -collective["waiting_micros"])[:MAX_SLOWEST]
     return {
         "clock": clocks,
-        "kinds": [
-            {"kind": kind, "group": group} | _summary(collectives) for (kind, group), collectives in kinds.items()
-        ],
+        "kinds": [{"kind": kind, "group": group} | _summary(members) for (kind, group), members in kinds.items()],
         "ranks": [
             {"npu": rank.npu, "waiting_micros": int(w), "late": int(count)}
             for rank, w, count in zip(ranks, waiting, late, strict=True)
@@ -90,7 +86,7 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
     """Return the time in which each rank computes, communicates, does both and neither, from first start to last end.
 
     Compute is that of the accelerator with its memory. The span covers all nodes, including the host's and the waiting
-    that a converter has removed (et.waiting): the same as measured spans of `nadi compare --measured`, if the run has
+    that a converter has removed (WAIT_MICROS): the same as measured spans of `nadi compare --measured`, if the run has
     all nodes. Without recorded starts the result is None.
     """
     if not has_starts(ranks):
@@ -101,9 +97,8 @@ def overlap(ranks: Sequence[Rank]) -> list[dict[str, Any]] | None:
         is_timed = (table.duration_micros > 0) & (table.start_time_micros > 0)
         begin, end = table.start_time_micros, table.start_time_micros + table.duration_micros
         compute = _union(begin[is_timed & np.isin(lanes, _WORK)], end[is_timed & np.isin(lanes, _WORK)])
-        network = _union(
-            begin[is_timed & np.isin(lanes, COMMUNICATION_LANES)], end[is_timed & np.isin(lanes, COMMUNICATION_LANES)]
-        )
+        is_network = is_timed & np.isin(lanes, COMMUNICATION_LANES)
+        network = _union(begin[is_network], end[is_network])
         both = _union(np.concatenate([compute[0], network[0]]), np.concatenate([compute[1], network[1]]))
         computes, sends, busy = (int((union[1] - union[0]).sum()) for union in (compute, network, both))
         waited = waited_micros(table)

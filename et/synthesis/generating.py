@@ -1,31 +1,26 @@
-"""Learning from trace sets, and generation of traces that are valid and new."""
+"""Learning from trace sets, and generation of traces that are valid and repeat nothing of the originals."""
 
 import dataclasses
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from et.synthesis.classes import classify, key_of
 from et.synthesis.layout import Groups, SetLayout, TraceSetFields
-from et.synthesis.novelty import Originals
-from et.synthesis.request import SynthesisRequest, TotalKey, request_of, total_of
+from et.synthesis.request import SynthesisRequest, TotalKey, classify, key_of, request_of, total_of
 from et.synthesis.schedule import Schedule
-from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, Stream, StreamEvent, stream_of
+from et.synthesis.streams import COLLECTIVE, RECEIVE, SEND, Operation, Stream, StreamEvent, stream_of, traces_of
 from et.synthesis.templates import PlacedEvent, Templates, place_of
-from et.synthesis.writing import families_of, traces_of
 from et.table import TraceTable
 
-_ATTEMPTS = 16
-"""Times that values are drawn before a set that repeats originals is refused."""
-_CLASS_JITTER = 0.035
-"""Maximum relative deviation of a class from its mean; at least 1 microsecond or byte, so that small values change."""
-_TOTAL_JITTER = 0.01
-"""Maximum relative deviation of totals: otherwise equal numbers of messages would have the very size of an original."""
-_LARGEST = 2.0**50
-"""Maximum of a generated size or time, far above real ones."""
+_ATTEMPTS = 16  # times that values are drawn before a set that repeats originals is refused
+# Maximum relative deviation of a class from its mean, but at least 1 microsecond or byte, so that small values change;
+# and of totals, because otherwise equal numbers of messages would have the very size of an original.
+_CLASS_JITTER, _TOTAL_JITTER = 0.035, 0.01
+IN_A_ROW = 8  # consecutive sizes or times that count as a repetition of an original
+_LARGEST = 2.0**50  # maximum of a generated size or time, far above real ones
 
 
 class SynthesisError(ValueError):
@@ -34,48 +29,53 @@ class SynthesisError(ValueError):
     exit_code = 1
 
 
+class Originals:
+    """Names, and sequences of eight sizes or times, of the traces that were learned from."""
+
+    def __init__(self, tables: Iterable[TraceTable]) -> None:
+        self._traits = {trait for table in tables for trait in _traits(table)}
+
+    def found_in(self, tables: Sequence[TraceTable]) -> str:
+        """Return a description of what other traces repeat of the originals, "" for nothing."""
+        for number, table in enumerate(tables):
+            for trait in _traits(table):
+                if trait in self._traits:
+                    is_name = isinstance(trait, str)
+                    what = f'the name "{trait}"' if is_name else f"{', '.join(map(str, trait))} in a row"
+                    return f"trace {number}: {what}"
+        return ""
+
+
+def _traits(table: TraceTable) -> Iterator[str | tuple[int, ...]]:
+    """Yield the names in a trace, and all sequences of eight sizes of messages, and of times of nodes."""
+    yield from table.names
+    yield from table.group_names[1:]
+    for column in (table.comm_size, table.duration_micros):
+        values = column[column > 0].tolist()
+        yield from (tuple(values[at : at + IN_A_ROW]) for at in range(len(values) - IN_A_ROW + 1))
+
+
 class Learned(NamedTuple):
-    """What was learned from trace sets.
+    """What was learned from trace sets."""
 
-    Attributes:
-        schedule: Order of messages.
-        templates: Order and parents of the events between messages.
-        requests: SynthesisRequest that describes each learned stream.
-        originals: Names and values that new traces must not repeat.
-    """
-
-    schedule: Schedule
-    templates: Templates
-    requests: list[SynthesisRequest]
-    originals: Originals
+    schedule: Schedule  # order of messages
+    templates: Templates  # order and parents of the events between messages
+    requests: list[SynthesisRequest]  # SynthesisRequest that describes each learned stream
+    originals: Originals  # names and values that new traces must not repeat
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Generated:
-    """A new trace set, with the fields of a `TraceSetFields`.
+    """A new trace set, with the fields of a `TraceSetFields`."""
 
-    Attributes:
-        traces: Trace of each role.
-        trace_of_npu: int32[npus], role of each NPU.
-        example_npu: int32[roles], first NPU of each role.
-        families: Groups by name.
-    """
-
-    traces: list[TraceTable]
-    trace_of_npu: NDArray[np.int32]
-    example_npu: NDArray[np.int32]
-    families: Mapping[str, Groups]
+    traces: list[TraceTable]  # trace of each role
+    trace_of_npu: NDArray[np.int32]  # int32[npus], role of each NPU
+    example_npu: NDArray[np.int32]  # int32[roles], first NPU of each role
+    families: Mapping[str, Groups]  # groups by name
 
 
 def learn(sets: Sequence[TraceSetFields]) -> Learned:
-    """Learn from trace sets whose compute nodes have durations.
-
-    Args:
-        sets: Trace sets, at least one.
-
-    Raises:
-        TraceError: A set has no stream (`et.synthesis.streams.stream_of`).
-    """
+    """Learn from one or more trace sets whose compute nodes have durations."""
     streams = [stream_of(each) for each in sets]
     templates = Templates(streams, [classify(stream).classes for stream in streams])
     originals = Originals(table for each in sets for table in each.traces)
@@ -90,7 +90,6 @@ def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generate
     """
     generator = np.random.default_rng(seed)
     events = ordered_events(learned, request)
-    repeated = ""
     for _ in range(_ATTEMPTS):
         layout = request.layout
         tables = traces_of(Stream(layout, with_values(events, request, generator)))
@@ -98,7 +97,7 @@ def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generate
         if not repeated:
             roles = np.arange(layout.roles, dtype=np.int32)
             used = {name for table in tables for name in table.group_names}
-            families = {name: groups for name, groups in families_of(layout).items() if name in used}
+            families = {name: groups for name, groups in layout.families_by_name().items() if name in used}
             examples = (roles * layout.width).astype(np.int32)
             return Generated(tables, np.repeat(roles, layout.width), examples, families)
     raise SynthesisError(f"synthesis: {repeated} is an original's, expected nothing of the originals")
@@ -109,14 +108,15 @@ def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[Pla
     layout = request.layout
     plan = learned.schedule.plan(layout.roles, request.messages, request.passes, request.events)
     queues: list[deque[PlacedEvent]] = []
-    for passes in plan:
+    for role, passes in enumerate(plan):
+        slots = {"", *(family.slot for family in layout.families if role in family.roles)}
         queue: deque[PlacedEvent] = deque()
         earlier: Operation | None = None
         for kind, parts in passes:
-            own = [tuple(each for each in bag if _has_group(layout, kind.role, each[0])) for bag in parts or ((),)]
-            for number, bag in enumerate(own):
-                closing = kind.after if number == len(own) - 1 else None
-                place = place_of(kind, earlier, number, len(own), layout.roles)
+            for number, part in enumerate(parts or ((),)):
+                bag = tuple(each for each in part if each[0].slot in slots)
+                place = place_of(kind, earlier, number, max(len(parts), 1), layout.roles)
+                closing = kind.after if number >= len(parts) - 1 else None
                 queue.extend(learned.templates.place_events(bag, place, closing, request.table))
             earlier = kind.before
         queues.append(queue)
@@ -143,25 +143,17 @@ def in_possible_order(layout: SetLayout, queues: Sequence[deque[PlacedEvent]]) -
                 elif operation.kind == RECEIVE:
                     in_flight[other, role] -= 1
                 value_class = queue[0].value_class
-                for member in _roles_of(layout, role, operation):
+                for member in layout.roles_of(role, operation.slot):
                     done[member].append(queues[member].popleft()._replace(value_class=value_class))
         if not has_advanced:
             role = next(role for role, queue in enumerate(queues) if queue and queue[0].operation.kind == COLLECTIVE)
             event = queues[role][0]
-            for member in _roles_of(layout, role, event.operation):
+            for member in layout.roles_of(role, event.operation.slot):
                 later = next((each for each in queues[member] if each.operation == event.operation), None)
                 if later is not None:
                     queues[member].remove(later)
                 queues[member].appendleft(later or event)
     return done
-
-
-def _has_group(layout: SetLayout, role: int, operation: Operation) -> bool:
-    return operation.kind != COLLECTIVE or layout.family(role, operation.slot) is not None
-
-
-def _roles_of(layout: SetLayout, role: int, operation: Operation) -> tuple[int, ...]:
-    return layout.roles_of(role, operation.slot) if operation.kind == COLLECTIVE else (role,)
 
 
 def _can_happen(
@@ -171,20 +163,14 @@ def _can_happen(
     operation = queues[role][0].operation
     if operation.kind == RECEIVE:
         return in_flight[(role + operation.roles_away) % layout.roles, role] > 0
-    members = _roles_of(layout, role, operation)
+    members = layout.roles_of(role, operation.slot)
     return all(queues[member] and queues[member][0].operation == operation for member in members)
 
 
 def with_values(
     roles: Sequence[Sequence[PlacedEvent]], request: SynthesisRequest, generator: np.random.Generator
 ) -> list[list[StreamEvent]]:
-    """Return events with sizes and times: equal within a class, near its mean, and totals within 1 %.
-
-    Args:
-        roles: Events of each role.
-        request: SynthesisRequest with the means of classes and the totals.
-        generator: Source of the random deviations.
-    """
+    """Return the events of each role with sizes and times: equal within a class, near its mean, totals within 1 %."""
     drawn = {
         (key, number): max(mean + generator.uniform(-1, 1) * max(_CLASS_JITTER * mean, 1), 1)
         for key, means in request.table.items()
@@ -200,16 +186,11 @@ def with_values(
         for key, total in sums.items()
         if total
     }
-    return [
-        [
-            StreamEvent(
-                event.operation, _rounded(value * scales.get(total_of(role, event.operation), 0)), event.parents
-            )
-            for event, value in zip(events, values[role], strict=True)
-        ]
-        for role, events in enumerate(roles)
-    ]
-
-
-def _rounded(value: float) -> int:
-    return round(min(max(value, 1), _LARGEST)) if value else 0
+    generated: list[list[StreamEvent]] = []
+    for role, events in enumerate(roles):
+        generated.append([])
+        for event, value in zip(events, values[role], strict=True):
+            scaled = value * scales.get(total_of(role, event.operation), 0)
+            number = round(min(max(scaled, 1), _LARGEST)) if scaled else 0
+            generated[-1].append(StreamEvent(event.operation, number, event.parents))
+    return generated

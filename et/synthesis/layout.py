@@ -42,49 +42,28 @@ class TraceSetFields(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """A family of groups, as one role sees it.
+    """A family of groups, as one role sees it."""
 
-    Attributes:
-        roles: Roles of its members, ascending.
-        stride: Distance between members of one role, in NPUs.
-        size: Number of members in each role.
-        slot: Name in streams: scope, shape, and an index among the families with both.
-    """
-
-    roles: tuple[int, ...]
-    stride: int
-    size: int
-    slot: str
+    roles: tuple[int, ...]  # roles of its members, ascending
+    stride: int  # distance between members of one role, in NPUs
+    size: int  # number of members in each role
+    slot: str  # name in streams: scope, shape, and an index among the families with both
 
 
 @dataclasses.dataclass(frozen=True)
 class SetLayout:
-    """Roles and the families of each.
+    """Roles and the families of each."""
 
-    Attributes:
-        roles: Number of roles.
-        width: Number of NPUs per role.
-        families: Families of all roles; a role is in at most one family per slot.
-    """
-
-    roles: int
-    width: int
-    families: tuple[Family, ...]
-
-    def family(self, role: int, slot: str) -> Family | None:
-        """Return the family that a slot means for a role."""
-        return next((each for each in self.families if each.slot == slot and role in each.roles), None)
+    roles: int  # number of roles
+    width: int  # number of NPUs per role
+    families: tuple[Family, ...]  # families of all roles; a role is in at most one family per slot
 
     def roles_of(self, role: int, slot: str) -> tuple[int, ...]:
         """Return the roles that take part in a collective of a role's slot."""
-        family = self.family(role, slot)
-        return (role,) if family is None else family.roles
+        return next((each.roles for each in self.families if each.slot == slot and role in each.roles), (role,))
 
     def scaled(self, ranks: int) -> "SetLayout":
-        """Return the layout for another number of NPUs: groups that reach to the last NPU of a role grow or shrink.
-
-        Args:
-            ranks: Number of NPUs.
+        """Return the layout for `ranks` NPUs: groups that reach to the last NPU of a role grow or shrink.
 
         Raises:
             TraceError: The families do not divide this number.
@@ -96,9 +75,8 @@ class SetLayout:
         ]
         block = max([1, *(each.stride * (1 if _is_outer(each, self.width) else each.size) for each in families)])
         if rest or width < 1 or width % block:
-            raise TraceError(
-                f"{ranks} ranks: expected a multiple of {self.roles * block}: {self.roles} stages of {block}"
-            )
+            multiple = f"{self.roles * block}: {self.roles} stages of {block}"
+            raise TraceError(f"{ranks} ranks: expected a multiple of {multiple}")
         return SetLayout(self.roles, width, tuple(families))
 
     def groups(self, family: Family) -> Groups:
@@ -110,19 +88,27 @@ class SetLayout:
                 found.append(tuple(role * self.width + place for role in family.roles for place in places))
         return tuple(found)
 
+    def family_names(self) -> dict[str, str]:
+        """Return the name of each slot's groups in new traces: "g1", "g2" and so on."""
+        slots = dict.fromkeys(family.slot for family in self.families)
+        return {slot: f"g{number}" for number, slot in enumerate(slots, 1)}
+
+    def families_by_name(self) -> dict[str, Groups]:
+        """Return the groups of each name."""
+        by_name: dict[str, Groups] = dict.fromkeys(self.family_names().values(), ())
+        for family in self.families:
+            name, groups = self.family_names()[family.slot], self.groups(family)
+            if not set(groups) <= set(by_name[name]):
+                by_name[name] += groups
+        return by_name
+
 
 class NamedLayout(NamedTuple):
-    """A layout and the names that led to it.
+    """A layout and the names that led to it."""
 
-    Attributes:
-        layout: Layout of a trace set.
-        slots: Slot by role and name of the group.
-        places: Role and index within the role by NPU.
-    """
-
-    layout: SetLayout
-    slots: dict[tuple[int, str], str]
-    places: dict[int, tuple[int, int]]
+    layout: SetLayout  # layout of a trace set
+    slots: dict[tuple[int, str], str]  # slot by role and name of the group
+    places: dict[int, tuple[int, int]]  # role and index within the role by NPU
 
 
 def layout_of(traces: TraceSetFields) -> NamedLayout:
@@ -135,36 +121,31 @@ def layout_of(traces: TraceSetFields) -> NamedLayout:
     users = [np.flatnonzero(traces.trace_of_npu == role).tolist() for role in range(roles)]
     width = len(users[0]) if users else 0
     if not width or any(len(own) != width for own in users):
-        raise TraceError(f"{path_of(traces)}: traces of different numbers of NPUs, expected as many for each")
+        path = traces.traces[0].path if roles else "trace set"
+        raise TraceError(f"{path}: traces of different numbers of NPUs, expected as many for each")
     places = {npu: (role, i) for role, own in enumerate(users) for i, npu in enumerate(own)}
-    found: dict[tuple[tuple[int, ...], str], Family] = {}
+    families: dict[tuple[tuple[int, ...], str], Family] = {}
     slots: dict[tuple[int, str], str] = {}
-    known: dict[str, list[str]] = {}
+    names_of_shape: dict[str, list[str]] = {}
     for role, table in enumerate(traces.traces):
         for row in np.unique(table.group[table.comm_type >= 0]).tolist():
             name = table.group_names[row]
             member_roles, stride, size = _product(traces, name, places, role)
             shape = _shape(len(member_roles), roles, stride, size, width)
-            names = known.setdefault(shape, [])
+            names = names_of_shape.setdefault(shape, [])
             if name not in names:
                 names.append(name)
-            slot = f"{shape} {names.index(name)}"
-            slots[role, name] = slot
-            found[member_roles, slot] = Family(member_roles, stride, size, slot)
-    return NamedLayout(SetLayout(roles, width, tuple(found.values())), slots, places)
-
-
-def path_of(traces: TraceSetFields) -> str:
-    """Return the path of a set for messages."""
-    return traces.traces[0].path if len(traces.traces) else "trace set"
+            slot = slots[role, name] = f"{shape} {names.index(name)}"
+            families[member_roles, slot] = Family(member_roles, stride, size, slot)
+    return NamedLayout(SetLayout(roles, width, tuple(families.values())), slots, places)
 
 
 def _product(
     traces: TraceSetFields, name: str, places: Mapping[int, tuple[int, int]], role: int
 ) -> tuple[tuple[int, ...], int, int]:
     """Return roles, stride and size of the groups that a role means by a name."""
+    width = len(places) // len(traces.traces)
     if name == ALL_NPUS:
-        width = len(places) // len(traces.traces)
         return tuple(range(len(traces.traces))), 1, width
     if name not in traces.families:
         raise TraceError(f'{traces.traces[role].path}: group "{name}", expected a family of the trace set')
@@ -177,7 +158,6 @@ def _product(
     member_roles = tuple(sorted({place[0] for place in first}))
     own = [i for r, i in first if r == member_roles[0]]
     stride = own[1] - own[0] if len(own) > 1 else 1
-    width = len(places) // len(traces.traces)
     expected = SetLayout(len(traces.traces), width, ()).groups(Family(member_roles, stride, len(own), ""))
     as_numbers = {tuple(r * width + i for r, i in group) for group in groups}
     if as_numbers != set(expected):

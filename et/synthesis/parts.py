@@ -12,36 +12,32 @@ from itertools import groupby
 
 from et.synthesis.streams import Operation
 
-ClassifiedOperation = tuple[Operation, int]
-"""An operation and the class of its value."""
-Bag = tuple[tuple[Operation, int, int], ...]
-"""Operation, class (`et.synthesis.classes`) and count, ascending."""
+ClassifiedOperation = tuple[Operation, int]  # an operation and the class of its value
+Bag = tuple[tuple[Operation, int, int], ...]  # operation, class (`et.synthesis.request`) and count, ascending
 Parts = tuple[Bag, ...]
-_MANY_PARTS = 4
-"""Number of parts from which a stretched pass has more or fewer parts instead of larger or smaller ones."""
-_TOLERANCE = 0.05
-"""Relative deviation from the wanted number of events that needs no change of parts."""
+_MANY_PARTS = 4  # number of parts from which a stretched pass has more or fewer parts instead of larger or smaller ones
+_TOLERANCE = 0.05  # relative deviation from the wanted number of events that needs no change of parts
 
 
 def divisions_of(events: Sequence[ClassifiedOperation]) -> list[list[int]]:
     """Return the divisions of a pass by each possible landmark and by none: the end of each part."""
     landmarks = [None, *(each for each, count in Counter(events).items() if count > 1)]
-    return [_ends(events, landmark) for landmark in landmarks]
-
-
-def parts_of(events: Sequence[ClassifiedOperation]) -> Parts:
-    """Return the parts of a pass, divided by its landmark."""
-    return bags_of(events, ends_of_parts(events))
+    divisions = []
+    for landmark in landmarks:
+        ends = [at for at, event in enumerate(events, 1) if event == landmark]
+        divisions.append(ends if not events or ends[-1:] == [len(events)] else [*ends, len(events)])
+    return divisions
 
 
 def ends_of_parts(events: Sequence[ClassifiedOperation]) -> list[int]:
     """Return the division of a pass by its landmark."""
     distinct = len(set(events))
-    return min(divisions_of(events), key=lambda ends: _bits(bags_of(events, ends), distinct))
+    return min(divisions_of(events), key=lambda ends: _bits(parts_of(events, ends), distinct))
 
 
-def bags_of(events: Sequence[ClassifiedOperation], ends: Sequence[int]) -> Parts:
-    """Return the bags of the parts with these ends."""
+def parts_of(events: Sequence[ClassifiedOperation], ends: Sequence[int] | None = None) -> Parts:
+    """Return the bags of the parts with these ends, by default those of a division by the landmark."""
+    ends = ends_of_parts(events) if ends is None else ends
     parts = (Counter(events[begin:end]) for begin, end in zip([0, *ends], ends, strict=False))
     return tuple(tuple(sorted((*each, count) for each, count in part.items())) for part in parts)
 
@@ -61,11 +57,6 @@ def stretched(parts: Parts, stretch: float) -> Parts:
     return parts if abs(remaining - 1) <= _TOLERANCE else tuple(_scaled(bag, remaining) for bag in parts)
 
 
-def _ends(events: Sequence[ClassifiedOperation], landmark: ClassifiedOperation | None) -> list[int]:
-    ends = [at for at, event in enumerate(events, 1) if event == landmark]
-    return ends if not events or ends[-1:] == [len(events)] else [*ends, len(events)]
-
-
 def _bits(parts: Parts, pairs: int) -> float:
     """Return the bits that describe parts and one order of their events.
 
@@ -76,13 +67,10 @@ def _bits(parts: Parts, pairs: int) -> float:
     bits: float = _gamma_bits(len(runs) + 1) + sum(_gamma_bits(run) + math.log2(len(distinct)) for run in runs)
     for bag in distinct:
         bits += _gamma_bits(len(bag) + 1) + sum(math.log2(pairs) + _gamma_bits(count) for *_, count in bag)
-    return bits + sum(map(_order_bits, parts))
-
-
-def _order_bits(bag: Bag) -> float:
-    """Return log2 of the number of orders of a bag's events."""
-    counts = [count for *_, count in bag]
-    return (math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)) / math.log(2)
+    for bag in parts:  # log2 of the number of orders of its events
+        counts = [count for *_, count in bag]
+        bits += (math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)) / math.log(2)
+    return bits
 
 
 def _scaled(bag: Bag, factor: float) -> Bag:

@@ -1,37 +1,96 @@
-"""What a new trace set should contain: layout, length, messages, contents of passes, sizes and times."""
+"""What a new trace set should contain: layout, length, messages, contents of passes, sizes and times.
+
+Most traces repeat few sizes and times. Values of one operation within a sixteenth of an octave (4 %), or within 1 byte
+or microsecond, form one *class*; a table holds the mean of each class. Classes of an operation are numbered by their
+first appearance in the stream.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from et.synthesis.classes import ClassTable, classify
 from et.synthesis.layout import SetLayout
 from et.synthesis.parts import Parts, parts_of
 from et.synthesis.schedule import Messages, Pass, messages_of, spans_of
-from et.synthesis.streams import COMPUTE, HOST, RECEIVE, Operation, Stream
+from et.synthesis.streams import COMPUTE, HOST, RECEIVE, Operation, Stream, StreamEvent
 
 MICROS = "micros"
 TotalKey = tuple[str, int | str]
+NO_VALUE = -1  # class of events without a value of their own; a receive is as large as its send
+_MAX_CLASSES = 32  # of one operation; classes widen where there would be more, as with measured times
+_WIDTH_OCTAVES = 1 / 16
+
+ClassTable = Mapping[Operation, tuple[float, ...]]
+"""Mean value of each class of an operation, in bytes or microseconds; sends in all directions share one entry."""
+
+
+class ClassifiedStream(NamedTuple):
+    """The classes of a stream."""
+
+    table: ClassTable  # mean value of each class
+    # class of each event of each role, NO_VALUE or an index into the table's entry of its operation
+    classes: list[list[int]]
+
+
+def key_of(operation: Operation) -> Operation:
+    """Return the operation whose table entry holds the classes of an operation."""
+    return operation._replace(roles_away=0)
+
+
+def classify(stream: Stream) -> ClassifiedStream:
+    """Return the classes of a stream."""
+    values: dict[Operation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for event in (event for events in stream.roles for event in events if _has_value(event)):
+        values[key_of(event.operation)][event.value].append(event.value)
+    table: dict[Operation, tuple[float, ...]] = {}
+    class_of: dict[tuple[Operation, int], int] = {}
+    for key, own in values.items():
+        bins = _bins(own)
+        numbers: dict[int, int] = {}
+        members: list[list[int]] = []
+        for value, repeated in own.items():
+            number = numbers.setdefault(bins[value], len(numbers))
+            if number == len(members):
+                members.append([])
+            members[number] += repeated
+            class_of[key, value] = number
+        table[key] = tuple(sum(each) / len(each) for each in members)
+    classes = [
+        [class_of[key_of(event.operation), event.value] if _has_value(event) else NO_VALUE for event in events]
+        for events in stream.roles
+    ]
+    return ClassifiedStream(table, classes)
+
+
+def _has_value(event: StreamEvent) -> bool:
+    return event.value > 0 and event.operation.kind != RECEIVE
+
+
+def _bins(values: Mapping[int, object]) -> dict[int, int]:
+    """Return the bin of each value, in ascending order of values."""
+    width = _WIDTH_OCTAVES
+    while True:
+        bins: dict[int, int] = {}
+        end, number = -1.0, -1
+        for value in sorted(values):
+            if value > end:
+                end, number = max(value * 2**width, value + 1), number + 1
+            bins[value] = number
+        if number < _MAX_CLASSES:
+            return bins
+        width *= 2
 
 
 class SynthesisRequest(NamedTuple):
-    """A request for a new stream.
+    """A request for a new stream."""
 
-    Attributes:
-        layout: Roles, NPUs per role, and groups.
-        events: Approximate number of events of all roles.
-        messages: Number of messages by sender and receiver.
-        passes: Contents of the passes of each kind, in their order.
-        table: Mean value of each class.
-        totals: Microseconds of each role's nodes, by MICROS and the role; bytes of all events of a kind, by the kind
-            and, for collectives, the slot of their group.
-    """
-
-    layout: SetLayout
-    events: int
-    messages: Messages
-    passes: Mapping[Pass, Sequence[Parts]]
-    table: ClassTable
+    layout: SetLayout  # roles, NPUs per role, and groups
+    events: int  # approximate number of events of all roles
+    messages: Messages  # number of messages by sender and receiver
+    passes: Mapping[Pass, Sequence[Parts]]  # contents of the passes of each kind, in their order
+    table: ClassTable  # mean value of each class
+    # microseconds of each role's nodes, by MICROS and the role; bytes of all events of a kind, by the kind and, for
+    # collectives, the slot of their group
     totals: Mapping[TotalKey, float]
 
 
@@ -44,9 +103,8 @@ def request_of(stream: Stream) -> SynthesisRequest:
         for event in events:
             totals[total_of(role, event.operation)] += event.value if event.operation.kind != RECEIVE else 0
         for kind, begin, end in spans_of(stream, role):
-            own = [
-                (event.operation, number) for event, number in zip(events[begin:end], classes[begin:end], strict=True)
-            ]
+            operations = (event.operation for event in events[begin:end])
+            own = list(zip(operations, classes[begin:end], strict=True))
             passes[kind].append(parts_of(own))
     count = sum(map(len, stream.roles))
     return SynthesisRequest(stream.layout, count, messages_of(stream), dict(passes), classified.table, dict(totals))

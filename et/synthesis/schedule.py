@@ -13,33 +13,23 @@ from typing import NamedTuple
 from et.synthesis.parts import Parts, events_in, stretched
 from et.synthesis.streams import RECEIVE, SEND, Operation, Stream, is_message, signed_distance
 
-Messages = Mapping[tuple[int, int], int]
-"""Number of messages by sender and receiver."""
+Messages = Mapping[tuple[int, int], int]  # number of messages by sender and receiver
 Context = tuple[object, ...]
 _Following = dict[Context, Counter[Operation]]
 _Shares = Counter[tuple[int, Operation, Operation]]
-_MAXIMUM_AHEAD = 16
-_REACH = 32
-"""Maximum number of earlier messages that a context holds."""
-_FEW = 4
-"""Remaining messages of one operation that a context counts exactly."""
-_NEAREST_STREAMS = 3
+_MAXIMUM_AHEAD = 16  # messages sent beyond those received; a context counts no further
+_REACH = 32  # maximum number of earlier messages that a context holds
+_FEW = 4  # remaining messages of one operation that a context counts exactly
+_NEAREST_STREAMS = 3  # learned streams, those with the closest shares of passes, that are searched before all
 
 
 class Pass(NamedTuple):
-    """A kind of pass.
+    """A kind of pass; the first fields matter most where a kind must replace another."""
 
-    Attributes:
-        role: Role that does the pass.
-        before: Message that the pass follows; None for the first pass of the role.
-        after: Message that ends the pass; None for the last pass of the role.
-        is_last: Whether no message like `after` follows in this role.
-    """
-
-    role: int
-    before: Operation | None
-    after: Operation | None
-    is_last: bool
+    role: int  # role that does the pass
+    after: Operation | None  # message that ends the pass; None for the last pass of the role
+    before: Operation | None  # message that the pass follows; None for the first pass of the role
+    is_last: bool  # whether no message like `after` follows in this role
 
 
 class PlannedPass(NamedTuple):
@@ -54,20 +44,11 @@ class PlannedPass(NamedTuple):
         return events_in(self.parts)
 
 
-Plan = list[list[PlannedPass]]
-"""The passes of each role; the last one of each has no message after it."""
+Plan = list[list[PlannedPass]]  # the passes of each role; the last one of each has no message after it
 
 
-class Span(NamedTuple):
-    """A pass in the events of a role: its kind, and the range of its events without the message that ends it."""
-
-    kind: Pass
-    begin: int
-    end: int
-
-
-def spans_of(stream: Stream, role: int) -> list[Span]:
-    """Return the passes of a role of a stream."""
+def spans_of(stream: Stream, role: int) -> list[tuple[Pass, int, int]]:
+    """Return the passes of a role, with begin and end of the events of each, without the message that ends it."""
     operations = [event.operation for event in stream.roles[role]]
     remaining = Counter(filter(is_message, operations))
     before: Operation | None = None
@@ -76,20 +57,18 @@ def spans_of(stream: Stream, role: int) -> list[Span]:
     for at, operation in enumerate(operations):
         if is_message(operation):
             remaining[operation] -= 1
-            spans.append(Span(Pass(role, before, operation, remaining[operation] == 0), begin, at))
+            spans.append((Pass(role, operation, before, remaining[operation] == 0), begin, at))
             before, begin = operation, at + 1
-    return [*spans, Span(Pass(role, before, None, is_last=True), begin, len(operations))]
+    return [*spans, (Pass(role, None, before, is_last=True), begin, len(operations))]
 
 
-def messages_of(stream: Stream) -> dict[tuple[int, int], int]:
+def messages_of(stream: Stream) -> Counter[tuple[int, int]]:
     """Return the number of messages from role to role."""
-    return dict(
-        Counter(
-            (role, (role + event.operation.roles_away) % stream.layout.roles)
-            for role, events in enumerate(stream.roles)
-            for event in events
-            if event.operation.kind == SEND
-        )
+    return Counter(
+        (role, (role + event.operation.roles_away) % stream.layout.roles)
+        for role, events in enumerate(stream.roles)
+        for event in events
+        if event.operation.kind == SEND
     )
 
 
@@ -98,13 +77,10 @@ class Schedule:
 
     Schedules with the same number of roles may differ: interleaved stages send further ahead. So the order is looked up
     by the last messages, first in the streams whose shares of kinds of passes are closest, then in all streams.
-
-    Args:
-        streams: Streams to learn from.
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
-        self._streams = [_MessageOrder.of(stream) for stream in streams]
+        self._streams = list(map(_message_order, streams))
         self._in_all = self._count(range(len(streams)), 0)
 
     def plan(self, roles: int, messages: Messages, passes: Mapping[Pass, Sequence[Parts]], events: int) -> Plan:
@@ -115,22 +91,23 @@ class Schedule:
             messages: Messages to send and receive.
             passes: Contents of the passes of each kind; other kinds take those of the closest kind. If a kind has more
                 or fewer passes than given here, their sequence is stretched.
-            events: Number of events of all roles; passes are stretched to it.
+            events: Number of events of all roles, to which passes are stretched.
         """
-        lines = _lines(roles, messages)
+        of_role = _messages_by_role(roles, messages)
         kinds: list[list[Pass]] = [[] for _ in range(roles)]
         before: list[Operation | None] = [None] * roles
-        for role, operation in _order(lines, self._known(roles, messages, passes)):
-            kinds[role].append(Pass(role, before[role], operation, lines[role].remaining[operation] == 0))
+        for role, operation in _order(of_role, self._known(roles, messages, passes)):
+            kinds[role].append(Pass(role, operation, before[role], of_role[role].remaining[operation] == 0))
             before[role] = operation
         for role in range(roles):
-            kinds[role].append(Pass(role, before[role], None, is_last=True))
+            kinds[role].append(Pass(role, None, before[role], is_last=True))
         totals = Counter(kind for own in kinds for kind in own)
         so_far: Counter[Pass] = Counter()
         plan: Plan = [[] for _ in range(roles)]
         for role, own in enumerate(kinds):
             for kind in own:
-                contents = _most_similar(passes, kind)
+                similar = max(passes, key=lambda other: [a == b for a, b in zip(other, kind, strict=True)])
+                contents = passes[similar]
                 plan[role].append(PlannedPass(kind, contents[so_far[kind] * len(contents) // totals[kind]]))
                 so_far[kind] += 1
         planned = sum(each.events for own in plan for each in own)
@@ -154,11 +131,11 @@ class Schedule:
         """Count what follows each context in streams."""
         following: _Following = defaultdict(Counter)
         for stream in (self._streams[number] for number in numbers):
-            for line, operations in zip(_lines(stream.roles, stream.messages), stream.order, strict=True):
+            for role, operations in zip(_messages_by_role(stream.roles, stream.messages), stream.order, strict=True):
                 for operation in operations:
-                    for context in line.contexts(reach):
+                    for context in role.contexts(reach):
                         following[context][operation] += 1
-                    line.push(operation)
+                    role.push(operation)
         return following
 
 
@@ -170,13 +147,12 @@ class _MessageOrder(NamedTuple):
     order: list[list[Operation]]
     shares: _Shares
 
-    @classmethod
-    def of(cls, stream: Stream) -> "_MessageOrder":
-        """Return the messages of a stream."""
-        roles = stream.layout.roles
-        order = [list(filter(is_message, (event.operation for event in events))) for events in stream.roles]
-        kinds = Counter(span.kind for role in range(roles) for span in spans_of(stream, role))
-        return cls(roles, messages_of(stream), order, _shares(kinds))
+
+def _message_order(stream: Stream) -> _MessageOrder:
+    roles = stream.layout.roles
+    order = [list(filter(is_message, (event.operation for event in events))) for events in stream.roles]
+    kinds = Counter(kind for role in range(roles) for kind, *_ in spans_of(stream, role))
+    return _MessageOrder(roles, messages_of(stream), order, _shares(kinds))
 
 
 def _shares(kinds: Counter[Pass]) -> _Shares:
@@ -189,38 +165,38 @@ def _shares(kinds: Counter[Pass]) -> _Shares:
     return Counter({key: count / total for key, count in counts.items()})  # type: ignore[misc]
 
 
-class _Line:
-    """The messages of one role so far."""
+class _RoleMessages:
+    """The messages of one role so far, and those that remain.
 
-    def __init__(self, roles: int, channels: int, role: int, remaining: Counter[Operation]) -> None:
-        self.roles = roles
+    `channels` is the number of pairs of roles that exchange messages. All roles share `in_flight`, the number of
+    messages sent and not yet received, by sender and receiver.
+    """
+
+    def __init__(self, roles: int, channels: int, role: int, in_flight: Counter[tuple[int, int]]) -> None:
         self.role = role
-        self.remaining = remaining
-        self._channels = channels
-        self._totals = tuple(remaining.values())
+        self.remaining: Counter[Operation] = Counter()
+        self._roles, self._channels, self._in_flight = roles, channels, in_flight
         self._before: tuple[int, ...] = ()
         self._ahead: Counter[int] = Counter()
+        self._done: Counter[Operation] = Counter()
 
     def open(self) -> list[Operation]:
         """Return the operations that remain, receives first."""
         return sorted(operation for operation, count in self.remaining.items() if count > 0)
 
     def contexts(self, reach: int) -> Iterator[Context]:
-        """Yield what the next message may depend on, most specific context first.
-
-        Args:
-            reach: Maximum number of earlier messages in a context; 0 for the last message alone.
-        """
+        """Yield what the next message may depend on: with up to `reach` earlier messages, most specific first."""
         ahead = tuple(
             sorted((other, min(max(count, -_MAXIMUM_AHEAD), _MAXIMUM_AHEAD)) for other, count in self._ahead.items())
         )
-        place = (self.roles, self._channels, self.role, self._before[-1:])
+        place = (self._roles, self._channels, self.role, self._before[-1:])
         remaining = tuple(self.open())
-        few = tuple(min(self.remaining[operation], _FEW) for operation in remaining)
+        counts = tuple(self.remaining[operation] for operation in remaining)
         if reach:
-            yield (*place, ahead, self._totals, tuple(self.remaining[operation] for operation in remaining))
+            totals = tuple(count + self._done[operation] for operation, count in self.remaining.items())
+            yield (*place, ahead, totals, counts)
         while reach > 1:
-            yield (*place, self._before[-reach:], ahead, remaining, few)
+            yield (*place, self._before[-reach:], ahead, remaining, tuple(min(count, _FEW) for count in counts))
             yield (*place, self._before[-reach:], ahead, remaining)
             reach //= 2
         yield (*place, ahead, remaining)
@@ -228,78 +204,54 @@ class _Line:
         yield (*place, remaining)
         yield place
 
+    def can_happen(self, operation: Operation) -> bool:
+        """Return whether an operation is a send, or the receive of a message that has been sent."""
+        other = (self.role + operation.roles_away) % self._roles
+        return operation.kind == SEND or self._in_flight[other, self.role] > 0
+
     def push(self, operation: Operation) -> None:
         """Record the next message."""
         is_send = operation.kind == SEND
+        other = (self.role + operation.roles_away) % self._roles
+        self._in_flight[(self.role, other) if is_send else (other, self.role)] += 1 if is_send else -1
         self.remaining[operation] -= 1
+        self._done[operation] += 1
         self._before = (*self._before, 2 * operation.roles_away + is_send)[-_REACH:]
         self._ahead[operation.roles_away] += 1 if is_send else -1
 
 
-def _lines(roles: int, messages: Messages) -> list[_Line]:
-    remaining: list[Counter[Operation]] = [Counter() for _ in range(roles)]
-    for (sender, receiver), count in messages.items():
-        remaining[sender][Operation(SEND, signed_distance(roles, receiver - sender))] += count
-        remaining[receiver][Operation(RECEIVE, signed_distance(roles, sender - receiver))] += count
-    return [_Line(roles, len(messages), role, own) for role, own in enumerate(remaining)]
-
-
-def _order(lines: Sequence[_Line], known: Sequence[tuple[_Following, int]]) -> Iterator[tuple[int, Operation]]:
-    """Yield the messages of all roles; each role advances until it has to wait."""
+def _messages_by_role(roles: int, messages: Messages) -> list[_RoleMessages]:
+    """Return the messages of each role, of which all remain."""
     in_flight: Counter[tuple[int, int]] = Counter()
-    while any(line.open() for line in lines):
+    found = [_RoleMessages(roles, len(messages), role, in_flight) for role in range(roles)]
+    for (sender, receiver), count in messages.items():
+        found[sender].remaining[Operation(SEND, signed_distance(roles, receiver - sender))] += count
+        found[receiver].remaining[Operation(RECEIVE, signed_distance(roles, sender - receiver))] += count
+    return found
+
+
+def _order(roles: Sequence[_RoleMessages], known: Sequence[tuple[_Following, int]]) -> Iterator[tuple[int, Operation]]:
+    """Yield the messages of all roles; each role advances until it has to wait."""
+    while any(role.open() for role in roles):
         has_happened = False
-        for line in lines:
-            while line.open():
-                operation = _following(line, known)
-                if not _can_happen(line, operation, in_flight):
-                    break
+        for role in roles:
+            while role.open() and role.can_happen(operation := _following(role, known)):
                 has_happened = True
-                yield line.role, _push(line, operation, in_flight)
+                role.push(operation)
+                yield role.role, operation
         if not has_happened:  # the learned order does not fit: take any message that can happen
-            possible = (
-                (line, operation)
-                for line in lines
-                for operation in line.open()
-                if _can_happen(line, operation, in_flight)
-            )
-            line, operation = next(possible)
-            yield line.role, _push(line, operation, in_flight)
+            possible = ((role, each) for role in roles for each in role.open() if role.can_happen(each))
+            role, operation = next(possible)
+            role.push(operation)
+            yield role.role, operation
 
 
-def _following(line: _Line, known: Sequence[tuple[_Following, int]]) -> Operation:
+def _following(role: _RoleMessages, known: Sequence[tuple[_Following, int]]) -> Operation:
     """Return the most frequent next message of a role among those that remain."""
-    allowed = line.open()
+    allowed = role.open()
     for following, reach in known:
-        for context in line.contexts(reach):
+        for context in role.contexts(reach):
             for operation, _ in following.get(context, Counter()).most_common():
                 if operation in allowed:
                     return operation
     return allowed[0]
-
-
-def _can_happen(line: _Line, operation: Operation, in_flight: Counter[tuple[int, int]]) -> bool:
-    return operation.kind == SEND or in_flight[(line.role + operation.roles_away) % line.roles, line.role] > 0
-
-
-def _push(line: _Line, operation: Operation, in_flight: Counter[tuple[int, int]]) -> Operation:
-    other = (line.role + operation.roles_away) % line.roles
-    line.push(operation)
-    if operation.kind == SEND:
-        in_flight[line.role, other] += 1
-    else:
-        in_flight[other, line.role] -= 1
-    return operation
-
-
-def _most_similar(passes: Mapping[Pass, Sequence[Parts]], kind: Pass) -> Sequence[Parts]:
-    """Return the contents of passes of a kind, or of the kind most similar to it."""
-    return max(
-        passes.items(),
-        key=lambda item: (
-            item[0].role == kind.role,
-            item[0].after == kind.after,
-            item[0].before == kind.before,
-            item[0].is_last == kind.is_last,
-        ),
-    )[1]

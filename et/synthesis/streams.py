@@ -1,30 +1,26 @@
-"""The traces of a set as one sequence of events per role, in an order that can happen.
+"""The traces of a set as one sequence of events per role, in an order that can happen, and traces of such sequences.
 
 A walk over all roles makes the sequences: it follows one role as far as possible, then the next. A receive happens
 after its send, and a collective of several roles happens when all of them have reached it.
 """
 
 import heapq
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from et.blocks import Block, TraceColumns
 from et.errors import TraceError
 from et.order import children, topological_order
-from et.schema import NodeType
-from et.synthesis.layout import NamedLayout, SetLayout, TraceSetFields, layout_of, path_of
+from et.schema import CollectiveCommType, NodeType
+from et.summary import collective_name
+from et.synthesis.layout import NamedLayout, SetLayout, TraceSetFields, layout_of
 from et.table import TraceTable
 
-COMPUTE, HOST, LOAD, STORE, SEND, RECEIVE, COLLECTIVE = (
-    "compute",
-    "host",
-    "load",
-    "store",
-    "send",
-    "receive",
-    "collective",
-)
+COMPUTE, HOST, LOAD, STORE = "compute", "host", "load", "store"
+SEND, RECEIVE, COLLECTIVE = "send", "receive", "collective"
 _KIND_OF_TYPE = {
     NodeType.COMP_NODE: COMPUTE,
     NodeType.MEM_LOAD_NODE: LOAD,
@@ -35,37 +31,23 @@ _KIND_OF_TYPE = {
 
 
 class Operation(NamedTuple):
-    """The operation of an event.
+    """The operation of an event."""
 
-    Attributes:
-        kind: One of the kinds above.
-        roles_away: Distance in roles to the other end of a send or receive, modulo the number of roles.
-        comm_type: Type of a collective (`CollectiveCommType`), -1 for other operations.
-        slot: Slot of a collective's group (`et.synthesis.layout.Family`).
-    """
-
-    kind: str
-    roles_away: int = 0
-    comm_type: int = -1
-    slot: str = ""
+    kind: str  # one of the kinds above
+    roles_away: int = 0  # distance in roles to the other end of a send or receive, modulo the number of roles
+    comm_type: int = -1  # type of a collective (`CollectiveCommType`), -1 for other operations
+    slot: str = ""  # slot of a collective's group (`et.synthesis.layout.Family`)
 
 
-Parent = tuple[Operation, int]
-"""An earlier event of the same role: its operation, and the number of events with that operation since."""
+Parent = tuple[Operation, int]  # earlier event of the same role: its operation, and the number of such events since
 
 
 class StreamEvent(NamedTuple):
-    """A node of one role.
+    """A node of one role."""
 
-    Attributes:
-        operation: Operation of the node.
-        value: Microseconds of compute and host nodes, bytes of all others.
-        parents: Parents of the node, the nearest first.
-    """
-
-    operation: Operation
-    value: int
-    parents: tuple[Parent, ...]
+    operation: Operation  # operation of the node
+    value: int  # microseconds of compute and host nodes, bytes of all others
+    parents: tuple[Parent, ...]  # parents of the node, the nearest first
 
 
 class Stream(NamedTuple):
@@ -87,12 +69,7 @@ def signed_distance(roles: int, distance: int) -> int:
 
 
 def stream_of(traces: TraceSetFields) -> Stream:
-    """Return the stream of a trace set.
-
-    Raises:
-        TraceError: The set has no layout (`layout_of`), a message goes to another place than the corresponding NPU of
-            another role, or sends, receives or collectives do not match or wait for each other.
-    """
+    """Return the stream of a trace set."""
     named = layout_of(traces)
     return Stream(named.layout, _Walk(traces, named).events())
 
@@ -111,6 +88,7 @@ class _Walk:
         self._collective_of: dict[tuple[int, int], tuple[object, int]] = {}
         self._arrived: dict[object, list[tuple[int, int]]] = defaultdict(list)
         self._order: list[list[int]] = [[] for _ in self._tables]
+        self._operations = [self._operations_of(role) for role in range(len(self._tables))]
         self._match_messages()
         self._match_collectives()
 
@@ -126,9 +104,8 @@ class _Walk:
                 self._arrive(role, heapq.heappop(self._ready[role]))
             role = (role + 1) % roles
         if any(any(waits) for waits in self._waits) or any(self._arrived.values()):
-            raise TraceError(
-                f"{path_of(self._traces)}: nodes of different traces wait for each other, expected an order"
-            )
+            path = self._tables[0].path
+            raise TraceError(f"{path}: nodes of different traces wait for each other, expected an order")
         return [self._events_of(role) for role in range(roles)]
 
     def _arrive(self, role: int, row: int) -> None:
@@ -159,7 +136,7 @@ class _Walk:
         happened: dict[Operation, int] = defaultdict(int)
         events = []
         for row in self._order[role]:
-            operation = self._operation(role, row)
+            operation = self._operations[role][row]
             if operation is None:
                 continue
             parents = []
@@ -167,31 +144,33 @@ class _Walk:
                 if parent in number_of:
                     other, number = number_of[parent]
                     parents.append((happened[other] - number - 1, other))
-            events.append(
-                StreamEvent(
-                    operation,
-                    _value(table, row, operation),
-                    tuple((other, back) for back, other in sorted(parents)),
-                )
-            )
+            sizes = table.tensor_size if operation.kind in {LOAD, STORE} else table.comm_size
+            values = table.duration_micros if operation.kind in {COMPUTE, HOST} else sizes
+            nearest_first = tuple((other, back) for back, other in sorted(parents))
+            events.append(StreamEvent(operation, max(int(values[row]), 0), nearest_first))
             number_of[row] = operation, happened[operation]
             happened[operation] += 1
         return events
 
-    def _operation(self, role: int, row: int) -> Operation | None:
+    def _operations_of(self, role: int) -> list[Operation | None]:
+        """Return the operation of each row of a role; None for METADATA nodes."""
         table = self._tables[role]
-        node_type = NodeType(table.type[row])
-        if node_type == NodeType.METADATA_NODE:
-            return None
-        if node_type == NodeType.COMM_COLL_NODE and table.comm_type[row] >= 0:
-            slot = self._named.slots[role, table.group_names[table.group[row]]]
-            return Operation(COLLECTIVE, comm_type=int(table.comm_type[row]), slot=slot)
-        if node_type == NodeType.COMM_COLL_NODE or (node_type == NodeType.COMP_NODE and table.is_cpu_op[row]):
-            return Operation(HOST)
-        operation = Operation(_KIND_OF_TYPE[node_type])
-        if not is_message(operation):
-            return operation
-        return operation._replace(roles_away=signed_distance(len(self._tables), self._peer(role, row) - role))
+        operations: list[Operation | None] = []
+        for row, node_type in enumerate(table.type.tolist()):
+            is_host = bool(table.is_cpu_op[row]) and node_type == NodeType.COMP_NODE
+            if node_type == NodeType.METADATA_NODE:
+                operations.append(None)
+            elif is_host or (node_type == NodeType.COMM_COLL_NODE and table.comm_type[row] < 0):
+                operations.append(Operation(HOST))
+            elif node_type == NodeType.COMM_COLL_NODE:
+                slot = self._named.slots[role, table.group_names[table.group[row]]]
+                operations.append(Operation(COLLECTIVE, comm_type=int(table.comm_type[row]), slot=slot))
+            elif node_type in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
+                distance = signed_distance(len(self._tables), self._peer(role, row) - role)
+                operations.append(Operation(_KIND_OF_TYPE[NodeType(node_type)], distance))
+            else:
+                operations.append(Operation(_KIND_OF_TYPE[NodeType(node_type)]))
+        return operations
 
     def _peer(self, role: int, row: int) -> int:
         """Return the role of the other end."""
@@ -201,30 +180,30 @@ class _Walk:
         own = self._named.places.get(int(self._traces.example_npu[role]))
         other = self._named.places.get(peer)
         if own is None or other is None or other[1] != own[1] or other[0] == own[0]:
-            raise TraceError(
-                f"{table.path}: node {table.node_id[row]}: NPU {peer}, expected the corresponding NPU of another trace"
-            )
+            place = f"{table.path}: node {table.node_id[row]}"
+            raise TraceError(f"{place}: NPU {peer}, expected the corresponding NPU of another trace")
         return other[0]
 
     def _match_messages(self) -> None:
-        """Make each receive wait for its send."""
-        waiting: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
-        for end in (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE):
-            for role, table in enumerate(self._tables):
-                order = topological_order(table)
-                for row in order[table.type[order] == end].tolist():
-                    peer, tag = self._peer(role, row), max(int(table.comm_tag[row]), 0)
-                    if end == NodeType.COMM_SEND_NODE:
-                        waiting[role, peer, tag].append((role, row))
-                    elif waiting[peer, role, tag]:
-                        self._receive_of[waiting[peer, role, tag].pop(0)] = (role, row)
-                        self._waits[role][row] += 1
-                    else:
-                        raise TraceError(f"{table.path}: node {table.node_id[row]}: a receive without a send")
-        if any(waiting.values()):
-            role, row = next(sends[0] for sends in waiting.values() if sends)
-            table = self._tables[role]
-            raise TraceError(f"{table.path}: node {table.node_id[row]}: a send without a receive")
+        """Make each receive wait for its send: the n-th of a pair of roles and a tag."""
+        ends: dict[str, dict[object, list[tuple[int, int]]]] = {SEND: defaultdict(list), RECEIVE: defaultdict(list)}
+        for role, table in enumerate(self._tables):
+            for row in topological_order(table).tolist():
+                operation = self._operations[role][row]
+                if operation is not None and is_message(operation):
+                    peer, tag = (role + operation.roles_away) % len(self._tables), max(int(table.comm_tag[row]), 0)
+                    channel: object = (role, peer, tag) if operation.kind == SEND else (peer, role, tag)
+                    ends[operation.kind][channel].append((role, row))
+        for kind, other in ((RECEIVE, SEND), (SEND, RECEIVE)):
+            for channel, own in ends[kind].items():
+                if len(own) > len(ends[other][channel]):
+                    role, row = own[len(ends[other][channel])]
+                    place = f"{self._tables[role].path}: node {self._tables[role].node_id[row]}"
+                    raise TraceError(f"{place}: a {kind} without a {other}")
+        for channel, sends in ends[SEND].items():
+            for send, (role, row) in zip(sends, ends[RECEIVE][channel], strict=True):
+                self._receive_of[send] = (role, row)
+                self._waits[role][row] += 1
 
     def _match_collectives(self) -> None:
         """Give a collective of several roles one key in all of them."""
@@ -240,7 +219,49 @@ class _Walk:
                 calls[group] += 1
 
 
-def _value(table: TraceTable, row: int, operation: Operation) -> int:
+def traces_of(stream: Stream) -> list[TraceTable]:
+    """Return the trace of each role, as its first NPU runs it; a receive is as large as its send."""
+    layout = stream.layout
+    names = layout.family_names()
+    sent: dict[tuple[int, int], deque[int]] = defaultdict(deque)
+    for role, events in enumerate(stream.roles):
+        for operation, value, _ in events:
+            if operation.kind == SEND:
+                sent[role, (role + operation.roles_away) % layout.roles].append(value)
+    tables = []
+    for role, events in enumerate(stream.roles):
+        block = Block()
+        places: dict[Operation, list[int]] = defaultdict(list)
+        for operation, value, parents in events:
+            other = (role + operation.roles_away) % layout.roles
+            size = sent[other, role].popleft() if operation.kind == RECEIVE else value
+            after = [places[kind][-1 - back] for kind, back in parents if back < len(places[kind])]
+            if parents and not after:
+                after = [len(block) - 1] if len(block) else []
+            places[operation].append(len(block))
+            _add(block, operation, size, other * layout.width, names, sorted(set(after)))
+        columns = TraceColumns(npu=role * layout.width)
+        columns.stamp(block, "synthetic/")
+        tables.append(columns.table())
+    return tables
+
+
+def _add(
+    block: Block, operation: Operation, value: int, peer: int, names: Mapping[str, str], after: Sequence[int]
+) -> None:
+    """Add one node."""
+    place = len(block)
     if operation.kind in {COMPUTE, HOST}:
-        return int(table.duration_micros[row])
-    return max(int((table.tensor_size if operation.kind in {LOAD, STORE} else table.comm_size)[row]), 0)
+        is_host = operation.kind == HOST
+        block.comp(f"{operation.kind}-{place}", duration_micros=value, is_cpu_op=is_host, after=after)
+    elif operation.kind in {LOAD, STORE}:
+        node_type = NodeType.MEM_LOAD_NODE if operation.kind == LOAD else NodeType.MEM_STORE_NODE
+        block.mem(f"{operation.kind}-{place}", node_type, value, after=after)
+    elif operation.kind == COLLECTIVE:
+        kind = CollectiveCommType(operation.comm_type)
+        name = f"{collective_name(kind)}-{place}"
+        block.coll(name, kind, value, group=names[operation.slot], after=after)
+    elif operation.kind == SEND:
+        block.send(f"{operation.kind}-{place}", value, peer=peer, after=after)
+    else:
+        block.recv(f"{operation.kind}-{place}", value, peer=peer, after=after)

@@ -11,37 +11,25 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from et.synthesis.classes import NO_VALUE, ClassTable, key_of
 from et.synthesis.parts import Bag, divisions_of, ends_of_parts
+from et.synthesis.request import NO_VALUE, ClassTable, key_of
 from et.synthesis.schedule import Pass, spans_of
 from et.synthesis.streams import Operation, Parent, Stream, StreamEvent
 
-_PLACES = 2
-"""Places from the start and from the end of a pass that are distinguished; all further ones count as the middle."""
-_MISMATCH_OCTAVES = 0.1
-"""Weight of one different property of the place, in octaves of mean difference between values."""
+_PLACES = 2  # places from the start and from the end of a pass that are distinguished; others are the middle
+_MISMATCH_OCTAVES = 0.1  # weight of one different property of the place, in octaves of mean difference between values
 
 
 class Place(NamedTuple):
-    """The place of a part in its stream.
+    """The place of a part in its stream."""
 
-    Attributes:
-        before: Message that the pass follows.
-        earlier: Message before that one.
-        is_last_pass: Whether no message like the one after the pass follows.
-        from_start: Parts before it in the pass, at most _PLACES.
-        from_end: Parts after it in the pass, at most _PLACES.
-        is_first_role: Whether the part belongs to the first role.
-        is_last_role: Whether the part belongs to the last role.
-    """
-
-    before: Operation | None
-    earlier: Operation | None
-    is_last_pass: bool
-    from_start: int
-    from_end: int
-    is_first_role: bool
-    is_last_role: bool
+    before: Operation | None  # message that the pass follows
+    earlier: Operation | None  # message before that one
+    is_last_pass: bool  # whether no message like the one after the pass follows
+    from_start: int  # parts before it in the pass, at most _PLACES
+    from_end: int  # parts after it in the pass, at most _PLACES
+    is_first_role: bool  # whether the part belongs to the first role
+    is_last_role: bool  # whether the part belongs to the last role
 
 
 class PlacedEvent(NamedTuple):
@@ -53,34 +41,22 @@ class PlacedEvent(NamedTuple):
 
 
 class _Template(NamedTuple):
-    """A learned part.
+    """A learned part."""
 
-    Attributes:
-        place: Place of the part.
-        events: Events of the part.
-        values: log2 of each event's value, 0 for those without.
-        closing: Message that ends the pass, if the part is its last.
-    """
-
-    place: Place
-    events: tuple[StreamEvent, ...]
-    values: tuple[float, ...]
-    closing: StreamEvent | None
+    place: Place  # place of the part
+    events: tuple[StreamEvent, ...]  # events of the part
+    values: tuple[float, ...]  # log2 of each event's value, 0 for those without
+    closing: StreamEvent | None  # message that ends the pass, if the part is its last
 
 
-_Signature = tuple[tuple[Operation, int], ...]
-"""Operations and their counts, ascending."""
+_Signature = tuple[tuple[Operation, int], ...]  # operations and their counts, ascending
 
 
 class Templates:
-    """All parts of learned streams.
-
-    Args:
-        streams: Streams to learn from.
-        classes: Class of each event of each role of each stream.
-    """
+    """All parts of learned streams."""
 
     def __init__(self, streams: Sequence[Stream], classes: Sequence[Sequence[Sequence[int]]]) -> None:
+        """Learn from streams and the class of each event of each role of each stream."""
         self._by_landmark: dict[_Signature, list[_Template]] = defaultdict(list)
         self._otherwise: dict[_Signature, list[_Template]] = defaultdict(list)
         self._found: dict[tuple[Bag, Place, Operation | None], _Template] = {}
@@ -95,29 +71,20 @@ class Templates:
         for kind, begin, end in spans_of(stream, role):
             inside = events[begin:end]
             values = [math.log2(event.value) if event.value > 0 else 0.0 for event in inside]
-            following = events[end] if end < len(events) else None
             own = [(event.operation, number) for event, number in zip(inside, classes[begin:end], strict=True)]
             landmark_ends = ends_of_parts(own)
             for ends in divisions_of(own):
                 templates = self._by_landmark if ends == landmark_ends else self._otherwise
                 for number, (first, last) in enumerate(zip([0, *ends], ends or [0], strict=False)):
                     place = place_of(kind, earlier, number, max(len(ends), 1), stream.layout.roles)
-                    closing = following if last == len(inside) else None
+                    closing = events[end] if last == len(inside) and end < len(events) else None
                     part = inside[first:last]
-                    template = _Template(place, tuple(part), tuple(values[first:last]), closing)
                     signature = tuple(sorted(Counter(event.operation for event in part).items()))
-                    templates[signature].append(template)
+                    templates[signature].append(_Template(place, tuple(part), tuple(values[first:last]), closing))
             earlier = kind.before
 
     def place_events(self, bag: Bag, place: Place, closing: Operation | None, table: ClassTable) -> list[PlacedEvent]:
-        """Return the events of a bag in order, and the message after them.
-
-        Args:
-            bag: Contents of the part.
-            place: Place of the part.
-            closing: Message that ends the pass, if the part is its last.
-            table: Mean value of each class.
-        """
+        """Return the events of the part at a place in order, and the message `closing` that ends the pass, if any."""
         key = bag, place, closing
         if key not in self._found:
             self._found[key] = self._nearest(bag, place, closing, table)
@@ -138,7 +105,10 @@ class Templates:
         values = _sorted_values(bag, table)
         candidates = self._by_landmark.get(exact) or self._otherwise.get(exact)
         if candidates is None:
-            differences = {signature: _difference(counts, Counter(dict(signature))) for signature in self._by_landmark}
+            differences = {
+                signature: ((counts - (others := Counter(dict(signature)))) + (others - counts)).total()
+                for signature in self._by_landmark
+            }
             smallest = min(differences.values())
             nearest = [signature for signature, difference in differences.items() if difference == smallest]
             candidates = [template for signature in nearest for template in self._by_landmark[signature]]
@@ -146,23 +116,9 @@ class Templates:
 
 
 def place_of(kind: Pass, earlier: Operation | None, number: int, parts: int, roles: int) -> Place:
-    """Return the place of a part.
-
-    Args:
-        kind: Kind of the pass.
-        earlier: Message before the one that the pass follows.
-        number: Index of the part in the pass.
-        parts: Number of parts of the pass.
-        roles: Number of roles of the stream.
-    """
-    from_end = min(parts - 1 - number, _PLACES)
-    return Place(
-        kind.before, earlier, kind.is_last, min(number, _PLACES), from_end, kind.role == 0, kind.role == roles - 1
-    )
-
-
-def _difference(counts: Counter[Operation], others: Counter[Operation]) -> int:
-    return sum(abs(counts[operation] - others[operation]) for operation in {*counts, *others})
+    """Return the place of part `number` of `parts` in a pass; `earlier` is the message before the one it follows."""
+    from_start, from_end = min(number, _PLACES), min(parts - 1 - number, _PLACES)
+    return Place(kind.before, earlier, kind.is_last, from_start, from_end, kind.role == 0, kind.role == roles - 1)
 
 
 def _sorted_values(bag: Bag, table: ClassTable) -> dict[Operation, list[tuple[float, int]]]:

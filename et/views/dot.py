@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from et.views.colours import COLOURS
-from et.views.picture import DEPENDS, Picture
+from et.views.picture import COLOURS, DEPENDS, Picture
 
 _STYLES = {"through": ' [style="dashed"]', "message": ' [style="dotted" color="#b03060" constraint="false"]'}
 

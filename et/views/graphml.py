@@ -1,9 +1,10 @@
 """A picture in GraphML, which networkx, Gephi and yEd read (graphml.graphdrawing.org)."""
 
+import re
 from collections.abc import Iterator
+from xml.sax.saxutils import escape
 
 from et.views.picture import Picture
-from et.views.xml import content
 
 _NODE = (
     ("npu", "long"),
@@ -13,6 +14,7 @@ _NODE = (
     ("detail", "string"),
     ("layer", "long"),
 )
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def graphml(picture: Picture) -> str:
@@ -35,3 +37,8 @@ def _lines(picture: Picture) -> Iterator[str]:
     for edge in picture.edges:
         yield f'<edge source="n{edge.parent}" target="n{edge.child}"><data key="edge">{edge.kind}</data></edge>'
     yield "</graph></graphml>"
+
+
+def content(text: str) -> str:
+    """Return the text for use between tags."""
+    return escape(_FORBIDDEN.sub("\ufffd", text))

@@ -1,7 +1,5 @@
 """Choice of the nodes and dependencies that a picture of some traces shows."""
 
-import fnmatch
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -11,64 +9,53 @@ from numpy.typing import NDArray
 from et.errors import TraceError
 from et.order import children, topological_order
 from et.reshape.bridging import bridge
+from et.reshape.partners import LANES, NO_LANE, lanes_of
+from et.reshape.slicing import matching
 from et.schema import NodeType
-from et.statistics.ranks import LANES, NO_LANE, Rank, communications_of, lanes_of
+from et.statistics.ranks import Rank, communications_of
 from et.summary import collective_name
 from et.table import TraceTable
 
 Mask = NDArray[np.bool_]
 
 DEPENDS, THROUGH, MESSAGE = "depends", "through", "message"
+COLOURS = {
+    "host": "#d9d9d9",
+    "compute": "#b3de69",
+    "memory": "#fdb462",
+    "collectives": "#80b1d3",
+    "sends": "#fb8072",
+    "receives": "#fccde5",
+    "metadata": "#ffffff",
+}
 
 
 class PictureNode(NamedTuple):
-    """A node in a picture.
+    """A node in a picture."""
 
-    Attributes:
-        npu: NPU that runs the node.
-        id: Id of the node in its trace.
-        name: Name of the node.
-        kind: A lane of et.statistics.ranks.LANES, or "metadata".
-        detail: Operation, amounts and duration in a few words; may be empty.
-        layer: Length of the longest path to the node in the picture, from 0.
-    """
-
-    npu: int
-    id: int
-    name: str
-    kind: str
-    detail: str
-    layer: int
+    npu: int  # NPU that runs the node
+    id: int  # id of the node in its trace
+    name: str  # name of the node
+    kind: str  # a lane of et.statistics.ranks.LANES, or "metadata"
+    detail: str  # operation, amounts and duration in a few words; may be empty
+    layer: int  # length of the longest path to the node in the picture, from 0
 
 
 class Edge(NamedTuple):
-    """An arrow between two nodes of a picture, by their places.
+    """An arrow between two nodes of a picture, by their places."""
 
-    Attributes:
-        parent: Place of the node where the arrow begins.
-        child: Place of the node where it ends.
-        kind: "depends"; "through" for a path through hidden nodes; "message", from a send to its receive.
-    """
-
-    parent: int
-    child: int
-    kind: str
+    parent: int  # place of the node where the arrow begins
+    child: int  # place of the node where it ends
+    kind: str  # "depends"; "through" for a path through hidden nodes; "message", from a send to its receive
 
 
 class Picture(NamedTuple):
-    """Content of a picture.
+    """Content of a picture."""
 
-    Attributes:
-        nodes: Nodes NPU by NPU, parents before children.
-        edges: Arrows between the nodes.
-        left_out: Number of nodes of the traces that are hidden.
-        cut: Number of dependencies between shown and hidden nodes that are not bridged.
-    """
-
-    nodes: tuple[PictureNode, ...]
-    edges: tuple[Edge, ...]
-    left_out: int
-    cut: int
+    nodes: tuple[PictureNode, ...]  # nodes NPU by NPU, parents before children
+    edges: tuple[Edge, ...]  # arrows between the nodes
+    left_out: int  # number of nodes of the traces that are hidden
+    cut: int  # number of dependencies between shown and hidden nodes that are not bridged
 
     def notes(self) -> list[str]:
         """Return sentences on what the picture leaves out."""
@@ -83,28 +70,16 @@ class Picture(NamedTuple):
 
 
 class NodeFilter(NamedTuple):
-    """The nodes that a picture is to show: those that meet all given conditions.
+    """The nodes that a picture is to show: those that meet all given conditions."""
 
-    Attributes:
-        names: Shell patterns, one of which the name must match; None = all.
-        ids: Ranges (first, last) of node ids; None = all.
-        around: Id of a node, to show all nodes at most `hops` dependencies away; None = all.
-        hops: Maximum number of dependencies between `around` and a shown node.
-    """
-
-    names: tuple[str, ...] | None = None
-    ids: tuple[tuple[int, int], ...] | None = None
-    around: int | None = None
-    hops: int = 2
+    names: tuple[str, ...] | None = None  # shell patterns, one of which the name must match; None = all
+    ids: tuple[tuple[int, int], ...] | None = None  # ranges (first, last) of node ids; None = all
+    around: int | None = None  # id of a node, to show all nodes at most `hops` dependencies away; None = all
+    hops: int = 2  # maximum number of dependencies between `around` and a shown node
 
 
 def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> Picture:
-    """Return the picture of some traces.
-
-    Args:
-        ranks: NPUs and their traces.
-        node_filter: Nodes to show.
-        max_nodes: Maximum number of nodes; each NPU's first ones in the order of its dependencies are shown.
+    """Return the picture of some traces: each NPU's first nodes in the order of dependencies, up to `max_nodes` in all.
 
     Raises:
         TraceError: No node is selected, or dependencies have a cycle.
@@ -138,15 +113,7 @@ def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> P
 
 
 def _selected(table: TraceTable, node_filter: NodeFilter) -> Mask:
-    mask = np.ones(len(table), np.bool_)
-    if node_filter.names is not None:
-        fits = re.compile("|".join(fnmatch.translate(pattern) for pattern in node_filter.names)).match
-        mask &= np.fromiter((fits(name) is not None for name in table.names), np.bool_, len(table))
-    if node_filter.ids is not None:
-        inside = np.zeros(len(table), np.bool_)
-        for first, last in node_filter.ids:
-            inside |= (table.node_id >= np.uint64(first)) & (table.node_id <= np.uint64(last))
-        mask &= inside
+    mask = matching(table, node_filter.ids, node_filter.names)
     if node_filter.around is not None:
         mask &= _near(table, np.flatnonzero(table.node_id == np.uint64(node_filter.around)).tolist(), node_filter.hops)
     return mask
@@ -188,9 +155,8 @@ def _part(table: TraceTable, mask: Mask, share: int) -> tuple[list[int], list[tu
             continue
         direct = set(table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist())
         reached += len(direct & shown)
-        edges += [
-            (parent, row, DEPENDS if parent in direct else THROUGH) for parent in sorted(bridged.parents[row] & shown)
-        ]
+        parents = sorted(bridged.parents[row] & shown)
+        edges += [(parent, row, DEPENDS if parent in direct else THROUGH) for parent in parents]
     child_ptr, _ = children(table)
     rows = [row for row in order if row in shown]
     touching = int(np.diff(table.dep_ptr)[rows].sum() + np.diff(child_ptr)[rows].sum())

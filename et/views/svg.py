@@ -7,9 +7,8 @@ system structures", 1981).
 
 from collections.abc import Iterator, Sequence
 
-from et.views.colours import COLOURS
-from et.views.picture import MESSAGE, THROUGH, Picture
-from et.views.xml import content
+from et.views.graphml import content
+from et.views.picture import COLOURS, MESSAGE, THROUGH, Picture
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 40, 24, 46, 20  # of a node, between nodes, around all; pixels
 _SWEEPS = 8

@@ -1,7 +1,5 @@
 """The command-line application, built from the modules in nadi/cli/commands."""
 
-import importlib
-import pkgutil
 from functools import cache
 from typing import Any
 
@@ -12,7 +10,7 @@ from nadi.cli import commands
 
 
 def build_app() -> typer.Typer:
-    """Return the application with every module of nadi/cli/commands, in alphabetical order."""
+    """Return the application with every module of nadi/cli/commands."""
     app = typer.Typer(
         name="nadi",
         help="Packet-level simulation of distributed AI training, driven by Chakra execution traces.",
@@ -21,8 +19,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for module in sorted(pkgutil.iter_modules(commands.__path__), key=lambda found: found.name):
-        importlib.import_module(f"{commands.__name__}.{module.name}").register(app)
+    commands.add_commands(app, commands)
     return app
 
 

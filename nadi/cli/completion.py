@@ -7,8 +7,6 @@ offers nothing.
 import os
 from collections.abc import Iterable
 
-_ALL = "all"
-
 
 def topology_names(incomplete: str) -> list[str]:
     """Return matching topologies and clusters."""
@@ -38,8 +36,7 @@ def algorithms(incomplete: str) -> list[str]:
         names: Iterable[str] = uneven_algorithms()
     else:
         names = sorted(name for name, module in known().items() if kind is None or kind in module.KINDS)
-    offered = names if before else (_ALL, *names)
-    return [f"{before}{comma}{name}" for name in _beginning(last, offered)]
+    return [f"{before}{comma}{name}" for name in _beginning(last, names if before else ("all", *names))]
 
 
 def methods(incomplete: str) -> list[str]:

@@ -16,25 +16,23 @@ from inputs.units import GIB
 from nadi.launching.python import code_command
 
 MIN_PYTHON = (3, 11)
-MIN_MEMORY_BYTES = 8 * GIB
-"""Memory for fabrics of 16,384 NPUs."""
+MIN_MEMORY_BYTES = 8 * GIB  # Memory for fabrics of 16,384 NPUs
 PACKAGES = ("numpy", "numba", "pyarrow", "protobuf", "pydantic")
 _MPI_PROBE = (
     "from mpi4py import MPI; v = MPI.Get_library_version().split(chr(10))[0].strip(chr(0)); "
     "print(MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size(), v, sep='|')"
 )
-_MPI_TIMEOUT_S = 60
-"""Seconds after which the MPI check fails."""
+_MPI_TIMEOUT_S = 60  # Seconds after which the MPI check fails
 _RANKS = 2
 
 
 class MachineFinding(NamedTuple):
-    """The result of one check: whether it passed, its subject, the observation, and the fix for a failure."""
+    """The result of one check."""
 
-    ok: bool
-    what: str
-    found: str
-    fix: str = ""
+    ok: bool  # Whether the check passed
+    what: str  # Subject of the check
+    found: str  # Observation
+    fix: str = ""  # Fix for a failure
 
 
 def diagnose() -> Iterator[MachineFinding]:
@@ -81,9 +79,8 @@ def _jit() -> MachineFinding:
     if not jit_enabled():
         return MachineFinding(False, "JIT", "off", "unset NUMBA_DISABLE_JIT, runs are 100 to 250 times slower without")
     rate = pairs_per_second(rounds=200_000, runs=1)
-    return MachineFinding(
-        rate > 1e6, "JIT", f"compiles and runs, {rate / 1e6:.1f} M heap pairs/s", "use a CPU of this decade"
-    )
+    speed = f"compiles and runs, {rate / 1e6:.1f} M heap pairs/s"
+    return MachineFinding(rate > 1e6, "JIT", speed, "use a CPU of this decade")
 
 
 def _cache() -> MachineFinding:
@@ -140,12 +137,8 @@ def _mpi() -> MachineFinding:
         return MachineFinding(False, "MPI", f"{launcher} failed: {last}", fix)
     sizes = {int(size) for _, size, _ in answers}
     found = f"{' '.join(answers[0][2].split())}, {_RANKS} ranks see a world of {', '.join(map(str, sizes))}"
-    return MachineFinding(
-        sizes == {_RANKS},
-        "MPI",
-        found,
-        "launcher and mpi4py belong to different MPIs: use the launcher of mpi4py's MPI",
-    )
+    other_mpi = "launcher and mpi4py belong to different MPIs: use the launcher of mpi4py's MPI"
+    return MachineFinding(sizes == {_RANKS}, "MPI", found, other_mpi)
 
 
 def _mpiexec() -> Path | None:

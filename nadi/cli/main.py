@@ -2,8 +2,7 @@
 
 Exit codes: 0 success; 2 invalid input; 1 failed run; 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP. An
 exception has its exit code in an attribute `exit_code`; an OSError is not Nadi's fault: 1 for a full device, else 2;
-any
-other exception is a defect of Nadi and ends with code 1.
+any other exception is a defect of Nadi and ends with code 1.
 """
 
 import errno
@@ -21,20 +20,13 @@ from nadi.terminal.printing import never_fail_to_print
 
 FAILED = 1
 WRONG_INPUT = 2
+# Words that messages shorten: longer than paths in practice, but not than a number of 5,000 digits
 _LONG_WORD = re.compile(r"\S{400,}")
-"""Words that messages shorten: longer than paths in practice, but not than a number of 5,000 digits."""
 _OF_DEVICES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: Command-line arguments without the program's name; None = those of the process.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command and return its exit code; arguments: None = those of the process."""
     try:
         outcome = _run(arguments)
         Interrupts.check()
@@ -84,9 +76,7 @@ def _report(error: BaseException) -> int:
     """Print an error as one line (a stalled run adds the waiting nodes) and return its exit code."""
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILED
-    if (
-        isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort"
-    ):  # typer's class, which may not be imported yet
+    if isinstance(error, KeyboardInterrupt) or type(error).__name__ == "Abort":  # typer's, maybe not imported yet
         _say("interrupted", error)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
@@ -97,13 +87,10 @@ def _report(error: BaseException) -> int:
         return _report_other(error)
     text = error.format_message() if hasattr(error, "format_message") else str(error)
     if text:
-        _say(" ".join(text.split()) if code == WRONG_INPUT else _without_line_feeds_of_names(text), error)
+        # Names lose their line feeds; those of a failed run stay before the indented entries of a list
+        entries = [text] if code == WRONG_INPUT else text.split("\n  ")
+        _say("\n  ".join(" ".join(entry.split()) for entry in entries), error)
     return int(code)
-
-
-def _without_line_feeds_of_names(text: str) -> str:
-    """Return a text whose only line feeds are those before an indented entry of a list."""
-    return "\n  ".join(" ".join(entry.split()) for entry in text.split("\n  "))
 
 
 def _report_other(error: BaseException) -> int:
@@ -128,10 +115,6 @@ def _report_other(error: BaseException) -> int:
     return FAILED
 
 
-def _shortened(word: re.Match[str]) -> str:
-    return f"{word[0][:60]}...{word[0][-20:]}"
-
-
 def _discard_output() -> None:
     """Redirect standard output to the null device, so that Python's final flush succeeds."""
     with suppress(OSError, ValueError):
@@ -139,6 +122,8 @@ def _discard_output() -> None:
 
 
 def _say(text: str, error: BaseException) -> None:
+    """Print an error on standard error, with long words shortened."""
+    shortened = _LONG_WORD.sub(lambda word: f"{word[0][:60]}...{word[0][-20:]}", text)
     with suppress(OSError):  # standard error may be unusable too
-        sys.stderr.write(f"nadi: error: {error_prefix(error)}{shown(_LONG_WORD.sub(_shortened, text), lines=True)}\n")
+        sys.stderr.write(f"nadi: error: {error_prefix(error)}{shown(shortened, lines=True)}\n")
         sys.stderr.flush()

@@ -50,13 +50,15 @@ def _fidelity(*models: str) -> Condition:
 
 
 def _signals(network: NetworkSection) -> frozenset[str]:
+    """Return the signals that the congestion control takes; none if its name is unknown."""
     try:
         return frozenset(congestion.control(network.congestion_control).signals)
     except pdes.RunError:
         return frozenset()
 
 
-def _rule(network: NetworkSection) -> balancing.Balancing:
+def _balancing(network: NetworkSection) -> balancing.Balancing:
+    """Return the load balancing; ECMP if its name is unknown."""
     try:
         return balancing.balancing(network.load_balancing)
     except pdes.RunError:
@@ -65,7 +67,7 @@ def _rule(network: NetworkSection) -> balancing.Balancing:
 
 def _repeats_selectively(run: EffectContext) -> bool:
     given = run.network.selective_repeat
-    return _rule(run.network).reorders if given == "auto" else bool(given)
+    return _balancing(run.network).reorders if given == "auto" else bool(given)
 
 
 def _weights_choose_switch(run: EffectContext) -> bool:
@@ -90,13 +92,13 @@ _ECN = Condition("ecn = true", lambda run: run.network.ecn is True)
 _CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _weights_choose_switch(run))
 _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 _NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
-_FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _rule(run.network).has_flowlets)
+_FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 _SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 _BALANCED = Condition(
     '[network] fidelity = "packet", or load_balancing by destination ("static", "rail")',
     lambda run: (
         run.network.fidelity == "packet"
-        or (run.network.fidelity == "closed-form" and _rule(run.network).by_destination)
+        or (run.network.fidelity == "closed-form" and _balancing(run.network).by_destination)
     ),
 )
 _TIMEOUTS = Condition("rto, queue_limit, a shared buffer or faults that lose packets", _can_time_out)
@@ -128,111 +130,67 @@ _DRAWN = Condition(
     "lengths that are drawn, as uniform:128-2048",
     lambda run: run.config.serving is None or ":" in run.config.serving.prompt + run.config.serving.generate,
 )
-_ALWAYS: tuple[Condition, ...] = ()
+
+
+def _keys(names: str, *conditions: Condition) -> dict[str, tuple[Condition, ...]]:
+    """Return the conditions of each of several keys; without any, the keys always have an effect."""
+    return dict.fromkeys(names.split(), conditions)
+
 
 CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     "workload": {
-        "traces": _ALWAYS,
-        "trace_set": _ALWAYS,
-        "model": _ALWAYS,
-        "plan": _ALWAYS,
-        "framework": (_MODEL,),
-        "groups": _ALWAYS,
-        "all_gather_size": _ALWAYS,
-        "strict": (_TRACES,),
+        **_keys("traces trace_set model plan groups all_gather_size"),
+        **_keys("framework", _MODEL),
+        **_keys("strict", _TRACES),
     },
     "serving": {
-        "batch": _ALWAYS,
-        "requests": _ALWAYS,
-        "prompt": _ALWAYS,
-        "generate": _ALWAYS,
-        "chunk": _ALWAYS,
-        "prompt_tokens": (_WHOLE_PROMPTS,),
-        "kv_tokens": _ALWAYS,
-        "seed": (_DRAWN,),
+        **_keys("batch requests prompt generate chunk kv_tokens"),
+        **_keys("prompt_tokens", _WHOLE_PROMPTS),
+        **_keys("seed", _DRAWN),
     },
-    "topology": dict.fromkeys(("spec", "name", "params", "file", "graph", "cluster", "gpus"), _ALWAYS),
+    "topology": _keys("spec name params file graph cluster gpus"),
     "system": {
-        "collectives": _ALWAYS,
-        "concurrent_collectives": _ALWAYS,
-        "splits": _ALWAYS,
-        "dataset_splits": _ALWAYS,
-        "dimension_order": _ALWAYS,
-        "scheduling": (_fidelity("packet", "analytical"), _QUEUED),
-        "phases_per_dimension": _ALWAYS,
-        "collectives_in_flight": (_PACKETS,),
-        "rendezvous": (_PACKETS,),
-        "rendezvous_control": (_PACKETS, _ASKED),
-        "compute_slowdown": _ALWAYS,
+        **_keys("collectives concurrent_collectives splits dataset_splits dimension_order phases_per_dimension"),
+        **_keys("scheduling", _fidelity("packet", "analytical"), _QUEUED),
+        **_keys("collectives_in_flight rendezvous", _PACKETS),
+        **_keys("rendezvous_control", _PACKETS, _ASKED),
+        **_keys("compute_slowdown"),
     },
     "network": {
-        "fidelity": _ALWAYS,
-        "congestion_aware": (_MESSAGE_LEVEL,),
-        "endpoint_delay": _ALWAYS,
-        "reduction_bandwidth": _ALWAYS,
-        "send_latency": (_LINKS,),
-        "acknowledged": (_LINKS,),
-        "resolution": (_MESSAGE_LEVEL,),
-        "mtu": (_LINKS,),
-        "header": (_LINKS,),
-        "ack": (_LINKS,),
-        "window": (_LINKS,),
-        "queue_limit": (_PACKETS, _QUEUES),
-        "cut_through": (_LINKS,),
-        "rto": (_PACKETS,),
-        "max_retries": (_PACKETS, _TIMEOUTS),
-        "detection_time": (_PACKETS, _DOWN),
-        "nvlink_framing": (_LINKS,),
-        "p2p_share": (_LINKS,),
-        "switch": (_PACKETS,),
-        "buffer": (_PACKETS, _SHARED),
-        "pfc": (_PACKETS, _SHARED),
-        "pfc_alpha": (_PACKETS, _SHARED),
-        "pfc_headroom": (_PACKETS, _SHARED, _PFC),
-        "pfc_resume_offset": (_PACKETS, _SHARED, _PFC),
-        "ecn": (_PACKETS, _SHARED),
-        "ecn_kmin": (_PACKETS, _SHARED, _ECN),
-        "ecn_kmax": (_PACKETS, _SHARED, _ECN),
-        "ecn_pmax": (_PACKETS, _SHARED, _ECN),
-        "trimming": (_PACKETS, _SHARED),
-        "class_weights": (_PACKETS, _SHARED, _CLASSES),
-        "p2p_class": (_PACKETS, _SHARED),
-        "congestion_control": (_PACKETS,),
-        "congestion": (_PACKETS, _CONTROL),
-        "cnp_interval": (_PACKETS, _NOTIFIED),
-        "load_balancing": (_BALANCED,),
-        "flowlet_gap": (_PACKETS, _FLOWLETS),
-        "selective_repeat": (_PACKETS,),
-        "reorder": (_PACKETS, _SELECTIVE),
+        **_keys("fidelity endpoint_delay reduction_bandwidth"),
+        **_keys("congestion_aware resolution", _MESSAGE_LEVEL),
+        **_keys("send_latency acknowledged mtu header ack window cut_through nvlink_framing p2p_share", _LINKS),
+        **_keys("queue_limit", _PACKETS, _QUEUES),
+        **_keys("rto switch congestion_control selective_repeat", _PACKETS),
+        **_keys("max_retries", _PACKETS, _TIMEOUTS),
+        **_keys("detection_time", _PACKETS, _DOWN),
+        **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _PACKETS, _SHARED),
+        **_keys("pfc_headroom pfc_resume_offset", _PACKETS, _SHARED, _PFC),
+        **_keys("ecn_kmin ecn_kmax ecn_pmax", _PACKETS, _SHARED, _ECN),
+        **_keys("class_weights", _PACKETS, _SHARED, _CLASSES),
+        **_keys("congestion", _PACKETS, _CONTROL),
+        **_keys("cnp_interval", _PACKETS, _NOTIFIED),
+        **_keys("load_balancing", _BALANCED),
+        **_keys("flowlet_gap", _PACKETS, _FLOWLETS),
+        **_keys("reorder", _PACKETS, _SELECTIVE),
     },
     "compute": {
-        "model": _ALWAYS,
-        "peak_flops": (_MODELLED, _NUM_OPS),
-        "gpu": (_MODELLED, _GPU),
-        "tables": (_MODELLED, _OPERATORS),
-        "scale_from": (_MODELLED, _OPERATORS),
-        "efficiency": (_MODELLED, _GPU),
-        "pace": (_MODELLED, _OPERATORS),
+        **_keys("model"),
+        **_keys("peak_flops", _MODELLED, _NUM_OPS),
+        **_keys("gpu efficiency", _MODELLED, _GPU),
+        **_keys("tables scale_from pace", _MODELLED, _OPERATORS),
     },
     "memory": {
-        "latency": (_MODELLED,),
-        "bandwidth": (_MODELLED, _TENSORS),
-        "remote": _ALWAYS,
-        "remote_npus": _ALWAYS,
-        "remote_latency": _ALWAYS,
-        "remote_bandwidth": _ALWAYS,
+        **_keys("latency", _MODELLED),
+        **_keys("bandwidth", _MODELLED, _TENSORS),
+        **_keys("remote remote_npus remote_latency remote_bandwidth"),
     },
     "engine": {
-        "seed": _ALWAYS,
-        "backend": (_PACKETS,),
-        "workers": (_PACKETS,),
-        "share_memory": (_PACKETS,),
-        "lps_per_worker": (_PACKETS,),
-        "partitioner": (_PACKETS,),
-        "weights": (_PACKETS,),
+        **_keys("seed"),
+        **_keys("backend workers share_memory lps_per_worker partitioner weights", _PACKETS),
     },
-    "output": dict.fromkeys(("dir", "nodes", "flows", "report"), _ALWAYS),
-    "energy": {"table": _ALWAYS},
+    "output": _keys("dir nodes flows report"),
+    "energy": _keys("table"),
 }
 """Conditions by section and key; a key has no effect unless all of them hold. [[faults]] have separate rules."""
 
@@ -256,9 +214,9 @@ def without_effect(
     Returns:
         The sentence; empty if everything that the user set may have an effect.
     """
-    found = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, times).items()]
-    found += _faults_without_effect(config, graph, faults, finish_ps)
-    return f"without effect here: {', '.join(found)}" if found else ""
+    texts = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, times).items()]
+    texts += _faults_without_effect(config, graph, faults, finish_ps)
+    return f"without effect here: {', '.join(texts)}" if texts else ""
 
 
 def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
@@ -271,25 +229,23 @@ def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
 def keys_without_effect(config: RunConfig, times: DurationSources = UNKNOWN) -> dict[str, str]:
     """Return the keys of the user that have no effect, "[network] flowlet_gap", each with its missing requirement."""
     run = EffectContext(config, times)
-    found = {}
+    needs_by_key = {}
     for section, keys in CONDITIONS.items():
         for key, conditions in keys.items():
-            if f"{section}.{key}" not in config.named:
-                continue
             missing = next((condition for condition in conditions if not condition.holds(run)), None)
-            if missing is not None:
-                found[f"[{section}] {key}"] = missing.needs
-    return found
+            if missing is not None and f"{section}.{key}" in config.named:
+                needs_by_key[f"[{section}] {key}"] = missing.needs
+    return needs_by_key
 
 
 def _faults_without_effect(
     config: RunConfig, graph: Graph | None, faults: pdes.Faults | None, finish_ps: int | None
 ) -> list[str]:
     """Return the faults that change nothing or begin after the end of the run, each with the reason."""
-    of_links = iter(faults.links if faults is not None else ())
-    found = []
+    link_faults = iter(faults.links if faults is not None else ())
+    texts = []
     for number, fault in enumerate(config.faults):
-        links = next(of_links, None) if fault.npu is None else None
+        links = next(link_faults, None) if fault.npu is None else None
         reason = ""
         if fault.slowdown == 1:
             reason = "slowdown is 1"
@@ -302,5 +258,5 @@ def _faults_without_effect(
         elif finish_ps is not None and fault.at >= finish_ps:
             reason = f"it begins at {format_time(fault.at)}, the run ends at {format_time(finish_ps)}"
         if reason:
-            found.append(f"[faults.{number}] ({reason})")
-    return found
+            texts.append(f"[faults.{number}] ({reason})")
+    return texts

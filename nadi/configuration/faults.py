@@ -17,6 +17,7 @@ FOREVER = 1 << 62  # time in picoseconds after the end of any run
 
 
 def _rate(value: object) -> int:
+    """Return a link's rate in bits per second, above 0."""
     try:
         return parse_link_rate(value)
     except TopologyError as error:
@@ -61,13 +62,14 @@ class FaultSection(BaseModel):
 
     @model_validator(mode="after")
     def _one_change_at_one_place(self) -> Self:
+        """Refuse entries that do not make exactly one change at one place."""
         places = [key for key in PLACES if getattr(self, key) is not None]
         if len(places) != 1:
             raise ValueError(f"found {' and '.join(places) or 'none'} of link, switch and npu; expected exactly one")
-        what = [key for key in (*LINK_CHANGES, "slowdown") if getattr(self, key) is not None]
+        changes = [key for key in (*LINK_CHANGES, "slowdown") if getattr(self, key) is not None]
         allowed = ALLOWED[places[0]]
-        if len(what) != 1 or what[0] not in allowed:
-            found = " and ".join(what) or "nothing"
+        if len(changes) != 1 or changes[0] not in allowed:
+            found = " and ".join(changes) or "nothing"
             raise ValueError(f"found {found} for a {places[0]}; expected exactly one of {', '.join(allowed)}")
         if self.cable is not None and not isinstance(self.link, str):
             raise ValueError('cable is set without two ends; expected link = "a-b" beside it')

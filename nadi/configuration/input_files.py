@@ -4,6 +4,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,10 +63,10 @@ def files_read(
         for key, marker in naming_keys(type(section)).items()
         for path in _paths(getattr(section, key), marker)
     ]
-    found = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known}
-    own = {str(file): _content_hash(file) for files in found.values() for file in files.hashed if opens(file)}
+    new = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known}
+    own = {str(file): _content_hash(file) for files in new.values() for file in files.hashed if opens(file)}
     hashes = {file: content for part in exchange(own) for file, content in part.items()}
-    known.update({(key, path): files.entry(key, path, hashes) for (key, path), files in found.items()})
+    known.update({(key, path): files.entry(key, path, hashes) for (key, path), files in new.items()})
     entries = [known[key, path] for key, path, _ in named]
     return [entry for entry in entries if entry.files]
 
@@ -91,6 +92,7 @@ def naming_keys(section: type[BaseModel]) -> dict[str, NamesFiles]:
 
 
 def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
+    """Yield each section that is one table, with its name."""
     for name in type(config).model_fields:
         section = getattr(config, name)
         if isinstance(section, BaseModel):
@@ -123,34 +125,32 @@ class _Files(NamedTuple):
 
     def entry(self, key: str, path: str, hashes: Mapping[str, str]) -> InputFiles:
         """Return the entry of these files; hashes: hashes of contents by path."""
-        made = hashlib.sha256()
+        digest = hashlib.sha256()
         for file in self.regular:
             status = self.every[file]
-            made.update(os.fsencode(file.name))
-            made.update(f"\0{status.st_size}\0{hashes.get(str(file), status.st_mtime_ns)}\0".encode())
-        return InputFiles(key, path, tuple(self.every), self.bytes, made.hexdigest() if self.regular else "")
+            digest.update(os.fsencode(file.name))
+            digest.update(f"\0{status.st_size}\0{hashes.get(str(file), status.st_mtime_ns)}\0".encode())
+        return InputFiles(key, path, tuple(self.every), self.bytes, digest.hexdigest() if self.regular else "")
 
 
 def _existing_files(path: str, marker: NamesFiles) -> _Files:
     """Return the existing files of a path; the run itself reports missing files."""
-    status = {file: _status(file) for file in marker.files(Path(path))}
-    every = {file: found for file, found in status.items() if found is not None and not stat.S_ISDIR(found.st_mode)}
-    regular = sorted(file for file, found in every.items() if stat.S_ISREG(found.st_mode))
+    every = {}
+    for file in marker.files(Path(path)):
+        with suppress(OSError, ValueError):
+            status = file.stat()
+            if not stat.S_ISDIR(status.st_mode):
+                every[file] = status
+    regular = sorted(file for file, status in every.items() if stat.S_ISREG(status.st_mode))
     return _Files(every, regular, sum(every[file].st_size for file in regular))
 
 
-def _status(file: Path) -> os.stat_result | None:
-    try:
-        return file.stat()
-    except (OSError, ValueError):
-        return None
-
-
 def _content_hash(file: Path) -> str:
-    made = hashlib.sha256()
+    """Return the SHA-256 of a file's content; "" if it cannot be read."""
+    digest = hashlib.sha256()
     try:
         for piece in inputs.pieces(file):
-            made.update(piece)
+            digest.update(piece)
     except OSError:
         return ""
-    return made.hexdigest()
+    return digest.hexdigest()

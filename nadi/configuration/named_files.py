@@ -55,6 +55,7 @@ def _each(change_value: Callable[[Any, Change], Any]) -> Callable[[Sequence[Any]
 
 
 def _spec(value: str | None, change: Change) -> str | None:
+    """Change the paths in the specification of a fabric or cluster; names of the library stay."""
     if value is None:
         return None
     changed = topologies.with_paths(value, change)

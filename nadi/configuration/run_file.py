@@ -9,10 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from pydantic import (
-    BaseModel,
-    ValidationError,
-)
+from pydantic import BaseModel, ValidationError
 
 import inputs
 from inputs.toml import MAX_KEY_PARTS
@@ -22,7 +19,6 @@ from nadi.configuration.sections import (
     ECN_KEYS,
     FABRIC_KEYS,
     PFC_KEYS,
-    NetworkSection,
     RunConfig,
     fidelity_like,
     fidelity_of,
@@ -54,25 +50,38 @@ def load_config(
         WorkloadError: The model or the plan is unknown, or they do not fit each other.
     """
     tree = put_over(_read_toml(path) if path else {}, sections or {})
-    source = path or "nadi run"
     for override in overrides:
         _apply(tree, override)
-    named = _named(tree)
-    where = _find_nul(tree)
-    if where:
-        raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
-    folder = path.parent if path else Path()
-    try:
-        config = RunConfig.model_validate(_with_cluster(_with_cluster_from(folder, tree)))
-    except ValidationError as error:
-        raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
+    source, folder = path or "nadi run", path.parent if path else Path()
+    config = _validated(tree, str(source), folder)
     try:
         config = settled(with_paths_from(config, folder))
     except ValueError as error:
         raise ConfigError(f"{source}: {error}") from None
     if config.energy is not None:
         read_table(config.energy.table)
-    return config.with_named(named)
+    return config
+
+
+def _validated(tree: dict[str, Any], source: str, folder: Path) -> RunConfig:
+    """Return the validated configuration of a tree with the defaults of its cluster.
+
+    Args:
+        tree: Keys and values by section.
+        source: Place of the keys, as error messages name it.
+        folder: Folder from which the path of a cluster's file counts.
+
+    Raises:
+        ConfigError: A text has a NUL, or a section, key or value is unknown, wrong or missing.
+    """
+    if where := _find_nul(tree):
+        raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
+    try:
+        config = RunConfig.model_validate(_with_cluster(_with_cluster_from(folder, tree)))
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
+    keys = (f"{name}.{key}" for name, section in tree.items() if isinstance(section, Mapping) for key in section)
+    return config.with_named(keys)
 
 
 def put_over(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,27 +92,6 @@ def put_over(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
         nested = inner if isinstance(inner, Mapping) else {}
         merged[key] = put_over(nested, value) if isinstance(value, Mapping) else value
     return merged
-
-
-def network_section(overrides: Sequence[str], spec: str = "") -> NetworkSection:
-    """Return a [network] section of defaults and overrides, for commands without a run file.
-
-    Args:
-        overrides: Texts of the form "network.key=value".
-        spec: Specification of the fabric; if it names a cluster, the cluster sets the defaults.
-
-    Raises:
-        ConfigError: An override names another section or an unknown key, or has a wrong value.
-    """
-    tree: dict[str, Any] = {"network": {}}
-    for override in overrides:
-        _apply(tree, override)
-    if set(tree) != {"network"}:
-        raise ConfigError(f"--set {next(key for key in tree if key != 'network')}: expected network.<key>=<value>")
-    try:
-        return NetworkSection.model_validate(_with_cluster({**tree, "topology": {"spec": spec}})["network"])
-    except ValidationError as error:
-        raise ConfigError(f"--set: {explain(error, NetworkSection, ('network',))}") from None
 
 
 _COLLECTIVE_SECTIONS = ("network", "system", "topology")
@@ -128,41 +116,35 @@ def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
                 "topology.params.<key>=<value>"
             )
         _apply(tree, override)
-    named = _named(tree)
-    where = _find_nul(tree)
-    if where:
-        raise ConfigError(f"--set: {_place(where)}: found a NUL; expected text without one")
-    try:
-        return RunConfig.model_validate(_with_cluster(tree)).with_named(named)
-    except ValidationError as error:
-        raise ConfigError(f"--set: {explain(error, RunConfig)}") from None
+    return _validated(tree, "--set", Path())
 
 
-def explain(error: ValidationError, model: type[BaseModel], inside: tuple[str, ...] = ()) -> str:
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first complaint of a ValidationError as one line; unknown keys come before other complaints.
 
     Args:
         error: Error of pydantic.
         model: Model that pydantic validated.
-        inside: Section of the run file that the model describes.
     """
-    complaints = sorted(error.errors(), key=lambda complaint: complaint["type"] != "extra_forbidden")
-    complaint = complaints[0]
-    where = (*inside, *(str(part) for part in complaint["loc"]))
+    complaint = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    where = tuple(str(part) for part in complaint["loc"])
     if complaint["type"] == "extra_forbidden":
-        known = _fields_at(model, where[len(inside) : -1])
-        return f"{_place(where)}: unknown key; {_nearest(where[-1], known)}"
+        return f"{_place(where)}: unknown key; {_nearest(where[-1], _fields_at(model, where[:-1]))}"
     if complaint["type"] == "missing":
-        return f"{_place(where)}: missing; expected {_description(model, where[len(inside) :])}"
+        is_section = len(where) == 1 and issubclass(model, RunConfig)
+        expected = "this section" if is_section else _fields_at(model, where[:-1]).get(where[-1], "a value")
+        return f"{_place(where)}: missing; expected {expected}"
     reason = complaint.get("ctx", {}).get("error")
     if reason is not None:
         return f"{_place(where)}: {reason}"
-    expected = _range(model, where[len(inside) :]) if complaint["type"] in _OUT_OF_RANGE else ""
-    expected = expected or _lower_first(complaint["msg"]).replace("input should be", "expected")
+    message = complaint["msg"][:1].lower() + complaint["msg"][1:]
+    expected = _range(model, where) if complaint["type"] in _OUT_OF_RANGE else ""
+    expected = expected or message.replace("input should be", "expected")
     return f"{_place(where)}: found {short(complaint['input'])}; {expected}"
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a run file; a file of another known kind is refused by the name of its kind."""
     try:
         tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
@@ -237,12 +219,7 @@ def _entry(inner: Any, part: str, override: str, new: object) -> Any:  # noqa: A
     return entry
 
 
-def _named(tree: Mapping[str, Any]) -> list[str]:
-    """Return the keys that the run file and overrides give, "network.mtu"."""
-    return [f"{name}.{key}" for name, section in tree.items() if isinstance(section, Mapping) for key in section]
-
-
-def cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
+def _cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
     """Return the cluster that a [topology] section names by its keys cluster, name or spec; None = no cluster."""
     for key in ("cluster", "name", "spec"):
         name = topology.get(key)
@@ -263,14 +240,14 @@ def _with_cluster_from(folder: Path, tree: dict[str, Any]) -> dict[str, Any]:
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
     """Return the tree with the cluster's defaults for keys that neither the run file nor --set contains."""
     topology = tree.get("topology")
-    cluster = cluster_of(topology) if isinstance(topology, dict) else None
+    cluster = _cluster_of(topology) if isinstance(topology, dict) else None
     own = cluster.defaults() if cluster else {}
     given = {section: tree.get(section, {}) for section in own}
     if not own or not all(isinstance(section, dict) for section in given.values()):
         return tree
     own["network"] = _network_defaults(own["network"], given["network"])
     own["compute"] = _compute_defaults(own["compute"], given["compute"])
-    return tree | {section: _with_defaults(defaults, given[section]) for section, defaults in own.items()}
+    return tree | {section: put_over(defaults, given[section]) for section, defaults in own.items()}
 
 
 def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,7 +259,7 @@ def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> 
         without.add("congestion")
     if _is_window_too_large({**defaults, **given}):
         without.add("window")
-    models = {"", fidelity_like(given.get("fidelity", "packet"))}
+    models = ("", fidelity_like(given.get("fidelity", "packet")))
     return {key: value for key, value in defaults.items() if key not in without and fidelity_of(key) in models}
 
 
@@ -302,16 +279,6 @@ def _compute_defaults(defaults: dict[str, Any], given: Mapping[str, Any]) -> dic
     return defaults if is_open else {}
 
 
-def _with_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given keys on top of the defaults; tables among them merge."""
-    tables = {
-        key: {**value, **given[key]}
-        for key, value in defaults.items()
-        if isinstance(value, dict) and isinstance(given.get(key), dict)
-    }
-    return {**defaults, **given, **tables}
-
-
 def with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     """Return the configuration with relative paths counted from the run file's folder."""
     return changed_paths(config, lambda path: str(folder / path))
@@ -327,6 +294,7 @@ def _place(where: Sequence[str]) -> str:
 
 
 def _nearest(key: str, known: Mapping[str, str]) -> str:
+    """Return advice for an unknown key: the known key without a unit, or with the most similar name."""
     unit = next((unit for unit in UNITS if key.endswith(unit)), "")
     if key.removesuffix(unit) in known:
         return f"nearest known key: {key.removesuffix(unit)}"
@@ -334,34 +302,28 @@ def _nearest(key: str, known: Mapping[str, str]) -> str:
     return f"nearest known key: {near[0]}" if near else "expected none"
 
 
+def _section_at(model: type[BaseModel], where: Sequence[str]) -> type[BaseModel] | None:
+    """Return the model of a section inside a model; None if the keys lead to something else."""
+    for part in (part for part in where if not part.isdigit()):
+        field = model.model_fields.get(part)
+        annotation = next(iter(get_args(field.annotation)), field.annotation) if field else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return None
+        model = annotation
+    return model
+
+
 def _fields_at(model: type[BaseModel], where: Sequence[str]) -> dict[str, str]:
     """Return the keys of a section with their descriptions."""
-    for part in (part for part in where if not part.isdigit()):
-        annotation = model.model_fields[part].annotation
-        annotation = next(iter(get_args(annotation)), annotation)
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return {}
-        model = annotation
-    return {name: field.description or str(field.annotation) for name, field in model.model_fields.items()}
+    section = _section_at(model, where)
+    fields = section.model_fields if section else {}
+    return {name: field.description or str(field.annotation) for name, field in fields.items()}
 
 
 def _range(model: type[BaseModel], where: Sequence[str]) -> str:
     """Return the range of a number if it has two bounds, else ""."""
-    for part in where[:-1]:
-        annotation = model.model_fields[part].annotation if part in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return ""
-        model = annotation
-    metadata = model.model_fields[where[-1]].metadata if where[-1] in model.model_fields else []
-    ends = [next((getattr(entry, end) for entry in metadata if hasattr(entry, end)), None) for end in ("ge", "le")]
+    section = _section_at(model, where[:-1])
+    field = section.model_fields.get(where[-1]) if section else None
+    bounds = field.metadata if field else []
+    ends = [next((getattr(bound, end) for bound in bounds if hasattr(bound, end)), None) for end in ("ge", "le")]
     return "" if None in ends else f"expected {ends[0]} to {ends[1]}"
-
-
-def _description(model: type[BaseModel], where: Sequence[str]) -> str:
-    if len(where) == 1 and issubclass(model, RunConfig):
-        return "this section"
-    return _fields_at(model, where[:-1]).get(where[-1], "a value")
-
-
-def _lower_first(text: str) -> str:
-    return text[:1].lower() + text[1:]

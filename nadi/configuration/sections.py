@@ -25,31 +25,8 @@ from pydantic import (
     model_validator,
 )
 
-from nadi.configuration.bounds import (
-    MAX_BUFFER_BYTES,
-    MAX_COLLECTIVES_IN_FLIGHT,
-    MAX_RETRIES,
-    MAX_SEED,
-    MAX_SEQUENCES,
-    MAX_TOKENS,
-    MAX_WINDOW_PACKETS,
-    MAX_WIRE_BYTES,
-    MAX_WORKERS,
-)
+from nadi.configuration import bounds, named_files
 from nadi.configuration.faults import FaultSection
-from nadi.configuration.named_files import (
-    ALGORITHMS,
-    CLUSTER,
-    FILE,
-    GPU,
-    MODEL,
-    OUTPUT_FOLDER,
-    PARAMS,
-    SPEC,
-    TABLES,
-    TRACES,
-    results_or,
-)
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
@@ -77,19 +54,16 @@ WEIGHT_SOURCES = ("traces", "fabric")  # words that [engine] weights accepts bes
 _LONGEST_VALUE = 60  # maximum number of digits of a count
 
 
-def _format_flops(rate: float | None) -> str | None:
-    return None if rate is None else format_flops(rate)
-
-
-def _or_word(word: str, parse: Callable[[object], int]) -> BeforeValidator:
-    """Return a validator of numbers above zero that also accepts a word, whose value is 0."""
+def _above_zero(parse: Callable[[object], int], word: str = "") -> BeforeValidator:
+    """Return a validator of numbers above zero; a word, if there is one, stands for 0."""
 
     def parse_value(value: object) -> int:
-        if value == word:
+        if word and value == word:
             return 0
         number = parse(value)
         if number == 0:
-            raise ValueError(f"{value!r} is zero; expected more than 0 or {word!r}")
+            alternative = f" or {word!r}" if word else ""
+            raise ValueError(f"{value!r} is zero; expected more than 0{alternative}")
         return number
 
     return BeforeValidator(parse_value)
@@ -107,16 +81,6 @@ def _time_to(longest_ps: int) -> Callable[[object], int]:
     return lambda value: parse_time_within(value, longest_ps)
 
 
-def _not_zero(parse: Callable[[object], int]) -> BeforeValidator:
-    def parse_value(value: object) -> int:
-        number = parse(value)
-        if number == 0:
-            raise ValueError(f"{value!r} is zero; expected more than 0")
-        return number
-
-    return BeforeValidator(parse_value)
-
-
 def _parse_path(value: object) -> Path:
     if not isinstance(value, str | Path) or not str(value):
         raise ValueError(f"{value!r} is not a path; expected text")
@@ -124,16 +88,18 @@ def _parse_path(value: object) -> Path:
 
 
 def _parse_count(value: object) -> int:
+    """Return a count of collectives or phases."""
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MAX_COLLECTIVES_IN_FLIGHT:
-        raise ValueError(f"{short(value)}; expected a whole number from 1 to {MAX_COLLECTIVES_IN_FLIGHT}")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= bounds.MAX_COLLECTIVES_IN_FLIGHT:
+        raise ValueError(f"{short(value)}; expected a whole number from 1 to {bounds.MAX_COLLECTIVES_IN_FLIGHT}")
     return number
 
 
 def _parse_packets(value: object) -> int | str:
-    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_WINDOW_PACKETS
+    """Return a number of packets that a receiver may hold out of order, or "auto"."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= bounds.MAX_WINDOW_PACKETS
     if not is_number and value != "auto":
-        raise ValueError(f'{short(value)}; expected a whole number from 0 to {MAX_WINDOW_PACKETS}, or "auto"')
+        raise ValueError(f'{short(value)}; expected a whole number from 0 to {bounds.MAX_WINDOW_PACKETS}, or "auto"')
     return cast("int | str", value)
 
 
@@ -144,20 +110,22 @@ def _parse_choice(value: object) -> bool | str:
 
 
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
-PacketSize = Annotated[int, _not_zero(_bytes_to(MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
-MessageSize = Annotated[int, _not_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSize = Annotated[int, _not_zero(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MAX_BUFFER_BYTES)), _word_or("auto", format_bytes)]
-SizeOrAuto = Annotated[int, _or_word("auto", _bytes_to(MAX_BYTES)), _word_or("auto", format_bytes)]
-SizeOrUnlimited = Annotated[int, _or_word("unlimited", _bytes_to(MAX_BYTES)), _word_or("unlimited", format_bytes)]
+PacketSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
+MessageSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeOrAuto = Annotated[
+    int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES), "auto"), _word_or("auto", format_bytes)
+]
+SizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "auto"), _word_or("auto", format_bytes)]
+SizeOrUnlimited = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "unlimited"), _word_or("unlimited", format_bytes)]
 Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
 Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
-TimeAboveZero = Annotated[int, _not_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
-TimeOrAuto = Annotated[int, _or_word("auto", _time_to(LONGEST_TIMEOUT_PS)), _word_or("auto", format_time)]
+TimeAboveZero = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
+TimeOrAuto = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS), "auto"), _word_or("auto", format_time)]
 PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
 ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
-CountOrUnlimited = Annotated[int, _or_word("unlimited", _parse_count), _word_or("unlimited", str)]
+CountOrUnlimited = Annotated[int, _above_zero(_parse_count, "unlimited"), _word_or("unlimited", str)]
 FactorOrAuto = Annotated[
     float | None,
     BeforeValidator(lambda value: None if value == "auto" else value),
@@ -170,7 +138,11 @@ OptionalRate = Annotated[
     BeforeValidator(lambda value: parse_rate_within(value, MEMORY_RATE_BPS)),
     PlainSerializer(lambda bps: None if bps is None else format_rate(bps)),
 ]
-OptionalFlops = Annotated[float | None, BeforeValidator(parse_flops), PlainSerializer(_format_flops)]
+OptionalFlops = Annotated[
+    float | None,
+    BeforeValidator(parse_flops),
+    PlainSerializer(lambda rate: None if rate is None else format_flops(rate)),
+]
 
 
 SETTINGS: dict[str, Setting] = {
@@ -192,16 +164,16 @@ def given_default(key: str) -> Any:  # noqa: ANN401 - of any type
     return show(setting.default) if show else getattr(setting.default, "name", setting.default)
 
 
-def _engine(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
+def _engine(key: str, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
     """Return the field of a key that is a setting of the engine, which declares default and meaning."""
     setting = SETTINGS[key]
     is_number = isinstance(setting.default, int)  # parsed sizes and times are numbers, even if users write a word
-    return Field(setting.default if is_number else given_default(key), description=setting.doc, **bounds)
+    return Field(setting.default if is_number else given_default(key), description=setting.doc, **limits)
 
 
-def _engine_if(key: str, **bounds: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
+def _engine_if(key: str, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
     """Return the field of an engine setting that some networks lack; its value is None on those."""
-    return Field(None, description=SETTINGS[key].doc, **bounds)
+    return Field(None, description=SETTINGS[key].doc, **limits)
 
 
 class Section(BaseModel):
@@ -217,6 +189,7 @@ def engine_settings(owner: type, section: Section) -> dict[str, Any]:
 
 
 def _parse_plan(value: object) -> ParallelPlan | None:
+    """Return a parallel plan from its text or table."""
     if value is None or isinstance(value, ParallelPlan):
         return value
     if not isinstance(value, str | dict):
@@ -233,6 +206,7 @@ PlanOfRun = Annotated[
 
 
 def _parse_lengths(value: object) -> str:
+    """Return the text of request lengths after a check of its form."""
     from workload.generators.inference import Lengths
 
     Lengths.parse(value, "tokens")
@@ -268,7 +242,7 @@ GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer
 class WorkloadSection(Section):
     """Work of the NPUs: traces, or a model and a plan."""
 
-    traces: Annotated[FilePath | None, TRACES] = Field(
+    traces: Annotated[FilePath | None, named_files.TRACES] = Field(
         None,
         description='folder and prefix of the traces: "DIR/x" reads DIR/x.<npu>.et; or folder of a trace set, or of '
         "traces with one prefix",
@@ -276,14 +250,14 @@ class WorkloadSection(Section):
     trace_set: GivenTraces = Field(
         None, description="traces that Python gives instead of files (docs/reference/python.md); results contain a text"
     )
-    model: Annotated[str | None, MODEL] = Field(
+    model: Annotated[str | None, named_files.MODEL] = Field(
         None, description="name of a model (`nadi workload models`) or path of its file, instead of traces"
     )
     plan: PlanOfRun = Field(None, description='parallel plan of the model, "tp8,pp4,dp32"')
     framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
         "megatron", description='framework of the training step; "inference" = the model is served, see [serving]'
     )
-    groups: Annotated[FilePath | None, FILE] = Field(
+    groups: Annotated[FilePath | None, named_files.FILE] = Field(
         None,
         description="JSON file of the communicators in the traces; default: groups.json if traces is a folder",
     )
@@ -295,6 +269,7 @@ class WorkloadSection(Section):
 
     @model_validator(mode="after")
     def _traces_or_model(self) -> Self:
+        """Refuse sections without exactly one source of work, or with keys that contradict it."""
         if (self.traces is None) == (self.model is None) and self.trace_set is None:
             found = "both" if self.traces is not None else "neither"
             raise ValueError(f"found {found} of traces and model; expected one of them")
@@ -315,37 +290,44 @@ class WorkloadSection(Section):
 class ServingSection(Section):
     """Requests to a served model; all of them arrive at once."""
 
-    batch: int = Field(1, ge=1, le=MAX_SEQUENCES, description="sequences that a replica runs at a time")
+    batch: int = Field(1, ge=1, le=bounds.MAX_SEQUENCES, description="sequences that a replica runs at a time")
     requests: int = Field(
-        0, ge=0, le=MAX_SEQUENCES, description="number of requests; 0 = as many as all replicas run at a time"
+        0, ge=0, le=bounds.MAX_SEQUENCES, description="number of requests; 0 = as many as all replicas run at a time"
     )
     prompt: _Lengths = Field("1024", description="tokens per prompt: 1024, uniform:128-2048, lognormal:512,0.8")
     generate: _Lengths = Field("128", description="tokens generated per request, as for prompt")
     chunk: int = Field(
-        0, ge=0, le=MAX_TOKENS, description="tokens per iteration with chunked prefill; 0 = whole prompts go first"
+        0,
+        ge=0,
+        le=bounds.MAX_TOKENS,
+        description="tokens per iteration with chunked prefill; 0 = whole prompts go first",
     )
-    prompt_tokens: int = Field(8192, ge=1, le=MAX_TOKENS, description="maximum tokens of whole prompts per iteration")
+    prompt_tokens: int = Field(
+        8192, ge=1, le=bounds.MAX_TOKENS, description="maximum tokens of whole prompts per iteration"
+    )
     kv_tokens: int = Field(
-        0, ge=0, le=MAX_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
+        0, ge=0, le=bounds.MAX_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
     )
-    seed: int = Field(1, ge=0, le=MAX_SEED, description="seed of random lengths")
+    seed: int = Field(1, ge=0, le=bounds.MAX_SEED, description="seed of random lengths")
 
 
 class TopologySection(Section):
     """The fabric: exactly one of spec, name, file and cluster, or a fabric that Python gives."""
 
-    spec: Annotated[str | None, SPEC] = Field(None, description='topology with parameters, "fat-tree:k=4,rate=100Gbps"')
+    spec: Annotated[str | None, named_files.SPEC] = Field(
+        None, description='topology with parameters, "fat-tree:k=4,rate=100Gbps"'
+    )
     name: str | None = Field(None, description="name of a topology; params has its parameters")
-    params: Annotated[dict[str, Any], PARAMS] = Field(
+    params: Annotated[dict[str, Any], named_files.PARAMS] = Field(
         {}, description="parameters of the topology name, or replacements of spec's parameters"
     )
-    file: Annotated[FilePath | None, FILE] = Field(
+    file: Annotated[FilePath | None, named_files.FILE] = Field(
         None, description="path of a network file, as `nadi topology build` writes it"
     )
     graph: GivenGraph = Field(
         None, description="fabric that Python gives (docs/reference/python.md); results contain a text"
     )
-    cluster: Annotated[str | None, CLUSTER] = Field(
+    cluster: Annotated[str | None, named_files.CLUSTER] = Field(
         None, description='cluster by name or file, with parameters of its fabric: "selene:rate=100Gbps"'
     )
     gpus: int | None = Field(None, ge=1, le=MAX_NODES, description="number of GPUs of the cluster; default: all")
@@ -359,6 +341,7 @@ class TopologySection(Section):
 
     @model_validator(mode="after")
     def _exactly_one_source(self) -> Self:
+        """Refuse sections without exactly one fabric, or with keys that do not belong to it."""
         given = [key for key in ("spec", "name", "file", "cluster", "graph") if getattr(self, key) is not None]
         if len(given) != 1:
             found = " and ".join(given) or "none"
@@ -395,7 +378,7 @@ class TopologySection(Section):
 class SystemSection(Section):
     """Algorithms and scheduling of collectives."""
 
-    collectives: Annotated[dict[str, str], ALGORITHMS] = Field(
+    collectives: Annotated[dict[str, str], named_files.ALGORITHMS] = Field(
         {}, description='algorithm per kind, all-reduce = "ring"; other kinds use the default'
     )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
@@ -427,11 +410,8 @@ PACKET_SYSTEM_KEYS = ("collectives_in_flight", "rendezvous", "rendezvous_control
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
 FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")  # keys that only switches with shared buffers have
-_FIDELITY_KEYS = {"analytical": ("congestion_aware", "resolution")}  # keys of models other than packets
-_FIDELITY_LIKE = {"closed-form": "packet"}
-"""Models with the keys of another: closed forms are computed for packets on an idle network."""
-_COMMON_KEYS = ("fidelity", "endpoint_delay", "reduction_bandwidth")
-"""Keys that all models have; all further keys belong to packets."""
+_ANALYTICAL_KEYS = ("congestion_aware", "resolution")  # keys that only the analytical model of the network has
+_COMMON_KEYS = ("fidelity", "endpoint_delay", "reduction_bandwidth")  # keys of all models; others belong to packets
 
 
 class NetworkSection(Section):
@@ -457,7 +437,7 @@ class NetworkSection(Section):
     queue_limit: SizeOrUnlimited = _engine("queue_limit")
     cut_through: StrictBool = _engine("cut_through")
     rto: TimeOrAuto = _engine("rto")
-    max_retries: int = _engine("max_retries", ge=1, le=MAX_RETRIES)
+    max_retries: int = _engine("max_retries", ge=1, le=bounds.MAX_RETRIES)
     detection_time: Moment = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
@@ -484,34 +464,32 @@ class NetworkSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _settle(cls, found: object) -> object:
-        if not isinstance(found, dict):
-            return found
-        values = {key: value for key, value in found.items() if value is not None}
+    def _settle(cls, given: object) -> object:
+        """Choose the switches, and add the defaults of keys that depend on model, switches, PFC and ECN."""
+        if not isinstance(given, dict):
+            return given
+        values = {key: value for key, value in given.items() if value is not None}
         model = fidelity_like(values.get("fidelity", "packet"))
-        if isinstance(model, str) and model in _FIDELITY_KEYS:
+        if model == "analytical":
             if values.get("switch") == "auto":
                 del values["switch"]
-            return {key: given_default(key) for key in _FIDELITY_KEYS[model]} | values
+            return {key: given_default(key) for key in _ANALYTICAL_KEYS} | values
         if values.get("switch", "auto") == "auto":
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
         if values["switch"] == "shared-buffer":
-            usual = {key: given_default(key) for key in FABRIC_KEYS if key != "class_weights"}
-            without = {
-                key
-                for key, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS))
-                if (usual | values)[key] is not True
-                for key in keys
-            }
-            values = {key: value for key, value in usual.items() if key not in without} | values
+            defaults = {key: given_default(key) for key in FABRIC_KEYS if key != "class_weights"}
+            for switch, dependent_keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
+                if (defaults | values)[switch] is not True:
+                    defaults = {key: value for key, value in defaults.items() if key not in dependent_keys}
+            values = defaults | values
         return values
 
     @model_validator(mode="wrap")
     @classmethod
-    def _with_defaults(cls, found: object, read: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_defaults(cls, given: object, read: ModelWrapValidatorHandler[Self]) -> Self:
         """Set keys without effect to their defaults, after their values were validated."""
-        section = read(found)
+        section = read(given)
         fields = cls.model_fields
         without = {key: fields[key].default for key in section.model_fields_set if not section.has(key)}
         return section.model_copy(update=without) if without else section
@@ -528,9 +506,16 @@ class NetworkSection(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        complaint = self._complaint()
-        if complaint:
-            raise ValueError(complaint)
+        """Refuse contradictions between keys of shared buffers."""
+        if self.switch == "output-queued":
+            return self
+        if self.cut_through:
+            raise ValueError('cut_through = true with switch = "shared-buffer"; expected cut_through = false')
+        if self.trimming and self.pfc:
+            raise ValueError("trimming = true with pfc = true; expected pfc = false, or no trimming")
+        if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):
+            low, high = format_bytes(self.ecn_kmin or 0), format_bytes(self.ecn_kmax or 0)
+            raise ValueError(f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax")
         return self
 
     @model_serializer(mode="wrap")
@@ -539,31 +524,17 @@ class NetworkSection(Section):
         own = {"", fidelity_like(self.fidelity)}
         return {key: value for key, value in written.items() if fidelity_of(key) in own}
 
-    def _complaint(self) -> str:
-        """Return a contradiction between keys, or an empty text."""
-        if self.switch == "output-queued":
-            return ""
-        complaints = []
-        if self.cut_through:
-            complaints += ['cut_through = true with switch = "shared-buffer"; expected cut_through = false']
-        if self.trimming and self.pfc:
-            complaints += ["trimming = true with pfc = true; expected pfc = false, or no trimming"]
-        if (self.ecn_kmin or 0) > (self.ecn_kmax or 0):
-            low, high = format_bytes(self.ecn_kmin or 0), format_bytes(self.ecn_kmax or 0)
-            complaints += [f"ecn_kmin = {low} is above ecn_kmax = {high}; expected ecn_kmin <= ecn_kmax"]
-        return complaints[0] if complaints else ""
-
 
 def fidelity_of(key: str) -> str:
     """Return the model of the network that has a key; empty if all models have it."""
     if key in _COMMON_KEYS:
         return ""
-    return next((name for name, keys in _FIDELITY_KEYS.items() if key in keys), "packet")
+    return "analytical" if key in _ANALYTICAL_KEYS else "packet"
 
 
-def fidelity_like(given: Any) -> Any:  # noqa: ANN401 - as it was read, of any type
-    """Return the model whose keys a model has: closed forms have those of packets. Other values stay unchanged."""
-    return _FIDELITY_LIKE.get(given, given) if isinstance(given, str) else given
+def fidelity_like(fidelity: Any) -> Any:  # noqa: ANN401 - as it was read, of any type
+    """Return the model whose keys a model has: closed forms are computed for packets on an idle network."""
+    return "packet" if fidelity == "closed-form" else fidelity
 
 
 class ComputeSection(Section):
@@ -575,13 +546,13 @@ class ComputeSection(Section):
         'tensor_size; "auto" = what the node has',
     )
     peak_flops: OptionalFlops = Field(None, description='floating-point operations per second, "312TFLOPS"')
-    gpu: Annotated[str | None, GPU] = Field(
+    gpu: Annotated[str | None, named_files.GPU] = Field(
         None, description="GPU that runs operators: a name (`nadi workload gpus` lists them) or the path of a TOML file"
     )
-    tables: Annotated[tuple[str, ...], TABLES] = Field(
+    tables: Annotated[tuple[str, ...], named_files.TABLES] = Field(
         (), description="tables of measured times of operators: names, or paths of CSV or Parquet files"
     )
-    scale_from: Annotated[str | None, GPU] = Field(
+    scale_from: Annotated[str | None, named_files.GPU] = Field(
         None, description="GPU whose measured times are scaled if the tables have no times of gpu"
     )
     efficiency: dict[Literal["gemm", "attention", "memory", "optimizer"], FiniteFloat] = Field(
@@ -621,6 +592,7 @@ class MemorySection(Section):
 
     @model_validator(mode="after")
     def _remote_is_complete(self) -> Self:
+        """Refuse keys of remote memory that contradict each other."""
         if self.remote in {None, "none"} and (self.remote_latency or self.remote_bandwidth is not None):
             key = "remote_latency" if self.remote_latency else "remote_bandwidth"
             raise ValueError(f'{key} is set without remote = "npu", "node" or "pool"; expected both or neither')
@@ -632,15 +604,15 @@ class MemorySection(Section):
 class EngineSection(Section):
     """Workers and partition of the engine."""
 
-    seed: int = _engine("seed", ge=0, le=MAX_SEED)
+    seed: int = _engine("seed", ge=0, le=bounds.MAX_SEED)
     backend: Backend = _engine("backend")
-    workers: int = _engine("workers", ge=1, le=MAX_WORKERS)
+    workers: int = _engine("workers", ge=1, le=bounds.MAX_WORKERS)
     share_memory: bool = _engine("share_memory")
-    lps_per_worker: int = _engine("lps_per_worker", ge=1, le=MAX_WORKERS)
+    lps_per_worker: int = _engine("lps_per_worker", ge=1, le=bounds.MAX_WORKERS)
     partitioner: str = Field(
         DEFAULT_METHOD, description="method that divides the fabric; docs/explanation/parallel.md lists the methods"
     )
-    weights: Annotated[str, results_or(*WEIGHT_SOURCES)] = Field(
+    weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
     )
 
@@ -648,7 +620,7 @@ class EngineSection(Section):
 class EnergySection(Section):
     """Source of powers and prices."""
 
-    table: Annotated[FilePath | None, FILE] = Field(
+    table: Annotated[FilePath | None, named_files.FILE] = Field(
         None, description="TOML file of powers and prices that replace the default ones"
     )
 
@@ -656,7 +628,7 @@ class EnergySection(Section):
 class OutputSection(Section):
     """Files that a run writes."""
 
-    dir: Annotated[FilePath | None, OUTPUT_FOLDER] = Field(
+    dir: Annotated[FilePath | None, named_files.OUTPUT_FOLDER] = Field(
         None, description="folder of the results; --out overrides it; without both, the run writes no files"
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row per trace node and NPU")
@@ -701,6 +673,7 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _serves(self) -> Self:
+        """Refuse [serving] in runs that do not serve a model."""
         if self.serving is not None and (self.workload.framework != "inference" or self.workload.model is None):
             raise ValueError(
                 '[serving] is set without a model that is served; expected [workload] framework = "inference"'

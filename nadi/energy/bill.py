@@ -16,13 +16,13 @@ _HOURS_PER_YEAR = 8766.0
 _J_PER_PJ = 1e-12
 
 NPU_TIMES = ("compute", "communication", "memory", "idle")
+# Rows of the table that count for each sort of sending port: NICs and switches have a transceiver as well
 PORTS: Mapping[str, tuple[str, ...]] = {
     "nic": ("nic", "transceiver"),
     "switch_port": ("switch_port", "transceiver"),
     "nvswitch_port": ("nvswitch_port",),
     "direct_port": ("direct_port",),
 }
-"""Rows of the table that count for each sort of sending port: NICs and switches have a transceiver as well."""
 _NAMES = {
     "nic": "NICs",
     "transceiver": "transceivers",
@@ -33,58 +33,36 @@ _NAMES = {
 
 
 class PortUse(NamedTuple):
-    """The ports of one sort that a run uses.
+    """The ports of one sort that a run uses."""
 
-    Attributes:
-        number: Number of ports that the run is charged for: its share of those that are there.
-        rate_bps: Sum of the ports' rates in bits per second, each in proportion to the run's share of the port.
-        tx_bytes: Bytes that the ports sent, headers included.
-        present: Number of ports that are there.
-    """
-
-    number: float
-    rate_bps: float
-    tx_bytes: float
-    present: int
+    number: float  # Number of ports that the run is charged for: its share of those that are there
+    rate_bps: float  # Sum of the ports' rates in bits per second, each in proportion to the run's share of the port
+    tx_bytes: float  # Bytes that the ports sent, headers included
+    present: int  # Number of ports that are there
 
 
 class Usage(NamedTuple):
-    """The quantities of a run that its energy and cost depend on.
+    """The quantities of a run that its energy and cost depend on."""
 
-    Attributes:
-        gpu: Name of the GPU; "" = unknown.
-        npus: Number of NPUs.
-        finish_ps: Time in picoseconds for which the run occupies all NPUs.
-        npu_ps: NPU time in picoseconds by activity (NPU_TIMES), summed over the NPUs; the total is npus * finish_ps.
-        ports: Ports that the run uses, by sort (PORTS).
-        steps: Number of optimizer steps; 0 = the run is not a training.
-        tokens: Number of tokens trained in all steps; 0 = unknown.
-    """
-
-    gpu: str
-    npus: int
-    finish_ps: float
+    gpu: str  # Name of the GPU; "" = unknown
+    npus: int  # Number of NPUs
+    finish_ps: float  # Time in picoseconds for which the run occupies all NPUs
+    # NPU time in picoseconds by activity (NPU_TIMES), summed over the NPUs; the total is npus * finish_ps
     npu_ps: Mapping[str, float]
-    ports: Mapping[str, PortUse]
-    steps: int = 0
-    tokens: float = 0.0
+    ports: Mapping[str, PortUse]  # Ports that the run uses, by sort (PORTS)
+    steps: int = 0  # Number of optimizer steps; 0 = the run is not a training
+    tokens: float = 0.0  # Number of tokens trained in all steps; 0 = unknown
 
 
 class Item(NamedTuple):
-    """The energy of one part of the machine.
+    """The energy of one part of the machine."""
 
-    Attributes:
-        name: Name of the part, as tables print it.
-        number: Number of NPUs or ports that the run is charged for.
-        present: Number of NPUs or ports that the fabric has.
-        static_J: Energy in joules that does not depend on traffic; for NPUs, the energy of one activity.
-        per_bit_J: Energy in joules of the bits that the part sent.
-    """
-
-    name: str
-    number: float
-    present: int
+    name: str  # Name of the part, as tables print it
+    number: float  # Number of NPUs or ports that the run is charged for
+    present: int  # Number of NPUs or ports that the fabric has
+    # Energy in joules that does not depend on traffic; for NPUs, the energy of one activity
     static_J: float  # noqa: N815 - joules
+    # Energy in joules of the bits that the part sent
     per_bit_J: float = 0.0  # noqa: N815 - joules
 
     @property
@@ -94,25 +72,16 @@ class Item(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """The energy and cost of a run.
+    """The energy and cost of a run."""
 
-    Attributes:
-        gpu: Name of the table's GPU whose powers and prices apply.
-        parts: Energy of each part of the machines.
-        overhead_J: Energy in joules that the data centre adds: (PUE - 1) times the sum of the parts.
-        electricity_usd: Price in dollars of the energy of parts and overhead.
-        gpu_hours: Number of NPUs times the run's time in hours.
-        gpu_usd: Price in dollars of the GPU hours; it includes electricity if GPUs are rented.
-        is_rented: Whether the table's price of the GPU is a rent per hour.
-    """
-
-    gpu: str
-    parts: tuple[Item, ...]
+    gpu: str  # Name of the table's GPU whose powers and prices apply
+    parts: tuple[Item, ...]  # Energy of each part of the machines
+    # Energy in joules that the data centre adds: (PUE - 1) times the sum of the parts
     overhead_J: float  # noqa: N815 - joules
-    electricity_usd: float
-    gpu_hours: float
-    gpu_usd: float
-    is_rented: bool
+    electricity_usd: float  # Price in dollars of the energy of parts and overhead
+    gpu_hours: float  # Number of NPUs times the run's time in hours
+    gpu_usd: float  # Price in dollars of the GPU hours; it includes electricity if GPUs are rented
+    is_rented: bool  # Whether the table's price of the GPU is a rent per hour
 
     @property
     def joules(self) -> float:
@@ -127,11 +96,13 @@ class Bill(NamedTuple):
 
 def bill(usage: Usage, table: EnergyTable) -> Bill:
     """Return the energy and cost of a run according to a table."""
-    chosen = choose(table, usage.gpu)
+    name, cost = choose(table, usage.gpu)
     run_s = usage.finish_ps / PS_PER_S
-    watts = {name: getattr(table.power, name) * chosen.cost.tdp_W for name in NPU_TIMES}
+    watts = {activity: getattr(table.power, activity) * cost.tdp_W for activity in NPU_TIMES}
     npus = usage.npus, usage.npus
-    parts = [Item(f"GPUs: {name}", *npus, usage.npu_ps[name] / PS_PER_S * watts[name]) for name in NPU_TIMES]
+    parts = [
+        Item(f"GPUs: {activity}", *npus, usage.npu_ps[activity] / PS_PER_S * power) for activity, power in watts.items()
+    ]
     parts.append(Item("hosts", *npus, table.host.W_per_gpu * usage.npus * run_s))
     for sort, ports in usage.ports.items():
         parts += [_port_part(row, getattr(table, row), ports, run_s) for row in PORTS[sort]]
@@ -140,13 +111,13 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
     overhead = (table.facility.pue - 1) * machines
     hours = usage.npus * run_s / _S_PER_HOUR
     return Bill(
-        gpu=chosen.name,
+        gpu=name,
         parts=tuple(parts),
         overhead_J=overhead,
         electricity_usd=(machines + overhead) / J_PER_KWH * table.facility.usd_per_kWh,
         gpu_hours=hours,
-        gpu_usd=hours * usd_per_hour(chosen.cost),
-        is_rented=chosen.cost.usd_per_hour is not None,
+        gpu_usd=hours * usd_per_hour(cost),
+        is_rented=cost.usd_per_hour is not None,
     )
 
 
@@ -196,10 +167,9 @@ def document(usage: Usage, costs: Bill) -> dict[str, Any]:
 
 
 def _port_part(name: str, port: PortPower, ports: PortUse, run_s: float) -> Item:
-    static = port.W * ports.rate_bps / port.rate_bps * run_s
-    return Item(
-        _NAMES[name], ports.number, ports.present, static, port.pJ_per_bit * _J_PER_PJ * BITS_PER_BYTE * ports.tx_bytes
-    )
+    static_joules = port.W * ports.rate_bps / port.rate_bps * run_s
+    bit_joules = port.pJ_per_bit * _J_PER_PJ * BITS_PER_BYTE * ports.tx_bytes
+    return Item(_NAMES[name], ports.number, ports.present, static_joules, bit_joules)
 
 
 def _sum_by_name(parts: list[Item]) -> list[Item]:
@@ -207,11 +177,7 @@ def _sum_by_name(parts: list[Item]) -> list[Item]:
     sums: dict[str, Item] = {}
     for part in parts:
         total = sums.get(part.name, Item(part.name, 0, 0, 0.0))
-        sums[part.name] = Item(
-            part.name,
-            total.number + part.number,
-            total.present + part.present,
-            total.static_J + part.static_J,
-            total.per_bit_J + part.per_bit_J,
-        )
+        number, present = total.number + part.number, total.present + part.present
+        joules, bit_joules = total.static_J + part.static_J, total.per_bit_J + part.per_bit_J
+        sums[part.name] = Item(part.name, number, present, joules, bit_joules)
     return list(sums.values())

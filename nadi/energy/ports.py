@@ -45,17 +45,13 @@ def port_uses(
         "switch_port": ~is_npu[src] & ~is_nvswitch[src] & active[src],
     }
     share = shares(src, dst, is_npu, rate_bps)
-    uses = {
-        name: PortUse(
-            float(share[mask].sum()),
-            float((share * rate_bps)[mask].sum()),
-            float(tx_bytes[mask].sum()),
-            int(mask.sum()),
-        )
-        for name, mask in sorts.items()
-    }
+    uses = {}
+    for sort, mask in sorts.items():
+        if mask.any():
+            number, rate, sent = (float(values[mask].sum()) for values in (share, share * rate_bps, tx_bytes))
+            uses[sort] = PortUse(number, rate, sent, int(mask.sum()))
     sends = np.bincount(src, minlength=nodes) > 0
-    return {name: ports for name, ports in uses.items() if ports.present}, int((sends & ~active).sum())
+    return uses, int((sends & ~active).sum())
 
 
 def shares(src: _Numbers, dst: _Numbers, is_npu: _Mask, rate_bps: NDArray[np.number]) -> NDArray[np.float64]:
@@ -63,13 +59,8 @@ def shares(src: _Numbers, dst: _Numbers, is_npu: _Mask, rate_bps: NDArray[np.num
 
     The tier of a switch is its distance in links from the nearest NPU. Links of NPUs and links between switches of one
     tier have share 1. The share of a link between a switch and the tier above is the rate of the switch's links from
-    below, each times its own share, divided by the rate of all the switch's links to the tier above.
-
-    Args:
-        src: Node of each link's sending port, int[links].
-        dst: Node of each link's receiving port, int[links].
-        is_npu: Whether each node is an NPU, bool[nodes].
-        rate_bps: Rate of each link in bits per second.
+    below, each times its own share, divided by the rate of all the switch's links to the tier above. The arguments are
+    those of `port_uses`.
     """
     nodes = len(is_npu)
     tier = _tiers(src, dst, is_npu)

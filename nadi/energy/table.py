@@ -2,7 +2,7 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -11,8 +11,7 @@ from nadi.errors import ConfigError
 from topologies.units import parse_link_rate, short
 
 DEFAULT = Path(__file__).with_name("table.toml")
-OTHER = "other"
-"""The table's GPU for runs whose GPU is unknown or not in the table."""
+OTHER = "other"  # The table's GPU for runs whose GPU is unknown or not in the table
 _EXPECTED = "expected a table of powers and prices in TOML"
 
 _Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
@@ -25,20 +24,15 @@ class _Row(BaseModel):
 
 
 class GpuCost(_Row):
-    """Power and price of one kind of GPU: rented (`usd_per_hour`) or owned (`usd` and `years`).
+    """Power and price of one kind of GPU: rented (`usd_per_hour`) or owned (`usd` and `years`)."""
 
-    Attributes:
-        tdp_W: Thermal design power in watts.
-        usd_per_hour: Rent in dollars per hour, electricity and network included.
-        usd: Purchase price in dollars, with the GPU's share of server and network.
-        years: Service life in years over which the purchase price is spread.
-        used: Share of the service life in which the GPU works, 0 to 1.
-    """
-
+    # Thermal design power in watts
     tdp_W: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)]  # noqa: N815 - watts
-    usd_per_hour: _Amount | None = None
-    usd: _Amount | None = None
+    usd_per_hour: _Amount | None = None  # Rent in dollars per hour, electricity and network included
+    usd: _Amount | None = None  # Purchase price in dollars, with the GPU's share of server and network
+    # Service life in years over which the purchase price is spread
     years: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False, strict=True)] | None = None
+    # Share of the service life in which the GPU works, 0 to 1
     used: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)] = 1.0
 
     @model_validator(mode="after")
@@ -79,12 +73,7 @@ class Facility(_Row):
 
 
 class EnergyTable(_Row):
-    """A table of powers and prices with the keys of table.toml.
-
-    Attributes:
-        sources: Source of each number, by the number's path such as "nic.W".
-        ranges: Plausible minimum and maximum of numbers, by path.
-    """
+    """A table of powers and prices with the keys of table.toml."""
 
     gpus: dict[str, GpuCost]
     power: Power
@@ -95,35 +84,19 @@ class EnergyTable(_Row):
     nvswitch_port: PortPower
     direct_port: PortPower
     facility: Facility
-    sources: dict[str, str] = {}
-    ranges: dict[str, tuple[_Amount, _Amount]] = {}
+    sources: dict[str, str] = {}  # Source of each number, by the number's path such as "nic.W"
+    ranges: dict[str, tuple[_Amount, _Amount]] = {}  # Plausible minimum and maximum of numbers, by path
 
 
-class ChosenGpu(NamedTuple):
-    """The GPU of a table that applies to a run.
-
-    Attributes:
-        name: Name of the GPU in the table.
-        cost: Power and price of the GPU.
-    """
-
-    name: str
-    cost: GpuCost
-
-
-def choose(table: EnergyTable, gpu: str) -> ChosenGpu:
-    """Return the table's GPU of this name, or OTHER if the table lacks it; the name of a path is its stem."""
+def choose(table: EnergyTable, gpu: str) -> tuple[str, GpuCost]:
+    """Return name and cost of the table's GPU of this name, or OTHER if it lacks it; the name of a path is its stem."""
     name = Path(gpu).stem.lower() if gpu else OTHER
-    known = {key.lower(): key for key in table.gpus}
-    key = known.get(name, OTHER)
-    return ChosenGpu(key, table.gpus[key])
+    key = {key.lower(): key for key in table.gpus}.get(name, OTHER)
+    return key, table.gpus[key]
 
 
 def read_table(path: Path | None = None) -> EnergyTable:
     """Return the default table, with the values of a user's table in place of its own.
-
-    Args:
-        path: Path of the user's table; None = the default table alone.
 
     Raises:
         ConfigError: The file cannot be read, is not TOML, or holds a value that is not a power or price.

@@ -10,17 +10,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-RANK_0_ENDS_OTHERS_S = 1.0
-"""Seconds for which other ranks wait for rank 0 to end them."""
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as of a shell: 128 + SIGINT."""
+RANK_0_ENDS_OTHERS_S = 1.0  # Seconds for which other ranks wait for rank 0 to end them
+INTERRUPTED = 130  # Exit code after Ctrl-C, as of a shell: 128 + SIGINT
+# Seconds within which a second SIGINT counts as the same press of Ctrl-C: terminal and launcher both signal a rank
 _SAME_PRESS_S = 0.5
-"""Seconds within which a second SIGINT counts as the same press of Ctrl-C: terminal and launcher both signal a rank."""
+# Seconds for MPICH's launcher to read the output of ranks before an abort, after which it forwards no more output
 _LAUNCHER_READS_S = 0.1
-"""Seconds for MPICH's launcher to read the output of ranks before an abort, after which it forwards no more output."""
 _RANKS = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
-_SEGMENTS = "/dev/shm/mpich_shm_"  # noqa: S108 - files of MPICH, found by what this process has mapped
-"""Prefix of MPICH's shared-memory files."""
+_SEGMENTS = "/dev/shm/mpich_shm_"  # noqa: S108 - prefix of MPICH's files, found by what this process has mapped
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -38,12 +35,9 @@ class Interrupts:
     An exception of a signal handler gets lost if C code calls Python and cannot pass it on, as in callbacks of LLVM
     during compilation, or in a finalizer. Therefore this class keeps the exception, and `check` raises it. The progress
     display and the end of a command call `check`.
-
-    Attributes:
-        pending: Exception that a signal handler raised; None = no signal has come.
     """
 
-    pending: BaseException | None = None
+    pending: BaseException | None = None  # Exception that a signal handler raised; None = no signal has come
     _first_s = 0.0
 
     @classmethod

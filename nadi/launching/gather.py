@@ -5,27 +5,18 @@ from typing import Any, NamedTuple
 
 from workload.trace_sets.exchange import Exchange, alone
 
+# Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others None
 Gather = Callable[[Any], list[Any] | None]
-"""Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others
-None."""
 
 
 class RankGather(NamedTuple):
-    """This rank and its connections to the others.
+    """This rank and its connections to the others."""
 
-    Attributes:
-        exchange: Function that returns the values of all ranks on every rank.
-        gather: Function that returns the values of all ranks on rank 0.
-        rank: Number of this rank.
-        size: Number of ranks.
-        communicator: Communicator of mpi4py, None = there are no other ranks.
-    """
-
-    exchange: Exchange
-    gather: Gather
-    rank: int = 0
-    size: int = 1
-    communicator: Any = None
+    exchange: Exchange  # Function that returns the values of all ranks on every rank
+    gather: Gather  # Function that returns the values of all ranks on rank 0
+    rank: int = 0  # Number of this rank
+    size: int = 1  # Number of ranks
+    communicator: Any = None  # Communicator of mpi4py, None = there are no other ranks
 
 
 ALONE = RankGather(alone, alone)

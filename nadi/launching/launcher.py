@@ -24,25 +24,23 @@ from typing import Any, Literal
 
 from nadi.launching.gather import ALONE, RankGather
 
+# Variable that makes each process a run of its own if it is "none", whatever started the process
 LAUNCHER_VARIABLE = "NADI_LAUNCHER"
-"""Variable that makes each process a run of its own if it is "none", whatever started the process."""
 _SIZE_AND_RANK = {"OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "PMI_SIZE": "PMI_RANK"}
 _STEP_SIZES = ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
-_FIRST_SPECIAL_STEP = 0xFFFF_FFF0
-"""First step number that SLURM uses for batch scripts, interactive shells and the like."""
+_FIRST_SPECIAL_STEP = 0xFFFF_FFF0  # first step number of SLURM's batch scripts, interactive shells and the like
+# Seconds for which other ranks wait until rank 0 has printed the error: launchers kill all processes when one fails
 _RANK_0_REPORTS_S = 1.0
-"""Seconds for which other ranks wait until rank 0 has printed the error: launchers kill all processes when one
-fails."""
 
 Family = Literal["MPICH", "Open MPI", "Intel MPI"]
+# Program that an MPI installs next to its mpiexec, and that no other MPI installs
 _MARKER_PROGRAM: dict[Family, str] = {"MPICH": "mpichversion", "Open MPI": "ompi_info", "Intel MPI": "impi_info"}
-"""Program that an MPI installs next to its mpiexec, and that no other MPI installs."""
+# Command of SLURM that starts the ranks of an MPI
 _SRUN_OPTIONS: dict[Family, str] = {
     "MPICH": "srun --mpi=pmi2",
     "Open MPI": "srun --mpi=pmix",
     "Intel MPI": "srun --mpi=pmi2 with I_MPI_PMI_LIBRARY naming SLURM's libpmi2.so",
 }
-"""Command of SLURM that starts the ranks of an MPI."""
 
 
 class LauncherError(ValueError):
@@ -59,9 +57,7 @@ def launched_size(environ: Mapping[str, str]) -> tuple[int | None, str]:
     """Return the number of processes that the launcher started, and the variable that contains it.
 
     The innermost launcher counts: mpiexec inside sbatch starts its proxies with srun, so SLURM's variables come last.
-
-    Returns:
-        (None, "") without a launcher; (None, variable) if the launcher does not set the number.
+    The number is None if the launcher does not set it; without a launcher the variable is "".
     """
     if environ.get(LAUNCHER_VARIABLE) == "none":
         return None, ""
@@ -89,15 +85,9 @@ def wants_mpi(environ: Mapping[str, str]) -> bool:
 
 
 def check(environ: Mapping[str, str], size: int, library: str) -> None:
-    """Refuse a communicator that lacks processes that the launcher started.
+    """Raise LauncherError if MPI.COMM_WORLD, of this size, lacks processes that the launcher started.
 
-    Args:
-        environ: Environment of this process.
-        size: Size of MPI.COMM_WORLD.
-        library: Result of MPI.Get_library_version().
-
-    Raises:
-        LauncherError: The sizes differ.
+    `library` is the result of MPI.Get_library_version().
     """
     launched, variable = launched_size(environ)
     if launched is not None and launched != size:
@@ -108,10 +98,6 @@ def check(environ: Mapping[str, str], size: int, library: str) -> None:
 
 def check_library(environ: Mapping[str, str], library: str) -> None:
     """Refuse combinations of launcher and library with which MPI_Init would end the process without a useful message.
-
-    Args:
-        environ: Environment of this process.
-        library: Result of MPI.Get_library_version().
 
     Raises:
         LauncherError: Open MPI's mpirun or SLURM starts an MPICH without PMIx over PMIx; or an srun without PMIx and
@@ -146,11 +132,7 @@ def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py 
 
 
 def connected_ranks(environ: Mapping[str, str]) -> RankGather:
-    """Return this rank and the others, or a single rank without a launcher. Call it before anything imports mpi4py.
-
-    Raises:
-        LauncherError: As for `connect`.
-    """
+    """Return this rank and the others, or a single rank without a launcher. Call it before anything imports mpi4py."""
     communicator = connect(environ)
     if communicator is None:
         return ALONE
@@ -165,19 +147,15 @@ def _world(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py i
     except ImportError:
         launched, variable = launched_size(environ)
         started = f"{launched} processes were started ({variable})" if launched else f"{variable} is set"
-        raise LauncherError(
-            f"{started}, but mpi4py is missing; pip install 'nadi[mpi]', or set {LAUNCHER_VARIABLE}=none for runs of "
-            "one process"
-        ) from None
+        fix = f"pip install 'nadi[mpi]', or set {LAUNCHER_VARIABLE}=none for runs of one process"
+        raise LauncherError(f"{started}, but mpi4py is missing; {fix}") from None
     mpi4py.rc.initialize = False  # MPI_Init ends the process if launcher and library do not fit
     mpi4py.rc.finalize = True
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise LauncherError(
-            f"mpi4py finds no MPI ({reason}); pip install 'nadi[mpi]', or load the cluster's MPI"
-        ) from None
+        reason, fix = " ".join(str(error).split()), "pip install 'nadi[mpi]', or load the cluster's MPI"
+        raise LauncherError(f"mpi4py finds no MPI ({reason}); {fix}") from None
     library = MPI.Get_library_version()
     if not MPI.Is_initialized():
         check_library(environ, library)

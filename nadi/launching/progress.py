@@ -11,16 +11,15 @@ from rich.text import Text
 
 from inputs import shown
 from nadi.launching.ending import Interrupts
-from nadi.terminal.console import Terminal
+from nadi.terminal.tables import Terminal
 from topologies.units import format_time
 
 if TYPE_CHECKING:
     from pdes import Snapshot
 
-LINE_EVERY_S = 5.0
-"""Minimum seconds between two lines if standard error is not a terminal."""
+LINE_EVERY_S = 5.0  # Minimum seconds between two lines if standard error is not a terminal
+# Minimum seconds between two updates in a notebook, whose server drops output that comes much faster
 _REWRITE_EVERY_S = 0.25
-"""Minimum seconds between two updates in a notebook, whose server drops output that comes much faster."""
 _MINUTE_S = 60
 
 
@@ -90,20 +89,13 @@ class Progress:
         self._width = len(line)
 
 
-class NoProgress:
+class NoProgress(Progress):
     """Progress without output, except warnings."""
 
-    def __call__(self, snapshot: "Snapshot") -> None:  # noqa: ARG002 - Progress shows it
-        """Raise a lost Ctrl-C; else do nothing."""
-        Interrupts.check()
+    def __init__(self) -> None:
+        super().__init__(sys.stderr, None)
 
-    def expect(self, work: float) -> None:
-        """Do nothing."""
-
-    def begin(self, run: str) -> None:
-        """Do nothing."""
-
-    def say(self, text: str) -> None:  # noqa: ARG002 - Progress says it
+    def say(self, text: str) -> None:  # noqa: ARG002 - Progress prints it
         """Raise a lost Ctrl-C; else do nothing."""
         Interrupts.check()
 
@@ -111,9 +103,12 @@ class NoProgress:
         """Print one line."""
         sys.stderr.write(f"nadi: {shown(text)}\n")
 
+    def _show(self, text: str) -> None:
+        pass
+
 
 @contextmanager
-def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Progress | NoProgress]:
+def progress(*, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Progress]:
     """Yield a Progress on `stream` (default: standard error) for the block."""
     stream = stream or sys.stderr
     if quiet:
@@ -141,12 +136,8 @@ def in_notebook() -> bool:
 def describe(snapshot: "Snapshot", expected: float) -> str:
     """Return one line: simulated time, packet-hops per second, share of the work done, and remaining time.
 
-    Retransmissions may add packets beyond the expected number; the line then omits the remaining time, which assumes
-    the mean pace so far.
-
-    Args:
-        snapshot: Snapshot of the run.
-        expected: Expected packet-hops of the run, or messages at message level; 0 = not known.
+    `expected` are the packet-hops of the run, or messages at message level; 0 = not known. Retransmissions may add
+    packets beyond them; the line then omits the remaining time, which assumes the mean pace so far.
     """
     done, what = snapshot.packet_hops, "packet-hops"
     if snapshot.messages is not None:

@@ -6,8 +6,7 @@
 import sys
 from collections.abc import Sequence
 
-PYTHON = (sys.executable, "-P")
-"""This Python in safe-path mode."""
+PYTHON = (sys.executable, "-P")  # This Python in safe-path mode
 
 
 def nadi_command(arguments: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """Quoting of user-given names for batch scripts; every such name passes through this module.
 
 A name may contain a line feed, which would end a comment or a directive and begin a command, or characters that a shell
-or SLURM interprets. This module refuses names that are not one printable line, and quotes all others.
+or SLURM interprets. Each function raises ConfigError for a name that is not one line of printable characters, such as
+one with a control character or a byte that is not UTF-8, and quotes all others.
 """
 
 import re
@@ -16,52 +17,29 @@ _OPTION = re.compile(r"([a-z][a-z0-9-]*)(?:=.+)?")
 
 
 def one_line(text: str) -> str:
-    """Return the text if it is one line of printable characters.
-
-    Raises:
-        ConfigError: It contains a control character, a line feed or a byte that is not UTF-8.
-    """
+    """Return the text if it is one line of printable characters."""
     if not text.isprintable():
         raise ConfigError(f"{text!r}: expected a single line of printable characters, as it goes into a batch script")
     return text
 
 
 def shell_word(text: str) -> str:
-    """Return the text quoted as one word of a shell.
-
-    Raises:
-        ConfigError: As `one_line`.
-    """
+    """Return the text quoted as one word of a shell."""
     return shlex.quote(one_line(text))
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """Return a command line of these words, each quoted.
-
-    Raises:
-        ConfigError: As `one_line`.
-    """
+    """Return a command line of these words, each quoted."""
     return " ".join(shell_word(word) for word in words)
 
 
 def nadi_line(words: Sequence[str]) -> str:
-    """Return the command line that runs `nadi` with these arguments by the Python that runs now.
-
-    Raises:
-        ConfigError: As `one_line`.
-    """
+    """Return the command line that runs `nadi` with these arguments by the Python that runs now."""
     return shell_line(nadi_command(words))
 
 
 def directive(option: str) -> str:
-    """Return the #SBATCH line of an option, whose value is quoted as sbatch reads quotes and backslashes.
-
-    Args:
-        option: Option of sbatch without its dashes, "qos=high" or "exclusive".
-
-    Raises:
-        ConfigError: As `one_line`.
-    """
+    """Return the #SBATCH line of an option "qos=high" or "exclusive", with its value quoted as sbatch reads quotes."""
     name, equals, value = one_line(option).partition("=")
     if not _PLAIN_VALUE.fullmatch(value):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
@@ -70,14 +48,9 @@ def directive(option: str) -> str:
 
 
 def log_path(folder: str, pattern: str) -> str:
-    """Return a value of --output: a file name pattern of SLURM's behind a path that is taken literally.
+    """Return a value of --output: a path that is taken literally, and behind it a pattern of SLURM such as "-%a.log".
 
-    Args:
-        folder: Path to which the pattern is appended.
-        pattern: File name pattern, such as "-%a.log".
-
-    Raises:
-        ConfigError: The path holds a backslash, after which SLURM replaces no pattern.
+    A path with a backslash raises ConfigError, because SLURM replaces no pattern after one.
     """
     if "\\" in folder:
         raise ConfigError(f"{folder!r}: found a backslash; expected a path without one, for the --output of SLURM")
@@ -85,14 +58,9 @@ def log_path(folder: str, pattern: str) -> str:
 
 
 def sbatch_options(options: Sequence[str], own: Iterable[str]) -> tuple[str, ...]:
-    """Return the user's own options of sbatch, checked.
+    """Return the values of --sbatch after a check of their form, "qos=high" or "exclusive".
 
-    Args:
-        options: Values of --sbatch: "qos=high", or "exclusive" for an option without a value.
-        own: Names of the options that the script sets itself.
-
-    Raises:
-        ConfigError: An option is not of this form, not one printable line, or one that the script sets itself.
+    `own` are the names of options that the script sets itself, and that raise ConfigError.
     """
     for option in options:
         parts = _OPTION.fullmatch(one_line(option))

@@ -7,16 +7,12 @@ from nadi.errors import ConfigError
 from nadi.launching.script_words import directive, log_path, nadi_line, sbatch_options, shell_line, shell_word
 
 _MAX_SHARDS = 10**5
+# Options of sbatch that scripts of arrays set themselves
 OWN_OPTIONS = ("job-name", "array", "ntasks", "output", "dependency", "wrap")
-"""Options of sbatch that scripts of arrays set themselves."""
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """Return number and count of a shard "3/16".
-
-    Raises:
-        ConfigError: The text has another form.
-    """
+    """Return number and count of a shard "3/16"; another form raises ConfigError."""
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and len(count) < 7 and int(number) < int(count) <= _MAX_SHARDS):
         raise ConfigError(f"--shard {text!r}: expected I/N with I from 0 below N, as 3/16")
@@ -43,9 +39,6 @@ def array_script(
         merging: Arguments of the command that merges the results of all shards.
         own_folders: Whether each shard writes into a folder of its own below `out`, named by its number.
         options: Further options of sbatch, for both jobs, as --sbatch takes them.
-
-    Raises:
-        ConfigError: A name is not one line of printable characters, or sbatch has no such option.
     """
     name, folder = f"nadi-{words[0]}", str(out)
     extra = sbatch_options(options, OWN_OPTIONS)
@@ -53,20 +46,19 @@ def array_script(
     array = [f"job-name={name}", f"array=0-{shards - 1}", "ntasks=1", f"output={log_path(folder, '-%a.log')}", *extra]
     merge = nadi_line([*merging, "--out", folder, "--quiet"])
     after = [f"job-name={name}-merge", "ntasks=1", f"output={log_path(folder, '-merge.log')}", *extra, f"wrap={merge}"]
-    return "\n".join(
-        (
-            "#!/usr/bin/env bash",
-            f"# {shards} shards of `nadi {words[0]}`. Submit it with sbatch, and again when something failed.",
-            *(directive(option) for option in array),
-            "set -euo pipefail",
-            "",
-            "# The first task submits the job that merges the results when all tasks have ended.",
-            'if [[ $SLURM_ARRAY_TASK_ID == 0 && -z "${SLURM_RESTART_COUNT:-}" ]]; then',
-            '    sbatch --dependency=afterany:"$SLURM_ARRAY_JOB_ID" \\',
-            f"        {shell_line(f'--{option}' for option in after)} ||",
-            '        echo "sbatch cannot be used here: when all tasks have ended, run what --wrap holds above" >&2',
-            "fi",
-            f'{nadi_line(words)} --quiet --shard "$SLURM_ARRAY_TASK_ID/{shards}" --out {task}',
-            "",
-        )
+    lines = (
+        "#!/usr/bin/env bash",
+        f"# {shards} shards of `nadi {words[0]}`. Submit it with sbatch, and again when something failed.",
+        *(directive(option) for option in array),
+        "set -euo pipefail",
+        "",
+        "# The first task submits the job that merges the results when all tasks have ended.",
+        'if [[ $SLURM_ARRAY_TASK_ID == 0 && -z "${SLURM_RESTART_COUNT:-}" ]]; then',
+        '    sbatch --dependency=afterany:"$SLURM_ARRAY_JOB_ID" \\',
+        f"        {shell_line(f'--{option}' for option in after)} ||",
+        '        echo "sbatch cannot be used here: when all tasks have ended, run what --wrap holds above" >&2',
+        "fi",
+        f'{nadi_line(words)} --quiet --shard "$SLURM_ARRAY_TASK_ID/{shards}" --out {task}',
+        "",
     )
+    return "\n".join(lines)

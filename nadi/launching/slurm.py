@@ -12,21 +12,18 @@ from typing import NamedTuple
 from nadi.errors import ConfigError
 from nadi.launching.script_words import directive, one_line, sbatch_options, shell_line, shell_word
 
-LAUNCHERS = {
-    "mpiexec": 'mpiexec -n "$ranks"',
-    "srun-pmi2": 'srun --mpi=pmi2 --ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1',
-    "srun-pmix": 'srun --mpi=pmix --ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1',
-}
-"""Command prefix per name of --launcher. srun takes the CPUs of a task from its own option only."""
+# Options of srun, which takes the CPUs of a task from its own option only
+_SRUN_OPTIONS = '--ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1'
+# Command prefix per name of --launcher
+LAUNCHERS = {"mpiexec": 'mpiexec -n "$ranks"'}
+LAUNCHERS |= {f"srun-{pmi}": f"srun --mpi={pmi} {_SRUN_OPTIONS}" for pmi in ("pmi2", "pmix")}
 _TIME = re.compile(r"(?:\d+-)?\d+:[0-5]\d:[0-5]\d")
 _MEMORY = re.compile(r"0|[1-9]\d{0,9}[KMGT]?")
+# Units of SLURM's --mem; a number without one counts MiB
 _MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
-"""Units of SLURM's --mem; a number without one counts MiB."""
-OWN_OPTIONS = (
-    *("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "time", "mem", "partition", "account", "array"),
-    *("requeue", "open-mode"),
-)
-"""Options of sbatch that the script or options of `nadi slurm` set."""
+# Options of sbatch that the script or options of `nadi slurm` set
+_OF_TASKS = ("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "time", "mem", "partition", "account", "array")
+OWN_OPTIONS = (*_OF_TASKS, "requeue", "open-mode")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.=:,+-]")
 _MAX_FOLDER_LENGTH = 100
@@ -109,28 +106,23 @@ def job_name(run_file: Path) -> str:
 
 
 def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
-    """Return tasks for all combinations of the values of all keys.
+    """Return tasks for all combinations of the values of texts "section.key=v1,v2,..." or "section.key=v1;v2;...".
 
-    Args:
-        sweeps: Texts "section.key=v1,v2,..."; semicolons separate values that contain commas.
-
-    Raises:
-        ConfigError: A key or value is missing or occurs twice.
+    A key or value that is missing or occurs twice raises ConfigError.
     """
-    settings: dict[str, list[str]] = {}
+    values_of_key: dict[str, list[str]] = {}
     for sweep in sweeps:
         key, equals, text = (part.strip() for part in sweep.partition("="))
         values = [value.strip() for value in text.split(";" if ";" in text else ",")]
         if not equals or not key or not all(values):
             raise ConfigError(f"--sweep {sweep!r}: expected section.key=value,value,...")
-        if key in settings:
+        if key in values_of_key:
             raise ConfigError(f"--sweep {sweep!r}: {key} is swept twice; expected all its values in one --sweep")
         if len(set(values)) < len(values):
             raise ConfigError(f"--sweep {sweep!r}: a value is listed twice")
-        settings[key] = [f"{key}={value}" for value in values]
-    if not settings:
-        return ()
-    return tuple(Task(_folder(",".join(chosen)), chosen) for chosen in itertools.product(*settings.values()))
+        values_of_key[key] = [f"{key}={value}" for value in values]
+    combinations = itertools.product(*values_of_key.values()) if sweeps else ()
+    return tuple(Task(_folder(",".join(chosen)), chosen) for chosen in combinations)
 
 
 def render(job: Job) -> str:
@@ -155,20 +147,10 @@ def render(job: Job) -> str:
 
 
 def submit(script: Path) -> str:
-    """Submit a script by sbatch and return sbatch's output.
-
-    Raises:
-        ConfigError: There is no sbatch.
-        SubmitError: sbatch rejects the script.
-    """
+    """Submit a script and return sbatch's output; raise ConfigError without sbatch, SubmitError if it fails."""
     try:
-        done = subprocess.run(  # noqa: S603 - a script that this command has written
-            ["sbatch", str(script)],  # noqa: S607 - it lies where the cluster's PATH says
-            capture_output=True,
-            text=True,
-            timeout=_SBATCH_TIMEOUT_S,
-            check=False,
-        )
+        command = ["sbatch", str(script)]  # a script that Nadi has written, and the cluster's sbatch
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SBATCH_TIMEOUT_S, check=False)  # noqa: S603
     except FileNotFoundError:
         raise ConfigError(f"--submit: no sbatch on PATH; {script} is written, submit it where SLURM is") from None
     except subprocess.TimeoutExpired:
@@ -180,7 +162,5 @@ def submit(script: Path) -> str:
 
 def _folder(settings: str) -> str:
     """Return a folder name for these settings: the settings if they are a valid and short name, else a hash follows."""
-    name = _UNSAFE.sub("_", settings)
-    if name == settings and len(name) <= _MAX_FOLDER_LENGTH:
-        return name
-    return f"{name[:_MAX_FOLDER_LENGTH]}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+    name = _UNSAFE.sub("_", settings)[:_MAX_FOLDER_LENGTH]
+    return name if name == settings else f"{name}-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"

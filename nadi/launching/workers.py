@@ -1,21 +1,19 @@
 """Workers of a simulation: threads or processes of this machine, or MPI ranks with threads of their own."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 import pdes
 from nadi.launching.gather import ALONE, RankGather
-from nadi.launching.progress import NoProgress, Progress
+from nadi.launching.progress import Progress
 from nadi.launching.world import together
 from pdes import setting
 from topologies import Graph
 from workload import Program
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Backend = Literal["threads", "processes"]
 
@@ -66,7 +64,7 @@ class Workers:
         program: Program,
         owner: NDArray[np.int32] | None,
         settings: pdes.Settings,
-        progress: Progress | NoProgress,
+        progress: Progress,
     ) -> pdes.Results:
         """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP.
 
@@ -84,7 +82,7 @@ class Workers:
             return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, 1, progress)
         return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads)
 
-    def by_rank_0(self, npus: int, run: "Callable[[], pdes.Results]") -> pdes.Results:
+    def by_rank_0(self, npus: int, run: Callable[[], pdes.Results]) -> pdes.Results:
         """Run on rank 0; the other ranks get its results without flows and times of trace rows."""
         with together(self.ranks):
             results = run() if self.ranks.rank == 0 else None

@@ -15,19 +15,14 @@ from nadi.launching.gather import RankGather
 
 
 class AgreedError(Exception):
-    """An error of one rank that all ranks raise.
-
-    Attributes:
-        exit_code: Exit code of the original error.
-        of_a_file: True = a file could not be read or written, and the text is the reason.
-    """
+    """An error of one rank that all ranks raise."""
 
     agreed = True
 
     def __init__(self, text: str, exit_code: int, *, of_a_file: bool = False) -> None:
         super().__init__(text)
-        self.exit_code = exit_code
-        self.of_a_file = of_a_file
+        self.exit_code = exit_code  # exit code of the original error
+        self.of_a_file = of_a_file  # True = a file could not be read or written, and the text is the reason
 
 
 def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optional

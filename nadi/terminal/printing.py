@@ -3,28 +3,13 @@
 import codecs
 import html
 import sys
-from typing import TextIO
+from io import TextIOWrapper
 
 from inputs.names import escape, shown
 
-_PLAIN = {
-    "µ": "u",
-    "→": "->",
-    "←": "<-",
-    "\u00d7": "x",
-    "…": "...",
-    "≤": "<=",
-    "≥": ">=",
-    "\u2013": "-",
-    "—": "-",
-    "·": ".",
-    "│": "|",
-    "─": "-",
-    "━": "-",
-    "╶": "-",
-    "█": "#",
-}
-"""Replacements for the characters that Nadi prints, for terminals that lack them."""
+# Replacements for the characters that Nadi prints, for terminals that lack them
+_PLAIN = {"µ": "u", "→": "->", "←": "<-", "\u00d7": "x", "…": "...", "≤": "<=", "≥": ">=", "\u2013": "-", "—": "-"}
+_PLAIN |= {"·": ".", "│": "|", "─": "-", "━": "-", "╶": "-", "█": "#"}
 _HANDLER = "nadi.plain"
 
 
@@ -54,13 +39,8 @@ def say(text: str, *, err: bool = False) -> None:
 def never_fail_to_print() -> None:
     """Make standard output and error replace characters that their encoding lacks instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
-        _relax(stream)
-
-
-def _relax(stream: TextIO | None) -> None:
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors=_registered_handler())
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors=_registered_handler())
 
 
 def _registered_handler() -> str:

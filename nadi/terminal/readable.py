@@ -44,7 +44,8 @@ def time_text(time_ps: float) -> str:
 
 def rate_text(rate_bps: float) -> str:
     """Return a rate with six digits, such as "25.6 Tb/s"."""
-    return _with_unit(rate_bps, _RATES)
+    name, size = next((unit for unit in _RATES if rate_bps >= unit[1]), _RATES[-1])
+    return f"{_number(rate_bps / size)} {name}"
 
 
 def size_text(size_bytes: int) -> str:
@@ -56,7 +57,7 @@ def size_text(size_bytes: int) -> str:
 
 def buffer_text(size_bytes: int) -> str:
     """Return a buffer size in a binary unit if that is a whole number below 1,024 ("64 KiB"), else `amount_text`."""
-    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+    for power, unit in enumerate(("KiB", "MiB", "GiB", "TiB"), 1):
         whole, rest = divmod(size_bytes, KIB**power)
         if rest == 0 and 0 < whole < KIB:
             return f"{whole} {unit}"
@@ -73,11 +74,6 @@ def amount_text(size_bytes: float) -> str:
 
 def _unit_of(time_ps: float) -> TimeUnit:
     return next((unit for unit in (S, MS, US) if time_ps >= unit.ps), NS)
-
-
-def _with_unit(value: float, units: Iterable[tuple[str, int]]) -> str:
-    name, size = next((unit for unit in units if value >= unit[1]), ("b/s", 1))
-    return f"{_number(value / size)} {name}"
 
 
 def _number(value: float) -> str:

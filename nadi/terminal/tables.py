@@ -5,7 +5,7 @@ If standard output is not a terminal and COLUMNS is not set, tables have their n
 
 import os
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from rich import box
 from rich.cells import cell_len
@@ -15,65 +15,84 @@ from rich.table import Table
 from rich.text import Text
 
 import inputs
-from nadi.terminal.console import Terminal
+from nadi.terminal.printing import plain
 
 _UNBOUNDED = 100_000
 _MARGIN = 1
 _GAP = 3
 _NO_HEADINGS_GAP = 2
 _MIN_NAME_CELLS = 8
+# Minimum width of a column by its form, in cells: numbers never shrink; names and prose wrap onto further lines
 _MIN_CELLS = {"number": _UNBOUNDED, "name": 40, "text": 24}
-"""Minimum width of a column by its form, in cells: numbers never shrink; names and prose wrap onto further lines."""
+
+
+class Terminal(Console):
+    """A Console that interprets no markup, emoji codes or escape sequences, and prints on any terminal.
+
+    The name of a file or node may be "[red]" or ":bomb:", or may contain bytes that clear a screen. This console prints
+    strings literally and control characters as escapes. Use a `Text` or a style for bold text.
+    """
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401 - the options of Console
+        super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]  # noqa: ANN401 - same
+        """Return a string as Text without characters that the terminal lacks, because tables measure the result."""
+        return super().render_str(plain(inputs.shown(text, lines=True), self.encoding), **options)
 
 
 class TableColumn(NamedTuple):
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-        heading: Text above the column.
-        rank: Order in which columns are dropped, highest first; 0 = the column is always shown.
-        form: Kind of cells: numbers are aligned to the right, names and prose to the left.
-    """
-
-    heading: str
-    rank: int = 0
+    heading: str  # Text above the column
+    rank: int = 0  # Order in which columns are dropped, highest first; 0 = the column is always shown
+    # Kind of cells: numbers are aligned to the right, names and prose to the left
     form: Literal["number", "name", "text"] = "number"
+
+
+AnyColumn = TableColumn | tuple[str, int] | str  # a heading, or heading and rank, define a column of numbers
+
+
+def name_column(heading: str, rank: int = 0) -> TableColumn:
+    """Return a column of names."""
+    return TableColumn(heading, rank, "name")
+
+
+def text_column(heading: str, rank: int = 0) -> TableColumn:
+    """Return a column of prose."""
+    return TableColumn(heading, rank, "text")
 
 
 class FittedTable:
     """A table that a rich Console prints; cells are plain text, never markup."""
 
     def __init__(
-        self, title: str, *columns: TableColumn | str, headings: bool = True, full_output_option: str = "--json"
+        self, title: str, *columns: AnyColumn, headings: bool = True, full_output_option: str = "--json"
     ) -> None:
         """Create a table without rows.
 
         Args:
             title: Text above the table; may be empty.
-            columns: Columns of the table; a plain string is the heading of a column of numbers that is always shown.
+            columns: Columns of the table.
             headings: Whether the table has a line of headings.
             full_output_option: Option of the command that prints all columns at any width.
         """
         self.title = title
         self.headings = headings
         self.full_output_option = full_output_option
-        self.columns = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
+        self.columns = [TableColumn(column) if isinstance(column, str) else TableColumn(*column) for column in columns]
         self.rows: list[tuple[str, ...]] = []
         self.notes: list[str] = []
         self._bold: set[int] = set()
         self._ends: set[int] = set()
 
-    def add_row(self, *cells: str, bold: bool = False) -> None:
-        """Append a row, in bold if `bold`.
-
-        Raises:
-            ValueError: The number of cells differs from the number of columns.
-        """
+    def add_row(self, *cells: str | int, bold: bool = False) -> None:
+        """Append a row of as many cells as columns, in bold if `bold`; whole numbers get commas between thousands."""
         if len(cells) != len(self.columns):
             raise ValueError(f"{len(cells)} cells for {len(self.columns)} columns")
         if bold:
             self._bold.add(len(self.rows))
-        self.rows.append(cells)
+        self.rows.append(tuple(cell if isinstance(cell, str) else f"{cell:,}" for cell in cells))
 
     def end_group(self) -> None:
         """Add space after the last row."""
@@ -82,9 +101,8 @@ class FittedTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield title, table, notes, and the names of the columns that do not fit."""
         heads = [_text(console, column.heading) for column in self.columns]
-        cells = [
-            [_text(console, inputs.shown(cell)) for cell in row] for row in self.rows
-        ]  # a line feed can only be part of a name
+        # A line feed can only be part of a name, so `shown` escapes it
+        cells = [[_text(console, inputs.shown(cell)) for cell in row] for row in self.rows]
         natural = [self._natural(column) for column in zip(heads, *cells, strict=True)]
         fitting = self._fitting_columns(natural, options.max_width)
         if self.title:
@@ -108,13 +126,9 @@ class FittedTable:
 
     def _empty(self, forms: Sequence[str], heads: Sequence[Text]) -> Table:
         """Return a rich Table without rows."""
-        table = Table(
-            box=box.SIMPLE_HEAD if self.headings else None,
-            show_header=self.headings,
-            show_edge=False,
-            pad_edge=False,
-            padding=(0, 1) if self.headings else (0, _NO_HEADINGS_GAP, 0, 0),
-        )
+        style = box.SIMPLE_HEAD if self.headings else None
+        padding = (0, 1) if self.headings else (0, _NO_HEADINGS_GAP, 0, 0)
+        table = Table(box=style, show_header=self.headings, show_edge=False, pad_edge=False, padding=padding)
         for form, head in zip(forms, heads, strict=True):
             table.add_column(head, justify="right" if form == "number" else "left", overflow="fold")
         return table

@@ -104,12 +104,10 @@ def test_wrong_usage_is_one_line_and_exit_2(nadi, arguments):
 def _raising(monkeypatch, error):
     """Make `nadi doctor` raise."""
 
-    def register(app):
-        @app.command()
-        def doctor():
-            raise error
+    def doctor():
+        raise error
 
-    monkeypatch.setattr("nadi.cli.commands.doctor.register", register)
+    monkeypatch.setattr("nadi.cli.commands.doctor.doctor", doctor)
     monkeypatch.setattr("nadi.cli.app.command_line", command_line.__wrapped__)
 
 

@@ -8,13 +8,14 @@ import pytest
 
 import pdes
 import topologies
-from nadi.configuration.run_file import collective_config, load_config, network_section
+from nadi.configuration.run_file import collective_config, load_config
 from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings
 from nadi.simulation.wiring.reading import compute_model
 from tests.docs.pages import DOCS, blocks
+from tests.network_sections import network_section
 from tests.nonempty import nonempty
 from topologies.clusters import clusters, find
 from workload.compute.gpu import find_gpu

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nadi.configuration.run_file import load_config, network_section
+from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import NetworkSection, RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.fidelities.fabric_settings import fitted, shared_buffer
 from nadi.simulation.run import network_settings
 from pdes.build.fabric import rto_ps
 from pdes.build.settings import SharedBuffer
+from tests.network_sections import network_section
 from topologies import build
 from topologies.units import parse_flops
 
@@ -265,7 +266,7 @@ def test_wrong_overrides(load, override):
 
 
 def test_only_network_can_be_set_without_a_run_file():
-    with pytest.raises(ConfigError, match="--set engine: expected network"):
+    with pytest.raises(ConfigError, match=re.escape("--set engine.seed=1: expected network")):
         network_section(["engine.seed=1"])
     with pytest.raises(ConfigError, match=re.escape("[network] mut: unknown key; nearest known key: mtu")):
         network_section(["network.mut=1"])

@@ -137,7 +137,7 @@ def program(seed, compute_factor=1.0):
     return nodes
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(4))
 def test_gains_are_those_of_real_runs(ran, seed, monkeypatch):
     """Links, GPUs and collectives 10 % faster: what is told is within a fifth of what a run with them saves."""
     run = ran(program(seed))

@@ -6,10 +6,10 @@ import re
 import pyarrow.parquet as pq
 import pytest
 
-from nadi.configuration.run_file import network_section
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.reports.result_files.run_folder import TABLES
+from tests.network_sections import network_section
 
 ANALYTICAL = '[network]\nfidelity = "analytical"\n'
 RING_STEP_PS = (1 << 14) * 80 + 10**6

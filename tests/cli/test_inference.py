@@ -173,11 +173,12 @@ def test_report_and_comparison_show_times_of_requests(nadi, tiny, run_of, tmp_pa
 def test_a_clock_that_is_asked_for_many_sizes_keeps_few_plans(monkeypatch):
     """Each new size of NCCL's may need a plan of its own; what stays in memory is bounded."""
     made = []
+    monkeypatch.setattr(costs, "_MAX_KEPT_PLANS", 4)
     monkeypatch.setattr(
         costs, "PlayedCollectives", lambda *given: made.append(weakref.ref(found := PlayedCollectives(*given))) or found
     )
     link = network("dgx-h100-superpod", 8)(settle(find("llama3-8b"), parallel_plan("tp8")), 0)
-    for tokens in range(1, 200):
+    for tokens in range(1, 80):
         link.collective_ps(GroupCollective("all-reduce", CollectiveCommType.ALL_REDUCE, tokens * 8192, "tp"))
     gc.collect()
     assert len(made) > 4 * costs._MAX_KEPT_PLANS

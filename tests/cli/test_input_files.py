@@ -166,6 +166,7 @@ def test_a_run_opens_the_files_that_are_listed_and_no_others(nadi, inputs_of, mo
     assert len(listed) >= sum((inputs_of / path).exists() for path in named)
 
 
+@pytest.mark.usefixtures("points_here")
 def test_a_sweep_simulates_again_when_a_file_has_changed(nadi, inputs_of, tmp_path):
     (inputs_of / "run.toml").write_text(
         '[workload]\ntraces = "t"\ngroups = "groups.json"\n[topology]\nspec = "simai:path=net.txt"\n'

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.nonempty import nonempty
+
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "interfaces.md"
 HEADING = re.compile(r"^#{2,3} ([a-z_]+(?:\.[a-z_]+)*\.[A-Z]\w+)", re.MULTILINE)
 ROW = re.compile(r"^\| ([a-z][\w, ]*) \| (.+?) \|.*\|$", re.MULTILINE)
@@ -101,7 +103,7 @@ def test_fields_and_types(name):
     cls = getattr(importlib.import_module(module), attribute)
     wanted = field_types(cls)
     assert set(fields) == set(wanted)
-    for field, kind in fields.items():
+    for field, kind in nonempty(fields.items()):
         if "array" in wanted[field]:  # of the engine, whose annotations do not say of what
             assert ARRAY.search(kind), field
             assert ARRAY.sub("array", kind) == wanted[field], field

@@ -68,9 +68,7 @@ def python(code, **environment):
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["nadi.cli.main", "typer", "nadi.cli.commands.run", "numpy", "nadi.simulation.run", "workload"]
-)
+@pytest.mark.parametrize("name", ["nadi.cli.main", "typer", "numpy", "nadi.simulation.run"])
 def test_while_modules_are_imported(name, tmp_path):
     run = tmp_path / "run.toml"
     run.write_text('[workload]\ntraces = "none"\n[topology]\nspec = "ring:npus=2"\n')

@@ -146,9 +146,9 @@ def test_constraints_of_the_command_hold(rows):
         plan = parallel_plan(row["plan"])
         assert (plan.tp, plan.dp, plan.pp, plan.micro_batch, plan.global_batch) == (2, 2, 1, 4, 32)
         assert row["recompute"] == plan.recompute == "full"
-    for row in nonempty(rows("--plan", "dp1,recompute=none")):
+    for row in nonempty(rows("--plan", "dp1,recompute=none,gb16,mb1")):
         assert (parallel_plan(row["plan"]).dp, row["recompute"]) == (1, "none")
-    assert {parallel_plan(row["plan"]).dp for row in rows("--framework", "fsdp")} == {1, 2, 4}
+    assert {parallel_plan(row["plan"]).dp for row in rows("--framework", "fsdp", "--plan", "gb16,mb1")} == {1, 2, 4}
 
 
 def test_the_least_recomputation_that_fits_is_taken(model):
@@ -233,7 +233,7 @@ def test_shares_and_sizes_of_a_reserve_agree():
 
 
 def test_plans_are_ranked_by_what_runs_take(nadi, model, rows, tmp_path):
-    found = rows()
+    found = rows("--plan", "gb16")
     assert [row["step_s"] for row in found] == sorted(row["step_s"] for row in found)
     whole = [row for row in found if row["whole"]]
     for row in (whole[0], whole[-1]):
@@ -265,7 +265,7 @@ def test_long_steps_stand_on_the_line_through_short_ones(model, text):
     assert short.use.npu_ps == pytest.approx(exact.use.npu_ps, abs=0.005 * 8 * exact.step_ps)
     assert short.use.npu_ps.sum() == pytest.approx(8 * short.step_ps)
     assert short.use.ports.keys() == exact.use.ports.keys()
-    for sort, ports in exact.use.ports.items():
+    for sort, ports in nonempty(exact.use.ports.items()):
         assert short.use.ports[sort][:2] == ports[:2]
         assert short.use.ports[sort].tx_bytes == pytest.approx(ports.tx_bytes, rel=1e-6)
 
@@ -292,12 +292,12 @@ def test_a_training_costs_its_steps(nadi, model, tmp_path):
 
 
 def test_workers_and_shards_find_the_same(nadi, rows, tmp_path):
-    two = ("--gpus", 2)
+    two = ("--gpus", 2, "--plan", "gb16")
     expected = rows(*two)
-    assert len(expected) == 20
+    assert len(expected) > 8
     assert rows(*two, "--workers", 2) == expected
     for shard in range(2):
-        assert 0 < len(rows(*two, "--shard", f"{shard}/2", "--out", tmp_path / str(shard))) < 20
+        assert 0 < len(rows(*two, "--shard", f"{shard}/2", "--out", tmp_path / str(shard))) < len(expected)
     merged = nadi("plan", "--json", *(word for shard in range(2) for word in ("--merge", tmp_path / str(shard))))
     assert merged.code == 0, merged.err
     assert merged.document["answers"]["merged"]["rows"] == expected
@@ -309,13 +309,13 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
     found = nadi("plan", "--model", model, *options, "--sweep", "rails=1,8", "--json", "--out", tmp_path / "out")
     assert found.code == 0, found.err
     assert set(found.document["answers"]) == {"rails=1", "rails=8"}
-    for answer in found.document["answers"].values():
+    for answer in nonempty(found.document["answers"].values()):
         assert ["packets_step_s" in row for row in answer["rows"][:3]] == [True, True, False]
         for row in nonempty(answer["rows"][:2]):
             assert all(0.9 < ratio < 1.3 for ratio in nonempty(row["packets_over_closed_form"].values()))
             assert row["packets_step_s"] == pytest.approx(row["step_s"], rel=0.05)
     assert json.loads((tmp_path / "out" / "plan.json").read_text()) == found.document
-    listed = nadi("plan", "--model", model, *options, "--top", 3)
+    listed = nadi("plan", "--merge", tmp_path / "out", "--top", 3)
     assert "packet step" in listed.out
     assert "longer" in listed.out
 

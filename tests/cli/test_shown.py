@@ -13,8 +13,8 @@ from et import CollectiveCommType
 from inputs import shown
 from nadi.cli.app import command_line
 from nadi.cli.main import main
-from nadi.terminal.console import Terminal
 from nadi.terminal.printing import in_page, plain
+from nadi.terminal.tables import Terminal
 
 EVIL = "[red]x[/] [/] :bomb: \x1b[2J\x1b]0;title\x07 \u202eback\u2066 <script>alert(1)</script>"
 SHOWN = r"[red]x[/] [/] :bomb: \x1b[2J\x1b]0;title\x07 \u202eback\u2066 <script>alert(1)</script>"
@@ -214,11 +214,9 @@ def test_files_that_nobody_may_read(tmp_path):
     ],
 )
 def test_what_is_the_fault_of_the_world_is_no_defect(nadi, monkeypatch, error, code, text):
-    def register(app):
-        @app.command()
-        def doctor():
-            raise error
+    def doctor():
+        raise error
 
-    monkeypatch.setattr("nadi.cli.commands.doctor.register", register)
+    monkeypatch.setattr("nadi.cli.commands.doctor.doctor", doctor)
     monkeypatch.setattr("nadi.cli.app.command_line", command_line.__wrapped__)
     assert nadi("doctor") == (code, "", f"nadi: error: {text}\n")

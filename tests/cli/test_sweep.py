@@ -40,7 +40,6 @@ run = "run.toml"
 [values]
 "topology.params.rate" = ["100Gbps", "200Gbps", "400Gbps"]
 "topology.params.delay" = ["1us", "2us"]
-"network.mtu" = ["1KiB", "4KiB"]
 """
 MACHINE = ["wall_s", "peak_rss_bytes"]
 
@@ -78,7 +77,7 @@ def await_end_of_group(group):
 
 @pytest.fixture
 def quick(write_run):
-    """A sweep of twelve runs of one message each, which take as little as a run of nadi can."""
+    """A sweep of six runs of one message each, which take as little as a run of nadi can."""
     traces = [[et.send_node(1, "send", 0, 1, 1 << 16)], [et.recv_node(1, "recv", 0, 1, 1 << 16)]]
     topology = 'name = "switch"\nparams = { npus = 2, rate = "100Gbps", delay = "1us" }'
     run = write_run(traces, '[network]\nfidelity = "closed-form"\n[output]\nnodes = "none"\n', topology)
@@ -87,14 +86,15 @@ def quick(write_run):
     return path
 
 
+@pytest.mark.usefixtures("points_here")
 def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, quick, tmp_path):
-    """Twelve points; SIGKILL when four are there, with whatever runs under way."""
+    """Six points; SIGKILL when two are there, with whatever runs under way."""
     file, out = quick, tmp_path / "out"
     command = [sys.executable, "-m", "nadi", "sweep", file, "-o", out, "--jobs", "2", "-q"]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         end = time.monotonic() + 120
-        while len(list(out.glob("runs/[!.]*/summary.json"))) < 4:  # hidden folders are those of runs under way
+        while len(list(out.glob("runs/[!.]*/summary.json"))) < 2:  # hidden folders are those of runs under way
             assert time.monotonic() < end
             assert process.poll() is None
             time.sleep(0.02)
@@ -103,16 +103,16 @@ def test_a_killed_sweep_goes_on_and_ends_with_the_same_table(nadi, quick, tmp_pa
         process.wait()
         await_end_of_group(process.pid)
     there = {path.parent.name: path.stat().st_mtime_ns for path in out.glob("runs/[!.]*/summary.json")}
-    assert 4 <= len(there) < 12
+    assert 2 <= len(there) < 6
     assert not (out / "sweep.parquet").exists()
 
-    outcome = nadi("sweep", file, "-o", out, "--jobs", "2")
+    outcome = nadi("sweep", file, "-o", out)
     assert outcome.code == 0
     assert outcome.err.count("already finished") == len(there)
     assert all((out / "runs" / name / "summary.json").stat().st_mtime_ns == when for name, when in there.items())
     made = rows(out)
-    assert len(made) == 12
-    assert len({row["finish_time_ps"] for row in made}) == 12
+    assert len(made) == 6
+    assert len({row["finish_time_ps"] for row in made}) == 6
     assert all(row["error"] is None and row["finish_time_ps"] > 0 for row in made)
 
     (tmp_path / "again").mkdir()
@@ -134,6 +134,7 @@ def test_a_point_is_the_run_that_nadi_run_makes(nadi, sweep, tmp_path):
     assert unexplained(page) == []
 
 
+@pytest.mark.usefixtures("points_here")
 def test_points_that_fail_do_not_stop_the_others(nadi, sweep, tmp_path):
     """A plan for more GPUs than the fabric has is known when fabric and traces are there."""
     points = '[[points]]\n"workload.plan" = "dp8,gb8"\n[[points]]\n"engine.seed" = 2\n'
@@ -189,6 +190,7 @@ def test_a_latin_hypercube_uses_each_stratum_once(sweep):
     assert all(isinstance(point.values["engine.seed"], int) for point in found.points)
 
 
+@pytest.mark.usefixtures("points_here")
 def test_shards_share_the_points(nadi, sweep, tmp_path):
     file = sweep('run = "run.toml"\n[values]\n"engine.seed" = [1, 2, 3]\n')
     assert nadi("sweep", file, "-o", tmp_path / "out", "-q", "--shard", "1/2").code == 0
@@ -228,6 +230,7 @@ def test_wrong_files_are_one_line(nadi, sweep, tmp_path, text, expected):
         read_sweep(tmp_path / "no-such.toml")
 
 
+@pytest.mark.usefixtures("points_here")
 def test_faults_are_keys_like_others(nadi, sweep, tmp_path):
     (tmp_path / "run.toml").write_text(RUN + '[[faults]]\nat = "0s"\nnpu = 0\nslowdown = 1.1\n')
     file = sweep('run = "run.toml"\n[values]\n"faults.0.slowdown" = [1.1, 1.5, 2.0]\n"faults.0.npu" = [0, 3]\n')
@@ -245,6 +248,7 @@ def test_a_sweep_of_a_fault_that_is_not_there_is_one_line(nadi, sweep, tmp_path)
     assert "found '2' as a number of a list; expected 0" in line
 
 
+@pytest.mark.usefixtures("points_here")
 def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write_run, tmp_path):
     traces = [[et.send_node(1, "send", 0, 1, 1 << 16)], [et.recv_node(1, "recv", 0, 1, 1 << 16)]]
     write_run(traces, "", 'name = "switch"\nparams = { npus = 2, rate = "100Gbps", delay = "1us" }').rename(

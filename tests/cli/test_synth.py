@@ -7,16 +7,23 @@ import numpy as np
 import pytest
 
 import et
-from et.synthesis import generate, learn, request_of, stream_of
-from et.synthesis.classes import NO_VALUE, classify, key_of
+from et.synthesis import Originals, generate, learn, request_of, stream_of
 from et.synthesis.generating import in_possible_order, ordered_events, with_values
 from et.synthesis.layout import SetLayout, layout_of
-from et.synthesis.novelty import Originals
 from et.synthesis.parts import events_in, parts_of, stretched
+from et.synthesis.request import NO_VALUE, classify, key_of
 from et.synthesis.schedule import Schedule
-from et.synthesis.streams import COLLECTIVE, COMPUTE, RECEIVE, SEND, Operation, Stream, StreamEvent
+from et.synthesis.streams import (
+    COLLECTIVE,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Operation,
+    Stream,
+    StreamEvent,
+    traces_of,
+)
 from et.synthesis.templates import PlacedEvent
-from et.synthesis.writing import families_of, traces_of
 from tests.nonempty import nonempty
 from workload import TraceSet, read_set, write_set
 from workload.compute import ComputeTimes, find_gpu
@@ -64,7 +71,7 @@ def simulated(nadi):
 def as_set(layout, tables):
     roles = np.arange(layout.roles, dtype=np.int32)
     examples = (roles * layout.width).astype(np.int32)
-    return TraceSet(tables, np.repeat(roles, layout.width), examples, families_of(layout))
+    return TraceSet(tables, np.repeat(roles, layout.width), examples, layout.families_by_name())
 
 
 @pytest.mark.parametrize("plan", [*PLANS, "tp2,pp4,dp2,gb8,vpp2", "tp2,pp1,cp1,dp4,gb8,zero1"])
@@ -80,7 +87,7 @@ def test_a_stream_says_what_its_traces_do(simulated, tmp_path, plan):
 
 def test_classes_keep_values(sets):
     """Values come back from their classes to within 5 %, or one byte or microsecond; means are kept."""
-    for stream in map(stream_of, sets):
+    for stream in nonempty(map(stream_of, sets)):
         classified = classify(stream)
         pairs = [
             (event.value, classified.table[key_of(event.operation)][number])
@@ -133,10 +140,10 @@ def test_each_pass_has_what_is_asked_for(sets, number):
     stream = stream_of(sets[number])
     request = request_of(stream)
     roles = with_values(ordered_events(learn(sets), request), request, np.random.default_rng(1))
-    for made, original in zip(roles, stream.roles, strict=True):
-        for own, other in zip(passes(made), passes(original), strict=True):
+    for made, original in nonempty(zip(roles, stream.roles, strict=True)):
+        for own, other in nonempty(zip(passes(made), passes(original), strict=True)):
             assert own.keys() == other.keys()
-            for key, count in other.items():
+            for key, count in nonempty(other.items()):
                 if isinstance(key, Operation):
                     assert own[key] == count
                 elif key[0] != RECEIVE:
@@ -149,7 +156,7 @@ def test_a_learned_set_comes_back_in_its_order(sets, number):
     stream = stream_of(sets[number])
     request = request_of(stream)
     roles = with_values(ordered_events(learn(sets), request), request, np.random.default_rng(1))
-    for made, original in zip(roles, stream.roles, strict=True):
+    for made, original in nonempty(zip(roles, stream.roles, strict=True)):
         assert [each.operation for each in made] == [each.operation for each in original]
         assert [each.parents for each in made] == [each.parents for each in original]
         pairs = [(own.value, other.value) for own, other in zip(made, original, strict=True) if own.value > 100]
@@ -163,7 +170,7 @@ def test_another_width_of_the_model_has_the_same_order():
     different = events = 0
     for plan in PLANS:
         stream = stream_of(trained(plan, 4, 768))
-        for made, original in zip(ordered_events(learned, request_of(stream)), stream.roles, strict=True):
+        for made, original in nonempty(zip(ordered_events(learned, request_of(stream)), stream.roles, strict=True)):
             assert [each.operation for each in made] == [each.operation for each in original]
             different += sum(own.parents != other.parents for own, other in zip(made, original, strict=True))
             events += len(original)
@@ -261,7 +268,7 @@ def test_the_order_of_messages_is_learned(plan):
     stream = stream_of(trained(plan, 8))
     wanted = request_of(stream)
     found = Schedule(streams).plan(wanted.layout.roles, wanted.messages, wanted.passes, wanted.events)
-    for role, passes in enumerate(found):
+    for role, passes in nonempty(enumerate(found)):
         own = [event.operation for event in stream.roles[role]]
         assert [each.kind.after for each in passes[:-1]] == [each for each in own if each.kind in {SEND, RECEIVE}]
         assert sum(each.events + 1 for each in passes) - 1 == pytest.approx(len(own), abs=4)
@@ -278,10 +285,10 @@ def test_interleaved_stages_come_in_their_order():
     )
     streams = [stream_of(trained(plan, 8)) for plan in plans]
     schedule = Schedule(streams)
-    for stream in streams:
+    for stream in nonempty(streams):
         wanted = request_of(stream)
         found = schedule.plan(wanted.layout.roles, wanted.messages, wanted.passes, wanted.events)
-        for role, passes in enumerate(found):
+        for role, passes in nonempty(enumerate(found)):
             own = [event.operation for event in stream.roles[role]]
             assert [each.kind.after for each in passes[:-1]] == [each for each in own if each.kind in {SEND, RECEIVE}]
 

@@ -26,7 +26,7 @@ class Scenario(NamedTuple):
     """A run, and what is made faster in it.
 
     Attributes:
-        work: Name of a function of this file that gives the traces of NPUs, or a model with its plan.
+        work: Name of a function of this file that gives the traces of NPUs, or the file of MODEL with a plan.
         fabric: A topology with its parameters.
         changes: For each tier of links: the parameter of the topology that is its rate, and that rate in Gb/s.
         network: Keys of [network].
@@ -47,7 +47,16 @@ NIC, SPINE, NVLINK = "leaf and npu", "leaf and spine", "npu and nvswitch"
 BOTH = {NIC: ("rate", 100), SPINE: ("uplink_rate", 100)}
 FAST_SPINE = {SPINE: ("uplink_rate", 300)}
 OF_HOSTS = {NIC: ("rate", 400), SPINE: ("uplink_rate", 400), NVLINK: ("nvlink_rate", 3600)}
-STEP = "gpt3-125m tp4,sp,dp4,gb16,mb2,zero1,seq256"
+MODEL = """
+layers = 4
+hidden = 768
+heads = 12
+ffn = 3072
+vocab = 8192
+sequence = 256
+"""
+"""A model like gpt3-125m with a quarter of its parameters."""
+STEP = "model.toml tp4,sp,dp4,gb16,mb2,zero1"
 SCENARIOS = {
     "incast": Scenario("incast", LEAF_SPINE.format(4, 100), BOTH),
     "one spine for four": Scenario("permutation", LEAF_SPINE.format(1, 100), BOTH),
@@ -59,7 +68,7 @@ SCENARIOS = {
     "until the NIC is the bottleneck": Scenario("permutation", LEAF_SPINE.format(1, 300), FAST_SPINE, factor=2.0),
     "step at 2:1": Scenario(STEP, HOSTS.format(2) + HOST_RATES, OF_HOSTS),
     "step at 1:1": Scenario(STEP, HOSTS.format(4) + HOST_RATES, OF_HOSTS),
-    "pipeline at 4:1": Scenario("gpt3-125m tp2,dp2,pp4,gb16,mb1,seq256", HOSTS.format(1) + HOST_RATES, OF_HOSTS),
+    "pipeline at 4:1": Scenario("model.toml tp2,dp2,pp4,gb16,mb1", HOSTS.format(1) + HOST_RATES, OF_HOSTS),
     "half again as fast": Scenario(STEP, HOSTS.format(2) + HOST_RATES, OF_HOSTS, factor=1.5),
 }
 
@@ -118,7 +127,8 @@ def _simulated(scenario, folder, name, fabric):
         more = {}
     else:
         model, plan = scenario.work.split()
-        workload, more = {"model": model, "plan": plan}, {"compute": {"gpu": "h100"}}
+        (folder / model).write_text(MODEL)
+        workload, more = {"model": str(folder / model), "plan": plan}, {"compute": {"gpu": "h100"}}
     network = {"mtu": "4KiB", **scenario.network}
     return package.simulate(workload=workload, topology={"spec": fabric}, network=network, out=folder / name, **more)
 

@@ -1,15 +1,17 @@
-"""The commands of the how-to pages run as a reader types them: each a process of its own, in an empty folder."""
+"""The commands of the how-to pages run in an empty folder, those of one page as a reader types them: in processes."""
 
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from nadi.cli.main import main
 from tests.docs.pages import DOCS
 from tests.et.pytorch.recorded import call, kernel, kineto, nccl_kernel, op, written
 
@@ -33,8 +35,11 @@ MODEL = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_h
 
 
 FASTER = {
-    "my-model": {"--gpus 64": "--gpus 8", "gb256": "gb8"},
-    "sweep": {"llama2-13b": "gpt3-125m", '"25Gbps", "50Gbps", ': "", ",gb256": ",gb64"},
+    "incast": {"--size 2MB": "--size 200kB"},
+    "cluster-run": {"--workers 8 --out": "--workers 2 --out"},
+    "my-cluster": {"gb64,tp8,mb4": "gb16,tp8,mb4,pp1", "tp8,dp2,gb64,mb4": "tp8,dp2,gb16,mb4"},
+    "my-model": {"--gpus 64 --plan gb256": "--gpus 8 --plan gb8,tp4,pp1"},
+    "sweep": {"llama2-13b": "gpt3-125m", '"25Gbps", "50Gbps", "100Gbps", ': "", ",gb256": ",gb64"},
 }
 """Texts of pages that ask for much computation, with what the tests run in their place: the same commands and keys."""
 
@@ -75,7 +80,7 @@ def prepare(page: str, folder: Path) -> None:
     """Write what a page presumes that its reader has."""
     if page == "cluster-run":
         (folder / "run.toml").write_text(CLUSTER_RUN)
-        typed(shlex.join(["nadi", "workload", *INCAST]), folder)
+        assert main(["workload", *INCAST[:-1], str(folder / INCAST[-1])]) == 0
     if page == "my-model":
         (folder / "config.json").write_text(MODEL)
     if page == "my-trace":
@@ -107,12 +112,16 @@ def recorded_rank(rank: int, members: int) -> dict:
     return kineto(events, rank, NPUS)
 
 
-def typed(command: str, folder: Path) -> None:
-    """Run a command line in a folder, as a process of its own; it must end well."""
-    done = subprocess.run(
-        shlex.split(command), cwd=folder, env=environment(), capture_output=True, text=True, timeout=LIMIT_S
-    )
+def run_in_process(command: str) -> None:
+    """Run a command line in a process of its own, in the current folder; it must succeed."""
+    done = subprocess.run(shlex.split(command), env=environment(), capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, f"{command}\n{done.stderr}"
+
+
+def run_here(command: str) -> None:
+    """Run a command line in this process, in the current folder; it must succeed."""
+    program, *arguments = shlex.split(command)
+    assert (program, main(arguments)) == ("nadi", 0), command
 
 
 def environment() -> dict[str, str]:
@@ -131,27 +140,36 @@ def test_files_and_commands_are_told_apart():
     assert steps_of(page) == [Step("a.toml", "x = 1\n"), Step("", "nadi run a.toml")]
 
 
+@pytest.mark.usefixtures("points_here")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_of_a_page_run(page, tmp_path):
+def test_commands_of_a_page_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     prepare(page.stem, tmp_path)
-    follow(page, tmp_path)
+    follow(page, run_here)
 
 
-def test_the_trace_of_a_job_with_groups_takes_the_same_commands(tmp_path):
+def test_commands_of_a_page_run_in_processes(tmp_path, monkeypatch):
+    """As a reader types them: by the installed program, each without what earlier commands left in memory."""
+    monkeypatch.chdir(tmp_path)
+    follow(DOCS / "how-to" / "failures.md", run_in_process)
+
+
+def test_the_trace_of_a_job_with_groups_takes_the_same_commands(tmp_path, monkeypatch):
     """Its converted traces have a group file, those of a job whose only group is all ranks have none."""
+    monkeypatch.chdir(tmp_path)
     record(tmp_path, 4)
-    follow(DOCS / "how-to" / "my-trace.md", tmp_path)
+    follow(DOCS / "how-to" / "my-trace.md", run_here)
     assert (tmp_path / "traces" / "groups.json").is_file()
 
 
-def follow(page: Path, folder: Path) -> None:
-    """Save the files of a page and run its commands, in order."""
+def follow(page: Path, run: Callable[[str], None]) -> None:
+    """Save the files of a page in the current folder and run its commands there, in order."""
     content = page.read_text()
     for said, smaller in FASTER.get(page.stem, {}).items():
         assert said in content
         content = content.replace(said, smaller)
     for file, text in steps_of(content):
         if file:
-            (folder / file).write_text(text)
+            Path(file).write_text(text)
         elif not text.startswith(LEFT_OUT):
-            typed(text, folder)
+            run(text)

@@ -8,11 +8,11 @@ import pytest
 
 import et
 from et import decoded_columns, decoder
+from et.decoded_columns import SLACK_BYTES
 from et.errors import TraceError
 from et.framing import frame
 from et.other_attributes import OtherAttributes
 from et.table_writer import frames_of
-from et.window import SLACK_BYTES
 from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.trace_decoding.nodes import PADDING_BYTES
 from pdes.core.jit import jit_enabled

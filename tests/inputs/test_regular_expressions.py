@@ -19,7 +19,6 @@ ANCHORED = {"match", "fullmatch"}
 MADE_OF_WHAT_USERS_WRITE = {
     "et/prefixes.py": "re.escape of the end of a file's name",
     "et/reshape/slicing.py": "fnmatch.translate of a user's wildcards, whose repetitions are atomic",
-    "et/views/picture.py": "fnmatch.translate of a user's wildcards",
     "inputs/kinds.py": "its own tables, whose patterns are tried below",
     "workload/collectives/custom/chakra.py": "re.escape of the beginning of a file's name",
     "workload/trace_sets/load.py": "re.escape of the beginning of a file's name",

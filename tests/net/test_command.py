@@ -169,7 +169,8 @@ def test_the_page_has_the_tree_of_pauses_and_their_victims(folder):
         heading.name: list(column)
         for heading, column in zip(table.headings, zip(*table.rows, strict=True), strict=True)
     }
-    assert (cells["message"], cells["size"], cells["certain"]) == (["npu 7 → npu 11"], ["100.00 kB"], ["yes"])
+    assert (cells["src"], cells["dst"]) == (["npu 7"], ["npu 11"])
+    assert (cells["size"], cells["certain"]) == (["100.00 kB"], ["yes"])
     assert Paragraph("how pauses spread: 3 pauses, 1 root") in drawn
     assert table.caption.startswith("head-of-line victims: 1 messages")
 

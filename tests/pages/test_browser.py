@@ -7,7 +7,7 @@ import pytest
 
 import et
 import nadi
-from nadi.reports.pages import network, series
+from nadi.reports.pages import charts
 from nadi.reports.pages.page import write_page
 from nadi.reports.pages.report import fabric, report, step
 from tests.headings import unexplained
@@ -152,7 +152,7 @@ def test_every_column_is_explained(pages, name):
 @pytest.mark.parametrize("look", [WIDE, NARROW], ids=["light and wide", "dark and narrow"])
 def test_what_is_drawn_stands_out(opened, look):
     """Series, parts of bars, links by load, pauses and marks, against the ground of the page."""
-    colours = {*series.COLOURS, *step.COLOURS.values(), *fabric._COLOURS, network._HEAT[-1][1]}
+    colours = {*charts.COLOURS, *step.COLOURS.values(), *fabric._COLOURS, charts.HEAT[-1][1]}
     found = opened.drawn("step", look).evaluate(browser_module.CONTRAST_OF, sorted(colours))
     assert [row for row in found if row[0] < LEAST_OF_MARKS] == []
     assert {colour for _, colour in found} == colours

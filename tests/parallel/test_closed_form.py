@@ -5,6 +5,7 @@ import pytest
 
 import et
 from nadi.reports.result_files.run_folder import TABLES
+from tests.nonempty import nonempty
 from tests.parallel.test_fidelity import NPUS, WAYS, step, summary, written
 from tests.parallel.waiting import add_a_knot, check_said_once
 
@@ -28,7 +29,7 @@ def test_results_are_the_same(nadi, alone, tmp_path, way):
     done = nadi(ranks, "run", run, "-q", "--out", tmp_path / "out", *CLOSED, *options, **environment)
     assert done.returncode == 0, done.stderr
     assert summary(tmp_path / "out") == summary(expected)
-    for table in TABLES:
+    for table in nonempty(TABLES):
         found, wanted = (pq.read_table(path / f"{table}.parquet") for path in (tmp_path / "out", expected))
         assert found.to_pydict() == wanted.to_pydict(), table
 

@@ -11,6 +11,7 @@ import et
 import partition
 import topologies
 from nadi.reports.result_files.run_folder import TABLES
+from tests.nonempty import nonempty
 from tests.parallel.waiting import add_a_knot, check_said_once
 
 SPEC = "leaf-spine:leaves=4,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=1us"
@@ -104,7 +105,7 @@ def test_results_are_the_same(on_ranks, alone, tmp_path, way):
     assert found["dropped_packets"] > 0
     assert found["lps"] > 1
     assert found["ranks"] == (ranks or 1)
-    for table in TABLES:
+    for table in nonempty(TABLES):
         assert rows(tmp_path / "out" / f"{table}.parquet") == rows(wanted / f"{table}.parquet"), table
     for table in ("flows", "links", "collectives", "npus"):
         same = (tmp_path / "out" / f"{table}.parquet").read_bytes() == (wanted / f"{table}.parquet").read_bytes()

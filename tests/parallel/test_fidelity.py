@@ -7,6 +7,7 @@ import pytest
 
 import et
 from nadi.reports.result_files.run_folder import TABLES
+from tests.nonempty import nonempty
 from tests.parallel.waiting import add_a_knot, check_said_once
 
 NPUS = 6
@@ -81,7 +82,7 @@ def test_results_are_the_same(nadi, alone, tmp_path, way, aware):
     assert done.returncode == 0, done.stderr
     assert summary(tmp_path / "out") == summary(folder / aware)
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["ranks"] == (ranks or 1)
-    for table in TABLES:
+    for table in nonempty(TABLES):
         found, wanted = (pq.read_table(path / f"{table}.parquet") for path in (tmp_path / "out", folder / aware))
         assert found.to_pydict() == wanted.to_pydict(), table
     assert done.stdout.count("results: ") == 1

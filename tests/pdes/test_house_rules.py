@@ -188,7 +188,7 @@ def test_mpi_is_not_imported_with_any_module(package):
 def test_kernels_allocate_nothing_and_use_no_negative_index(path):
     tree = parsed(path)
     known = helpers(tree) | PLAIN_TWINS
-    for function in kernels(tree):
+    for function in nonempty(kernels(tree)):
         assert list(negative_indices(function)) == [], function.name
         assert list(forbidden(function, known)) == [], function.name
 
@@ -197,7 +197,7 @@ def test_kernels_allocate_nothing_and_use_no_negative_index(path):
 def test_kernels_read_constants_and_helpers_only(path):
     tree = parsed(path)
     known = helpers(tree) | BUILTINS | {"np", "kernel", "inline", "outline"} | PLAIN_TWINS
-    for function in kernels(tree):
+    for function in nonempty(kernels(tree)):
         strange = {name for name in free_names(function) - known if not name.isupper()}
         assert strange == set(), function.name
 
@@ -331,7 +331,7 @@ def test_a_row_is_as_long_as_declared_and_its_words_lie_one_behind_the_other(kin
     if asked:
         assert kind.dtype.itemsize % CACHE_LINE == 0 or CACHE_LINE % kind.dtype.itemsize == 0
     at = 0
-    for name, declared in kind.declared.items():
+    for name, declared in nonempty(kind.declared.items()):
         field, offset = kind.dtype.fields[name]
         assert offset == at, name
         own = declared.bits or bits[0]

@@ -244,8 +244,8 @@ ALGORITHMS = [
 def test_every_algorithm_on_a_switch(kind, algorithm):
     """To the picosecond, with 2 to 17 members, one packet in a message, and of some many."""
     played = 0
-    for npus in range(2, 18):
-        for size in (1000, 300_001) if npus in {2, 3, 7, 8, 17} else (1000,):
+    for npus in (2, 3, 4, 7, 8, 16, 17):
+        for size in (1000, 300_001) if npus in {3, 8} else (1000,):
             with contextlib.suppress(WorkloadError):
                 assert above_of_ps(SWITCH.format(npus), kind, algorithm, size) == 0, (npus, size)
                 played += 1

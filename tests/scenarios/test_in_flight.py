@@ -120,15 +120,14 @@ def test_nobody_is_stuck_whatever_the_order(kind, algorithm):
         graph = topologies.build(spec)
         sizes = dict.fromkeys(range(3), graph.npus * MESSAGE)
         chosen = CollectiveSettings({kind: algorithm}, all_gather_size="total")
-        for _ in range(2):
-            orders = [rng.permutation(3).tolist() for _ in range(graph.npus)]
-            name = kind.upper().replace("-", "_")
-            try:
-                program = program_of(orders, sizes, kind=name, settings=chosen, fabric=graph)
-            except WorkloadError:
-                continue
-            ran += 1
-            simulate(graph, program, collectives_in_flight=1)
+        orders = [rng.permutation(3).tolist() for _ in range(graph.npus)]
+        name = kind.upper().replace("-", "_")
+        try:
+            program = program_of(orders, sizes, kind=name, settings=chosen, fabric=graph)
+        except WorkloadError:
+            continue
+        ran += 1
+        simulate(graph, program, collectives_in_flight=1)
     assert ran > 0
 
 

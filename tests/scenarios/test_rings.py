@@ -1,7 +1,10 @@
 """Ring collectives on an idle network: two to 64 members and more, from latency-bound to bandwidth-bound."""
 
+import itertools
+
 import pytest
 
+from tests.samples import pairwise
 from tests.scenarios.closed_forms import ROCE, Hop, Wire, fat_tree_hops, ring_ps, steps_ps
 from tests.scenarios.running import simulate
 from workload import collective_program
@@ -17,9 +20,9 @@ PRECISION = 1e-3
 ROUNDED = 1e-12  # forms that hold to the picosecond
 
 
-@pytest.mark.parametrize("message", MESSAGES)
-@pytest.mark.parametrize("npus", [2, 3, 4, 8, 16, 32, 64])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "npus", "message"), pairwise(itertools.product(KINDS, [2, 3, 4, 8, 16, 32, 64], MESSAGES))
+)
 def test_ring(kind, npus, message):
     size_bytes = MESSAGES[message]
     results = simulate(f"ring:npus={npus}", collective_program(kind, npus, npus * size_bytes))
@@ -29,9 +32,7 @@ def test_ring(kind, npus, message):
     assert results.counters["flows"] == npus * steps
 
 
-@pytest.mark.parametrize("message", MESSAGES)
-@pytest.mark.parametrize("npus", [2, 3, 8, 16, 64])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "npus", "message"), pairwise(itertools.product(KINDS, [2, 3, 8, 16, 64], MESSAGES)))
 def test_switch(kind, npus, message):
     size_bytes = MESSAGES[message]
     if npus == 64 and message == "bandwidth":
@@ -61,12 +62,15 @@ def fat_tree_deviation(kind, k, npus, size_bytes, wire=ROCE):
     return results.finish_time_ps / form_ps - 1
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("k", "npus"), [(4, 2), (4, 4), (4, 8), (4, 16), (8, 32), (8, 64), (8, 128)])
-@pytest.mark.parametrize("size_bytes", [64, 4096, 4 * 4096])
-def test_fat_tree_with_short_messages(kind, k, npus, size_bytes):
+@pytest.mark.parametrize(
+    ("kind", "tree", "size_bytes"),
+    pairwise(
+        itertools.product(KINDS, [(4, 2), (4, 4), (4, 8), (4, 16), (8, 32), (8, 64), (8, 128)], [64, 4096, 4 * 4096])
+    ),
+)
+def test_fat_tree_with_short_messages(kind, tree, size_bytes):
     """Messages that are through before the first acknowledgements come: nothing meets, so the form is exact."""
-    assert abs(fat_tree_deviation(kind, k, npus, size_bytes)) < ROUNDED
+    assert abs(fat_tree_deviation(kind, *tree, size_bytes)) < ROUNDED
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -77,22 +81,25 @@ def test_fat_tree_with_long_messages(kind, k, npus):
     assert abs(fat_tree_deviation(kind, k, npus, packets * 4096)) < PRECISION
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("k", "npus"), [(4, 4), (4, 16), (8, 64), (8, 128)])
-@pytest.mark.parametrize("packets", [2, 6, 12, 32])
-def test_fat_tree_in_the_middle(kind, k, npus, packets):
+@pytest.mark.parametrize(
+    ("kind", "tree", "packets"),
+    pairwise(itertools.product(KINDS, [(4, 4), (4, 16), (8, 64), (8, 128)], [2, 6, 12, 32])),
+)
+def test_fat_tree_in_the_middle(kind, tree, packets):
     """Packets of 32 KiB, so that what `ring_ps` leaves out (in switches, at most a for a packet) is 0.26 % at most."""
     wire = Wire(mtu=32768)
-    assert abs(fat_tree_deviation(kind, k, npus, packets * wire.mtu, wire)) < PRECISION
+    assert abs(fat_tree_deviation(kind, *tree, packets * wire.mtu, wire)) < PRECISION
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("k", "npus"), [(4, 4), (4, 16), (8, 64)])
-@pytest.mark.parametrize("packets", [6, 12, 32, 100])
-def test_fat_tree_in_the_middle_with_packets_of_4_kib(kind, k, npus, packets):
+@pytest.mark.parametrize(
+    ("kind", "tree", "packets"),
+    pairwise(itertools.product(KINDS, [(4, 4), (4, 16), (8, 64)], [6, 12, 32, 100])),
+)
+def test_fat_tree_in_the_middle_with_packets_of_4_kib(kind, tree, packets):
     """Where 6 packets take half as long as the shortest way, the form holds. Beyond, a / P = 2 % would have to be
     counted in every switch's port; it lies between none there and one for every packet, as in long messages.
     """
+    k, npus = tree
     results = simulate(f"fat-tree:k={k},switch_latency=300ns", collective_program(kind, npus, npus * packets * 4096))
     steps, hops = KINDS[kind] * (npus - 1), fat_tree_hops(k, npus, link_ps=500 * NS, switch_ps=300 * NS)
     none_ps = ring_ps(steps, packets * 4096, hops, G400, ROCE._replace(ack=0))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.nonempty import nonempty
 from tests.workload.alpha_beta import Network
 from workload import KINDS, WorkloadError, algorithms_of, closed_form, collectives
 from workload.collectives.schedules.oracle import check
@@ -82,7 +83,7 @@ def test_nobody_but_the_root_passes_on_data_of_both_trees(members):
     [("ring", "ring:channels=1,bidirectional=false"), ("direct", "direct:window=0"), ("pat", "pat:aggregation=0")],
 )
 def test_the_usual_parameters_change_nothing(usual, named):
-    for kind in KINDS:
+    for kind in nonempty(KINDS):
         if usual in algorithms_of(kind):
             assert collectives.plan(kind, usual, 6) == collectives.plan(kind, named, 6)
 

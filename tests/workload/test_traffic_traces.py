@@ -81,7 +81,7 @@ def test_traces_hold_all_messages_and_wait_for_their_moment(tmp_path):
     program = build_program(traces, trace_of_npu, 4)
     assert program.npus == 4
     sends = [read_trace(tmp_path / f"t.{npu}.et") for npu in range(4)]
-    for npu, table in enumerate(sends):
+    for npu, table in nonempty(enumerate(sends)):
         mine = made.src == npu
         is_send, is_wait = table.comm_src == npu, table.duration_micros > 0
         assert table.comm_dst[is_send].tolist() == made.dst[mine].tolist()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from et import NodeType, TraceTable, write_table
-from et.trace_tables import TraceTables
+from et.table import TraceTables
 from workload.errors import WorkloadError
 from workload.trace_sets.folder import check_prefix, link, staged_traces
 from workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu

@@ -7,8 +7,7 @@ A rank writes `host.rank<N>.json` and `kineto.rank<N>.json` into a folder; both 
             train(batch)
             steps.step()
 
-`nadi trace collect` records a script that does not call `collect`: `follow_optimizers` counts a step whenever an
-optimizer has stepped.
+`nadi trace collect` records a script that does not call `collect`: `follow_optimizers` counts optimizer steps.
 """
 
 import functools
@@ -113,11 +112,7 @@ class Recorder:
 
 @contextmanager
 def collect(folder: str | os.PathLike[str], steps: Iterable[int] = (3,)) -> Iterator[Recorder]:
-    """Record steps of the block; call `step()` of the yielded recorder at the end of each step.
-
-    Raises:
-        ValueError: The steps are not consecutive, or the first is less than 1.
-    """
+    """Record steps of the block; call `step()` of the yielded recorder at the end of each step."""
     recorder = Recorder(folder, steps)
     recorder.start()
     try:

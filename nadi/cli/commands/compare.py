@@ -1,46 +1,34 @@
 """`nadi compare`: compare runs with each other, or a run with measured times."""
 
-import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from nadi.cli.options import named_path
+from nadi.cli.options import AsJson, named_path
+from nadi.cli.output import print_document, say_results
+from nadi.errors import ConfigError
+from nadi.terminal.printing import say
 
 _PATHS = (
     "Folders of results of nadi run; the first is the baseline. "
     "With --measured one folder, and TRACES with times if they differ from the run's own traces."
 )
-_MEASURED = "Compare a run with the measured times in traces."
 _OUT = "Page FILE.html to write; with --measured a folder for measured.json and a page."
+_WORST = "With --measured: number of worst nodes to list."
 _MAX_WORST = 10_000
 
 Paths = Annotated[list[Path], typer.Argument(metavar="DIR ...", show_default=False, help=_PATHS)]
-IsMeasured = Annotated[bool, typer.Option("--measured", help=_MEASURED)]
+IsMeasured = Annotated[bool, typer.Option("--measured", help="Compare a run with the measured times in traces.")]
 Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_OUT)]
-Worst = Annotated[
-    int,
-    typer.Option(min=0, max=_MAX_WORST, metavar="N", help="With --measured: number of worst nodes to list."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(compare)
+Worst = Annotated[int, typer.Option(min=0, max=_MAX_WORST, metavar="N", help=_WORST)]
 
 
 def compare(
-    paths: Paths,
-    is_measured: IsMeasured = False,
-    out: Out = None,
-    worst: Worst = 10,
-    as_json: AsJson = False,
+    paths: Paths, is_measured: IsMeasured = False, out: Out = None, worst: Worst = 10, as_json: AsJson = False
 ) -> None:
     """Runs beside each other: settings, figures, time, collectives, links. Or a run beside measured times."""
-    from nadi.errors import ConfigError
-
     if not is_measured:
         _compare_runs(paths, out, as_json=as_json)
         return
@@ -55,43 +43,30 @@ def _compare_runs(folders: list[Path], out: Path | None, *, as_json: bool) -> No
     from nadi.reports.pages.comparison import page
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.text.comparison import render
-    from nadi.terminal.printing import say
-    from nadi.terminal.tables import console
 
     if out:
         check_page(out)
-    found = document([Run(folder) for folder in folders])
+    compared = document([Run(folder) for folder in folders])
     if out:
-        write_page(out, page(found))
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-    else:
-        console().print(render(found))
+        write_page(out, page(compared))
+    print_document(compared, render, as_json=as_json)
     if out:
         say(f"page: {out}", err=as_json)
 
 
 def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: int, *, as_json: bool) -> None:
-    from contextlib import nullcontext
-
     from nadi.insight.measured.accuracy import document
     from nadi.insight.measured.clocks import estimate_clocks
     from nadi.insight.measured.timed_nodes import read_beside
-    from nadi.reports.pages import missing_page_note
-    from nadi.reports.result_files.measured_files import FILES, PAGE, write_measured
+    from nadi.reports.pages.measured import FILES, PAGE, write_measured
     from nadi.reports.result_files.staging import staged
     from nadi.reports.text.measured import render
-    from nadi.terminal.printing import say
-    from nadi.terminal.tables import console
 
     with staged(out, FILES, key="clocks") if out else nullcontext() as staging:
         nodes = read_beside(run, traces)
-        found = document(nodes, estimate_clocks(nodes), worst)
+        compared = document(nodes, estimate_clocks(nodes), worst)
         if staging:
-            write_measured(staging, nodes, found)
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-    else:
-        console().print(render(found))
+            write_measured(staging, nodes, compared)
+    print_document(compared, render, as_json=as_json)
     if out:
-        say(f"results: {out}{missing_page_note(PAGE)}", err=as_json)
+        say_results(out, PAGE, err=as_json)

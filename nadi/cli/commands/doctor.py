@@ -4,32 +4,26 @@ import json
 
 import typer
 
+from nadi.cli.options import AsJson
+from nadi.cli.output import print_json, print_table
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(doctor)
+_COMPILE = "Only compile the kernels that runs need into the cache."
 
 
-def doctor(
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    compile_only: bool = typer.Option(
-        False, "--compile", help="Only compile the kernels that runs need into the cache."
-    ),
-) -> None:
+def doctor(as_json: AsJson = False, compile_only: bool = typer.Option(False, "--compile", help=_COMPILE)) -> None:
     """Check Python, packages, the JIT and its cache, cores, memory and MPI, and print a fix for each problem."""
     from nadi import __version__
     from nadi.cli.diagnosis import compile_kernels, diagnose
-    from nadi.terminal.tables import console
 
     if compile_only:
-        found = compile_kernels()
-        typer.echo(json.dumps(found) if as_json else f"kernels in {found['cache']}: {found['compile_s']:.1f} s")
+        kernels = compile_kernels()
+        typer.echo(json.dumps(kernels) if as_json else f"kernels in {kernels['cache']}: {kernels['compile_s']:.1f} s")
         return
-    findings, out = [], console()
+    findings = []
     for finding in diagnose():
         findings.append(finding._asdict())
         if not as_json:
             fix = f"; {finding.fix}" if not finding.ok else ""
-            out.print(f"{'ok  ' if finding.ok else 'warn'}  {finding.what}: {finding.found}{fix}")
+            print_table(f"{'ok  ' if finding.ok else 'warn'}  {finding.what}: {finding.found}{fix}")
     if as_json:
-        typer.echo(json.dumps({"version": __version__, "checks": findings}, indent=2))
+        print_json({"version": __version__, "checks": findings})

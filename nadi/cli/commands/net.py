@@ -1,13 +1,14 @@
 """`nadi net`: network analysis of a run, and the list of congestion controls."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
 
-from nadi.cli.options import named_path
+from nadi.cli.options import AsJson, RunFolder, named_path
+from nadi.cli.output import print_document, print_json, print_table
+from nadi.terminal.printing import say
 
 
 class _Group(TyperGroup):
@@ -29,56 +30,46 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
+    folder: RunFolder,
     out: Path | None = typer.Option(
         None, "-o", "--out", metavar="FILE", parser=named_path, help="Page to write, FILE.html."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: AsJson = False,
 ) -> None:
     """Show busy, marked, paused and dropping links, completion times, how pauses spread, and messages they delayed."""
     from nadi.insight.analysis.network import document, read_run
     from nadi.reports.pages.network import page
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.text.network import render
-    from nadi.terminal.printing import say
-    from nadi.terminal.tables import console
 
     if out:
         check_page(out)
     run = read_run(folder)
-    found = document(run)
+    findings = document(run)
     if out:
-        write_page(out, page(run, found))
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-    else:
-        console().print(render(found))
+        write_page(out, page(run, findings))
+    print_document(findings, render, as_json=as_json)
     if out:
         say(f"page: {out}", err=as_json)
 
 
-def controls(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+def controls(as_json: AsJson = False) -> None:
     """List all congestion controls and their parameters."""
-    from nadi.simulation.fidelities.fabric_settings import controls as known
-    from nadi.terminal.tables import FittedTable, TableColumn, console
+    from nadi.simulation.fidelities.fabric_settings import controls as known_controls
+    from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
 
-    found = known()
+    known = known_controls()
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        print_json(known)
         return
-    out = console()
-    columns = (
-        TableColumn("parameter", form="name"),
-        TableColumn("default", 1, "name"),
-        TableColumn("meaning", form="text"),
-    )
-    for control in found:
+    columns = name_column("parameter"), TableColumn("default", 1, "name"), text_column("meaning")
+    for control in known:
         signals = f"; needs {', '.join(control['signals'])}" if control["signals"] else ""
-        out.print(f"{control['name']}: {control['title']}{signals}", markup=False, soft_wrap=True)
-        table = FittedTable("", *columns, TableColumn("elsewhere", 2, "text"), headings=False)
+        say(f"{control['name']}: {control['title']}{signals}")
+        table = FittedTable("", *columns, text_column("elsewhere", 2), headings=False)
         for parameter in control["parameters"]:
             aliases = ", ".join(f"{name} x{factor:g}" for name, factor in parameter["aliases"].items())
             meaning = f"{parameter['doc']}; expected {parameter['range']}"
             table.add_row(parameter["name"], f"default {parameter['default']:g}", meaning, aliases)
         if control["parameters"]:
-            out.print(table)
+            print_table(table)

@@ -3,84 +3,60 @@
 import json
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nadi.cli.options import SBATCH_HELP, named_path
+from nadi.cli.options import ArraySize, AsJson, Quiet, Sbatch, named_path
+from nadi.cli.output import print_json, print_table, say_results
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
-from nadi.terminal.printing import say
+from nadi.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Answers = dict[str, dict[str, Any]]
-"""Documents of `nadi plan` by question."""
+Answers = dict[str, dict[str, Any]]  # Documents of `nadi plan` by question
 TABLE, PAGE = "plan.json", "plan.html"
+_CLUSTER = "Cluster, as in `nadi run --cluster`: name or file, optionally with parameters."
+_BASE = "Constraints on every plan, such as tp8,gb1536,recompute=full; other parameters are searched."
+_GPU = "GPU that replaces the cluster's; `nadi workload gpus` lists them."
+_RESERVE = "Memory per GPU that plans must leave free, such as 4GiB or 5%."
+_SWEEP = "Plan for each value of gpus, gpu, or a parameter of the fabric such as rate."
+_TOKENS = "Training tokens whose days, joules and dollars are printed, such as 15e12."
+_ENERGY = "TOML file of powers and prices that override those of `nadi energy`."
+_MERGE = "Folder with the results of a shard, to rank instead of planning. Repeatable."
+_OUT = "Folder for plan.json and a page."
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(plan)
+Gpus = Annotated[
+    int, typer.Option(min=0, max=MAX_GPUS, metavar="N", show_default=False, help="Number of GPUs per plan.")
+]
 
 
 def plan(
     model: str = typer.Option("", metavar="NAME", help="Model of the library, its TOML file, or a config.json."),
-    cluster: str = typer.Option(
-        "", metavar="NAME", help="Cluster, as in `nadi run --cluster`: name or file, optionally with parameters."
-    ),
-    gpus: int = typer.Option(0, min=0, max=MAX_GPUS, metavar="N", show_default=False, help="Number of GPUs per plan."),
-    base: str = typer.Option(
-        "",
-        "--plan",
-        metavar="PLAN",
-        help="Constraints on every plan, such as tp8,gb1536,recompute=full; other parameters are searched.",
-    ),
+    cluster: str = typer.Option("", metavar="NAME", help=_CLUSTER),
+    gpus: Gpus = 0,
+    base: str = typer.Option("", "--plan", metavar="PLAN", help=_BASE),
     framework: str = typer.Option("megatron", help="Framework: megatron, deepspeed or fsdp."),
-    gpu: str = typer.Option(
-        "", metavar="NAME", help="GPU that replaces the cluster's; `nadi workload gpus` lists them."
-    ),
-    reserve: str = typer.Option(
-        "5%", metavar="SIZE", help="Memory per GPU that plans must leave free, such as 4GiB or 5%."
-    ),
+    gpu: str = typer.Option("", metavar="NAME", help=_GPU),
+    reserve: str = typer.Option("5%", metavar="SIZE", help=_RESERVE),
     top: int = typer.Option(10, min=1, help="Number of plans to show."),
     confirm: int = typer.Option(3, min=0, help="Number of best plans to confirm by packet simulation."),
-    sweep: str = typer.Option(
-        "", metavar="KEY=V1,V2", help="Plan for each value of gpus, gpu, or a parameter of the fabric such as rate."
-    ),
-    tokens: float = typer.Option(
-        0.0,
-        min=0.0,
-        max=1e18,
-        metavar="N",
-        show_default=False,
-        help="Training tokens whose days, joules and dollars are printed, such as 15e12.",
-    ),
-    energy_table: Path | None = typer.Option(
-        None,
-        metavar="FILE",
-        parser=named_path,
-        help="TOML file of powers and prices that override those of `nadi energy`.",
-    ),
+    sweep: str = typer.Option("", metavar="KEY=V1,V2", help=_SWEEP),
+    tokens: float = typer.Option(0.0, min=0.0, max=1e18, metavar="N", show_default=False, help=_TOKENS),
+    energy_table: Path | None = typer.Option(None, metavar="FILE", parser=named_path, help=_ENERGY),
     shard: str = typer.Option("", metavar="I/N", help="Evaluate only every N-th plan, starting at plan I; I from 0."),
-    merge: list[Path] = typer.Option(
-        [], metavar="DIR", help="Folder with the results of a shard, to rank instead of planning. Repeatable."
-    ),
-    slurm: int = typer.Option(
-        0, min=0, max=10_000, metavar="N", help="Only print a batch script of a job array of N shards."
-    ),
-    sbatch: list[str] = typer.Option([], "--sbatch", metavar="OPTION", help=SBATCH_HELP),
-    out: Path | None = typer.Option(
-        None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for plan.json and a page."
-    ),
+    merge: list[Path] = typer.Option([], metavar="DIR", help=_MERGE),
+    slurm: ArraySize = 0,
+    sbatch: Sbatch = [],
+    out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
     workers: int = typer.Option(1, min=1, max=MAX_WORKERS, metavar="N", help="Number of processes."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Rank all valid plans that fit in memory by step time, with the cost of each, and confirm the best by packets."""
     from dataclasses import replace
 
-    from nadi.errors import ConfigError
     from nadi.launching.progress import progress
     from nadi.launching.shards import shard_of
     from nadi.studies.planner.plan_file import read_answers
@@ -107,19 +83,9 @@ def plan(
     if slurm:
         if out is None:
             raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
-        options = {
-            "--model": model,
-            "--cluster": cluster,
-            "--gpus": gpus,
-            "--plan": base,
-            "--framework": framework,
-            "--gpu": gpu,
-            "--reserve": reserve,
-            "--sweep": sweep,
-            "--energy-table": energy_table,
-            "--tokens": tokens,
-        }
-        _print_script(options, slurm, out, sbatch)
+        options = {"--model": model, "--cluster": cluster, "--gpus": gpus, "--plan": base, "--framework": framework}
+        options |= {"--gpu": gpu, "--reserve": reserve, "--sweep": sweep, "--energy-table": energy_table}
+        _print_script({**options, "--tokens": tokens}, slurm, out, sbatch)
         return
 
     def planned_answers() -> Answers:
@@ -141,37 +107,23 @@ def _print_script(options: dict[str, object], shards: int, out: Path, sbatch: li
 
 def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, as_json: bool) -> None:
     """Compute the answers, show them, and write them into a folder, which is checked first."""
+    from nadi.reports.pages import has_plotly
+    from nadi.reports.pages.page import write_page
     from nadi.reports.result_files.staging import staged
+    from nadi.studies.planner.page import page
+    from nadi.studies.planner.report import plan_table
 
     with staged(out, (TABLE, PAGE), key="answers") if out else nullcontext() as staging:
         answers = answers_of()
         if staging:
             (staging / TABLE).write_text(json.dumps({"answers": answers}, indent=2), encoding="utf-8")
-            without = _write_page(staging / PAGE, answers)
-    _show(answers, top, as_json=as_json)
-    if out:
-        say(f"results: {out}{without}", err=as_json)
-
-
-def _write_page(path: Path, answers: Answers) -> str:
-    """Write the page, or return why it is missing."""
-    from nadi.reports.pages import missing_page_note
-    from nadi.reports.pages.page import write_page
-    from nadi.studies.planner.page import page
-
-    if note := missing_page_note(path.name):
-        return note
-    write_page(path, page(answers))
-    return ""
-
-
-def _show(answers: Answers, top: int, *, as_json: bool) -> None:
-    from nadi.studies.planner.report import plan_table
-    from nadi.terminal.tables import console
-
+            if has_plotly():
+                write_page(staging / PAGE, page(answers))
     if as_json:
-        typer.echo(json.dumps({"answers": answers}, indent=2))
-        return
-    for name, found in answers.items():
-        title = f"{name}: {found['model']}" if len(answers) > 1 else found["model"]
-        console().print(plan_table({**found, "model": title}, top))
+        print_json({"answers": answers})
+    else:
+        for name, answer in answers.items():
+            title = f"{name}: {answer['model']}" if len(answers) > 1 else answer["model"]
+            print_table(plan_table({**answer, "model": title}, top))
+    if out:
+        say_results(out, PAGE, err=as_json)

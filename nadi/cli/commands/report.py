@@ -4,21 +4,17 @@ from pathlib import Path
 
 import typer
 
-from nadi.cli.options import named_path
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(report)
+from nadi.cli.options import Quiet, RunFolder, named_path
+from nadi.terminal.printing import say
 
 
 def report(
-    folder: Path = typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`."),
+    folder: RunFolder,
     out: Path | None = typer.Option(
         None, "-o", "--out", metavar="FILE", parser=named_path, help="Page to write. Default: DIR/report.html."
     ),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    quiet: Quiet = False,
 ) -> None:
     """Write a page about a run: times, collectives, fabric, queues. The page works offline."""
     from nadi.insight.runs import Run
@@ -26,7 +22,6 @@ def report(
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.pages.report import report as page
     from nadi.reports.result_files.run_folder import REPORT
-    from nadi.terminal.printing import say
 
     file = out or folder / REPORT
     check_page(file)

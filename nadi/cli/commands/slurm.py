@@ -7,12 +7,17 @@ from pathlib import Path
 
 import typer
 
-from nadi.cli.options import FORCE_HELP, SBATCH_HELP, named_path
+from nadi.cli.options import Force, Overrides, Quiet, Sbatch, named_path
+from nadi.errors import ConfigError, OutputError
+from nadi.terminal.printing import say
 
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(slurm)
+_MEMORY = "Memory per node, such as 64G; 0 for all memory. Default: twice the estimate."
+_OUT = "Folder for the results; a sweep has a subfolder per task."
+_SCRIPT = "Script to write. Default: JOB-NAME.sbatch."
+_SWEEP = (
+    "Job array with one task per value, or per combination if repeated. Values that contain commas are "
+    "separated by semicolons."
+)
 
 
 def slurm(
@@ -21,48 +26,28 @@ def slurm(
     ranks_per_node: int = typer.Option(1, min=1, help="MPI processes per node."),
     threads: int = typer.Option(1, min=1, help="Threads per process."),
     time: str = typer.Option("", metavar="HH:MM:SS", help="Time limit of a run. Default: twice the estimate."),
-    mem: str = typer.Option(
-        "", metavar="SIZE", help="Memory per node, such as 64G; 0 for all memory. Default: twice the estimate."
-    ),
+    mem: str = typer.Option("", metavar="SIZE", help=_MEMORY),
     partition: str = typer.Option("", help="Partition. Default: the cluster's."),
     account: str = typer.Option("", help="Account. Default: yours."),
     job_name: str = typer.Option("", help="Job name. Default: the name of the run file."),
-    overrides: list[str] = typer.Option(
-        [], "--set", metavar="KEY=VALUE", help="Replace a value, as in `nadi run`. Repeatable."
-    ),
-    sweeps: list[str] = typer.Option(
-        [],
-        "--sweep",
-        metavar="KEY=V1,V2,...",
-        help="Job array with one task per value, or per combination if repeated. Values that contain commas are "
-        "separated by semicolons.",
-    ),
+    overrides: Overrides = [],
+    sweeps: list[str] = typer.Option([], "--sweep", metavar="KEY=V1,V2,...", help=_SWEEP),
     launcher: str = typer.Option("mpiexec", help="Launcher of several ranks: mpiexec, srun-pmi2 or srun-pmix."),
-    out: Path | None = typer.Option(
-        None,
-        "--out",
-        metavar="DIR",
-        parser=named_path,
-        help="Folder for the results; a sweep has a subfolder per task.",
-    ),
-    script: Path | None = typer.Option(
-        None, "-o", metavar="FILE", parser=named_path, help="Script to write. Default: JOB-NAME.sbatch."
-    ),
-    sbatch: list[str] = typer.Option([], "--sbatch", metavar="OPTION", help=SBATCH_HELP),
-    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+    out: Path | None = typer.Option(None, "--out", metavar="DIR", parser=named_path, help=_OUT),
+    script: Path | None = typer.Option(None, "-o", metavar="FILE", parser=named_path, help=_SCRIPT),
+    sbatch: Sbatch = [],
+    force: Force = False,
     dry_run: bool = typer.Option(False, "--dry-run", help="Print the script and write nothing."),
     submit: bool = typer.Option(False, "--submit", help="Submit the script with sbatch."),
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    quiet: Quiet = False,
 ) -> None:
     """Check a run file as `nadi run` does, and write a SLURM batch script for it, or for a sweep over its values."""
     import inputs
     from nadi.configuration.run_file import load_config
-    from nadi.errors import ConfigError, OutputError
     from nadi.launching import slurm as batch
     from nadi.launching.progress import progress
     from nadi.simulation.run import check_job
     from nadi.simulation.wiring.affordable import JobCost, NodeLimits
-    from nadi.terminal.printing import say
 
     if dry_run and (submit or script):
         raise ConfigError(f"--dry-run writes nothing; expected it without {'--submit' if submit else '-o'}")

@@ -1,18 +1,16 @@
 """`nadi topology`: list, show and write fabrics."""
 
-import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
 import typer
 
-from nadi.cli.completion import topology_names
-from nadi.cli.options import FORCE_HELP, named_path
+from nadi.cli.options import AsJson, Force, Spec, named_path
+from nadi.cli.output import print_document, print_json, print_table
+from nadi.terminal.printing import say
 
-if TYPE_CHECKING:
-    from topologies import Topology
-
-SPEC_HELP = "Name and parameters: ring:npus=8,rate=400Gbps; a cluster: selene:gpus=64; or a file."
+Out = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help="TOML file to write.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,70 +23,58 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="topology")
 
 
-def list_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+def list_(as_json: AsJson = False) -> None:
     """List all topologies and their parameters."""
     import topologies
-    from nadi.terminal.tables import FittedTable, TableColumn, console
+    from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
 
     known = topologies.topologies()
     if as_json:
-        typer.echo(json.dumps([_described(found) for found in known.values()], indent=2))
+        parameters = {name: [asdict(each) for each in topology.parameters()] for name, topology in known.items()}
+        names = {name: {"name": topology.name, "summary": topology.summary} for name, topology in known.items()}
+        print_json([names[name] | {"parameters": parameters[name]} for name in known])
         return
-    out = console()
-    columns = TableColumn("parameter", form="name"), TableColumn("form", 1, "name"), TableColumn("meaning", form="text")
-    for name, found in known.items():
-        out.print(f"{name}: {found.summary}", soft_wrap=True, markup=False)
+    columns = name_column("parameter"), TableColumn("form", 1, "name"), text_column("meaning")
+    for name, topology in known.items():
+        say(f"{name}: {topology.summary}")
         table = FittedTable("", *columns, headings=False)
-        for parameter in found.parameters():
+        for parameter in topology.parameters():
             table.add_row(parameter.name, parameter.form, _meaning(parameter.default, parameter.help))
-        out.print(table)
+        print_table(table)
 
 
-def clusters_(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
+def clusters_(as_json: AsJson = False) -> None:
     """List all clusters: fabrics with their GPUs and settings."""
-    from nadi.terminal.tables import FittedTable, TableColumn, console
+    from nadi.terminal.tables import FittedTable, TableColumn, name_column, text_column
     from topologies.clusters import clusters
 
     known = clusters().values()
     if as_json:
-        typer.echo(json.dumps([cluster.described() for cluster in known], indent=2))
+        print_json([cluster.described() for cluster in known])
         return
-    columns = TableColumn("cluster", form="name"), TableColumn("GPUs", 1), TableColumn("GPU", 1, "name")
-    table = FittedTable("", *columns, TableColumn("description", form="text"), TableColumn("source", 2, "text"))
+    columns = name_column("cluster"), ("GPUs", 1), TableColumn("GPU", 1, "name")
+    table = FittedTable("", *columns, text_column("description"), text_column("source", 2))
     for cluster in known:
-        table.add_row(cluster.name, f"{cluster.gpus:,}", cluster.gpu, cluster.summary, cluster.source)
-    console().print(table)
+        table.add_row(cluster.name, cluster.gpus, cluster.gpu, cluster.summary, cluster.source)
+    print_table(table)
 
 
-def show(
-    spec: str = typer.Argument(metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names),
-    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
-) -> None:
+def show(spec: Spec, force: Force = False, as_json: AsJson = False) -> None:
     """Show a fabric: sizes, rates, routing, bisection, oversubscription."""
     import topologies
     from nadi.reports.text.fabric import labelled
     from nadi.simulation.wiring.affordable import check_fabric
-    from nadi.terminal.tables import console, facts
+    from nadi.terminal.tables import facts
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
-    found = topologies.describe(graph)
-    if as_json:
-        typer.echo(json.dumps(found, indent=2))
-    else:
-        console().print(facts("", labelled(found, graph)))
+    print_document(topologies.describe(graph), lambda found: facts("", labelled(found, graph)), as_json=as_json)
 
 
-def build(
-    spec: str = typer.Argument(metavar="SPEC", help=SPEC_HELP, autocompletion=topology_names),
-    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help="TOML file to write."),
-    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
-) -> None:
+def build(spec: Spec, out: Out, force: Force = False) -> None:
     """Write a fabric as a TOML file of nodes and links, which you can edit and run."""
     import topologies
     from nadi.simulation.wiring.affordable import check_fabric
-    from nadi.terminal.printing import say
 
     check_fabric(spec, force=force)
     graph = topologies.build(spec)
@@ -96,13 +82,8 @@ def build(
     say(f"{out}: {graph.npus} NPUs, {graph.nodes} nodes, {graph.links // 2} cables")
 
 
-def _described(found: "Topology") -> dict[str, object]:
-    from dataclasses import asdict
-
-    return {"name": found.name, "summary": found.summary, "parameters": [asdict(p) for p in found.parameters()]}
-
-
 def _meaning(default: str | None, text: str) -> str:
+    """Return the meaning of a parameter with its default; None = the parameter is required."""
     if default is None:
         return f"{text} (required)"
     return f"{text} (default {default})" if default else text

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import topological_order
-from et.waiting import waited_micros
+from et.other_attributes import waited_micros
 from inputs.units import PS_PER_US
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
@@ -45,7 +45,7 @@ class TimedNodes:
     simulated_start_ps: Int64  # int64[n], start in the run
     simulated_ps: Int64  # int64[n], duration in the run
     measured_start_ps: Int64  # int64[n], time since the first compared node of the NPU; 0 where has_start is false
-    measured_ps: Int64  # int64[n], positive duration, with the wait that a converter has removed from it (et.waiting)
+    measured_ps: Int64  # int64[n], positive duration, with the wait that a converter has removed from it (WAIT_MICROS)
     has_start: NDArray[np.bool_]  # bool[npus], whether the trace of an NPU has start times
     base_micros: Int64  # int64[npus], start of the NPU's first compared node on its own clock
     collectives: dict[str, Any]  # columns of collectives.parquet of the run

@@ -47,7 +47,7 @@ def energy_of(run: Run, table: Path | None = None) -> RunBill:
     rows = read_table(path)
     usage, unused = _usage(run, rows)
     notes = []
-    if choose(rows, usage.gpu).name == OTHER:
+    if choose(rows, usage.gpu)[0] == OTHER:
         which = f"the table has no GPU {usage.gpu!r}" if usage.gpu else "the run names no GPU"
         notes.append(f"{which}: power and price are those of gpus.{OTHER}.")
     if "ports" in run.summary:

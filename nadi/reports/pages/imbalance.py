@@ -4,34 +4,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from inputs.units import PS_PER_US
-from nadi.reports.pages.page import Heading, Page, PageSection, Part, Plot, Table
+from nadi.reports.pages.charts import Plotly, heat_map
+from nadi.reports.pages.page import Heading, Page, PageSection, Part, Plot, Table, from_terminal
+from nadi.reports.text.trace_statistics import collectives_table
 from nadi.terminal.printing import in_page
-from nadi.terminal.readable import amount_text, time_text
+from nadi.terminal.readable import time_text
 
-_COLOURS = "RdBu_r"
 _MAX_ROWS = 200
 
 
-def page(title: str, found: Mapping[str, Any]) -> Page:
-    """Return the page of the result of et.statistics.statistics.
-
-    Args:
-        title: Title of the page.
-        found: Result of et.statistics.statistics.
-    """
-    lead = f"{found['ranks']:,} NPUs with {found['nodes']:,} nodes; recorded times: {found['times']}."
-    sizes = PageSection(
-        "sizes",
-        "Bytes of each rank",
-        "Red: above the mean of the members; blue: below; no colour: not a member.",
-        [*by_collective(found["sizes_by_collective"]), *by_kind(found["bytes_by_rank"])],
-    )
-    mix = PageSection(
-        "communication", "Communication", "By kind and group, of all ranks.", [_mix(found["collectives"])]
-    )
-    parts: list[Part] = [_waiting(found["arrivals"])] if found["arrivals"] else []
-    waiting = PageSection("waiting", "Waiting", "Collectives whose members waited longest for the last one.", parts)
-    return Page(title, lead, [sizes, mix, waiting])
+def page(title: str, statistics: Mapping[str, Any]) -> Page:
+    """Return the page of the result of et.statistics.statistics."""
+    lead = f"{statistics['ranks']:,} NPUs with {statistics['nodes']:,} nodes; recorded times: {statistics['times']}."
+    colours = "Red: above the mean of the members; blue: below; no colour: not a member."
+    maps = [*by_collective(statistics["sizes_by_collective"]), *by_kind(statistics["bytes_by_rank"])]
+    table = from_terminal(collectives_table(statistics, _MAX_ROWS), why={"median": "Median size."})
+    waiting = [_waiting(statistics["arrivals"])] if statistics["arrivals"] else []
+    of_waiting = "Collectives whose members waited longest for the last one."
+    sections = [
+        PageSection("sizes", "Bytes of each rank", colours, maps),
+        PageSection("communication", "Communication", "By kind and group, of all ranks.", [table]),
+        PageSection("waiting", "Waiting", of_waiting, waiting),
+    ]
+    return Page(title, lead, sections)
 
 
 def by_collective(matrix: Mapping[str, Any]) -> list[Part]:
@@ -42,8 +37,8 @@ def by_collective(matrix: Mapping[str, Any]) -> list[Part]:
     rest = f" The chart omits {left_out:,} collectives with smaller deviations." if left_out else ""
     rest += f" The chart omits {matrix['ranks_left_out']:,} NPUs." if matrix["ranks_left_out"] else ""
     description = f"{matrix['uneven']:,} collectives have members with unequal sizes.{rest}"
-    drawn = _map([_label(label) for label in matrix["collectives"]], matrix, numbered=True)
-    drawn.update_xaxes(title_text="collectives in order")
+    names = [in_page(_name(collective)) for collective in matrix["collectives"]]
+    drawn = _map(list(range(len(names))), names, matrix, "collectives in order")
     return [Plot("Bytes of each member of a collective", drawn, description, _height(matrix))]
 
 
@@ -53,28 +48,26 @@ def by_kind(matrix: Mapping[str, Any]) -> list[Part]:
     if worst is None:
         return []
     description = f"The most uneven is NPU {worst['npu']}: {worst['kind']}, {worst['deviation']:+.1%} of the mean."
-    drawn = _map([in_page(kind) for kind in matrix["kinds"]], matrix, numbered=False)
-    return [Plot("Bytes of each rank by kind", drawn, description, _height(matrix))]
+    kinds = [in_page(kind) for kind in matrix["kinds"]]
+    return [Plot("Bytes of each rank by kind", _map(kinds, kinds, matrix, ""), description, _height(matrix))]
 
 
-def _map(columns: list[str], matrix: Mapping[str, Any], *, numbered: bool) -> Any:  # noqa: ANN401 - plotly has no types
-    from plotly import graph_objects as go
-
-    shown = [["-" if size is None else f"{size:,} B" for size in row] for row in matrix["bytes"]]
-    heat = go.Heatmap(
-        x=list(range(len(columns))) if numbered else columns,
-        y=[str(npu) for npu in matrix["ranks"]],
-        z=matrix["deviation"],
-        text=shown,
-        customdata=[columns] * len(shown),
-        colorscale=_COLOURS,
+def _map(x: list[Any], columns: list[str], matrix: Mapping[str, Any], x_title: str) -> Plotly:
+    """Return a heat map of the deviations; x: positions of the columns, columns: their names in tooltips."""
+    sizes = [["-" if size is None else f"{size:,} B" for size in row] for row in matrix["bytes"]]
+    drawn = heat_map(
+        x,
+        [str(npu) for npu in matrix["ranks"]],
+        matrix["deviation"],
+        x_title,
+        "NPU %{y}<br>%{customdata}<br>%{text}<br>%{z:+.2%} of the mean",
+        text=sizes,
+        customdata=[columns] * len(sizes),
+        colorscale="RdBu_r",
         zmid=0,
         colorbar={"title": "from the mean", "tickformat": "+.0%"},
-        hovertemplate="NPU %{y}<br>%{customdata}<br>%{text}<br>%{z:+.2%} of the mean<extra></extra>",
     )
-    drawn: Any = go.Figure(heat)
-    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
-    drawn.update_yaxes(title_text="NPU", type="category", autorange="reversed")
+    drawn.update_yaxes(title_text="NPU")
     return drawn
 
 
@@ -82,33 +75,14 @@ def _height(matrix: Mapping[str, Any]) -> int:
     return 160 + 14 * max(len(matrix["ranks"]), 6)
 
 
-def _mix(rows: list[dict[str, Any]]) -> Table:
-    headings = [Heading("kind", is_text=True), Heading("group", is_text=True), *map(Heading, ("count", "bytes"))]
-    headings += [Heading("minimum"), Heading("median", "Median size."), Heading("maximum")]
-    cells = [
-        (row["kind"], row["group"] or "-", f"{row['count']:,}", amount_text(row["bytes"]), *_sizes(row))
-        for row in rows[:_MAX_ROWS]
-    ]
-    left_out = len(rows) - len(cells)
-    return Table("communication", headings, cells, f"and {left_out:,} more" if left_out else "")
-
-
-def _waiting(found: Mapping[str, Any]) -> Table:
+def _waiting(arrivals: Mapping[str, Any]) -> Table:
     headings = [Heading("collective", is_text=True), Heading("members"), Heading("transfer")]
     headings += [Heading("waiting", "Sum over all members."), Heading("last NPU")]
     rows = []
-    for collective in found["most_waiting"]:
+    for collective in arrivals["most_waiting"]:
         times = [time_text(collective[key] * PS_PER_US) for key in ("transfer_micros", "waiting_micros")]
         rows.append((_name(collective), f"{collective['members']:,}", *times, str(collective["last_npu"])))
     return Table("collectives by waiting", headings, rows)
-
-
-def _sizes(row: Mapping[str, Any]) -> list[str]:
-    return [amount_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
-
-
-def _label(collective: Mapping[str, Any]) -> str:
-    return in_page(_name(collective))
 
 
 def _name(collective: Mapping[str, Any]) -> str:

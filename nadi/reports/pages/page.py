@@ -5,35 +5,34 @@ has a description in words, and every term with an explanation is a button that 
 """
 
 import json
-from collections.abc import Sequence
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import inputs
 from nadi.errors import ConfigError, OutputError
-from nadi.reports.pages.explanations import explanation_of
+from nadi.reports.pages import has_plotly
+from nadi.terminal.tables import FittedTable
 
 if TYPE_CHECKING:
     import jinja2
 
-Plotly = Any
-"""A plotly Figure; plotly has no types."""
+    from nadi.reports.pages.charts import Plotly
+
+
+_EXPLANATIONS = Path(__file__).with_name("explanations.toml")
 
 
 @dataclass(frozen=True)
 class Fact:
-    """One value with its unit.
+    """One value with its unit."""
 
-    Attributes:
-        name: Name of the quantity.
-        value: Value as text, with its unit.
-        why: Explanation that a click shows; "" for a self-explanatory name.
-    """
-
-    name: str
-    value: str
-    why: str = ""
+    name: str  # Name of the quantity
+    value: str  # Value as text, with its unit
+    why: str = ""  # Explanation that a click shows; "" for a self-explanatory name
 
 
 @dataclass(frozen=True)
@@ -43,60 +42,56 @@ class Facts:
     facts: Sequence[Fact]
 
 
+@cache
+def explanations() -> dict[str, str]:
+    """Return the explanations of the columns of all pages' tables, by heading without its unit."""
+    return tomllib.loads(_EXPLANATIONS.read_text(encoding="utf-8"))
+
+
 @dataclass(frozen=True)
 class Heading:
-    """The heading of a table column.
+    """The heading of a table column."""
 
-    Attributes:
-        name: Name of the column, with its unit.
-        why: Explanation that replaces the one in nadi.reports.pages.explanations; "" = keep that one.
-        is_text: Whether values are text rather than numbers.
-    """
-
-    name: str
-    why: str = ""
-    is_text: bool = False
+    name: str  # Name of the column, with its unit
+    why: str = ""  # Explanation that replaces the one in explanations.toml; "" = keep that one
+    is_text: bool = False  # Whether values are text rather than numbers
 
     @property
     def explanation(self) -> str:
-        """Explanation of the column."""
-        return self.why or explanation_of(self.name)
+        """Explanation of the column; "" without one."""
+        known = explanations()
+        return self.why or known.get(self.name) or known.get(self.name.rpartition(" (")[0], "")
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text cells.
+    """A table of text cells."""
 
-    Attributes:
-        caption: Title of the table.
-        headings: Headings of the columns.
-        rows: Rows with one cell per heading.
-        note: Remark below the table, such as the number of omitted rows; "" = no remark.
-        colours: Colour of the swatch before the first cell, by row; () = no swatches.
-    """
+    caption: str  # Title of the table
+    headings: Sequence[Heading]  # Headings of the columns
+    rows: Sequence[Sequence[str]]  # Rows with one cell per heading
+    note: str = ""  # Remark below the table, such as the number of omitted rows; "" = no remark
+    colours: Sequence[str] = ()  # Colour of the swatch before the first cell, by row; () = no swatches
 
-    caption: str
-    headings: Sequence[Heading]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-    colours: Sequence[str] = ()
+
+def from_terminal(table: FittedTable, note: str = "", why: Mapping[str, str] | None = None) -> Table:
+    """Return a table of the terminal as one of a page; why: explanations of columns in place of the general ones."""
+    own = why or {}
+    headings = [
+        Heading(column.heading, own.get(column.heading, ""), is_text=column.form != "number")
+        for column in table.columns
+    ]
+    return Table(table.title, headings, table.rows, " ".join([note, *table.notes]).strip())
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A chart by plotly.
+    """A chart by plotly."""
 
-    Attributes:
-        title: Title of the chart.
-        figure: Figure of plotly; the page sets the colours of text, grid and background.
-        description: Description of the chart in words, for readers who cannot see it.
-        height: Height in pixels.
-    """
-
-    title: str
-    figure: Plotly
-    description: str
-    height: int = 420
+    title: str  # Title of the chart
+    figure: "Plotly"  # Figure of plotly; the page sets the colours of text, grid and background
+    description: str  # Description of the chart in words, for readers who cannot see it
+    height: int = 420  # Height in pixels
 
     def json(self) -> str:
         """Return the figure for the page's script, without text that could end a script element."""
@@ -105,17 +100,11 @@ class Plot:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart in Nadi's own SVG, whose text is already escaped.
+    """A chart in Nadi's own SVG, whose text is already escaped."""
 
-    Attributes:
-        title: Title of the chart.
-        svg: Text of an <svg> element.
-        description: Description of the chart in words.
-    """
-
-    title: str
-    svg: str
-    description: str
+    title: str  # Title of the chart
+    svg: str  # Text of an <svg> element
+    description: str  # Description of the chart in words
 
 
 @dataclass(frozen=True)
@@ -128,15 +117,10 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Listing:
-    """Preformatted text.
+    """Preformatted text."""
 
-    Attributes:
-        title: Title of the listing.
-        text: Text with several lines.
-    """
-
-    title: str
-    text: str
+    title: str  # Title of the listing
+    text: str  # Text with several lines
 
 
 Part = Facts | Table | Plot | Drawing | Paragraph | Listing
@@ -144,44 +128,28 @@ Part = Facts | Table | Plot | Drawing | Paragraph | Listing
 
 @dataclass(frozen=True)
 class PageSection:
-    """A section of a page.
+    """A section of a page."""
 
-    Attributes:
-        id: Anchor for links.
-        title: Heading of the section.
-        lead: Introductory sentence.
-        parts: Contents; the page omits a section without parts.
-    """
-
-    id: str
-    title: str
-    lead: str
-    parts: Sequence[Part] = field(default_factory=tuple)
+    id: str  # Anchor for links
+    title: str  # Heading of the section
+    lead: str  # Introductory sentence
+    parts: Sequence[Part] = field(default_factory=tuple)  # Contents; the page omits a section without parts
 
 
 @dataclass(frozen=True)
 class Page:
-    """A complete page.
+    """A complete page."""
 
-    Attributes:
-        title: Main heading of the page.
-        lead: Introduction in a sentence or two.
-        sections: Sections in their order on the page.
-    """
-
-    title: str
-    lead: str
-    sections: Sequence[PageSection]
+    title: str  # Main heading of the page
+    lead: str  # Introduction in a sentence or two
+    sections: Sequence[PageSection]  # Sections in their order on the page
 
     def html(self) -> str:
         """Return the page as one HTML file; it includes plotly's script if it has a plotly chart."""
         sections = [section for section in self.sections if section.parts]
         has_plots = any(isinstance(part, Plot) for section in sections for part in section.parts)
-        return (
-            _environment()
-            .get_template("page.html.j2")
-            .render(page=self, sections=sections, plotly=_plotly() if has_plots else "")
-        )
+        template = _environment().get_template("page.html.j2")
+        return template.render(page=self, sections=sections, plotly=_plotly() if has_plots else "")
 
 
 def check_page(path: Path) -> None:
@@ -190,8 +158,6 @@ def check_page(path: Path) -> None:
     Raises:
         ConfigError: The file name does not end in .html, or plotly is not installed.
     """
-    from nadi.reports.pages import has_plotly
-
     if path.suffix.lower() != ".html":
         raise ConfigError(f"-o {path}: found {path.suffix or 'no ending'!r}; expected a file .html")
     if not has_plotly():

@@ -11,37 +11,23 @@ from topologies import NVSWITCH, DimensionRouting, Graph
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-MAX_MARKS = 4000
-"""Number of marks above which nodes are merged."""
-MAX_LINES = 40_000
-"""Number of lines that are drawn."""
+MAX_MARKS = 4000  # Number of marks above which nodes are merged
+MAX_LINES = 40_000  # Number of lines that are drawn
 
 
 class Marks(NamedTuple):
-    """m marks, each for one or several nodes of a part, and the lines between them.
+    """m marks, each for one or several nodes of a part, and the lines between them."""
 
-    Attributes:
-        of_node: int64[nodes], mark of each node.
-        part: int64[m], part of each mark.
-        x, y: float64[m], coordinates.
-        is_switch: bool[m], whether the mark's nodes are switches.
-        nodes: int64[m], number of nodes per mark.
-        first: int64[m], first node of each mark.
-        line: int64[2, lines], marks at the ends of each line; cut lines first, then lines with most packets.
-        cut_lines: Number of lines that are cut.
-        of_link: int64[links], line of each link; -1 = not drawn.
-    """
-
-    of_node: Int64
-    part: Int64
-    x: Float64
-    y: Float64
-    is_switch: NDArray[np.bool_]
-    nodes: Int64
-    first: Int64
-    line: Int64
-    cut_lines: int
-    of_link: Int64
+    of_node: Int64  # int64[nodes], mark of each node
+    part: Int64  # int64[m], part of each mark
+    x: Float64  # float64[m], coordinate to the right
+    y: Float64  # float64[m], coordinate upwards
+    is_switch: NDArray[np.bool_]  # bool[m], whether the mark's nodes are switches
+    nodes: Int64  # int64[m], number of nodes per mark
+    first: Int64  # int64[m], first node of each mark
+    line: Int64  # int64[2, lines], marks at the ends of each line; cut lines first, then lines with most packets
+    cut_lines: int  # Number of lines that are cut
+    of_link: Int64  # int64[links], line of each link; -1 = not drawn
 
 
 def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer]) -> Marks:
@@ -70,18 +56,10 @@ def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer])
     place[order] = np.arange(len(order))
     of_link = np.full(graph.links, -1)
     of_link[between] = place[number.reshape(-1)]
-    return Marks(
-        of_node,
-        part,
-        np.bincount(of_node, x) / nodes,
-        np.bincount(of_node, y) / nodes,
-        first >= graph.npus,
-        nodes,
-        first,
-        line[:, order],
-        int(is_cut[order].sum()),
-        of_link,
-    )
+    mean_x, mean_y = (np.bincount(of_node, coordinates) / nodes for coordinates in (x, y))
+    cut_lines = int(is_cut[order].sum())
+    is_switch = first >= graph.npus
+    return Marks(of_node, part, mean_x, mean_y, is_switch, nodes, first, line[:, order], cut_lines, of_link)
 
 
 def _merged(graph: Graph, owner: NDArray[np.integer], tier: Int64) -> Int64:

@@ -18,10 +18,9 @@ from nadi.simulation.run import FinishedRun
 SUMMARY = "summary.json"
 TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
 REPORT = "report.html"
+# Files that a run may write; the first marks a complete folder. A run removes the page of an earlier run
 RUN_FILES = (SUMMARY, *(schema.file for schema in schemas.OF_A_RUN), REPORT)
-"""Files that a run may write; the first marks a complete folder. A run removes the page of an earlier run."""
-SUMMARY_KEY = "digest"
-"""Top-level key that identifies a summary.json of Nadi."""
+SUMMARY_KEY = "digest"  # Top-level key that identifies a summary.json of Nadi
 _SWITCHES = {"output-queued": "output queues", "shared-buffer": "shared buffers"}
 
 
@@ -57,12 +56,9 @@ def write_results(
 def summary(
     simulation: FinishedRun, peak_rss_of_ranks: Sequence[int] | None = None, findings: Findings | None = None
 ) -> dict[str, Any]:
-    """Return the contents of summary.json: metrics of the run and the settled configuration.
+    """Return the contents of summary.json: metrics of the run on rank 0 and the settled configuration.
 
-    Args:
-        simulation: Run on rank 0.
-        peak_rss_of_ranks: Peak memory of each rank in bytes; None for a run of this process alone.
-        findings: Findings of the whole run, for the warnings and the step.
+    `peak_rss_of_ranks` is the peak memory of each rank in bytes, None for a run of this process alone.
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
@@ -71,18 +67,12 @@ def summary(
         "network": simulation.config.network.fidelity,
         "switches": _switches(simulation),
         "topology": simulation.graph.name,
-        "npus": simulation.graph.npus,
-        "nodes": simulation.graph.nodes,
-        "links": simulation.graph.links,
+        **{key: getattr(simulation.graph, key) for key in ("npus", "nodes", "links")},
         "finish_time_ps": results.finish_time_ps,
         **counters,
         "ranks": len(peaks),
-        "threads": simulation.workers.threads,
-        "processes": simulation.workers.processes,
-        "lps": simulation.workers.lps,
-        "wall_s": results.wall_s,
-        "setup_s": results.setup_s,
-        "first_event_s": results.first_event_s,
+        **{key: getattr(simulation.workers, key) for key in ("threads", "processes", "lps")},
+        **{key: getattr(results, key) for key in ("wall_s", "setup_s", "first_event_s")},
         "packet_hops_per_s": counters["packet_hops"] / max(results.wall_s, 1e-9),
         "peak_rss_bytes": sum(peaks),
         "digest": results.digest,

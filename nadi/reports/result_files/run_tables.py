@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,11 @@ LANES = ("cpu", "compute", "memory", "remote")
 
 def write_flows(simulation: FinishedRun, folder: Path) -> None:
     """Write a row per message."""
-    pq.write_table(_flows(simulation), folder / schemas.FLOWS.file)
+    flows = simulation.results.flows
+    ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares_of(simulation.program, flows))
+    unknown = ideal == UNKNOWN
+    more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
+    pq.write_table(schemas.FLOWS.table({**flows, **more}), folder / schemas.FLOWS.file)
 
 
 def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
@@ -121,53 +126,33 @@ def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryA
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32), mask=index < 0), pa.array(words))
 
 
-def _flows(simulation: FinishedRun) -> pa.Table:
-    flows = simulation.results.flows
-    shares = shares_of(simulation.program, flows)
-    ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares)
-    unknown = ideal == UNKNOWN
-    more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
-    return schemas.FLOWS.table({**flows, **more})
-
-
 def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
     graph = simulation.graph
-    names = [graph.node_name(node) for node in range(graph.nodes)]
-    return schemas.LINKS.table(
-        {
-            "link": np.arange(graph.links),
-            "src": _words(tuple(names), graph.link_src),
-            "dst": _words(tuple(names), graph.link_dst),
-            "rate_bps": graph.link_rate_bps,
-            "delay_ps": graph.link_delay_ps,
-            **simulation.results.links,
-            "utilisation": findings.utilisation,
-        }
-    )
+    names = tuple(graph.node_name(node) for node in range(graph.nodes))
+    columns: dict[str, Any] = {
+        "link": np.arange(graph.links),
+        "rate_bps": graph.link_rate_bps,
+        "delay_ps": graph.link_delay_ps,
+    }
+    columns |= {"src": _words(names, graph.link_src), "dst": _words(names, graph.link_dst)}
+    columns |= {**simulation.results.links, "utilisation": findings.utilisation}
+    return schemas.LINKS.table(columns)
 
 
 def _collectives(findings: Findings) -> pa.Table:
     found = findings.collectives
-    return schemas.COLLECTIVES.table(
-        {
-            "group": found.group,
-            "group_name": pa.array(findings.group_names, pa.string()),
-            "seq": found.seq,
-            "kind": _words(KINDS, found.kind),
-            "algorithm": pa.array(findings.algorithms, pa.string()),
-            "members": found.members,
-            "bytes": found.size_bytes,
-            "start_ps": found.start_ps,
-            "ready_ps": found.ready_ps,
-            "finish_ps": found.finish_ps,
-            "time_ps": found.time_ps,
-            "algbw_Bps": findings.algorithm_Bps,
-            "busbw_Bps": findings.bus_Bps,
-            "closed_form_ps": findings.closed_form_ps,
-            "closed_form_played": findings.closed_form_played,
-            "ratio": findings.ratio,
-        }
-    )
+    columns = {
+        "group_name": pa.array(findings.group_names, pa.string()),
+        "kind": _words(KINDS, found.kind),
+        "algorithm": pa.array(findings.algorithms, pa.string()),
+        "bytes": found.size_bytes,
+        "algbw_Bps": findings.algorithm_Bps,
+        "busbw_Bps": findings.bus_Bps,
+    }
+    own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
+    columns |= {name: getattr(found, name) for name in own}
+    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
+    return schemas.COLLECTIVES.table(columns)
 
 
 def _steps(times: NDArray[np.int64]) -> pa.Table:

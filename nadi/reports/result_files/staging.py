@@ -5,7 +5,6 @@ path. The hidden folder is also the lock, which a run holds until it ends; the n
 run.
 """
 
-import contextlib
 import errno
 import fcntl
 import hashlib
@@ -34,22 +33,18 @@ def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: s
     """Provide a folder to write into; when the block ends normally, its files move to `out`, the first of `files` last.
 
     If the block fails or a signal ends it, nothing remains. Files in `files` that an earlier run wrote and this run
-    does
-    not are removed; files of these names that no run wrote belong to the user, and the folder is refused. With several
-    ranks only rank 0 gets the folder, and all ranks fail if it cannot be written.
+    does not are removed; files of these names that no run wrote belong to the user, and the folder is refused. With
+    several ranks only rank 0 gets the folder, and all ranks fail if it cannot be written.
 
     Args:
         out: Folder of results.
         files: Names that the block may write; the first marks a complete folder.
         ranks: Connection to the other ranks.
-        key: Top-level key that identifies the first of `files`, a JSON document, as written by Nadi; "" = its name
-            suffices.
+        key: Top-level key of the first of `files` by which Nadi knows its JSON documents; "" = its name suffices.
 
     Raises:
-        OutputError: `out` cannot be made or written to, holds files of the user, or another run is writing to it;
-            raised
-            before the block runs.
-        AgreedError: The same, with several ranks.
+        OutputError: Before the block runs: `out` cannot be made or written to, holds files of the user, or another run
+            is writing to it; with several ranks AgreedError.
         EndedBySignalError: SIGTERM or SIGHUP.
     """
     is_first = ranks.rank == 0
@@ -74,29 +69,18 @@ def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: s
 
 
 class _Stage:
-    """The hidden folder of one run.
-
-    Attributes:
-        folder: Path of the hidden folder, set by `prepare`.
-    """
+    """The hidden folder of one run."""
 
     def __init__(self, out: Path, files: Sequence[str], key: str, stack: ExitStack) -> None:
-        self._name = out
-        self._files = files
-        self._key = key
-        self._earlier: list[str] = []
+        self._name, self._files, self._key, self._stack = out, files, key, stack
+        self._earlier: list[str] = []  # files that an earlier run wrote
         self._out = Path(os.path.realpath(out))
-        self._stack = stack
-        self._made: list[Path] = []
-        self._is_ours = False
-        self.folder = self._out
+        self._made: list[Path] = []  # folders that this run created
+        self._is_ours = False  # whether this run holds the lock
+        self.folder = self._out  # path of the hidden folder, set by `prepare`
 
     def prepare(self) -> None:
-        """Create and lock an empty hidden folder, which proves that results can be written.
-
-        Raises:
-            OutputError: It cannot be created, or another run holds it.
-        """
+        """Create and lock an empty hidden folder, which proves that results can be written; else raise OutputError."""
         try:
             base = next(folder for folder in (self._out, *self._out.parents) if os.path.lexists(folder))
             if not base.is_dir():
@@ -143,10 +127,8 @@ class _Stage:
     def _earlier_files(self) -> list[str]:
         """Return the files in `files` that an earlier run wrote.
 
-        Raises:
-            OutputError: The folder holds such files that no run wrote: the file written last is missing or is not
-                Nadi's, and
-                no run was killed there while it wrote.
+        Files of these names that no run wrote raise OutputError: the file written last is missing or is not Nadi's, and
+        no run was killed there while it wrote.
         """
         found = [name for name in self._files if os.path.lexists(self._out / name)]
         if found and not self._has_marker(self._out / self._files[0]) and not os.path.lexists(self.folder):
@@ -193,10 +175,7 @@ class _Stage:
                     shutil.rmtree(left, ignore_errors=True)
 
     def _take(self, folder: Path) -> None:
-        """Create a folder if necessary, lock it, and remove its contents.
-
-        The lock ends with the process. On a file system without locks, runs continue unprotected.
-        """
+        """Create a folder if necessary, lock it until the process ends (if the file system has locks), and empty it."""
         while True:
             with suppress(FileExistsError):
                 folder.mkdir()
@@ -223,11 +202,12 @@ class _Stage:
                 left.unlink(missing_ok=True)
 
     def _held(self, folder: Path) -> OutputError:
-        holder = ""
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            holder = (folder / _HOLDER).read_text(encoding="utf-8")
-        who = f"another run ({holder})" if holder else "another run"
-        return OutputError(f"{self._name}: {who} is writing results there; expected another folder, or to wait for it")
+        """Return the error for a folder that another run has locked."""
+        holder = "another run"
+        with suppress(OSError, UnicodeDecodeError):
+            holder += f" ({(folder / _HOLDER).read_text(encoding='utf-8')})"
+        fix = "expected another folder, or to wait for it"
+        return OutputError(f"{self._name}: {holder} is writing results there; {fix}")
 
     def _make(self, folder: Path) -> None:
         """Create a folder and its missing parents; `drop` removes them."""

@@ -7,13 +7,20 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from nadi.insight.comparison.tables import by_load
-from nadi.terminal.readable import amount_text, buffer_text, figure_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn
+from nadi.terminal.readable import (
+    TimeUnit,
+    amount_text,
+    buffer_text,
+    figure_text,
+    in_unit,
+    rate_text,
+    time_text,
+    time_unit,
+)
+from nadi.terminal.tables import FittedTable, name_column
 
-MAX_ROWS = 20
-"""Number of rows per table."""
-_MIN_CHANGE = 5e-7
-"""Smallest relative change that is not shown as "="."""
+MAX_ROWS = 20  # Number of rows per table
+_MIN_CHANGE = 5e-7  # Smallest relative change that is not shown as "="
 
 
 def render(document: dict[str, Any]) -> RenderableType:
@@ -26,31 +33,30 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 def runs_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of the compared runs."""
-    table = FittedTable("runs", *_texts("run", "topology"), "NPUs", TableColumn("network", 2, "name"), "simulated time")
-    table.columns.append(TableColumn("digest", 3, "name"))
+    columns = "NPUs", name_column("network", 2), "simulated time", name_column("digest", 3)
+    table = FittedTable("runs", name_column("run"), name_column("topology"), *columns)
     for run in document["runs"]:
-        time, npus = time_text(run["finish_time_ps"]), f"{run['npus'] or 0:,}"
-        table.add_row(run["name"], run["topology"] or "-", npus, run["network"] or "-", time, run["digest"][:12])
+        names, time = (run["name"], run["topology"] or "-"), time_text(run["finish_time_ps"])
+        table.add_row(*names, run["npus"] or 0, run["network"] or "-", time, run["digest"][:12])
     return table
 
 
 def settings_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of settings that differ."""
-    table = FittedTable("settings that differ", *_texts("key", *_names(document)))
+    table = FittedTable("settings that differ", *map(name_column, ("key", *_names(document))))
     for row in document["settings"]:
         if not row["is_derived"]:
             table.add_row(row["key"], *map(setting_text, row["values"]))
     derived = [row["key"] for row in document["settings"] if row["is_derived"]]
     if derived:
-        table.notes.append(
-            f"{len(derived)} more settings follow from these: {', '.join(derived)} (--json has their values)"
-        )
+        follow = f"{len(derived)} more settings follow from these: {', '.join(derived)}"
+        table.notes.append(f"{follow} (--json has their values)")
     return table
 
 
 def figures_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of metrics with their changes from the first run."""
-    table = FittedTable("metrics", TableColumn("metric", form="name"), *_beside(document))
+    table = FittedTable("metrics", name_column("metric"), *_beside(document))
     for row in document["figures"]:
         values = [figure_text(row["form"], value) for value in row["values"]]
         is_share = row["form"] == "share"
@@ -63,7 +69,7 @@ def times_table(document: dict[str, Any]) -> FittedTable:
     rows = document["times"]["rows"]
     unit = time_unit(time for row in rows for time in row["time_ps"])
     title = f"time of the NPUs by category, mean ({unit.name})"
-    table = FittedTable(title, TableColumn("category", form="name"), *_beside(document))
+    table = FittedTable(title, name_column("category"), *_beside(document))
     for row in rows:
         values = [in_unit(time, unit) for time in row["time_ps"]]
         table.add_row(row["what"], *_pairs(values, [_added(change, unit) for change in row["change_ps"]]))
@@ -75,15 +81,10 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
     rows = document["groups"]
     unit = time_unit(time for row in rows for time in row["time_ps"])
     title = f"collectives by group and kind: their summed time ({unit.name})"
-    heads = (
-        TableColumn("group", form="name"),
-        TableColumn("kind", form="name"),
-        TableColumn("count", 1),
-        TableColumn("buffers", 2),
-    )
-    table = FittedTable(title, *heads, *_beside(document))
+    columns = name_column("group"), name_column("kind"), ("count", 1), ("buffers", 2)
+    table = FittedTable(title, *columns, *_beside(document))
     for row in rows[:MAX_ROWS]:
-        count, sizes = (_either(row["count"], lambda each: f"{each:,}"), _either(row["bytes"], amount_text))
+        count, sizes = (_either(row["count"], "{:,}".format), _either(row["bytes"], amount_text))
         values = [in_unit(time, unit) for time in row["time_ps"]]
         changes = [change_text(each) for each in row["change"]]
         table.add_row(row["group"] or "all", row["kind"], count, sizes, *_pairs(values, changes))
@@ -96,29 +97,21 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
     rows = document["collectives"]
     shown = rows[:MAX_ROWS]
     unit = time_unit(time for row in shown for time in row["median_ps"] if time)
-    heads = (
-        TableColumn("group", form="name"),
-        TableColumn("kind", form="name"),
-        TableColumn("n", 3),
-        "size",
-        TableColumn("count", 2),
-    )
+    columns = name_column("group"), name_column("kind"), ("n", 3), "size", ("count", 2)
     title = f"collectives: median time ({unit.name}), and change of the summed time from the first run"
-    table = FittedTable(title, *heads, *_beside(document))
+    table = FittedTable(title, *columns, *_beside(document))
     for row in shown:
-        count = _either(row["count"], lambda each: f"{each:,}")
-        who = (row["group"] or "all", row["kind"], f"{row['members']:,}", buffer_text(row["size_bytes"]), count)
+        count = _either(row["count"], "{:,}".format)
+        cells = row["group"] or "all", row["kind"], row["members"], buffer_text(row["size_bytes"]), count
         values = ["-" if each is None else in_unit(each, unit) for each in row["median_ps"]]
-        table.add_row(*who, *_pairs(values, [change_text(each) for each in row["change"]]))
+        table.add_row(*cells, *_pairs(values, [change_text(each) for each in row["change"]]))
     _note_more(table, rows)
     return table
 
 
 def tiers_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of tiers: utilisation of their links, bytes sent, and events."""
-    table = FittedTable(
-        "tiers of links", TableColumn("tier", form="name"), TableColumn("quantity", form="name"), *_names(document)
-    )
+    table = FittedTable("tiers of links", name_column("tier"), name_column("quantity"), *_names(document))
     for row in by_load([row for row in document["tiers"] if any(row["tx_bytes"])]):
         for name, what, show in TIER_ROWS:
             if name in _ALWAYS or any(row[name]):
@@ -134,7 +127,7 @@ def tiers_table(document: dict[str, Any]) -> FittedTable:
 def links_table(document: dict[str, Any]) -> FittedTable:
     """Return the links whose utilisation changes most."""
     found = document["links"]
-    table = FittedTable("utilisation of links", TableColumn("link", form="name"), *_beside(document))
+    table = FittedTable("utilisation of links", name_column("link"), *_beside(document))
     moved = [row for row in found["rows"] if len(set(row["utilisation"])) > 1][:MAX_ROWS]
     for row in moved:
         busy = row["utilisation"]
@@ -145,21 +138,21 @@ def links_table(document: dict[str, Any]) -> FittedTable:
     return table
 
 
+# Quantities of a tier: key, label and format
 TIER_ROWS = (
     ("rate_bps", "mean rate", rate_text),
-    ("links", "links", lambda count: f"{count:,}"),
-    ("max_utilisation", "maximum utilisation", lambda share: f"{share:.1%}"),
-    ("mean_utilisation", "mean utilisation", lambda share: f"{share:.1%}"),
+    ("links", "links", "{:,}".format),
+    ("max_utilisation", "maximum utilisation", "{:.1%}".format),
+    ("mean_utilisation", "mean utilisation", "{:.1%}".format),
     ("tx_bytes", "sent", amount_text),
     ("max_queue_bytes", "longest queue", amount_text),
-    ("dropped_packets", "packets dropped", lambda count: f"{count:,.0f}"),
-    ("marked_packets", "packets marked", lambda count: f"{count:,.0f}"),
-    ("pause_frames", "pauses", lambda count: f"{count:,.0f}"),
+    ("dropped_packets", "packets dropped", "{:,.0f}".format),
+    ("marked_packets", "packets marked", "{:,.0f}".format),
+    ("pause_frames", "pauses", "{:,.0f}".format),
     ("paused_ps", "time paused", time_text),
 )
-"""Quantities of a tier: key, label and format."""
+# Quantities that are shown even if all values are 0
 _ALWAYS = ("rate_bps", "links", "max_utilisation", "mean_utilisation", "tx_bytes")
-"""Quantities that are shown even if all values are 0."""
 
 
 def label(name: str) -> str:
@@ -201,7 +194,8 @@ def _note_more(table: FittedTable, rows: Sequence[Any]) -> None:
         table.notes.append(f"and {len(rows) - MAX_ROWS:,} more with smaller changes (--json has all)")
 
 
-def _added(change_ps: float | None, unit: Any) -> str:  # noqa: ANN401 - a Unit
+def _added(change_ps: float | None, unit: TimeUnit) -> str:
+    """Return a change of a time with its sign."""
     if change_ps is None:
         return "-"
     return f"{'+' if change_ps > 0 else '-'}{in_unit(abs(change_ps), unit)}" if abs(change_ps) >= 1 else "="
@@ -211,10 +205,6 @@ def _names(document: dict[str, Any]) -> list[str]:
     return [run["name"] for run in document["runs"]]
 
 
-def _texts(*headings: str) -> list[TableColumn]:
-    return [TableColumn(heading, form="name") for heading in headings]
-
-
 def _beside(document: dict[str, Any]) -> list[str]:
     """Return the headings: the values of each run, and for all but the first their changes."""
     first, *others = _names(document)
@@ -222,5 +212,6 @@ def _beside(document: dict[str, Any]) -> list[str]:
 
 
 def _pairs(values: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """Return the cells below the headings of `_beside`."""
     first, *others = values
     return [first, *(cell for pair in zip(others, changes[1:], strict=True) for cell in pair)]

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.terminal.tables import FittedTable, TableColumn, facts
+from nadi.terminal.tables import FittedTable, facts, name_column
 
 _ENERGIES = (("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3), ("J", 1.0), ("mJ", 1e-3), ("µJ", 1e-6))
 _POWERS = (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
@@ -18,10 +18,12 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
     """Return energy and cost of the run, per step and per million tokens."""
+    terms = "rented, electricity in it" if document["is_rented"] else "owned, with electricity"
+    cost = f"{usd_text(document['cost_usd'])} ({plain(document['gpu_hours'])} GPU hours, {terms})"
     rows = [
         ("energy", f"{joules_text(document['energy_J'])} ({plain(document['energy_J'] / 3.6e6)} kWh)"),
-        ("mean power", watts_text(document["mean_W"])),
-        ("cost", _cost(document)),
+        ("mean power", joules_text(document["mean_W"], _POWERS)),
+        ("cost", cost),
         ("electricity", usd_text(document["electricity_usd"])),
     ]
     for key, name in (("step", "per step"), ("million_tokens", "per million tokens")):
@@ -33,15 +35,8 @@ def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
 def parts_table(document: dict[str, Any]) -> FittedTable:
     """Return the energy by part."""
     unit, joules = _unit(document["energy_J"], _ENERGIES)
-    table = FittedTable(
-        "energy by part",
-        TableColumn("part", form="name"),
-        TableColumn("count", 2),
-        TableColumn(f"static ({unit})", 1),
-        TableColumn(f"traffic ({unit})", 1),
-        f"total ({unit})",
-        "share",
-    )
+    columns = ("count", 2), (f"static ({unit})", 1), (f"traffic ({unit})", 1), f"total ({unit})", "share"
+    table = FittedTable("energy by part", name_column("part"), *columns)
     for row in document["parts"]:
         amounts = (f"{row[name] / joules:,.4g}" for name in ("static_J", "per_bit_J", "J"))
         table.add_row(row["part"], count_text(row), *amounts, f"{row['share']:.1%}")
@@ -61,16 +56,10 @@ def notes(document: dict[str, Any]) -> list[str]:
     return [f"GPU {document['gpu']}; powers and prices: {source} (nadi energy --show-table).", *document["notes"]]
 
 
-def joules_text(joules: float) -> str:
-    """Return an energy with four digits: 1.234 kJ."""
-    unit, size = _unit(joules, _ENERGIES)
+def joules_text(joules: float, units: tuple[tuple[str, float], ...] = _ENERGIES) -> str:
+    """Return an energy, or a quantity in other units, with four digits: 1.234 kJ."""
+    unit, size = _unit(joules, units)
     return f"{joules / size:,.4g} {unit}"
-
-
-def watts_text(watts: float) -> str:
-    """Return a power with four digits: 12.34 kW."""
-    unit, size = _unit(watts, _POWERS)
-    return f"{watts / size:,.4g} {unit}"
 
 
 def usd_text(usd: float) -> str:
@@ -83,12 +72,6 @@ def plain(value: float) -> str:
     decimals = 3 - math.floor(math.log10(abs(value))) if value else 0
     text = f"{value:,.{max(decimals, 0)}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def _cost(document: dict[str, Any]) -> str:
-    hours = f"{plain(document['gpu_hours'])} GPU hours"
-    how = "rented, electricity in it" if document["is_rented"] else "owned, with electricity"
-    return f"{usd_text(document['cost_usd'])} ({hours}, {how})"
 
 
 def _unit(value: float, units: tuple[tuple[str, float], ...]) -> tuple[str, float]:

@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from nadi.terminal.readable import in_unit, time_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn
+from nadi.terminal.tables import FittedTable, name_column, text_column
 
 MAX_ROWS = 20
 
@@ -14,39 +14,35 @@ def render(document: dict[str, Any]) -> RenderableType:
     """Return the document of nadi.insight.explanation.document as something that a rich Console prints."""
     whole = time_text(document["finish_time_ps"])
     head = f"{whole}: the critical path has {document['pieces']:,} pieces on {len(document['npus']):,} NPUs"
-    parts: list[RenderableType] = [head, _by_what(document), _by_bound(document), _what_if(document)]
-    return Group(*parts)
+    what_if = what_if_table(document)
+    what_if.notes.append("predicted from the run's dependencies and closed forms, not simulated again")
+    return Group(head, path_table(document, MAX_ROWS), _bounds_table(document), what_if)
 
 
-def _by_what(document: dict[str, Any]) -> FittedTable:
-    rows = document["by_what"][:MAX_ROWS]
+def path_table(document: dict[str, Any], max_rows: int) -> FittedTable:
+    """Return the pieces of the critical path by activity and operation."""
+    rows = document["by_what"][:max_rows]
     unit = time_unit(row["time_ps"] for row in rows)
-    table = FittedTable(
-        "composition of the critical path",
-        TableColumn("activity", form="name"),
-        TableColumn("operation", form="name"),
-        TableColumn("pieces", 2),
-        f"time ({unit.name})",
-        "share",
-        TableColumn("main bound", 1, "text"),
-    )
+    columns = ("pieces", 2), f"time ({unit.name})", "share", text_column("main bound", 1)
+    title = "composition of the critical path"
+    table = FittedTable(title, name_column("activity"), name_column("operation"), *columns)
     for row in rows:
         time = in_unit(row["time_ps"], unit)
-        table.add_row(row["what"], row["sort"], f"{row['count']:,}", time, f"{row['share']:.1%}", row["bound"])
+        table.add_row(row["what"], row["sort"], row["count"], time, f"{row['share']:.1%}", row["bound"])
     return table
 
 
-def _by_bound(document: dict[str, Any]) -> FittedTable:
+def _bounds_table(document: dict[str, Any]) -> FittedTable:
     unit = time_unit(row["time_ps"] for row in document["by_bound"])
-    table = FittedTable("time by bound", TableColumn("bound", form="name"), f"time ({unit.name})", "share")
+    table = FittedTable("time by bound", name_column("bound"), f"time ({unit.name})", "share")
     for row in document["by_bound"]:
         table.add_row(row["bound"], in_unit(row["time_ps"], unit), f"{row['share']:.1%}")
     return table
 
 
-def _what_if(document: dict[str, Any]) -> FittedTable:
-    table = FittedTable("what if", TableColumn("change", form="text"), "predicted time", "saving")
+def what_if_table(document: dict[str, Any]) -> FittedTable:
+    """Return the predicted time of the run after each change."""
+    table = FittedTable("what if", text_column("change"), "predicted time", "saving")
     for row in document["what_if"]:
         table.add_row(row["change"], time_text(row["finish_time_ps"]), f"{row['gain']:.2%}")
-    table.notes.append("predicted from the run's dependencies and closed forms, not simulated again")
     return table

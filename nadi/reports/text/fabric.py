@@ -18,6 +18,7 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
     """
     switches = ", ".join(f"{count:,} {name}" for name, count in facts["switches"].items())
     cables = ", ".join(f"{count:,} of {rate_text(int(rate))}" for rate, count in facts["rates_bps"].items())
+    min_ps, max_ps, hops = facts["min_delay_ps"], facts["max_delay_ps"], facts["diameter_hops"]
     rows = [
         ("fabric", facts["name"]),
         ("NPUs", f"{facts['npus']:,}"),
@@ -30,8 +31,8 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
         ("names of nodes", _names(graph)),
         ("cables", cables or "none"),
         ("links", f"{facts['links']:,}, two to a cable"),
-        ("delay of a cable", _delay(facts["min_delay_ps"], facts["max_delay_ps"])),
-        ("longest path", _hops(facts["diameter_hops"])),
+        ("delay of a cable", " to ".join(dict.fromkeys((time_text(min_ps), time_text(max_ps))))),
+        ("longest path", f"{hops} hop{'s' if hops != 1 else ''}"),
         ("equal next links", f"{facts['ecmp_width']} at most"),
         ("routing", "shortest paths, by table" if facts["routing"] == "table" else f"by dimension, {facts['routing']}"),
         ("routing tables", amount_text(facts["routing_bytes"])),
@@ -44,14 +45,6 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
         what = f"{tier['cables']:,} cables, {rate_text(tier['rate_bps'])} one way"
         rows.append((_tier(tier["tier"], in_server=tier["in_server"]), what))
     return rows
-
-
-def _delay(min_ps: int, max_ps: int) -> str:
-    return time_text(min_ps) if min_ps == max_ps else f"{time_text(min_ps)} to {time_text(max_ps)}"
-
-
-def _hops(count: int) -> str:
-    return f"{count} hop" if count == 1 else f"{count} hops"
 
 
 def _names(graph: Graph) -> str:

@@ -6,29 +6,29 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from nadi.terminal.readable import TimeUnit, in_unit, size_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn, facts
+from nadi.terminal.tables import AnyColumn, FittedTable, facts, name_column
 
+_SIDES = ("measured", "simulated")
+_ERROR_COLUMNS: tuple[AnyColumn, ...] = ("median error", ("p95", 2), ("worst", 3))
+_LEFT_OUT = {
+    "without_time": "without a measured time",
+    "not_in_traces": "not in the traces",
+    "without_trace": "of NPUs without a trace",
+}
 _MAX_ROWS = 16
 _MAX_NPUS = 8
-_MIN_RANKS = 2
-"""Number of ranks from which on clocks are compared."""
-_NOTICEABLE = 0.005
-"""Rounding error, relative to the median measured time, above which a note reports it."""
+_MIN_RANKS = 2  # Number of ranks from which on clocks are compared
+_NOTICEABLE = 0.005  # Rounding error, relative to the median measured time, above which a note reports it
 
 
 def render(found: dict[str, Any]) -> RenderableType:
     """Return the document of nadi.insight.measured.accuracy as something that a rich Console prints."""
-    parts: list[RenderableType] = [overview(found), "", kinds_table(found)]
-    if found["sizes"]:
-        parts.append(sizes_table(found))
-    if len(found["groups"]) > 1:
-        parts.append(groups_table(found))
-    if found["pairs"]:
-        parts.append(pairs_table(found))
-    parts.append(ranks_table(found))
-    if found["worst"]:
-        parts.append(worst_table(found))
-    return Group(*parts)
+    tables = [kinds_table(found)]
+    tables += [sizes_table(found)] if found["sizes"] else []
+    tables += [groups_table(found)] if len(found["groups"]) > 1 else []
+    tables += [pairs_table(found)] if found["pairs"] else []
+    tables += [ranks_table(found), *([worst_table(found)] if found["worst"] else [])]
+    return Group(overview(found), "", *tables)
 
 
 def overview(found: dict[str, Any]) -> FittedTable:
@@ -50,19 +50,11 @@ def overview(found: dict[str, Any]) -> FittedTable:
     return table
 
 
-_LEFT_OUT = {
-    "without_time": "without a measured time",
-    "not_in_traces": "not in the traces",
-    "without_trace": "of NPUs without a trace",
-}
-
-
 def kinds_table(found: dict[str, Any]) -> FittedTable:
     """Return the errors of all nodes by kind; members of collectives include their waiting."""
     unit = _unit_of(found["kinds"])
-    table = FittedTable(
-        "nodes by kind, communication including waiting", TableColumn("kind", form="name"), *_spread_columns(unit)
-    )
+    title = "nodes by kind, communication including waiting"
+    table = FittedTable(title, name_column("kind"), *_spread_columns(unit))
     for row in found["kinds"]:
         table.add_row(row["kind"], *_spread_cells(row, unit))
     return table
@@ -72,39 +64,20 @@ def sizes_table(found: dict[str, Any]) -> FittedTable:
     """Return median transfers and waits of collectives by kind and size."""
     rows = found["sizes"]
     unit = time_unit([row["measured_transfer_ps"] for row in rows])
-    table = FittedTable(
-        "collectives: the median transfer of each kind and size, and the median of the longest waits",
-        TableColumn("kind", form="name"),
-        "size",
-        "members",
-        "count",
-        f"measured ({unit.name})",
-        f"simulated ({unit.name})",
-        "median error",
-        TableColumn("p95", 2),
-        TableColumn("worst", 3),
-        TableColumn("measured busbw (GB/s)", 4),
-        TableColumn("simulated busbw (GB/s)", 4),
-        TableColumn(f"measured wait ({unit.name})", 1),
-        TableColumn(f"simulated wait ({unit.name})", 1),
-    )
+    times = f"measured ({unit.name})", f"simulated ({unit.name})"
+    rates = ("measured busbw (GB/s)", 4), ("simulated busbw (GB/s)", 4)
+    waits = (f"measured wait ({unit.name})", 1), (f"simulated wait ({unit.name})", 1)
+    columns = "size", "members", "count", *times, *_ERROR_COLUMNS, *rates, *waits
+    title = "collectives: the median transfer of each kind and size, and the median of the longest waits"
+    table = FittedTable(title, name_column("kind"), *columns)
     for row in rows:
-        simulated_busbw = row["simulated_busbw_Bps"]
-        table.add_row(
-            row["kind"],
-            size_text(row["bytes"]),
-            f"{row['members']:,}",
-            f"{row['count']:,}",
-            in_unit(row["measured_transfer_ps"], unit),
-            in_unit(row["simulated_transfer_ps"], unit),
-            percent(row["median"]),
-            percent(row["p95"], signed=False),
-            percent(row["worst"]),
-            f"{row['measured_busbw_Bps'] / 1e9:,.2f}",
-            "-" if simulated_busbw is None else f"{simulated_busbw / 1e9:,.2f}",
-            in_unit(row["measured_wait_ps"], unit),
-            in_unit(row["simulated_wait_ps"], unit),
+        transfers, waits_each = (
+            [in_unit(row[f"{side}_{quantity}_ps"], unit) for side in _SIDES] for quantity in ("transfer", "wait")
         )
+        busbw = (row[f"{side}_busbw_Bps"] for side in _SIDES)
+        busbw_each = ["-" if rate is None else f"{rate / 1e9:,.2f}" for rate in busbw]
+        cells = row["kind"], size_text(row["bytes"]), row["members"], row["count"]
+        table.add_row(*cells, *transfers, *_error_cells(row), *busbw_each, *waits_each)
     return table
 
 
@@ -112,7 +85,7 @@ def groups_table(found: dict[str, Any]) -> FittedTable:
     """Return the transfers by group, sorted by error."""
     rows = found["groups"][:_MAX_ROWS]
     unit = _unit_of(rows)
-    columns = TableColumn("group", form="name"), TableColumn("NPUs", 4, "name"), *_spread_columns(unit)
+    columns = name_column("group"), name_column("NPUs", 4), *_spread_columns(unit)
     table = FittedTable(_first("transfers of groups", rows, found["groups"]), *columns)
     for row in rows:
         more = " ..." if len(row["npus"]) > _MAX_NPUS else ""
@@ -138,54 +111,27 @@ def ranks_table(found: dict[str, Any]) -> FittedTable:
     if len(rows) > _MAX_ROWS:
         rows = sorted(rows, key=lambda row: -abs(row["error"] or 0))[:_MAX_ROWS]
     unit = time_unit([row["simulated_span_ps"] for row in rows])
-    table = FittedTable(
-        _first(f"ranks, measured and simulated ({unit.name})", rows, found["rank_rows"]),
-        "NPU",
-        "span",
-        "simulated",
-        "error",
-        TableColumn("compute", 1),
-        TableColumn("simulated", 1),
-        TableColumn("transfer", 2),
-        TableColumn("simulated", 2),
-        TableColumn("waiting", 2),
-        TableColumn("simulated", 2),
-        TableColumn("began later by (µs)", 3),
-        TableColumn("clock ahead by (µs)", 4),
-    )
+    sums = ("compute", 1), ("simulated", 1), ("transfer", 2), ("simulated", 2), ("waiting", 2), ("simulated", 2)
+    clocks = ("began later by (µs)", 3), ("clock ahead by (µs)", 4)
+    title = _first(f"ranks, measured and simulated ({unit.name})", rows, found["rank_rows"])
+    table = FittedTable(title, "NPU", "span", "simulated", "error", *sums, *clocks)
     for row in rows:
-        measured = row["measured_span_ps"]
-        halves = [in_unit(row[f"{side}_{what}_ps"], unit) for what in _HALVES for side in ("measured", "simulated")]
-        table.add_row(
-            str(row["npu"]),
-            "-" if measured is None else in_unit(measured, unit),
-            in_unit(row["simulated_span_ps"], unit),
-            "-" if measured is None else percent(row["error"]),
-            *halves,
-            *("-" if row[key] is None else f"{row[key]:,.3f}" for key in _OF_CLOCKS),
-        )
+        measured_ps, simulated = row["measured_span_ps"], in_unit(row["simulated_span_ps"], unit)
+        span, error = ("-", "-") if measured_ps is None else (in_unit(measured_ps, unit), percent(row["error"]))
+        times_ps = (row[f"{side}_{part}_ps"] for part in ("compute", "transfer", "wait") for side in _SIDES)
+        clocks_us = (row[key] for key in ("measured_begin_micros", "clock_offset_micros"))
+        texts = ["-" if us is None else f"{us:,.3f}" for us in clocks_us]
+        table.add_row(str(row["npu"]), span, simulated, error, *(in_unit(ps, unit) for ps in times_ps), *texts)
     return table
-
-
-_OF_CLOCKS = ("measured_begin_micros", "clock_offset_micros")
-_HALVES = ("compute", "transfer", "wait")
 
 
 def worst_table(found: dict[str, Any]) -> FittedTable:
     """Return the nodes with the largest errors in time."""
     rows = found["worst"]
     unit = time_unit([row["measured_ps"] for row in rows])
-    table = FittedTable(
-        "largest errors in time (for communication, of the transfer)",
-        "NPU",
-        "node",
-        TableColumn("name", 1, "name"),
-        TableColumn("kind", form="name"),
-        TableColumn("size", 2),
-        f"measured ({unit.name})",
-        f"simulated ({unit.name})",
-        "error",
-    )
+    columns = ("size", 2), f"measured ({unit.name})", f"simulated ({unit.name})", "error"
+    title = "largest errors in time (for communication, of the transfer)"
+    table = FittedTable(title, "NPU", "node", name_column("name", 1), name_column("kind"), *columns)
     for row in rows:
         times = in_unit(row["measured_ps"], unit), in_unit(row["simulated_ps"], unit)
         size = size_text(row["bytes"]) if row["bytes"] > 0 else "-"
@@ -207,21 +153,19 @@ def _summary(spread: dict[str, Any] | None, without: str) -> str:
     return f"{spread['count']:,}: median error {median}, 95 % within {p95}, worst {worst}, total {bias}"
 
 
-def _spread_columns(unit: TimeUnit) -> tuple[TableColumn | str, ...]:
-    sums = TableColumn(f"measured ({unit.name})"), TableColumn(f"simulated ({unit.name})")
-    return "count", *sums, "total error", "median error", TableColumn("p95", 2), TableColumn("worst", 3)
+def _spread_columns(unit: TimeUnit) -> tuple[AnyColumn, ...]:
+    return "count", f"measured ({unit.name})", f"simulated ({unit.name})", "total error", *_ERROR_COLUMNS
 
 
-def _spread_cells(row: dict[str, Any], unit: TimeUnit) -> Sequence[str]:
-    return (
-        f"{row['count']:,}",
-        in_unit(row["measured_ps"], unit),
-        in_unit(row["simulated_ps"], unit),
-        percent(row["simulated_ps"] / row["measured_ps"] - 1),
-        percent(row["median"]),
-        percent(row["p95"], signed=False),
-        percent(row["worst"]),
-    )
+def _spread_cells(row: dict[str, Any], unit: TimeUnit) -> Sequence[str | int]:
+    """Return the cells below the headings of `_spread_columns`."""
+    times = (in_unit(row[f"{side}_ps"], unit) for side in _SIDES)
+    return row["count"], *times, percent(row["simulated_ps"] / row["measured_ps"] - 1), *_error_cells(row)
+
+
+def _error_cells(row: dict[str, Any]) -> Sequence[str]:
+    """Return the cells below the headings of _ERROR_COLUMNS."""
+    return percent(row["median"]), percent(row["p95"], signed=False), percent(row["worst"])
 
 
 def _unit_of(rows: Iterable[dict[str, Any]]) -> TimeUnit:

@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from inputs.units import GIB
 from nadi.errors import ConfigError
-from nadi.terminal.tables import FittedTable, TableColumn
+from nadi.terminal.tables import FittedTable, name_column
 from workload.generators.memory.estimate import PARTS, StageMemory
 from workload.generators.training.rules import Framework
 
@@ -16,26 +16,20 @@ def frameworks(name: str) -> Framework:
     Raises:
         ConfigError: The name is not that of a training framework.
     """
-    known = [each for each in get_args(Framework) if each != "inference"]
+    known: list[Framework] = [each for each in get_args(Framework) if each != "inference"]
     if name not in known:
         raise ConfigError(f"--framework {name!r}: expected one of {', '.join(known)}")
-    found: Framework = name  # type: ignore[assignment]
-    return found
+    return known[known.index(name)]
 
 
 def table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
     """Return a table with a row per range of stages with equal memory."""
-    found = FittedTable(
-        title, TableColumn("stage", form="name"), *(TableColumn(part, 1) for part in PARTS), "total", "host"
-    )
+    found = FittedTable(title, name_column("stage"), *((part, 1) for part in PARTS), "total", "host")
     for first, last in _equal_stages(stages):
         stage = stages[first]
-        found.add_row(
-            str(first) if first == last else f"{first} to {last}",
-            *(_gib(getattr(stage, part)) for part in PARTS),
-            _gib(stage.total),
-            _gib(stage.host) if stage.host else "",
-        )
+        numbers = str(first) if first == last else f"{first} to {last}"
+        parts = (_gib(getattr(stage, part)) for part in PARTS)
+        found.add_row(numbers, *parts, _gib(stage.total), _gib(stage.host) if stage.host else "")
     return found
 
 

@@ -3,38 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
-from nadi.terminal.tables import FittedTable, TableColumn, facts
+from nadi.terminal.tables import FittedTable, facts, name_column, text_column
 from workload.generators.models import Model, active_parameters, parameters, training_flops
 from workload.generators.models.weights import by_part, mtp_parameters
 
 
 def table(models: Sequence[Model]) -> FittedTable:
     """Return a table with a row per model."""
-    found = FittedTable(
-        "models",
-        TableColumn("name", form="name"),
-        TableColumn("parameters"),
-        TableColumn("active", 4),
-        TableColumn("layers", 1),
-        TableColumn("hidden", 1),
-        TableColumn("heads", 1),
-        TableColumn("kv heads", 3),
-        TableColumn("experts", 2),
-        TableColumn("source", 5, "text"),
-    )
+    sizes = ("layers", 1), ("hidden", 1), ("heads", 1), ("kv heads", 3), ("experts", 2)
+    found = FittedTable("models", name_column("name"), "parameters", ("active", 4), *sizes, text_column("source", 5))
     for model in models:
         active = active_parameters(model)
-        found.add_row(
-            model.name,
-            count_text(parameters(model)),
-            count_text(active) if active != parameters(model) else "",
-            str(model.layers),
-            str(model.hidden),
-            str(model.heads),
-            str(model.kv_heads) if model.kv_heads not in {0, model.heads} else "",
-            f"{model.experts.top_k} of {model.experts.count}" if model.experts else "",
-            model.source,
-        )
+        counts = count_text(parameters(model)), count_text(active) if active != parameters(model) else ""
+        shape = str(model.layers), str(model.hidden), str(model.heads)
+        kv_heads = str(model.kv_heads) if model.kv_heads not in {0, model.heads} else ""
+        experts = f"{model.experts.top_k} of {model.experts.count}" if model.experts else ""
+        found.add_row(model.name, *counts, *shape, kv_heads, experts, model.source)
     return found
 
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from nadi.insight.analysis.network import COLUMNS, MAX_LINKS
 from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn
+from nadi.terminal.tables import FittedTable, name_column
 
 MAX_BRANCHES = 40
 
@@ -47,14 +47,10 @@ def _links(of_column: dict[str, list[dict[str, Any]]]) -> Iterator[FittedTable]:
         is_time = column.endswith("_ps")
         heading = column.replace("_ps", f" ({unit.name})").replace("_", " ")
         extra = () if column == "utilisation" else (heading,)
-        table = FittedTable(
-            title, TableColumn("link", form="name"), TableColumn("rate", 2), TableColumn("busy", 1), *extra
-        )
+        table = FittedTable(title, name_column("link"), ("rate", 2), ("busy", 1), *extra)
         for row in rows:
-            value = in_unit(row[column], unit) if is_time else f"{row[column]:,}"
-            table.add_row(
-                row["name"], rate_text(row["rate_bps"]), f"{row['utilisation']:.1%}", *([value] if extra else [])
-            )
+            value = [in_unit(row[column], unit) if is_time else f"{row[column]:,}"] if extra else []
+            table.add_row(row["name"], rate_text(row["rate_bps"]), f"{row['utilisation']:.1%}", *value)
         yield table
 
 
@@ -72,13 +68,13 @@ def _messages(rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
         if names is None:
             continue
         needs = {"p50": 0, "p90": 2, "p99": 1, "p99.9": 3, "p100": 0}
-        shown = (TableColumn("max" if name == "p100" else name, needs.get(name, 4)) for name in names)
+        shown = (("max" if name == "p100" else name, needs.get(name, 4)) for name in names)
         table = FittedTable(title, "size from", "messages", *shown)
         for row in rows:
             size = "all" if row["from_bytes"] is None else amount_text(row["from_bytes"])
             values = row[column]
             cells = [in_unit(values[n], unit) if column == "time_ps" else f"{values[n]:.2f}" for n in values or ()]
-            table.add_row(size, f"{row['messages']:,}", *(cells or ["-"] * len(names)))
+            table.add_row(size, row["messages"], *(cells or ["-"] * len(names)))
         yield table
 
 
@@ -117,20 +113,19 @@ def _victims(document: dict[str, Any]) -> Iterator[RenderableType]:
     if not document["victims"]:
         yield "head-of-line victims: none; pauses delayed no message that uses no congested link\n"
         return
+    yield victims_table(document)
+
+
+def victims_table(document: Mapping[str, Any]) -> FittedTable:
+    """Return the messages on no congested link that pauses delayed, the slowest first."""
     unit = time_unit(row["paused_ps"] for row in document["victims"])
-    table = FittedTable(
-        f"head-of-line victims: {document['victims_found']:,} messages on no congested link, delayed by pauses",
-        TableColumn("src", form="name"),
-        TableColumn("dst", form="name"),
-        TableColumn("size", 2),
-        "slow-down",
-        TableColumn(f"paused ({unit.name})", 1),
-        TableColumn("longest pause at", 3, "name"),
-        TableColumn("certain", 4, "name"),
-    )
+    times = "slow-down", (f"paused ({unit.name})", 1)
+    columns = ("size", 2), *times, name_column("longest pause at", 3), name_column("certain", 4)
+    title = f"head-of-line victims: {document['victims_found']:,} messages on no congested link, delayed by pauses"
+    table = FittedTable(title, name_column("src"), name_column("dst"), *columns)
     for row in document["victims"]:
         slow = "-" if row["slowdown"] is None else f"{row['slowdown']:.2f}"
         ends = f"npu {row['src']}", f"npu {row['dst']}", amount_text(row["bytes"])
         sure = "yes" if row["sure"] else "perhaps"
         table.add_row(*ends, slow, in_unit(row["paused_ps"], unit), row["link"], sure)
-    yield table
+    return table

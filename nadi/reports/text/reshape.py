@@ -3,49 +3,31 @@
 from collections.abc import Mapping, Sequence
 
 from et.reshape import ReduceResult, SliceResult
-from nadi.terminal.tables import FittedTable, TableColumn
+from nadi.terminal.tables import FittedTable, name_column
 
 _MAX_ROWS = 64
 
 
 def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
     """Return a table with a row per file of a slice."""
-    columns = (
-        TableColumn("file", form="name"),
-        "nodes",
-        "kept",
-        TableColumn("for partners", 2),
-        TableColumn("without partners", 2),
-        TableColumn("bridged", 1),
-        TableColumn("joints", 3),
-        TableColumn("dangling", 4),
-    )
-    table = FittedTable(f"slice in {folder}", *columns)
+    nodes = "nodes", "kept", ("for partners", 2), ("without partners", 2)
+    dependencies = ("bridged", 1), ("joints", 3), ("dangling", 4)
+    table = FittedTable(f"slice in {folder}", name_column("file"), *nodes, *dependencies)
     for part in parts[:_MAX_ROWS]:
-        before = (part.nodes, part.kept, part.for_partners, part.without_partners)
-        numbers = (*before, part.added, part.joints, part.dangling)
-        table.add_row(part.file.path.name, *(f"{number:,}" for number in numbers))
+        counts = part.nodes, part.kept, part.for_partners, part.without_partners
+        table.add_row(part.file.path.name, *counts, part.added, part.joints, part.dangling)
     _note_others(table, len(parts))
     return table
 
 
 def render_reduced(folder: str, results: Mapping[str, ReduceResult]) -> FittedTable:
     """Return a table with a row per reduced file."""
-    columns = (
-        TableColumn("file", form="name"),
-        "nodes",
-        "left",
-        TableColumn("without time", 2),
-        TableColumn("fused", 2),
-        "dependencies",
-        TableColumn("left", 1),
-        TableColumn("implied", 3),
-    )
-    table = FittedTable(f"reduced traces in {folder}", *columns)
+    nodes = "nodes", "left", ("without time", 2), ("fused", 2)
+    dependencies = "dependencies", ("left", 1), ("implied", 3)
+    table = FittedTable(f"reduced traces in {folder}", name_column("file"), *nodes, *dependencies)
     for name, result in list(results.items())[:_MAX_ROWS]:
-        nodes = (result.nodes, result.kept, result.dropped, result.fused)
-        numbers = (*nodes, result.dependencies, result.kept_dependencies, result.implied)
-        table.add_row(name, *(f"{number:,}" for number in numbers))
+        counts = result.nodes, result.kept, result.dropped, result.fused
+        table.add_row(name, *counts, result.dependencies, result.kept_dependencies, result.implied)
     _note_others(table, len(results))
     kept_all = [name for name, result in results.items() if result.reordered]
     if kept_all:

@@ -1,6 +1,5 @@
 """The report of a run on the terminal."""
 
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,9 @@ from nadi.insight.analysis.findings import Findings
 from nadi.reports.text.serving import serving_table
 from nadi.reports.text.training_step import step_line, step_table
 from nadi.simulation.run import FinishedRun
+from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn, console
+from nadi.terminal.tables import FittedTable, console, name_column, text_column
 from topologies import NVSWITCH, Graph
 from workload import KINDS
 from workload.collectives import ON_NVSWITCHES
@@ -45,10 +45,8 @@ def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, 
         out: Folder of the results; None = they are not kept.
         took_s: Seconds since the command began, with reading, setup, compilation and analysis.
     """
-    out_console = console()
-    out_console.print(render(simulation, findings, took_s))
-    location = f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir"
-    out_console.print(location, soft_wrap=True, highlight=False, markup=False)
+    console().print(render(simulation, findings, took_s))
+    say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")
 
 
 def render(simulation: FinishedRun, findings: Findings, took_s: float) -> RenderableType:
@@ -79,17 +77,9 @@ def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
         picks = (("min", np.min), ("median", np.median), ("max", np.max))
         rows = [(f"{name} of {npus}", [float(pick(column)) for column in columns]) for name, pick in picks]
     unit = time_unit(time_ps for _, row in rows for time_ps in row)
-    table = FittedTable(
-        f"time of each NPU ({unit.name})",
-        TableColumn("npu", form="name"),
-        "compute",
-        TableColumn("cpu", 3),
-        TableColumn("memory", 4),
-        TableColumn("communication", 1),
-        "exposed",
-        TableColumn("idle", 2),
-        full_output_option=WHOLE,
-    )
+    kinds = "compute", ("cpu", 3), ("memory", 4), ("communication", 1), "exposed", ("idle", 2)
+    title = f"time of each NPU ({unit.name})"
+    table = FittedTable(title, name_column("npu"), *kinds, full_output_option=WHOLE)
     for name, row in rows:
         table.add_row(name, *(in_unit(time_ps, unit) for time_ps in row))
     return table
@@ -103,39 +93,24 @@ def collective_table(findings: Findings) -> FittedTable:
     _, index, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
     total_ps = np.bincount(index.reshape(-1), found.time_ps)
     alike = np.argsort(-total_ps, kind="stable")[:MAX_COLLECTIVES].tolist()
-    of_row = [np.flatnonzero(index.reshape(-1) == which) for which in alike]
-    times_ps = [float(np.mean(found.time_ps[which])) for which in of_row]
+    rows = [np.flatnonzero(index.reshape(-1) == number) for number in alike]
+    times_ps = [float(np.mean(found.time_ps[own])) for own in rows]
     unit = time_unit(times_ps)
-    table = FittedTable(
-        f"collectives: mean time and closed form on an idle network ({unit.name}), algorithm and bus bandwidth (GB/s)",
-        TableColumn("group", 5, "name"),
-        TableColumn("kind", form="name"),
-        TableColumn("algorithm", 3, "name"),
-        "size",
-        TableColumn("n", 7),
-        TableColumn("count", 6),
-        "time",
-        TableColumn("closed form", 8),
-        TableColumn("ratio", 2),
-        TableColumn("algbw", 9),
-        TableColumn("busbw", 4),
-        full_output_option=WHOLE,
+    names = name_column("group", 5), name_column("kind"), name_column("algorithm", 3)
+    numbers = "size", ("n", 7), ("count", 6), "time", ("closed form", 8), ("ratio", 2), ("algbw", 9), ("busbw", 4)
+    title = (
+        f"collectives: mean time and closed form on an idle network ({unit.name}), algorithm and bus bandwidth (GB/s)"
     )
-    for which, number, time_ps in zip(of_row, alike, times_ps, strict=True):
-        first, closed_ps = int(which[0]), float(np.mean(findings.closed_form_ps[which]))
-        about = "" if findings.closed_form_played[which].all() else "~"
-        table.add_row(
-            findings.group_names[first] or "all",
-            KINDS[found.kind[first]],
-            findings.algorithms[first],
-            buffer_text(int(found.size_bytes[first])),
-            str(found.members[first]),
-            f"{count[number]:,}",
-            in_unit(time_ps, unit),
-            about + in_unit(closed_ps, unit),
-            f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
-            *_gigabytes((findings.algorithm_Bps[which].mean(), findings.bus_Bps[which].mean())),
-        )
+    table = FittedTable(title, *names, *numbers, full_output_option=WHOLE)
+    for own, number, time_ps in zip(rows, alike, times_ps, strict=True):
+        first, closed_ps = int(own[0]), float(np.mean(findings.closed_form_ps[own]))
+        about = "" if findings.closed_form_played[own].all() else "~"
+        texts = findings.group_names[first] or "all", KINDS[found.kind[first]], findings.algorithms[first]
+        counts = buffer_text(int(found.size_bytes[first])), str(found.members[first]), f"{count[number]:,}"
+        both_times = in_unit(time_ps, unit), about + in_unit(closed_ps, unit)
+        ratio = f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-"
+        rates_gbps = (rates[own].mean() / 1e9 for rates in (findings.algorithm_Bps, findings.bus_Bps))
+        table.add_row(*texts, *counts, *both_times, ratio, *(f"{rate:.2f}" for rate in rates_gbps))
     if len(total_ps) > MAX_COLLECTIVES:
         table.notes.append(f"and {len(total_ps) - MAX_COLLECTIVES} more in collectives.parquet")
     return table
@@ -145,27 +120,14 @@ def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
     """Return the links with the highest utilisation."""
     graph, links = simulation.graph, simulation.results.links
     longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
-    table = FittedTable(
-        "busiest links",
-        TableColumn("link", form="name"),
-        TableColumn("rate", 3),
-        TableColumn("sent", 2),
-        "busy",
-        TableColumn("longest queue", 1),
-        TableColumn("packets dropped", 4),
-        full_output_option=WHOLE,
-    )
+    columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1), ("packets dropped", 4)
+    table = FittedTable("busiest links", name_column("link"), *columns, full_output_option=WHOLE)
     for link in np.argsort(-findings.utilisation, kind="stable")[:MAX_LINKS].tolist():
         if links["tx_bytes"][link] == 0:
             break
-        table.add_row(
-            _link_name(graph, link),
-            rate_text(int(graph.link_rate_bps[link])),
-            amount_text(int(links["tx_bytes"][link])),
-            f"{findings.utilisation[link]:.1%}",
-            amount_text(int(longest[link])),
-            f"{links['dropped_packets'][link]:,}",
-        )
+        rate, sent = rate_text(int(graph.link_rate_bps[link])), amount_text(int(links["tx_bytes"][link]))
+        queue, dropped = amount_text(int(longest[link])), f"{links['dropped_packets'][link]:,}"
+        table.add_row(_link_name(graph, link), rate, sent, f"{findings.utilisation[link]:.1%}", queue, dropped)
     return table
 
 
@@ -176,9 +138,7 @@ def _link_name(graph: Graph, link: int) -> str:
 def fabric_table(simulation: FinishedRun) -> FittedTable:
     """Return a row per kind of event in the fabric, with the link that has most of them."""
     graph, links, counters = simulation.graph, simulation.results.links, simulation.results.counters
-    table = FittedTable(
-        "fabric", TableColumn("event", form="name"), "count", TableColumn("maximum of a link", form="text")
-    )
+    table = FittedTable("fabric", name_column("event"), "count", text_column("maximum of a link"))
     for name, words in _FABRIC_COUNTERS.items():
         count = counters.get(name, 0)
         if count:
@@ -186,9 +146,8 @@ def fabric_table(simulation: FinishedRun) -> FittedTable:
     paused_ps = links.get("paused_ps")
     if paused_ps is not None and paused_ps.any():
         whole_ps = max(simulation.results.finish_time_ps, 1)
-        table.add_row(
-            "links paused", f"{np.count_nonzero(paused_ps):,}", _max_of_link(graph, paused_ps / whole_ps, "{:.1%}")
-        )
+        longest = _max_of_link(graph, paused_ps / whole_ps, "{:.1%}")
+        table.add_row("links paused", f"{np.count_nonzero(paused_ps):,}", longest)
     return table
 
 
@@ -256,7 +215,3 @@ def _interference(simulation: FinishedRun) -> str:
     """Return a line about the slow-down of computation beside collectives, if there is one."""
     slowdown = simulation.settings.compute_slowdown
     return "" if slowdown == 1 else f"computation beside a collective takes {slowdown:g} times as long\n"
-
-
-def _gigabytes(rates_Bps: Iterable[float]) -> Sequence[str]:  # noqa: N803 - bytes, not bits
-    return [f"{rate / 1e9:.2f}" for rate in rates_Bps]

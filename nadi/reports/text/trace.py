@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from et.errors import NOT_STRICT
 from inputs.units import PS_PER_US
 from nadi.terminal.readable import in_unit, time_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn, facts
+from nadi.terminal.tables import FittedTable, facts, name_column, text_column
 
 _MAX_PARENTS_SHOWN = 6
 _LONGEST_NAME = 40
@@ -26,27 +26,28 @@ def render_set(description: dict[str, Any]) -> RenderableType:
     nodes = f"{_number(sum(trace['nodes'] for trace in traces))} in files, {_number(of_all)} of all NPUs"
     rows = [("NPUs", _number(npus) + (f", {_number(idle)} of them idle" if idle else ""))]
     overview = facts("", [*rows, ("traces", _number(len(traces))), ("nodes", nodes)])
-    columns = TableColumn("file", form="name"), "NPUs", TableColumn("example", 1), "nodes"
-    table = FittedTable("traces", *columns)
+    table = FittedTable("traces", name_column("file"), "NPUs", ("example", 1), "nodes")
     for trace in traces:
         example = "as written" if trace["example"] < 0 else str(trace["example"])
-        table.add_row(trace["file"], _number(trace["npus"]), example, _number(trace["nodes"]))
-    families = FittedTable("families of groups", TableColumn("family", form="name"), "groups", "members")
+        table.add_row(trace["file"], trace["npus"], example, trace["nodes"])
+    families = FittedTable("families of groups", name_column("family"), "groups", "members")
     for name, family in description["families"].items():
         fewest, most = family["fewest_members"], family["most_members"]
         members = _number(most) if fewest == most else f"{_number(fewest)} to {_number(most)}"
-        families.add_row(name, _number(family["groups"]), members)
+        families.add_row(name, family["groups"], members)
     return Group(description["path"], overview, "", table, families)
 
 
 def _overview(description: dict[str, Any]) -> FittedTable:
+    dangling, cycle = description["dangling_dependencies"], description["control_cycle"]
+    dropped = _number(description["dropped_control_dependencies"])
     rows = [("schema version", description["version"] or "not said"), ("nodes", _number(description["nodes"]))]
     rows += [(f"  {name}", _number(count)) for name, count in description["node_types"].items()]
     rows += [
         ("host operations", _number(description["cpu_ops"])),
         ("dependencies", _number(description["dependencies"])),
-        ("dangling dependencies", _dangling(description["dangling_dependencies"])),
-        ("control dependencies", _control(description)),
+        ("dangling dependencies", f"{_number(dangling)}, on nodes that the file lacks" if dangling else "0"),
+        ("control dependencies", f"all {dropped} dropped: they close a cycle, {cycle}" if cycle else "none in a cycle"),
         ("roots", _number(description["roots"])),
         ("depth", f"{_number(description['depth'])} nodes"),
         ("compute time", time_text(description["compute_micros"] * PS_PER_US)),
@@ -54,31 +55,13 @@ def _overview(description: dict[str, Any]) -> FittedTable:
         ("tensor bytes", _number(description["tensor_bytes"])),
     ]
     table = facts("", rows)
-    if description["dangling_dependencies"] or description["control_cycle"]:
+    if dangling or cycle:
         table.notes.append(f"nadi run refuses dependencies that dangle or close cycles; {NOT_STRICT}, drops them")
     return table
 
 
-def _dangling(count: int) -> str:
-    return f"{_number(count)}, on nodes that the file lacks" if count else "0"
-
-
-def _control(description: dict[str, Any]) -> str:
-    """Return a description of cycles of control dependencies."""
-    if not description["control_cycle"]:
-        return "none in a cycle"
-    dropped = _number(description["dropped_control_dependencies"])
-    return f"all {dropped} dropped: they close a cycle, {description['control_cycle']}"
-
-
 def _communication(description: dict[str, Any]) -> FittedTable:
-    columns = (
-        TableColumn("kind", form="name"),
-        TableColumn("group", 2, "name"),
-        "count",
-        "bytes",
-        TableColumn("without size", 1),
-    )
+    columns = name_column("kind"), name_column("group", 2), "count", "bytes", ("without size", 1)
     table = FittedTable("communication", *columns)
     for row in description["collectives"]:
         table.add_row(row["kind"], row["group"] or "all", *_sizes(row))
@@ -92,14 +75,8 @@ def _first_nodes(description: dict[str, Any]) -> FittedTable:
     nodes = description["first_nodes"]
     durations_ps = [node["duration_micros"] * PS_PER_US for node in nodes]
     unit = time_unit(durations_ps)
-    table = FittedTable(
-        "first nodes",
-        "id",
-        TableColumn("name", form="name"),
-        TableColumn("type", 2, "name"),
-        TableColumn(f"duration ({unit.name})"),
-        TableColumn("waits for", 1, "text"),
-    )
+    columns = name_column("name"), name_column("type", 2), f"duration ({unit.name})", text_column("waits for", 1)
+    table = FittedTable("first nodes", "id", *columns)
     for node, duration_ps in zip(nodes, durations_ps, strict=True):
         parents = [str(parent) for parent in node["parents"][:_MAX_PARENTS_SHOWN]]
         more = ["..."] if len(node["parents"]) > _MAX_PARENTS_SHOWN else []
@@ -112,8 +89,8 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
 
 
-def _sizes(row: dict[str, Any]) -> tuple[str, str, str]:
-    return _number(row["count"]), _number(row["bytes"]), _number(row["missing_sizes"])
+def _sizes(row: dict[str, Any]) -> tuple[int, int, int]:
+    return row["count"], row["bytes"], row["missing_sizes"]
 
 
 def _number(value: int) -> str:

@@ -6,9 +6,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 import inputs
-from et.checking.finding import SEVERITIES, Example
+from et.checking.finding import SEVERITIES, CheckReport, Example
 from et.checking.fixing import TraceFix
-from et.checking.report import CheckReport
 
 _STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 

@@ -8,82 +8,72 @@ from rich.text import Text
 
 from inputs.units import PS_PER_US
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, time_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn, facts
+from nadi.terminal.tables import FittedTable, facts, name_column
 
 MAX_OPERATORS = 15
 MAX_GROUPS = 15
 MAX_RANKS = 32
 MAX_COLUMNS = 60
 LONGEST_NAME = 48
+# Thresholds of the deviation, with style and mark of cells above the mean; cells below the mean use _LESS
 _SHADES = ((0.5, "on red", "++"), (0.1, "on dark_orange3", "+"), (0.005, "on yellow4", "."))
-"""Thresholds of the deviation, with style and mark of cells above the mean; cells below the mean use _LESS."""
-_WHICH = {True: "one of each distinct trace", False: "evenly spaced"}
 _LESS = ("on blue", "on dodger_blue2", "on deep_sky_blue4")
 
 
 def render(path: str, found: Mapping[str, Any]) -> RenderableType:
     """Return the result of et.statistics.statistics as something that a rich Console prints."""
-    parts: list[RenderableType] = [path, _overview(found), "", _operators(found), _collectives(found), _totals(found)]
+    communication = collectives_table(found, MAX_GROUPS)
+    parts: list[RenderableType] = [path, _overview(found), "", _operators(found), communication, _totals(found)]
     parts += [*_matrix(found["sizes_by_collective"]), *_waiting(found["arrivals"]), *_overlap(found["overlap"])]
     return Group(*parts, *_path(found["critical_path"]))
 
 
 def _overview(found: Mapping[str, Any]) -> FittedTable:
     rows = [("NPUs", f"{found['ranks']:,}"), ("traces", f"{found['traces']:,}"), ("nodes", f"{found['nodes']:,}")]
-    rows.append(("recorded times", found["times"]))
-    table = facts("", rows)
+    table = facts("", [*rows, ("recorded times", found["times"])])
     if found["looked_at"] < found["ranks"]:
-        table.notes.append(
-            f"collectives one by one, times and the path are those of {found['looked_at']:,} NPUs, "
-            f"{_WHICH[found['traces'] < found['ranks']]}; --most-nodes looks at more"
-        )
+        choice = "one of each distinct trace" if found["traces"] < found["ranks"] else "evenly spaced"
+        analysed = f"collectives one by one, times and the path are those of {found['looked_at']:,} NPUs, {choice}"
+        table.notes.append(f"{analysed}; --most-nodes looks at more")
     return table
 
 
 def _operators(found: Mapping[str, Any]) -> FittedTable:
-    columns = (TableColumn("operator", form="name"), TableColumn("lane", 1, "name"), "count", "time", "share")
-    table = FittedTable("operators", *columns, TableColumn("FLOPs", 2), TableColumn("bytes", 1))
+    numbers = "count", "time", "share", ("FLOPs", 2), ("bytes", 1)
+    table = FittedTable("operators", name_column("operator"), name_column("lane", 1), *numbers)
     rows = found["operators"]
     total = sum(row["micros"] for row in rows)
     for row in rows[:MAX_OPERATORS]:
         share = f"{row['micros'] / total:.1%}" if total else "-"
         time = time_text(row["micros"] * PS_PER_US) if row["micros"] else "-"
         flops = f"{row['flops']:.3g}" if row["flops"] else "-"
-        table.add_row(
-            _shortened(row["name"]), row["lane"], f"{row['count']:,}", time, share, flops, _amount(row["bytes"])
-        )
+        name = _shortened(row["name"])
+        table.add_row(name, row["lane"], row["count"], time, share, flops, _amount(row["bytes"]))
     if len(rows) > MAX_OPERATORS:
         table.notes.append(f"and {len(rows) - MAX_OPERATORS:,} more operators (--json has all)")
     return table
 
 
-def _collectives(found: Mapping[str, Any]) -> FittedTable:
-    columns = (
-        TableColumn("kind", form="name"),
-        TableColumn("group", 1, "name"),
-        "count",
-        "bytes",
-        TableColumn("minimum", 3),
-    )
-    table = FittedTable("communication", *columns, "median", TableColumn("maximum", 2), TableColumn("sizes", 4))
-    for row in found["collectives"][:MAX_GROUPS]:
+def collectives_table(found: Mapping[str, Any], max_rows: int) -> FittedTable:
+    """Return the communication by kind and group."""
+    numbers = "count", "bytes", ("minimum", 3), "median", ("maximum", 2), ("sizes", 4)
+    table = FittedTable("communication", name_column("kind"), name_column("group", 1), *numbers)
+    for row in found["collectives"][:max_rows]:
         sizes = [buffer_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
         group = row["group"] or ("-" if row["kind"] in {"sends", "receives"} else "all")
-        table.add_row(
-            row["kind"], group, f"{row['count']:,}", _amount(row["bytes"]), *sizes, f"{row['different_sizes']:,}"
-        )
+        table.add_row(row["kind"], group, row["count"], _amount(row["bytes"]), *sizes, row["different_sizes"])
     missing = sum(row["missing_sizes"] for row in found["collectives"])
     if missing:
         table.notes.append(f"{missing:,} nodes have no size")
-    if len(found["collectives"]) > MAX_GROUPS:
-        table.notes.append(f"and {len(found['collectives']) - MAX_GROUPS:,} more kinds and groups (--json has all)")
+    if len(found["collectives"]) > max_rows:
+        table.notes.append(f"and {len(found['collectives']) - max_rows:,} more kinds and groups (--json has all)")
     return table
 
 
 def _totals(found: Mapping[str, Any]) -> FittedTable:
     """Return the bytes of each rank by kind, where ranks differ."""
     matrix = found["bytes_by_rank"]
-    table = FittedTable("bytes by rank", "NPU", *(TableColumn(kind, 1 + i) for i, kind in enumerate(matrix["kinds"])))
+    table = FittedTable("bytes by rank", "NPU", *((kind, rank) for rank, kind in enumerate(matrix["kinds"], 1)))
     worst = matrix["greatest_deviation"]
     if worst is None:
         table.notes.append("no communication")
@@ -107,10 +97,8 @@ def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
         return []
     uneven = [i for i, _ in enumerate(matrix["collectives"]) if _spread(matrix["deviation"], i) > 0]
     shown = uneven[:MAX_COLUMNS]
-    lines: list[RenderableType] = [
-        Text("ranks against collectives: how far each member's bytes are from the mean", style="bold"),
-        "",
-    ]
+    title = Text("ranks against collectives: how far each member's bytes are from the mean", style="bold")
+    lines: list[RenderableType] = [title, ""]
     rows = list(zip(matrix["ranks"], matrix["deviation"], strict=True))
     width = max((len(str(npu)) for npu, _ in rows), default=1)
     for npu, deviation in rows[:MAX_RANKS]:
@@ -128,9 +116,8 @@ def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
     label = matrix["collectives"][worst]
     spread = _spread(matrix["deviation"], worst)
     named = f'{label["kind"]} {label["number"]} of {label["group"] or "all NPUs"} ("{label["name"]}")'
-    lines.append(
-        f"{matrix['uneven']:,} collectives are uneven; the largest deviation: {named}, {spread:.1%} from the mean"
-    )
+    uneven_text = f"{matrix['uneven']:,} collectives are uneven"
+    lines.append(f"{uneven_text}; the largest deviation: {named}, {spread:.1%} from the mean")
     hidden_rows = matrix["ranks_left_out"] + max(0, len(rows) - MAX_RANKS)
     if len(uneven) > len(shown) or hidden_rows or matrix["uneven"] > len(uneven):
         lines.append(f"shown are {len(shown)} of them, and all NPUs but {hidden_rows:,}; -o FILE.html has more")
@@ -140,22 +127,14 @@ def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
 def _waiting(found: Mapping[str, Any] | None) -> list[RenderableType]:
     if found is None:
         return []
-    skews = TableColumn("median skew", 1), TableColumn("maximum skew", 1)
-    columns = (
-        TableColumn("kind", form="name"),
-        TableColumn("group", 2, "name"),
-        "count",
-        "transfer",
-        "median",
-        "waiting",
-    )
-    table = FittedTable("collectives with times: transfer, and waiting for others", *columns, *skews)
+    numbers = "count", "transfer", "median", "waiting", ("median skew", 1), ("maximum skew", 1)
+    title = "collectives with times: transfer, and waiting for others"
+    table = FittedTable(title, name_column("kind"), name_column("group", 2), *numbers)
     for row in found["kinds"][:MAX_GROUPS]:
         times = [row[key] for key in ("transfer_micros", "median_transfer_micros", "waiting_micros")]
-        has_skew = "median_skew_micros" in row
-        skew = [row["median_skew_micros"], row["greatest_skew_micros"]] if has_skew else [None, None]
-        cells = ["-" if time is None else time_text(time * PS_PER_US) for time in (*times, *skew)]
-        table.add_row(row["kind"], row["group"] or "all", f"{row['count']:,}", *cells)
+        times += [row.get("median_skew_micros"), row.get("greatest_skew_micros")]
+        cells = ["-" if time is None else time_text(time * PS_PER_US) for time in times]
+        table.add_row(row["kind"], row["group"] or "all", row["count"], *cells)
     latest = max(found["ranks"], key=lambda rank: rank["late"])
     table.notes.append(f"NPU {latest['npu']} is most often the last, {latest['late']:,} times")
     if not found["clock"]:
@@ -167,7 +146,7 @@ def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
     if not rows:
         return []
     unit = time_unit([row["span_micros"] * PS_PER_US for row in rows])
-    columns = ("NPU", "span", "compute", "communication", "both", TableColumn("exposed", 1), "idle")
+    columns = "NPU", "span", "compute", "communication", "both", ("exposed", 1), "idle"
     table = FittedTable(f"overlap ({unit.name})", *columns)
     keys = ("span", "compute", "communication", "overlap", "exposed", "idle")
     for row in rows[:MAX_RANKS]:
@@ -185,16 +164,13 @@ def _path(path: Mapping[str, Any] | None) -> list[RenderableType]:
     total = max(path["micros"], 1)
     lanes = [(lane, f"{time_text(us * PS_PER_US)}, {us / total:.1%}") for lane, us in path["by_lane"].items() if us]
     npus = ", ".join(f"NPU {npu} {us / total:.1%}" for npu, us in list(path["by_rank"].items())[:8])
-    table = FittedTable(
-        "its longest nodes", "NPU", TableColumn("name", form="name"), TableColumn("lane", 1, "name"), "start", "time"
-    )
+    table = FittedTable("its longest nodes", "NPU", name_column("name"), name_column("lane", 1), "start", "time")
     for step in path["steps"]:
         times = [time_text(step[key] * PS_PER_US) for key in ("start_micros", "micros")]
         table.add_row(str(step["npu"]), _shortened(step["name"]), step["lane"], *times)
     if path["unfinished"]:
-        table.notes.append(
-            f"{path['unfinished']:,} nodes never start: their partners lack a counterpart in these traces"
-        )
+        reason = "their partners lack a counterpart in these traces"
+        table.notes.append(f"{path['unfinished']:,} nodes never start: {reason}")
     return [facts(title, [*lanes, ("on", npus)]), "", table]
 
 

@@ -8,7 +8,7 @@ from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.readable import in_unit, time_text, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn
+from nadi.terminal.tables import FittedTable, name_column
 
 WHOLE = "--out"
 
@@ -37,15 +37,9 @@ def step_table(findings: Findings) -> FittedTable | None:
         return None
     times = at_work(findings.step_times)
     unit = time_unit(times[:, 0].tolist())
-    table = FittedTable(
-        f"time of {len(times):,} NPUs by category ({unit.name})",
-        TableColumn("category", form="name"),
-        "mean",
-        "share",
-        TableColumn("minimum", 1),
-        TableColumn("maximum", 2),
-        full_output_option=WHOLE,
-    )
+    columns = "mean", "share", ("minimum", 1), ("maximum", 2)
+    title = f"time of {len(times):,} NPUs by category ({unit.name})"
+    table = FittedTable(title, name_column("category"), *columns, full_output_option=WHOLE)
     whole_ps = max(float(times[0].sum()), 1.0)
     for place, name in enumerate(CATEGORIES):
         column = times[:, place]

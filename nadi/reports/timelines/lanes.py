@@ -1,33 +1,92 @@
 """Distribution of the slices of a lane over a minimum of tracks; slices of a track are nested or disjoint."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value
 
+Int64 = NDArray[np.int64]
+
+MAX_TRACKS = 64  # Number of tracks per lane; more are not readable
+
 
 class Slice(NamedTuple):
-    """An interval with a name.
+    """An interval with a name."""
 
-    Attributes:
-        begin_ns: Begin in nanoseconds.
-        end_ns: End in nanoseconds, not before begin_ns.
-        name: Name of the slice.
-        details: Values that a click on the slice shows, by name.
-        flows: Numbers of the arrows that start here.
-        ended_flows: Numbers of the arrows that end here.
+    begin_ns: int  # Begin in nanoseconds
+    end_ns: int  # End in nanoseconds, not before begin_ns
+    name: str  # Name of the slice
+    details: dict[str, Value]  # Values that a click on the slice shows, by name
+    flows: tuple[int, ...] = ()  # Numbers of the arrows that start here
+    ended_flows: tuple[int, ...] = ()  # Numbers of the arrows that end here
+
+
+def write_npu(
+    trace: PerfettoTrace,
+    npu: int,
+    position: int,
+    lanes: Mapping[str, Int64],
+    begin_ns: Int64,
+    end_ns: Int64,
+    slice_of: Callable[[int], Slice],
+    max_slices: int,
+) -> tuple[int, int, int]:
+    """Write the lanes of an NPU, of many nodes the longest, and one slice for the shorter nodes between them.
+
+    Args:
+        trace: Trace to write to.
+        npu: Number of the NPU.
+        position: Position among the NPUs of the timeline.
+        lanes: Nodes (indices of the arrays below) of each lane, by its name.
+        begin_ns: int64[nodes], begin of each node.
+        end_ns: int64[nodes], end of each node.
+        slice_of: Function that returns the slice of a node.
+        max_slices: Number of nodes that have slices of their own.
+
+    Returns:
+        Number of slices, of nodes that are merged into slices of several nodes, and of nodes that are left out because
+        more than MAX_TRACKS overlap.
     """
+    process = trace.process(f"NPU {npu}", npu + 1, position)
+    nodes = np.sort(np.concatenate([np.zeros(0, np.int64), *lanes.values()]))
+    has_slice = np.zeros(len(begin_ns), np.bool_)
+    has_slice[nodes[np.argsort(-(end_ns - begin_ns)[nodes], kind="stable")[: max(max_slices, 1)]]] = True
+    written = merged = left_out = 0
+    for number, (name, rows) in enumerate(lanes.items()):
+        ordered = rows[np.lexsort((-end_ns[rows], begin_ns[rows]))]
+        slices: list[Slice] = []
+        short: list[int] = []
+        for row in ordered.tolist():
+            if has_slice[row]:
+                slices += [*_merged_slice(short, begin_ns, end_ns), slice_of(row)]
+                short = []
+            else:
+                short.append(row)
+        slices += _merged_slice(short, begin_ns, end_ns)
+        written += len(slices)
+        merged += int(np.count_nonzero(~has_slice[rows]))
+        left_out += write_lane(trace, name, process, slices, number)
+    return written, merged, left_out
 
-    begin_ns: int
-    end_ns: int
-    name: str
-    details: dict[str, Value]
-    flows: tuple[int, ...] = ()
-    ended_flows: tuple[int, ...] = ()
+
+def _merged_slice(rows: Sequence[int], begin_ns: Int64, end_ns: Int64) -> list[Slice]:
+    """Return one slice for short nodes between longer ones."""
+    if not rows:
+        return []
+    busy_ns = int((end_ns[rows] - begin_ns[rows]).sum())
+    details: dict[str, Value] = {"nodes": len(rows), "together_ns": busy_ns}
+    return [Slice(int(begin_ns[rows].min()), int(end_ns[rows].max()), f"{len(rows):,} short nodes", details)]
 
 
-MAX_TRACKS = 64
-"""Number of tracks per lane; more are not readable."""
+def write_notes(trace: PerfettoTrace, notes: Sequence[str]) -> None:
+    """Write the notes, if any, on a track of their own, which the UI shows first."""
+    if notes:
+        track = trace.track("notes on this timeline")
+        for note in notes:
+            trace.instant(track, 0, note)
 
 
 def write_lane(trace: PerfettoTrace, name: str, parent: int, slices: Sequence[Slice], rank: int = 0) -> int:
@@ -53,14 +112,14 @@ def _apart(slices: Sequence[Slice]) -> list[list[Slice]]:
     tracks: list[list[Slice]] = []
     open_ends: list[list[int]] = []
     for slice_ in sorted(slices, key=lambda s: (s.begin_ns, -s.end_ns)):
-        at = next((i for i, ends in enumerate(open_ends) if _fits(slice_, ends)), len(tracks))
-        if at == MAX_TRACKS:
+        number = next((i for i, ends in enumerate(open_ends) if _fits(slice_, ends)), len(tracks))
+        if number == MAX_TRACKS:
             continue
-        if at == len(tracks):
+        if number == len(tracks):
             tracks.append([])
             open_ends.append([])
-        tracks[at].append(slice_)
-        open_ends[at].append(slice_.end_ns)
+        tracks[number].append(slice_)
+        open_ends[number].append(slice_.end_ns)
     return tracks
 
 
@@ -79,5 +138,5 @@ def _ordered(slices: Sequence[Slice]) -> Iterator[tuple[int, Slice | None]]:
             yield ends.pop(), None
         yield slice_.begin_ns, slice_
         ends.append(slice_.end_ns)
-    while ends:
-        yield ends.pop(), None
+    for end_ns in reversed(ends):
+        yield end_ns, None

@@ -13,54 +13,38 @@ from nadi.insight.analysis.link_load import link_load
 from nadi.insight.explanation.path import axis_of
 from nadi.insight.explanation.run_events import senders_of
 from nadi.insight.runs import Run
-from nadi.reports.timelines.lanes import Slice, write_lane
+from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
 from nadi.simulation.schemas import FLOWS, LINKS
 
 Int64 = NDArray[np.int64]
 
-MAX_NPUS = 64
-"""Number of NPUs that are shown by default."""
-MAX_SLICES = 200_000
-"""Number of slices of all NPUs."""
-MAX_LINKS = 16
-"""Number of links with a load counter."""
-MAX_QUEUES = 16
-"""Number of ports with a queue counter."""
-STRETCHES = 1000
-"""Number of intervals that load counters divide the run into."""
+MAX_NPUS = 64  # Number of NPUs that are shown by default
+MAX_SLICES = 200_000  # Number of slices of all NPUs
+MAX_LINKS = 16  # Number of links with a load counter
+MAX_QUEUES = 16  # Number of ports with a queue counter
+STRETCHES = 1000  # Number of intervals that load counters divide the run into
 _PS_PER_NS = 1000
 _LANES = ("compute", "memory", "cpu", "remote")
 
 
 class RunTimeline(NamedTuple):
-    """Contents and omissions of a timeline.
+    """Contents and omissions of a timeline."""
 
-    Attributes:
-        npus: Number of NPUs with lanes.
-        npus_left_out: Number of NPUs without lanes.
-        slices: Number of slices.
-        aggregated: Number of short nodes that are merged into slices of several nodes.
-        flows: Number of arrows from sends to receives.
-        counters: Number of links with a counter of load or queue.
-        left_out: Number of nodes that are not shown because too many overlap.
-    """
-
-    npus: int
-    npus_left_out: int
-    slices: int
-    aggregated: int
-    flows: int
-    counters: int
-    left_out: int
+    npus: int  # Number of NPUs with lanes
+    npus_left_out: int  # Number of NPUs without lanes
+    slices: int  # Number of slices
+    aggregated: int  # Number of short nodes that are merged into slices of several nodes
+    flows: int  # Number of arrows from sends to receives
+    counters: int  # Number of links with a counter of load or queue
+    left_out: int  # Number of nodes that are not shown because too many overlap
 
     def notes(self) -> list[str]:
         """Return sentences about what is left out."""
         notes = []
         if self.npus_left_out:
-            notes.append(
-                f"{self.npus:,} of {self.npus + self.npus_left_out:,} NPUs, evenly spaced (--npus names others)"
-            )
+            npus = self.npus + self.npus_left_out
+            notes.append(f"{self.npus:,} of {npus:,} NPUs, evenly spaced (--npus names others)")
         if self.aggregated:
             notes.append(f"{self.aggregated:,} short nodes are merged with their neighbours")
         if self.left_out:
@@ -83,81 +67,55 @@ def write_timeline(
         ConfigError: The run has kept no trace nodes, or no nodes of one of the NPUs.
         OutputError: The file cannot be written.
     """
-    there = np.unique(np.asarray(run.nodes["npu"], np.int64))
-    missing = sorted(set(npus) - set(there.tolist()))
+    known = np.unique(np.asarray(run.nodes["npu"], np.int64))
+    missing = sorted(set(npus) - set(known.tolist()))
     if missing:
         raise ConfigError(
-            f"{run.folder}: NPU {missing[0]} has no trace nodes; expected some of {len(there):,} that have"
+            f"{run.folder}: NPU {missing[0]} has no trace nodes; expected some of {len(known):,} that have"
         )
-    if not len(there):
+    if not len(known):
         raise ConfigError(f"{run.folder}: no trace nodes; expected a run with some")
-    chosen = (
-        np.array(sorted(set(npus))) if npus else there[np.unique(np.linspace(0, len(there) - 1, MAX_NPUS).astype(int))]
-    )
+    spaced = known[np.unique(np.linspace(0, len(known) - 1, MAX_NPUS).astype(int))]
+    chosen = np.array(sorted(set(npus))) if npus else spaced
     arrows = _arrows(run, chosen)
-    slices = aggregated = left_out = 0
     with perfetto_trace(path) as trace:
-        for rank, npu in enumerate(chosen.tolist()):
-            made = _npu(trace, run, npu, rank, arrows, max_slices // len(chosen))
-            slices, aggregated, left_out = slices + made[0], aggregated + made[1], left_out + made[2]
+        counts = [
+            _write_npu(trace, run, npu, position, arrows, max_slices // len(chosen))
+            for position, npu in enumerate(chosen.tolist())
+        ]
+        slices, aggregated, left_out = map(sum, zip(*counts, strict=True))
         counters = _loads(trace, run) + _queues(trace, run)
         shown = RunTimeline(
-            len(chosen), len(there) - len(chosen), slices, aggregated, len(arrows) // 2, counters, left_out
+            len(chosen), len(known) - len(chosen), slices, aggregated, len(arrows) // 2, counters, left_out
         )
-        if shown.notes():
-            track = trace.track("notes on this timeline")
-            for note in shown.notes():
-                trace.instant(track, 0, note)
+        write_notes(trace, shown.notes())
     return shown
 
 
-def _npu(
-    trace: PerfettoTrace, run: Run, npu: int, rank: int, arrows: dict[tuple[int, int], int], most: int
+def _write_npu(
+    trace: PerfettoTrace, run: Run, npu: int, position: int, arrows: dict[tuple[int, int], int], max_slices: int
 ) -> tuple[int, int, int]:
     """Write the lanes of an NPU; return the number of slices, of merged nodes, and of nodes left out."""
     nodes = run.nodes.filter(pc.equal(run.nodes["npu"], npu))
     columns = {name: nodes[name].to_pylist() for name in ("row", "name", "kind", "lane", "bytes", "group")}
     begin_ns, end_ns = (np.asarray(nodes[name], np.int64) // _PS_PER_NS for name in ("start_ps", "finish_ps"))
     took_ps = np.asarray(nodes["finish_ps"], np.int64) - np.asarray(nodes["start_ps"], np.int64)
-    lane = [_lane(*told) for told in zip(columns["kind"], columns["lane"], columns["name"], strict=True)]
-    alone = np.zeros(len(nodes), np.bool_)
-    alone[np.argsort(-took_ps, kind="stable")[: max(most, 1)]] = True
-    process = trace.process(f"NPU {npu}", npu + 1, rank)
-    written = aggregated = left_out = 0
-    for number, name in enumerate(sorted(set(lane) - {""}, key=_order)):
-        rows = np.array([row for row, of in enumerate(lane) if of == name], np.int64)
-        rows = rows[np.lexsort((-end_ns[rows], begin_ns[rows]))]
-        made: list[Slice] = []
-        short: list[int] = []
-        for row in rows.tolist():
-            if not alone[row]:
-                short.append(row)
-                continue
-            made += _merged_slice(short, begin_ns, end_ns)
-            aggregated, short = aggregated + len(short), []
-            details: dict[str, Value] = {"row": columns["row"][row], "took_ps": int(took_ps[row])}
-            if columns["bytes"][row]:
-                details["bytes"] = columns["bytes"][row]
-            if columns["group"][row] is not None:
-                details["group"] = columns["group"][row]
-            flow = arrows.get((npu, columns["row"][row]))
-            ends = () if flow is None else (flow,)
-            is_send = columns["kind"][row] == "send"
-            own = (ends, ()) if is_send else ((), ends)
-            made.append(Slice(int(begin_ns[row]), int(end_ns[row]), columns["name"][row], details, *own))
-        made += _merged_slice(short, begin_ns, end_ns)
-        aggregated += len(short)
-        written += len(made)
-        left_out += write_lane(trace, name, process, made, number)
-    return written, aggregated, left_out
+    lane_of_node = np.array(list(map(_lane, columns["kind"], columns["lane"], columns["name"])), object)
+    names = sorted(set(lane_of_node) - {""}, key=_order)
 
+    def slice_of(row: int) -> Slice:
+        details: dict[str, Value] = {"row": columns["row"][row], "took_ps": int(took_ps[row])}
+        if columns["bytes"][row]:
+            details["bytes"] = columns["bytes"][row]
+        if columns["group"][row] is not None:
+            details["group"] = columns["group"][row]
+        arrow = arrows.get((npu, columns["row"][row]))
+        ends = () if arrow is None else (arrow,)
+        both = (ends, ()) if columns["kind"][row] == "send" else ((), ends)
+        return Slice(int(begin_ns[row]), int(end_ns[row]), columns["name"][row], details, *both)
 
-def _merged_slice(rows: Sequence[int], begin_ns: Int64, end_ns: Int64) -> list[Slice]:
-    """Return one slice for short nodes between longer ones."""
-    if not rows:
-        return []
-    name = f"{len(rows):,} short nodes"
-    return [Slice(int(begin_ns[rows].min()), int(end_ns[rows].max()), name, {"nodes": len(rows)})]
+    lanes = {name: np.flatnonzero(lane_of_node == name) for name in names}
+    return write_npu(trace, npu, position, lanes, begin_ns, end_ns, slice_of, max_slices)
 
 
 def _lane(kind: str, lane: str | None, name: str) -> str:

@@ -8,42 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import TraceTable, collective_name
-from et.reshape.partners import Key
+from et.reshape.partners import LANES, NO_LANE, Key, lanes_of
 from et.statistics.paths import MAX_NODES, earliest
-from et.statistics.ranks import LANES, NO_LANE, CommunicationMember, Rank, communications_of, lanes_of, some_of
+from et.statistics.ranks import CommunicationMember, Rank, communications_of, some_of
 from et.statistics.timing import has_starts
-from nadi.reports.timelines.lanes import Slice, write_lane
+from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
 
 Int64 = NDArray[np.int64]
 
-MAX_SLICES = 200_000
-"""Number of slices of all NPUs."""
+MAX_SLICES = 200_000  # Number of slices of all NPUs
 _NS_PER_MICRO = 1000
 
 
 class TraceTimeline(NamedTuple):
-    """Contents and omissions of a timeline.
+    """Contents and omissions of a timeline."""
 
-    Attributes:
-        npus: Number of NPUs with lanes.
-        npus_left_out: Number of NPUs without lanes.
-        which: Description of the NPUs that are shown, if some are not.
-        slices: Number of slices, including slices of several nodes.
-        aggregated: Number of nodes that are merged into slices of several nodes.
-        left_out: Number of nodes that are not shown: they have no start, or too many overlap.
-        flows: Number of arrows from sends to receives, between nodes with slices of their own.
-        times: "recorded"; "by dependencies" if the traces have durations only; "steps" if they have no times.
-    """
-
-    npus: int
-    npus_left_out: int
-    which: str
-    slices: int
-    aggregated: int
-    left_out: int
-    flows: int
-    times: str
+    npus: int  # Number of NPUs with lanes
+    npus_left_out: int  # Number of NPUs without lanes
+    which: str  # Description of the NPUs that are shown, if some are not
+    slices: int  # Number of slices, including slices of several nodes
+    aggregated: int  # Number of nodes that are merged into slices of several nodes
+    left_out: int  # Number of nodes that are not shown: they have no start, or too many overlap
+    flows: int  # Number of arrows from sends to receives, between nodes with slices of their own
+    times: str  # "recorded"; "by dependencies" if the traces have durations only; "steps" if they have no times
 
     def notes(self) -> list[str]:
         """Return sentences about what is left out and what the times mean."""
@@ -61,20 +49,19 @@ class TraceTimeline(NamedTuple):
         return found
 
 
-class _Times(NamedTuple):
-    """begin_ns, end_ns: int64 for each rank's rows, -1 = never; how: see TraceTimeline.times."""
+class _NodeTimes(NamedTuple):
+    """Times of the nodes of each rank."""
 
-    begin_ns: list[Int64]
-    end_ns: list[Int64]
-    how: str
+    begin_ns: list[Int64]  # int64[nodes] per rank, begin of each node; -1 = never
+    end_ns: list[Int64]  # int64[nodes] per rank, end of each node
+    how: str  # see TraceTimeline.times
 
 
 def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], max_slices: int = MAX_SLICES) -> TraceTimeline:
     """Write the timeline of some NPUs.
 
     If there are too many nodes, the timeline shows fewer NPUs (et.statistics.ranks.some_of); if one NPU alone has too
-    many,
-    it shows the longest nodes, and one slice for the shorter nodes between them.
+    many, it shows the longest nodes, and one slice for the shorter nodes between them.
 
     Args:
         path: Path of the file to write.
@@ -86,114 +73,73 @@ def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], max_slic
         OutputError: The file cannot be written.
     """
     picked = some_of(ranks, min(max_slices, MAX_NODES))
-    found = communications_of(picked)
-    times = _times(picked, found)
-    flows = _flows(found)
-    slices = aggregated = left_out = 0
-    seen: list[int] = []
+    communications = communications_of(picked)
+    times = _times(picked, communications)
+    arrows = _arrows(communications)
+    ends_of_arrows: list[int] = []
     with perfetto_trace(path) as trace:
-        for number, rank in enumerate(picked):
-            own = _LaneWriter(trace, rank, number, times, flows, max_slices // len(picked))
-            own.write()
-            slices += own.slices
-            aggregated += own.aggregated
-            left_out += own.left_out
-            seen += own.flows_seen
-        whole = len(seen) - len(set(seen))
+        counts = [
+            _write_npu(trace, rank, number, times, arrows, max_slices // len(picked), ends_of_arrows)
+            for number, rank in enumerate(picked)
+        ]
+        slices, aggregated, left_out = map(sum, zip(*counts, strict=True))
+        whole = len(ends_of_arrows) - len(set(ends_of_arrows))
         shares = len({id(rank.table) for rank in ranks}) < len(ranks)
         which = "one of each distinct trace" if shares else "evenly spaced"
-        shown = TraceTimeline(
-            len(picked), len(ranks) - len(picked), which, slices, aggregated, left_out, whole, times.how
-        )
-        _write_notes(trace, shown)
+        omitted = len(ranks) - len(picked)
+        shown = TraceTimeline(len(picked), omitted, which, slices, aggregated, left_out, whole, times.how)
+        write_notes(trace, shown.notes())
     return shown
 
 
-class _LaneWriter:
-    """Writer of the lanes of one NPU."""
+def _write_npu(
+    trace: PerfettoTrace,
+    rank: Rank,
+    number: int,
+    times: _NodeTimes,
+    arrows: Mapping[CommunicationMember, int],
+    max_slices: int,
+    ends_of_arrows: list[int],
+) -> tuple[int, int, int]:
+    """Write the lanes of an NPU; return the number of slices, of merged nodes, and of nodes left out.
 
-    def __init__(
-        self,
-        trace: PerfettoTrace,
-        rank: Rank,
-        number: int,
-        times: _Times,
-        flows: Mapping[CommunicationMember, int],
-        most: int,
-    ) -> None:
-        self._trace, self._rank, self._number, self._flows, self._most = trace, rank, number, flows, most
-        self._begin, self._end = times.begin_ns[number], times.end_ns[number]
-        self._lanes = lanes_of(rank.table)
-        self.slices = self.aggregated = self.left_out = 0
-        self.flows_seen: list[int] = []
+    `number` is the rank's index in `times`; the arrows of nodes with slices are appended to `ends_of_arrows`.
+    """
+    table, begin_ns, end_ns = rank.table, times.begin_ns[number], times.end_ns[number]
+    lane_of_node = lanes_of(table)
+    has_time = (begin_ns >= 0) & (end_ns >= begin_ns)  # neither never nor beyond 2^63 ns
+    without_time = int(np.count_nonzero((lane_of_node != NO_LANE) & ~has_time))
 
-    def write(self) -> None:
-        table = self._rank.table
-        process = self._trace.process(f"NPU {self._rank.npu}", self._rank.npu + 1, self._rank.npu)
-        has_time = (self._begin >= 0) & (self._end >= self._begin)  # neither never nor beyond 2^63 ns
-        there = (self._lanes != NO_LANE) & has_time
-        self.left_out = int(np.count_nonzero((self._lanes != NO_LANE) & ~has_time))
-        alone = np.zeros(len(table), np.bool_)
-        longest = np.argsort(-(self._end - self._begin)[there], kind="stable")[: self._most]
-        alone[np.flatnonzero(there)[longest]] = True
-        for lane, name in enumerate(LANES):
-            rows = np.flatnonzero(there & (self._lanes == lane))
-            if len(rows):
-                rows = rows[np.lexsort((-self._end[rows], self._begin[rows]))]
-                made = self._slices(rows.tolist(), alone)
-                self.slices += len(made)
-                self.left_out += write_lane(self._trace, name, process, made, lane)
-
-    def _slices(self, rows: Sequence[int], alone: NDArray[np.bool_]) -> list[Slice]:
-        made: list[Slice] = []
-        together: list[int] = []
-        for row in rows:
-            if alone[row]:
-                made += self._merged_slice(together)
-                together = []
-                made.append(self._slice(row))
-            else:
-                together.append(row)
-        return [*made, *self._merged_slice(together)]
-
-    def _slice(self, row: int) -> Slice:
-        table = self._rank.table
-        flow = self._flows.get(CommunicationMember(self._number, row))
-        ends = () if flow is None else (flow,)
-        self.flows_seen += ends
-        is_send = self._lanes[row] == LANES.index("sends")
+    def slice_of(row: int) -> Slice:
+        arrow = arrows.get(CommunicationMember(number, row))
+        ends = () if arrow is None else (arrow,)
+        ends_of_arrows.extend(ends)
+        both = (ends, ()) if LANES[lane_of_node[row]] == "sends" else ((), ends)
         name = table.names[row] or f"node {table.node_id[row]}"
-        details = _details(table, row)
-        begin, end = int(self._begin[row]), int(self._end[row])
-        return Slice(begin, end, name, details, ends if is_send else (), () if is_send else ends)
+        return Slice(int(begin_ns[row]), int(end_ns[row]), name, _details(table, row), *both)
 
-    def _merged_slice(self, rows: Sequence[int]) -> list[Slice]:
-        """Return one slice for the nodes between longer ones."""
-        if not rows:
-            return []
-        self.aggregated += len(rows)
-        begin, end = int(self._begin[rows].min()), int(self._end[rows].max())
-        busy = int((self._end[rows] - self._begin[rows]).sum())
-        details: dict[str, Value] = {"nodes": len(rows), "together_ns": busy}
-        return [Slice(begin, end, f"{len(rows):,} short nodes", details)]
+    rows = {name: np.flatnonzero(has_time & (lane_of_node == lane)) for lane, name in enumerate(LANES)}
+    lanes = {name: own for name, own in rows.items() if len(own)}
+    slices, merged, left_out = write_npu(trace, rank.npu, rank.npu, lanes, begin_ns, end_ns, slice_of, max_slices)
+    return slices, merged, left_out + without_time
 
 
-def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> _Times:
+def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> _NodeTimes:
     if has_starts(ranks):
         starts = [rank.table.start_time_micros for rank in ranks]
         first = min(int(start[start > 0].min()) for start in starts if np.any(start > 0))
         begin = [np.where(start > 0, start - first, -1) * _NS_PER_MICRO for start in starts]
         begin = [np.where(ns < 0, -1, ns) for ns in begin]
         end = [ns + rank.table.duration_micros * _NS_PER_MICRO for ns, rank in zip(begin, ranks, strict=True)]
-        return _Times(begin, end, "recorded")
+        return _NodeTimes(begin, end, "recorded")
     has_durations = any(bool(np.any(rank.table.duration_micros > 0)) for rank in ranks)
     schedule = earliest(ranks, found, unit_micros=0 if has_durations else 1)
     begin = [np.where(start < 0, -1, start * _NS_PER_MICRO) for start in schedule.start_micros]
     end = [ns + took * _NS_PER_MICRO for ns, took in zip(begin, schedule.took_micros, strict=True)]
-    return _Times(begin, end, "by dependencies" if has_durations else "steps")
+    return _NodeTimes(begin, end, "by dependencies" if has_durations else "steps")
 
 
-def _flows(found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[CommunicationMember, int]:
+def _arrows(found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[CommunicationMember, int]:
     """Return the number of the arrow at each send and receive whose counterpart is in the traces."""
     flows: dict[CommunicationMember, int] = {}
     for key, members in found.items():
@@ -216,12 +162,3 @@ def _details(table: TraceTable, row: int) -> dict[str, Value]:
     if table.operators[row]:
         details["operators"] = table.operator_lists[table.operators[row]]
     return details
-
-
-def _write_notes(trace: PerfettoTrace, shown: TraceTimeline) -> None:
-    """Write the notes on a track of their own, which the UI shows first."""
-    notes = shown.notes()
-    if notes:
-        track = trace.track("notes on this timeline")
-        for note in notes:
-            trace.instant(track, 0, note)

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import IO, Any
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
 import inputs
 from nadi.errors import OutputError
-from nadi.reports.timelines.perfetto_messages import Trace
 
 ENDING = ".perfetto-trace"
 
@@ -22,13 +23,56 @@ _SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4  # of TrackEvent.Type
 _EXPLICIT = 3  # of TrackDescriptor.ChildTracksOrdering: by sibling_order_rank
 Value = int | float | str
 
+_PACKAGE = "perfetto.protos"
+# Fields of each message: number, name and type, with a star if repeated. Enums are int32, EventName and
+# DebugAnnotationName are InternedName: the bytes are the same. Source: protos/perfetto/trace/perfetto_trace.proto of
+# Perfetto 58
+_FIELDS = {
+    "Trace": "1 packet TracePacket*",
+    "TracePacket": "8 timestamp uint64, 10 trusted_packet_sequence_id uint32, 11 track_event TrackEvent, "
+    "12 interned_data InternedData, 13 sequence_flags uint32, 60 track_descriptor TrackDescriptor",
+    "TrackDescriptor": "1 uuid uint64, 2 name string, 3 process ProcessDescriptor, 5 parent_uuid uint64, "
+    "8 counter CounterDescriptor, 11 child_ordering int32, 12 sibling_order_rank int32",
+    "ProcessDescriptor": "1 pid int32, 6 process_name string",
+    "CounterDescriptor": "6 unit_name string",
+    "InternedData": "2 event_names InternedName*, 3 debug_annotation_names InternedName*",
+    "InternedName": "1 iid uint64, 2 name string",
+    "TrackEvent": "4 debug_annotations DebugAnnotation*, 9 type int32, 10 name_iid uint64, 11 track_uuid uint64, "
+    "30 counter_value int64, 44 double_counter_value double, 47 flow_ids fixed64*, 48 terminating_flow_ids fixed64*",
+    "DebugAnnotation": "1 name_iid uint64, 4 int_value int64, 5 double_value double, 6 string_value string",
+}
+
+
+def _trace_class() -> Any:  # noqa: ANN401 - classes of messages have no types
+    """Return the class of Perfetto's Trace, which creates the classes of all other messages.
+
+    They are in a pool of their own, so that Perfetto's own Python package can be imported in the same process.
+    """
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="perfetto_trace.proto", package=_PACKAGE, syntax="proto2")
+    for message, fields in _FIELDS.items():
+        described = file.message_type.add(name=message)
+        for text in fields.split(", "):
+            number, name, kind = text.split()
+            field = described.field.add(name=name, number=int(number))
+            field.label = kinds.LABEL_REPEATED if kind.endswith("*") else kinds.LABEL_OPTIONAL
+            if kind.rstrip("*") in _FIELDS:
+                field.type, field.type_name = kinds.TYPE_MESSAGE, f".{_PACKAGE}.{kind.rstrip('*')}"
+            else:
+                field.type = getattr(kinds, f"TYPE_{kind.rstrip('*').upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Trace"))
+
+
+Trace = _trace_class()
+
 
 class PerfettoTrace:
     """A trace that is written packet by packet.
 
     Slices on one track must be nested or disjoint, and events of a track must be ordered by time; events at the same
-    time
-    keep the order of writing. Tracks are written before their events.
+    time keep the order of writing. Tracks are written before their events.
     """
 
     def __init__(self, out: IO[bytes]) -> None:
@@ -41,22 +85,13 @@ class PerfettoTrace:
     def process(self, name: str, pid: int, rank: int = 0) -> int:
         """Write a group of tracks, such as an NPU, and return its number.
 
-        Args:
-            name: Name of the group.
-            pid: Number from 1 that no other group has.
-            rank: Position among the groups.
+        `pid` is a number from 1 that no other group has, `rank` the position among the groups.
         """
         process = {"pid": pid, "process_name": _valid(name)}
         return self._descriptor(process=process, child_ordering=_EXPLICIT, sibling_order_rank=rank)
 
     def track(self, name: str, parent: int | None = None, rank: int = 0) -> int:
-        """Write a track for slices and return its number.
-
-        Args:
-            name: Name of the track.
-            parent: Number of the track or process above it; None = no parent.
-            rank: Position among the tracks of the same parent.
-        """
+        """Write a track for slices and return its number; `rank` is the position among the tracks of its parent."""
         return self._descriptor(name=_valid(name), parent_uuid=parent, sibling_order_rank=rank)
 
     def counter(self, name: str, unit: str, parent: int | None = None, rank: int = 0) -> int:
@@ -74,16 +109,7 @@ class PerfettoTrace:
         flows: Sequence[int] = (),
         ended_flows: Sequence[int] = (),
     ) -> None:
-        """Begin a slice.
-
-        Args:
-            track: Number of the track.
-            time_ns: Time in nanoseconds.
-            name: Name of the slice.
-            details: Values that a click on the slice shows, by name.
-            flows: Numbers of the arrows that start at the slice.
-            ended_flows: Numbers of the arrows that end at the slice.
-        """
+        """Begin a slice with details for a click on it, and the numbers of the arrows that start and end there."""
         self._event(_SLICE_BEGIN, track, time_ns, name, details, flow_ids=flows, terminating_flow_ids=ended_flows)
 
     def end(self, track: int, time_ns: int) -> None:

@@ -96,6 +96,7 @@ def _cpu_s(function: Any) -> float:  # noqa: ANN401 - anything that can be calle
 
 
 def _write_megatron(path: Path, nodes: int) -> None:
+    """Write about this number of nodes: one GPU in a training step of Megatron."""
     from workload.generators.models import find
     from workload.generators.training import parallel_plan
     from workload.generators.training.generator import generate
@@ -114,6 +115,7 @@ def _write_pytorch(path: Path, nodes: int) -> None:
 
 
 def _pytorch_node(node_id: int, rng: np.random.Generator) -> Any:  # noqa: ANN401 - a message
+    """Return a node as Chakra's converter writes it: every third is a kernel, the others are host operations."""
     is_kernel = node_id % 3 == 0
     deps = sorted({max(0, node_id - int(back)) for back in rng.integers(1, 40, 2)} - {node_id})
     host_attributes = [

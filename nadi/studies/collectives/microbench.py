@@ -136,9 +136,7 @@ def choose(
     case: CollectiveCase,
     text: str,
     sizes: Sequence[int],
-    check: Callable[[Program], None] = lambda _: None,
-    *,
-    sharp_everywhere: bool = False,
+    check: Callable[[Program], None],
 ) -> ChosenAlgorithms:
     """Return the algorithms that --algorithm names, and those of "all" that are skipped.
 
@@ -152,7 +150,6 @@ def choose(
         text: "all", names separated by commas, or "" for the default of the kind.
         sizes: Sizes in bytes; each algorithm is tried with the first, the last and the largest.
         check: Function that raises ConfigError if a program is too large to run.
-        sharp_everywhere: Whether "all" assumes that every switch can reduce.
 
     Raises:
         ConfigError: A name is empty, "all" leaves no algorithm, or `check` refuses a program.
@@ -162,7 +159,6 @@ def choose(
     usable: list[str] = []
     left_out: list[SkippedAlgorithm] = []
     first_program: list[Program] = []
-    checks_switches = text == ALL and not sharp_everywhere
     for candidate in names:
         name = candidate
         try:
@@ -171,7 +167,7 @@ def choose(
             for size in dict.fromkeys((max(sizes), sizes[-1], sizes[0])):
                 program = case.program(graph, name, size)
                 check(program)
-                if checks_switches:
+                if text == ALL:
                     switches.update(switches_of(program))
         except (WorkloadError, ConfigError) as error:
             if text != ALL:
@@ -345,6 +341,7 @@ def _row(
     size_bytes: int,
     results: pdes.Results,
 ) -> SweepRow:
+    """Return the row of a finished run, with closed form, lower bound and utilisation."""
     kind = "all-to-all" if case.matrix else case.kind
     time_ps, shown_bytes = results.finish_time_ps, case.bytes(size_bytes, graph.npus)
     closed = closed_form(

@@ -6,8 +6,8 @@ from typing import Any
 
 from inputs.units import PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor
+from nadi.reports.pages.charts import SeriesStyle, style
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
-from nadi.reports.pages.series import SeriesStyle, style
 from nadi.studies.collectives.microbench import skipped_text
 from nadi.studies.collectives.sweep import CollectiveSweep
 from nadi.studies.collectives.text import sweep_table, winners_table
@@ -53,6 +53,7 @@ def _table(fitted: FittedTable, caption: str, series: Mapping[str, SeriesStyle])
 
 
 def _settings(sweep: CollectiveSweep) -> Table:
+    """Return the table of the network's keys and of the sweep's settings."""
     network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
     settings = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
     rows = [[key, str(value)] for key, value in (network | settings).items()]

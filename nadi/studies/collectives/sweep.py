@@ -1,11 +1,44 @@
-"""A sweep of `nadi collective`: all rows of one collective on one fabric, and its JSON document."""
+"""A sweep of `nadi collective`: all rows of one collective on one fabric, its fastest algorithms and JSON document."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from nadi.configuration.sections import NetworkSection, SystemSection
 from nadi.studies.collectives.microbench import SkippedAlgorithm, SweepRow
-from nadi.studies.collectives.winners import Band, winners
+
+
+class Band(NamedTuple):
+    """Consecutive sizes with the same fastest algorithm."""
+
+    algorithm: str  # name of the fastest algorithm
+    from_bytes: int  # smallest size in bytes
+    to_bytes: int  # largest size in bytes
+    # minimum over the sizes of the second-best time divided by the best; None without a second algorithm
+    least_lead: float | None
+    most_lead: float | None  # maximum of the same ratio
+
+
+def winners(rows: Sequence[SweepRow]) -> list[Band]:
+    """Return the bands from the smallest size to the largest; a tie keeps the winner of the size before."""
+    rows_by_size: dict[int, list[SweepRow]] = {}
+    for row in rows:
+        rows_by_size.setdefault(row.bytes, []).append(row)
+    bands: list[Band] = []
+    for size, timed in sorted(rows_by_size.items()):
+        last = bands[-1].algorithm if bands else ""
+        by_time = sorted((row.time_ps, row.algorithm != last, row.algorithm) for row in timed)
+        first_ps, _, algorithm = by_time[0]
+        lead = None
+        if len(by_time) > 1:
+            lead = by_time[1][0] / first_ps if first_ps > 0 else 1.0
+        if algorithm != last:
+            bands.append(Band(algorithm, size, size, lead, lead))
+            continue
+        leads = [each for each in (bands[-1].least_lead, bands[-1].most_lead, lead) if each is not None]
+        minimum, maximum = min(leads, default=None), max(leads, default=None)
+        bands[-1] = bands[-1]._replace(to_bytes=size, least_lead=minimum, most_lead=maximum)
+    return bands
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-import workload
 from et import CollectiveCommType, NodeType, TraceTable
 from et.blocks import Block, TraceColumns
 from nadi.configuration.sections import NetworkSection
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
-from nadi.simulation.closed_forms import running
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings, run_program
-from nadi.studies.planner.step import StepTime, TargetMachine
+from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
 from pdes import Settings
 from topologies.clusters import Cluster
 from workload.generators.models import Model
@@ -94,22 +92,8 @@ def _within_hosts(machine: TargetMachine, groups: Sequence[tuple[int, ...]]) -> 
 
 def _ratio(machine: TargetMachine, part: TraceSet, settings: Settings, progress: Progress | NoProgress) -> float:
     """Return packet-level time over closed-form time of one communication that all groups perform at once."""
-    graph = machine.graph
-    program = workload.build_program(
-        part.traces,
-        part.trace_of_npu,
-        graph.npus,
-        {},
-        machine.compute,
-        machine.collectives,
-        fabric=graph,
-        example_npu=part.example_npu,
-        families=part.families,
-    )
-    folded = running.laid_out(graph, program, machine.costs)
-    costed = running.costed(folded, machine.costs, machine.collectives)
-    closed_form = running.run(graph, folded, costed, machine.costs, machine.settings, NoProgress())
-    packets = run_program(graph, program, settings, progress)
+    program, _, closed_form = run_closed_form(machine, part, machine.settings)
+    packets = run_program(machine.graph, program, settings, progress)
     return packets.finish_time_ps / max(closed_form.finish_time_ps, 1)
 
 

@@ -3,60 +3,29 @@
 GPU times are those of the closed-form step. Bytes per link are derived from the traces, as in runs at closed forms.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from nadi.energy.bill import NPU_TIMES, Bill, Usage, bill
+from nadi.energy.bill import NPU_TIMES, Usage, bill
 from nadi.energy.table import OTHER, EnergyTable, choose
 from nadi.studies.planner.step import StepTime
 
 _S_PER_DAY = 86_400.0
 
 
-class StepBill(NamedTuple):
-    """Energy and cost of a step."""
-
-    bill: Bill  # energy and cost of all GPUs, links, switches and the data centre
-    tokens: float  # number of tokens that the step trains
-
-    @property
-    def usd_per_million_tokens(self) -> float:
-        """Cost in dollars per million trained tokens."""
-        return self.bill.usd / self.tokens * 1e6
-
-    def document(self) -> dict[str, Any]:
-        """Return the JSON fields of a plan's row."""
-        return {
-            "energy_J": self.bill.joules,
-            "cost_usd": self.bill.usd,
-            "usd_per_million_tokens": self.usd_per_million_tokens,
-            "energy_parts_J": {
-                **{part.name: part.joules for part in self.bill.parts},
-                "data centre (PUE)": self.bill.overhead_J,
-            },
-        }
-
-
-def step_bill(step: StepTime, gpu: str, gpus: int, tokens: float, table: EnergyTable) -> StepBill:
-    """Return the energy and cost of a step.
-
-    Args:
-        step: Step time and energy use.
-        gpu: Name of the GPU.
-        gpus: Number of GPUs.
-        tokens: Number of tokens that the step trains.
-        table: Powers and prices.
-    """
+def step_costs(step: StepTime, gpu: str, gpus: int, tokens: float, table: EnergyTable) -> dict[str, Any]:
+    """Return the energy and cost of a step as JSON fields of a plan's row; tokens: number that the step trains."""
     times = dict(zip(NPU_TIMES, step.use.npu_ps.tolist(), strict=True))
-    return StepBill(bill(Usage(gpu, gpus, step.step_ps, times, step.use.ports, 1, tokens), table), tokens)
+    costs = bill(Usage(gpu, gpus, step.step_ps, times, step.use.ports, 1, tokens), table)
+    return {
+        "energy_J": costs.joules,
+        "cost_usd": costs.usd,
+        "usd_per_million_tokens": costs.usd / tokens * 1e6,
+        "energy_parts_J": {part.name: part.joules for part in costs.parts} | {"data centre (PUE)": costs.overhead_J},
+    }
 
 
 def training(row: dict[str, Any], tokens: float) -> dict[str, float]:
-    """Return time, energy and cost of a whole training without checkpoints and failures.
-
-    Args:
-        row: Row of a plan in the document.
-        tokens: Number of tokens of the training.
-    """
+    """Return time, energy and cost of training that many tokens with a plan's row, without checkpoints and failures."""
     steps = tokens / (row["tokens_per_s"] * row["step_s"])
     return {
         "tokens": tokens,
@@ -69,6 +38,6 @@ def training(row: dict[str, Any], tokens: float) -> dict[str, float]:
 
 def power_assumptions(gpu: str, table: EnergyTable) -> list[str]:
     """Return a note if the table lacks the GPU and the power of another entry applies; else an empty list."""
-    if choose(table, gpu).name != OTHER:
+    if choose(table, gpu)[0] != OTHER:
         return []
     return [f"the table has no GPU {gpu!r}: power and price are those of gpus.{OTHER}."]

@@ -6,9 +6,9 @@ from typing import Any
 
 from inputs.units import GIB
 from nadi.insight.analysis.step_times import CATEGORIES
+from nadi.reports.pages.charts import style
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.report.step import COLOURS
-from nadi.reports.pages.series import style
 from nadi.reports.text.energy import usd_text
 from nadi.studies.planner.report import plan_table
 from nadi.terminal.printing import in_page
@@ -57,6 +57,7 @@ def _bars(answers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _times(answers: Mapping[str, dict[str, Any]]) -> list[Part]:
+    """Return the chart of step times by category."""
     from plotly import graph_objects as go
 
     bars, drawn = _bars(answers), go.Figure()
@@ -71,6 +72,7 @@ def _times(answers: Mapping[str, dict[str, Any]]) -> list[Part]:
 
 
 def _energy(answers: Mapping[str, dict[str, Any]]) -> list[Part]:
+    """Return the chart of the energy of a step by component."""
     from plotly import graph_objects as go
 
     bars, drawn = _bars(answers), go.Figure()
@@ -92,6 +94,7 @@ def _style_as_bars(drawn: Any, axis: str) -> None:  # noqa: ANN401 - plotly has 
 
 
 def _over_memory(answers: Mapping[str, dict[str, Any]], names: Mapping[str, str]) -> Plot:
+    """Return the chart of step time over peak memory, with labels at the fastest plans."""
     from plotly import graph_objects as go
 
     drawn = go.Figure()

@@ -12,7 +12,7 @@ from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
 from nadi.studies.planner.candidates import Candidate, PlanSpace, candidates
 from nadi.studies.planner.confirm import PacketStepTime, confirm
-from nadi.studies.planner.energy import power_assumptions, step_bill, training
+from nadi.studies.planner.energy import power_assumptions, step_costs, training
 from nadi.studies.planner.ranking import PlanSearch, RankedPlan, ranked
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.step import target_machine
@@ -156,7 +156,7 @@ def _row(row: RankedPlan, ranking: PlanRanking, place: int) -> dict[str, Any]:
         "memory_bytes": row.candidate.peak_bytes,
         "whole": row.step.is_whole,
         "shares": {name: row.step.of(name) for name in CATEGORIES},
-        **step_bill(row.step, ranking.gpu, ranking.request.gpus, tokens, ranking.table).document(),
+        **step_costs(row.step, ranking.gpu, ranking.request.gpus, tokens, ranking.table),
     }
     if place < len(ranking.confirmed):
         confirmed = ranking.confirmed[place]

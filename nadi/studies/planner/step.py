@@ -28,7 +28,7 @@ from nadi.simulation.run import network_settings
 from pdes import Results, Settings
 from topologies import Graph
 from topologies.clusters import Cluster
-from workload import CollectiveSettings, ComputeModel, Program
+from workload import CollectiveSettings, ComputeModel, Program, TraceSet
 from workload.collectives import defaults_on
 from workload.compute import ComputeTimes
 from workload.generators.models import Model
@@ -142,9 +142,10 @@ def _with_micro_batches(plan: ParallelPlan, count: int) -> ParallelPlan:
     return plan.model_copy(update={"global_batch": count * plan.dp * plan.micro_batch})
 
 
-def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
-    """Simulate a whole step at closed forms."""
-    traces = generate(model, plan, framework)
+def run_closed_form(
+    machine: TargetMachine, traces: TraceSet, settings: Settings
+) -> tuple[Program, running.FoldedProgram, Results]:
+    """Run traces at closed forms; return their program, its classes of equal NPUs, and results of one NPU per class."""
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
@@ -158,8 +159,15 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
     )
     folded = running.laid_out(machine.graph, program, machine.costs)
     costed = running.costed(folded, machine.costs, machine.collectives)
-    settings = replace(machine.settings, compute_slowdown=_slowdown(machine, framework))
     results = running.run(machine.graph, folded, costed, machine.costs, settings, NoProgress(), max_rows=0)
+    return program, folded, results
+
+
+def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
+    """Simulate a whole step at closed forms."""
+    traces = generate(model, plan, framework)
+    settings = replace(machine.settings, compute_slowdown=_slowdown(machine, framework))
+    program, folded, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
     share_ps = (shares[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
+
 from nadi.errors import ConfigError
 from nadi.launching.gather import RankGather
 from nadi.studies.replay.buffers import Buffers, Bytes
 from nadi.studies.replay.steps import ReplayOperation
 
-_WORD_BYTES = 4
 _TIMEOUT_S = 300  # seconds that a rank waits for its peers before the replay fails
 
 
@@ -74,7 +75,35 @@ class Gloo:
             sizes = [[part[i] for i in order] for part in (operation.recv_bytes, operation.send_bytes)]
             call = self._dist.all_to_all_single
             return call(_tensor(received), _tensor(sent), *sizes, group=group, async_op=True), (sent, received)
-        return getattr(self, f"_{operation.kind.replace('-', '_')}")(group, operation)
+        return self._begin_even(group, operation)
+
+    def _begin_even(self, group: Any, operation: ReplayOperation) -> tuple[Any, tuple[Bytes, ...]]:  # noqa: ANN401 - torch's
+        """Start a collective of equal parts; all-reduce and reduce work in place, and only a root has all parts."""
+        dist, root, is_root = self._dist, operation.members[0], operation.own == 0
+        send_bytes, recv_bytes = operation.buffer_bytes()
+        if operation.kind == "scatter" and not is_root:
+            send_bytes = 0
+        if operation.kind in {"all-reduce", "reduce"} or (operation.kind == "gather" and not is_root):
+            recv_bytes = 0
+        sent, received = self._buffers.take(send_bytes), self._buffers.take(recv_bytes)
+        options = {"group": group, "async_op": True}
+
+        def parts(whole: Bytes) -> list[Any] | None:
+            """Return the tensors of all members' parts on the root, else None."""
+            return [_tensor(part) for part in np.split(whole, len(operation.members))] if is_root else None
+
+        calls = {
+            "all-reduce": lambda: dist.all_reduce(_floats(sent), **options),
+            "reduce": lambda: dist.reduce(_floats(sent), dst=root, **options),
+            "reduce-scatter": lambda: _Waited(self._reduce_scatter_call(_floats(received), _floats(sent), **options)),
+            "all-gather": lambda: self._all_gather_call(_tensor(received), _tensor(sent), **options),
+            "gather": lambda: dist.gather(_tensor(sent), parts(received), root, **options),
+            "scatter": lambda: dist.scatter(_tensor(received), parts(sent), root, **options),
+            "all-to-all": lambda: dist.all_to_all_single(_tensor(received), _tensor(sent), **options),
+            "broadcast": lambda: dist.broadcast(_tensor(sent), root, **options),
+            "barrier": lambda: dist.barrier(**options),
+        }
+        return calls[operation.kind](), (sent, received)
 
     def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
         """Return whether an operation is complete; if so, release its buffers.
@@ -93,56 +122,6 @@ class Gloo:
         """Wait for all ranks and leave the process group."""
         self._dist.barrier()
         self._dist.destroy_process_group()
-
-    def _all_reduce(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        own = self._buffers.take(_words(operation.size_bytes))
-        return self._dist.all_reduce(_floats(own), group=group, async_op=True), (own,)
-
-    def _reduce(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        own = self._buffers.take(_words(operation.size_bytes))
-        return self._dist.reduce(_floats(own), dst=operation.members[0], group=group, async_op=True), (own,)
-
-    def _all_gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        own = self._buffers.take(operation.part_bytes)
-        gathered = self._buffers.take(operation.part_bytes * len(operation.members))
-        return self._all_gather_call(_tensor(gathered), _tensor(own), group=group, async_op=True), (own, gathered)
-
-    def _gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        own, parts = self._own_and_parts(operation)
-        received = [_tensor(part) for part in parts] if operation.own == 0 else None
-        return self._dist.gather(_tensor(own), received, operation.members[0], group=group, async_op=True), (
-            own,
-            *parts,
-        )
-
-    def _scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        own, parts = self._own_and_parts(operation)
-        sent = [_tensor(part) for part in parts] if operation.own == 0 else None
-        return self._dist.scatter(_tensor(own), sent, operation.members[0], group=group, async_op=True), (own, *parts)
-
-    def _broadcast(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        own = self._buffers.take(operation.size_bytes)
-        return self._dist.broadcast(_tensor(own), operation.members[0], group=group, async_op=True), (own,)
-
-    def _all_to_all(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        size_bytes = operation.part_bytes * len(operation.members)
-        sent, received = self._buffers.take(size_bytes), self._buffers.take(size_bytes)
-        call = self._dist.all_to_all_single
-        return call(_tensor(received), _tensor(sent), group=group, async_op=True), (sent, received)
-
-    def _reduce_scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - torch's
-        part = _words(operation.part_bytes)
-        own, all_parts = self._buffers.take(part), self._buffers.take(part * len(operation.members))
-        work = self._reduce_scatter_call(_floats(own), _floats(all_parts), group=group, async_op=True)
-        return _Waited(work), (own, all_parts)
-
-    def _barrier(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401, ARG002 - as the others
-        return self._dist.barrier(group=group, async_op=True), ()
-
-    def _own_and_parts(self, operation: ReplayOperation) -> tuple[Bytes, list[Bytes]]:
-        """Return this member's part and, on the root, a part for each member."""
-        parts = [self._buffers.take(operation.part_bytes) for _ in operation.members] if operation.own == 0 else []
-        return self._buffers.take(operation.part_bytes), parts
 
 
 def torchrun_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
@@ -184,11 +163,6 @@ class _Waited:
             self._work.wait()
         except RuntimeError as error:
             self._failure = error
-
-
-def _words(size_bytes: int) -> int:
-    """Round a number of bytes up to whole words."""
-    return -(-size_bytes // _WORD_BYTES) * _WORD_BYTES
 
 
 def _tensor(array: Bytes) -> Any:  # noqa: ANN401 - torch's

@@ -9,8 +9,6 @@ import numpy as np
 from nadi.studies.replay.buffers import Buffers, Bytes
 from nadi.studies.replay.steps import ReplayOperation
 
-_WORD_BYTES = 4
-
 
 class Mpi:
     """The MPI implementation of nadi.studies.replay.player.Transport."""
@@ -47,7 +45,20 @@ class Mpi:
                 for array, sizes in ((sent, operation.send_bytes), (received, operation.recv_bytes))
             ]
             return group.Ialltoallv(*ends), (sent, received)
-        return getattr(self, f"_{operation.kind.replace('-', '_')}")(group, operation)
+        sent, received = (self._buffers.take(size_bytes) for size_bytes in operation.buffer_bytes())
+        is_root = operation.own == 0
+        calls = {
+            "all-reduce": lambda: group.Iallreduce(_floats(sent), _floats(received)),
+            "reduce": lambda: group.Ireduce(_floats(sent), _floats(received) if is_root else None, root=0),
+            "reduce-scatter": lambda: group.Ireduce_scatter_block(_floats(sent), _floats(received)),
+            "all-gather": lambda: group.Iallgather(sent, received),
+            "gather": lambda: group.Igather(sent, received if is_root else None, root=0),
+            "scatter": lambda: group.Iscatter(sent if is_root else None, received, root=0),
+            "all-to-all": lambda: group.Ialltoall(sent, received),
+            "broadcast": lambda: group.Ibcast(sent, root=0),
+            "barrier": group.Ibarrier,
+        }
+        return calls[operation.kind](), (sent, received)
 
     def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
         """Return whether an operation is complete; if so, release its buffers."""
@@ -62,52 +73,6 @@ class Mpi:
         self._world.Barrier()
         for communicator in (*self._of_group.values(), self._messages, self._world):
             communicator.Free()
-
-    def _pair(self, send: int, receive: int) -> tuple[Bytes, Bytes]:
-        """Return a send and a receive buffer of the given sizes in bytes."""
-        return self._buffers.take(send), self._buffers.take(receive)
-
-    def _all_reduce(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        ends = self._pair(_words(operation.size_bytes), _words(operation.size_bytes))
-        return group.Iallreduce(_floats(ends[0]), _floats(ends[1])), ends
-
-    def _reduce(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        ends = self._pair(_words(operation.size_bytes), _words(operation.size_bytes))
-        return group.Ireduce(_floats(ends[0]), _floats(ends[1]) if operation.own == 0 else None, root=0), ends
-
-    def _all_gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        ends = self._pair(operation.part_bytes, operation.part_bytes * len(operation.members))
-        return group.Iallgather(*ends), ends
-
-    def _gather(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        ends = self._pair(operation.part_bytes, operation.part_bytes * len(operation.members))
-        return group.Igather(ends[0], ends[1] if operation.own == 0 else None, root=0), ends
-
-    def _scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        ends = self._pair(operation.part_bytes * len(operation.members), operation.part_bytes)
-        return group.Iscatter(ends[0] if operation.own == 0 else None, ends[1], root=0), ends
-
-    def _broadcast(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        own = self._buffers.take(operation.size_bytes)
-        return group.Ibcast(own, root=0), (own,)
-
-    def _all_to_all(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        size_bytes = operation.part_bytes * len(operation.members)
-        ends = self._pair(size_bytes, size_bytes)
-        return group.Ialltoall(*ends), ends
-
-    def _reduce_scatter(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401 - mpi4py
-        part = _words(operation.part_bytes)
-        ends = self._pair(part * len(operation.members), part)
-        return group.Ireduce_scatter_block(_floats(ends[0]), _floats(ends[1])), ends
-
-    def _barrier(self, group: Any, operation: ReplayOperation) -> Any:  # noqa: ANN401, ARG002 - as the others
-        return group.Ibarrier(), ()
-
-
-def _words(size_bytes: int) -> int:
-    """Round a number of bytes up to whole words."""
-    return -(-size_bytes // _WORD_BYTES) * _WORD_BYTES
 
 
 def _floats(array: Bytes) -> Any:  # noqa: ANN401 - mpi4py takes arrays

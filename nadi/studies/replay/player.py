@@ -37,6 +37,8 @@ class OperationTimes(NamedTuple):
 
 
 class _Player:
+    """State of the replay of one rank's trace."""
+
     def __init__(self, steps: ReplaySteps, transport: Transport, *, sleeps: bool) -> None:
         self._steps = steps
         self._transport = transport

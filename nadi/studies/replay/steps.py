@@ -18,6 +18,7 @@ Int64 = NDArray[np.int64]
 _MEMORY_SHARE = 0.5  # share of the available memory, 0 to 1, that the buffers of one operation on all ranks may use
 _BUFFERS = 2  # buffers of an operation: one to send and one to receive
 _PS_PER_NS = 1000
+_WORD_BYTES = 4
 
 
 class ReplayOperation(NamedTuple):
@@ -32,10 +33,27 @@ class ReplayOperation(NamedTuple):
     send_bytes: tuple[int, ...] = ()  # bytes to each member in an uneven all-to-all; else ()
     recv_bytes: tuple[int, ...] = ()  # bytes from each member in an uneven all-to-all; else ()
 
-    @property
-    def part_bytes(self) -> int:
-        """Size of a member's part of the buffer in bytes, rounded up."""
-        return -(-self.size_bytes // len(self.members))
+    def buffer_bytes(self) -> tuple[int, int]:
+        """Return the sizes of the send and the receive buffer of an even collective in bytes, padded to equal parts."""
+        members = len(self.members)
+        part = -(-self.size_bytes // members)
+        sizes = {
+            "all-reduce": (_whole_words(self.size_bytes), _whole_words(self.size_bytes)),
+            "reduce": (_whole_words(self.size_bytes), _whole_words(self.size_bytes)),
+            "reduce-scatter": (_whole_words(part) * members, _whole_words(part)),
+            "all-gather": (part, part * members),
+            "gather": (part, part * members),
+            "scatter": (part * members, part),
+            "all-to-all": (part * members, part * members),
+            "broadcast": (self.size_bytes, 0),
+            "barrier": (0, 0),
+        }
+        return sizes[self.kind]
+
+
+def _whole_words(size_bytes: int) -> int:
+    """Return a number of bytes rounded up to words of float32, which reductions sum."""
+    return -(-size_bytes // _WORD_BYTES) * _WORD_BYTES
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -141,6 +159,7 @@ def _members(program: Program, group: int) -> tuple[int, ...]:
 
 
 def _collective(rank: int, node: int, row: int, traces: TraceSet, program: Program) -> ReplayOperation:
+    """Return the operation of a collective; node, row: index in the program and in the rank's trace."""
     slot = int(program.slot_ptr[rank] + program.node_group[node])
     group, size = int(program.slot_group[slot]), int(program.node_bytes[node])
     members = _members(program, group)

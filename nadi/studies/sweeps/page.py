@@ -1,6 +1,6 @@
 """HTML page of a sweep: figures of all points, the effect of each key, and overlaid distributions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, SAME_WITHIN, Figure, as_good_as_best, best_value, costs, order
-from nadi.reports.pages.explanations import COLUMNS
-from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
-from nadi.reports.pages.series import style
+from nadi.reports.pages.charts import style
+from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, explanations
 from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import figure_text, time_unit
@@ -24,10 +23,11 @@ MAX_OVERLAID = 12
 _QUANTILES = np.linspace(0, 1, 201)
 _TIME_BINS = 200  # number of time bins of the queue chart
 _OTHER_COLUMNS = ("point", "run", "error")
+_MARGIN = {"t": 10, "b": 50, "l": 10, "r": 10}  # margins of a chart in pixels
 
 
 def page(table: pa.Table, title: str, folder: Path, figure: Figure | None) -> Page:
-    """Return the page of a table that `nadi.studies.sweeps.table.table` made.
+    """Return the page of a table that `nadi.studies.sweeps.results.table` made.
 
     Args:
         table: Table with a row for each point.
@@ -119,7 +119,7 @@ def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
         line={"color": style(1).colour},
         marker={"color": style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
     )
-    chart.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
+    chart.update_layout(margin=_MARGIN)
     chart.update_xaxes(title_text=in_page(key), type="linear" if is_number else "category")
     chart.update_yaxes(title_text=_axis(figure), rangemode="tozero")
     best = best_value(means, is_cost=figure.is_cost)
@@ -142,7 +142,7 @@ def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
         x=x, y=y, z=z, colorscale="Viridis", reversescale=figure.is_cost, colorbar={"title": _axis(figure)}
     )
     chart: Any = go.Figure(heat)
-    chart.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
+    chart.update_layout(margin=_MARGIN)
     chart.update_xaxes(title_text=in_page(keys[0]), type="category")
     chart.update_yaxes(title_text=in_page(keys[1]), type="category")
     return Plot(
@@ -176,31 +176,33 @@ def _cdf(
     is_time: bool = True,
 ) -> Plot | None:
     """Return a cumulative distribution per run, or None if no run has values."""
-    from plotly import graph_objects as go
-
     values_by_run = {name: values_of(run) for name, run in runs.items()}
     values_by_run = {name: np.quantile(values, _QUANTILES) for name, values in values_by_run.items() if len(values)}
     if not values_by_run:
         return None
     unit = time_unit(float(np.median(values)) for values in values_by_run.values())
-    chart = go.Figure()
-    for number, (name, values) in enumerate(values_by_run.items()):
-        series = style(number)
-        chart.add_scatter(
-            x=values / unit.ps if is_time else values,
-            y=100 * _QUANTILES,
-            mode="lines",
-            name=in_page(name),
-            line={"color": series.colour, "dash": series.dash},
-        )
+    scale = 1 / unit.ps if is_time else 1.0
+    chart = _line_chart({name: (values * scale, 100 * _QUANTILES) for name, values in values_by_run.items()})
     axis_unit = unit.name if is_time else "relative to an idle network"
     chart.update_xaxes(title_text=f"{title}, {axis_unit}", type="log")
     chart.update_yaxes(title_text=f"cumulative share of {population}, %", range=[0, 100])
-    chart.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"orientation": "h", "y": -0.25})
     p99 = {name: values[np.searchsorted(_QUANTILES, 0.99)] for name, values in values_by_run.items()}
     lowest = min(p99, key=lambda name: p99[name])
     text = f"{p99[lowest] / unit.ps:,.4g} {unit.name}" if is_time else f"{p99[lowest]:,.4g}"
     return Plot(f"{title}, cumulative distribution", chart, f"{lowest} has the lowest 99th percentile, {text}.")
+
+
+def _line_chart(lines: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], shape: str = "linear") -> Any:  # noqa: ANN401 - plotly has no types
+    """Return a chart with a line per run, from the x and y coordinates of each; shape: plotly's, "hv" = steps."""
+    from plotly import graph_objects as go
+
+    chart = go.Figure()
+    for number, (name, (x, y)) in enumerate(lines.items()):
+        series = style(number)
+        line = {"color": series.colour, "dash": series.dash, "shape": shape}
+        chart.add_scatter(x=x, y=y, mode="lines", name=in_page(name), line=line)
+    chart.update_layout(margin=_MARGIN, legend={"orientation": "h", "y": -0.25})
+    return chart
 
 
 def _request_times(run: Run, kind: str) -> NDArray[np.float64]:
@@ -222,37 +224,29 @@ def _slowdown(run: Run) -> NDArray[np.float64]:
 
 def _queues(runs: dict[str, Run]) -> Plot | None:
     """Return the longest port queue over time, a line per run; None if no run recorded a queue."""
-    from plotly import graph_objects as go
-
     recorded = {
         name: run for name, run in runs.items() if run.has(QUEUES) and run.queues is not None and len(run.queues)
     }
     if not recorded:
         return None
     unit = time_unit(run.finish_time_ps for run in recorded.values())
-    chart, longest = go.Figure(), {}
-    for number, (name, run) in enumerate(recorded.items()):
+    lines, longest = {}, {}
+    for name, run in recorded.items():
         time_bin = np.asarray(run.queues["time_ps"]) * _TIME_BINS // max(run.finish_time_ps, 1)  # type: ignore[index]
         longest_bytes = np.zeros(_TIME_BINS + 1)
         np.maximum.at(longest_bytes, np.minimum(time_bin, _TIME_BINS), np.asarray(run.queues["bytes"], np.float64))  # type: ignore[index]
         longest[name] = float(longest_bytes.max())
-        series = style(number)
-        chart.add_scatter(
-            x=np.linspace(0, run.finish_time_ps, _TIME_BINS + 1) / unit.ps,
-            y=longest_bytes / 1e3,
-            mode="lines",
-            name=in_page(name),
-            line={"color": series.colour, "dash": series.dash, "shape": "hv"},
-        )
+        lines[name] = np.linspace(0, run.finish_time_ps, _TIME_BINS + 1) / unit.ps, longest_bytes / 1e3
+    chart = _line_chart(lines, shape="hv")
     chart.update_xaxes(title_text=unit.name)
     chart.update_yaxes(title_text="longest port queue, kB", rangemode="tozero")
-    chart.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"orientation": "h", "y": -0.25})
     name_of_longest = max(longest, key=lambda name: longest[name])
     text = f"{name_of_longest} has the longest queue, {longest[name_of_longest] / 1e3:,.4g} kB."
     return Plot("longest port queue over time", chart, text)
 
 
 def _factor(figure: Figure) -> float:
+    """Return the factor from a figure's values to those of charts: times are in ps, and shown in ms."""
     return 1e-9 if figure.form == "time" else 1.0
 
 
@@ -261,13 +255,14 @@ def _axis(figure: Figure) -> str:
 
 
 def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSection:
+    """Return the section with all points, ranked by a figure unless it is None."""
     shown = figures_shown(table)
-    headings = [Heading(key, COLUMNS["key"], is_text=True) for key in keys]
+    headings = [Heading(key, explanations()["key"], is_text=True) for key in keys]
     headings += [Heading(label(each), f"{each.meaning[0].upper()}{each.meaning[1:]}.") for each in shown]
     headings.append(Heading("error", is_text=True))
     rows = []
-    for at in order(table, figure)[:MAX_ROWS].tolist():
-        row = {name: table[name][at].as_py() for name in table.column_names}
+    for number in order(table, figure)[:MAX_ROWS].tolist():
+        row = {name: table[name][number].as_py() for name in table.column_names}
         cells = [str(row[key]) for key in keys] + [figure_text(each.form, row[each.name]) for each in shown]
         rows.append([*cells, row["error"] or ""])
     note = f"The first {MAX_ROWS} of {len(table):,}; all are in sweep.parquet." if len(table) > MAX_ROWS else ""

@@ -1,21 +1,24 @@
-"""Result files of a sweep: one Parquet table, and an HTML page if plotly is installed."""
+"""Result files of a sweep: a Parquet table with the values, outcome and figures of every point, and an HTML page."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import inputs
+from nadi import __version__
 from nadi.errors import OutputError
-from nadi.insight.runs.figures import ranking_figure
+from nadi.insight.runs import Run
+from nadi.insight.runs.figures import FIGURES, figures, ranking_figure
 from nadi.reports.pages import has_plotly
-from nadi.studies.sweeps.points import SweepDefinition
-from nadi.studies.sweeps.running import PointOutcome
-from nadi.studies.sweeps.table import FILE, table
+from nadi.studies.sweeps.points import SweepDefinition, Value, toml
+from nadi.studies.sweeps.running import RUNS, PointOutcome, folder_of, is_finished
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PAGE = "sweep.html"
+FILE, PAGE = "sweep.parquet", "sweep.html"
+_MACHINE_DEPENDENT = {"wall_s", "peak_rss_bytes"}
 
 
 def finish(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
@@ -39,3 +42,46 @@ def finish(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) 
 
         write_page(out / PAGE, page(result, f"Sweep {sweep.path.stem}", out, ranking_figure(result, sweep.rank)))
     return result
+
+
+def table(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
+    """Return a table with a row for each point, in the order of the sweep file.
+
+    Columns: `point`, its index; a column for each key, as TOML text unless all values are numbers; `run`, its results
+    folder relative to the sweep's; `error`, null if the point is finished; then the figures of
+    `nadi.insight.runs.figures.FIGURES` that any point has, null for points without. Figures that depend on the machine
+    (`wall_s`, `peak_rss_bytes`) come last.
+    """
+    import pyarrow as pa
+
+    error = {outcome.point: outcome.error for outcome in outcomes}
+    points = sweep.points
+    figures_of_point = [figures(Run(folder_of(out, each))) if is_finished(out, each) else {} for each in points]
+    columns: dict[str, Any] = {"point": pa.array(range(len(points)), pa.int32())}
+    for key in sweep.keys:
+        columns[key] = _column([point.values.get(key) for point in points])
+    columns["run"] = [
+        f"{RUNS}/{point.name}" if own else None for point, own in zip(points, figures_of_point, strict=True)
+    ]
+    missing = [None if own else error.get(index) or "not run" for index, own in enumerate(figures_of_point)]
+    columns["error"] = pa.array(missing, pa.string())
+    for figure in sorted(FIGURES, key=lambda figure: figure.name in _MACHINE_DEPENDENT):
+        if any(figure.name in own for own in figures_of_point):
+            columns[figure.name] = pa.array([own.get(figure.name) for own in figures_of_point], pa.float64())
+    result = pa.table(columns)
+    metadata = {"version": __version__, "keys": list(sweep.keys), "sweep": str(sweep.path)}
+    return result.replace_schema_metadata({"nadi": json.dumps(metadata)})
+
+
+def _column(values: Sequence[Value | None]) -> "pa.Array":
+    """Return a column: numbers as numbers, texts as they are, other values as TOML."""
+    import pyarrow as pa
+
+    given = [value for value in values if value is not None]
+    if all(isinstance(value, int) and not isinstance(value, bool) for value in given):
+        return pa.array(values, pa.int64())
+    if all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in given):
+        return pa.array([None if value is None else float(value) for value in values], pa.float64())  # type: ignore[arg-type]
+    return pa.array(
+        [value if value is None or isinstance(value, str) else toml(value) for value in values], pa.string()
+    )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import inputs
 from nadi.launching.python import nadi_command
+from nadi.launching.shards import array_script
 from nadi.studies.sweeps.points import Point, SweepDefinition
 
 RUNS = "runs"
@@ -152,3 +153,14 @@ def _processes() -> Iterator[Callable[[Sequence[str]], tuple[int, str]]]:
             for process in running:
                 process.terminate()
         raise
+
+
+def sweep_script(file: Path, out: Path, shards: int, options: Sequence[str], *, force: bool) -> str:
+    """Return a SLURM batch script that runs the points in shards, then merges the results into the table.
+
+    Raises:
+        ConfigError: A name is not one line of printable characters, or an option is unknown to sbatch.
+    """
+    sweep = ["sweep", str(file.absolute())]
+    merge = [*sweep, "--merge"]
+    return array_script([*sweep, *(["--force"] if force else [])], shards, out.absolute(), merge, options=options)

@@ -1,8 +1,13 @@
 import numpy as np
 import pytest
 
-from et.pytorch.clocks import CollectiveInterval, estimate, waited_ns
+from et.pytorch.clocks import estimate, waited_and_early_ns
+from et.pytorch.comms import Comm
 from et.schema import CollectiveCommType as Kind
+
+
+def executed(start_ns, end_ns):
+    return Comm(call=None, issuer=-1, name="", start_ns=start_ns, end_ns=end_ns)
 
 
 def test_offsets_of_clocks_are_found_and_removed():
@@ -12,7 +17,7 @@ def test_offsets_of_clocks_are_found_and_removed():
     for moment in range(0, 10**9, 10**7):
         end = {rank: moment + int(rng.integers(0, 20_000)) for rank in offsets}
         own = {rank: end[rank] - offset for rank, offset in offsets.items()}
-        instances.append({rank: CollectiveInterval(own[rank] - 10**6, own[rank]) for rank in offsets})
+        instances.append({rank: executed(own[rank] - 10**6, own[rank]) for rank in offsets})
     first = [{rank: taken for rank, taken in some.items() if rank < 2} for some in instances]
     second = [{rank: taken for rank, taken in some.items() if rank > 0} for some in instances]
     clocks = estimate([0, 1, 2, 5], first + second)  # ranks 0 and 2 share none
@@ -25,7 +30,7 @@ def test_offsets_of_clocks_are_found_and_removed():
 
 def test_an_offset_no_larger_than_chance_is_not_significant():
     ends = [0, 100, -90, 110, -80]
-    clocks = estimate([0, 1], [{0: CollectiveInterval(-9, 0), 1: CollectiveInterval(-9, end)} for end in ends])
+    clocks = estimate([0, 1], [{0: executed(-9, 0), 1: executed(-9, end)} for end in ends])
     assert clocks.spread_ns[1] > 0
     assert clocks.significant({0: "", 1: ""}) == {0: 0, 1: 0}
 
@@ -39,7 +44,7 @@ def test_an_offset_no_larger_than_chance_is_not_significant():
     ],
 )
 def test_members_wait_for_those_whom_they_need(kind, root, waited):
-    instance = {0: CollectiveInterval(0, 100), 1: CollectiveInterval(10, 100), 2: CollectiveInterval(30, 100)}
-    assert waited_ns(kind, instance, dict.fromkeys(instance, 0), root) == waited
-    shifted = {0: CollectiveInterval(0, 100), 1: CollectiveInterval(10, 100), 2: CollectiveInterval(1030, 1100)}
-    assert waited_ns(kind, shifted, {0: 0, 1: 0, 2: -1000}, root) == waited
+    instance = {0: executed(0, 100), 1: executed(10, 100), 2: executed(30, 100)}
+    assert waited_and_early_ns(kind, instance, dict.fromkeys(instance, 0), root)[0] == waited
+    shifted = {0: executed(0, 100), 1: executed(10, 100), 2: executed(1030, 1100)}
+    assert waited_and_early_ns(kind, shifted, {0: 0, 1: 0, 2: -1000}, root)[0] == waited

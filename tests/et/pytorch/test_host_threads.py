@@ -6,9 +6,9 @@ import pytest
 import et
 from et.checking.sources import Sources
 from et.checks import check_traces
+from et.other_attributes import waited_micros
 from et.pytorch import convert
 from et.pytorch.host_threads import BEGINS, ENDS
-from et.waiting import waited_micros
 from tests.et.pytorch.recorded import kineto, op, written
 
 CALL = "gloo:all_reduce"

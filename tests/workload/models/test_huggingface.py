@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.nonempty import nonempty
 from workload import WorkloadError
 from workload.generators.models import find, weights
 from workload.generators.models.huggingface import model_of
@@ -149,7 +150,7 @@ def test_what_is_no_config_is_refused_in_one_line(read, config, words):
 @pytest.mark.parametrize("config", [LLAMA3_8B, MIXTRAL, DEEPSEEK_V3, QWEN2_57B, GPT2, NEOX_20B, GEMMA_7B])
 def test_no_value_of_any_key_ends_in_anything_but_a_model_or_one_line(config, tmp_path):
     path = tmp_path / "config.json"
-    for key in config:
+    for key in nonempty(config):
         for junk in (None, "x", -1, 0, 1.5, [], [1], {}, True, 10**30):
             text = json.dumps({**config, key: junk})
             try:

@@ -18,7 +18,7 @@ from workload.generators.training.stages import chunks, pipeline_of
 def lifetimes(trace):
     """(step and micro-batch, tensor, bytes, whether it is made) in the order of computations."""
     for row, name in nonempty(enumerate(trace.names)):
-        for text in trace.other_attributes[trace.other[row]]:
+        for text in nonempty(trace.other_attributes[trace.other[row]]):
             attribute = AttributeProto.FromString(text)
             assert trace.type[row] == et.NodeType.COMP_NODE
             assert attribute.name in {"inputs", "outputs"}

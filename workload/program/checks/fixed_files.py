@@ -3,11 +3,10 @@
 import shutil
 from pathlib import Path
 
+from et.checking.check import open_trace
 from et.checking.fixing import TraceFix, changed_messages, safe_changes
-from et.checking.opened import open_trace
 from et.checking.sources import Sources
-from et.framing import frame
-from et.writer import write_frames
+from et.framing import frame, write_frames
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.expansion import GROUPS_NAME

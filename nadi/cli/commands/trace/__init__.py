@@ -1,22 +1,16 @@
-"""`nadi trace`: the tools for Chakra traces, one module each; this file imports all modules of the folder.
+"""`nadi trace`: the tools for Chakra traces, one module each, like the commands in `nadi.cli.commands`."""
 
-A module has `register(group)`, which adds its commands to the group. It imports the modules of a command when the
-command runs, so that `nadi --help` stays fast.
-"""
-
-import importlib
-import pkgutil
+import sys
 
 import typer
 
-_HELP = "Inspect, generate and transform Chakra execution traces and trace sets."
+from nadi.cli.commands import add_commands
 
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(help=_HELP, callback=_group)
-    for module in sorted(pkgutil.iter_modules(__path__), key=lambda found: found.name):
-        importlib.import_module(f"{__name__}.{module.name}").register(group)
+    group = typer.Typer(help="Inspect, generate and transform Chakra execution traces and trace sets.", callback=_group)
+    add_commands(group, sys.modules[__name__])
     app.add_typer(group, name="trace")
 
 

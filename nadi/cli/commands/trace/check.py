@@ -1,43 +1,34 @@
 """`nadi trace check`: find errors in traces."""
 
-import json
 from pathlib import Path
 
 import typer
 
 from inputs.limits import MAX_NPUS
-from nadi.cli.options import named_path
+from nadi.cli.options import AsJson, named_path
+from nadi.cli.output import print_json, print_table
+from nadi.errors import ConfigError
+from nadi.launching.ending import unwound
 
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command()(check)
+_PATH = "Trace set or folder of plain traces; DIR/NAME for NAME.<npu>.et; or a single file."
+_GROUPS = "Group file. Default: groups.json or NAME.json beside the traces."
+_OUT = "Folder for fixed traces."
 
 
 def check(
-    path: Path = typer.Argument(
-        metavar="DIR|PREFIX|FILE",
-        help="Trace set or folder of plain traces; DIR/NAME for NAME.<npu>.et; or a single file.",
-    ),
-    groups: Path | None = typer.Option(
-        None, "--groups", metavar="FILE", help="Group file. Default: groups.json or NAME.json beside the traces."
-    ),
+    path: Path = typer.Argument(metavar="DIR|PREFIX|FILE", help=_PATH),
+    groups: Path | None = typer.Option(None, "--groups", metavar="FILE", help=_GROUPS),
     npus: int | None = typer.Option(None, "--npus", min=1, max=MAX_NPUS, help="Expected number of NPUs."),
     most: int = typer.Option(5, "--most", min=0, max=100, help="Maximum number of lines per kind of finding."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: AsJson = False,
     strict: bool = typer.Option(False, "--strict", help="Exit with code 2 for warnings too."),
     fix: bool = typer.Option(False, "--fix", help="Write fixed traces to -o, and check these."),
-    out: Path | None = typer.Option(
-        None, "-o", "--out", metavar="DIR", parser=named_path, help="Folder for fixed traces."
-    ),
+    out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
 ) -> None:
     """Check traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
     from et.checking.finding import WARNING
     from et.checks import check_traces
-    from nadi.errors import ConfigError
-    from nadi.launching.ending import unwound
     from nadi.reports.text.trace_check import render
-    from nadi.terminal.tables import console
     from workload.program.checks.fixed_files import write_mended
     from workload.program.checks.sources import sources_of
 
@@ -48,7 +39,8 @@ def check(
         mends = None
         if out is not None:
             mends = write_mended(sources, out)
-            sources = sources_of(_fixed_path(path, out), groups=groups, npus=npus)
+            fixed = out if path.is_dir() else out / path.name
+            sources = sources_of(fixed, groups=groups, npus=npus)
         report = check_traces(sources)
     if as_json:
         described = report.described(most)
@@ -56,13 +48,8 @@ def check(
             described["mends"] = [
                 {"what": m.what, "count": m.count, "examples": [e._asdict() for e in m.examples[:most]]} for m in mends
             ]
-        typer.echo(json.dumps(described, indent=2))
+        print_json(described)
     else:
-        console().print(render(report, most, mends))
+        print_table(render(report, most, mends))
     if not report.is_clean or (strict and report.count(WARNING)):
         raise typer.Exit(2)
-
-
-def _fixed_path(path: Path, out: Path) -> Path:
-    """Return the path in the folder of fixed traces that corresponds to the user's path."""
-    return out if path.is_dir() else out / path.name

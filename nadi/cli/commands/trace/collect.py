@@ -4,12 +4,15 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from nadi.cli.options import named_path
+from nadi.cli.options import TracesOut
 from nadi.errors import ConfigError
+from nadi.terminal.printing import say
 
+_COMMAND = "Training command, such as torchrun or python train.py."
 _STEPS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _FILE = re.compile(r"kineto\.rank[0-9]+\.json")
 
@@ -20,17 +23,12 @@ def register(group: typer.Typer) -> None:
 
 
 def collect(
-    command: list[str] = typer.Argument(
-        metavar="-- COMMAND...", help="Training command, such as torchrun or python train.py."
-    ),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    steps: str = typer.Option(
-        "3", "--steps", metavar="N|N-M", help="Steps to record, from 2; each ends with an optimizer."
-    ),
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=_COMMAND)],
+    out: TracesOut,
+    steps: str = typer.Option("3", metavar="N|N-M", help="Steps to record, from 2; each ends with an optimizer."),
 ) -> None:
     """Run a training script and record some of its steps on every rank with PyTorch's profiler."""
     from et.pytorch.injected import nadi_collecting
-    from nadi.terminal.printing import say
 
     match = _STEPS.fullmatch(steps)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
@@ -38,7 +36,7 @@ def collect(
         raise ConfigError(f"--steps {steps}: expected a step from 2 on, or a few of them as 3-5")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"{out}: is no folder, expected a folder for traces")
-    before = _found(out)
+    before = _recordings(out)
     if before:
         raise ConfigError(f"{out}: holds traces of {len(before)} ranks, expected a folder without")
     folder = str(Path(nadi_collecting.__file__).parent)
@@ -53,20 +51,19 @@ def collect(
     except OSError as error:
         raise ConfigError(f"{command[0]}: {error.strerror}, expected a program that trains") from error
     if code:
-        raise _FailedError(f"{command[0]} has ended with code {code}")
-    ranks = len(_found(out))
+        raise CollectError(f"{command[0]} has ended with code {code}")
+    ranks = len(_recordings(out))
     if not ranks:
-        raise _FailedError(
-            f"no step was recorded: {command[0]} has not got beyond step {last} of an optimizer of PyTorch"
-        )
+        raise CollectError(f"no step was recorded: {command[0]} ended before step {last} of a PyTorch optimizer did")
     say(f"{ranks} ranks; nadi trace convert {out} -o DIR makes Chakra traces of them")
 
 
-def _found(folder: Path) -> list[str]:
+def _recordings(folder: Path) -> list[str]:
+    """Return the names of the Kineto traces in a folder, one per rank."""
     return [file.name for file in folder.iterdir() if _FILE.fullmatch(file.name)] if folder.is_dir() else []
 
 
-class _FailedError(RuntimeError):
+class CollectError(RuntimeError):
     """The script failed, or did not reach the steps to record."""
 
     exit_code = 1

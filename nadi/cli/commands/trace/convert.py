@@ -1,37 +1,30 @@
 """`nadi trace convert`: convert traces between formats."""
 
-import json
 from pathlib import Path
 
 import typer
 
-from nadi.cli.options import named_path
+from nadi.cli.options import Prefix, named_path
+from nadi.cli.output import print_document
+from nadi.launching.ending import unwound
 
+# Typical size of a node in a Chakra trace in bytes; a computation without attributes has 40, a collective 90
 _NODE_BYTES = 60
-"""Typical size of a node in a Chakra trace in bytes; a computation without attributes has 40, a collective 90."""
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command()(convert)
+_SOURCE = "Format of INPUT if ambiguous, optionally with FORMAT:option=value,..."
 
 
 def convert(
     sources: list[Path] = typer.Argument(metavar="INPUT...", help="Files or a folder of one format, or a trace set."),
     out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the results."),
-    source: str = typer.Option(
-        "", "--from", metavar="FORMAT", help="Format of INPUT if ambiguous, optionally with FORMAT:option=value,..."
-    ),
+    source: str = typer.Option("", "--from", metavar="FORMAT", help=_SOURCE),
     target: str = typer.Option("chakra", "--to", metavar="FORMAT", help="Format of the results."),
-    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Prefix of the file names."),
+    prefix: Prefix = "trace",
     as_json: bool = typer.Option(False, "--json", help="Print inputs, results and losses as JSON."),
 ) -> None:
     """Convert traces of PyTorch, ASTRA-sim, SimAI or GOAL to Chakra traces, and Chakra traces to JSON or GOAL."""
     from et.errors import advising
     from et.formats import chakra, chosen, format_of, readable, writable
-    from nadi.launching.ending import unwound
     from nadi.reports.text.convert import render
-    from nadi.terminal.tables import console
     from workload import read_set
     from workload.trace_sets.expansion import expanded_tables
     from workload.trace_sets.files import is_set
@@ -54,7 +47,4 @@ def convert(
             writer.write(traces, staging, prefix, to_options)
     result = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
     result |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}
-    if as_json:
-        typer.echo(json.dumps(result, indent=2))
-    else:
-        console().print(render(result))
+    print_document(result, render, as_json=as_json)

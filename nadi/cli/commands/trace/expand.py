@@ -1,25 +1,21 @@
 """`nadi trace expand`: write the plain traces of a trace set."""
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from nadi.cli.options import named_path
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command()(expand)
+from nadi.cli.options import Prefix, TracesOut
+from nadi.launching.ending import unwound
+from nadi.terminal.printing import say
 
 
 def expand(
-    folder: Path = typer.Argument(metavar="DIR", help="Trace set: a folder with traces.json."),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    prefix: str = typer.Option("trace", "--prefix", metavar="NAME", help="Prefix of the trace names NAME.<npu>.et."),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Trace set: a folder with traces.json.")],
+    out: TracesOut,
+    prefix: Prefix = "trace",
 ) -> None:
     """Write a trace set in the form that other tools read: a file per NPU with its own peers, and groups.json."""
-    from nadi.launching.ending import unwound
-    from nadi.terminal.printing import say
     from workload import expand as expanded
     from workload import read_set
 

@@ -1,54 +1,39 @@
 """`nadi trace graph`: draw the dependencies of a trace."""
 
-import json
 from pathlib import Path
 
 import typer
 
-from nadi.cli.options import named_path, number_ranges
+from nadi.cli.options import AsJson, NodeIds, NodeNames, NpuNumbers, named_path, number_ranges
+from nadi.cli.output import print_json
+from nadi.errors import ConfigError
+from nadi.launching.ending import unwound
+from nadi.terminal.printing import say
 
-_MAX_NODES = {".svg": 200, ".dot": 1000, ".graphml": 100_000}
-"""Default number of nodes by file format."""
+_MAX_NODES = {".svg": 200, ".dot": 1000, ".graphml": 100_000}  # Default number of nodes by file format
 
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command()(graph)
+_OUT = "FILE.svg, .dot (Graphviz) or .graphml."
+_AROUND = "Id of a node to show with its neighbourhood."
+_MOST = "Maximum number of nodes.  [default: 200, .dot 1000, .graphml 100000]"
 
 
 def graph(
     path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Trace, or traces of several NPUs."),
-    out: Path = typer.Option(
-        ..., "-o", "--out", metavar="FILE", parser=named_path, help="FILE.svg, .dot (Graphviz) or .graphml."
-    ),
-    name: list[str] = typer.Option(
-        [], "--name", metavar="PATTERN", help="Names of nodes, such as 'step0/forward/*'. Repeatable."
-    ),
-    nodes: str = typer.Option("", "--nodes", metavar="LIST", help="Ids of nodes, such as 0-499,700."),
-    around: int | None = typer.Option(
-        None, "--around", min=0, metavar="ID", help="Id of a node to show with its neighbourhood."
-    ),
+    out: Path = typer.Option(..., "-o", "--out", metavar="FILE", parser=named_path, help=_OUT),
+    name: NodeNames = [],
+    nodes: NodeIds = "",
+    around: int | None = typer.Option(None, "--around", min=0, metavar="ID", help=_AROUND),
     hops: int = typer.Option(2, "--hops", min=0, metavar="N", help="Radius of the neighbourhood in dependencies."),
-    npus: str = typer.Option("", "--npus", metavar="LIST", help="NPUs, such as 0-7,16."),
-    most: int | None = typer.Option(
-        None,
-        "--most",
-        min=1,
-        max=1_000_000,
-        metavar="N",
-        help="Maximum number of nodes.  [default: 200, .dot 1000, .graphml 100000]",
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    npus: NpuNumbers = "",
+    most: int | None = typer.Option(None, "--most", min=1, max=1_000_000, metavar="N", help=_MOST),
+    as_json: AsJson = False,
 ) -> None:
     """Draw nodes and dependencies, only the first ones of a large trace, and print what is left out."""
+    from et.framing import write_frames
     from et.views import NodeFilter, picture
     from et.views.dot import dot
     from et.views.graphml import graphml
     from et.views.svg import svg
-    from et.writer import write_frames
-    from nadi.errors import ConfigError
-    from nadi.launching.ending import unwound
-    from nadi.terminal.printing import say
     from workload.trace_sets.ranks import read_ranks
 
     ending = out.suffix.lower()
@@ -66,7 +51,7 @@ def graph(
         write_frames(out, [drawn.encode()])
     if as_json:
         counts = {"nodes": len(found.nodes), "edges": len(found.edges), "left_out": found.left_out, "cut": found.cut}
-        typer.echo(json.dumps({"path": str(out), **counts, "notes": found.notes()}))
+        print_json({"path": str(out), **counts, "notes": found.notes()}, indent=None)
         return
     say(f"{out}: {len(found.nodes):,} nodes, {len(found.edges):,} arrows")
     for note in found.notes():

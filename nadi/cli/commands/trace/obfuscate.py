@@ -3,11 +3,14 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from nadi.cli.options import named_path
+from nadi.cli.options import AsJson, TracesOut
+from nadi.cli.output import print_json
+from nadi.launching.ending import unwound
+from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
     Groups = Mapping[str, Any]
 
+_TRACES = "Plain traces, a folder of plain traces, or a trace set."
+_KEY = "File with a secret key of 16 bytes or more."
 _FIDELITY = (
     "Treatment of sizes and times: full, near, coarse, scaled or structure; see docs/explanation/synthetic-traces.md."
 )
@@ -25,28 +30,17 @@ _GROUPS = "Group file of plain traces. Default: groups.json beside them, if pres
 _PREFIX = "trace"
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command()(obfuscate)
-
-
 def obfuscate(
-    traces: Path = typer.Argument(
-        metavar="PREFIX|DIR|SET", help="Plain traces, a folder of plain traces, or a trace set."
-    ),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    key_file: Path = typer.Option(
-        ..., "--key-file", metavar="FILE", help="File with a secret key of 16 bytes or more."
-    ),
+    traces: Annotated[Path, typer.Argument(metavar="PREFIX|DIR|SET", help=_TRACES)],
+    out: TracesOut,
+    key_file: Annotated[Path, typer.Option("--key-file", metavar="FILE", help=_KEY)],
     fidelity: str = typer.Option("full", metavar="LEVEL", help=_FIDELITY),
     gpu: str | None = typer.Option(None, metavar="GPU", help=_GPU),
     groups: Path | None = typer.Option(None, metavar="FILE", help=_GROUPS),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: AsJson = False,
 ) -> None:
     """Hide names, shapes, ids, groups and optionally sizes and times with a secret key; the structure stays."""
     from et.obfuscation import level_of, read_secret
-    from nadi.launching.ending import unwound
-    from nadi.terminal.printing import say
     from workload.program.recorded import with_times_on
     from workload.trace_sets.files import is_set
 
@@ -55,30 +49,23 @@ def obfuscate(
     with unwound():
         summary = _hide(source, out, secret, level, with_times_on(gpu))
     if as_json:
-        typer.echo(json.dumps(summary, indent=2))
+        print_json(summary)
         return
     beside = f', groups = "{summary["groups"]}"' if summary["groups"] else ""
-    say(
-        f"{summary['traces']:,} traces of {summary['nodes']:,} nodes in disguise, "
-        f"fidelity {level.name}: {level.meaning}; "
-        f'in a run file: [workload] traces = "{summary["out"]}"{beside}'
-    )
+    contents = f"{summary['traces']:,} traces of {summary['nodes']:,} nodes in disguise"
+    fidelity = f"fidelity {level.name}: {level.meaning}"
+    say(f'{contents}, {fidelity}; in a run file: [workload] traces = "{summary["out"]}"{beside}')
     if summary["operators"]:
         say(f"{summary['operators']:,} compute nodes lost their operators: --gpu NAME keeps their times")
 
 
 class _Source(NamedTuple):
-    """Input traces, and the function that writes the results in the same form.
+    """Input traces, and the function that writes the results in the same form."""
 
-    Attributes:
-        tables: Function that reads the traces one by one; it may be called several times.
-        groups: Members of each group by name.
-        write: Function that writes tables and groups to a folder and returns the paths for a run file: traces,
-            group file.
-    """
-
+    # Function that reads the traces one by one; it may be called several times
     tables: "Callable[[], Iterable[TraceTable]]"
-    groups: "Groups"
+    groups: "Groups"  # Members of each group by name
+    # Function that writes tables and groups to a folder and returns the paths for a run file: traces, group file
     write: "Callable[[Path, Iterable[TraceTable], Groups], tuple[Path, Path | None]]"
 
 
@@ -97,7 +84,8 @@ def _hide(
 
     def disguised() -> "Iterator[TraceTable]":
         for table in map(prepare, source.tables()):
-            counts.update(traces=1, nodes=len(table), operators=_with_operators(table))
+            with_operators = (table.operators > 0) & (table.duration_micros == 0)
+            counts.update(traces=1, nodes=len(table), operators=int(with_operators.sum()))
             yield hidden(table, disguise)
 
     groups = {disguise.groups[name]: members for name, members in source.groups.items()}
@@ -146,8 +134,3 @@ def _plain_traces(path: Path, groups: Path | None) -> _Source:
 
     members = read_groups(group_file) if group_file is not None else {}
     return _Source(lambda: map(read_trace, found.files.values()), members, write)
-
-
-def _with_operators(table: "TraceTable") -> int:
-    """Return the number of nodes with operators and without a duration."""
-    return int(((table.operators > 0) & (table.duration_micros == 0)).sum())

@@ -1,36 +1,26 @@
 """`nadi trace reduce`: remove nodes and dependencies that do not affect the simulated time."""
 
-import json
-from pathlib import Path
-
 import typer
 
-from nadi.cli.options import named_path
+from nadi.cli.options import AsJson, Traces, TracesOut
+from nadi.cli.output import print_json, print_table
+from nadi.launching.ending import unwound
 
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command(name="reduce")(reduce_)
+_WITHOUT_HOST = "Drop all host operators regardless of their time, which changes the simulated time."
 
 
 def reduce_(
-    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
-    without_host: bool = typer.Option(
-        False,
-        "--without-host",
-        help="Drop all host operators regardless of their time, which changes the simulated time.",
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    path: Traces,
+    out: TracesOut,
+    without_host: bool = typer.Option(False, "--without-host", help=_WITHOUT_HOST),
+    as_json: AsJson = False,
 ) -> None:
     """Drop nodes without duration, fuse chains of host operators, drop implied dependencies; simulated time stays."""
     import shutil
 
     from et.reshape import find_files, reduce_trace
     from et.reshape.files import companions
-    from nadi.launching.ending import unwound
     from nadi.reports.text.reshape import render_reduced
-    from nadi.terminal.tables import console
     from workload.trace_sets.files import with_node_counts
     from workload.trace_sets.folder import staged_traces
 
@@ -45,6 +35,6 @@ def reduce_(
             shutil.copyfile(other, staging / other.name)
         with_node_counts(staging, {name: result.kept for name, result in found.items()})
     if as_json:
-        typer.echo(json.dumps({name: result._asdict() for name, result in found.items()}, indent=2))
+        print_json({name: result._asdict() for name, result in found.items()})
     else:
-        console().print(render_reduced(str(out), found))
+        print_table(render_reduced(str(out), found))

@@ -1,12 +1,14 @@
 """`nadi trace select`: choose a few representative traces."""
 
 import dataclasses
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
+
+from nadi.cli.options import AsJson
+from nadi.cli.output import print_document
 
 if TYPE_CHECKING:
     from et.selection import Coverage, TraceSelection
@@ -14,11 +16,6 @@ if TYPE_CHECKING:
 _WHERE = "Files, or folders that are searched recursively: traces and trace sets."
 _RADIUS = "Distance in standard deviations within which a chosen trace covers others."
 _EACH = "Unit of choice: trace (files; those of trace sets weighted by their NPUs) or folder (all its traces)."
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command()(select)
 
 
 class _Item(NamedTuple):
@@ -35,18 +32,17 @@ def select(
     each: str = typer.Option("trace", metavar="WHAT", help=_EACH),
     radius: float = typer.Option(0.5, min=0, help=_RADIUS),
     seed: int = typer.Option(0, min=0, help="Seed of samples and of the random choices for comparison."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: AsJson = False,
 ) -> None:
     """Choose representative traces by features and clusters, with weights, and print their coverage."""
     import numpy as np
 
     from et import TraceError
     from et.selection import choose, coverage
-    from nadi.terminal.tables import console
 
     if each not in {"trace", "folder"}:
         raise TraceError(f"--each {each}: expected trace or folder")
-    items = _by_trace(paths) if each == "trace" else _by_folder(paths)
+    items = _items(paths, by_folder=each == "folder")
     if not items:
         raise TraceError(f"{paths[0]}: no traces, expected files .et or .et.gz there or below")
     rows, sums = _measured(items)
@@ -57,11 +53,7 @@ def select(
         name: (float(np.average(sums[:, i], weights=npus)), float(choice.weights @ sums[choice.chosen, i]))
         for i, name in enumerate(("nodes", "communicated_bytes", "compute_micros"))
     }
-    document = _document(items, choice, found, estimates)
-    if as_json:
-        typer.echo(json.dumps(document, indent=2))
-    else:
-        console().print(_table(document))
+    print_document(_document(items, choice, found, estimates), _table, as_json=as_json)
 
 
 def _measured(items: list[_Item]) -> "tuple[Any, Any]":
@@ -84,20 +76,18 @@ def _measured(items: list[_Item]) -> "tuple[Any, Any]":
     return np.array(rows), np.array(sums, np.float64)
 
 
-def _by_trace(paths: list[Path]) -> list[_Item]:
-    return [_Item(file, [file], [npus]) for _, file, npus in _found(paths)]
-
-
-def _by_folder(paths: list[Path]) -> list[_Item]:
+def _items(paths: list[Path], *, by_folder: bool) -> list[_Item]:
+    """Return the candidates: traces, or folders with all their traces."""
     items: dict[Path, _Item] = {}
-    for folder, file, npus in _found(paths):
-        item = items.setdefault(folder, _Item(folder, [], []))
+    for folder, file, npus in _traces_below(paths):
+        place = folder if by_folder else file
+        item = items.setdefault(place, _Item(place, [], []))
         item.files.append(file)
         item.npus.append(npus)
     return list(items.values())
 
 
-def _found(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
+def _traces_below(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
     """Yield folder, file and number of NPUs of each trace, each once."""
     from et import TraceError
 
@@ -105,7 +95,8 @@ def _found(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
     for path in paths:
         if not path.exists():
             raise TraceError(f"{path}: no such file or folder, expected traces")
-        files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if _is_trace(file))
+        below = (file for file in path.rglob("*.et*") if file.name.endswith((".et", ".et.gz")) and file.is_file())
+        files = [path] if path.is_file() else sorted(below)
         npus: dict[Path, dict[str, int]] = {}
         for file in files:
             if file.resolve() in seen:
@@ -114,10 +105,6 @@ def _found(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
             if file.parent not in npus:
                 npus[file.parent] = _npus_of_set(file.parent)
             yield file.parent, file, npus[file.parent].get(file.name, 1)
-
-
-def _is_trace(file: Path) -> bool:
-    return file.name.endswith((".et", ".et.gz")) and file.is_file()
 
 
 def _npus_of_set(folder: Path) -> dict[str, int]:
@@ -147,11 +134,11 @@ def _document(
 def _table(document: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
     from rich.console import Group
 
-    from nadi.terminal.tables import FittedTable, TableColumn, facts
+    from nadi.terminal.tables import FittedTable, facts, name_column
 
-    table = FittedTable("", TableColumn("trace", form="name"), "weight", "stands for", TableColumn("farthest", 1))
+    table = FittedTable("", name_column("trace"), "weight", "stands for", ("farthest", 1))
     for row in document["chosen"]:
-        table.add_row(row["path"], f"{row['weight']:.1%}", f"{row['items']:,}", f"{row['farthest']:.2f}")
+        table.add_row(row["path"], f"{row['weight']:.1%}", row["items"], f"{row['farthest']:.2f}")
     found = document["coverage"]
     rows = [
         ("distance", f"{found['mean']:.3f} in the mean, {found['random_mean']:.3f} if chosen by chance"),

@@ -1,57 +1,46 @@
 """`nadi trace slice`: extract a part of the traces of all NPUs."""
 
-import json
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
 
-from nadi.cli.options import named_path, number_ranges
+from nadi.cli.options import AsJson, NodeIds, NodeNames, NpuNumbers, TracesOut, number_ranges
+from nadi.cli.output import print_json, print_table
+from nadi.errors import ConfigError
+from nadi.launching.ending import unwound
 
-_MAX_NUMBERS = 1 << 24
-"""Number of ids or NPUs that options may list, to bound memory."""
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command(name="slice")(slice_)
+_ANCESTORS = "Also write all nodes that these nodes wait for."
+_PARTNERS = "Treatment of collectives and messages with selected parts: keep all, drop, refuse."
+_MAX_NUMBERS = 1 << 24  # Number of ids or NPUs that options may list, to bound memory
 
 
 def slice_(
-    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], or a folder."),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new traces."),
+    path: Annotated[Path, typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], or a folder.")],
+    out: TracesOut,
     steps: str = typer.Option("", "--steps", metavar="LIST", help="Training steps, such as 0,2-3."),
-    nodes: str = typer.Option("", "--nodes", metavar="LIST", help="Ids of nodes, such as 0-499,700."),
-    npus: str = typer.Option("", "--npus", metavar="LIST", help="NPUs, such as 0-7,16."),
-    name: list[str] = typer.Option(
-        [], "--name", metavar="PATTERN", help="Names of nodes, such as 'step0/forward/*'. Repeatable."
-    ),
-    with_ancestors: bool = typer.Option(
-        False, "--with-ancestors", help="Also write all nodes that these nodes wait for."
-    ),
-    partners: Literal["keep", "drop", "refuse"] = typer.Option(
-        "keep", "--partners", help="Treatment of collectives and messages with selected parts: keep all, drop, refuse."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    nodes: NodeIds = "",
+    npus: NpuNumbers = "",
+    name: NodeNames = [],
+    with_ancestors: bool = typer.Option(False, "--with-ancestors", help=_ANCESTORS),
+    partners: Literal["keep", "drop", "refuse"] = typer.Option("keep", help=_PARTNERS),
+    as_json: AsJson = False,
 ) -> None:
     """Write the nodes that match all options; dependencies on removed nodes become dependencies on their ancestors."""
     import shutil
 
     from et.reshape import Selection, find_files, slice_traces
     from et.reshape.files import companions
-    from nadi.errors import ConfigError
-    from nadi.launching.ending import unwound
     from nadi.reports.text.reshape import render_sliced
-    from nadi.terminal.tables import console
     from workload.trace_sets.files import is_set
     from workload.trace_sets.folder import staged_traces
 
     if is_set(path):
         raise ConfigError(f"{path}: is a trace set, whose NPUs share traces; expected those of `nadi trace expand`")
     selection = Selection(
-        steps=_numbers("--steps", number_ranges("--steps", steps)),
+        steps=_numbers("--steps", steps),
         ids=number_ranges("--nodes", nodes),
-        npus=_numbers("--npus", number_ranges("--npus", npus)),
+        npus=_numbers("--npus", npus),
         names=tuple(name) or None,
         with_ancestors=with_ancestors,
     )
@@ -66,15 +55,14 @@ def slice_(
         for file in beside:
             shutil.copyfile(file, staging / file.name)
     if as_json:
-        typer.echo(json.dumps([{**part._asdict(), "file": part.file.path.name} for part in parts], indent=2))
+        print_json([{**part._asdict(), "file": part.file.path.name} for part in parts])
     else:
-        console().print(render_sliced(str(out), parts))
+        print_table(render_sliced(str(out), parts))
 
 
-def _numbers(option: str, ranges: tuple[tuple[int, int], ...] | None) -> frozenset[int] | None:
-    """Return all numbers of the ranges."""
-    from nadi.errors import ConfigError
-
+def _numbers(option: str, text: str) -> frozenset[int] | None:
+    """Return all numbers of a list such as 0,2-3; None for an empty text."""
+    ranges = number_ranges(option, text)
     if ranges is None:
         return None
     if sum(last - first for first, last in ranges) > _MAX_NUMBERS:

@@ -1,28 +1,24 @@
 """`nadi trace split`: divide a master trace into its original traces."""
 
-import json
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from nadi.cli.options import named_path
-
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command()(split)
+from nadi.cli.options import AsJson, TracesOut
+from nadi.cli.output import print_json
+from nadi.launching.ending import unwound
+from nadi.terminal.printing import say
 
 
 def split(
-    file: Path = typer.Argument(metavar="FILE", help="Master trace of `nadi trace merge`."),
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Master trace of `nadi trace merge`.")],
+    out: TracesOut,
+    as_json: AsJson = False,
 ) -> None:
     """Divide a master trace into its original files, with their names, byte for byte."""
     from et.reshape import read_index
     from et.reshape import split as parted
-    from nadi.launching.ending import unwound
-    from nadi.terminal.printing import say
     from workload.trace_sets.folder import staged_traces
 
     index = read_index(file)
@@ -31,6 +27,6 @@ def split(
         parted(file, staging)
     if as_json:
         nodes = sum(member.nodes for member in index.members)
-        typer.echo(json.dumps({"path": str(out), "files": names, "nodes": nodes}))
+        print_json({"path": str(out), "files": names, "nodes": nodes}, indent=None)
         return
     say(f"{out}: {len(index.members):,} traces{''.join(f', {name}' for name, _ in index.companions)}")

@@ -1,45 +1,29 @@
 """`nadi trace stats`: statistics of the traces of all NPUs."""
 
-import json
 from pathlib import Path
 
 import typer
 
-from nadi.cli.options import named_path
+from nadi.cli.options import AsJson, Traces, named_path
+from nadi.cli.output import print_document
+from nadi.launching.ending import unwound
+from nadi.terminal.printing import say
 
-
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command()(stats)
+_OUT = "Page with heat maps of the imbalance to write."
+_MOST_NODES = "Limit of nodes for detailed analysis; it covers as many NPUs as fit."
 
 
 def stats(
-    path: Path = typer.Argument(metavar="PREFIX|DIR|FILE", help="Traces PREFIX.<npu>.et[.gz], a folder, a trace set."),
-    out: Path | None = typer.Option(
-        None,
-        "-o",
-        "--out",
-        metavar="FILE.html",
-        parser=named_path,
-        help="Page with heat maps of the imbalance to write.",
-    ),
-    most_nodes: int = typer.Option(
-        2_000_000,
-        "--most-nodes",
-        min=1,
-        metavar="N",
-        help="Limit of nodes for detailed analysis; it covers as many NPUs as fit.",
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    path: Traces,
+    out: Path | None = typer.Option(None, "-o", "--out", metavar="FILE.html", parser=named_path, help=_OUT),
+    most_nodes: int = typer.Option(2_000_000, "--most-nodes", min=1, metavar="N", help=_MOST_NODES),
+    as_json: AsJson = False,
 ) -> None:
     """Print operators, collectives, imbalance of sizes, waiting, overlap, and the critical path across ranks."""
     from et.statistics import statistics
-    from nadi.launching.ending import unwound
     from nadi.reports.pages.imbalance import page
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.text.trace_statistics import render
-    from nadi.terminal.printing import say
-    from nadi.terminal.tables import console
     from workload.trace_sets.ranks import read_ranks
 
     if out is not None:
@@ -48,9 +32,7 @@ def stats(
         found = statistics(read_ranks(path), most_nodes)
         if out is not None:
             write_page(out, page(f"Traces of {path}", found))
-    if as_json:
-        typer.echo(json.dumps({"path": str(path), **found}, indent=2))
-    else:
-        console().print(render(str(path), found))
+    document = {"path": str(path), **found}
+    print_document(document, lambda _: render(str(path), found), as_json=as_json)
     if out is not None:
         say(f"{out}: ranks against collectives, coloured by deviation", err=as_json)

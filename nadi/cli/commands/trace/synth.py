@@ -1,13 +1,15 @@
 """`nadi trace synth`: generate traces similar to given trace sets."""
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli.options import named_path
+from nadi.cli.options import AsJson, TracesOut
+from nadi.cli.output import print_json
+from nadi.launching.ending import unwound
+from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from et.synthesis import SynthesisRequest
@@ -21,16 +23,9 @@ _GPU = "GPU (h100, ...) that determines durations of compute nodes with operator
 _PREFIX = "synthetic"
 
 
-def register(group: typer.Typer) -> None:
-    """Add the command."""
-    group.command()(synth)
-
-
 def synth(
-    paths: list[Path] = typer.Argument(metavar="DIR...", help=_WHERE),
-    out: Path = typer.Option(
-        ..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the new trace set."
-    ),
+    paths: Annotated[list[Path], typer.Argument(metavar="DIR...", help=_WHERE)],
+    out: TracesOut,
     like: Path | None = typer.Option(None, metavar="DIR", help=_LIKE),
     nodes: int | None = typer.Option(None, min=4, max=100_000, metavar="N", help=_NODES),
     ranks: int | None = typer.Option(None, min=1, max=1 << 20, metavar="N", help=_RANKS),
@@ -38,13 +33,11 @@ def synth(
     compute: float = typer.Option(1.0, min=1e-6, max=1e6, metavar="X", help="Factor of all compute times."),
     gpu: str | None = typer.Option(None, metavar="GPU", help=_GPU),
     seed: int = typer.Option(0, min=0, help="Seed of all random choices: the same seed gives the same traces."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: AsJson = False,
 ) -> None:
     """Learn from trace sets and generate a new, valid one of any size that contains nothing of the originals."""
     from et import TraceError
     from et.synthesis import generate, learn, request_of, stream_of
-    from nadi.launching.ending import unwound
-    from nadi.terminal.printing import say
     from workload import TraceSet, write_set
 
     folders = _sets_below(paths)
@@ -57,35 +50,28 @@ def synth(
     generated = generate(learned, _adjusted(request, nodes, ranks, communication, compute), seed)
     if not any(len(table) for table in generated.traces):
         raise TraceError("synthesis: no nodes, expected some")
+    new_set = TraceSet(generated.traces, generated.trace_of_npu, generated.example_npu, generated.families)
     with unwound():
-        families = generated.families
-        write_set(out, TraceSet(generated.traces, generated.trace_of_npu, generated.example_npu, families), _PREFIX)
-    document = {
-        "out": str(out),
-        "npus": len(generated.trace_of_npu),
-        "traces": len(generated.traces),
-        "nodes": sum(map(len, generated.traces)),
-        "learned_from": len(sets),
-    }
+        write_set(out, new_set, _PREFIX)
+    npus, traces, nodes = len(generated.trace_of_npu), len(generated.traces), sum(map(len, generated.traces))
     if as_json:
-        typer.echo(json.dumps(document, indent=2))
+        print_json({"out": str(out), "npus": npus, "traces": traces, "nodes": nodes, "learned_from": len(sets)})
         return
-    say(
-        f"{document['npus']:,} NPUs, {document['traces']} traces of {document['nodes']:,} nodes in all, learned from "
-        f'{len(sets)} trace sets; in a run file: [workload] traces = "{out}"'
-    )
+    contents = f"{npus:,} NPUs, {traces} traces of {nodes:,} nodes in all, learned from {len(sets)} trace sets"
+    say(f'{contents}; in a run file: [workload] traces = "{out}"')
 
 
 def _sets_below(paths: list[Path]) -> list[Path]:
+    """Return the folders of the trace sets at or below the paths, each once."""
     from et import TraceError
 
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for path in paths:
         own = [file.parent for file in sorted(path.rglob("traces.json"))] if path.is_dir() else []
         if not own:
             raise TraceError(f"{path}: no trace set, expected a folder with traces.json there or below")
-        found.update({folder.resolve(): folder for folder in own})
-    return list(found.values())
+        folders.update({folder.resolve(): folder for folder in own})
+    return list(folders.values())
 
 
 def _with_times(folder: Path, gpu: str | None) -> "TraceSet":

@@ -1,13 +1,14 @@
 """`nadi workload`: generate Chakra traces of models and traffic patterns."""
 
-import json
-from pathlib import Path
-
 import typer
 
 from nadi.cli.commands.workload import inference, traffic, training
 from nadi.cli.commands.workload.gpus import gpus, operator_times
-from nadi.cli.options import FORCE_HELP, named_path
+from nadi.cli.options import AsJson, Force, TracesOut
+from nadi.cli.output import print_document, print_json, print_table
+from nadi.terminal.printing import say
+
+_MEMORY = "Memory of a GPU; exit code 1 if the plan does not fit."
 
 
 def register(app: typer.Typer) -> None:
@@ -30,34 +31,29 @@ def _group() -> None:
 
 def models(
     name: str | None = typer.Argument(None, metavar="[MODEL]", help="Model to show in full: a name or a file."),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    as_json: AsJson = False,
 ) -> None:
     """List the models of the library with sizes and sources, or show one in full."""
     from nadi.reports.text.models import document, one, table
-    from nadi.terminal.tables import console
     from workload.generators.models import find, names
 
-    found = [find(each) for each in ([name] if name else names())]
-    if as_json:
-        documents = [document(model) for model in found]
-        typer.echo(json.dumps(documents[0] if name else documents, indent=2))
+    if name:
+        model = find(name)
+        print_document(document(model) if as_json else model, one, as_json=as_json)
     else:
-        console().print(one(found[0]) if name else table(found))
+        known = [find(each) for each in names()]
+        print_document([document(model) for model in known], lambda _: table(known), as_json=as_json)
 
 
 def memory(
     model: str = typer.Option(..., metavar="MODEL", help="Name in `nadi workload models`, or file."),
     plan: str = typer.Option(..., metavar="PLAN", help="Parallel plan, such as tp8,pp4,dp32,sp,zero1,recompute=full."),
     framework: str = typer.Option("megatron", help="Framework: megatron, deepspeed or fsdp."),
-    gpu_memory: str = typer.Option(
-        "80GiB", metavar="SIZE", help="Memory of a GPU; exit code 1 if the plan does not fit."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    gpu_memory: str = typer.Option("80GiB", metavar="SIZE", help=_MEMORY),
+    as_json: AsJson = False,
 ) -> None:
     """Print the peak memory of a training step per pipeline stage, and whether it fits."""
     from nadi.reports.text.memory import document, frameworks, table
-    from nadi.terminal.printing import say
-    from nadi.terminal.tables import console
     from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
     from workload.generators.memory import does_not_fit, estimate
@@ -69,16 +65,16 @@ def memory(
     stages = estimate(known, chosen, own)
     complaint = does_not_fit(known, chosen, memory_bytes, own)
     if as_json:
-        typer.echo(json.dumps(document(stages, complaint), indent=2))
+        print_json(document(stages, complaint))
     else:
-        console().print(table(f"{known.name}, {chosen}: GiB on each GPU", stages))
+        print_table(table(f"{known.name}, {chosen}: GiB on each GPU", stages))
         say(complaint or f"fits into {gpu_memory}")
     if complaint:
         raise typer.Exit(1)
 
 
 def transformer(
-    out: Path = typer.Option(..., "-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces."),
+    out: TracesOut,
     prefix: str = typer.Option("transformer", help="Prefix of the file names PREFIX.<npu>.et."),
     npus: int = typer.Option(8, help="Number of data-parallel replicas."),
     layers: int = typer.Option(12, help="Number of layers."),
@@ -91,11 +87,10 @@ def transformer(
     bucket_bytes: str = typer.Option("25MiB", help="Bytes of gradients per all-reduce."),
     iterations: int = typer.Option(1, help="Number of optimizer steps."),
     recompute: bool = typer.Option(False, "--recompute", help="Recompute the forward pass in the backward pass."),
-    force: bool = typer.Option(False, "--force", help=FORCE_HELP),
+    force: Force = False,
 ) -> None:
     """Generate data-parallel training of a GPT-like transformer; gradient buckets overlap the backward pass."""
     from nadi.simulation.wiring.affordable import check_trace
-    from nadi.terminal.printing import say
     from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
     from workload import expand

@@ -1,23 +1,25 @@
 """`nadi workload gpus` and `operator-times`: GPUs with operator models, and conversion of AICB's times to a table."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from inputs.units import PS_PER_NS, PS_PER_US
-from nadi.cli.options import named_path
+from nadi.cli.options import AsJson, named_path
+from nadi.cli.output import print_json, print_table
+from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from workload.compute import Gpu
 
+_SEQUENCE_PARALLEL = "Norms process their share of the tokens."
+_GPU = "GPU to show with its sources: a name or a TOML file."
+
 
 def gpus(
-    gpu: str | None = typer.Argument(
-        None, metavar="[GPU]", help="GPU to show with its sources: a name or a TOML file."
-    ),
-    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
+    gpu: str | None = typer.Argument(None, metavar="[GPU]", help=_GPU),
+    as_json: AsJson = False,
 ) -> None:
     """List the GPUs for [compute] gpu and the tables of measured times."""
     from workload.compute import find_gpu, gpu_names
@@ -25,7 +27,7 @@ def gpus(
     known = [find_gpu(name) for name in (gpu_names() if gpu is None else (gpu,))]
     if as_json:
         documents = [each.model_dump() for each in known]
-        typer.echo(json.dumps(documents if gpu is None else documents[0], indent=2))
+        print_json(documents if gpu is None else documents[0])
     elif gpu is None:
         _show_all(known)
     else:
@@ -44,29 +46,23 @@ def operator_times(
     ffn: int = typer.Option(0, help="Width of the MLP; 0 = four times the hidden size."),
     tp: int = typer.Option(1, help="Number of tensor-parallel GPUs."),
     parameters: int = typer.Option(0, help="Number of parameters of the model; 0 leaves out param_time."),
-    sequence_parallel: bool = typer.Option(
-        False, "--sequence-parallel", help="Norms process their share of the tokens."
-    ),
+    sequence_parallel: bool = typer.Option(False, "--sequence-parallel", help=_SEQUENCE_PARALLEL),
     gated: bool = typer.Option(False, "--gated", help="The MLP has a third matrix (SwiGLU)."),
     dtype: str = typer.Option("bf16", help="Data type."),
 ) -> None:
     """Convert AICB's measured times, which lack shapes, to a table for [compute] tables."""
-    from nadi.terminal.printing import say
     from workload.compute import AicbModel, read_aicb, write_table
 
-    model = AicbModel(
-        hidden=hidden,
-        heads=heads,
-        vocab=vocab,
-        sequence=seq,
-        micro_batch=micro_batch,
-        ffn=ffn,
-        tp=tp,
-        sequence_parallel=sequence_parallel,
-        gated=gated,
-        parameters=parameters,
-        dtype=dtype,
-    )
+    shape: dict[str, Any] = {
+        "hidden": hidden,
+        "heads": heads,
+        "vocab": vocab,
+        "sequence": seq,
+        "ffn": ffn,
+        "gated": gated,
+    }
+    division: dict[str, Any] = {"micro_batch": micro_batch, "tp": tp, "sequence_parallel": sequence_parallel}
+    model = AicbModel(**shape, **division, parameters=parameters, dtype=dtype)
     rows, left_out = read_aicb(file, gpu, model)
     write_table(out, rows)
     without = f"; left out: {', '.join(left_out)}" if left_out else ""
@@ -75,33 +71,18 @@ def operator_times(
 
 def _show_all(known: "list[Gpu]") -> None:
     from nadi.terminal.readable import size_text
-    from nadi.terminal.tables import FittedTable, TableColumn, console
+    from nadi.terminal.tables import FittedTable, name_column
     from workload.compute import table_names
 
-    table = FittedTable(
-        "",
-        TableColumn("GPU", form="name"),
-        TableColumn("16-bit TFLOP/s"),
-        TableColumn("fp8 TFLOP/s", 2),
-        TableColumn("memory"),
-        TableColumn("TB/s"),
-        TableColumn("SMs", 3),
-        TableColumn("attention", 1, "name"),
-    )
+    rates = "16-bit TFLOP/s", ("fp8 TFLOP/s", 2), "memory", "TB/s", ("SMs", 3)
+    table = FittedTable("", name_column("GPU"), *rates, name_column("attention", 1))
     for gpu in known:
-        rates = gpu.peak_flops
-        table.add_row(
-            gpu.name,
-            _teraflops(rates.get("bf16", rates.get("fp16"))),
-            _teraflops(rates.get("fp8")),
-            size_text(gpu.memory_bytes),
-            f"{gpu.memory_bandwidth_Bps / 1e12:g}",
-            str(gpu.sms),
-            gpu.attention,
-        )
-    out = console()
-    out.print(table)
-    out.print(f"measured tables: {', '.join(table_names()) or 'none'}", soft_wrap=True, markup=False)
+        flops = gpu.peak_flops
+        speeds = _teraflops(flops.get("bf16", flops.get("fp16"))), _teraflops(flops.get("fp8"))
+        memory = size_text(gpu.memory_bytes), f"{gpu.memory_bandwidth_Bps / 1e12:g}"
+        table.add_row(gpu.name, *speeds, *memory, str(gpu.sms), gpu.attention)
+    print_table(table)
+    say(f"measured tables: {', '.join(table_names()) or 'none'}")
 
 
 def _teraflops(rate: float | None) -> str:
@@ -110,7 +91,7 @@ def _teraflops(rate: float | None) -> str:
 
 def _show_one(gpu: "Gpu") -> None:
     from nadi.terminal.readable import size_text
-    from nadi.terminal.tables import console, facts
+    from nadi.terminal.tables import facts
 
     rates = ", ".join(f"{dtype} {rate / 1e12:g}" for dtype, rate in gpu.peak_flops.items())
     shown = {
@@ -127,4 +108,4 @@ def _show_one(gpu: "Gpu") -> None:
         "attention": gpu.attention,
     }
     shown |= {f"source of {key}": text for key, text in gpu.sources.items()}
-    console().print(facts("", tuple(shown.items())))
+    print_table(facts("", tuple(shown.items())))

@@ -4,10 +4,20 @@ from pathlib import Path
 
 import typer
 
-from nadi.cli.commands.workload.training import Expand, Force, Name, Out, Prefix
-from nadi.cli.options import named_path
+from nadi.cli.commands.workload.training import Expand, Name, write_traces
+from nadi.cli.options import Force, Prefix, Quiet, TracesOut, named_path
 from nadi.configuration.bounds import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
+from nadi.errors import ConfigError
+from nadi.launching.ending import unwound
+from nadi.terminal.printing import say
 
+_REQUESTS = "Number of requests; 0 = as many as all replicas run concurrently."
+_FILE = "File of requests with columns arrival_s,prompt,generate."
+_CHUNK = "Tokens per iteration with chunked prefill; 0 = prompts run first."
+_PROMPTS = "Maximum tokens of whole prompts in an iteration."
+_CLUSTER = "Cluster whose network and GPU determine the scheduler's clock."
+_GPU = "GPU for the clock without network times, and for cache memory: h100, file."
+_CACHE = "Cache capacity of a replica; 0 = the GPU's remaining memory."
 _LENGTHS = "1024, uniform:128-2048 or lognormal:512,0.8 (median and sigma)."
 
 
@@ -18,37 +28,19 @@ def add_to(group: typer.Typer) -> None:
 
 def inference(
     model: Name,
-    out: Out,
+    out: TracesOut,
     plan: str = typer.Option("", metavar="PLAN", help="Parallel plan, such as tp8,pp2,dp2,ep16,fp8."),
     batch: int = typer.Option(1, min=1, max=MAX_SEQUENCES, help="Number of concurrent sequences per replica."),
     prompt: str = typer.Option("1024", metavar="TOKENS", help=f"Tokens of a request's prompt: {_LENGTHS}"),
     generate: str = typer.Option("128", metavar="TOKENS", help=f"Output tokens of a request: {_LENGTHS}"),
-    requests: int = typer.Option(
-        0, min=0, max=MAX_SEQUENCES, help="Number of requests; 0 = as many as all replicas run concurrently."
-    ),
+    requests: int = typer.Option(0, min=0, max=MAX_SEQUENCES, help=_REQUESTS),
     rate: float = typer.Option(0.0, help="Arrivals per second (Poisson); 0 = all arrive at once."),
-    requests_file: Path | None = typer.Option(
-        None, metavar="CSV", parser=named_path, help="File of requests with columns arrival_s,prompt,generate."
-    ),
-    chunk: int = typer.Option(
-        0,
-        min=0,
-        max=MAX_TOKENS,
-        metavar="TOKENS",
-        help="Tokens per iteration with chunked prefill; 0 = prompts run first.",
-    ),
-    prompt_tokens: int = typer.Option(
-        8192, min=1, max=MAX_TOKENS, metavar="TOKENS", help="Maximum tokens of whole prompts in an iteration."
-    ),
-    cluster: str = typer.Option(
-        "", metavar="CLUSTER", help="Cluster whose network and GPU determine the scheduler's clock."
-    ),
-    gpu: str = typer.Option(
-        "", metavar="GPU", help="GPU for the clock without network times, and for cache memory: h100, file."
-    ),
-    kv_tokens: int = typer.Option(
-        0, min=0, max=MAX_TOKENS, metavar="TOKENS", help="Cache capacity of a replica; 0 = the GPU's remaining memory."
-    ),
+    requests_file: Path | None = typer.Option(None, metavar="CSV", parser=named_path, help=_FILE),
+    chunk: int = typer.Option(0, min=0, max=MAX_TOKENS, metavar="TOKENS", help=_CHUNK),
+    prompt_tokens: int = typer.Option(8192, min=1, max=MAX_TOKENS, metavar="TOKENS", help=_PROMPTS),
+    cluster: str = typer.Option("", metavar="CLUSTER", help=_CLUSTER),
+    gpu: str = typer.Option("", metavar="GPU", help=_GPU),
+    kv_tokens: int = typer.Option(0, min=0, max=MAX_TOKENS, metavar="TOKENS", help=_CACHE),
     prefill_plan: str = typer.Option("", metavar="PLAN", help="Plan of separate GPUs for the prompts."),
     decode_plan: str = typer.Option("", metavar="PLAN", help="Plan of the GPUs for decoding, instead of --plan."),
     kv_transfer: str = typer.Option("layer", help="Transfer of keys and values: layer by layer (layer), or whole."),
@@ -56,16 +48,12 @@ def inference(
     expand: Expand = False,
     prefix: Prefix = "trace",
     force: Force = False,
-    quiet: bool = typer.Option(False, "--quiet", "-q", help="No progress."),
+    quiet: Quiet = False,
 ) -> None:
     """Generate serving of a model: prompts and decoding in continuous batches, on one set of GPUs or on two."""
     from nadi.cli.commands.workload.serving_network import network
-    from nadi.cli.commands.workload.training import write_traces
-    from nadi.errors import ConfigError
-    from nadi.launching.ending import unwound
     from nadi.launching.progress import progress
     from nadi.simulation.wiring.affordable import check_trace
-    from nadi.terminal.printing import say
     from topologies.clusters import find as find_cluster
     from workload.compute import find_gpu
     from workload.generators.inference import Lengths, RequestStream, Serving, requests_of

@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from nadi.cli.options import FORCE_HELP, named_path
+from nadi.cli.options import Force, TracesOut
+from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from workload.generators.point_to_point.message_sizes import Sizes
     from workload.generators.point_to_point.traces import MessageSequence
 
-Out = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces.")]
+    Traffic = tuple[MessageSequence, str]  # messages, and a text for the result line
+
+_SIZE = "1MiB"
+_STRIDE = "Distance of the NPUs of a pair. Default: half of the NPUs."
+
 Prefix = Annotated[str, typer.Option(help="Prefix of the file names PREFIX.<npu>.et.")]
 Npus = Annotated[int, typer.Option(help="Number of NPUs.")]
 Size = Annotated[str, typer.Option(help="Size of messages: 1MiB, uniform:64KiB-1MiB, web-search or hadoop.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Number of consecutive messages to each receiver.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of random choices.")]
 First = Annotated[int, typer.Option(min=0, help="Number of the first NPU; DIR may contain traces of lower ones.")]
-Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
 FanIn = Annotated[int | None, typer.Option(help="Number of senders. Default: all other NPUs.", show_default=False)]
 Receiver = Annotated[int, typer.Option(help="NPU that receives.")]
-Stride = Annotated[
-    int | None, typer.Option(help="Distance of the NPUs of a pair. Default: half of the NPUs.", show_default=False)
-]
+Stride = Annotated[int | None, typer.Option(help=_STRIDE, show_default=False)]
 Load = Annotated[float, typer.Option(help="Offered load of each NPU as a share of its rate.")]
 Rate = Annotated[str, typer.Option(help="Rate of an NPU's link.")]
 Duration = Annotated[str, typer.Option(help="Time span in which messages arrive.")]
-
-_SIZE = "1MiB"
 
 
 def add_to(app: typer.Typer) -> None:
@@ -52,7 +52,7 @@ def incast(
     size: Size = _SIZE,
     messages: Rounds = 1,
     seed: Seed = 1,
-) -> "tuple[MessageSequence, str]":
+) -> "Traffic":
     """Generate incast: many NPUs send to one."""
     from workload.generators.point_to_point import traces
 
@@ -60,27 +60,21 @@ def incast(
     return traces.incast(npus, senders, messages, _sizes(size), seed, receiver), ""
 
 
-def permutation(
-    npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
-) -> "tuple[MessageSequence, str]":
+def permutation(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate a permutation: each NPU sends to one random NPU and receives from one."""
     from workload.generators.point_to_point import traces
 
     return traces.permutation(npus, messages, _sizes(size), seed), ""
 
 
-def pairs(
-    npus: Npus = 8, stride: Stride = None, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
-) -> "tuple[MessageSequence, str]":
+def pairs(npus: Npus = 8, stride: Stride = None, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate pairs: NPUs i and i + stride send to each other."""
     from workload.generators.point_to_point import traces
 
     return traces.pairs(npus, npus // 2 if stride is None else stride, messages, _sizes(size), seed), ""
 
 
-def all_to_all(
-    npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1
-) -> "tuple[MessageSequence, str]":
+def all_to_all(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate an all-to-all: each NPU sends to all others sequentially, the next NPU first."""
     from workload.generators.point_to_point import traces
 
@@ -94,7 +88,7 @@ def poisson(
     duration: Duration = "1ms",
     size: Size = _SIZE,
     seed: Seed = 1,
-) -> "tuple[MessageSequence, str]":
+) -> "Traffic":
     """Generate background traffic: messages to random NPUs at the times of a Poisson process."""
     from topologies.bounds import LONGEST_PS, MEMORY_RATE_BPS
     from topologies.units import parse_rate_within, parse_time_within
@@ -112,15 +106,11 @@ def _sizes(text: str) -> "Sizes":
     return message_sizes(text)
 
 
-def _command(pattern: Callable[..., "tuple[MessageSequence, str]"]) -> Callable[..., None]:
-    """Return a command with a pattern's options and the options of the files.
-
-    Args:
-        pattern: Function from options to the messages and a text for the result line.
-    """
+def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
+    """Return a command with a pattern's options and the options of the files."""
 
     def command(
-        out: Out, prefix: Prefix = "traffic", first_npu: First = 0, force: Force = False, **own: object
+        out: TracesOut, prefix: Prefix = "traffic", first_npu: First = 0, force: Force = False, **own: object
     ) -> None:
         made, more = pattern(**own)
         _write(made, out, prefix, first_npu, more, force=force)
@@ -136,7 +126,6 @@ def _command(pattern: Callable[..., "tuple[MessageSequence, str]"]) -> Callable[
 
 def _write(made: "MessageSequence", out: Path, prefix: str, first_npu: int, more: str, *, force: bool) -> None:
     from nadi.simulation.wiring.affordable import check_trace
-    from nadi.terminal.printing import say
     from nadi.terminal.readable import amount_text
     from workload.generators.point_to_point.traces import write
 

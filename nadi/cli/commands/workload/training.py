@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nadi.cli.options import FORCE_HELP, named_path
+from nadi.cli.options import Force, Prefix, TracesOut
+from nadi.launching.ending import unwound
+from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from workload import TraceSet
@@ -16,10 +18,7 @@ _PLAN = "Parallel plan, such as tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=ful
 
 Name = Annotated[str, typer.Option("--model", metavar="MODEL", help=_MODEL)]
 Plan = Annotated[str, typer.Option("--plan", metavar="PLAN", help=_PLAN)]
-Out = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", parser=named_path, help="Folder for the traces.")]
 Expand = Annotated[bool, typer.Option("--expand", help="Write a trace per NPU and groups.json, for other tools.")]
-Prefix = Annotated[str, typer.Option("--prefix", metavar="NAME", help="Prefix of the file names.")]
-Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
 
 
 def add_to(group: typer.Typer) -> None:
@@ -30,21 +29,21 @@ def add_to(group: typer.Typer) -> None:
 
 
 def megatron(
-    model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
+    model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
 ) -> None:
     """Generate training steps of Megatron-LM: tensor, sequence, pipeline, context, expert and data parallelism."""
     _write("megatron", model, plan, out, prefix, expand=expand, force=force)
 
 
 def deepspeed(
-    model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
+    model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
 ) -> None:
     """Generate training steps of DeepSpeed: ZeRO 0 to 3, pipelines, Ulysses."""
     _write("deepspeed", model, plan, out, prefix, expand=expand, force=force)
 
 
 def fsdp(
-    model: Name, plan: Plan, out: Out, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
+    model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
 ) -> None:
     """Generate training steps of PyTorch's FSDP: layers are gathered before use, gradients reduce-scattered."""
     _write("fsdp", model, plan, out, prefix, expand=expand, force=force)
@@ -53,16 +52,15 @@ def fsdp(
 def _write(
     framework: "Framework", name: str, plan_text: str, out: Path, prefix: str, *, expand: bool, force: bool
 ) -> None:
-    from nadi.launching.ending import unwound
     from nadi.simulation.wiring.affordable import check_trace
-    from nadi.terminal.printing import say
     from workload.generators.models import find
     from workload.generators.training import parallel_plan
     from workload.generators.training.generator import NODE_BYTES, generate, nodes_at_most
 
     model, plan = find(name), parallel_plan(plan_text)
-    nodes = nodes_at_most(model, plan, framework)
-    check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+    check_trace(
+        nodes_at_most(model, plan, framework), fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force
+    )
     with unwound():
         description = write_traces(generate(model, plan, framework), out, prefix, expand=expand)
     say(description)
@@ -78,12 +76,12 @@ def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) ->
     from workload import write_set
 
     if expand:
-        made = expanded(traces, out, prefix)
-        groups = f', groups = "{made.parent / "groups.json"}"' if traces.families else ""
+        written = expanded(traces, out, prefix)
+        groups = f', groups = "{written.parent / "groups.json"}"' if traces.families else ""
     else:
-        made, groups = write_set(out, traces, prefix), ""
+        written, groups = write_set(out, traces, prefix), ""
     count = sum(len(trace) for trace in traces.traces)
     return (
         f"{traces.npus} NPUs, {len(traces.traces)} distinct traces of {count:,} nodes in all; "
-        f'in a run file: [workload] traces = "{made}"{groups}'
+        f'in a run file: [workload] traces = "{written}"{groups}'
     )

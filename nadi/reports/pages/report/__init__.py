@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 
 from nadi.insight.runs import Run
+from nadi.reports.pages import network
 from nadi.reports.pages.page import Page, PageSection
 from nadi.reports.pages.places import fabric_kind
 from nadi.reports.pages.report import (
@@ -12,7 +13,6 @@ from nadi.reports.pages.report import (
     engine,
     explanation,
     fabric,
-    network,
     overview,
     serving,
     settings,
@@ -21,8 +21,8 @@ from nadi.reports.pages.report import (
 )
 from nadi.terminal.readable import time_text
 
+# Modules in the order of the page; each has `section(run)`, which returns None if it has no content
 SECTIONS = (overview, serving, step, explanation, timeline, collectives, fabric, network, energy, engine, settings)
-"""Modules in the order of the page; each has `section(run)`, which returns None if it has no content."""
 
 
 def report(run: Run, progress: Callable[[str], None] = lambda _text: None) -> Page:

@@ -6,28 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
+from nadi.reports.pages.charts import figure, style
 from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table
-from nadi.reports.pages.series import style
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import buffer_text, in_unit, time_unit
 
-MAX_ROWS = 40
-"""Number of rows in the table."""
-MAX_POINTS = 3000
-"""Number of points in the chart."""
-_HEADINGS = (
-    ("group", True),
-    ("kind", True),
-    ("algorithm", True),
-    ("size", False),
-    ("members", False),
-    ("count", False),
-    ("time ({unit})", False),
-    ("waited ({unit})", False),
-    ("closed form ({unit})", False),
-    ("ratio", False),
-    ("busbw (GB/s)", False),
-)
+MAX_ROWS = 40  # Number of rows in the table
+MAX_POINTS = 3000  # Number of points in the chart
+# Headings of the columns of texts and of numbers
+_TEXTS = ("group", "kind", "algorithm")
+_NUMBERS = ("size", "members", "count", "time ({unit})", "waited ({unit})", "closed form ({unit})", "ratio")
 
 
 class AlikeCollectives(NamedTuple):
@@ -42,14 +30,12 @@ class AlikeCollectives(NamedTuple):
 
 def section(run: Run) -> PageSection:
     """Return a chart of bus bandwidth over size, and a table."""
-    title, lead = "Collectives", "Time of each collective against the same steps on an idle network."
     found = alike(run)
-    if not found:
-        return PageSection("collectives", title, lead, [])
-    parts: list[Part] = [_plot(run, found), _table(run, found)]
+    parts: list[Part] = [_plot(run, found), _table(run, found)] if found else []
     if len(found) > MAX_ROWS:
         parts.append(Paragraph(f"{len(found) - MAX_ROWS:,} more rows with less time; all are in collectives.parquet."))
-    return PageSection("collectives", title, lead, parts)
+    lead = "Time of each collective against the same steps on an idle network."
+    return PageSection("collectives", "Collectives", lead, parts)
 
 
 def alike(run: Run) -> list[AlikeCollectives]:
@@ -71,11 +57,10 @@ def alike(run: Run) -> list[AlikeCollectives]:
 
 
 def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
-    from plotly import graph_objects as go
-
     bus = np.asarray(run.collectives["busbw_Bps"]) / 1e9
     ratio = np.asarray(run.collectives["ratio"], np.float64)
-    drawn, series = go.Figure(), sorted({(each.name, each.kind) for each in found})
+    drawn = figure("size (bytes)", "bus bandwidth (GB/s)")
+    series = sorted({(each.name, each.kind) for each in found})
     for number, (name, kind) in enumerate(series):
         own = [each for each in found if (each.name, each.kind) == (name, kind)]
         rows = np.concatenate([each.rows for each in own])
@@ -90,8 +75,7 @@ def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
             customdata=np.stack([np.round(ratio[shown], 3)], axis=1),
             hovertemplate="%{x:.4s}B, %{y:,.4g} GB/s, %{customdata[0]} of closed form<extra>%{fullData.name}</extra>",
         )
-        ideal = [each for each in own if float(np.mean(_closed_ps(run, each))) > 0]
-        ideal.sort(key=lambda each: each.bytes)
+        ideal = sorted((each for each in own if _closed_ps(run, each).mean() > 0), key=lambda each: each.bytes)
         expected = [float(np.mean(bus[each.rows] * ratio[each.rows])) for each in ideal]
         drawn.add_scatter(
             x=[each.bytes for each in ideal],
@@ -101,10 +85,9 @@ def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
             marker={"symbol": "line-ew-open", "size": 18, "color": look.colour, "line": {"width": 2}},
             showlegend=False,
         )
-    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
-    drawn.update_xaxes(type="log", title_text="size (bytes)", exponentformat="SI")
-    drawn.update_yaxes(title_text="bus bandwidth (GB/s)", rangemode="tozero")
-    slow = [each for each in found if len(each.rows) and np.nanmean(ratio[each.rows]) > 1.05] if len(found) else []
+    drawn.update_xaxes(type="log", exponentformat="SI")
+    drawn.update_yaxes(rangemode="tozero")
+    slow = [each for each in found if np.nanmean(ratio[each.rows]) > 1.05]
     description = "Points are collectives, dashed lines their closed forms on an idle network. In the table below, "
     description += f"{len(slow) or 'no'} {'row is' if len(slow) == 1 else 'rows are'} more than 5 % slower than that."
     return Plot("bus bandwidth over size", drawn, description)
@@ -115,27 +98,19 @@ def _table(run: Run, found: list[AlikeCollectives]) -> Table:
     algorithms, played = run.collectives["algorithm"].to_pylist(), np.asarray(run.collectives["closed_form_played"])
     shown = found[:MAX_ROWS]
     unit = time_unit([float(column["time_ps"][each.rows].mean()) for each in shown])
-    headings = [Heading(name.format(unit=unit.name), is_text=is_text) for name, is_text in _HEADINGS]
+    headings = [Heading(name, is_text=True) for name in _TEXTS]
+    headings += [Heading(name.format(unit=unit.name)) for name in (*_NUMBERS, "busbw (GB/s)")]
     rows = []
     for each in shown:
         time_ps, closed_ps = float(column["time_ps"][each.rows].mean()), float(_closed_ps(run, each).mean())
         waited_ps = float((column["ready_ps"] - column["start_ps"])[each.rows].mean())
         about = "" if played[each.rows].all() else "~"
-        rows.append(
-            [
-                each.name or "all",
-                each.kind,
-                algorithms[int(each.rows[0])],
-                buffer_text(each.bytes),
-                f"{each.members:,}",
-                f"{len(each.rows):,}",
-                in_unit(time_ps, unit),
-                in_unit(waited_ps, unit),
-                f"{about}{in_unit(closed_ps, unit)}",
-                f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-",
-                f"{float(column['busbw_Bps'][each.rows].mean()) / 1e9:,.2f}",
-            ]
-        )
+        names = each.name or "all", each.kind, algorithms[int(each.rows[0])]
+        counts = buffer_text(each.bytes), f"{each.members:,}", f"{len(each.rows):,}"
+        times = in_unit(time_ps, unit), in_unit(waited_ps, unit), f"{about}{in_unit(closed_ps, unit)}"
+        ratio = f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-"
+        bus_gbps = float(column["busbw_Bps"][each.rows].mean()) / 1e9
+        rows.append([*names, *counts, *times, ratio, f"{bus_gbps:,.2f}"])
     return Table("collectives by summed time", headings, rows)
 
 

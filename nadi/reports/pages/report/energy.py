@@ -4,7 +4,8 @@ from typing import Any
 
 from nadi.insight.runs import Run
 from nadi.insight.runs.energy import energy_of
-from nadi.reports.pages.page import Fact, Facts, Heading, Listing, PageSection, Paragraph, Part, Plot, Table
+from nadi.reports.pages.charts import bars
+from nadi.reports.pages.page import Fact, Facts, Listing, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text import energy as printed
 
 _WHY = {
@@ -15,7 +16,6 @@ _WHY = {
     "per step": "Energy and cost of one optimizer step.",
     "per million tokens": "Energy and cost of a million training tokens.",
 }
-_COLOURS = {"static_J": "#3d8fd1", "per_bit_J": "#ea7200"}
 
 
 def section(run: Run) -> PageSection:
@@ -23,39 +23,19 @@ def section(run: Run) -> PageSection:
     document = energy_of(run).document()
     lead = "Powers and prices come from a small table that you can replace: docs/explanation/energy.md."
     parts: list[Part] = [Facts([Fact(name, value, _WHY[name]) for name, value in printed.summary(document)])]
-    parts += [_plot(document), _table(document)]
+    parts += [_plot(document), from_terminal(printed.parts_table(document))]
     parts += [Paragraph(note) for note in printed.notes(document)]
     used = "\n".join(_lines(document["table"]))
     return PageSection("energy", "Energy and cost", lead, [*parts, Listing("powers and prices", used)])
 
 
 def _plot(document: dict[str, Any]) -> Plot:
-    from plotly import graph_objects as go
-
-    drawn, rows = go.Figure(), document["parts"]
-    for key, name in (("static_J", "static"), ("per_bit_J", "for bits")):
-        drawn.add_bar(
-            y=[row["part"] for row in rows],
-            x=[row[key] for row in rows],
-            name=name,
-            orientation="h",
-            marker_color=_COLOURS[key],
-            hovertemplate=f"%{{y}}: {name} %{{x:,.4g}} J<extra></extra>",
-        )
-    drawn.update_layout(barmode="stack", margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"traceorder": "normal"})
-    drawn.update_xaxes(title_text="J")
-    drawn.update_yaxes(autorange="reversed", type="category")
-    most = max(rows, key=lambda row: float(row["J"]))
-    description = (
-        f"{most['part']} has the largest share, {most['share']:.1%} of {printed.joules_text(document['energy_J'])}."
-    )
+    rows = document["parts"]
+    energies = {"static": [row["static_J"] for row in rows], "for bits": [row["per_bit_J"] for row in rows]}
+    drawn = bars([row["part"] for row in rows], energies, ("#3d8fd1", "#ea7200"), "J")
+    largest, total = max(rows, key=lambda row: float(row["J"])), printed.joules_text(document["energy_J"])
+    description = f"{largest['part']} has the largest share, {largest['share']:.1%} of {total}."
     return Plot("energy by part (J)", drawn, description, 140 + 24 * len(rows))
-
-
-def _table(document: dict[str, Any]) -> Table:
-    table = printed.parts_table(document)
-    headings = [Heading(column.heading, is_text=column.form != "number") for column in table.columns]
-    return Table("energy by part", headings, table.rows)
 
 
 def _lines(tree: dict[str, Any], path: str = "") -> list[str]:

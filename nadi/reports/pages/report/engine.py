@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import balance
+from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Fact, Facts, Heading, PageSection, Part, Plot, Table
 from nadi.terminal.readable import amount_text
 
-MAX_WORKERS = 32
-"""Number of workers that are shown."""
+MAX_WORKERS = 32  # Number of workers that are shown
 
 
 def section(run: Run) -> PageSection:
@@ -19,31 +19,21 @@ def section(run: Run) -> PageSection:
     summary = run.summary
     wall_s = summary.get("wall_s", 0.0)
     facts = [
-        Fact(
-            "wall time",
-            f"{wall_s:,.3g} s",
-            "Wall time of the simulation, without reading traces and building the fabric.",
-        ),
+        Fact("wall time", f"{wall_s:,.3g} s", "Time of the simulation, without reading traces and building fabrics."),
         Fact("setup time", f"{summary.get('setup_s', 0.0):,.3g} s", "Wall time of setup and compilation of kernels."),
         Fact("packet-hops", f"{summary.get('packet_hops', 0):,}", "Number of links that packets crossed, summed."),
         Fact("rate", f"{summary.get('packet_hops_per_s', 0.0) / 1e6:,.2f} M packet-hops/s", "Rate over all workers."),
         Fact("events", f"{summary.get('events', 0):,}", "Processed arrivals, departures and timers."),
         Fact("workers", _workers(summary), "Ranks are MPI processes; results are the same for any number."),
-        Fact(
-            "LPs",
-            f"{summary.get('lps', 1):,}",
-            "Logical processes: parts of the fabric that run each window independently.",
-        ),
+        Fact("LPs", f"{summary.get('lps', 1):,}", "Logical processes: parts of the fabric with windows of their own."),
         Fact("memory", amount_text(summary.get("peak_rss_bytes", 0)), "Peak memory of all processes, summed."),
     ]
     if "windows" in summary:
         windows = summary["windows"]
         facts.append(Fact("windows", f"{windows:,}", "Intervals of simulated time between two exchanges of the LPs."))
         if windows:
-            each = f"{summary.get('events', 0) / windows:,.1f}"
-            facts.append(
-                Fact("events per window", each, "With few events per window, LPs wait for each other most of the time.")
-            )
+            why = "With few events per window, LPs wait for each other most of the time."
+            facts.append(Fact("events per window", f"{summary.get('events', 0) / windows:,.1f}", why))
     workers, parts = run.workers, list[Part]()
     if workers is not None and len(workers):
         found = balance(run)
@@ -58,31 +48,15 @@ def section(run: Run) -> PageSection:
 
 def _plot(workers: pa.Table) -> Plot:
     """Return a bar per worker; of many workers those with the longest and the shortest working times."""
-    from plotly import graph_objects as go
-
     shown = _shown(workers)
-    drawn = go.Figure()
-    for column, name, colour in (("working_s", "working", "#1f77b4"), ("waiting_s", "waiting", "#ea7200")):
-        drawn.add_bar(
-            y=[f"worker {number}" for number in shown["worker"].to_pylist()],
-            x=shown[column].to_numpy(),
-            name=name,
-            orientation="h",
-            marker_color=colour,
-            hovertemplate=f"%{{y}}: {name} %{{x:,.4g}} s<extra></extra>",
-        )
-    drawn.update_layout(barmode="stack", margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"traceorder": "normal"})
-    drawn.update_xaxes(title_text="s")
-    drawn.update_yaxes(autorange="reversed", type="category")
+    names = [f"worker {number}" for number in shown["worker"].to_pylist()]
+    times_s = {"working": shown["working_s"].to_numpy(), "waiting": shown["waiting_s"].to_numpy()}
+    drawn = bars(names, times_s, ("#1f77b4", "#ea7200"), "s")
     working = np.asarray(workers["working_s"])
     description = f"Workers worked for {working.min():,.3g} s to {working.max():,.3g} s of wall time. "
-    description += (
-        "In each window all wait for the worker with most events; nadi partition shows the assignment of nodes."
-    )
+    description += "In each window all wait for the worker with most events; nadi partition shows the nodes of each."
     if len(shown) < len(workers):
-        description += (
-            f" {len(shown)} of {len(workers):,} are shown: those with the longest and the shortest working times."
-        )
+        description += f" {len(shown)} of {len(workers):,} are shown, with the longest and the shortest working times."
     return Plot("wall time of the workers (s)", drawn, description, 130 + 24 * len(shown))
 
 
@@ -90,18 +64,10 @@ def _table(workers: pa.Table) -> Table:
     names = ("worker", "rank", "working (s)", "waiting for others (s)", "share waiting", "packet-hops", "events")
     rows = []
     for row in _shown(workers).to_pylist():
-        whole = row["working_s"] + row["waiting_s"]
-        rows.append(
-            [
-                f"{row['worker']}",
-                f"{row['rank']}",
-                f"{row['working_s']:,.3f}",
-                f"{row['waiting_s']:,.3f}",
-                f"{row['waiting_s'] / whole if whole else 0:.1%}",
-                f"{row['packet_hops']:,}",
-                f"{row['events']:,}",
-            ]
-        )
+        whole_s = row["working_s"] + row["waiting_s"]
+        share = f"{row['waiting_s'] / whole_s if whole_s else 0:.1%}"
+        times = f"{row['working_s']:,.3f}", f"{row['waiting_s']:,.3f}", share
+        rows.append([str(row["worker"]), str(row["rank"]), *times, f"{row['packet_hops']:,}", f"{row['events']:,}"])
     note = f"All {len(workers):,} are in workers.parquet."
     return Table("the workers", [Heading(name) for name in names], rows, note)
 

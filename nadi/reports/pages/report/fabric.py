@@ -1,13 +1,13 @@
 """The section on the fabric: a picture with links coloured by their load, and the busiest links."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
+from nadi.reports.pages.charts import Plotly, figure
 from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table
 from nadi.reports.pages.places import MAX_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
 from nadi.terminal.printing import in_page
@@ -16,24 +16,18 @@ from topologies import Graph, TopologyError
 
 MAX_ROWS = 20
 MAX_NAMED = 48
-MAX_DRAWN_SHARP = 4000
-"""Number of lines above which plotly draws by WebGL instead of SVG, which every browser supports."""
-_LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)
-"""Limits of the intervals of utilisation that share a colour."""
+MAX_DRAWN_SHARP = 4000  # Number of lines above which plotly draws by WebGL instead of SVG, which every browser supports
+_LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)  # Limits of the intervals of utilisation that share a colour
+# Colours of links by load, one per interval of _LOADS; far apart in hue and lightness
 _COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
-"""Colours of links by load, one per interval of _LOADS; far apart in hue and lightness."""
-
-
+# Explanation for runs with pauses, in which waiting times do not measure the queue
 _BUFFER_WHY = "Maximum number of bytes of its port in a shared buffer; NPUs have no shared buffer."
-"""Explanation for runs with pauses, in which waiting times do not measure the queue."""
-
-
+# Columns that the table omits if all values are 0: heading, column of links.parquet, format
 _EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("marked", "marked_packets", "{:,}".format),
     ("paused", "paused_ps", time_text),
     ("dropped", "dropped_packets", "{:,}".format),
 )
-"""Columns that the table omits if all values are 0: heading, column of links.parquet, format."""
 
 
 def section(run: Run) -> PageSection:
@@ -51,15 +45,13 @@ def section(run: Run) -> PageSection:
 
 
 def _plot(run: Run, graph: Graph) -> Plot:
-    from plotly import graph_objects as go
-
     load = np.asarray(run.links["utilisation"], np.float64)
     marks = lay_out(graph, np.zeros(graph.nodes, np.int64), (load * 10**6).astype(np.int64))
     lines = marks.line.shape[1]
     of_line = np.zeros(lines)
     drawn_links = marks.of_link >= 0
     np.maximum.at(of_line, marks.of_link[drawn_links], load[drawn_links])
-    drawn = go.Figure()
+    drawn = figure()
     unused = np.flatnonzero(of_line == 0)
     if len(unused):
         _lines(drawn, marks, unused, "rgba(128,140,155,0.25)", "unused")
@@ -70,8 +62,7 @@ def _plot(run: Run, graph: Graph) -> Plot:
             _lines(drawn, marks, here, colour, f"{low:.0%} to {min(high, 1):.0%} busy")
     _hover(drawn, graph, marks, np.maximum(of_line, 0))
     _marks(drawn, graph, marks)
-    axis = {"visible": False}
-    drawn.update_layout(xaxis=axis, yaxis=axis, margin={"t": 10, "b": 10, "l": 10, "r": 10}, hovermode="closest")
+    drawn.update_layout(xaxis={"visible": False}, yaxis={"visible": False})
     shown = f"{len(marks.part):,} marks" if len(marks.part) < graph.nodes else f"{graph.nodes:,} nodes"
     description = f"{shown} and {lines:,} lines; a line has the colour of the busier direction of its busiest cable."
     if lines == MAX_LINES:
@@ -79,14 +70,14 @@ def _plot(run: Run, graph: Graph) -> Plot:
     return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, description, 560)
 
 
-def _lines(drawn: Any, marks: Marks, here: NDArray[np.int64], colour: str, name: str) -> None:  # noqa: ANN401 - plotly has no types
+def _lines(drawn: Plotly, marks: Marks, here: NDArray[np.int64], colour: str, name: str) -> None:
     x, y = (with_gaps(place[marks.line[:, here]]) for place in (marks.x, marks.y))
     look = {"color": colour, "width": 2.2 if len(here) < 400 else 1}
     add = drawn.add_scatter if marks.line.shape[1] <= MAX_DRAWN_SHARP else drawn.add_scattergl
     add(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
 
 
-def _hover(drawn: Any, graph: Graph, marks: Marks, of_line: NDArray[np.float64]) -> None:  # noqa: ANN401 - plotly has no types
+def _hover(drawn: Plotly, graph: Graph, marks: Marks, of_line: NDArray[np.float64]) -> None:
     """Add invisible points in the middle of the busiest lines, whose tooltips describe the line."""
     chosen = np.argsort(-of_line, kind="stable")[:2000]
     ends = marks.line[:, chosen]
@@ -100,24 +91,23 @@ def _hover(drawn: Any, graph: Graph, marks: Marks, of_line: NDArray[np.float64])
     )
 
 
-def _marks(drawn: Any, graph: Graph, marks: Marks) -> None:  # noqa: ANN401 - plotly has no types
+def _marks(drawn: Plotly, graph: Graph, marks: Marks) -> None:
     for is_switch, name, symbol, size in ((False, "NPU", "circle", 7), (True, "switch", "square", 11)):
         here = np.flatnonzero(marks.is_switch == is_switch)
-        if len(here):
-            texts = [in_page(mark_name(graph, marks, mark)) for mark in here.tolist()]
-            look = {"color": "#5a6675" if is_switch else "#7f93ab", "symbol": symbol, "size": size}
-            drawn.add_scatter(
-                x=marks.x[here],
-                y=marks.y[here],
-                mode="markers+text" if len(marks.part) <= MAX_NAMED else "markers",
-                marker=look,
-                text=texts,
-                textposition="top center" if is_switch else "bottom center",
-                textfont={"size": 10},
-                cliponaxis=False,
-                hoverinfo="text",
-                name=name,
-            )
+        if not len(here):
+            continue
+        drawn.add_scatter(
+            x=marks.x[here],
+            y=marks.y[here],
+            mode="markers+text" if len(marks.part) <= MAX_NAMED else "markers",
+            marker={"color": "#5a6675" if is_switch else "#7f93ab", "symbol": symbol, "size": size},
+            text=[in_page(mark_name(graph, marks, mark)) for mark in here.tolist()],
+            textposition="top center" if is_switch else "bottom center",
+            textfont={"size": 10},
+            cliponaxis=False,
+            hoverinfo="text",
+            name=name,
+        )
 
 
 def _table(run: Run) -> Table:
@@ -130,16 +120,10 @@ def _table(run: Run) -> Table:
     events = [each for each in _EVENTS if np.asarray(links[each[1]]).any()]
     headings += [Heading(name) for name, _, _ in events]
     rows = []
-    for at in chosen[load[chosen] > 0].tolist():
-        row = {name: links[name][at].as_py() for name in links.column_names}
-        rows.append(
-            [
-                f"{row['src']} → {row['dst']}",
-                rate_text(row["rate_bps"]),
-                amount_text(row["tx_bytes"]),
-                f"{row['utilisation']:.1%}",
-                amount_text(row["buffered_bytes"] if in_buffers else row["max_queue_bytes"]),
-                *(text(row[column]) for _, column, text in events),
-            ]
-        )
+    for link in chosen[load[chosen] > 0].tolist():
+        row = {name: links[name][link].as_py() for name in links.column_names}
+        traffic = rate_text(row["rate_bps"]), amount_text(row["tx_bytes"]), f"{row['utilisation']:.1%}"
+        queue = amount_text(row["buffered_bytes"] if in_buffers else row["max_queue_bytes"])
+        counts = (text(row[column]) for _, column, text in events)
+        rows.append([f"{row['src']} → {row['dst']}", *traffic, queue, *counts])
     return Table("the busiest links", headings, rows, f"All {len(load):,} are in links.parquet.")

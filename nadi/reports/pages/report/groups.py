@@ -7,22 +7,15 @@ from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
 
-MAX_GROUPS = 32
-"""Number of groups that are shown."""
+MAX_GROUPS = 32  # Number of groups that are shown
 
 
 class NpuGroups(NamedTuple):
-    """The groups of a run.
+    """The groups of a run."""
 
-    Attributes:
-        names: g names of groups.
-        group: int64[npus], group of each NPU.
-        why: Description of a group in words.
-    """
-
-    names: list[str]
-    group: NDArray[np.int64]
-    why: str
+    names: list[str]  # g names of groups
+    group: NDArray[np.int64]  # int64[npus], group of each NPU
+    why: str  # Description of a group in words
 
     def first(self) -> list[int]:
         """Return the first NPU of each group."""

@@ -54,16 +54,8 @@ def _step(step: dict[str, Any], finish_ps: int) -> list[Fact]:
     rate = step["model_flops"] / step_s / _FLOPS_PER_PFLOP
     facts = [
         Fact("step time", time_text(step["time_ps"]), "Time of one optimizer step."),
-        Fact(
-            "tokens",
-            f"{step['tokens_per_s']:,.0f} /s",
-            "Training tokens of all replicas: global batch times sequence over step time.",
-        ),
-        Fact(
-            "model FLOP",
-            f"{rate:,.2f} PFLOP/s",
-            "Operations that the model needs, causal attention counted half, over step time.",
-        ),
+        Fact("tokens", f"{step['tokens_per_s']:,.0f} /s", "Global batch times sequence over step time."),
+        Fact("model FLOP", f"{rate:,.2f} PFLOP/s", "FLOP of the model, causal attention counted half, over step time."),
     ]
     if "mfu" in step:
         why = "Model FLOP utilisation: the model's FLOP over the GPUs' peak, causal attention counted half."

@@ -13,9 +13,5 @@ def section(run: Run) -> PageSection:
         if run.summary.get(key):
             parts.append(Listing(title, json.dumps(run.summary[key], indent=2, ensure_ascii=False)))
     parts.append(Listing("folders", f"{run.folder.absolute()}\nrun from {run.summary.get('working_folder', '?')}"))
-    return PageSection(
-        "settings",
-        "Settings",
-        "Every key of the run file with its value; docs/reference/run-file.md explains them.",
-        parts,
-    )
+    lead = "Every key of the run file with its value; docs/reference/run-file.md explains them."
+    return PageSection("settings", "Settings", lead, parts)

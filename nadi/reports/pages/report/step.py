@@ -4,11 +4,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
+from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Heading, PageSection, Part, Plot, Table
 from nadi.reports.pages.report.groups import NpuGroups, npu_groups
 from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
 from nadi.terminal.readable import TimeUnit, in_unit, time_unit
 
+# Colour of each category of time
 COLOURS = {
     "compute": "#2ca02c",
     "tp": "#1f77b4",
@@ -27,24 +29,6 @@ COLOURS = {
     "host": "#c07a2c",
     "other": "#7a9a6f",
     "idle": "#8a969c",
-}
-WHY = {
-    "compute": "The accelerator computes.",
-    "tp": "Tensor parallelism: exposed time of collectives within a layer.",
-    "cp": "Context parallelism: exposed time of exchanges of keys and values.",
-    "ep": "Expert parallelism: exposed time of all-to-alls to experts and back.",
-    "etp": "Tensor parallelism of experts, exposed.",
-    "dp": "Data parallelism: exposed time of gradients' and parameters' collectives.",
-    "pp": "Pipeline parallelism: exposed time in which activations and gradients are sent.",
-    "embedding": "The all-reduce of the embedding's gradients between first and last stage, exposed.",
-    "kv": "Transfers of keys and values between servers of prompts and of tokens, exposed.",
-    "world": "Collectives of all NPUs, exposed.",
-    "unnamed": "Exposed communication whose node names have no axis.",
-    "communication": "Communication that no compute of the accelerator hides.",
-    "bubble": "Waiting for another stage of the pipeline that has not begun to send.",
-    "host": "Compute nodes of the host alone.",
-    "other": "Nodes of memory, and in steps with axes of the host, that nothing else covers.",
-    "idle": "Time after the last node, until the end of the run.",
 }
 
 
@@ -85,22 +69,9 @@ def _means(groups: NpuGroups, values: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
-    from plotly import graph_objects as go
-
     unit = _unit(times)
-    drawn = go.Figure()
-    for name, values in times.items():
-        drawn.add_bar(
-            y=groups.names,
-            x=_means(groups, values) / unit.ps,
-            name=name,
-            orientation="h",
-            marker_color=COLOURS[name],
-            hovertemplate=f"%{{y}}: {name} %{{x:,.4g}} {unit.name}<extra></extra>",
-        )
-    drawn.update_layout(barmode="stack", margin={"t": 10, "b": 40, "l": 10, "r": 10}, legend={"traceorder": "normal"})
-    drawn.update_xaxes(title_text=unit.name)
-    drawn.update_yaxes(autorange="reversed")
+    means = {name: _means(groups, values) / unit.ps for name, values in times.items()}
+    drawn = bars(groups.names, means, [COLOURS[name] for name in times], unit.name)
     whole = sum(values.mean() for values in times.values()) or 1.0
     shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
     description = f"Mean of all NPUs: {', '.join(shares)}."
@@ -111,7 +82,7 @@ def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
 def _table(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Table:
     unit = _unit(times)
     headings = [Heading("NPUs", groups.why.capitalize() + ".", is_text=True)]
-    headings += [Heading(f"{name} ({unit.name})", WHY[name]) for name in times]
+    headings += [Heading(f"{name} ({unit.name})") for name in times]
     headings.append(Heading("exposed share"))
     means = {name: _means(groups, values) for name, values in times.items()}
     whole, hidden = np.sum(list(means.values()), axis=0), _means(groups, exposed(times))

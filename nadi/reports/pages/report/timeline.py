@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
+from nadi.reports.pages.charts import heat_map
 from nadi.reports.pages.network import time_before
 from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot
 from nadi.reports.pages.report.groups import npu_groups
@@ -13,14 +14,10 @@ from nadi.reports.pages.report.step import COLOURS
 from nadi.simulation.schemas import COMMUNICATION_AXES, NODES
 from nadi.terminal.readable import time_unit
 
-MAX_NPUS = 16
-"""Number of NPUs that are shown."""
-STRETCHES = 1500
-"""Number of intervals that the run is divided into."""
-SHADES = 5
-"""Number of steps of opacity, which shows the share of an interval that an activity covers."""
-MIN_COVER = 0.02
-"""Share of an interval below which an activity is not drawn."""
+MAX_NPUS = 16  # Number of NPUs that are shown
+STRETCHES = 1500  # Number of intervals that the run is divided into
+SHADES = 5  # Number of steps of opacity, which shows the share of an interval that an activity covers
+MIN_COVER = 0.02  # Share of an interval below which an activity is not drawn
 _LANES = ("compute", "communication", "memory")
 _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
@@ -49,8 +46,6 @@ def sampled(run: Run) -> list[int]:
 
 
 def _plot(run: Run) -> Plot:
-    from plotly import graph_objects as go
-
     npus, unit = sampled(run), time_unit([run.finish_time_ps])
     edges = np.linspace(0, max(run.finish_time_ps, 1), STRETCHES + 1)
     rows, values, texts = [], [], []
@@ -63,32 +58,17 @@ def _plot(run: Run) -> Plot:
             texts.append([f"{name}, busy {cover:.0%}" for name, cover in zip(names, covers, strict=True)])
             used |= set(np.unique(codes[covers >= MIN_COVER]).tolist())
     colours = [_shade(COLOURS[name], (level + 1) / SHADES) for name in _NAMES for level in range(SHADES)]
-    count = len(colours)
-    steps = [[(at + side) / count, colour] for at, colour in enumerate(colours) for side in (0, 1)]
-    drawn = go.Figure(
-        go.Heatmap(
-            x=(edges[:-1] + edges[1:]) / 2 / unit.ps,
-            y=rows,
-            z=values,
-            text=texts,
-            zmin=-0.5,
-            zmax=count - 0.5,
-            colorscale=steps,
-            showscale=False,
-            ygap=1,
-            hovertemplate=f"%{{y}}, %{{x:,.5g}} {unit.name}: %{{text}}<extra></extra>",
-        )
-    )
+    count, middles = len(colours), (edges[:-1] + edges[1:]) / 2 / unit.ps
+    steps = [[(number + side) / count, colour] for number, colour in enumerate(colours) for side in (0, 1)]
+    look = {"zmin": -0.5, "zmax": count - 0.5, "colorscale": steps, "showscale": False, "ygap": 1}
+    hover = f"%{{y}}, %{{x:,.5g}} {unit.name}: %{{text}}"
+    drawn = heat_map(middles, rows, values, unit.name, hover, text=texts, **look)
     for code in sorted(used):
         marker = {"color": COLOURS[_NAMES[code]], "symbol": "square", "size": 12}
         drawn.add_scatter(x=[None], y=[None], mode="markers", marker=marker, name=_NAMES[code])
-    drawn.update_layout(margin={"t": 10, "b": 50, "l": 10, "r": 10})
-    drawn.update_xaxes(title_text=unit.name, range=[0, run.finish_time_ps / unit.ps])
-    drawn.update_yaxes(autorange="reversed", fixedrange=True)
-    description = (
-        f"{len(npus)} of {run.summary.get('npus', 0):,} NPUs; each point is what covers most of 1/{STRETCHES:,} of the "
-    )
-    description += "run, the fainter the less of it that covers. Drag to look closer."
+    drawn.update_xaxes(range=[0, run.finish_time_ps / unit.ps])
+    description = f"{len(npus)} of {run.summary.get('npus', 0):,} NPUs. A point shows the activity that covers most of "
+    description += f"1/{STRETCHES:,} of the run, fainter if it covers less. Drag to look closer."
     return Plot("lanes of some NPUs over time", drawn, description, 140 + 22 * len(rows))
 
 

@@ -1,0 +1,103 @@
+"""Charts by plotly that several pages share, and 48 styles of series: 12 colours with dashes and marks.
+
+Plotly has no types. It is an extra, so that these functions import it when they draw.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nadi.terminal.printing import in_page
+
+Plotly = Any  # a plotly Figure
+
+# Colours at least 35 apart in CIELAB, also from the red of cut links; contrast of 3:1 on light and dark ground
+COLOURS = (
+    *("#1f77b4", "#ea7200", "#0ca800", "#cc6ce4", "#189c90", "#a84e36"),
+    *("#909c00", "#f000fc", "#2460fc", "#908454", "#cc3c78", "#b4849c"),
+)
+HEAT = ((0, "rgba(128,140,155,0.08)"), (0.5, "#e46a30"), (1, "#d6202a"))  # colour scale from none to most
+_DASHES = (None, "dot", "longdash", "longdashdot")
+_EXPECTED = ("dash", "dashdot", "5px,15px", "15px,5px,2px,5px")
+_MARKS = ("", "-open", "-dot", "-x")
+
+
+class SeriesStyle(NamedTuple):
+    """The style of one series."""
+
+    colour: str  # Colour as "#rrggbb"
+    dash: str | None  # Dash of the line of measured values; None = solid
+    expected_dash: str  # Dash of the line of expected values
+    mark: str  # Suffix of a plotly symbol, such as "-open" for "circle-open"
+
+    def line_and_marker(self) -> dict[str, Any]:
+        """Return the options of a scatter series of measured values."""
+        return {"line": {"color": self.colour, "dash": self.dash}, "marker": {"symbol": f"circle{self.mark}"}}
+
+
+def style(number: int) -> SeriesStyle:
+    """Return the style of series `number` of a chart."""
+    colour, turn = COLOURS[number % len(COLOURS)], number // len(COLOURS) % len(_DASHES)
+    return SeriesStyle(colour, _DASHES[turn], _EXPECTED[turn], _MARKS[turn])
+
+
+def figure(x_title: str = "", y_title: str = "") -> Plotly:
+    """Return a figure without series, with the margins of all charts and titles of the axes."""
+    from plotly import graph_objects as go
+
+    drawn = go.Figure()
+    drawn.update_layout(margin={"t": 10, "b": 50 if x_title else 10, "l": 10, "r": 10}, hovermode="closest")
+    drawn.update_xaxes(title_text=x_title)
+    drawn.update_yaxes(title_text=y_title)
+    return drawn
+
+
+def bars(
+    rows: Sequence[str],
+    series: Mapping[str, Sequence[float] | NDArray[np.float64]],
+    colours: Sequence[str],
+    unit: str,
+    mode: str = "stack",
+) -> Plotly:
+    """Return a chart of horizontal bars, the first row at the top.
+
+    Args:
+        rows: Name of each row.
+        series: Values of each row by series.
+        colours: Colour of each series.
+        unit: Unit of the values, which is also the title of their axis.
+        mode: "stack", or "group" for series beside each other.
+    """
+    drawn = figure(unit)
+    for (name, values), colour in zip(series.items(), colours, strict=True):
+        drawn.add_bar(
+            y=[in_page(row) for row in rows],
+            x=values,
+            name=in_page(name),
+            orientation="h",
+            marker_color=colour,
+            hovertemplate=f"%{{y}}: {in_page(name)} %{{x:,.4g}} {unit}<extra></extra>",
+        )
+    drawn.update_layout(barmode=mode, legend={"traceorder": "normal"}, showlegend=len(series) > 1)
+    drawn.update_yaxes(autorange="reversed", type="category", fixedrange=True)
+    return drawn
+
+
+def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, hover: str, **options: Any) -> Plotly:  # noqa: ANN401
+    """Return a heat map, the first row at the top.
+
+    Args:
+        x: Position of each column.
+        rows: Name of each row.
+        values: Value of each cell, [rows, columns].
+        x_title: Title of the axis of columns.
+        hover: Tooltip of a cell as a plotly template.
+        options: Further options of plotly's Heatmap.
+    """
+    drawn = figure(x_title)
+    names = [in_page(row) for row in rows]
+    drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{hover}<extra></extra>", **options)
+    drawn.update_yaxes(autorange="reversed", fixedrange=True, type="category")
+    return drawn

@@ -1,0 +1,13 @@
+"""Compiles the kernels that tests need: python -m tests.kernels
+
+`make test` does it beside the linters. Otherwise two workers of pytest-xdist would begin by compiling the same kernels.
+"""
+
+from nadi.simulation.closed_forms.advancing.run import compile_closed_form
+from nadi.simulation.closed_forms.playing.idle_fabric import compile_player
+from pdes.workers.crew import compile_all
+
+if __name__ == "__main__":
+    compile_all()
+    compile_player()
+    compile_closed_form()
