@@ -104,7 +104,7 @@ class Block:
         name: str,
         comm_size: int,
         *,
-        peer: int = _PEER_OF_STAMP,
+        peer: int | None = None,
         tag: int = 0,
         group: str = ALL_NPUS,
         **links: Unpack[RowLinks],
@@ -113,7 +113,12 @@ class Block:
 
         `group` is the name of the communicator that carries the message, as in `coll`.
         """
-        values = {"comm_size": comm_size, "comm_dst": peer, "comm_tag": tag, "group": group}
+        values = {
+            "comm_size": comm_size,
+            "comm_dst": _PEER_OF_STAMP if peer is None else peer,
+            "comm_tag": tag,
+            "group": group,
+        }
         return self._add(name, NodeType.COMM_SEND_NODE, values, links)
 
     def recv(
@@ -121,13 +126,18 @@ class Block:
         name: str,
         comm_size: int,
         *,
-        peer: int = _PEER_OF_STAMP,
+        peer: int | None = None,
         tag: int = 0,
         group: str = ALL_NPUS,
         **links: Unpack[RowLinks],
     ) -> int:
         """Add the receipt of a message from another NPU; the parameters are those of `send`."""
-        values = {"comm_size": comm_size, "comm_src": peer, "comm_tag": tag, "group": group}
+        values = {
+            "comm_size": comm_size,
+            "comm_src": _PEER_OF_STAMP if peer is None else peer,
+            "comm_tag": tag,
+            "group": group,
+        }
         return self._add(name, NodeType.COMM_RECV_NODE, values, links)
 
     def _add(self, name: str, node_type: NodeType, values: Mapping[str, Any], links: RowLinks) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from topologies.dimension_routing import Dimension, dimensions_of, format_dimensions
+from topologies.dimension_routing import dimensions_of, format_dimensions
 from topologies.graph import NVSWITCH, RING, SINGLE, UNREACHABLE, DimensionRouting, Graph, TableRouting
 
 _ROWS = 64  # source rows per block, which bounds the memory of the diameter
@@ -61,7 +61,8 @@ def describe(graph: Graph) -> dict[str, object]:
 def _diameter(graph: Graph) -> int:
     routing = graph.routing
     if isinstance(routing, DimensionRouting):
-        return sum(_farthest(dimension) for dimension in dimensions_of(routing))
+        links_of_kind = {"FullyConnected": 1, "Switch": 2}  # between the two farthest members
+        return sum(links_of_kind.get(d.kind, d.size // 2) for d in dimensions_of(routing))
     if graph.npus == 1:
         return 0
     to_npu = np.unique(routing.home, axis=0)
@@ -72,11 +73,6 @@ def _diameter(graph: Graph) -> int:
         hops = between[from_npu[begin : begin + _ROWS]].min(axis=1)
         farthest = max(farthest, int(np.min([hops[:, home] for home in to_npu.T], axis=0).max()))
     return farthest + 2
-
-
-def _farthest(dimension: Dimension) -> int:
-    """Return the number of links between the two members of a dimension that are farthest apart."""
-    return dimension.size // 2 if dimension.kind == "Ring" else int(dimension.kind == "Switch") + 1
 
 
 def _ecmp_width(graph: Graph) -> int:

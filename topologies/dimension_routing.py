@@ -73,7 +73,11 @@ def lay_out(dimensions: Sequence[Dimension]) -> Hierarchy:
     """
     sizes = [d.size for d in dimensions]
     npus = math.prod(sizes)
-    _refuse_too_many(dimensions, npus)
+    cables = sum(_cables(dimension, npus) for dimension in dimensions)
+    if cables > MAX_CABLES:
+        raise TopologyError(
+            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {MAX_CABLES}"
+        )
     npu = np.arange(npus)
     stride = [math.prod(sizes[:d]) for d in range(len(sizes))]
     digits = [np.stack([npu // s % n for s, n in zip(stride, sizes, strict=True)], axis=1)]
@@ -122,7 +126,14 @@ def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32)
     pair_key, first = np.unique(link_key[order], return_index=True)
     ends = np.concatenate([np.concatenate(layout.cable_a), np.concatenate(layout.cable_b)])
     starts = np.concatenate([np.concatenate(layout.cable_b), np.concatenate(layout.cable_a)])
-    _compare_pairs(layout, pair_key, np.unique(starts.astype(np.int64) * layout.nodes + ends))
+    expected = np.unique(starts.astype(np.int64) * layout.nodes + ends)
+    for pairs, complaint in (
+        (np.setdiff1d(expected, pair_key), "are not linked; expected a link"),
+        (np.setdiff1d(pair_key, expected), "are linked; expected no link"),
+    ):
+        if len(pairs):
+            a, b = (f"{'npu' if i < layout.npus else 'node'} {i}" for i in divmod(int(pairs[0]), layout.nodes))
+            raise TopologyError(f"{a} and {b} {complaint} in {format_dimensions(layout.dimensions)}")
 
     mode = np.full(layout.digit.shape, NONE, np.int8)
     offset = np.full(layout.digit.shape, -1, np.int64)
@@ -157,24 +168,6 @@ def _parse_dimension(part: object) -> Dimension:
     if int(match[2]) < 2:
         raise TopologyError(f"dimension {part!r} has {int(match[2])} members; expected 2 or more")
     return Dimension(kind, int(match[2]))
-
-
-def _refuse_too_many(dimensions: Sequence[Dimension], npus: int) -> None:
-    cables = sum(_cables(dimension, npus) for dimension in dimensions)
-    if cables > MAX_CABLES:
-        raise TopologyError(
-            f"{format_dimensions(dimensions)} has {npus} NPUs and {cables} cables; expected at most {MAX_CABLES}"
-        )
-
-
-def _compare_pairs(layout: Hierarchy, linked: Int64, expected: Int64) -> None:
-    for pairs, complaint in (
-        (np.setdiff1d(expected, linked), "are not linked; expected a link"),
-        (np.setdiff1d(linked, expected), "are linked; expected no link"),
-    ):
-        if len(pairs):
-            a, b = (f"{'npu' if i < layout.npus else 'node'} {i}" for i in divmod(int(pairs[0]), layout.nodes))
-            raise TopologyError(f"{a} and {b} {complaint} in {format_dimensions(layout.dimensions)}")
 
 
 def _neighbours(layout: Hierarchy, d: int, dimension: Dimension) -> list[tuple[Int64, int, Int64]]:

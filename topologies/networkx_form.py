@@ -48,7 +48,10 @@ def from_networkx(
     label = name or graph.name or "networkx graph"
     if graph.is_directed():
         raise TopologyError(f"{label}: a directed graph; expected an undirected one, whose edges are cables")
-    kinds = {node: _kind(label, node, data) for node, data in graph.nodes(data=True)}
+    kinds = dict(graph.nodes(data="kind"))
+    for node, kind in kinds.items():
+        if kind != _NPU and kind not in _SWITCH_KINDS:
+            raise TopologyError(f"{label}: node {node!r}: kind {short(kind)}; expected npu, switch or nvswitch")
     npus = [node for node, kind in kinds.items() if kind == _NPU]
     switches = [node for node, kind in kinds.items() if kind != _NPU]
     builder = GraphBuilder(label, len(npus))
@@ -69,14 +72,13 @@ def from_networkx(
         rate_bps, delay_ps, count = np.array([rest for _, _, *rest in cables], np.int64).T
         repeats = np.repeat(np.arange(len(cables)), count)
         builder.add_cables(ends[repeats, 0], ends[repeats, 1], rate_bps[repeats], delay_ps[repeats])
-    return builder.graph(dims=dims, host=_hosts(label, npus, attributes), accelerator=accelerator)
-
-
-def _kind(label: str, node: object, data: Mapping[str, Any]) -> str:
-    kind = data.get("kind")
-    if kind != _NPU and kind not in _SWITCH_KINDS:
-        raise TopologyError(f"{label}: node {node!r}: kind {short(kind)}; expected npu, switch or nvswitch")
-    return str(kind)
+    hosts = None
+    if any("host" in attributes[node] for node in npus):
+        without = next((node for node in npus if "host" not in attributes[node]), None)
+        if without is not None:
+            raise TopologyError(f"{label}: node {without!r}: no host; expected one for each NPU, or for none")
+        hosts = [_number(label, node, attributes[node], "host") for node in npus]
+    return builder.graph(dims=dims, host=hosts, accelerator=accelerator)
 
 
 def _cables(
@@ -103,16 +105,6 @@ def _parsed(parse: Any, value: object, place: str) -> int:  # noqa: ANN401 - a f
         return int(parse(value))
     except ValueError as error:
         raise TopologyError(f"{place}: {error}") from None
-
-
-def _hosts(label: str, npus: Sequence[Any], attributes: Any) -> list[int] | None:  # noqa: ANN401 - a view of networkx
-    """Return the server of each NPU; None if no NPU has one."""
-    if not any("host" in attributes[node] for node in npus):
-        return None
-    for node in npus:
-        if "host" not in attributes[node]:
-            raise TopologyError(f"{label}: node {node!r}: no host; expected one for each NPU, or for none")
-    return [_number(label, node, attributes[node], "host") for node in npus]
 
 
 def _number(label: str, node: object, data: Mapping[str, Any], key: str) -> int:

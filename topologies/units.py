@@ -46,15 +46,12 @@ def parse_rate(text: object) -> int:
 
 
 def parse_link_rate(text: object) -> int:
-    """Return the bits per second of a link.
-
-    Raises TopologyError: the text is no rate, or out of the bounds of links.
-    """
+    """Return the bits per second of a link; TopologyError if the text is no rate, or out of the bounds of links."""
     return parse_rate_within(text, LINK_RATE_BPS)
 
 
 def parse_rate_within(text: object, bounds: Bounds) -> int:
-    """Return bits per second within bounds. Raises TopologyError: the text is no rate, or out of bounds."""
+    """Return bits per second within bounds; TopologyError if the text is no rate, or out of bounds."""
     rate_bps = parse_rate(text)
     if beyond(rate_bps, bounds):
         raise TopologyError(f"rate {text!r}; expected {format_rate(bounds.minimum)} to {format_rate(bounds.maximum)}")
@@ -62,15 +59,12 @@ def parse_rate_within(text: object, bounds: Bounds) -> int:
 
 
 def parse_delay(text: object) -> int:
-    """Return the delay of a link or switch in picoseconds.
-
-    Raises TopologyError: the text is no time, or longer than the maximum delay.
-    """
+    """Return the delay of a link or switch in ps; TopologyError if the text is no time, or above the maximum delay."""
     return parse_time_within(text, LONGEST_DELAY_PS)
 
 
 def parse_time_within(text: object, longest_ps: int) -> int:
-    """Return picoseconds up to `longest_ps`. Raises TopologyError: the text is no time, or a longer one."""
+    """Return picoseconds up to `longest_ps`; TopologyError if the text is no time, or a longer one."""
     time_ps = parse_time(text)
     if time_ps > longest_ps:
         raise TopologyError(f"time {text!r}; expected at most {format_time(longest_ps)}")

@@ -27,11 +27,7 @@ KIND_OF_COMM_TYPE[CollectiveCommType.BARRIER] = BARRIER
 
 
 def kind_index(kind: str) -> int:
-    """Return the index of `kind` in KINDS.
-
-    Raises:
-        WorkloadError: The kind is unknown.
-    """
+    """Return the index of `kind` in KINDS."""
     if kind not in KINDS:
         raise WorkloadError(f"collective {kind!r}: expected one of {', '.join(KINDS)}")
     return KINDS.index(kind)

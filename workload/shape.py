@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from topologies import TABLE, DimensionRouting, Graph, next_links, route
+from workload.arrays import Int64
 from workload.collectives.trees.aggregators import AggregatorBranch, trees_of
 from workload.errors import WorkloadError
-
-Int64 = NDArray[np.int64]
 
 _MAX_PAIRS = 32
 """Maximum number of member pairs whose paths are sampled; a minimum over all pairs is too slow for large groups."""
@@ -30,20 +29,17 @@ class Shape(NamedTuple):
     # Send rate of a member in each dimension of the grid in bits per second: over its links in one direction (ring), to
     # all others at once (fully connected), or towards the switch; sum of parallel links, slowest member
     rate_bps: tuple[int, ...]
-    # Latency in ps of an empty message to the next member in each dimension, for the farthest pair
-    latency_ps: tuple[int, ...]
+    latency_ps: tuple[int, ...]  # Latency in ps to the next member in each dimension, farthest pair, empty message
     host: tuple[int, ...]  # Host of each member, numbered in order of appearance
     place: tuple[int, ...]  # Index of each member among the NPUs of its host on the fabric
-    # Send rate in bits per second to another member of the host, slowest member; 0 = no host has two
-    inside_bps: int = 0
+    inside_bps: int = 0  # Send rate in bits per second within the host, slowest member; 0 = no host has two
     inside_ps: int = 0  # Latency in ps of an empty message within a host, for the farthest pair
     outside_bps: int = 0  # Send rate in bits per second to another host over all NICs together; 0 = a single host
     outside_ps: int = 0  # Latency in ps of an empty message to another host
     nics: int = 0  # Minimum number of a member's links to other hosts
     trees: tuple[AggregatorBranch, ...] = ()  # Aggregation trees in the switches, only for algorithms that name TREES
     accelerator: str = ""  # Name of the NPU type on the fabric; "" = unknown
-    # Line rates in bits per second of inside_bps and outside_bps where those exclude headers; () = equal
-    line_bps: tuple[int, ...] = ()
+    line_bps: tuple[int, ...] = ()  # Bits per second of inside_bps and outside_bps with headers; () = equal
 
     @property
     def lines_bps(self) -> tuple[int, int]:
@@ -52,27 +48,17 @@ class Shape(NamedTuple):
         return inside_bps, outside_bps
 
     def branches(self) -> tuple[AggregatorBranch, ...]:
-        """Return the aggregation trees.
-
-        Raises:
-            WorkloadError: The shape has no trees.
-        """
+        """Return the aggregation trees."""
         if not self.trees:
             raise WorkloadError("no aggregation tree is known, expected a fabric")
         return self.trees
 
 
 def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
-    """Return the shape of a group.
+    """Return the shape of a group of NPUs, given in member order (int[n]).
 
-    Args:
-        graph: Fabric.
-        members: int[n], NPUs in member order.
-        trees: Name of the aggregation trees to include for groups of at least two members; "" = none. See
-            workload.collectives.trees.aggregators.
-
-    Raises:
-        WorkloadError: The fabric has no such trees.
+    It includes the named aggregation trees (workload.collectives.trees.aggregators) for groups of at least two members;
+    "" = none.
     """
     npu = np.asarray(members, np.int64)
     grid, dims = _grid(graph, npu)

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 import inputs
 from nadi.configuration.named_files import Change, NamesFiles
 from nadi.configuration.sections import RunConfig
-from workload.trace_sets.exchange import Exchange, alone
+from workload.errors import Exchange, alone
 
 MAX_HASHED_BYTES = 1 << 30
 """Maximum size in bytes of the files of one path whose contents are hashed: reading 1 GiB again takes about a

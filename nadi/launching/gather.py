@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from workload.trace_sets.exchange import Exchange, alone
+from workload.errors import Exchange, alone
 
 # Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others None
 Gather = Callable[[Any], list[Any] | None]

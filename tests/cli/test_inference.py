@@ -11,9 +11,9 @@ from nadi.simulation.closed_forms import costs
 from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from workload.compute import IN_SERVING, find_gpu
 from workload.compute.times import ComputeTimes
-from workload.generators.inference.batch import Batch, Prompts
 from workload.generators.inference.clock import iteration_clock
 from workload.generators.inference.deployment import settle
+from workload.generators.inference.scheduler import Batch, Prompts
 from workload.generators.models import find
 from workload.generators.training import parallel_plan
 from workload.generators.training.items import GroupCollective

@@ -87,8 +87,10 @@ def field_types(cls):
 
 
 def shapes(cls):
-    """Shapes that the docstring gives, field by field."""
-    found = re.findall(r"^ *(\w+): (?:bool|u?int\d+|float\d+)\[([^\]]*)\]", inspect.getdoc(cls), re.MULTILINE)
+    """Shapes that the docstring gives, field by field, or the comment beside a field."""
+    array = r"(?:bool|u?int\d+|float\d+)\[([^\]]*)\]"
+    found = re.findall(rf"^ *(\w+): {array}", inspect.getdoc(cls), re.MULTILINE)
+    found += re.findall(rf"^ *(\w+): [^#\n]*# {array}", inspect.getsource(cls), re.MULTILINE)
     return {name: shape.replace(" ", "") for name, shape in found}
 
 

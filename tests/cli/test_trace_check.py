@@ -119,8 +119,8 @@ def test_wrong_arguments_are_one_line(nadi, broken, tmp_path):
     (broken / "b.0.et").write_bytes((broken / "a.0.et").read_bytes())
     (tmp_path / "empty").mkdir()
     for arguments, says in (
-        ([broken], "traces a and b, expected one name"),
-        ([tmp_path / "empty"], "no traces, looked for NAME.<npu>.et"),
+        ([broken], "traces of 2 prefixes, expected one of them"),
+        ([tmp_path / "empty"], "no traces, expected a trace set, or files <prefix>.<npu>.et"),
         ([tmp_path / "none"], "no traces, looked for"),
         ([broken / "a", "--fix"], "--fix: found alone"),
         ([broken / "a", "-o", tmp_path / "out"], "-o: found alone"),

@@ -107,21 +107,6 @@ def test_a_node_that_needs_no_rate_needs_none():
     assert picoseconds(ComputeModel(), comp_node(0, "", num_ops=0, tensor_size=0), load(1, 0)) == [0, 0]
 
 
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ({"model": "fast"}, "compute model 'fast': expected one of auto, trace, roofline"),
-        ({"peak_flops": 0}, "peak_flops is 0: expected a positive number"),
-        ({"memory_bandwidth_Bps": float("inf")}, "memory_bandwidth_Bps is inf: expected a positive number"),
-        ({"memory_latency_ps": -1}, "memory_latency_ps is -1: expected 0 or more"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(values, text):
-    with pytest.raises(WorkloadError) as error:
-        ComputeModel(**values)
-    assert str(error.value) == text
-
-
 ON_A100 = ComputeTimes(find_gpu("a100"))
 HUGE = "x".join(["1000000000"] * 3)
 KNOWN = "bf16, fp16, tf32, fp32, int8"

@@ -13,10 +13,8 @@ from tests.workload.nccl_network import HostsNetwork
 from tests.workload.nccl_shapes import INSIDE_PS, OUTSIDE_PS, G, hosts
 from workload import WorkloadError, collective_program, collectives
 from workload.collectives.algorithms.nccl import KINDS
-from workload.collectives.nccl.decision import MAX_STEPS, NcclParameters, host_of, way_of
-from workload.collectives.nccl.overrides import overrides_of
-from workload.collectives.nccl.rings import ring
-from workload.collectives.nccl.trees import host_parent, tree
+from workload.collectives.nccl.channel_orders import host_parent, ring, tree
+from workload.collectives.nccl.decision import MAX_STEPS, NcclParameters, host_of, overrides_of, way_of
 from workload.collectives.nccl.tuning import model_ps
 from workload.collectives.schedules.oracle import check
 from workload.collectives.schedules.packed import ScheduleSet, pack

@@ -9,10 +9,10 @@ import pytest
 import topologies
 from pdes import Settings, build_world, run
 from tests.workload.nccl_shapes import hosts
+from tests.workload.uneven_oracle import check_uneven
 from workload import WorkloadError, collective_program, uneven_program
 from workload.collectives.nccl.decision import NcclParameters, host_of
 from workload.collectives.nccl.point_to_point import communicator, message
-from workload.collectives.schedules.oracle import check_uneven
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.collectives.uneven.all_to_all_v import units
 from workload.program.settings import CollectiveSettings

@@ -95,7 +95,7 @@ def test_other_npus_may_have_traces_beside(tmp_path):
     traffic_traces.write(traffic_traces.pairs(4, 2, 1, ONE, 1), tmp_path, "t")
     traffic_traces.write(traffic_traces.pairs(2, 1, 1, ONE, 1), tmp_path, "t", first_npu=4)
     assert read_trace(tmp_path / "t.5.et").comm_dst.tolist() == [5, 4]
-    with pytest.raises(WorkloadError, match=r"t\.4\.et: of another run"):
+    with pytest.raises(WorkloadError, match=r"t\.4\.et: of other traces, expected a folder with these"):
         traffic_traces.write(traffic_traces.pairs(4, 2, 1, ONE, 1), tmp_path, "t")
 
 

@@ -10,9 +10,10 @@ import topologies
 from pdes import Settings
 from tests.nonempty import nonempty
 from tests.pdes import compare
+from tests.workload.uneven_oracle import check_uneven
 from workload import WorkloadError, collective_program, collectives
 from workload.collectives.plans.plan import NONE
-from workload.collectives.schedules.oracle import OracleError, check_uneven
+from workload.collectives.schedules.oracle import OracleError
 from workload.collectives.schedules.packed import _checked, pack
 from workload.collectives.schedules.read_back import buffers, unpack
 from workload.collectives.uneven.all_to_all_v import ALGORITHMS, all_to_all_v, buffer_bytes, units

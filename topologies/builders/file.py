@@ -23,7 +23,7 @@ Without `stack`, NPUs may be linked to switches only, and the switches must conn
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -114,8 +114,13 @@ def build(arguments: Arguments, name: str) -> Graph:
     for i, table in enumerate(content.links):
         place = f"{name}: links[{i}]"
         links = checked(_Links, table, place)
-        a, b = _ends(links.cables, node_of, place)
-        builder.add_cables(a, b, links.rate, links.delay, links.count)
+        try:
+            ends = np.array([(node_of[a], node_of[b]) for a, b in links.cables], np.int64).reshape(-1, 2)
+        except KeyError as error:
+            raise TopologyError(
+                f"{place}: unknown node {error.args[0]!r}; expected the name of a switch, 'npu N' or a node's number"
+            ) from None
+        builder.add_cables(ends[:, 0], ends[:, 1], links.rate, links.delay, links.count)
     layout = _layout(content, builder.nodes, name)
     return builder.graph(dims=content.dims, host=content.host, layout=layout, accelerator=content.accelerator)
 
@@ -180,17 +185,6 @@ def _node_numbers(npus: int, names: Sequence[str], name: str) -> dict[int | str,
             raise TopologyError(f"{name}: switches[{i}]: name {switch!r} is taken; expected another one")
         node_of[switch] = npus + i
     return node_of
-
-
-def _ends(cables: Sequence[Sequence[int | str]], node_of: Mapping[int | str, int], place: str) -> np.ndarray:
-    """Return int64[2, cables], nodes of the two ends."""
-    try:
-        numbers = [(node_of[a], node_of[b]) for a, b in cables]
-    except KeyError as error:
-        raise TopologyError(
-            f"{place}: unknown node {error.args[0]!r}; expected the name of a switch, 'npu N' or a node's number"
-        ) from None
-    return np.array(numbers, np.int64).reshape(-1, 2).T
 
 
 def _layout(content: _File, nodes: int, name: str) -> Hierarchy | None:

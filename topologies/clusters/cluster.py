@@ -74,7 +74,9 @@ class Cluster(Parameters):
             TopologyError: The cluster has no fabric of that size; the text gives the allowed sizes, and the nearest.
         """
         count = self.gpus if gpus is None else gpus
-        size = next((size for size in self._all_sizes() if self._fits(size, count)), None)
+        in_servers = count <= self.gpus_per_host or count % self.gpus_per_host == 0
+        fitting = (s for s in self._all_sizes() if count == s.gpus or (s.most and count <= s.most and in_servers))
+        size = next(fitting, None)
         if size is None:
             raise TopologyError(f"gpus = {count} of {self.name}; expected {self._counts(count)}")
         own: dict[str, object] = {}
@@ -95,7 +97,10 @@ class Cluster(Parameters):
         others = {key: value for key, value in parameters.items() if key != "gpus"}
         update: dict[str, object] = {"parameters": _replaced(self.parameters, others)}
         if "gpus" in parameters:
-            update |= {"gpus": self._count(parameters["gpus"]), "sizes": self._all_sizes()}
+            try:
+                update |= {"gpus": parse_count(parameters["gpus"]), "sizes": self._all_sizes()}
+            except TopologyError as error:
+                raise TopologyError(f"{self.name}: gpus: {error}") from None
         return self.model_copy(update=update)
 
     def table(self, others: Mapping[str, object]) -> dict[str, object]:
@@ -133,17 +138,6 @@ class Cluster(Parameters):
     def _all_sizes(self) -> tuple[Size, ...]:
         """Return the sizes, or one entry for any number of GPUs up to those of the cluster."""
         return self.sizes or (Size(most=self.gpus),)
-
-    def _count(self, gpus: object) -> int:
-        try:
-            return parse_count(gpus)
-        except TopologyError as error:
-            raise TopologyError(f"{self.name}: gpus: {error}") from None
-
-    def _fits(self, size: Size, count: int) -> bool:
-        if size.most is None:
-            return count == size.gpus
-        return count <= size.most and (count <= self.gpus_per_host or count % self.gpus_per_host == 0)
 
     def _counts(self, near: int) -> str:
         """Return a text with the allowed numbers of GPUs, and those next to `near`."""

@@ -10,16 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from workload.arrays import Int32, Int64, pointers
 from workload.node_kinds import COLLECTIVE
-from workload.pointers import pointers
 from workload.program.assembling import assemble, empty_rows
 from workload.program.program import InNetworkGroup, Program
 from workload.trace_sets.groups import GroupTable
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 
 def switches_of(program: Program) -> list[int]:
@@ -31,12 +27,7 @@ def switches_of(program: Program) -> list[int]:
 
 
 def extended(program: Program, *, acting: bool = True) -> Program:
-    """Return the program with its aggregators as NPUs.
-
-    Args:
-        program: Program with in-network groups.
-        acting: Whether this rank runs the aggregators; otherwise they have no trace here.
-    """
+    """Return the program with its aggregators as NPUs, which have a trace here only if this rank is `acting`."""
     switches, uses = switches_of(program), sorted(program.in_network, key=lambda use: use.group)
     npu_of = {key: program.npus + i for i, key in enumerate(_counted(switches))}
     served: list[list[tuple[InNetworkGroup, int]]] = [[] for _ in switches]
@@ -84,9 +75,7 @@ def _longer(pointer: Int64, more: Int64) -> Int64:
 def _aggregators(program: Program, served: list[list[tuple[InNetworkGroup, int]]]) -> Program:
     """Return a program of the aggregators alone, one trace each, with the groups of the program.
 
-    Args:
-        program: Program without aggregators.
-        served: Groups of each aggregator, with its member number in the group.
+    `served` has the groups of each aggregator, with its member number in the group.
     """
     rows = []
     for groups in served:

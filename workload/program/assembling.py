@@ -7,15 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inputs.limits import PEER_BIAS
+from workload.arrays import Int8, Int32, Int64, Mask, pointers
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules
 from workload.node_kinds import COLLECTIVE, RECV
-from workload.pointers import pointers
 from workload.program.program import Program
 from workload.trace_sets.groups import GroupTable
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 NOT_HERE = -1  # Trace of another rank's NPU
 NO_CHANNEL = -1  # Channel of a SEND that uses its port's line rate
@@ -34,7 +30,7 @@ class TraceRows(NamedTuple):
     group: Int32
     schedule: Int32
     collective: Int8
-    uneven: NDArray[np.bool_]
+    uneven: Mask
     channel: Int32
     priority: Int32
     dep_ptr: Int64
@@ -67,13 +63,9 @@ def empty_rows(n: int) -> TraceRows:
 
 
 def assemble(own_rows: Int32, distinct: Sequence[TraceRows], groups: GroupTable, schedules: Schedules) -> Program:
-    """Assemble a program from distinct traces.
+    """Assemble a program from distinct traces, each run by at least one NPU.
 
-    Args:
-        own_rows: int32[npus], trace of each NPU, -1 = another rank's NPU.
-        distinct: Rows of distinct traces, each run by at least one NPU.
-        groups: Groups and slots of all NPUs.
-        schedules: Schedules of the rows' schedule numbers.
+    `own_rows` is int32[npus], the trace of each NPU, -1 = another rank's NPU.
     """
     trace_ptr = pointers([len(rows.kind) for rows in distinct])
     none = empty_rows(0)  # a rank may have no NPUs
@@ -122,10 +114,8 @@ def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArra
 def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int32]:
     """Return the children in CSR form.
 
-    Args:
-        deps: int64[N], number of parents of each node.
-        parent: int64[], rows of the parents over all traces, node by node.
-        trace_ptr: int64[T+1], pointers to the nodes of each trace.
+    `deps` is int64[N], the number of parents of each node; `parent` int64[], the rows of the parents over all traces,
+    node by node; `trace_ptr` int64[T+1], pointers to the nodes of each trace.
     """
     row = np.repeat(np.arange(len(deps)), deps)
     start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))

@@ -3,21 +3,22 @@
 import hashlib
 import operator
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from et import TraceTable
 from inputs.limits import MAX_NPUS
 from topologies import Graph
 from workload import collectives
+from workload.arrays import Int32, Int64
 from workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
 from workload.collectives.trees.aggregators import IF_ANY, trees_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import units
 from workload.collectives.uneven.splits import Matrices, matrices
-from workload.errors import WorkloadError
+from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.kinds import KINDS
 from workload.node_kinds import MEMORY_LANE
 from workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_rows
@@ -30,15 +31,10 @@ from workload.program.remote import lanes
 from workload.program.sends import SendColumns
 from workload.program.settings import CollectiveSettings
 from workload.shape import Shape, shape_of
-from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.rank_traces import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
 from workload.trace_sets.view import AS_WRITTEN, TraceView
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 _MAX_PRODUCT = 2**62  # of buffer bytes and chunks, which the engine multiplies in int64
 _SHAPELESS = ("direct", "pairwise")
@@ -71,7 +67,7 @@ def build_program(
         compute: Model of durations, None = durations as in the traces where they are recorded.
         settings: Settings of collectives, None = defaults.
         fabric: Fabric of the NPUs; some collective algorithms need it.
-        exchange: Exchange with the other ranks; see workload.trace_sets.exchange.
+        exchange: Exchange with the other ranks; see workload.errors.
         example_npu: int[traces], NPU whose peers a trace has, AS_WRITTEN (-1) = peers are the same for all NPUs; None =
             AS_WRITTEN for all traces. See workload.trace_sets.trace_set.
         families: Families of groups by name; an NPU is in at most one group of a family.
@@ -144,21 +140,16 @@ def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool
     return bool(np.any(trace >= 0))
 
 
-class _InNetworkCollectives(NamedTuple):
-    """The collectives of a group that switches reduce, see InNetworkGroup; kinds: "" = not in the network."""
-
-    group: int
-    members: Int32
-    kinds: list[str]
-    bytes: Int64
-    priority: Int32
+# Number and members of a group that switches reduce, and kinds ("" = not in the network), bytes and priorities of its
+# collectives, see InNetworkGroup
+_InNetworkCollectives = tuple[int, Int32, list[str], Int64, Int32]
 
 
 def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_InNetworkCollectives]:
     """Return all groups with collectives that switches reduce; the rank of the first member sends each."""
     if not chooser.trees:
         return []
-    groups = []
+    groups: list[tuple[int, _InNetworkCollectives]] = []
     for trace in range(len(program.trace_ptr) - 1):
         users = np.flatnonzero(program.trace_of_npu == trace)
         for slot, entry in enumerate(range(int(program.trace_slot_ptr[trace]), int(program.trace_slot_ptr[trace + 1]))):
@@ -171,7 +162,7 @@ def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange
                 group = int(program.slot_group[at])
                 members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
                 size_bytes, priority = program.node_bytes[rows], program.node_priority[rows]
-                groups.append((at, _InNetworkCollectives(group, members, kinds, size_bytes, priority)))
+                groups.append((at, (group, members, kinds, size_bytes, priority)))
     groups.sort(key=operator.itemgetter(0))
     return [group for of_rank in exchange([group for _, group in groups]) for group in of_rank]
 
@@ -179,10 +170,8 @@ def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange
 def _trees(settings: CollectiveSettings) -> str:
     """Return the trees of the in-network algorithms, "" = no such algorithm.
 
-    Algorithms that can run without trees adopt those of the others.
-
-    Raises:
-        WorkloadError: If the trees of algorithms differ, because a group has one set of aggregators.
+    Algorithms that can run without trees adopt those of the others. All must be the same, because a group has one set
+    of aggregators.
     """
     chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS if kind in settings.algorithm)
     all_trees = {choice.trees: choice.name for choice in chosen if choice.trees}
@@ -194,22 +183,15 @@ def _trees(settings: CollectiveSettings) -> str:
 
 
 class _Chooser:
-    """Choice of the schedule of each collective; the NPUs that run a trace have the same groups.
-
-    Attributes:
-        settings: Settings of collectives.
-        schedules: Schedules that have been chosen so far.
-        trees: Trees of the kinds that switches reduce, "" = no kind.
-        trees_of: Kind of collective by number of a schedule that switches reduce.
-    """
+    """Choice of the schedule of each collective; the NPUs that run a trace have the same groups."""
 
     def __init__(
         self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None, uneven: Matrices
     ) -> None:
         self.settings = settings
-        self.schedules = ScheduleSet(settings.most_bytes)
-        self.trees = _trees(settings)
-        self.trees_of: dict[int, str] = {}
+        self.schedules = ScheduleSet(settings.most_bytes)  # Schedules that have been chosen so far
+        self.trees = _trees(settings)  # Trees of the kinds that switches reduce, "" = no kind
+        self.trees_of: dict[int, str] = {}  # Kind of collective by number of a schedule that switches reduce
         self._uneven = uneven
         self._uneven_of: dict[int, list[Int64]] = {}
         for (group, _), matrix in sorted(uneven.items(), key=operator.itemgetter(0)):

@@ -8,16 +8,13 @@ from numpy.typing import NDArray
 
 from inputs.units import PS_PER_S, PS_PER_US
 from topologies.bounds import LONGEST_PS
+from workload.arrays import Int64, Mask
 from workload.compute.times import ComputeTimes
 from workload.errors import WorkloadError
 from workload.node_kinds import COMPUTE, CPU_LANE, MEMORY
 from workload.program.remote import REMOTE_KEY, RemoteMemory, is_remote
 from workload.trace_sets.view import TraceView
 
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
-MODES = ("auto", "trace", "roofline")
 GPU_KEY = '[compute] gpu, as "h100"'
 PEAK_FLOPS_KEY = f'{GPU_KEY}, or peak_flops, as "312TFLOPS"'
 BANDWIDTH_KEY = f'{GPU_KEY}, or [memory] bandwidth, as "2TB/s"'
@@ -32,33 +29,18 @@ class ComputeModel:
     and Patterson, CACM 2009) and memory_latency_ps + tensor_size / memory_bandwidth_Bps for memory nodes (with the
     latency and bandwidth of remote memory for remote tensors). It models the accelerator: nodes on the CPU always have
     the trace's duration. With a GPU, a node with operators takes the sum of their times instead of the roofline.
-
-    Raises:
-        WorkloadError: If the mode is unknown, a rate is not positive, or the latency is negative.
     """
 
     # Mode of the model. "trace" uses the trace's durations. "roofline" uses operators or the roofline, and refuses
     # compute nodes without operators, num_ops and tensor_size. "auto" uses the trace's duration if it is not 0, else
     # operators or the roofline if the node has any of them (memory nodes: tensor_size), else 0.
     model: Literal["auto", "trace", "roofline"] = "auto"
-    # Floating-point operations per second, None = the rate of the GPU's matrix products
-    peak_flops: float | None = None
+    peak_flops: float | None = None  # Operations per second, None = the rate of the GPU's matrix products
     # Memory bandwidth in bytes per second, None = that of the GPU
     memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
     memory_latency_ps: int = 0  # Latency of each memory node in picoseconds
     times: ComputeTimes | None = None  # Times of operators on a GPU, None = no GPU
-    # Remote memory for nodes with remote tensors, None = such tensors count as local ones
-    remote: RemoteMemory | None = None
-
-    def __post_init__(self) -> None:
-        if self.model not in MODES:
-            raise WorkloadError(f"compute model {self.model!r}: expected one of {', '.join(MODES)}")
-        for name in ("peak_flops", "memory_bandwidth_Bps"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise WorkloadError(f"{name} is {value}: expected a positive number")
-        if self.memory_latency_ps < 0:
-            raise WorkloadError(f"memory_latency_ps is {self.memory_latency_ps}: expected 0 or more")
+    remote: RemoteMemory | None = None  # Memory of remote tensors, None = such tensors count as local ones
 
     @property
     def flops(self) -> float | None:

@@ -8,15 +8,14 @@ confirms the write with REQUEST_BYTES. So the fabric determines the latency and 
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from google.protobuf.message import Message
-from numpy.typing import NDArray
 
 from et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
-from workload.errors import WorkloadError
-from workload.trace_sets.exchange import Exchange, agree
+from workload.arrays import Int32, Int64, UInt64
+from workload.errors import Exchange, WorkloadError, agree
 from workload.trace_sets.rank_traces import ELSEWHERE
 from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
@@ -27,37 +26,23 @@ _REMOTE_LOC = 1
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
-class _Access(NamedTuple):
-    """An access of an NPU to a memory node; its tag is the number of the NPU's earlier accesses."""
-
-    is_load: bool
-    bytes: int
-
-
-def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: NDArray[np.int32], exchange: Exchange) -> TraceSet:
+def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: Int32, exchange: Exchange) -> TraceSet:
     """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them.
 
-    Args:
-        given: Traces of all NPUs, or those of a rank.
-        servers: Numbers of the NPUs that are memory nodes.
-        host: int[npus], host of each NPU. An NPU uses a memory node of its own host if there is one, else any; its
-            number modulo their number selects one of several.
-        exchange: Exchange with the other ranks.
-
-    Raises:
-        WorkloadError: If a memory node is not on the fabric, is named twice or has a trace, or an NPU has too many
-            accesses.
+    `servers` are the NPUs that are memory nodes. `host` is int[npus], the host of each NPU: an NPU uses a memory node
+    of its own host if there is one, else any; its number modulo their number selects one of several.
     """
     agree(exchange, lambda: _check(given, servers))
     trace_of_npu = np.array(given.trace_of_npu, np.int32)
     traces, examples = list(given.traces), list(given.example_npu)
-    accesses: dict[int, list[_Access]] = {}
+    accesses: dict[int, list[tuple[bool, int]]] = {}  # whether each access is a load, and its bytes
     converted: dict[tuple[int, int, int], int] = {}
 
     def convert() -> None:
         for npu in np.flatnonzero(trace_of_npu >= 0).tolist():
             number = int(trace_of_npu[npu])
-            rows = _remote_rows(given.traces[number])
+            table = given.traces[number]
+            rows = np.flatnonzero(np.isin(table.type, _MEMORY_TYPES) & (table.tensor_loc != 0))
             if not len(rows):
                 continue
             server = _server(npu, servers, host)
@@ -66,10 +51,11 @@ def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: NDArray[np.
             key = number, server, shift
             if key not in converted:
                 converted[key] = len(traces)
-                traces.append(_with_messages(given.traces[number], rows, server, shift))
+                traces.append(_with_messages(table, rows, server, shift))
                 examples.append(AS_WRITTEN)
             trace_of_npu[npu] = converted[key]
-            accesses[npu] = _accesses(given.traces[number], rows)
+            is_load, size = table.type[rows] == NodeType.MEM_LOAD_NODE, np.maximum(table.tensor_size[rows], 1)
+            accesses[npu] = list(zip(is_load.tolist(), size.tolist(), strict=True))
 
     agree(exchange, convert)
     accesses_of_npu = {npu: own for of_rank in exchange(accesses) for npu, own in of_rank.items()}
@@ -97,29 +83,16 @@ def _check(given: TraceSet, servers: Sequence[int]) -> None:
             raise WorkloadError(f"{path}: trace of NPU {server}, which is a memory node; expected none", server)
 
 
-def _server(npu: int, servers: Sequence[int], host: NDArray[np.int32]) -> int:
+def _server(npu: int, servers: Sequence[int], host: Int32) -> int:
     own = [server for server in servers if host[server] == host[npu]]
     return (own or list(servers))[npu % len(own or servers)]
 
 
-def _remote_rows(table: TraceTable) -> NDArray[np.int64]:
-    return np.flatnonzero(np.isin(table.type, _MEMORY_TYPES) & (table.tensor_loc != 0))
+def _with_messages(table: TraceTable, rows: Int64, server: int, shift: int) -> TraceTable:
+    """Return the trace with a send before each remote access, which takes over its parents; the row becomes a receive.
 
-
-def _accesses(table: TraceTable, rows: NDArray[np.int64]) -> list[_Access]:
-    is_load = table.type[rows] == NodeType.MEM_LOAD_NODE
-    size = np.maximum(table.tensor_size[rows], 1)
-    return [_Access(*each) for each in zip(is_load.tolist(), size.tolist(), strict=True)]
-
-
-def _with_messages(table: TraceTable, rows: NDArray[np.int64], server: int, shift: int) -> TraceTable:
-    """Return the trace with a send before each row of `rows`, which takes over its parents; the row becomes a receive.
-
-    Args:
-        table: Trace of an NPU.
-        rows: Rows of the remote accesses.
-        server: Number of the memory node.
-        shift: Number to add to the peers of the trace's other messages.
+    `rows` are the rows of the accesses, `server` is the memory node, and `shift` is added to the peers of other
+    messages.
     """
     n, more = len(table), len(rows)
     if more > MAX_ACCESSES:
@@ -156,7 +129,7 @@ def _with_messages(table: TraceTable, rows: NDArray[np.int64], server: int, shif
     return dataclasses.replace(table, **columns, names=names, dep_ptr=dep_ptr, dep=dep)
 
 
-def _free_ids(table: TraceTable, count: int) -> NDArray[np.uint64]:
+def _free_ids(table: TraceTable, count: int) -> UInt64:
     """Return `count` node ids that the trace does not use."""
     used = set(table.node_id.tolist())
     free: list[int] = []
@@ -168,18 +141,18 @@ def _free_ids(table: TraceTable, count: int) -> NDArray[np.uint64]:
     return np.array(free, np.uint64)
 
 
-def _answers(server: int, accesses_of_npu: dict[int, list[_Access]]) -> TraceTable:
+def _answers(server: int, accesses_of_npu: dict[int, list[tuple[bool, int]]]) -> TraceTable:
     """Return the trace of a memory node: for each access a receive, then the memory access, then a send."""
     nodes: list[Message] = []
     for npu, accesses in accesses_of_npu.items():
-        for tag, access in enumerate(accesses):
+        for tag, (is_load, size_bytes) in enumerate(accesses):
             at = len(nodes) + 1
-            what = "load" if access.is_load else "store"
-            there, back = (REQUEST_BYTES, access.bytes) if access.is_load else (access.bytes, REQUEST_BYTES)
-            kind = NodeType.MEM_LOAD_NODE if access.is_load else NodeType.MEM_STORE_NODE
+            name = f"{'load' if is_load else 'store'} {tag} of npu {npu}"
+            there, back = (REQUEST_BYTES, size_bytes) if is_load else (size_bytes, REQUEST_BYTES)
+            kind = NodeType.MEM_LOAD_NODE if is_load else NodeType.MEM_STORE_NODE
             nodes += [
-                recv_node(at, f"{what} {tag} of npu {npu}/asked", npu, server, there, tag),
-                mem_node(at + 1, f"{what} {tag} of npu {npu}", kind, access.bytes, tensor_loc=_REMOTE_LOC, deps=[at]),
-                send_node(at + 2, f"{what} {tag} of npu {npu}/answered", server, npu, back, tag, deps=[at + 1]),
+                recv_node(at, f"{name}/asked", npu, server, there, tag),
+                mem_node(at + 1, name, kind, size_bytes, tensor_loc=_REMOTE_LOC, deps=[at]),
+                send_node(at + 2, f"{name}/answered", server, npu, back, tag, deps=[at + 1]),
             ]
     return table_of(metadata(), nodes, f"<memory node {server}>")

@@ -3,26 +3,24 @@
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from et import CollectiveCommType, coll_node, metadata, table_of
 from inputs.limits import MAX_NPUS
 from topologies import Graph
+from workload.arrays import Int32, Int64, pointers
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import units
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER, kind_index
 from workload.node_kinds import COLLECTIVE, RECV, SEND
-from workload.pointers import pointers
-from workload.program.assembling import TraceRows, assemble, empty_rows
+from workload.program.assembling import assemble, empty_rows
 from workload.program.building import build_program
 from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.rank_traces import IDLE, own_traces
-
-Int64 = NDArray[np.int64]
 
 NOBODY = -1
 
@@ -37,18 +35,9 @@ def collective_program(
 ) -> Program:
     """Return a program with one collective of all NPUs.
 
-    Args:
-        kind: Name of the collective operation, see workload.kinds.KINDS.
-        npus: Number of NPUs, all of which are members.
-        size_bytes: Size of the whole buffer S in bytes, also for all-gather and gather (as in nccl-tests); a barrier
-            ignores it.
-        algorithm: Name and parameters of the algorithm, None = the kind's default.
-        fabric: Fabric of the NPUs; some algorithms need it.
-        most_bytes: Maximum memory in bytes of the algorithm's plans, None = unlimited.
-
-    Raises:
-        WorkloadError: If the kind or algorithm is unknown, size_bytes is not positive (except for barriers), there are
-            too many NPUs, or the plans exceed their memory.
+    `size_bytes` is the size of the whole buffer S, also for all-gather and gather (as in nccl-tests); a barrier ignores
+    it. Algorithm None = the kind's default; some need the fabric. Plans take at most `most_bytes` of memory, None =
+    unlimited.
     """
     row = kind_index(kind)
     comm_type = CollectiveCommType.BARRIER if row == BARRIER else CollectiveCommType(row)
@@ -64,13 +53,8 @@ def collective_program(
 def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric: Graph | None = None) -> Program:
     """Return a program with one all-to-all of all NPUs that has a separate size for each pair.
 
-    Args:
-        matrix_bytes: int[npus, npus], bytes from NPU (row) to NPU (column).
-        algorithm: Name and parameters of one of workload.collectives.uneven_algorithms; None = the default.
-        fabric: Fabric of the NPUs; some algorithms need it.
-
-    Raises:
-        WorkloadError: If the algorithm is unknown, or the matrix is invalid or all zero.
+    `matrix_bytes` is int[npus, npus], bytes from NPU (row) to NPU (column); `algorithm` one of
+    workload.collectives.uneven_algorithms with parameters, None = the default. Some algorithms need the fabric.
     """
     units(matrix_bytes)
     rows = np.asarray(matrix_bytes, np.int64).tolist()
@@ -89,16 +73,8 @@ def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric
 def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
     """Return a program with a hierarchical all-reduce whose middle step is a ring per rail.
 
-    The steps are a reduce-scatter in each group of neighbours, an all-reduce of the shards between NPUs with the same
-    position in their groups, and an all-gather in each group.
-
-    Args:
-        npus: Number of NPUs, a multiple of `group`.
-        group: Number of consecutive NPUs per group, such as the NPUs of a server; 2 to npus / 2.
-        size_bytes: Size of the whole buffer in bytes, a multiple of `group`.
-
-    Raises:
-        WorkloadError: If a size does not divide or is out of range.
+    The steps are a reduce-scatter in each group of neighbours (such as the NPUs of a server), an all-reduce of the
+    shards between NPUs with the same position in their groups, and an all-gather in each group.
     """
     if not (2 <= group <= npus // 2 and npus % group == 0 and npus <= MAX_NPUS):
         raise WorkloadError(f"{npus} NPUs in groups of {group}: expected two groups or more of equal size")
@@ -135,16 +111,8 @@ def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
 def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
     """Return a program in which every NPU sends one message immediately and receives the messages for it.
 
-    Args:
-        destination: int[npus], receiving NPU of each NPU's message, -1 = no message.
-        size_bytes: Size of each message in bytes.
-
-    Returns:
-        A program whose traces hold the send, if any, and then the receives by sender. NPUs with equal distances share
-        them.
-
-    Raises:
-        WorkloadError: If a destination is out of range or the NPU itself, or size_bytes is negative.
+    `destination` is int[npus], the receiving NPU of each NPU's message, -1 = no message. The traces hold the send, if
+    any, and then the receives by sender; NPUs with equal distances share them.
     """
     to = np.asarray(destination, np.int64)
     npus = len(to)
@@ -157,17 +125,18 @@ def pairs_program(destination: ArrayLike, size_bytes: int) -> Program:
     if size_bytes < 0:
         raise WorkloadError(f"messages of {size_bytes} B: expected 0 or more")
     own_rows, distinct = _shared(npus, *_ends(to))
-    rows = [_message_rows(kind, peer, size_bytes) for kind, peer in distinct]
+    rows = [
+        empty_rows(len(kind))._replace(
+            kind=kind.astype(np.int8), bytes=np.full(len(kind), size_bytes, np.int64), peer=peer.astype(np.int32)
+        )
+        for kind, peer in distinct
+    ]
     groups = resolve(own_traces([], np.full(npus, IDLE, np.int32)), npus, {})
     return assemble(own_rows, rows, groups, ScheduleSet().pack())
 
 
 def permutation(npus: int, seed: int = 0) -> Int64:
-    """Return int64[npus]: a random permutation without fixed points (one random cycle).
-
-    Raises:
-        WorkloadError: If there are fewer than two NPUs.
-    """
+    """Return int64[npus]: a random permutation without fixed points (one random cycle)."""
     if npus < 2:
         raise WorkloadError(f"permutation of {npus} NPUs: expected at least 2")
     cycle = np.random.default_rng(seed).permutation(npus)
@@ -186,7 +155,7 @@ def _ends(to: Int64) -> tuple[Int64, Int64, Int64]:
     return npu[order], kind[order], (other - npu)[order]
 
 
-def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[NDArray[np.int32], list[tuple[Int64, Int64]]]:
+def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[Int32, list[tuple[Int64, Int64]]]:
     """Return the trace of each NPU, and kinds and peers of each distinct trace."""
     ptr = np.searchsorted(npu, np.arange(npus + 1)).tolist()
     number: dict[bytes, int] = {}
@@ -199,12 +168,3 @@ def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[NDArray[np
             distinct.append((kind[begin:end], peer[begin:end]))
         own_rows[i] = number[key]
     return own_rows, distinct
-
-
-def _message_rows(kind: Int64, peer: Int64, size_bytes: int) -> TraceRows:
-    rows = empty_rows(len(kind))
-    return rows._replace(
-        kind=kind.astype(np.int8),
-        bytes=np.full(len(kind), size_bytes, np.int64),
-        peer=peer.astype(np.int32),
-    )

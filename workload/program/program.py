@@ -5,11 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from workload.arrays import Int8, Int32, Int64, Mask
 from workload.collectives.schedules.packed import Schedules
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 
 class InNetworkGroup(NamedTuple):
@@ -17,8 +14,7 @@ class InNetworkGroup(NamedTuple):
 
     group: int  # Number of the group
     members: Int32  # int32[n], NPUs of the group
-    # Nodes of the fabric with its aggregators, members n, n + 1, ...; a node may hold several
-    switches: tuple[int, ...]
+    switches: tuple[int, ...]  # Fabric's nodes with its aggregators, members n, n + 1, ...; one may hold several
     schedule: Int32  # int32[k], schedules of all its collectives in order; -1 = not in the network
     bytes: Int64  # int64[k], buffer sizes in bytes
     priority: Int32  # int32[k], priorities of the collectives
@@ -28,9 +24,8 @@ class Channels(NamedTuple):
     """The k ways in which NCCL sends messages between two NPUs (workload.program.sends)."""
 
     connection: Int8  # int8[k], number of the connection between the two NPUs, unique per way
-    # float64[k], number of equal shares of the port's line rate, one of which the connection uses
-    shares: NDArray[np.float64]
-    between_hosts: NDArray[np.bool_]  # bool[k], whether the way is between NPUs of different hosts
+    shares: NDArray[np.float64]  # float64[k], in how many shares the line rate is cut; the connection uses one
+    between_hosts: Mask  # bool[k], whether the way is between NPUs of different hosts
 
 
 NO_CHANNELS = Channels(np.zeros(0, np.int8), np.zeros(0, np.float64), np.zeros(0, np.bool_))
@@ -50,17 +45,15 @@ class Program(NamedTuple):
     # int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3. A collective's lane is COMPUTE if kernels on multiprocessors run
     # it, MEMORY if copy engines do.
     node_lane: Int8
-    # int64[N], durations of COMPUTE and MEMORY; times of SEND from start to posting of the message
-    node_duration_ps: Int64
+    node_duration_ps: Int64  # int64[N], durations of COMPUTE and MEMORY; times of SEND from start to posting
     node_bytes: Int64  # int64[N], bytes of the message on the wire, or of a collective's whole buffer
     node_peer: Int32  # int32[N], number of the other NPU minus that of the own
     node_tag: Int32  # int32[N], tags of SEND and RECV
-    # int32[N], number of earlier messages with this peer and tag, or of earlier collectives of this group
-    node_seq: Int32
+    node_seq: Int32  # int32[N], number of earlier messages with this peer and tag, or collectives of this group
     node_group: Int32  # int32[N], the NPU's own slot of the group
     node_schedule: Int32  # int32[N], schedule of the collective, -1 = ends at once
     node_collective: Int8  # int8[N], kind of a COLLECTIVE, a row of workload.KINDS; -1 = none, or an aggregator's part
-    node_uneven: NDArray[np.bool_]  # bool[N], an all-to-all with split sizes
+    node_uneven: Mask  # bool[N], an all-to-all with split sizes
     node_channel: Int32  # int32[N], row of channels of a SEND, -1 = it uses its port's line rate
     node_priority: Int32  # int32[N], comm_priority of the trace; phases that wait for a dimension start by priority
     node_deps: Int32  # int32[N], number of parents
@@ -72,8 +65,7 @@ class Program(NamedTuple):
     # int64[G+1], pointers to the members of each group, empty if no NPU of this rank uses it. Group 0 is all NPUs.
     group_ptr: Int64
     group_member: Int32  # int32[], NPUs of the groups in member order
-    # Names of the G groups in traces; "" = all NPUs, or a line of them, or unused on this rank
-    group_names: tuple[str, ...]
+    group_names: tuple[str, ...]  # Names in traces; "" = all NPUs, or a line of them, or unused on this rank
     trace_slot_ptr: Int64  # int64[T+1], pointers to the entries of coll_ptr for each trace's slots
     coll_ptr: Int64  # int64[slots of all traces + 1], pointers to the collectives of each slot
     coll_node: Int32  # int32[], rows of collectives within the trace, in order
@@ -81,6 +73,5 @@ class Program(NamedTuple):
     recv_key: Int64  # int64[], sorted within a trace: (peer + 2^19) << 44 | tag << 20 | seq, wrapped into int64
     recv_node: Int32  # int32[], rows of receives within the trace
     schedules: Schedules  # Steps of the collectives
-    # Groups of all ranks that are reduced in switches; see workload.program.aggregation
-    in_network: tuple[InNetworkGroup, ...] = ()
+    in_network: tuple[InNetworkGroup, ...] = ()  # Groups of all ranks that switches reduce; see aggregation.py
     channels: Channels = NO_CHANNELS  # Ways of messages between two NPUs on this rank

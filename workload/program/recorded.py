@@ -16,11 +16,7 @@ from workload.trace_sets.view import TraceView
 
 
 def with_times_on(gpu: str | None) -> Callable[[TraceTable], TraceTable]:
-    """Return `with_recorded_times` for a GPU at the pace of training steps; for None, a function without effect.
-
-    Raises:
-        WorkloadError: If the GPU is unknown.
-    """
+    """Return `with_recorded_times` for a GPU at the pace of training steps; for None, a function without effect."""
     if gpu is None:
         return lambda table: table
     times = ComputeTimes(find_gpu(gpu), pace=IN_STEPS)
@@ -32,13 +28,6 @@ def with_recorded_times(table: TraceTable, times: ComputeTimes) -> TraceTable:
 
     Nodes with a duration keep it. Traces have integer microseconds, so the rounding error of a node carries over to the
     next one. The sum over a trace is exact to a microsecond, except that each node takes at least one microsecond.
-
-    Args:
-        table: Trace to convert.
-        times: Times of operators on a GPU.
-
-    Raises:
-        WorkloadError: If `durations_ps` refuses the trace.
     """
     view = TraceView(table)
     exact_ps = durations_ps(view, ComputeModel(times=times))

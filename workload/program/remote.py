@@ -8,8 +8,8 @@ arrival. If each NPU has its own remote memory (PER_NPU_MEMORY_EXPANSION), it is
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from workload.arrays import Int8, Mask
 from workload.errors import WorkloadError
 from workload.node_kinds import MEMORY, REMOTE_LANE
 from workload.trace_sets.view import TraceView
@@ -19,37 +19,22 @@ REMOTE_KEY = '[memory] remote_bandwidth, as "64GB/s"'
 
 @dataclass(frozen=True)
 class RemoteMemory:
-    """The remote memory of each NPU.
-
-    Raises:
-        WorkloadError: If the latency is negative or the bandwidth is not positive.
-    """
+    """The remote memory of each NPU."""
 
     latency_ps: int = 0  # Latency per access in picoseconds
     # Bandwidth in bytes per second, None = unknown
     bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
-    # Whether NPUs have a remote memory; if not, nodes that need it are refused (NO_MEMORY_EXPANSION)
-    is_there: bool = True
-
-    def __post_init__(self) -> None:
-        if self.latency_ps < 0:
-            raise WorkloadError(f"latency of remote memory is {self.latency_ps} ps: expected 0 or more")
-        if self.bandwidth_Bps is not None and not 0 < self.bandwidth_Bps < float("inf"):
-            raise WorkloadError(f"bandwidth of remote memory is {self.bandwidth_Bps}: expected a positive number")
+    is_there: bool = True  # Whether NPUs have one; else nodes that need it are refused (NO_MEMORY_EXPANSION)
 
 
-def is_remote(view: TraceView) -> NDArray[np.bool_]:
+def is_remote(view: TraceView) -> Mask:
     """Return bool[n]: nodes of kind MEMORY whose tensor is in remote memory."""
-    remote: NDArray[np.bool_] = (view.kind == MEMORY) & (view.table.tensor_loc != 0)
+    remote: Mask = (view.kind == MEMORY) & (view.table.tensor_loc != 0)
     return remote
 
 
-def lanes(view: TraceView, remote: RemoteMemory | None) -> NDArray[np.int8]:
-    """Return int8[n]: lanes of a trace's nodes; with None those of the view.
-
-    Raises:
-        WorkloadError: If a node needs remote memory but NPUs have none.
-    """
+def lanes(view: TraceView, remote: RemoteMemory | None) -> Int8:
+    """Return int8[n]: lanes of a trace's nodes; refuse nodes that need remote memory where NPUs have none."""
     if remote is None:
         return view.lane
     needed = is_remote(view)

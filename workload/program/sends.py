@@ -8,13 +8,13 @@ sends, link rates and the time of the fabric's path (a part of NCCL's hop) are t
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from topologies import Graph
 from workload import collectives
+from workload.arrays import Int64, Mask
 from workload.collectives import AlgorithmChoice
 from workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
 from workload.node_kinds import SEND
@@ -25,30 +25,16 @@ from workload.shape import Shape, shape_of
 from workload.trace_sets.trace_set import Families, group_of_npu
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 
-Int64 = NDArray[np.int64]
-
 _PLACES = 3
 INSIDE, BETWEEN, PLAIN = range(_PLACES)
 """Places of a send's peer: on the sender's host, on another host, or one of both NPUs is in no communicator."""
 
 
-class _Way(NamedTuple):
-    """A row of `Channels`."""
-
-    connection: int
-    shares: float
-    between_hosts: bool
-
-
 class SendColumns:
-    """Computation of the columns of sends.
+    """Computation of the columns of sends, given the run's algorithms and the members of groups and families.
 
-    Args:
-        settings: Settings of collectives with the run's algorithms.
-        fabric: Fabric of the NPUs; None = messages take the time of their path only.
-        npus: int64[n], NPUs in a communicator: all except memory nodes.
-        groups: Members of named groups.
-        families: Families of groups by name; an NPU is in at most one group of a family.
+    Without a fabric messages take the time of their path only. `npus` are the NPUs in a communicator: all except memory
+    nodes.
     """
 
     def __init__(
@@ -66,7 +52,7 @@ class SendColumns:
         self._communicators: dict[tuple[int, ...], int] = {}
         self._known: list[tuple[Shape, Communicator]] = []
         self._proto = str(dict(self._choice.parameters)["proto"]) if self._choice else ""
-        self._ways: dict[_Way, int] = {}
+        self._ways: dict[tuple[int, float, bool], int] = {}  # Number of each row of `Channels`
 
     @property
     def are_plain(self) -> bool:
@@ -83,9 +69,8 @@ class SendColumns:
     def places(self, view: TraceView, npus: Int64) -> tuple[Int64, Int64]:
         """Return places and communicators of a trace's sends, for k NPUs that run it.
 
-        Returns:
-            int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of each send; and
-            int64[k], the pattern of each NPU.
+        The results are int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of each
+        send; and int64[k], the pattern of each NPU.
         """
         host = cast("Graph", self._fabric).host
         is_send = _is_send(view)
@@ -166,8 +151,7 @@ class SendColumns:
         shares = sent.shares(shape, between_hosts=far)
         channel = -1
         if shares > 1:
-            way = _Way(sent.connection, shares, far)
-            channel = self._ways.setdefault(way, len(self._ways))
+            channel = self._ways.setdefault((sent.connection, shares, far), len(self._ways))
         wait_ps = sent.base_ps + sent.wait_ps(shape, between_hosts=far)
         return -(-size_bytes * wire[0] // wire[1]), wait_ps, channel
 
@@ -180,7 +164,7 @@ def _choice(settings: CollectiveSettings) -> AlgorithmChoice | None:
     return chosen if hasattr(chosen.module, "communicator") else None
 
 
-def _is_send(view: TraceView) -> NDArray[np.bool_]:
+def _is_send(view: TraceView) -> Mask:
     """Return bool[p]: which rows of messages are sends."""
-    is_send: NDArray[np.bool_] = view.kind[view.p2p_rows] == SEND
+    is_send: Mask = view.kind[view.p2p_rows] == SEND
     return is_send

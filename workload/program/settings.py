@@ -5,14 +5,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from workload import collectives
+from workload.arrays import Int64
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import WorkloadError
 from workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS
-
-Int64 = NDArray[np.int64]
 
 ALL_GATHER_SIZES = ("contribution", "total")
 
@@ -25,9 +23,6 @@ class CollectiveSettings:
     root). For all-gather and gather, trace writers differ: comm_size is either each member's contribution, as in
     ASTRA-sim and in traces of PyTorch (the size of the input), so that S is n times as large; or S. A barrier has no
     bytes.
-
-    Raises:
-        WorkloadError: If a kind, algorithm, parameter or value is unknown.
     """
 
     # Algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; other kinds use their default. The
@@ -43,8 +38,7 @@ class CollectiveSettings:
     # Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no multiprocessors; see
     # Settings.compute_slowdown
     copied: frozenset[str] = frozenset()
-    # Maximum memory in bytes for the construction of collectives' plans, None = unlimited
-    most_bytes: int | None = None
+    most_bytes: int | None = None  # Maximum memory in bytes to construct collectives' plans, None = unlimited
 
     def __post_init__(self) -> None:
         for kind in self.algorithm:

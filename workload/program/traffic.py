@@ -13,12 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from workload.arrays import Int64, sums
 from workload.collectives.schedules.packed import Schedules
 from workload.node_kinds import COLLECTIVE, SEND
 from workload.program.program import Program
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 _PEER_BIAS = 1 << 20  # more than any NPU number
 _MAX_PENDING = 1 << 22  # Number of unsummed pairs above which they are summed
@@ -27,10 +25,10 @@ _GOLDEN = (math.sqrt(5) - 1) / 2  # Reciprocal of the golden ratio, whose multip
 
 
 class Traffic(NamedTuple):
-    """Bytes and messages of p pairs of NPUs, by src and then dst, each pair once."""
+    """Bytes and messages of p pairs of NPUs, by src and then dst, each pair once, unless said otherwise."""
 
-    src: Int32  # int32[p], sending NPU
-    dst: Int32  # int32[p], receiving NPU
+    src: NDArray[np.integer]  # int32[p], sending NPU
+    dst: NDArray[np.integer]  # int32[p], receiving NPU
     # int64[p], payload in bytes. If a lane's bytes on the wire differ from those of its data and its chunks differ by a
     # byte, less than a byte per message may be missing.
     bytes: Int64
@@ -76,44 +74,31 @@ def sample(program: Program, most_pairs: int) -> PairSample:
     return PairSample(src, dst, size_bytes, messages, weight)
 
 
-def merge(parts: Sequence[Traffic]) -> Traffic:
-    """Return the sum of several traffics; pairs may occur more than once."""
-    return _summed(parts)
-
-
-class _Part(NamedTuple):
-    """Unsummed columns of Traffic in any order, with repeated pairs."""
-
-    src: NDArray[np.integer]
-    dst: NDArray[np.integer]
-    bytes: Int64
-    messages: Int64
-
-
 class _Pairs:
-    """Collector of pairs, which sums them when they exceed _MAX_PENDING."""
+    """Collector of unsummed pairs in any order, which sums them when they exceed _MAX_PENDING."""
 
     def __init__(self) -> None:
-        self._parts: list[_Part] = []
+        self._parts: list[Traffic] = []
         self._pending = 0
 
-    def add(self, part: _Part) -> None:
+    def add(self, part: Traffic) -> None:
         self._parts.append(part)
         self._pending += len(part.src)
         if self._pending > _MAX_PENDING:
-            self._parts = [_Part(*self.total())]
+            self._parts = [self.total()]
             self._pending = 0
 
     def total(self) -> Traffic:
-        return _summed(self._parts)
+        return merge(self._parts)
 
 
-def _summed(parts: Sequence[Traffic | _Part]) -> Traffic:
+def merge(parts: Sequence[Traffic]) -> Traffic:
+    """Return the sum of several traffics; pairs may occur more than once."""
     if not parts:
         empty = np.zeros(0, np.int64)
         return Traffic(empty.astype(np.int32), empty.astype(np.int32), empty, empty.copy())
     src, dst, size_bytes, messages = (np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True))
-    key, size_bytes, messages = _sums(src << 32 | dst, size_bytes, messages)
+    key, size_bytes, messages = sums(src << 32 | dst, size_bytes, messages)
     return Traffic((key >> 32).astype(np.int32), (key & (2**32 - 1)).astype(np.int32), size_bytes, messages)
 
 
@@ -131,22 +116,19 @@ class _Users:
         return row, self._npu[at]
 
 
-def _sends(program: Program, users: _Users) -> Iterator[_Part]:
+def _sends(program: Program, users: _Users) -> Iterator[Traffic]:
     rows = np.flatnonzero(program.node_kind == SEND)
     key = _trace_of(program, rows) << 21 | (program.node_peer[rows].astype(np.int64) + _PEER_BIAS)
-    key, size_bytes, messages = _sums(key, program.node_bytes[rows], np.ones(len(rows), np.int64))
+    key, size_bytes, messages = sums(key, program.node_bytes[rows], np.ones(len(rows), np.int64))
     row, npu = users.spread(key >> 21)
     peer = (key & (2**21 - 1)) - _PEER_BIAS
-    yield _Part(npu, npu + peer[row], size_bytes[row], messages[row])
+    yield Traffic(npu, npu + peer[row], size_bytes[row], messages[row])
 
 
-def _collectives(program: Program, users: _Users, most_pairs: int | None = None) -> Iterator[tuple[_Part, float]]:
+def _collectives(program: Program, users: _Users, most_pairs: int | None = None) -> Iterator[tuple[Traffic, float]]:
     """Yield the pairs of collectives by schedule and buffer size, each with the weight of its sampled calls.
 
-    Args:
-        program: Program with the collectives.
-        users: NPUs that run each trace.
-        most_pairs: Approximate number of pairs of the sample, None = all pairs with weight 1.
+    `most_pairs` is the approximate number of pairs of the sample, None = all pairs with weight 1.
     """
     rows = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
     of_rows = (column[rows].astype(np.int64) for column in (program.node_schedule, program.node_bytes))
@@ -191,10 +173,7 @@ def _sampled(calls: "_Calls", pairs: int, limit: int | None) -> tuple["_Calls", 
     count = -(-len(calls.npu) * limit // pairs)
     keep = np.unique((np.arange(count) * _GOLDEN % 1.0 * len(calls.npu)).astype(np.int64))
     sampled = calls._replace(
-        npu=calls.npu[keep],
-        member=calls.member[keep],
-        group_begin=calls.group_begin[keep],
-        times=calls.times[keep],
+        npu=calls.npu[keep], member=calls.member[keep], group_begin=calls.group_begin[keep], times=calls.times[keep]
     )
     return sampled, len(calls.npu) / len(keep)
 
@@ -268,7 +247,7 @@ def _peers(schedules: Schedules, chunks: int, sends: NDArray[np.integer]) -> lis
     """Return the messages of steps by peer; most plans send all chunks equally often, except for one or a few."""
     begin = schedules.send_chunk[sends].astype(np.int64)
     step, chunk = _spans(begin, begin + schedules.send_count[sends])
-    key, visits = _sums(
+    key, visits = sums(
         schedules.send_peer[sends][step].astype(np.int64) * chunks + chunk % chunks, np.ones(len(step), np.int64)
     )
     offset, messages = np.unique(schedules.send_peer[sends], return_counts=True)
@@ -293,7 +272,7 @@ def _peer(offset: int, messages: int, chunks: int, chunk: Int64, visits: Int64) 
     return _Peer(offset, messages, usual, chunk[odd], visits[odd] - usual)
 
 
-def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Peer]) -> Iterator[_Part]:
+def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Peer]) -> Iterator[Traffic]:
     s = program.schedules
     n, place = int(s.members[calls.schedule]), calls.member
     part, parts, chunks = np.full(len(place), buffer.part, np.int64), buffer.parts, buffer.chunks
@@ -324,7 +303,7 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
         if buffer.view >= 0:
             to = s.view_member[begin + to]
         dst = program.group_member[calls.group_begin + to]
-        yield _Part(calls.npu, dst, size_bytes * calls.times, peer.messages * calls.times)
+        yield Traffic(calls.npu, dst, size_bytes * calls.times, peer.messages * calls.times)
 
 
 def _sent_by_members(s: Schedules, calls: _Calls) -> _Sent:
@@ -339,15 +318,15 @@ def _sent_by_members(s: Schedules, calls: _Calls) -> _Sent:
     begin: Int64 = s.lane_part[lane] * chunks + s.send_chunk[step] % chunks
     size_bytes = _chunk_bytes(begin, begin + s.send_count[step], calls.size_bytes, chunks * s.lane_parts[lane])
     size_bytes = -(-size_bytes * s.lane_wire_num[lane] // s.lane_wire_den[lane])
-    key, size_bytes, messages = _sums(member * members + s.send_peer[step], size_bytes, np.ones(len(step), np.int64))
+    key, size_bytes, messages = sums(member * members + s.send_peer[step], size_bytes, np.ones(len(step), np.int64))
     return _Sent(np.searchsorted(key, np.arange(members + 1) * members), key % members, size_bytes, messages)
 
 
-def _absolute(program: Program, calls: _Calls, sent: _Sent) -> _Part:
+def _absolute(program: Program, calls: _Calls, sent: _Sent) -> Traffic:
     call, at = _spans(sent.ptr[calls.member], sent.ptr[calls.member + 1])
     dst = program.group_member[calls.group_begin[call] + sent.peer[at]]
     times = calls.times[call]
-    return _Part(calls.npu[call], dst, sent.bytes[at] * times, sent.messages[at] * times)
+    return Traffic(calls.npu[call], dst, sent.bytes[at] * times, sent.messages[at] * times)
 
 
 def _chunk_bytes(begin: Int64, end: Int64, size_bytes: int, chunks: int | Int64) -> Int64:
@@ -364,14 +343,6 @@ def _spans(begin: NDArray[np.integer], end: NDArray[np.integer]) -> tuple[Int64,
     sizes = (end - begin).astype(np.int64)
     row = np.repeat(np.arange(len(sizes)), sizes)
     return row, np.arange(len(row)) + (begin - np.cumsum(sizes) + sizes)[row]
-
-
-def _sums(key: Int64, *columns: Int64) -> tuple[Int64, ...]:
-    """Return distinct keys, ascending, and the columns summed over equal keys, all in int64."""
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
-    return (key[first], *(np.add.reduceat(c[order], first) if len(key) else c for c in columns))
 
 
 def _distinct(columns: tuple[Int64, ...]) -> tuple[list[Int64], Int64]:

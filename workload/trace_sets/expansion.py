@@ -21,10 +21,8 @@ GROUPS_NAME = "groups.json"
 def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trace") -> Path:
     """Write `<folder>/<prefix>.<npu>.et` for each NPU that is not idle, and `<folder>/groups.json` with families.
 
-    The name of each group of each family is a number from 1 on, because other simulators read numbers.
-
-    Returns:
-        `<folder>/<prefix>`, the value for `[workload] traces` of run files.
+    The name of each group of each family is a number from 1 on, because other simulators read numbers. The result is
+    `<folder>/<prefix>`, the value for `[workload] traces` of run files.
 
     Raises:
         WorkloadError: If the folder is not writable or holds other traces, or an NPU is in no group of a family that
@@ -49,28 +47,20 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
 
 
 def expanded_tables(traces: TraceSet) -> TraceTables:
-    """Return the expanded traces without writing files; each trace is created on access.
-
-    Raises:
-        WorkloadError: On access to a trace whose NPU is in no group of a family that the trace names.
-    """
+    """Return the expanded traces without writing files; each trace is created on access."""
     plain = _PlainTraces(traces)
     return TraceTables(plain, plain.groups)
 
 
 class _PlainTraces(Mapping[int, TraceTable]):
-    """The trace of each NPU that is not idle, with its own peers and with numbers as names of groups.
-
-    Attributes:
-        groups: Members of all groups of the families, by their number as text.
-    """
+    """The trace of each NPU that is not idle, with its own peers and with numbers as names of groups."""
 
     def __init__(self, traces: TraceSet) -> None:
         self._traces = traces
         number = 1
         self._first: dict[str, int] = {}
         self._of_npu = {name: group_of_npu(family, traces.npus) for name, family in traces.families.items()}
-        self.groups: dict[str, tuple[int, ...]] = {}
+        self.groups: dict[str, tuple[int, ...]] = {}  # Members of all groups of the families, by their number as text
         for name, family in traces.families.items():
             self._first[name] = number
             self.groups.update({str(number + i): members for i, members in enumerate(family)})
@@ -90,11 +80,7 @@ class _PlainTraces(Mapping[int, TraceTable]):
         return _of_npu(self._traces.traces[trace], shift, names)
 
     def key(self, npu: int) -> tuple[int, int, tuple[str, ...]]:
-        """Return trace, shift of peers, and group numbers of an NPU; NPUs with the same key have equal files.
-
-        Raises:
-            WorkloadError: If the NPU is in no group of a family that its trace names.
-        """
+        """Return trace, shift of peers, and group numbers of an NPU; NPUs with the same key have equal files."""
         trace = int(self._traces.trace_of_npu[npu])
         numbers = []
         for name in self._named[trace]:

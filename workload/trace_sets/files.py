@@ -6,28 +6,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import inputs
 from et import read_trace, write_table
+from et.reshape import find_files
+from et.statistics import Rank
+from workload.arrays import Mask
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.folder import check_prefix, staged_traces
 from workload.trace_sets.manifest import Manifest, read_manifest
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
-from workload.trace_sets.trace_set import TraceSet
+from workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu
 from workload.trace_sets.view import AS_WRITTEN
-
-Mask = NDArray[np.bool_]
 
 
 def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "traces") -> Path:
-    """Write a set: `<folder>/<prefix>.npu<example>.et` for each trace, and `<folder>/traces.json`.
+    """Write a set: `<folder>/<prefix>.npu<example>.et` for each trace, and `<folder>/traces.json`; return the folder.
 
-    Files get their names when all are complete, the manifest last.
-
-    Returns:
-        The folder, the value for `[workload] traces` of run files.
+    Files get their names when all are complete, the manifest last. The folder is the value for `[workload] traces`.
 
     Raises:
         WorkloadError: If the folder is not writable or holds traces of another set, or the prefix is invalid.
@@ -57,13 +54,9 @@ def read_set(
 ) -> TraceSet:
     """Read a set, or the part of it that a rank's own NPUs run.
 
-    Args:
-        folder: Folder with the manifest.
-        npus: Number of NPUs of the fabric, at least that of the set; the other NPUs are idle. None = that of the set.
-        strict: See et.read_trace for this option.
-        own: bool[npus], NPUs that this rank runs; None = all. The others are ELSEWHERE, and the function does not open
-            files that no own NPU needs.
-        keep_others: See et.read_trace for this option.
+    A fabric of more `npus` than the set has idle ones; None = the number of the set. With `own` (bool[npus], NPUs that
+    this rank runs) the others are ELSEWHERE, and files that no own NPU needs are not opened. See et.read_trace for
+    `strict` and `keep_others`.
 
     Raises:
         WorkloadError: If the manifest is invalid, a file is missing or does not have the manifest's number of nodes, or
@@ -97,15 +90,7 @@ def read_set(
 
 
 def with_node_counts(folder: Path, nodes: Mapping[str, int]) -> None:
-    """Update the numbers of nodes in the manifest of a folder, if there is one.
-
-    Args:
-        folder: Folder that may have a manifest.
-        nodes: Number of nodes by name of a file.
-
-    Raises:
-        WorkloadError: If the manifest is invalid.
-    """
+    """Update the numbers of nodes, given by file name, in the manifest of a folder, if there is one."""
     path = folder / manifest.NAME
     if path.is_file():
         contents = read_manifest(path)
@@ -119,11 +104,7 @@ def is_set(path: str | os.PathLike[str]) -> bool:
 
 
 def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the content of a manifest as values for JSON, without opening the traces.
-
-    Raises:
-        WorkloadError: If the manifest is invalid.
-    """
+    """Return the content of a manifest as values for JSON, without opening the traces."""
     path = Path(folder) / manifest.NAME
     contents = read_manifest(path)
     users = np.bincount(contents.trace_of_npu[contents.trace_of_npu >= 0], minlength=len(contents.files))
@@ -139,6 +120,38 @@ def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
     }
 
 
+def read_ranks(path: str | os.PathLike[str]) -> list[Rank]:
+    """Read the NPUs that have a trace, sorted by number: of a trace set, of a folder or prefix, or of one file.
+
+    Dangling dependencies, and control dependencies that close a cycle, are dropped: et.read_trace(strict=False).
+    """
+    if is_set(path):
+        return ranks_of(read_set(path, strict=False, keep_others=True))
+    files = find_files(path)
+    ranks: dict[int, Rank] = {}
+    for file in files:
+        npu = max(file.npu, 0) if len(files) == 1 else file.npu
+        if npu < 0:
+            raise WorkloadError(f"{file.path}: its name says no NPU, expected NAME.<npu>.et beside others")
+        if npu in ranks:
+            raise WorkloadError(f"{file.path}: NPU {npu} has {ranks[npu].table.path} too, expected one file")
+        ranks[npu] = Rank(npu, read_trace(file.path, strict=False, keep_others=True))
+    return [ranks[npu] for npu in sorted(ranks)]
+
+
+def ranks_of(traces: TraceSet) -> list[Rank]:
+    """Return the NPUs of a trace set that are not idle."""
+    group = {name: group_of_npu(groups, traces.npus) for name, groups in traces.families.items()}
+    ranks = []
+    for npu, trace in enumerate(traces.trace_of_npu.tolist()):
+        if trace >= 0:
+            example = int(traces.example_npu[trace])
+            shift = 0 if example == AS_WRITTEN else npu - example
+            own = {name: f"{name}[{of_npu[npu]}]" for name, of_npu in group.items() if of_npu[npu] != NO_GROUP}
+            ranks.append(Rank(npu, traces.traces[trace], shift, own))
+    return ranks
+
+
 def _sizes(groups: Sequence[tuple[int, ...]]) -> dict[str, int]:
     """Return the number of groups, and the numbers of members of the smallest and the largest group."""
     sizes = [len(members) for members in groups]
@@ -146,11 +159,7 @@ def _sizes(groups: Sequence[tuple[int, ...]]) -> dict[str, int]:
 
 
 def _examples(traces: TraceSet) -> list[int]:
-    """Return an NPU of each trace for the name of its file: its example, or its first user if it is AS_WRITTEN.
-
-    Raises:
-        WorkloadError: If no NPU runs a trace, or an example does not run its trace.
-    """
+    """Return an NPU of each trace for the name of its file: its example, or its first user if it is AS_WRITTEN."""
     examples = []
     for trace, example in enumerate(traces.example_npu.tolist()):
         users = np.flatnonzero(traces.trace_of_npu == trace)

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,17 +15,19 @@ DISK_BLOCK_BYTES = 4096  # Minimum bytes of a file on disk: the default block si
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse an invalid prefix of file names.
-
-    Raises:
-        WorkloadError: If the prefix is empty, begins with a dot, or contains a slash or NUL.
-    """
+    """Refuse a prefix of file names that is empty, begins with a dot, or contains a slash or NUL."""
     if not prefix or prefix.startswith(".") or "/" in prefix or "\0" in prefix:
         raise WorkloadError(f"prefix {prefix!r}: expected the beginning of names of files, without a slash")
 
 
 @contextmanager
-def staged_traces(folder: Path, names: Sequence[str], expected: str, bytes_each: int = 0) -> Iterator[Path]:
+def staged_traces(
+    folder: Path,
+    names: Sequence[str],
+    expected: str,
+    bytes_each: int = 0,
+    accepts: Callable[[str], bool] = lambda _name: False,
+) -> Iterator[Path]:
     """Yield a temporary folder; when the block ends without an error, its files move to `folder` in order of `names`.
 
     After an error, no files remain. Existing files with these names are replaced. The last of `names` is removed before
@@ -36,6 +38,7 @@ def staged_traces(folder: Path, names: Sequence[str], expected: str, bytes_each:
         names: Names of the files that the block writes.
         expected: Description of the folder's allowed content, for messages.
         bytes_each: Estimate of the size of a file in bytes; 0 = unknown.
+        accepts: Function that returns whether the folder may hold an other trace with a name.
 
     Raises:
         WorkloadError: If the folder is not writable, holds other traces or another set's manifest, or the files are too
@@ -45,10 +48,13 @@ def staged_traces(folder: Path, names: Sequence[str], expected: str, bytes_each:
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _refuse_others(folder, set(names), expected)
+        for file in sorted(folder.iterdir()):  # other traces would be read as part of these
+            if file.name.endswith((".et", ".et.gz", "traces.json")) and not (file.name in names or accepts(file.name)):
+                raise WorkloadError(f"{file}: of other traces, expected a folder with {expected} only")  # noqa: TRY301
         with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as staging:
             yield Path(staging)
-            (folder / names[-1]).unlink(missing_ok=True)
+            for last in names[-1:]:
+                (folder / last).unlink(missing_ok=True)
             for name in names:
                 (Path(staging) / name).replace(folder / name)
     except BaseException as error:
@@ -64,11 +70,7 @@ def staged_traces(folder: Path, names: Sequence[str], expected: str, bytes_each:
 
 
 def _refuse_too_much(folder: Path, files: int, bytes_each: int) -> None:
-    """Refuse files that would take minutes to write, or exceed the free disk space.
-
-    Raises:
-        WorkloadError: If the files are too many or too large.
-    """
+    """Refuse files that would take minutes to write, or exceed the free disk space."""
     size_bytes = files * max(bytes_each, DISK_BLOCK_BYTES)
     if files > MAX_FILES:
         text = f"{files:,} files would take about {size_bytes / 1e9:,.1f} GB, expected at most {MAX_FILES:,} files"
@@ -88,10 +90,3 @@ def link(file: Path, name: Path) -> None:
         name.hardlink_to(file)
     except OSError:
         shutil.copyfile(file, name)
-
-
-def _refuse_others(folder: Path, names: set[str], expected: str) -> None:
-    """Refuse a folder with other traces, which would be read as part of these."""
-    for file in sorted(folder.iterdir()):
-        if file.name not in names and file.name.endswith((".et", ".et.gz", "traces.json")):
-            raise WorkloadError(f"{file}: of other traces, expected a folder with {expected} only")

@@ -17,17 +17,12 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workload.errors import WorkloadError
-from workload.pointers import pointers
-from workload.trace_sets.exchange import Exchange, agree, alone
+from workload.arrays import Int32, Int64, Mask, pointers
+from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.trace_set import NO_GROUP, Families, group_of_npu
 from workload.trace_sets.view import WHOLE, TraceView
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 ALL_NPUS = ""
 
@@ -68,14 +63,8 @@ def resolve(
 ) -> GroupTable:
     """Find the groups that the traces use.
 
-    Args:
-        own: Traces of this rank's NPUs.
-        npus: Number of NPUs of the fabric.
-        groups: Members of each named group; METADATA nodes of a trace may define others.
-        exchange: Exchange with the other ranks.
-        dims: Sizes of the fabric's dimensions, fastest first, to which collectives may be restricted.
-        families: Families of groups by name; see workload.trace_sets.trace_set.
-        memory_nodes: NPUs that are not in the group of all NPUs.
+    METADATA nodes of a trace may define other groups than the named ones. Collectives may be restricted to dimensions
+    of the fabric, whose sizes are `dims`, fastest first. Memory nodes are not in the group of all NPUs.
 
     Raises:
         WorkloadError: If a group is unknown, a member is out of range or occurs twice, a name is that of a group and of
@@ -102,7 +91,7 @@ def resolve(
     return table
 
 
-def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member: NDArray[np.bool_]) -> None:
+def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member: Mask) -> None:
     """Check that the NPU (`owner`) of every slot is a member (`is_member`) of the slot's group."""
     if np.all(is_member):
         return
@@ -116,21 +105,14 @@ def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member
     )
 
 
-class _FirstUse(NamedTuple):
-    """First NPU and slot that use a group, and the group's key, which is the same on all ranks."""
-
-    npu: int
-    slot: int
-    key: bytes
+# First NPU and slot that use a group, and the group's key, which is the same on all ranks
+_FirstUse = tuple[int, int, bytes]
 
 
 def _by_npu(own: OwnTraces, slots: Sequence[Int32], npus: int) -> tuple[Int64, Int32]:
     """Return the slots by NPU: pointers int64[npus+1], and the groups' numbers in the book int32[].
 
-    Args:
-        own: Traces of this rank's NPUs.
-        slots: int32[users, slots] per trace, or int32[1, slots] if all users have the same groups.
-        npus: Number of NPUs of the fabric.
+    `slots` has for each trace int32[users, slots], or int32[1, slots] if all users have the same groups.
     """
     counts = np.zeros(npus, np.int64)
     for groups, users in zip(slots, own.users, strict=True):
@@ -145,26 +127,17 @@ def _by_npu(own: OwnTraces, slots: Sequence[Int32], npus: int) -> tuple[Int64, I
 def _first_uses(slot_ptr: Int64, local: Int32, owner: Int64, keys: Sequence[bytes]) -> list[_FirstUse]:
     """Return the first use of each group except that of all NPUs.
 
-    Args:
-        slot_ptr: int64[npus+1], pointers to the slots of each NPU.
-        local: int32[], number in the book of each slot's group.
-        owner: int64[], NPU of each slot.
-        keys: Key of each group in the book.
+    `slot_ptr` is int64[npus+1]; for each slot, `local` int32[] is the number of its group in the book and `owner`
+    int64[] its NPU; `keys` has the key of each group in the book.
     """
     groups, first = np.unique(local, return_index=True)
     npu = owner[first]
     places = zip(groups.tolist(), npu.tolist(), (first - slot_ptr[npu]).tolist(), strict=True)
-    return [_FirstUse(npu, slot, keys[group]) for group, npu, slot in places if group]
+    return [(npu, slot, keys[group]) for group, npu, slot in places if group]
 
 
 class _Book:
-    """The groups of a rank, numbered in the order of their first use, 0 = all NPUs except memory nodes.
-
-    Attributes:
-        members: NPUs of each group.
-        names: Name of each group in traces.
-        keys: Key of each group, the same on all ranks.
-    """
+    """The groups of a rank, numbered in the order of their first use, 0 = all NPUs except memory nodes."""
 
     def __init__(
         self,
@@ -175,8 +148,8 @@ class _Book:
         memory_nodes: Sequence[int] = (),
     ) -> None:
         self.members = [np.setdiff1d(np.arange(npus, dtype=np.int32), memory_nodes).astype(np.int32)]
-        self.keys = [b""]
-        self.names = [ALL_NPUS]
+        self.keys = [b""]  # Key of each group, the same on all ranks
+        self.names = [ALL_NPUS]  # Name of each group in traces
         self._npus, self._groups, self._families, self._dims = npus, groups, families, dims
         self._number: dict[object, int] = {ALL_NPUS: 0}
         self._of_npu: dict[str, Int32] = {}
@@ -268,15 +241,13 @@ def _digest(name: str, members: tuple[int, ...]) -> bytes:
 
 def _numbers(of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
     """Return the number of each group by key, given the first uses on each rank."""
-    first: dict[bytes, _FirstUse] = {}
-    for use in sorted(chain.from_iterable(of_ranks)):
-        first.setdefault(use.key, use)
-    return {key: number for number, key in enumerate(first, 1)}
+    keys = dict.fromkeys(key for _, _, key in sorted(chain.from_iterable(of_ranks)))
+    return {key: number for number, key in enumerate(keys, 1)}
 
 
 def _member_numbers(
     group_ptr: Int64, group_member: Int32, slot_group: Int32, owner: Int64, npus: int
-) -> tuple[Int32, NDArray[np.bool_]]:
+) -> tuple[Int32, Mask]:
     """Return the member number of each slot's NPU in its group, and whether it is a member."""
     sizes = np.diff(group_ptr)
     keys = np.repeat(np.arange(len(sizes)), sizes) * npus + group_member

@@ -8,21 +8,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import inputs
 from et import TraceError, TraceTable, read_trace
 from et.prefixes import GROUPS_NAME, plain_traces
 from inputs.limits import MAX_NPUS
-from workload.errors import WorkloadError
+from workload.arrays import Int32, Mask
+from workload.errors import Exchange, WorkloadError, alone
 from workload.trace_sets import manifest
-from workload.trace_sets.exchange import Exchange, alone
 from workload.trace_sets.files import is_set, read_set
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
 from workload.trace_sets.view import AS_WRITTEN
-
-Mask = NDArray[np.bool_]
 
 TRACE_ENDINGS = (".et", ".et.gz")
 
@@ -36,19 +33,9 @@ def load_set(
     exchange: Exchange = alone,
     keep_others: bool = False,
 ) -> TraceSet:
-    """Read the traces of a run: a trace set, or plain traces.
+    """Read the traces of a run, the value of `[workload] traces`: a trace set, or a path for `load_traces`.
 
-    Args:
-        path: Value of `[workload] traces` of the run file: the folder of a trace set, or a path for `load_traces`.
-        npus: Number of NPUs of the fabric.
-        strict: See et.read_trace for this option.
-        own: bool[npus], NPUs that this rank runs; None = all.
-        exchange: Exchange with the other ranks.
-        keep_others: See et.read_trace for this option.
-
-    Raises:
-        WorkloadError: If `read_set` or `load_traces` refuses the path.
-        et.TraceError: If a file is invalid.
+    `own` and the other options are those of `load_traces`.
     """
     if is_set(path):
         return read_set(path, npus, strict=strict, own=own, keep_others=keep_others)
@@ -64,18 +51,12 @@ def load_traces(
     own: Mask | None = None,
     exchange: Exchange = alone,
     keep_others: bool = False,
-) -> tuple[list[TraceTable], NDArray[np.int32]]:
+) -> tuple[list[TraceTable], Int32]:
     """Read the traces `<prefix>.<npu>.et` (or `.et.gz`) of a rank's own NPUs; equal files are read once.
 
-    Every rank lists all files, but opens only those of its own NPUs.
-
-    Args:
-        prefix: Folder and prefix of the names; or one file, which every NPU runs.
-        npus: Number of NPUs of the fabric; NPUs without a file are idle.
-        strict: See et.read_trace for this option.
-        own: bool[npus], NPUs that this rank runs; None = all.
-        exchange: Exchange with the other ranks; a trace has the name of the first equal file of any rank.
-        keep_others: See et.read_trace for this option.
+    Every rank lists all files, but opens only those of its `own` NPUs (bool[npus], None = all); a trace has the name of
+    the first equal file of any rank. One file instead of a prefix is the trace of every NPU; NPUs without a file are
+    idle. See et.read_trace for `strict` and `keep_others`.
 
     Returns:
         Distinct traces, and int32[npus]: trace of each NPU, IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU.
@@ -102,12 +83,7 @@ def load_traces(
 
 
 def files_of(prefix: Path, npus: int = MAX_NPUS + 1) -> dict[int, Path]:
-    """Return the file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; a folder must have only one prefix.
-
-    Raises:
-        WorkloadError: If there is no file, a folder has several prefixes, an NPU has two files, or a file's NPU is not
-            below `npus`.
-    """
+    """Return the file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; a folder must have only one prefix."""
     files = _of_prefix(prefix)
     if not files and prefix.is_dir() and any(file.name.endswith(TRACE_ENDINGS) for file in _listed(prefix)):
         try:
@@ -174,14 +150,14 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
-    """Return the NPUs with equal files, by digest of the content.
-
-    Raises:
-        WorkloadError: If a file is unreadable.
-    """
+    """Return the NPUs with equal files, by digest of the content."""
     users: dict[bytes, list[int]] = {}
     for npu, file in files.items():
-        users.setdefault(_digest(file), []).append(npu)
+        try:
+            digest = hashlib.blake2b(inputs.read_bytes(file), digest_size=16).digest()
+        except OSError as error:
+            raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error
+        users.setdefault(digest, []).append(npu)
     return users
 
 
@@ -192,10 +168,3 @@ def _first_of_ranks(of_ranks: list[dict[bytes, int]]) -> dict[bytes, int]:
         for content, npu in of_rank.items():
             first[content] = min(npu, first.get(content, npu))
     return first
-
-
-def _digest(file: Path) -> bytes:
-    try:
-        return hashlib.blake2b(inputs.read_bytes(file), digest_size=16).digest()
-    except OSError as error:
-        raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error

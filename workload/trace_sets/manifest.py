@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import inputs
 from inputs.limits import MAX_NPUS
+from workload.arrays import Int32, Int64
 from workload.errors import WorkloadError
 from workload.trace_sets.progressions import numbers_of, shortened
 from workload.trace_sets.rank_traces import IDLE
 from workload.trace_sets.trace_set import Families
 from workload.trace_sets.view import AS_WRITTEN
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 NAME = "traces.json"
 VERSION = 1

@@ -9,9 +9,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
+from workload.arrays import Int64
 
 _SHORTEST = 3  # Minimum number of numbers of a progression
 
@@ -36,14 +35,9 @@ def shortened(numbers: Sequence[int]) -> list[object]:
 
 
 def numbers_of(entries: object, limit: int) -> Int64:
-    """Return the list of numbers of entries.
+    """Return the list of numbers of entries as parsed from JSON.
 
-    Args:
-        entries: Entries as parsed from JSON.
-        limit: Maximum number of numbers, and exclusive upper bound of their absolute values.
-
-    Raises:
-        ValueError: If the entries are invalid, or exceed the limit.
+    `limit` is the maximum number of numbers, and the exclusive upper bound of their absolute values.
     """
     if not isinstance(entries, list):
         raise ValueError(f"found {_short(entries)}, expected a list of numbers and progressions")  # noqa: TRY004

@@ -4,14 +4,12 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et import TraceTable
+from workload.arrays import Int32, Int64
 from workload.errors import NOBODY, WorkloadError, first_of
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 T = TypeVar("T")
 
 IDLE = -1
@@ -28,9 +26,7 @@ class OwnTraces(NamedTuple):
     def each(self, work: Callable[[TraceView, Int64], T]) -> list[T]:
         """Call `work` with each trace and its users, and return the results.
 
-        Raises:
-            WorkloadError: If `work` failed: the error of the smallest NPU, which is the trace's first user unless the
-                error has another one.
+        An error is that of the smallest NPU, which is the trace's first user unless the error has another one.
         """
         results: list[T] = []
         errors: list[WorkloadError] = []
@@ -51,16 +47,10 @@ def own_traces(
     dims: tuple[int, ...] | None = None,
     example_npu: Int32 | None = None,
 ) -> OwnTraces:
-    """Return the traces that NPUs of this rank run.
+    """Return the traces that NPUs of this rank run; the error of a wrong trace is that of the smallest NPU.
 
-    Args:
-        traces: Distinct traces.
-        trace_of_npu: int32[npus], index of the NPU's trace in `traces`, negative = no trace here.
-        dims: Sizes of the fabric's dimensions, see TraceView.
-        example_npu: int32[traces], example NPU of each trace, see TraceView; None = AS_WRITTEN.
-
-    Raises:
-        WorkloadError: If TraceView refuses a trace; the error is that of the smallest NPU.
+    `trace_of_npu` is int32[npus], the index of the NPU's trace in `traces`, negative = no trace here; `example_npu`
+    int32[traces], None = AS_WRITTEN. See TraceView for `dims` and examples.
     """
     runners = np.flatnonzero(trace_of_npu >= 0)
     used, first, row = np.unique(trace_of_npu[runners], return_index=True, return_inverse=True)

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et import TraceTable
+from workload.arrays import Int32
 from workload.errors import WorkloadError
 from workload.trace_sets.rank_traces import IDLE
 from workload.trace_sets.view import AS_WRITTEN
 
-Int32 = NDArray[np.int32]
 Families = Mapping[str, tuple[tuple[int, ...], ...]]
 
 NO_GROUP = -1
@@ -32,8 +31,7 @@ class TraceSet:
     # Groups of each family by name, NPUs in member order; an NPU is in at most one group of a family
     families: Families = field(default_factory=dict)
     framework: str = ""  # Framework of the training steps ("megatron", "deepspeed" or "fsdp"); "" = unknown
-    # Families whose collectives run on copy engines and therefore occupy no multiprocessors
-    copied: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()  # Families whose collectives run on copy engines, not multiprocessors
 
     @classmethod
     def of(cls, tables: Sequence[TraceTable | None], groups: Mapping[str, Sequence[int]] | None = None) -> "TraceSet":

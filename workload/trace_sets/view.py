@@ -1,28 +1,13 @@
 """View of one trace for the simulator, independent of groups and NPUs: kinds of rows, order, counts."""
 
-from functools import cached_property
-
 import numpy as np
-from numpy.typing import NDArray
 
 from et import NodeType, TraceTable, topological_order
 from et.order import occurrence
+from workload.arrays import Int32, Int64
 from workload.errors import WorkloadError
 from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS
-from workload.node_kinds import (
-    COLLECTIVE,
-    COMPUTE,
-    COMPUTE_LANE,
-    MEMORY,
-    MEMORY_LANE,
-    NOOP,
-    RECV,
-    SEND,
-)
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
+from workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, MEMORY, MEMORY_LANE, NOOP, RECV, SEND
 
 WHOLE = -1  # Dimensions of a collective in which the whole group takes part
 AS_WRITTEN = -1  # Example NPU of a trace whose peers are the same for all NPUs
@@ -35,21 +20,6 @@ class TraceView:
 
     A collective of the host without comm_type is COMPUTE on the CPU lane: PyTorch writes the call in addition to the
     kernel that does the work. METADATA is NOOP.
-
-    Attributes:
-        table: Rows of the trace.
-        example: Example NPU, see Args.
-        kind: int8[n], NOOP, COMPUTE, MEMORY, SEND, RECV or COLLECTIVE.
-        lane: int8[n], CPU_LANE, COMPUTE_LANE or MEMORY_LANE for kinds COMPUTE and MEMORY; COMPUTE_LANE for COLLECTIVE,
-            whose kernels use multiprocessors; else 0.
-        coll_rows: int32[c], rows of the collectives in topological order, the smallest first among unordered rows.
-        coll_slot: int32[c], slots of the collectives' groups.
-        coll_seq: int32[c], number of earlier collectives of the same group.
-        coll_kind: int8[c], rows of workload.kinds.KINDS.
-        coll_uneven: bool[c], whether a collective is an all-to-all with split sizes.
-        slot_names: Name of each slot's group, in order of first use.
-        slot_dims: Dimensions of the fabric that take part in a collective of all NPUs, per slot, bit d for dimension d;
-            WHOLE (-1) = the whole group.
 
     Args:
         table: Rows of the trace.
@@ -64,24 +34,40 @@ class TraceView:
     def __init__(self, table: TraceTable, dims: tuple[int, ...] | None = None, example: int = AS_WRITTEN) -> None:
         self.table = table
         self.example = example
-        self.kind = _KIND_OF_NODE_TYPE[table.type]
+        self.kind = _KIND_OF_NODE_TYPE[table.type]  # int8[n], NOOP, COMPUTE, MEMORY, SEND, RECV or COLLECTIVE
         self.kind[(self.kind == COLLECTIVE) & (table.comm_type < 0)] = COMPUTE
+        # int8[n], lane of COMPUTE, MEMORY and COLLECTIVE, whose kernels use multiprocessors; else 0
         self.lane = np.zeros(len(table), np.int8)
         on_cpu = table.is_cpu_op | (table.type == NodeType.COMM_COLL_NODE)
         self.lane[(self.kind == COMPUTE) & ~on_cpu] = COMPUTE_LANE
         self.lane[self.kind == MEMORY] = MEMORY_LANE
         self.lane[self.kind == COLLECTIVE] = COMPUTE_LANE
-        self.coll_rows = self._order[self.kind[self._order] == COLLECTIVE]
-        self.coll_kind = KIND_OF_COMM_TYPE[table.comm_type[self.coll_rows]]
+        order = topological_order(table)
+        kind = self.kind[order]
+        # int32[c], rows of the collectives in topological order, the smallest first among unordered rows
+        self.coll_rows = order[kind == COLLECTIVE]
+        self.coll_kind = KIND_OF_COMM_TYPE[table.comm_type[self.coll_rows]]  # int8[c], rows of workload.kinds.KINDS
+        # bool[c], whether a collective is an all-to-all with split sizes
         self.coll_uneven = (self.coll_kind == ALL_TO_ALL) & (table.in_split_size[self.coll_rows] > 0)
         keys = table.group[self.coll_rows].astype(np.int64) << 32 | (self._involved(dims) + 1)
-        found, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        distinct, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
         slot_of_key = np.argsort(np.argsort(first)).astype(np.int32)
-        self.coll_slot = slot_of_key[inverse]
-        found = found[np.argsort(first)]
-        self.slot_names = tuple(table.group_names[i] for i in (found >> 32).tolist())
-        self.slot_dims = tuple(((found & (2**32 - 1)) - 1).tolist())
-        self.coll_seq = occurrence(self.coll_slot)
+        self.coll_slot = slot_of_key[inverse]  # int32[c], slots of the collectives' groups
+        by_slot = distinct[np.argsort(first)]
+        # Name of each slot's group, in order of first use
+        self.slot_names = tuple(table.group_names[i] for i in (by_slot >> 32).tolist())
+        # Dimensions of the fabric that take part in a collective of all NPUs, per slot, bit d for dimension d; WHOLE
+        # (-1) = the whole group
+        self.slot_dims = tuple(((by_slot & (2**32 - 1)) - 1).tolist())
+        self.coll_seq = occurrence(self.coll_slot)  # int32[c], number of earlier collectives of the same group
+        rows = self.p2p_rows = order[(kind == SEND) | (kind == RECV)]  # int32[p], messages in topological order
+        is_send = self.kind[rows] == SEND
+        # int32[p], numbers of the other NPU and of the own one in the trace, -1 = missing
+        self.p2p_peer = np.where(is_send, table.comm_dst[rows], table.comm_src[rows])
+        self.p2p_own = np.where(is_send, table.comm_src[rows], table.comm_dst[rows])
+        self.p2p_tag = np.maximum(table.comm_tag[rows], 0)  # int32[p], message tags, 0 if missing
+        # int32[p], numbers of earlier messages of the same kind, peer and tag
+        self.p2p_seq = occurrence(self.kind[rows], self.p2p_peer, self.p2p_tag)
 
     def _involved(self, dims: tuple[int, ...] | None) -> Int64:
         """Return int64[c]: dimensions that take part in each collective, WHOLE if the group alone defines it."""
@@ -95,38 +81,6 @@ class TraceView:
             row = int(self.coll_rows[np.argmax(nobody)])
             raise WorkloadError(f"{self.node(row)}: involved_dim names none of the fabric's {len(dims)} dimensions")
         return np.where(restricted, involved & known, WHOLE)
-
-    @cached_property
-    def _order(self) -> Int32:
-        return topological_order(self.table)
-
-    @cached_property
-    def p2p_rows(self) -> Int32:
-        """Rows of kinds SEND and RECV in topological order, int32[p]."""
-        kind = self.kind[self._order]
-        return self._order[(kind == SEND) | (kind == RECV)]
-
-    @cached_property
-    def p2p_peer(self) -> Int32:
-        """Number of the other NPU in the trace, int32[p], -1 = missing."""
-        rows = self.p2p_rows
-        return np.where(self.kind[rows] == SEND, self.table.comm_dst[rows], self.table.comm_src[rows])
-
-    @cached_property
-    def p2p_own(self) -> Int32:
-        """Number of the own NPU in the trace, int32[p], -1 = missing."""
-        rows = self.p2p_rows
-        return np.where(self.kind[rows] == SEND, self.table.comm_src[rows], self.table.comm_dst[rows])
-
-    @cached_property
-    def p2p_tag(self) -> Int32:
-        """Message tags, int32[p], 0 if missing."""
-        return np.maximum(self.table.comm_tag[self.p2p_rows], 0)
-
-    @cached_property
-    def p2p_seq(self) -> Int32:
-        """Numbers of earlier messages of the same kind, peer and tag, int32[p]."""
-        return occurrence(self.kind[self.p2p_rows], self.p2p_peer, self.p2p_tag)
 
     def shift(self, npu: int) -> int:
         """Return the number to add to the trace's peers for an NPU."""

@@ -19,7 +19,7 @@ from nadi.simulation.run import FinishedRun
 from nadi.simulation.wiring.reading import memory_nodes
 from workload import KINDS
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.trace_sets.exchange import Exchange, alone
+from workload.errors import Exchange, alone
 
 Float64 = NDArray[np.float64]
 Int32 = NDArray[np.int32]

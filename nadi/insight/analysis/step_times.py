@@ -26,9 +26,9 @@ from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
 from pdes import FoldedRows, Results
 from workload import Program
+from workload.errors import Exchange, alone
 from workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND
 from workload.program.assembling import receive_key
-from workload.trace_sets.exchange import Exchange, alone
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]

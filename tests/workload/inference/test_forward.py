@@ -7,11 +7,16 @@ from workload.compute import find_gpu
 from workload.compute.times import ComputeTimes
 from workload.generators.memory.serving import kv_cache_bytes_per_token
 from workload.generators.models import find, weights
-from workload.generators.models.operations import forward_flops, output_flops
+from workload.generators.models.operations import output_flops, training_flops
 from workload.generators.training import parallel_plan
 from workload.generators.training.parameters import stage_weights
 
 _PROMPT, _ANSWER = 48, 5
+
+
+def forward_flops(model, tokens, *, causal=False):
+    """Operations of a forward pass: a third of a training step's."""
+    return training_flops(model, 1, tokens, causal=causal) // 3
 
 
 def matrices(model):

@@ -4,7 +4,7 @@ import pytest
 
 from tests.workload.inference.served import LATENT, MIXED, SMALL, check, fixed, messages, served, stream
 from workload.compute import find_gpu
-from workload.generators.inference.transfer import routes
+from workload.generators.inference.generator import routes
 from workload.generators.memory.serving import kv_cache_bytes_per_token
 from workload.generators.training import parallel_plan
 

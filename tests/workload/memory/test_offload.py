@@ -1,25 +1,27 @@
-"""Division of states by offloading, and the transfers of the optimizer, against the volumes of the papers."""
+"""Transfers of an offloaded optimizer, against the volumes of the paper."""
 
 import pytest
 
-from workload.generators.memory.offload import OptimizerTransfers, optimizer_transfers
-from workload.generators.training import parallel_plan
-from workload.generators.training.parameters import HeldParameters
+from tests.workload.training.small import GPT
+from workload.compute.operators import Operator
+from workload.generators.training import offloaded, parallel_plan
+from workload.generators.training.items import Compute
+from workload.generators.training.shard import Shard
+
+STEP = Compute("step", (Operator("optimizer", (10**6, 28), "fp16"),))
 
 
-@pytest.mark.parametrize("replicas", [1, 4])
-def test_zero_offload_moves_4_bytes_a_parameter_over_all_gpus(replicas):
+@pytest.mark.parametrize(("dtype", "weight_bytes", "gradient_bytes"), [("fp16", 2, 2), ("bf16", 2, 4), ("fp32", 4, 4)])
+def test_zero_offload_moves_weights_and_gradients_once_a_step(dtype, weight_bytes, gradient_bytes):
     """Section 3.1 of arXiv 2101.06840: gradients and weights of 2 bytes, each once a step."""
-    plan = parallel_plan(f"dp{replicas},zero2,grad_dtype=fp16,dtype=fp16,offload=optimizer")
-    transfers = optimizer_transfers(HeldParameters(10**6, 0, 0), plan)
-    assert transfers == OptimizerTransfers(2 * 10**6 // replicas, 2 * 10**6 // replicas)
-    assert optimizer_transfers(HeldParameters(10**6, 0, 0), parallel_plan("dp4,zero2")) is None
+    gradient = "fp16" if gradient_bytes == 2 else "fp32"
+    plan = parallel_plan(f"dp4,zero2,grad_dtype={gradient},dtype={dtype},offload=optimizer")
+    store, step, load = offloaded.step(Shard(GPT, plan), 10**6, STEP)
+    assert (store.bytes, store.loads) == (gradient_bytes * 10**6, False)
+    assert (load.bytes, load.loads) == (weight_bytes * 10**6, True)
+    assert step.needs == (store.key,)
+    assert step.on_host_micros > 0
 
 
-def test_experts_have_fewer_replicas_that_share_them():
-    plan = parallel_plan("dp8,ep4,zero1,offload=optimizer")
-    transfers = optimizer_transfers(HeldParameters(800, 200, 0), plan)
-    assert transfers.load_bytes == 2 * (800 // 8 + 200 // 2)
-    assert transfers.store_bytes == 4 * (800 // 8 + 200 // 2)
-    unsharded = optimizer_transfers(HeldParameters(800, 200, 0), parallel_plan("dp8,ep4,offload=optimizer"))
-    assert unsharded.load_bytes == 2 * 1000
+def test_an_optimizer_on_the_gpu_moves_nothing():
+    assert offloaded.step(Shard(GPT, parallel_plan("dp4,zero2")), 10**6, STEP) == [STEP]

@@ -106,6 +106,6 @@ def test_counts_are_those_of_matrices_one_by_one(model, sequence):
     vectors = sum(weights.active(model, each) for each in weights.all_weights(model) if not each.is_matrix)
     core = sum(2 * model.heads * (model.query_dim + model.value_dim) for _ in range(sequence) for _ in range(sequence))
     expected = 2 * sequence * (active - vectors) + model.layers * core
-    assert operations.forward_flops(model, sequence) == expected
-    causal = operations.forward_flops(model, sequence, causal=True)
+    assert operations.training_flops(model, 1, sequence) // 3 == expected
+    causal = operations.training_flops(model, 1, sequence, causal=True) // 3
     assert expected - causal == model.layers * core * (sequence - 1) // (2 * sequence)

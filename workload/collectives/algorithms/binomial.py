@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from inputs.units import PS_PER_S
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Lane, Plans, each_its_own
+from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
 
 NAME = "binomial"
 KINDS = ("broadcast", "reduce", "scatter", "gather")
@@ -44,9 +44,7 @@ def branches(member: int, members: int) -> list[BinomialBranch]:
 def plan(kind: str, members: int) -> Plans:
     """Return lanes that receive, then send to branches, the largest first; or that receive from branches, then send."""
     in_parts = kind in {"scatter", "gather"}
-    make = _outwards if kind in {"broadcast", "scatter"} else _inwards
-    lanes = (make(member, members, in_parts=in_parts) for member in range(members))
-    return each_its_own(members if in_parts else 1, lanes)
+    return each_its_own(members if in_parts else 1, (_lanes(kind, member, members) for member in range(members)))
 
 
 def extent(kind: str, members: int) -> PlanExtent:
@@ -98,36 +96,28 @@ def _in_ps(size: int, latency_ps: float, message_ps: Callable[[BinomialBranch], 
     return below_ps(size)
 
 
-def _outwards(member: int, members: int, *, in_parts: bool) -> list[Lane]:
+def _lanes(kind: str, member: int, members: int) -> list[Lane]:
+    """Return the lanes of one member."""
+    in_parts = kind in {"scatter", "gather"}
+    below, size = branches(member, members), min(member & -member, members - member)  # of the member's own branch
+
+    def send(to: int, first: int, size: int) -> dict[str, Any]:
+        return {"send_to": to, **({"send": first, "send_count": size} if in_parts else {})}
+
+    def receive(source: int, first: int, size: int) -> dict[str, Any]:
+        return {"receive_from": source, **({"receive": first, "receive_count": size} if in_parts else {})}
+
     lane = Lane(blocking=True)
-    if member:
-        lane.step(receive_from=parent(member), **_received(member, _size(member, members), in_parts=in_parts))
-    for branch in branches(member, members):
-        lane.step(send_to=branch.child, **_sent(branch.child, branch.size, in_parts=in_parts))
-    return [lane]
-
-
-def _inwards(member: int, members: int, *, in_parts: bool) -> list[Lane]:
-    sink, below = Lane(blocking=True), branches(member, members)
+    if kind in {"broadcast", "scatter"}:
+        if member:
+            lane.step(**receive(parent(member), member, size))
+        for branch in below:
+            lane.step(**send(branch.child, branch.child, branch.size))
+        return [lane]
     for branch in reversed(below):
-        received = _received(branch.child, branch.size, in_parts=in_parts)
-        sink.step(receive_from=branch.child, reduce=not in_parts, **received)
+        lane.step(reduce=not in_parts, **receive(branch.child, branch.child, branch.size))
     if member == 0:
-        return [sink]
-    sent = _sent(member, _size(member, members), in_parts=in_parts)
-    if not below:
-        return [Lane(blocking=True).step(send_to=parent(member), **sent)]
-    return [sink, Lane(blocking=True).step(send_to=parent(member), after=(0, len(below) - 1), **sent)]
-
-
-def _size(member: int, members: int) -> int:
-    """Return the number of members of the branch whose first member is `member`."""
-    return min(member & -member, members - member)
-
-
-def _sent(first: int, size: int, *, in_parts: bool) -> dict[str, Any]:
-    return {"send": first, "send_count": size} if in_parts else {}
-
-
-def _received(first: int, size: int, *, in_parts: bool) -> dict[str, Any]:
-    return {"receive": first, "receive_count": size} if in_parts else {}
+        return [lane]
+    after = (0, len(below) - 1) if below else AT_ONCE
+    sends = Lane(blocking=True).step(after=after, **send(parent(member), member, size))
+    return [lane, sends] if below else [sends]

@@ -84,7 +84,7 @@ class _Tree(NamedTuple):
         if mirrored:
             place = place[::-1] if inner % 2 == 0 else place[1:] + place[:1]
         member = dict(zip(place, range(1, members), strict=True)) | {0: 0}
-        parent = (NONE, *(member[_above(at, inner)] for at in place))
+        parent = (NONE, *(member[in_order_parent(node, members)] for node in place))
         children: list[list[int]] = [[] for _ in range(members)]
         for child in range(1, members):
             children[parent[child]].append(child)
@@ -101,11 +101,16 @@ class _Tree(NamedTuple):
         return max(has_ps.values())
 
 
-def _above(at: int, places: int) -> int:
-    """Return the parent of a place among 1 .. places in the tree whose leaves are the odd places; 0 above the top."""
-    bit = at & -at
-    above = (at ^ bit) | (bit << 1)
-    return above if above <= places else at ^ bit
+def in_order_parent(node: int, nodes: int) -> int:
+    """Return the parent of a node among 0 .. nodes-1 in an in-order tree, -1 for node 0 on top; odd nodes are leaves.
+
+    A node whose lowest set bit is b has height log2(b).
+    """
+    if node == 0:
+        return NONE
+    bit = node & -node
+    above = (node ^ bit) | (bit << 1)
+    return above if above < nodes else node ^ bit
 
 
 def _lanes(kind: str, tree: _Tree, me: int, number: int, chunks: int) -> list[Lane]:

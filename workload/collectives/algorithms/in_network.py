@@ -9,9 +9,9 @@ paths part. An all-reduce thus moves S over each link and direction once, where 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import MAX_STEPS, Plans, each_its_own
-from workload.collectives.trees import lanes as tree_lanes
 from workload.collectives.trees.aggregators import ROOT, AggregatorTree
-from workload.collectives.trees.lanes import ChunkFlow, aggregator_lanes, member_lanes, members_below
+from workload.collectives.trees.lanes import ChunkFlow, members_below, tree_lanes
+from workload.collectives.trees.lanes import extent as tree_extent
 from workload.errors import WorkloadError
 from workload.shape import Shape
 
@@ -38,11 +38,11 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     count = size_class(kind, shape, size_bytes, chunks)
     if count * _steps_of_chunk(branch.tree) > MAX_STEPS:
         raise WorkloadError(f"algorithm in-network for {kind} of {n}: {count} chunks; expected fewer chunks or members")
-    flows = {chunk: _flow(kind, n, chunk, count) for chunk in _order(kind, n, count)}
-    places = branch.tree.places()
-    members = [member_lanes(branch, places, flows, member) for member in range(n)]
-    aggregators = aggregator_lanes(branch, places, flows, result_lane=1)
-    return each_its_own(count, members + aggregators, aggregators=len(aggregators))
+    parts = n if kind in _IN_PARTS else 1
+    order = (part * (count // parts) + k for k in range(count // parts) for part in range(parts))  # parts in rotation
+    flows = {chunk: _flow(kind, n, chunk, count) for chunk in order}
+    lanes = tree_lanes(branch, flows, result_lane=1)
+    return each_its_own(count, lanes, aggregators=len(lanes) - n)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
@@ -51,7 +51,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
     count = size_class(kind, shape, size_bytes, chunks)
     below = members_below(tree, n)
     links = [sum(_loads(kind, n, count, below[e])) for e, parent in enumerate(tree.parent) if parent != ROOT]
-    return tree_lanes.extent(tree, count)._replace(steps=2 * sum(links))
+    return tree_extent(tree, count)._replace(steps=2 * sum(links))
 
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
@@ -68,11 +68,10 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     busiest_ps = 0.0
     for e in edges:
         up, down = _loads(kind, n, count, below[e])
-        data_ps, answer_ps = chunk_bits / tree.rate_bps[e], chunk_bits / tree.both_ways_bps[e]
-        answer_ps -= data_ps
-        busiest_ps = max(
-            busiest_ps, up * data_ps + down * answer_ps - data_ps, down * data_ps + up * answer_ps - data_ps
-        )
+        data_ps = chunk_bits / tree.rate_bps[e]
+        answer_ps = chunk_bits / tree.both_ways_bps[e] - data_ps
+        for out, back in ((up, down), (down, up)):
+            busiest_ps = max(busiest_ps, out * data_ps + back * answer_ps - data_ps)
     return up_ps + down_ps + busiest_ps
 
 
@@ -105,13 +104,8 @@ def _steps_of_chunk(tree: AggregatorTree) -> int:
     return 4 * len(tree.parent)
 
 
-def _order(kind: str, n: int, count: int) -> list[int]:
-    """Return the chunks in sending order: if members own parts, one chunk of each in rotation."""
-    parts = n if kind in _IN_PARTS else 1
-    return [part * (count // parts) + k for k in range(count // parts) for part in range(parts)]
-
-
 def _flow(kind: str, n: int, chunk: int, count: int) -> ChunkFlow:
+    """Return the members that send and receive one of `count` chunks."""
     everyone, owner = frozenset(range(n)), frozenset({chunk * n // count})
     root = frozenset({0})
     return {

@@ -10,9 +10,6 @@ from workload.collectives.plans.extent import PlanExtent, total
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.trees import lanes as tree_lanes
 from workload.collectives.trees.aggregators import ROOT, AggregatorBranch
-from workload.collectives.trees.lanes import ChunkFlow
-from workload.collectives.trees.lanes import aggregator_lanes as rail_aggregators
-from workload.collectives.trees.lanes import member_lanes as rail_member
 from workload.shape import Shape
 
 NAME = "nvls-sharp"
@@ -33,7 +30,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
 
 def make(shape: Shape, count: int, *, pace: multimem.MultimemPace = multimem.AT_LINE_RATE, launch_ps: int = 0) -> Plans:
     """Return the lanes of all members and aggregators; count: number of chunks of a share."""
-    hosts, rails = _parts(shape)
+    hosts, rails = hosts_and_rails(shape)
     size = len(hosts[0].members)
     lanes: dict[int, list[Lane]] = {}
     complete = [(multimem.OTHERS + size + 1, k) for k in range(count)]
@@ -41,8 +38,11 @@ def make(shape: Shape, count: int, *, pace: multimem.MultimemPace = multimem.AT_
         for place, member in enumerate(host.members):
             lanes[member] = multimem.member_lanes(host.members, place, host.first, count, complete=complete, pace=pace)
         lanes[host.first] = multimem.aggregator_lanes(host.members, count)
+    ready = [(multimem.SUMS, k) for k in range(count)]
     for place, rail in enumerate(rails):
-        _add_rail(lanes, rail, range(place * count, (place + 1) * count), multimem.OTHERS + size)
+        flows = tree_lanes.flows_of_all(rail, range(place * count, (place + 1) * count))
+        for node, own in enumerate(tree_lanes.tree_lanes(rail, flows, multimem.OTHERS + size + 1, ready)):
+            lanes.setdefault(rail.number(node), []).extend(own)
     in_order, aggregators = [lanes[m] for m in sorted(lanes)], len(lanes) - shape.members
     return each_its_own(size * count, in_order, aggregators=aggregators, launch_ps=launch_ps)
 
@@ -54,7 +54,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
 
 def extent_of(shape: Shape, count: int) -> PlanExtent:
     """Return the number of steps and lanes of `make`."""
-    hosts, rails = _parts(shape)
+    hosts, rails = hosts_and_rails(shape)
     inside = multimem.extent(len(hosts), len(hosts[0].members), count)
     between = [tree_lanes.extent(rail.tree, count) for rail in rails]
     aggregators = sum(of_rail.plans - len(hosts) for of_rail in between)
@@ -63,7 +63,7 @@ def extent_of(shape: Shape, count: int) -> PlanExtent:
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     """Return a chunk's time to the NVSwitch, up and down its rail, back and to all, plus the others behind it."""
-    hosts, rails = _parts(shape)
+    hosts, rails = hosts_and_rails(shape)
     count, size, tree = size_class(kind, shape, size_bytes, chunks), len(hosts[0].members), hosts[0].tree
     bits = PS_PER_BYTE_AT_1_BPS * size_bytes / (size * count)
     inside_ps, both_ways_ps = bits / min(tree.rate_bps[:size]), bits / min(tree.both_ways_bps[:size])
@@ -76,23 +76,12 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
 
 def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
     """Return the number of chunks of a share; sizes with equally many share a plan."""
-    hosts, rails = _parts(shape)
+    hosts, rails = hosts_and_rails(shape)
     return multimem.chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
 
 
-def _parts(shape: Shape) -> tuple[tuple[AggregatorBranch, ...], tuple[AggregatorBranch, ...]]:
+def hosts_and_rails(shape: Shape) -> tuple[tuple[AggregatorBranch, ...], tuple[AggregatorBranch, ...]]:
     """Return the trees of the hosts and of the rails; there are as many rails as a host has members."""
     branches = shape.branches()
     rails = len(branches[0].members)
     return branches[:-rails], branches[-rails:]
-
-
-def _add_rail(lanes: dict[int, list[Lane]], rail: AggregatorBranch, chunks: range, first: int) -> None:
-    """Add the lanes of a rail's members and aggregators; first: number of the first added lane of a member."""
-    places, everyone = rail.tree.places(), frozenset(range(len(rail.members)))
-    flows = {chunk: ChunkFlow(everyone, everyone) for chunk in chunks}
-    ready = [(multimem.SUMS, k) for k in range(len(chunks))]
-    for node, member in enumerate(rail.members):
-        lanes[member] += rail_member(rail, places, flows, node, ready)
-    for node, own in enumerate(rail_aggregators(rail, places, flows, first + 1)):
-        lanes[rail.first + node] = own

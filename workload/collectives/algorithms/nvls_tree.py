@@ -6,7 +6,7 @@ NVSwitch copies it to all members of the host.
 """
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
-from workload.collectives.nccl.trees import host_parent
+from workload.collectives.nccl.channel_orders import host_parent
 from workload.collectives.plans import multimem
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own

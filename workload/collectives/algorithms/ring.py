@@ -12,7 +12,7 @@ Parallel rings share the work: `channels` of them, and as many in the other dire
 their share of every chunk.
 """
 
-from typing import NamedTuple
+from itertools import pairwise
 
 from inputs.units import PS_PER_S
 from workload.collectives.plans.extent import PlanExtent, of_chains
@@ -47,18 +47,7 @@ def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False
             raise WorkloadError(f"algorithm 'ring:bidirectional=true' for {kind}: expected false, as it is a chain")
         return _chain(members, channels, outwards=kind == "broadcast")
     rings = _rings(channels, bidirectional=bidirectional)
-    lanes = []
-    for share in range(rings):
-        way = _Way(members, rings, share, backwards=share >= channels)
-        lane = Lane()
-        lanes.append(lane)
-        if kind == "all-to-all":
-            _all_to_all(lane, way)
-            continue
-        if kind != "all-gather":
-            _reduce_scatter(lane, way)
-        if kind != "reduce-scatter":
-            _all_gather(lane, way)
+    lanes = [_ring_lane(kind, members, rings, share, backwards=share >= channels) for share in range(rings)]
     return everyone_alike(members, members * rings, lanes, regions=3 if kind == "all-to-all" else 1)
 
 
@@ -96,23 +85,6 @@ def closed_form(
     return (steps - 1) * step_ps + latency_ps + rings * chunk_ps
 
 
-class _Way(NamedTuple):
-    """One of `shares` rings of n members, which moves its share of each member's chunk, forwards or backwards."""
-
-    n: int
-    shares: int
-    share: int
-    backwards: bool
-
-    def peer(self, far: int) -> int:
-        """Return the member `far` places further along the ring."""
-        return -far % self.n if self.backwards else far % self.n
-
-    def chunk(self, far: int) -> int:
-        """Return that member's chunk."""
-        return self.peer(far) * self.shares + self.share
-
-
 def _rings(channels: int, *, bidirectional: bool) -> int:
     return 2 * channels if bidirectional else channels
 
@@ -122,29 +94,30 @@ def _steps(kind: str, members: int) -> int:
     return {"all-reduce": 2 * (members - 1), "all-to-all": members * (members - 1) // 2}.get(kind, members - 1)
 
 
-def _reduce_scatter(lane: Lane, way: _Way) -> None:
-    """Add steps in which the sum of a chunk travels once around and ends at the chunk's owner."""
-    to, source = way.peer(1), way.peer(-1)
-    for k in range(way.n - 1):
-        send, receive = way.chunk(-1 - k), way.chunk(-2 - k)
-        lane.step(send_to=to, to_lane=way.share, send=send, receive_from=source, receive=receive, reduce=True)
+def _ring_lane(kind: str, n: int, rings: int, ring: int, *, backwards: bool) -> Lane:
+    """Return the lane of one of several parallel rings, which moves its share of each member's chunk."""
 
+    def member(distance: int) -> int:
+        return (-distance if backwards else distance) % n
 
-def _all_gather(lane: Lane, way: _Way) -> None:
-    """Add steps in which every chunk travels once around, from its owner on."""
-    to, source = way.peer(1), way.peer(-1)
-    for k in range(way.n - 1):
-        lane.step(send_to=to, to_lane=way.share, send=way.chunk(-k), receive_from=source, receive=way.chunk(-1 - k))
+    def chunk(distance: int) -> int:
+        return member(distance) * rings + ring
 
-
-def _all_to_all(lane: Lane, way: _Way) -> None:
-    """Add steps in which the data for the k-th next member moves k hops, through a scratch region."""
-    to, source, chunks = way.peer(1), way.peer(-1), way.n * way.shares
-    for k in range(1, way.n):
-        for hop in range(k):
-            send = way.chunk(k) if hop == 0 else 2 * chunks + way.share
-            receive = chunks + way.chunk(-k) if hop == k - 1 else 2 * chunks + way.share
-            lane.step(send_to=to, to_lane=way.share, send=send, receive_from=source, receive=receive)
+    moves: list[tuple[int, int, bool]] = []  # chunk to send, chunk to receive, whether it is added
+    if kind == "all-to-all":  # the data for the k-th next member moves k hops, through a scratch region
+        chunks = n * rings
+        scratch = 2 * chunks + ring
+        for k in range(1, n):
+            places = [chunk(k), *[scratch] * (k - 1), chunks + chunk(-k)]
+            moves += [(send, receive, False) for send, receive in pairwise(places)]
+    if kind in {"all-reduce", "reduce-scatter"}:  # the sum of a chunk travels once around and ends at its owner
+        moves += [(chunk(-1 - k), chunk(-2 - k), True) for k in range(n - 1)]
+    if kind in {"all-reduce", "all-gather"}:  # every chunk travels once around, from its owner on
+        moves += [(chunk(-k), chunk(-1 - k), False) for k in range(n - 1)]
+    lane = Lane()
+    for send, receive, reduce in moves:
+        lane.step(send_to=member(1), to_lane=ring, send=send, receive_from=member(-1), receive=receive, reduce=reduce)
+    return lane
 
 
 def _chain(n: int, channels: int, *, outwards: bool) -> Plans:

@@ -143,20 +143,13 @@ def _bits(bits: int) -> list[int]:
 
 
 class _Lanes:
-    """The lanes of a member's messages.
-
-    Attributes:
-        receiving: Lane of the receives from a peer with a tag.
-        to_lane: Receiver's lane of each send.
-        lanes: Lanes that `write` fills.
-        which: Number of the message that a step is, or waits for, by lane and step.
-    """
+    """The lanes of a member's messages."""
 
     def __init__(self, messages: list[ChakraMessage], size_bytes: int) -> None:
         self.messages = messages
-        self.to_lane: dict[int, int] = {}
-        self.lane_of: list[int] = []
-        self.receiving: dict[tuple[int, int], int] = {}
+        self.to_lane: dict[int, int] = {}  # receiver's lane of each send
+        self.lane_of: list[int] = []  # lane of each message
+        self.receiving: dict[tuple[int, int], int] = {}  # lane of the receives from a peer with a tag
         attributes: list[Lane] = []
         last: list[tuple[tuple[int, int], int]] = []  # of each lane of sends: bytes and delay, and its last send
         for k, message in enumerate(messages):
@@ -171,7 +164,8 @@ class _Lanes:
                 last.append((key, -1))
             last[lane] = (key, k if message.sends else -1)
             self.lane_of.append(lane)
-        self.lanes = attributes
+        self.lanes = attributes  # lanes that `write` fills
+        # number of the message that a step is, or waits for, by lane and step
         self.which: list[list[int]] = [[] for _ in attributes]
 
     def write(self) -> None:

@@ -107,7 +107,10 @@ class _Gpu:
         steps = self.blocks.setdefault(block, [])
         attributes = {"s": str(len(steps)), "type": does}
         for side, chunk in (("src", src), ("dst", dst)):
-            letter, offset = self._place(chunk)
+            region, offset = divmod(max(chunk, 0), self.chunks)
+            letter = "o" if region or self.kind == "all-gather" else "i"
+            if region >= self.buffers:
+                letter, offset = "s", (region - self.buffers) * self.chunks + offset
             attributes |= {f"{side}buf": letter, f"{side}off": str(offset)}
         element = ET.Element(
             "step", {**attributes, "cnt": str(max(count, 0)), "depid": "-1", "deps": "-1", "hasdep": "0"}
@@ -116,12 +119,6 @@ class _Gpu:
         if dep is not None or before is not None:
             self.depends.append((element, *(dep or (NONE, NONE)), before))
         return block, len(steps) - 1
-
-    def _place(self, chunk: int) -> tuple[str, int]:
-        region, place = divmod(max(chunk, 0), self.chunks)
-        if region == 0:
-            return ("o" if self.kind == "all-gather" else "i"), place
-        return ("o", place) if region < self.buffers else ("s", (region - self.buffers) * self.chunks + place)
 
 
 def _whole(number: int, lane: list[Step]) -> Block | None:

@@ -1,10 +1,10 @@
 """Plans over several dimensions: the splits of the buffer in parallel, each a chain of phases along lines.
 
 Of n members in k dimensions, split s works on part s of the buffer. A reduce-scatter leaves each member the part of its
-split that its digits choose, the first dimension as the highest digit; an all-gather is the reverse. In order
-that member m then owns part m of the buffer, the lanes see its pieces in another order (Plans.arrangements). An
-all-to-all sends the whole split in each dimension: of the n blocks, those with digit q go to the peer with digit q, and
-the lanes see them as consecutive. Its data moves from the input through one scratch region after another to the output.
+split that its digits choose, the first dimension as the highest digit; an all-gather is the reverse. In order that
+member m then owns part m of the buffer, the lanes see its pieces in another order (Plans.arrangements). An all-to-all
+sends the whole split in each dimension: of the n blocks, those with digit q go to the peer with digit q, and the lanes
+see them as consecutive. Its data moves from the input through one scratch region after another to the output.
 
 Tables do not grow with the number of members: lines and parts are views. Only if an algorithm of one dimension has a
 plan per member (trees, stars), every member of the group gets a plan.
@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from workload.collectives.grid.levels import Levels
 from workload.collectives.grid.phases import GridPhase, chosen, phases
-from workload.collectives.grid.steps import LaneRows, append_phase, with_peers
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import (
+    AT_ONCE,
+    IDLE,
     NONE,
     PLAIN,
     Attributes,
@@ -37,6 +38,7 @@ from workload.collectives.schedules.read_back import buffers, unpack
 from workload.errors import WorkloadError
 
 Int32 = NDArray[np.int32]
+LaneRows = list[tuple[Attributes, Sequence[Step]]]  # lanes of a phase, whose steps number lanes and regions within it
 _MAX_STEPS = 1 << 21  # maximum number of steps of all members
 
 
@@ -52,21 +54,25 @@ def plans(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorit
     Raises:
         WorkloadError: An unsuitable algorithm, or too many steps because an algorithm has a plan per member.
     """
-    return _Maker(levels, kind, streams, algorithms).made()
+    return _Maker(levels, kind, streams, algorithms).plans()
 
 
 class _Maker:
+    """Builds the plans; the arguments are those of `plans`."""
+
     def __init__(self, levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> None:
         self.levels, self.kind, self.algorithms = levels, kind, algorithms
         self.streams = [phases(kind, order) for order in streams]
-        self.inner = {phase: self._plan(phase) for stream in self.streams for phase in stream}
+        self.inner: dict[GridPhase, Plans] = {}  # plans of one line
+        for phase in (phase for stream in self.streams for phase in stream):
+            self.inner[phase] = chosen(levels, phase, algorithms).plan(phase.kind, levels.extent[phase.dimension])
         self.views: list[LineView] = []
         self._view_of: dict[object, int] = {}
-        self._count_regions()
+        self._map_regions()
         self._lay_out(streams)
 
-    def made(self) -> Plans:
-        """Return the plans."""
+    def plans(self) -> Plans:
+        """Return the plans: one for all members if that is so for each phase, else one per member."""
         launch_ps = max(plan.launch_ps for plan in self.inner.values())
         if all(plan.relative for plan in self.inner.values()):
             lanes = self._lanes([[self._along_lines(s, phase) for phase in own] for s, own in enumerate(self.streams)])
@@ -74,19 +80,16 @@ class _Maker:
                 self.levels.members, 1, lanes, views=self.views, regions=self.regions, launch_ps=launch_ps,
                 arrangements=self.arrangements,
             )  # fmt: skip
-        members = range(self.levels.members)
         self._check_steps()
-        of_members = (
+        lanes_of_members = (
             self._lanes([[self._of_member(m, s, phase) for phase in own] for s, own in enumerate(self.streams)], m)
-            for m in members
+            for m in range(self.levels.members)
         )
-        return each_its_own(1, of_members, regions=self.regions, launch_ps=launch_ps, arrangements=self.arrangements)
+        return each_its_own(
+            1, lanes_of_members, regions=self.regions, launch_ps=launch_ps, arrangements=self.arrangements
+        )
 
-    def _plan(self, phase: GridPhase) -> Plans:
-        choice = chosen(self.levels, phase, self.algorithms)
-        return choice.plan(phase.kind, self.levels.extent[phase.dimension])
-
-    def _count_regions(self) -> None:
+    def _map_regions(self) -> None:
         """Map the regions of each phase to regions of the schedule, by the phase's number in the stream."""
         self.region_of: list[list[int]] = []
         self.regions = 2 if self.kind == "all-to-all" else 1
@@ -95,12 +98,12 @@ class _Maker:
             max_regions = max(self.inner[stream[number]].regions for stream in self.streams)
             ends = [0]
             if self.kind == "all-to-all":
-                ends = [self.region_of[-1][1] if number else 0, 1 if number == count - 1 else self._new_region()]
-            self.region_of.append([*ends, *(self._new_region() for _ in range(max_regions - len(ends)))])
-
-    def _new_region(self) -> int:
-        self.regions += 1
-        return self.regions - 1
+                is_last = number == count - 1
+                ends = [self.region_of[-1][1] if number else 0, 1 if is_last else self.regions]
+                self.regions += not is_last
+            more = max(0, max_regions - len(ends))
+            self.region_of.append([*ends, *range(self.regions, self.regions + more)])
+            self.regions += more
 
     def _lay_out(self, streams: Sequence[tuple[int, ...]]) -> None:
         """Set the arrangements, and the row of each dimension (all-to-all) or of all dimensions (-1 = buffer order)."""
@@ -131,15 +134,11 @@ class _Maker:
     def _along_lines(self, split: int, phase: GridPhase) -> LaneRows:
         """Return the lanes of a phase for all members, with views."""
         inner = self.inner[phase]
-        return [
-            (
-                self._named(own, split, phase)._replace(
-                    view=self._view(phase, own, inner), chunks=own.chunks or inner.chunks, begins=_begins(steps)
-                ),
-                steps,
-            )
-            for own, steps in zip(inner.attributes_of(0), inner.plans[0], strict=True)
-        ]
+        rows: LaneRows = []
+        for own, steps in zip(inner.attributes_of(0), inner.plans[0], strict=True):
+            view, chunks = self._view(phase, own, inner), own.chunks or inner.chunks
+            rows.append((self._named(own, split, phase, view=view, chunks=chunks, begins=_begins(steps)), steps))
+        return rows
 
     def _view(self, phase: GridPhase, own: Attributes, inner: Plans) -> int:
         """Return the row of a lane's view: the dimension's lines in the order of the lane's own view, and the parts."""
@@ -156,26 +155,26 @@ class _Maker:
             self.views.append(lines(table, part, parts))
         return self._view_of[key]
 
-    def _named(self, own: Attributes, split: int, phase: GridPhase) -> Attributes:
-        """Return the attributes of a lane with its split and dimension."""
-        return own._replace(
-            part=split,
-            parts=len(self.streams),
-            gate=self.levels.named[phase.dimension],
-            arrangement=self.arrangement_of[phase.dimension],
-        )
+    def _named(self, own: Attributes, split: int, phase: GridPhase, **others: int | None) -> Attributes:
+        """Return the attributes of a lane with its split and dimension, and with others replaced."""
+        gate, arrangement = self.levels.named[phase.dimension], self.arrangement_of[phase.dimension]
+        named = own._replace(part=split, parts=len(self.streams), gate=gate, arrangement=arrangement)
+        return named._replace(**others)  # type: ignore[arg-type]
 
     def _of_member(self, member: int, split: int, phase: GridPhase) -> LaneRows:
         """Return the lanes of a phase for one member, with absolute peers and chunks."""
         levels, d = self.levels, phase.dimension
         place = int(levels.digit[d, member])
-        lanes, of_lanes, attributes = self._unpacked[phase.kind, d]
-        part = (split * levels.parts(phase.earlier)) + int(levels.part(phase.earlier)[member])
-        parts = len(self.streams) * levels.parts(phase.earlier)
+        lanes, buffers_of_places, attributes = self._unpacked[phase.kind, d]
+        parts_of_split = levels.parts(phase.earlier)
+        part, parts = (
+            split * parts_of_split + int(levels.part(phase.earlier)[member]),
+            len(self.streams) * parts_of_split,
+        )
         table, line_of = self._tables[d]
-        line = table[line_of[member]].tolist()
+        line = [*table[line_of[member]].tolist(), NONE]  # peer -1 stays -1
         rows: LaneRows = []
-        for own, buffer, steps in zip(attributes[place], of_lanes[place], lanes[place], strict=True):
+        for own, buffer, steps in zip(attributes[place], buffers_of_places[place], lanes[place], strict=True):
             named = self._named(own, split, phase)._replace(
                 view=NONE,
                 part=part * buffer.parts + buffer.part,
@@ -183,7 +182,8 @@ class _Maker:
                 chunks=buffer.chunks,
                 begins=_begins(steps),
             )
-            rows.append((named, [with_peers(step, line) for step in steps]))
+            moved = [s._replace(send_peer=line[s.send_peer], recv_peer=line[s.recv_peer]) for s in steps]
+            rows.append((named, moved))
         max_lanes = max(len(own) for own in lanes)
         return rows + [(self._named(PLAIN, split, phase), ())] * (max_lanes - len(rows))
 
@@ -212,13 +212,10 @@ class _Maker:
     def _check_steps(self) -> None:
         """Refuse plans per member that are too large for memory."""
         steps = 0
-        for stream in self.streams:
-            for phase in stream:
-                inner = self.inner[phase]
-                of_plans = [sum(len(lane) for lane in plan) for plan in inner.plans]
-                steps += (
-                    sum(of_plans) * (inner.members if inner.relative else 1) * (self.levels.members // inner.members)
-                )
+        for inner in (self.inner[phase] for stream in self.streams for phase in stream):
+            steps_of_line = sum(len(lane) for plan in inner.plans for lane in plan)
+            steps_of_line *= inner.members if inner.relative else 1
+            steps += steps_of_line * (self.levels.members // inner.members)
         if steps > _MAX_STEPS:
             raise WorkloadError(
                 f"algorithms {self.algorithms!r}: {steps} steps, because one has a plan for each member; "
@@ -229,27 +226,68 @@ class _Maker:
         """Return the lanes of all streams, whose phases follow each other; member: None = all members."""
         lanes: list[Lane] = []
         for s, rows_of_phases in enumerate(rows_of_streams):
-            end = (NONE, NONE)
+            end = AT_ONCE
             for number, rows in enumerate(rows_of_phases):
                 phase, regions = self.streams[s][number], self.region_of[number]
                 mark = s * len(rows_of_phases) + number
                 if self.kind == "all-to-all" and regions[:2] != [0, 1]:
-                    lanes.append(self._keep(s, phase, member, regions, end))
-                    lanes[-1].attributes = lanes[-1].attributes._replace(phase=mark)
+                    lanes.append(self._own_copy(s, phase, mark, member, regions, end))
                     end = (len(lanes) - 1, 0)
-                end = append_phase(lanes, rows, mark, regions, end, joined=member is not None or len(rows) > 1)
+                end = _append_phase(lanes, rows, mark, regions, end, joined=member is not None or len(rows) > 1)
         return lanes
 
-    def _keep(
-        self, split: int, phase: GridPhase, member: int | None, regions: Sequence[int], after: tuple[int, int]
+    def _own_copy(
+        self,
+        split: int,
+        phase: GridPhase,
+        mark: int,
+        member: int | None,
+        regions: Sequence[int],
+        after: tuple[int, int],
     ) -> Lane:
         """Return a lane that copies, in a phase of an all-to-all, a member's own blocks from one region to the next."""
         size = self.levels.extent[phase.dimension]
-        own = self._named(PLAIN, split, phase)._replace(chunks=size, begins=True)
         place = 0 if member is None else int(self.levels.digit[phase.dimension, member])
-        lane = Lane()
-        lane.attributes = own if member is not None else own._replace(view=self._view(phase, PLAIN, self.inner[phase]))
-        return lane.copy(regions[0] * size + place, to=regions[1] * size + place, after=after)
+        view = self._view(phase, PLAIN, self.inner[phase]) if member is None else NONE
+        own = self._named(PLAIN, split, phase, chunks=size, begins=True, view=view)._replace(phase=mark)
+        return Lane(**own._asdict()).copy(regions[0] * size + place, to=regions[1] * size + place, after=after)
+
+
+def _append_phase(
+    lanes: list[Lane], rows: LaneRows, mark: int, regions: Sequence[int], after: tuple[int, int], *, joined: bool
+) -> tuple[int, int]:
+    """Add the lanes of a phase, which begins after the step `after`, and return the (lane, step) that completes it.
+
+    Args:
+        lanes: Lanes of earlier phases.
+        rows: Lanes of the phase.
+        mark: Number of the phase.
+        regions: Region of the schedule for each region of the phase.
+        after: (lane, step), NONE = none.
+        joined: Whether one more lane waits for all lanes of the phase.
+    """
+    base = len(lanes)
+    for attributes, steps in rows:
+        lane = Lane(**attributes._replace(phase=mark)._asdict())
+        chunks = attributes.chunks or 1
+        for number, step in enumerate(steps):
+            moved = step.moved(base)
+            if not number and step.dep_lane == NONE:
+                moved = moved.waiting(after)
+            send, receive = (
+                NONE if chunk == NONE else regions[chunk // chunks] * chunks + chunk % chunks
+                for chunk in (step.send_chunk, step.recv_chunk)
+            )
+            lane.add(moved._replace(send_chunk=send, recv_chunk=receive))
+        lanes.append(lane)
+    ends = [(base + i, len(steps) - 1) for i, (_, steps) in enumerate(rows) if steps]
+    if not joined:
+        return ends[0]
+    join = Lane(phase=mark, gate=rows[0][0].gate)
+    for end in ends or [after]:
+        join.add(IDLE.waiting(end))
+    lanes.append(join)
+    return len(lanes) - 1, len(join.steps) - 1
 
 
 def _begins(steps: Sequence[Step]) -> bool:
@@ -261,17 +299,16 @@ def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algori
     """Return a bound of the steps and lanes of `grid.plans`, with a lane that waits for the others of each phase."""
     members = levels.members
     of_stream: dict[tuple[int, ...], list[tuple[int, PlanExtent]]] = {}
-    for order in streams:
-        if order not in of_stream:
-            of_phases = ((p.dimension, chosen(levels, p, algorithms).extent(p.kind, levels.extent[p.dimension]))
-                     for p in phases(kind, order))  # fmt: skip
-            of_stream[order] = list(of_phases)
+    for order in dict.fromkeys(streams):
+        of_stream[order] = []
+        for phase in phases(kind, order):
+            size = levels.extent[phase.dimension]
+            of_stream[order].append((size, chosen(levels, phase, algorithms).extent(phase.kind, size)))
     is_alike = all(of_phase.plans == 1 for own in of_stream.values() for _, of_phase in own)
     steps = lanes = 0
     for order in streams:
-        for dimension, of_phase in of_stream[order]:
-            lines, alike = members // levels.extent[dimension], of_phase.plans == 1
-            times = 1 if is_alike else lines * (levels.extent[dimension] if alike else 1)
+        for size, of_phase in of_stream[order]:
+            times = 1 if is_alike else members // size * (size if of_phase.plans == 1 else 1)
             plans = 1 if is_alike else members
             steps += times * (of_phase.steps + of_phase.lanes) + plans
             lanes += times * of_phase.lanes + 2 * plans

@@ -8,45 +8,37 @@ NCCL_ALGO_COLLNET_DIRECT). Chunks pass through all stages as a pipeline.
 from collections.abc import Sequence
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
+from workload.collectives.algorithms.nvls_sharp import hosts_and_rails
 from workload.collectives.nccl.decision import NcclDecision
 from workload.collectives.plans.extent import PlanExtent, total
 from workload.collectives.plans.multimem import chunks_of_share
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
-from workload.collectives.trees import lanes as tree_lanes
-from workload.collectives.trees.aggregators import AggregatorBranch
-from workload.collectives.trees.lanes import ChunkFlow, aggregator_lanes, member_lanes
+from workload.collectives.trees.lanes import extent as tree_extent
+from workload.collectives.trees.lanes import flows_of_all, tree_lanes
 from workload.shape import Shape
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return lanes of the members and of the rails' aggregators; NVSwitches sum nothing."""
-    hosts = shape.branches()[: len(set(shape.host))]
-    rails = shape.branches()[len(hosts) :]
+    hosts, rails = hosts_and_rails(shape)
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
-    lanes: list[list[Lane]] = [[] for _ in range(shape.members + aggregators)]
+    lanes: list[list[Lane]] = [[Lane()] for _ in range(shape.members + aggregators)]
+    ready = [(size - 1, k) if size > 1 else AT_ONCE for k in range(count)]
     for place, rail in enumerate(rails):
-        everyone = frozenset(range(len(rail.members)))
-        chunks = range(place * count, (place + 1) * count)
-        flows = {chunk: ChunkFlow(everyone, everyone) for chunk in chunks}
-        places, ready = rail.tree.places(), [(size - 1, k) if size > 1 else AT_ONCE for k in range(count)]
-        for node, member in enumerate(rail.members):
-            own = hosts[shape.host[member]]
-            through = member_lanes(rail, places, flows, node, ready)
-            lanes[member] = _member(own.members, place, count, through)
-        for node, aggregator_lanes_of_node in enumerate(aggregator_lanes(rail, places, flows, size + 1)):
-            lanes[rail.first + node] = aggregator_lanes_of_node
-    return each_its_own(
-        size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=way.launch_ps
-    )
+        flows = flows_of_all(rail, range(place * count, (place + 1) * count))
+        for node, own in enumerate(tree_lanes(rail, flows, size + 1, ready)):
+            number = rail.number(node)
+            is_member = number < shape.members
+            lanes[number] = _member(hosts[shape.host[number]].members, place, count, own) if is_member else own
+    return each_its_own(size * count, lanes, aggregators=aggregators, launch_ps=way.launch_ps)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
     """Return the number of steps and lanes of `plan`."""
-    hosts = shape.branches()[: len(set(shape.host))]
-    rails = shape.branches()[len(hosts) :]
+    hosts, rails = hosts_and_rails(shape)
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
-    through = [tree_lanes.extent(rail.tree, count) for rail in rails]
+    through = [tree_extent(rail.tree, count) for rail in rails]
     idle = sum(len(host.tree.parent) - len(host.members) for host in hosts)
     inside = PlanExtent(4 * shape.members * (size - 1) * count, 2 * shape.members * size + idle, 1, 2 * size + 2)
     return total([inside, *through], idle + sum(of_rail.plans for of_rail in through))
@@ -54,8 +46,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanE
 
 def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
     """Return an estimate in picoseconds: launch, latencies, and the time of NVLinks or a NIC for all chunks."""
-    hosts = shape.branches()[: len(set(shape.host))]
-    rail: AggregatorBranch = shape.branches()[len(hosts)]
+    hosts, (rail, *_) = hosts_and_rails(shape)
     size = len(hosts[0].members)
     share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
     inside_ps = share_bits * 2 * (size - 1) / shape.inside_bps if shape.inside_bps else 0.0

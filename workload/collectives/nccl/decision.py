@@ -1,16 +1,23 @@
-"""All of NCCL's decisions for a collective of a size: algorithm, protocol, channels, and number of chunks."""
+"""All of NCCL's decisions for a collective of a size: algorithm, protocol, channels, and number of chunks.
+
+The user may name algorithm and protocol by size: `0-64KiB/tree/ll;64KiB-4MiB/auto/ll128;4MiB-/ring/simple`. Each part
+is FROM-TO/ALGORITHM/PROTOCOL, for sizes from FROM up to, but not including, TO; an empty bound is open. The first part
+that contains the size applies; for other sizes the parameters algo and proto apply.
+"""
 
 import functools
 from typing import NamedTuple
 
-from inputs.units import PS_PER_US
+from inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US
+from topologies import TopologyError
+from topologies.units import parse_bytes
 from workload.collectives.nccl import nvls_loops, tuning
+from workload.collectives.nccl.channel_orders import tree
 from workload.collectives.nccl.generations import generation_of
-from workload.collectives.nccl.overrides import overrides_of
 from workload.collectives.nccl.protocols import LL128, PROTOCOLS, Protocol
-from workload.collectives.nccl.trees import tree
 from workload.collectives.nccl.tuning import TuningInput
 from workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
+from workload.errors import WorkloadError
 from workload.shape import Shape
 
 MAX_CHANNELS = 32  # maximum number of channels of a communicator that users may ask for
@@ -23,6 +30,8 @@ MAX_STEPS = 1024  # maximum number of steps of a lane. A larger buffer gets chun
 PLANNED = "planned"  # pacing in which a channel uses no more than the part of NVLink that NCCL plans for it
 PACINGS = (PLANNED, "none")
 EVEN, GRAINS = "even", "grains"
+NAMED_ALGORITHMS = ("auto", *tuning.ALGORITHMS)
+NAMED_PROTOCOLS = ("auto", *PROTOCOLS)
 # Distribution of a buffer over channels: evenly (NCCL 2.20 and later), or in chunks of a grain or more (before)
 CHUNKS = ("auto", EVEN, GRAINS)
 # Payload fraction of an NVLink's rate, as the fabric frames it (pdes.network.framing); shares refer to it
@@ -41,12 +50,25 @@ class NcclParameters(NamedTuple):
     proto: str = "auto"  # protocol, or "auto"
     channels: int = 0  # number of channels of a group, 0 = NCCL's choice
     generation: str = "auto"  # GPU generation of the NPUs, or "auto"
-    overrides: str = ""  # algorithm and protocol by size (nccl.overrides)
+    overrides: str = ""  # algorithm and protocol by size (overrides_of)
     pacing: str = PLANNED  # one of PACINGS
     cpu: str = "auto"  # one of tuning.CPUS
     chunks: str = "auto"  # one of CHUNKS
     collnet: bool = False  # whether switches between hosts may sum
     registered: bool = False  # whether NVLS works on the user's buffers, so that no data is copied
+
+
+class TuningOverride(NamedTuple):
+    """One part."""
+
+    first_bytes: int  # minimum size of a buffer
+    end_bytes: int | None  # smallest size above the range; None = no upper bound
+    algorithm: str  # one of NAMED_ALGORITHMS
+    protocol: str  # one of NAMED_PROTOCOLS
+
+    def fits(self, size_bytes: int) -> bool:
+        """Return whether the part applies to a buffer of this size."""
+        return self.first_bytes <= size_bytes and (self.end_bytes is None or size_bytes < self.end_bytes)
 
 
 class NcclDecision(NamedTuple):
@@ -75,6 +97,26 @@ class NcclDecision(NamedTuple):
         count = (self.pieces * (MAX_CHANNELS + 1) + self.channels) * MAX_SLICES + self.slices - 1
         number = (count * len(names) * len(tuning.ALGORITHMS) + kind << 48) + self.launch_ps
         return number << _SHARES_BITS | round(self.shares / SHARE_STEP)
+
+    def wait_ps(self, shape: Shape, *, far: bool) -> int:
+        """Return the time from when a step is ready until its send: NCCL's time of a step less the path's latency.
+
+        Steps lead to another host if `far`.
+        """
+        return max(0, self.between_ps - shape.outside_ps if far else self.inside_ps - shape.inside_ps)
+
+    def wait_of(self, shape: Shape, sender: int, receiver: int) -> int:
+        """Return wait_ps between two members."""
+        return self.wait_ps(shape, far=shape.host[sender] != shape.host[receiver])
+
+    def hop_ps(self, shape: Shape, *, far: bool) -> int:
+        """Return the time of a step without data: NCCL's time, or the path's latency if that is longer."""
+        return max(self.between_ps, shape.outside_ps) if far else max(self.inside_ps, shape.inside_ps)
+
+    def link_ps(self, shape: Shape, data_bytes: float, *, far: bool) -> float:
+        """Return the time in picoseconds that data_bytes take on one member's links, inside or between hosts."""
+        rate_bps = shape.outside_bps if far else shape.inside_bps
+        return self.transport.wire_bytes(data_bytes) * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
 
 
 @functools.lru_cache(maxsize=64)
@@ -113,19 +155,37 @@ def way_of(kind: str, shape: Shape, size_bytes: int, parameters: NcclParameters)
         linear_ps = round(tuning.PAT_LINEAR_US * PS_PER_US * shape.members)
         step_ps = round(between_ps / tuning.PAT_LATENCY_PARTS)
         return way._replace(launch_ps=way.launch_ps + linear_ps, between_ps=step_ps)
-    used = parameters.channels or _used(kind, shape, size_bytes, host, parameters, way)
+    return _with_channels(kind, shape, size_bytes, host, parameters, way)
+
+
+def _with_channels(
+    kind: str, shape: Shape, size_bytes: int, host: TuningInput, parameters: NcclParameters, way: NcclDecision
+) -> NcclDecision:
+    """Return the decision for a ring, tree or chain with its channels and chunks."""
+    algorithm, used = way.algorithm, parameters.channels or _used(kind, shape, size_bytes, host, parameters, way)
+    shares = 1.0
     # between hosts NCCL's plan depends on how its search matches NICs with NVLinks, and the NIC is the slower one
-    is_paced = parameters.pacing == PLANNED and algorithm == tuning.RING and host.plan.hosts == 1
-    way = way._replace(channels=used, shares=_shares(shape, host) if is_paced else 1)
-    way = way._replace(slices=_slices(kind, shape, size_bytes, way))
-    return way._replace(pieces=_pieces(kind, shape, size_bytes, way))
-
-
-def _shares(shape: Shape, host: TuningInput) -> float:
-    """Return the divisor of the port's rate: NCCL plans an equal part of NVLink for each channel, used or not."""
-    ring = host.plan.ring
-    channel = ring.inside * ring.channels / host.plan.used
-    return max(1.0, _port(shape) / channel) if host.plan.nvlink else 1.0
+    if parameters.pacing == PLANNED and algorithm == tuning.RING and host.plan.hosts == 1 and host.plan.nvlink:
+        # NCCL plans an equal part of NVLink for each channel, used or not
+        channel_gbps = host.plan.ring.inside * host.plan.ring.channels / host.plan.used
+        shares = max(1.0, _port(shape) / channel_gbps)
+    slices, transport = 1, way.transport
+    steps = tuning.ring_steps(kind, shape.members)
+    if algorithm == tuning.RING:
+        slices = transport.slices_of(kind, size_bytes / (used * shape.members))
+        slices = slices if steps * slices <= MAX_STEPS else 1
+    if algorithm == tuning.TREE:  # a chunk is one slot, or smaller to keep a deep tree busy
+        depth = max(tree(shape, channel, used).depth for channel in {0, used - 1})
+        chunk_bytes, share_bytes = transport.slot_bytes, -(-size_bytes // used)
+        while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= transport.least_bytes:
+            chunk_bytes //= 2
+        pieces = min(-(-share_bytes // chunk_bytes), MAX_STEPS)
+    elif kind in {"broadcast", "reduce"}:
+        pieces = min(-(-size_bytes // (used * transport.chunk_bytes(kind))), MAX_STEPS)
+    else:
+        loops = -(-size_bytes // (used * shape.members * transport.chunk_bytes(kind)))
+        pieces = min(loops, MAX_STEPS // (steps * slices))
+    return way._replace(channels=used, shares=shares, slices=slices, pieces=max(1, pieces))
 
 
 def _port(shape: Shape) -> float:
@@ -148,27 +208,21 @@ def _used(
     return max(1, used)
 
 
-def _slices(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> int:
-    """Return the number of slices of a chunk, 1 if a lane would get too many steps."""
-    steps = tuning.ring_steps(kind, shape.members)
-    slices = way.transport.slices_of(kind, size_bytes / (way.channels * shape.members))
-    return slices if way.algorithm == tuning.RING and steps * slices <= MAX_STEPS else 1
+def overrides_of(text: str) -> tuple[TuningOverride, ...]:
+    """Return all parts; none for an empty text. Raises WorkloadError: an invalid part."""
+    return tuple(_part(part.strip()) for part in text.split(";")) if text.strip() else ()
 
 
-def _pieces(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> int:
-    chunk_bytes = way.transport.chunk_bytes(kind)
-    if way.algorithm == tuning.TREE:
-        return _tree_chunks(shape, size_bytes, way)
-    if kind in {"broadcast", "reduce"}:
-        return max(1, min(-(-size_bytes // (way.channels * chunk_bytes)), MAX_STEPS))
-    loops = -(-size_bytes // (way.channels * shape.members * chunk_bytes))
-    return max(1, min(loops, MAX_STEPS // (tuning.ring_steps(kind, shape.members) * way.slices)))
-
-
-def _tree_chunks(shape: Shape, size_bytes: int, way: NcclDecision) -> int:
-    """Return the number of chunks of a channel: one slot each, or smaller ones that keep a deep tree busy."""
-    depth = max(tree(shape, channel, way.channels).depth for channel in {0, way.channels - 1})
-    chunk_bytes, share_bytes = way.transport.slot_bytes, -(-size_bytes // way.channels)
-    while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= way.transport.least_bytes:
-        chunk_bytes //= 2
-    return max(1, min(-(-share_bytes // chunk_bytes), MAX_STEPS))
+def _part(text: str) -> TuningOverride:
+    sizes, *names = (word.strip() for word in text.split("/"))
+    first, dash, end = (word.strip() for word in sizes.partition("-"))
+    if not dash or len(names) != 2 or names[0] not in NAMED_ALGORITHMS or names[1] not in NAMED_PROTOCOLS:
+        choices = f"{'|'.join(NAMED_ALGORITHMS)}/{'|'.join(NAMED_PROTOCOLS)}"
+        raise WorkloadError(f"algorithm nccl: overrides has {text!r}, expected FROM-TO/{choices}")
+    try:
+        bounds = parse_bytes(first) if first else 0, parse_bytes(end) if end else None
+    except TopologyError as error:
+        raise WorkloadError(f"algorithm nccl: overrides has {text!r}: {error}") from None
+    if bounds[1] is not None and bounds[1] <= bounds[0]:
+        raise WorkloadError(f"algorithm nccl: overrides has {text!r}, expected FROM below TO")
+    return TuningOverride(*bounds, *names)

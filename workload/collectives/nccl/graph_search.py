@@ -61,13 +61,23 @@ def planned(shape: Shape, generation: Generation) -> GroupChannels:
         ring = _doubled(fastest, generation)
         tree = _tree(ring.channels, nvlink * per_host / (per_host - 1), generation.inside_speeds, nvlink)
     else:
-        ring = _doubled(_ring_between(per_host, net, nvlink, generation.between_speeds), generation)
+
+        def count(speed: float) -> int:
+            """A channel enters and leaves a host by a NIC each, and takes its speed from every member's NVLinks."""
+            through_nics = per_host * int(net / speed + _ROUNDING)
+            return min(through_nics, int(nvlink / speed + _ROUNDING)) if nvlink else through_nics
+
+        ring = _doubled(_greatest(generation.between_speeds, net, nvlink, count), generation)
         max_gbps = min(per_host * net, nvlink * per_host / (per_host - 1) if per_host > 1 else per_host * net)
         tree = _tree(ring.channels, max_gbps, generation.between_speeds, net)
     nvls = None
     if sums_in_switches(shape) and generation.nvls_efficiency:
         nvls = _nvls(hosts, per_host, net, nvlink, generation)
-    return GroupChannels(hosts, per_host, ring, tree, nvls, _used(hosts, ring, generation), nvlink, net)
+    used = 2 * ring.channels
+    hopper = generation.compute_capability >= HOPPER
+    if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
+        used *= 2
+    return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, net)
 
 
 def sums_in_switches(shape: Shape) -> bool:
@@ -78,19 +88,6 @@ def sums_in_switches(shape: Shape) -> bool:
     summed_sets = [set(branch.members) for branch in shape.trees if all(branch.tree.nvlink[: len(branch.members)])]
     min_members = min(len(own) for own in of_host.values())
     return min_members > 2 and all(own in summed_sets for own in of_host.values())
-
-
-def _ring_between(nics: int, net: float, nvlink: float, speeds: tuple[float, ...]) -> ChannelGraph:
-    """Return the ring's channels over hosts.
-
-    A channel enters and leaves a host by one NIC each, and takes its speed from every member's NVLinks inside.
-    """
-
-    def count(speed: float) -> int:
-        through_nics = nics * int(net / speed + _ROUNDING)
-        return min(through_nics, int(nvlink / speed + _ROUNDING)) if nvlink else through_nics
-
-    return _greatest(speeds, net, nvlink, count)
 
 
 def _greatest(speeds: tuple[float, ...], fastest: float, enough: float, count: Callable[[float], int]) -> ChannelGraph:
@@ -151,15 +148,3 @@ def _nvls(hosts: int, per_host: int, net: float, nvlink: float, generation: Gene
             break
         between = speed
     return ChannelGraph(heads, inside, between, alone)
-
-
-def _used(hosts: int, ring: ChannelGraph, generation: Generation) -> int:
-    """Return the number of channels in use: each channel twice.
-
-    From Hopper on, few fast channels between hosts are doubled once more (ncclTopoPostset).
-    """
-    used = 2 * ring.channels
-    hopper = generation.compute_capability >= HOPPER
-    if hopper and hosts > 1 and ring.between > _MIN_TO_QUADRUPLE and used < _FEW_CHANNELS:
-        used *= 2
-    return min(used, 2 * _MAX_CHANNELS)

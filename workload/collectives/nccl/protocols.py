@@ -27,6 +27,10 @@ class Protocol(NamedTuple):
     threads: int  # number of threads of a channel
     thread_bytes: int  # minimum data per thread for a channel to be used
 
+    def wire_bytes(self, data_bytes: float) -> float:
+        """Return the bytes on the wire of some data, not rounded."""
+        return data_bytes * self.wire[0] / self.wire[1]
+
     def chunk_bytes(self, kind: str) -> int:
         """Return the maximum bytes that one step of a channel moves."""
         return self.slot_bytes * (1 if kind in _ONE_SLOT else self.slots)

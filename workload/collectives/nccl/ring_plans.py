@@ -7,15 +7,14 @@ buffer in the order of its ring. Broadcast and reduce are chains that begin or e
 """
 
 from collections import Counter
-from itertools import accumulate, pairwise, product
-from typing import NamedTuple
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workload.collectives.algorithms.ring import add_chain_steps
+from workload.collectives.nccl.channel_orders import ring
 from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, NcclDecision
-from workload.collectives.nccl.hops import hop_of, lane_ps, link_ps
-from workload.collectives.nccl.rings import ring
 from workload.collectives.nccl.tuning import ring_steps
 from workload.collectives.plans.extent import PlanExtent, of_chains
 from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
@@ -28,17 +27,13 @@ _CHAINS = frozenset({"broadcast", "reduce"})
 # Connection of the first channel with a limited rate; other algorithms of the group use those before
 _FIRST_DRIVEN = 32
 
-Rings = tuple[tuple[int, ...], ...]
-
 
 def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return a lane per channel."""
-    rings = _rings(shape, way)
-    if kind == "all-reduce":
-        return _all_reduce(shape, way, rings)
+    rings = [ring(shape, channel) for channel in range(way.channels)]
     if kind in _CHAINS:
         return _chains(kind, shape, _with_fewer_chunks(shape, way), rings)
-    return _parts(kind, shape, way, rings)
+    return _round(kind, shape, way, rings)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
@@ -54,22 +49,25 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> 
     At a share of NVLink a channel is never ahead, so every hop is waited for. Otherwise a lane's hops overlap with
     sends of other lanes. Packets take longer while the channels run in step, as they do at first; the form omits that.
     """
-    n = shape.members
-    channels = [_pairs(kind, order) for order in _rings(shape, way)]
-    message_bytes = size_bytes / (way.channels * way.pieces * way.slices * (1 if kind in _CHAINS else n))
-    load = Counter((sender, shape.host[sender] != shape.host[to]) for pairs in channels for sender, to in pairs)
+    n, is_chain = shape.members, kind in _CHAINS
+    message_bytes = size_bytes / (way.channels * way.pieces * way.slices * (1 if is_chain else n))
+    hops_of_channels = []  # (sender, whether the receiver is in another host) of each hop
+    for channel in range(way.channels):
+        order = ring(shape, channel)
+        chain = _chain(kind, order) if is_chain else (*order, order[0])
+        hops_of_channels.append([(sender, shape.host[sender] != shape.host[to]) for sender, to in pairwise(chain)])
+    load = Counter(hop for hops in hops_of_channels for hop in hops)
     slowest = 0.0
-    for pairs in channels:
+    for senders in hops_of_channels:
         hops = []
-        for sender, to in pairs:
-            far = shape.host[sender] != shape.host[to]
-            wait_ps = lane_ps(shape, way, between_hosts=far) if kind in _CHAINS else _mean_wait_ps(shape, way)
-            link = link_ps(shape, message_bytes, way, between_hosts=far)
-            driven_ps = link * way.shares
+        for sender, far in senders:
+            wait_ps = way.wait_ps(shape, far=far) if is_chain else _mean_wait_ps(shape, way)
+            link_ps = way.link_ps(shape, message_bytes, far=far)
+            driven_ps = link_ps * way.shares
             path_ps = shape.outside_ps if far else shape.inside_ps
-            hops.append(_Hop(wait_ps, wait_ps + path_ps + driven_ps, load[sender, far] * link, driven_ps))
+            hops.append(_Hop(wait_ps, wait_ps + path_ps + driven_ps, load[sender, far] * link_ps, driven_ps))
         steps = way.pieces * way.slices * ring_steps(kind, n)
-        slowest = max(slowest, _chain_ps(hops, way.pieces) if kind in _CHAINS else _round_ps(hops, steps))
+        slowest = max(slowest, _chain_ps(hops, way.pieces) if is_chain else _round_ps(hops, steps))
     return way.launch_ps + slowest
 
 
@@ -80,13 +78,6 @@ class _Hop(NamedTuple):
     alone_ps: float  # wait, path, and a message (a slice, or a whole chunk) at the channel's rate
     all_ps: float  # time of one message of every channel that leaves over the link
     message_ps: float  # time of a message at the channel's rate
-
-
-def _pairs(kind: str, order: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return (sender, receiver) of each hop of a channel."""
-    if kind not in _CHAINS:
-        return list(zip(order, order[1:] + order[:1], strict=True))
-    return list(pairwise(_chain(kind, order)))
 
 
 def _round_ps(hops: list[_Hop], steps: int) -> float:
@@ -105,85 +96,52 @@ def _chain_ps(hops: list[_Hop], chunks: int) -> float:
     return sum(hop.alone_ps for hop in hops) + first_ps + (chunks - 1) * slowest
 
 
-def _rings(shape: Shape, way: NcclDecision) -> Rings:
-    return tuple(ring(shape, channel) for channel in range(way.channels))
-
-
 def _mean_wait_ps(shape: Shape, way: NcclDecision) -> int:
     """Return the mean wait of the n-1 hops of a chunk round a ring; (hosts - 1) of them lead to another host.
 
     A lane is busy while it waits: with unequal waits all lanes of a ring would wait for the longest.
     """
-    inside, between = (lane_ps(shape, way, between_hosts=far) for far in (False, True))
+    inside, between = (way.wait_ps(shape, far=far) for far in (False, True))
     crossing = len(set(shape.host)) - 1
     return round(((shape.members - 1 - crossing) * inside + crossing * between) / (shape.members - 1))
 
 
-def _all_reduce(shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
-    """Return the rings' all-reduce for a group of this shape on the fabric; rings: order of the members, by channel."""
-    n, pieces = shape.members, way.pieces * way.slices
-    orders = list(dict.fromkeys(rings))
-    wait_ps = _mean_wait_ps(shape, way)
-    lanes = []
-    for channel, order in enumerate(rings):
-        lane = _lane(way, channel, wait_ps, view=orders.index(order), parts=way.channels, chunks=n * pieces)
-        for loop in range(way.pieces):
-            for k in range(2 * (n - 1)):
-                sends, receives = (-1 - k) % n * pieces, (-2 - k) % n * pieces
-                for piece in range(loop * way.slices, (loop + 1) * way.slices):
-                    _round(lane, channel, n, [sends + piece, receives + piece], reduce=k < n - 1)
-        lanes.append(lane)
-    return everyone_alike(n, n * pieces, lanes, views=[lines([order]) for order in orders], launch_ps=way.launch_ps)
+def _lane(way: NcclDecision, channel: int, wait_ps: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
+    """Return the lane of a channel."""
+    connection = channel + _FIRST_DRIVEN if way.shares > 1 else channel % UNDRIVEN_CONNECTIONS
+    wire = way.transport.wire
+    return Lane(latency_ps=wait_ps, wire=wire, connection=connection, shares=way.shares, **attributes)
 
 
-def _lane(
-    way: NcclDecision,
-    channel: int,
-    wait_ps: int,
-    *,
-    view: int = NONE,
-    parts: int = 1,
-    chunks: int | None = None,
-    arrangement: int = NONE,
-) -> Lane:
-    """Return the lane of a channel, which works on its part of `parts` equal parts."""
-    return Lane(
-        view=view,
-        part=channel if parts > 1 else 0,
-        parts=parts,
-        chunks=chunks,
-        latency_ps=wait_ps,
-        wire=way.transport.wire,
-        arrangement=arrangement,
-        connection=channel + _FIRST_DRIVEN if way.shares > 1 else channel % UNDRIVEN_CONNECTIONS,
-        shares=way.shares,
-    )
+def _round(kind: str, shape: Shape, way: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
+    """Return plans of a kind that goes round the rings; rings: order of the members, by channel.
 
-
-def _round(lane: Lane, number: int, n: int, chunks: list[int], *, reduce: bool) -> None:
-    """Add a step of a relative ring: the first chunk is sent, the second received."""
-    lane.step(send_to=1, to_lane=number, send=chunks[0], receive_from=n - 1, receive=chunks[1], reduce=reduce)
-
-
-def _parts(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
-    """Return plans of an all-gather or reduce-scatter: each lane sees the members' parts in the order of its ring."""
-    n, shift = shape.members, kind == "reduce-scatter"
-    per_member = way.channels * way.pieces * way.slices
-    wait_ps = _mean_wait_ps(shape, way)
-    orders = list(dict.fromkeys(rings))
+    In an all-reduce each channel has its part of the buffer. In an all-gather or reduce-scatter the channels share the
+    members' parts, and each lane sees these parts in the order of its ring.
+    """
+    n, orders = shape.members, list(dict.fromkeys(rings))
+    in_parts, wait_ps = kind != "all-reduce", _mean_wait_ps(shape, way)
+    chunks_of_member = way.pieces * way.slices * (way.channels if in_parts else 1)
+    # a chunk is sent by its owner in step 0 of an all-gather, and by the owner's successor in step 0 of a reduction
+    first = 0 if kind == "all-gather" else 1
+    steps = range(first, first + (n - 1) * (1 if in_parts else 2))
     lanes = []
     for channel, order in enumerate(rings):
         row = orders.index(order)
-        lane = _lane(way, channel, wait_ps, view=row, arrangement=row)
-        first = channel * way.pieces
-        for chunk in range(first, first + way.pieces):
-            pieces = range(chunk * way.slices, (chunk + 1) * way.slices)
-            for k, piece in product(range(shift, n - 1 + shift), pieces):
-                _round(lane, channel, n, [-k % n * per_member + piece, (-1 - k) % n * per_member + piece], reduce=shift)
+        own: dict[str, int] = {"part": channel, "parts": way.channels, "chunks": n * chunks_of_member}
+        lane = _lane(way, channel, wait_ps, view=row, **({"arrangement": row} if in_parts else own))
+        first_loop = channel * way.pieces if in_parts else 0
+        for loop in range(first_loop, first_loop + way.pieces):
+            for k in steps:
+                reduce = first <= k < n and kind != "all-gather"
+                for piece in range(loop * way.slices, (loop + 1) * way.slices):
+                    send, receive = (-distance % n * chunks_of_member + piece for distance in (k, k + 1))
+                    lane.step(send_to=1, to_lane=channel, send=send, receive_from=n - 1, receive=receive, reduce=reduce)
         lanes.append(lane)
     views = [lines([order]) for order in orders]
-    arrangements = [np.array(order, np.int32) for order in orders]
-    return everyone_alike(n, n * per_member, lanes, views=views, arrangements=arrangements, launch_ps=way.launch_ps)
+    arrangements = [np.array(order, np.int32) for order in orders] if in_parts else []
+    chunks = n * chunks_of_member
+    return everyone_alike(n, chunks, lanes, views=views, arrangements=arrangements, launch_ps=way.launch_ps)
 
 
 def _with_fewer_chunks(shape: Shape, way: NcclDecision) -> NcclDecision:
@@ -192,21 +150,21 @@ def _with_fewer_chunks(shape: Shape, way: NcclDecision) -> NcclDecision:
     return way._replace(pieces=max(1, min(way.pieces, max_chunks)))
 
 
-def _chains(kind: str, shape: Shape, way: NcclDecision, rings: Rings) -> Plans:
+def _chains(kind: str, shape: Shape, way: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
     """Return plans along each ring, cut at member 0: forwards for broadcast, backwards for reduce."""
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
     for channel, order in enumerate(rings):
         ends = (NONE, *_chain(kind, order), NONE)
-        for (before, member), (_, after) in zip(pairwise(ends[:-1]), pairwise(ends[1:]), strict=True):
-            wait_ps = hop_of(shape, way, member, after) if after != NONE else 0
-            lane = _lane(way, channel, wait_ps)
-            first = channel * way.pieces
-            add_chain_steps(lane, channel, before, after, range(first, first + way.pieces), reduce=kind == "reduce")
+        chunks = range(channel * way.pieces, (channel + 1) * way.pieces)
+        for before, member, after in zip(ends, ends[1:], ends[2:], strict=False):
+            lane = _lane(way, channel, way.wait_of(shape, member, after) if after != NONE else 0)
+            add_chain_steps(lane, channel, before, after, chunks, reduce=kind == "reduce")
             lanes[member].append(lane)
     return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
 
 
 def _chain(kind: str, order: tuple[int, ...]) -> tuple[int, ...]:
-    at = order.index(0)
-    chain = order[at:] + order[:at]
+    """Return a ring as a chain that begins (broadcast) or ends (reduce) at member 0."""
+    root = order.index(0)
+    chain = order[root:] + order[:root]
     return chain if kind == "broadcast" else chain[::-1]

@@ -6,31 +6,25 @@ receives from the parent, and one per child that sends down.
 """
 
 from collections import Counter
-from itertools import accumulate
+from itertools import pairwise
 
+from workload.collectives.nccl.channel_orders import ChannelTree, tree
 from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
-from workload.collectives.nccl.hops import hop_of, hop_ps, lane_ps, link_ps
-from workload.collectives.nccl.trees import ChannelTree, tree
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.plan import Lane, Plans, each_its_own
+from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
 from workload.shape import Shape
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return the lanes of each member, channel by channel: up, from the parent, down."""
-    trees = [tree(shape, channel, way.channels) for channel in range(way.channels)]
-    first = [list(accumulate((_count(t, m) for t in trees), initial=0)) for m in range(shape.members)]
-    of_channel = [[of_member[channel] for of_member in first] for channel in range(way.channels)]
-    chunks = [range(channel * way.pieces, (channel + 1) * way.pieces) for channel in range(way.channels)]
-    lanes_of_members = (
-        [
-            lane
-            for k, channel_tree in enumerate(trees)
-            for lane in _member(shape, way, channel_tree, member, of_channel[k], chunks[k])
-        ]
-        for member in range(shape.members)
-    )
-    return each_its_own(way.channels * way.pieces, lanes_of_members, launch_ps=way.launch_ps)
+    lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
+    for channel in range(way.channels):
+        channel_tree = tree(shape, channel, way.channels)
+        first = [len(own) for own in lanes]
+        chunks = range(channel * way.pieces, (channel + 1) * way.pieces)
+        for member in range(shape.members):
+            lanes[member] += _member(shape, way, channel_tree, member, first, chunks)
+    return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
 
 
 def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
@@ -63,26 +57,22 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> 
                 far = shape.host[member] != shape.host[parent]
                 load[member, far] += 1
                 load[parent, far] += 1
-    link = {far: link_ps(shape, chunk_bytes, way, between_hosts=far) for far in (False, True)}
+    link = {far: way.link_ps(shape, chunk_bytes, far=far) for far in (False, True)}
     busiest, chunk_ps = max((count * link[far], link[far]) for (_, far), count in load.items())
-    waits = {lane_ps(shape, way, between_hosts=far) for _, far in load}
-    return (
-        way.launch_ps
-        + 2 * max(_deepest_ps(shape, way, channel_tree, chunk_bytes) for channel_tree in trees)
-        + max(way.pieces * busiest - chunk_ps, (way.pieces - 1) * max(waits))
-    )
+    max_wait_ps = max(way.wait_ps(shape, far=far) for _, far in load)
+    up_ps = max(_deepest_ps(shape, way, channel_tree, link) for channel_tree in trees)
+    return way.launch_ps + 2 * up_ps + max(way.pieces * busiest - chunk_ps, (way.pieces - 1) * max_wait_ps)
 
 
-def _deepest_ps(shape: Shape, way: NcclDecision, channel_tree: ChannelTree, chunk_bytes: float) -> float:
-    """Return the time from the farthest leaf to the root."""
+def _deepest_ps(shape: Shape, way: NcclDecision, channel_tree: ChannelTree, link: dict[bool, float]) -> float:
+    """Return the time from the farthest leaf to the root; link: time of a chunk inside a host and between hosts."""
     deepest_ps = 0.0
     for leaf in range(shape.members):
-        total_ps, member = 0.0, leaf
-        while (parent := channel_tree.parent[member]) >= 0:
+        total_ps = 0.0
+        for member, parent in pairwise(channel_tree.up(leaf)):
             far = shape.host[member] != shape.host[parent]
-            total_ps += hop_ps(shape, way, between_hosts=far)
-            total_ps += link_ps(shape, chunk_bytes, way, between_hosts=far)
-            member = parent
+            total_ps += way.hop_ps(shape, far=far)
+            total_ps += link[far]
         deepest_ps = max(deepest_ps, total_ps)
     return deepest_ps
 
@@ -98,27 +88,29 @@ def _member(
 ) -> list[Lane]:
     """Return the lanes of one member; first: for each member, its first lane of this channel."""
     parent, children = channel_tree.parent[member], channel_tree.children[member]
+    connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
+
+    def sending_lane(to: int) -> Lane:
+        wait_ps = way.wait_of(shape, member, to) if to >= 0 else 0
+        connection = channel_tree.channel % connections  # channels beyond the last share connections
+        return Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=connection)
+
     lanes: list[Lane] = []
     for child in children or (-1,):
         is_last = child == (children[-1] if children else -1)
         to = parent if is_last else -1
         before = first[member] + len(lanes) - 1 if lanes else -1
-        wait_ps = hop_of(shape, way, member, to) if to >= 0 else 0
-        lane = Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, channel_tree.channel))
         to_lane = first[to] + channel_tree.children[to].index(member) if to >= 0 else 0
-        _add_up(lane, child, to, to_lane, before, chunks)
-        lanes.append(lane)
+        lanes.append(sending_lane(to))
+        _add_up(lanes[-1], child, to, to_lane, before, chunks)
     complete = first[member] + len(lanes) - 1
     if parent >= 0:
-        complete = first[member] + len(lanes)
+        complete += 1
         lanes.append(Lane())
         for chunk in chunks:
             lanes[-1].step(receive_from=parent, receive=chunk)
     for child in children:
-        wait_ps = hop_of(shape, way, member, child)
-        lanes.append(
-            Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=_connection(shape, channel_tree.channel))
-        )
+        lanes.append(sending_lane(child))
         to_lane = first[child] + max(1, len(channel_tree.children[child]))
         for step, chunk in enumerate(chunks):
             lanes[-1].step(send_to=child, to_lane=to_lane, send=chunk, after=(complete, step))
@@ -135,16 +127,14 @@ def _add_up(lane: Lane, child: int, parent: int, to_lane: int, before: int, chun
             lane.step(send_to=parent, to_lane=to_lane, send=chunk)
         return
     for step, chunk in enumerate(chunks):
-        sends = parent if step else -1
-        after = (before, step) if before >= 0 else (-1, -1)
         lane.step(
-            send_to=sends, to_lane=to_lane, send=chunk - 1, receive_from=child, receive=chunk, reduce=True, after=after
+            send_to=parent if step else -1,
+            to_lane=to_lane,
+            send=chunk - 1,
+            receive_from=child,
+            receive=chunk,
+            reduce=True,
+            after=(before, step) if before >= 0 else AT_ONCE,
         )
     if parent >= 0:
         lane.step(send_to=parent, to_lane=to_lane, send=chunks[-1])
-
-
-def _connection(shape: Shape, channel: int) -> int:
-    """Return the connection of a channel; channels beyond the last share connections."""
-    one_host = len(set(shape.host)) == 1
-    return channel % (UNDRIVEN_CONNECTIONS_OF_ONE_HOST if one_host else UNDRIVEN_CONNECTIONS)

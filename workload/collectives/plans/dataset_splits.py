@@ -4,8 +4,6 @@ With several chains, that many parts run at a time: at each member, part s begin
 ASTRA-sim calls these numbers preferred-dataset-splits and active-chunks-per-dimension.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,43 +29,29 @@ def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
 def _repeated(plan: Plan, width: int, splits: int, chains: int) -> Plan:
     """Return the lanes of all parts; all members have equally many, as messages name the receiving lane."""
     lanes: list[tuple[Step, ...]] = []
-    ends = [AT_ONCE] * chains
+    ends = [AT_ONCE] * chains  # (lane, step) that ends each part; part s begins after part s - chains
     for _ in range(splits):
         base, after = len(lanes), ends[-chains]
         own = [*(steps or (IDLE,) for steps in plan), *[(IDLE,)] * (width - len(plan))]
-        lanes += [_moved(steps, base, after) for steps in own]
+        for steps in own:
+            first, *others = (step.moved(base) for step in steps)
+            lanes.append((first.waiting(after) if first.dep_lane == NONE else first, *others))
         last = [(base + i, len(steps) - 1) for i, steps in enumerate(own)]
         if width > 1:
-            lanes.append(tuple(IDLE._replace(dep_lane=lane, dep_step=step) for lane, step in last))
+            lanes.append(tuple(IDLE.waiting(end) for end in last))
             last = [(base + width, width - 1)]
         ends.append(last[0])
     return tuple(lanes)
-
-
-def _moved(steps: Sequence[Step], base: int, after: tuple[int, int]) -> tuple[Step, ...]:
-    """Return a part's lane as a lane of the whole plan; after: (lane, step) after which the part may begin."""
-    moved = [
-        step._replace(
-            dep_lane=NONE if step.dep_lane == NONE else step.dep_lane + base,
-            send_lane=NONE if step.send_lane == NONE else step.send_lane + base,
-        )
-        for step in steps
-    ]
-    if moved[0].dep_lane == NONE:
-        moved[0] = moved[0]._replace(dep_lane=after[0], dep_step=after[1])
-    return tuple(moved)
 
 
 def _attributes(
     plans: Plans, index: int, width: int, splits: int, chains: int, row_of: dict[int, int]
 ) -> tuple[Attributes, ...]:
     """Return the attributes of the lanes of all parts; row_of: new row of each arrangement of a part."""
-    own = [
-        *plans.attributes_of(index),
-        *[PLAIN] * (width + (width > 1) - len(plans.plans[index])),
-    ]  # if there are several, one more waits for all
-    begin = [not steps or steps[0].dep_lane == NONE for steps in plans.plans[index]]
-    begin += [False] * (len(own) - len(begin))
+    # if there are several lanes, one more waits for all
+    idle = [PLAIN] * (width + (width > 1) - len(plans.plans[index]))
+    own = [*plans.attributes_of(index), *idle]
+    begin = [*(not steps or steps[0].dep_lane == NONE for steps in plans.plans[index]), *(False for _ in idle)]
     phases = 1 + max(a.phase for row in range(len(plans.plans)) for a in plans.attributes_of(row))
     return tuple(
         a._replace(

@@ -54,6 +54,15 @@ class Step(NamedTuple):
     recv_count: int  # number of chunks to receive
     reduce: bool  # whether received data is added to the chunk instead of replacing it
 
+    def moved(self, base: int) -> "Step":
+        """Return the step with lanes, its own and the receiver's, that are numbered from `base` on."""
+        dep_lane, send_lane = (NONE if lane == NONE else lane + base for lane in (self.dep_lane, self.send_lane))
+        return self._replace(dep_lane=dep_lane, send_lane=send_lane)
+
+    def waiting(self, after: tuple[int, int]) -> "Step":
+        """Return the step with the dependency (lane, step)."""
+        return self._replace(dep_lane=after[0], dep_step=after[1])
+
 
 IDLE = Step(*(NONE,) * 9, reduce=False)  # a step that does nothing
 

@@ -13,8 +13,8 @@ import math
 import random
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,24 +52,17 @@ def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
     Raises OracleError: a member ends with other data than promised, sends an empty chunk, leaves a message over or gets
     stuck, or the result of a lane with several senders depends on the order of their messages.
     """
-    _play(_Game, kind, schedules, index, seed)
+    play(Game, kind, schedules, index, seed)
 
 
-def check_uneven(schedules: Schedules, index: int, count: Int64, seed: int = 0) -> None:
-    """Run schedule `index` as an all-to-all-v, whose blocks are ordered by member in regions 0 and 1, as `check` does.
-
-    The matrix `count` is int64[n, n], chunks from member to member.
-    """
-    _play(partial(_UnevenGame, count), "all-to-all", schedules, index, seed)
-
-
-def _play(make: Callable[..., "_Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
+def play(make: Callable[..., "Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
+    """Run a schedule as `check` does, in the game that `make` returns."""
     lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
     pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
     pieces |= {len(buffer.arrangement) for own in of_lanes for buffer in own if buffer.arrangement is not None}
     chunks, regions = int(schedules.chunks[index]), int(schedules.regions[index])
     n = int(schedules.members[index] - schedules.aggregators[index])
-    parts = n if make is _Game and kind in _IN_PARTS and n > 1 else 1
+    parts = n if make is Game and kind in _IN_PARTS and n > 1 else 1
     grid = _Grid(math.lcm(chunks, parts, *pieces), regions)
     for member, own in enumerate(lanes):
         for lane, steps in enumerate(own):
@@ -134,25 +127,9 @@ class _Lane:
         return self.done == len(self.steps)
 
 
-def _sum(first: Content, second: Content) -> Content:
-    """Return all contributions of both."""
-    total = dict(first)
-    for contribution, times in second.items():
-        total[contribution] = total.get(contribution, 0) + times
-    return total
+class Game:
+    """A run of a schedule with symbols; the lanes and their buffers are by member."""
 
-
-def _followers(own: list[list[Step]]) -> list[set[int]]:
-    """Return, for each lane of a member, the lanes that wait for one of its steps."""
-    followers: list[set[int]] = [set() for _ in own]
-    for lane, steps in enumerate(own):
-        for step in steps:
-            if step.dep_lane != NONE:
-                followers[step.dep_lane].add(lane)
-    return followers
-
-
-class _Game:
     def __init__(
         self,
         kind: str,
@@ -167,9 +144,15 @@ class _Game:
             [_Lane(*lane) for lane in zip(own, of_own, strict=True)]
             for own, of_own in zip(lanes, of_lanes, strict=True)
         ]
-        self.memory: list[Memory] = [self._start(member) if member < n else {} for member in range(len(lanes))]
+        self.memory: list[Memory] = [self.start(member) if member < n else {} for member in range(len(lanes))]
         self.wire: dict[_Actor, deque[PostedAtoms]] = defaultdict(deque)
-        self.followers = [_followers(own) for own in lanes]
+        # for each lane of a member, the lanes that wait for one of its steps
+        self.followers: list[list[set[int]]] = [[set() for _ in own] for own in lanes]
+        for own, followers in zip(lanes, self.followers, strict=True):
+            for lane, steps in enumerate(own):
+                for step in steps:
+                    if step.dep_lane != NONE:
+                        followers[step.dep_lane].add(lane)
 
     def play(self) -> None:
         """Let lanes and wires act in random order, some lanes slowly, until nothing moves.
@@ -193,6 +176,7 @@ class _Game:
                     queued.add(other)
 
     def check_end(self) -> None:
+        """Refuse lanes that are stuck, messages that are left over, and wrong data at the end."""
         for member, own in enumerate(self.lanes):
             for i, lane in enumerate(own):
                 if not lane.finished():
@@ -200,9 +184,10 @@ class _Game:
                 if lane.inbox:
                     raise OracleError(f"member {member} lane {i}: a message from {lane.inbox[0].sender} is left over")
         for member in range(self.n):
-            for atom, promised in self._promised(member).items():
+            for atom, promised in self.promised(member).items():
                 content = self.memory[member].get(atom)
-                if self._normal(content) != self._normal(promised):
+                is_barrier = self.kind == "barrier"  # which only needs contributions of all members, in any number
+                if content is None or (content.keys() != promised.keys() if is_barrier else content != promised):
                     raise OracleError(f"member {member} chunk {atom}: {content}, promised {promised}")
 
     def _act(self, actor: _Actor) -> list[_Actor]:
@@ -226,20 +211,24 @@ class _Game:
             if step.dep_lane != NONE and self.lanes[member][step.dep_lane].done <= step.dep_step:
                 return []
             lane.posted = True
-            return [itself, self._post(member, lane.buffer, step)] if step.send_peer != NONE else [itself]
+            if step.send_peer == NONE:
+                return [itself]
+            wire = member, step.send_peer, step.send_lane
+            self.wire[wire].append(PostedAtoms(member, self._read(member, lane.buffer, step, "sends")))
+            return [itself, wire]
         if step.recv_peer != NONE:
             if not lane.inbox:
                 return []
-            self._receive(member, lane, step, lane.inbox.popleft())
+            sender, contents = lane.inbox.popleft()
+            if not lane.of_sender.get(sender):
+                raise OracleError(f"member {member}: a message from {sender}, which step {lane.done} does not expect")
+            if lane.from_several:  # a message goes where the steps of its sender say
+                step = lane.of_sender[sender].popleft()
+            self._write(member, lane.buffer, step, contents)
         elif step.recv_chunk != NONE:
             self._write(member, lane.buffer, step, self._read(member, lane.buffer, step, "copies"))
         lane.done, lane.posted = lane.done + 1, False
         return [itself, *((NONE, member, other) for other in self.followers[member][index])]
-
-    def _post(self, member: int, buffer: Buffer, step: Step) -> _Actor:
-        wire = member, step.send_peer, step.send_lane
-        self.wire[wire].append(PostedAtoms(member, self._read(member, buffer, step, "sends")))
-        return wire
 
     def _read(self, member: int, buffer: Buffer, step: Step, does: str) -> tuple[Content, ...]:
         atoms = self.grid.span(buffer, step.send_chunk, step.send_count)
@@ -255,20 +244,11 @@ class _Game:
         for atom, content in zip(atoms, contents, strict=True):
             if step.reduce and atom not in memory:
                 raise OracleError(f"member {member} reduces into chunk {atom}, which holds nothing")
-            memory[atom] = _sum(memory[atom], content) if step.reduce else content
-
-    def _receive(self, member: int, lane: _Lane, step: Step, message: PostedAtoms) -> None:
-        if not lane.of_sender.get(message.sender):
-            raise OracleError(
-                f"member {member}: a message from {message.sender}, which step {lane.done} does not expect"
-            )
-        if lane.from_several:  # a message goes where the steps of its sender say
-            step = lane.of_sender[message.sender].popleft()
-        self._write(member, lane.buffer, step, message.contents)
-
-    def _normal(self, content: Content | None) -> object:
-        """Return the content to compare: a barrier only needs contributions of all members, in any number."""
-        return content if content is None or self.kind != "barrier" else set(content)
+            if step.reduce:  # all contributions of both; dictionaries are never changed
+                shared = memory[atom].keys() & content.keys()
+                memory[atom] = {**memory[atom], **content, **{key: memory[atom][key] + content[key] for key in shared}}
+            else:
+                memory[atom] = content
 
     def _part(self, member: int) -> range:
         share = self.grid.atoms // self.n
@@ -278,7 +258,7 @@ class _Game:
         shift = region * self.grid.atoms
         return {shift + atom: {(member, atom): 1} for atom in self._part(member)}
 
-    def _start(self, member: int) -> Memory:
+    def start(self, member: int) -> Memory:
         """Return what a member holds at the start."""
         if self.kind in {"all-gather", "gather"}:
             return self._own_part(member)
@@ -302,7 +282,7 @@ class _Game:
         """The data of member 0."""
         return {a: {(0, a): 1} for a in range(self.grid.atoms)}
 
-    def _promised(self, member: int) -> Memory:
+    def promised(self, member: int) -> Memory:
         """Return what a member must hold at the end; atoms that are missing here may hold anything."""
         own = self._part(member)
         makes: dict[str, Callable[[], Memory]] = {
@@ -319,23 +299,3 @@ class _Game:
             },
         }
         return makes[self.kind]()
-
-
-class _UnevenGame(_Game):
-    """A run with blocks of different numbers of chunks: the input ordered by receiver, the output by sender."""
-
-    def __init__(self, count: Int64, *arguments: Any) -> None:  # noqa: ANN401 - those of _Game
-        self.count = count
-        super().__init__(*arguments)
-
-    def _start(self, member: int) -> Memory:
-        return {a: {(member, a): 1} for a in range(int(self.count[member].sum()))}
-
-    def _promised(self, member: int) -> Memory:
-        promised, at = {}, self.grid.atoms
-        for source, row in enumerate(self.count):
-            first = int(row[:member].sum())
-            for chunk in range(first, first + int(row[member])):
-                promised[at] = {(source, chunk): 1}
-                at += 1
-        return promised

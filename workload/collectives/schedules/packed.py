@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workload import collectives
+from workload.arrays import pointers
 from workload.collectives.plans.plan import (
     IDLE,
     MAX_CONNECTIONS,
@@ -23,7 +24,6 @@ from workload.collectives.plans.plan import (
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import all_to_all_v, units
 from workload.errors import WorkloadError
-from workload.pointers import pointers
 from workload.shape import Shape
 
 Int32 = NDArray[np.int32]

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from workload.arrays import pointers
 from workload.collectives.plans.plan import NONE, Step
 from workload.collectives.schedules.packed import Schedules
-from workload.pointers import pointers
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]

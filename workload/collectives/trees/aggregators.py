@@ -9,7 +9,6 @@ the group's first member decides, so that parallel groups use different ones. A 
 without an aggregator.
 """
 
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -197,31 +196,18 @@ def _numbered(graph: Graph, npu: Int64, ways: dict[int, list[int]]) -> tuple[Agg
         while node in ways:
             node = ways[node][-1]
             number.setdefault(node, len(number))
-    links = {node: _links(graph, ways[node]) for node in number if node in ways}
-    rate = [min((int(graph.link_rate_bps[link]) for link in links.get(node, ())), default=0) for node in number]
-    tree = AggregatorTree(
-        parent=tuple(number[ways[node][-1]] if node in ways else ROOT for node in number),
-        rate_bps=tuple(rate),
-        both_ways_bps=tuple(rate),
-        latency_ps=tuple(_latency_ps(graph, ways[node], links[node]) if node in ways else 0 for node in number),
-        links=tuple(len(links.get(node, ())) for node in number),
-        nvlink=tuple(node in ways and bool(graph.node_kind[ways[node][-1]] == NVSWITCH) for node in number),
-    )
-    return tree, tuple(list(number)[len(npu) :])
+    edges = [_edge(graph, number, ways[node]) if node in ways else (ROOT, 0, 0, 0, 0, False) for node in number]
+    return AggregatorTree(*map(tuple, zip(*edges, strict=True))), tuple(list(number)[len(npu) :])
 
 
-def _links(graph: Graph, way: list[int]) -> list[int]:
-    """Return a link for each hop of a path."""
+def _edge(graph: Graph, number: dict[int, int], way: list[int]) -> tuple[int, int, int, int, int, bool]:
+    """Return the fields of an AggregatorTree for a node; way: path from the node to the next aggregator's switch."""
     links = []
     for src, dst in pairwise(way):
         out = graph.out_links(src)
         links.append(int(out[np.flatnonzero(graph.link_dst[out] == dst)[0]]))
-    return links
-
-
-def _latency_ps(graph: Graph, way: list[int], links: Iterable[int]) -> int:
-    """Return the latency from a member or aggregator to an aggregator: links, switches and aggregator ports."""
-    switches = way if way[0] >= graph.npus else way[1:]
-    aggregators = 2 if way[0] >= graph.npus else 1
-    delays = sum(int(graph.link_delay_ps[link]) for link in links)
-    return delays + int(graph.node_latency_ps[switches].sum()) + aggregators * AGGREGATOR_DELAY_PS
+    rate_bps = int(graph.link_rate_bps[links].min())
+    from_switch = way[0] >= graph.npus  # a path from an aggregator passes its switch's port, too
+    latency_ps = int(graph.link_delay_ps[links].sum() + graph.node_latency_ps[way if from_switch else way[1:]].sum())
+    latency_ps += (2 if from_switch else 1) * AGGREGATOR_DELAY_PS
+    return number[way[-1]], rate_bps, rate_bps, latency_ps, len(links), bool(graph.node_kind[way[-1]] == NVSWITCH)

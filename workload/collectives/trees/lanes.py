@@ -5,7 +5,7 @@ children's data in order, one that sends sums up, and one that passes results do
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from workload.collectives.plans.extent import PlanExtent
@@ -29,6 +29,12 @@ def members_below(tree: AggregatorTree, n: int) -> list[frozenset[int]]:
     return [frozenset(members) for members in below]
 
 
+def flows_of_all(tree: AggregatorBranch, chunks: Iterable[int]) -> dict[int, ChunkFlow]:
+    """Return the flows of chunks that all members of a tree send up and receive."""
+    everyone = frozenset(range(len(tree.members)))
+    return {chunk: ChunkFlow(everyone, everyone) for chunk in chunks}
+
+
 def extent(tree: AggregatorTree, count: int) -> PlanExtent:
     """Return the number of steps and lanes of a tree's nodes if `count` chunks go up and down the whole tree."""
     links = len(tree.parent) - 1
@@ -36,46 +42,38 @@ def extent(tree: AggregatorTree, count: int) -> PlanExtent:
     return PlanExtent(4 * links * count, links + 2 * len(tree.parent), len(tree.parent), widest)
 
 
-def member_lanes(
-    branch: AggregatorBranch,
-    places: list[int],
-    flows: Mapping[int, ChunkFlow],
-    member: int,
-    ready: Sequence[tuple[int, int]] = (),
-) -> list[Lane]:
-    """Return the lane that sends a member's data up and the lane that receives results.
+def tree_lanes(
+    branch: AggregatorBranch, flows: Mapping[int, ChunkFlow], result_lane: int, ready: Sequence[tuple[int, int]] = ()
+) -> list[list[Lane]]:
+    """Return the lanes of each member and aggregator of a tree.
+
+    A member has a lane that sends its data up and one that receives results.
 
     Args:
         branch: Tree and its numbers in the group.
-        places: Index of each node among its parent's children.
         flows: Flow of each chunk, in sending order.
-        member: Number of the member in the tree.
-        ready: Lane and step that must be done before each chunk is sent; () = none.
+        result_lane: Number of the lane in which members receive results.
+        ready: Lane and step of a member that must be done before it sends each chunk; () = none.
     """
-    parent = branch.number(branch.tree.parent[member])
-    up, down = Lane(), Lane()
-    for turn, (chunk, flow) in enumerate(flows.items()):
-        if member in flow.sources:
-            up.step(send_to=parent, to_lane=places[member], send=chunk, after=ready[turn] if ready else AT_ONCE)
-        if member in flow.targets:
-            down.step(receive_from=parent, receive=chunk)
-    return [up, down]
-
-
-def aggregator_lanes(
-    branch: AggregatorBranch, places: list[int], flows: Mapping[int, ChunkFlow], result_lane: int
-) -> list[list[Lane]]:
-    """Return the lanes of each aggregator of a tree; result_lane: lane of a member that receives results."""
     tree, n = branch.tree, len(branch.members)
-    below, children = members_below(tree, n), tree.children()
+    below, children, places = members_below(tree, n), tree.children(), tree.places()
+    lanes_of_nodes = []
+    for node in range(n):
+        parent, up, down = branch.number(tree.parent[node]), Lane(), Lane()
+        for turn, (chunk, flow) in enumerate(flows.items()):
+            if node in flow.sources:
+                up.step(send_to=parent, to_lane=places[node], send=chunk, after=ready[turn] if ready else AT_ONCE)
+            if node in flow.targets:
+                down.step(receive_from=parent, receive=chunk)
+        lanes_of_nodes.append([up, down])
     result_lanes = [result_lane if node < n else len(children[node]) + 1 for node in range(len(tree.parent))]
-    return [
-        _lanes(branch, children[node], node, places[node], flows, below, result_lanes)
-        for node in range(n, len(tree.parent))
+    aggregators = range(n, len(tree.parent))
+    return lanes_of_nodes + [
+        _aggregator(branch, children[node], node, places[node], flows, below, result_lanes) for node in aggregators
     ]
 
 
-def _lanes(
+def _aggregator(
     branch: AggregatorBranch,
     children: list[int],
     node: int,

@@ -2,6 +2,10 @@
 
 A chunk is one unit, the greatest common divisor of all sizes. In a collective of `buffer_bytes` every message therefore
 has exactly the bytes of the matrix. Blocks are ordered by receiver in the input and by sender in the output.
+
+Hierarchically, a member gives the member in place p of its own host all its data for members in place p of any host;
+that member sends each host's share to the member in its own place there. Thus only messages between equal places leave
+a host, one per other host.
 """
 
 import math
@@ -12,7 +16,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
-from workload.collectives.uneven.by_hosts import by_hosts, places_of, receive, send
 from workload.errors import WorkloadError
 
 Int64 = NDArray[np.int64]
@@ -21,6 +24,9 @@ NAME = "all-to-all-v"
 ALGORITHMS = ("direct", "pairwise", "hierarchical")
 
 _MAX_CHUNKS = 1 << 28  # maximum number of units in a buffer: chunk numbers over all regions must fit into int32
+# Regions: output, data by receiving place, data received from the own host, the same sorted by host, and data received
+# from other hosts
+_OUTPUT, _TO_PLACES, _GIVEN, _TO_HOSTS, _COME = 1, 2, 3, 4, 5
 
 
 class Units(NamedTuple):
@@ -77,9 +83,9 @@ def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] |
         raise WorkloadError(f"algorithm {algorithm!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
     cut = units(matrix_bytes)
     if algorithm == "hierarchical":
-        return by_hosts(cut.sent, cut.chunks, places_of(hosts, len(cut.sent)))._replace(uneven=True)
-    make = _direct if algorithm == "direct" else _pairwise
-    return each_its_own(cut.chunks, [make(me, cut) for me in range(len(cut.sent))], regions=2)._replace(uneven=True)
+        return _by_hosts(cut.sent, cut.chunks, _places_of(hosts, len(cut.sent)))._replace(uneven=True)
+    lanes = (_member(me, cut, at_once=algorithm == "direct") for me in range(len(cut.sent)))
+    return each_its_own(cut.chunks, lanes, regions=2)._replace(uneven=True)
 
 
 def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
@@ -87,43 +93,132 @@ def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
     return plans.chunks * units(matrix_bytes).unit_bytes
 
 
-def _direct(me: int, cut: Units) -> list[Lane]:
-    """Return a lane that sends and a lane that receives; both begin with the nearest peer."""
-    n, sends, sink = len(cut.sent), _own(me, cut), Lane()
+def _member(me: int, cut: Units, *, at_once: bool) -> list[Lane]:
+    """Return a member's lanes: one that sends and one that receives all messages at once; else one per step.
+
+    The first lane begins with a copy of the member's own block, or with a step that does nothing.
+    """
+    n, sent = len(cut.sent), cut.sent
+    inputs, outputs = np.cumsum(sent[me]) - sent[me], cut.chunks + np.cumsum(sent[:, me]) - sent[:, me]
+    own = Lane()
+    if sent[me, me]:
+        own.copy(int(inputs[me]), to=int(outputs[me]), count=int(sent[me, me]))
+    else:
+        own.step()
+    lanes = [own, Lane()] if at_once else [own]
     for far in range(1, n):
         to, source = (me + far) % n, (me - far) % n
-        sends.step(**send(to, 1, _input(cut, me, to), int(cut.sent[me, to])))
-        sink.step(**receive(source, cut.chunks + _output(cut, source, me), int(cut.sent[source, me])))
-    return [sends, sink]
-
-
-def _pairwise(me: int, cut: Units) -> list[Lane]:
-    """Return a lane per step; the first copies the member's own block."""
-    n = len(cut.sent)
-    lanes = [_own(me, cut)]
-    for far in range(1, n):
-        ways = _exchange(me, (me + far) % n, (me - far) % n, cut, to_lane=far)
-        lanes.append(Lane().step(after=(far - 1, len(lanes[-1].steps) - 1), **ways))
+        sends = _send(to, 1 if at_once else far, int(inputs[to]), int(sent[me, to]))
+        receives = _receive(source, int(outputs[source]), int(sent[source, me]))
+        if at_once:
+            own.step(**sends)
+            lanes[1].step(**receives)
+        else:
+            lanes.append(Lane().step(after=(far - 1, len(lanes[-1].steps) - 1), **sends, **receives))
     return lanes
 
 
-def _own(me: int, cut: Units) -> Lane:
-    """Return a lane that copies the member's own block, and has a step even if the block is empty."""
-    count, to = int(cut.sent[me, me]), cut.chunks + _output(cut, me, me)
-    return Lane().copy(_input(cut, me, me), to=to, count=count) if count else Lane().step()
+def _places_of(hosts: Sequence[int] | None, members: int) -> Int64:
+    """Return int64[hosts, places]: the members of each host; hosts: host of each member.
+
+    Raises WorkloadError: not one host per member, or hosts of unequal sizes.
+    """
+    if hosts is None or len(hosts) != members:
+        count = "none" if hosts is None else len(hosts)
+        raise WorkloadError(f"all-to-all-v, hierarchical: hosts of {count} members, expected of {members}")
+    names, sizes = np.unique(np.asarray(hosts), return_counts=True)
+    if sizes.min() != sizes.max():
+        raise WorkloadError(
+            f"all-to-all-v, hierarchical: hosts of {sizes.min()} to {sizes.max()} members, expected as many on each"
+        )
+    return np.stack([np.flatnonzero(np.asarray(hosts) == name) for name in names]).astype(np.int64)
 
 
-def _exchange(me: int, to: int, source: int, cut: Units, to_lane: int) -> dict[str, Any]:
-    """Return the arguments of a step that sends the block for one member and receives the block from another."""
-    sends = send(to, to_lane, _input(cut, me, to), int(cut.sent[me, to]))
-    return sends | receive(source, cut.chunks + _output(cut, source, me), int(cut.sent[source, me]))
+def _by_hosts(sent: Int64, chunks: int, member: Int64) -> Plans:
+    """Return the plans for sent: int64[n, n] chunks from member to member, and member: int64[hosts, places].
+
+    The fullest input or output has `chunks` chunks.
+    """
+    # a member holds what the members of its host have for its place of all hosts
+    max_given = max(int(sent[np.ix_(own, member[:, place])].sum()) for own in member for place in range(len(own)))
+    region_chunks = max(chunks, max_given)
+    lanes = {int(member[at]): _member_by_hosts(sent, region_chunks, member, *at) for at in np.ndindex(*member.shape)}
+    return each_its_own(region_chunks, [lanes[me] for me in range(len(sent))], regions=6)
 
 
-def _input(cut: Units, src: int, dst: int) -> int:
-    """Return the first chunk of the block for dst in the input of src."""
-    return int(cut.sent[src, :dst].sum())
+class _Region:
+    """A region with consecutive blocks; size: int64[rows, columns], chunks of each block."""
+
+    def __init__(self, number: int, region_chunks: int, size: Int64) -> None:
+        self.size = size
+        self.first = (number * region_chunks + np.cumsum(size) - size.reshape(-1)).reshape(size.shape)
+
+    def row(self, row: int) -> tuple[int, int]:
+        """Return the first chunk and the number of chunks of a row of blocks."""
+        return int(self.first[row, 0]), int(self.size[row].sum())
 
 
-def _output(cut: Units, src: int, dst: int) -> int:
-    """Return the first chunk of the block from src in the output of dst."""
-    return int(cut.sent[:src, dst].sum())
+def _member_by_hosts(sent: Int64, region_chunks: int, member: Int64, host: int, place: int) -> list[Lane]:
+    """Return the lanes of the member in a place of a host: packing, a lane per mate, sorting, a lane per other host."""
+    (hosts, places), me = member.shape, int(member[host, place])
+    to_places = _Region(_TO_PLACES, region_chunks, sent[me, member.T])  # [places, hosts], for each member
+    given = _Region(_GIVEN, region_chunks, sent[np.ix_(member[host], member[:, place])])  # [mates, hosts]
+    to_hosts = _Region(_TO_HOSTS, region_chunks, given.size.T)  # [hosts, mates]
+    come = _Region(_COME, region_chunks, sent[member, me])  # [hosts, places], from each member
+    inputs, outputs = np.cumsum(sent[me]) - sent[me], np.cumsum(sent[:, me]) - sent[:, me]
+
+    def unpack(lane: Lane, source: int) -> None:
+        """Copy the blocks from a host to the output."""
+        for mate, sender in enumerate(member[source]):
+            output = _OUTPUT * region_chunks + int(outputs[sender])
+            _copy(lane, int(come.first[source, mate]), output, int(come.size[source, mate]))
+
+    # order the input by receiving place, and copy the own place's blocks to the data received from mates
+    pack = Lane()
+    for at in np.ndindex(places, hosts):
+        _copy(pack, int(inputs[member.T[at]]), int(to_places.first[at]), int(to_places.size[at]))
+    own, count = to_places.row(place)
+    _copy(pack, own, given.row(place)[0], count)
+    packed = (0, len(pack.steps))
+    lanes = [pack.step()]
+    # exchange with all mates at once
+    for far in range(1, places):
+        to, source = (place + far) % places, (place - far) % places
+        ways = _send(int(member[host, to]), far, *to_places.row(to))
+        ways |= _receive(int(member[host, source]), *given.row(source))
+        lanes.append(Lane().step(after=packed, **ways))
+    # sort the data of all mates by host, and copy the own host's blocks to the output
+    sort = Lane()
+    for far in range(1, places):
+        sort.step(after=(far, 0))
+    sort.step(after=packed)
+    for at in np.ndindex(hosts, places):
+        _copy(sort, int(given.first.T[at]), int(to_hosts.first[at]), int(to_hosts.size[at]))
+    own, count = to_hosts.row(host)
+    _copy(sort, own, come.row(host)[0], count)
+    unpack(sort, host)
+    lanes.append(sort)
+    # exchange with the same place of the other hosts
+    for far in range(1, hosts):
+        to, source = (host + far) % hosts, (host - far) % hosts
+        ways = _send(int(member[to, place]), places + far, *to_hosts.row(to))
+        ways |= _receive(int(member[source, place]), *come.row(source))
+        lanes.append(Lane().step(after=(places, len(sort.steps) - 1), **ways))
+        unpack(lanes[-1], source)
+    return lanes
+
+
+def _copy(lane: Lane, chunk: int, to: int, count: int) -> None:
+    """Add a copy of chunks, if there are any."""
+    if count:
+        lane.copy(chunk, to=to, count=count)
+
+
+def _send(peer: int, to_lane: int, chunk: int, count: int) -> dict[str, Any]:
+    """Return the arguments of `Lane.step` for a send; none if it has no chunks."""
+    return {"send_to": peer, "to_lane": to_lane, "send": chunk, "send_count": count} if count else {}
+
+
+def _receive(peer: int, chunk: int, count: int) -> dict[str, Any]:
+    """Return the arguments of `Lane.step` for a receive; none if it has no chunks."""
+    return {"receive_from": peer, "receive": chunk, "receive_count": count} if count else {}

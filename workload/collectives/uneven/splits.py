@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.errors import WorkloadError
-from workload.trace_sets.exchange import Exchange, agree, alone
+from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.trace_sets.groups import GroupTable
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import TraceView
@@ -141,13 +140,10 @@ def _split_sizes(uses: Sequence[_Use]) -> _SplitSizes:
             number[key] = len(lists)
             lists.append(sent_bytes)
         sizes.append(np.full(len(use.npu), number[key], np.int64))
-    seq = [np.full(len(use.npu), use.seq, np.int64) for use in uses]
-    group, member = [use.group for use in uses], [use.member for use in uses]
-    return _SplitSizes(_joined(group), _joined(seq), _joined(member), _joined(sizes), lists)
-
-
-def _joined(parts: Sequence[Int64]) -> Int64:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
+    none = np.zeros(0, np.int64)
+    group, member = (np.concatenate([none, *column]) for column in ([u.group for u in uses], [u.member for u in uses]))
+    seq = np.concatenate([none, *(np.full(len(use.npu), use.seq, np.int64) for use in uses)])
+    return _SplitSizes(group, seq, member, np.concatenate([none, *sizes]), lists)
 
 
 def _assemble(of_ranks: Sequence[_SplitSizes], groups: GroupTable) -> dict[tuple[int, int], Int64]:

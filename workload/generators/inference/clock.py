@@ -10,9 +10,9 @@ from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator
 from workload.compute.times import ComputeTimes
 from workload.generators.inference import experts, layers
-from workload.generators.inference.batch import Batch
-from workload.generators.inference.scheduler import Clock
+from workload.generators.inference.scheduler import Batch, Clock
 from workload.generators.models.model import Model
+from workload.generators.training import mlp, vocabulary
 from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.shard import Shard
@@ -22,8 +22,7 @@ class Link(NamedTuple):
     """Times of an engine's communication."""
 
     collective_ps: Callable[[GroupCollective], float]  # Function that returns the picoseconds of a collective
-    # Function that returns the picoseconds of a message to the next stage, by its bytes
-    message_ps: Callable[[int], float]
+    message_ps: Callable[[int], float]  # Picoseconds of a message to the next stage, by its bytes
 
 
 Network = Callable[[ParallelPlan, int], Link]
@@ -49,7 +48,7 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_
     def mlp_ps(tokens: int, layer: int) -> float:
         s = layers.shard(base, tokens)
         if not model.has_experts(layer):
-            return time_ps(layers.mlp_items(s))
+            return time_ps(mlp.forward(s))
         rows = tuple(experts.rows_of(plan, tokens, member % plan.tp) for member in range(plan.ep))
         return time_ps(experts.items(s, layer, rows))
 
@@ -62,6 +61,6 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_
             total += len(numbers) * mlp_ps(batch.tokens, numbers[0]) if numbers else 0
         if plan.pp > 1:
             total += (plan.pp - 1) * link.message_ps(batch.tokens * model.hidden * s.value_bytes)
-        return (total + time_ps(layers.embedding_items(s)) + time_ps(layers.head_items(s, batch))) / PS_PER_US
+        return (total + time_ps(vocabulary.embedding(s)) + time_ps(layers.head_items(s, batch))) / PS_PER_US
 
     return microseconds

@@ -32,19 +32,16 @@ class Serving:
     plan: ParallelPlan  # Parallel plan of all GPUs or, with `prefill_plan`, of the decoding GPUs
     batch: int = 1  # Maximum number of sequences that a replica runs at a time
     chunk: int = 0  # Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit and before decoding
-    # Maximum number of tokens of unsplit prompts per iteration; a longer prompt runs alone
-    prompt_tokens: int = PROMPT_TOKENS
+    prompt_tokens: int = PROMPT_TOKENS  # Maximum tokens of unsplit prompts per iteration; a longer one runs alone
     # GPU whose operator times are the scheduler's clock and whose memory limits the KV cache; None = the clock counts
     # iterations, and there is no limit
     gpu: Gpu | None = None
-    # Function that returns the communication times for the clock; None = communication takes no time
-    network: Network | None = None
+    network: Network | None = None  # Communication times of the clock; None = communication takes no time
     kv_tokens: int = 0  # Capacity of a replica's KV cache in tokens; 0 = the free memory of the GPU
     # Parallel plan of separate GPUs for prompts, which are numbered before the decoding GPUs; None = the same GPUs
     # prefill and decode
     prefill_plan: ParallelPlan | None = None
-    # Time when keys and values move to the decoding GPUs: after each layer, or after the whole pass
-    transfer: Transfer = "layer"
+    transfer: Transfer = "layer"  # When keys and values move to decoding GPUs: after each layer or the pass
 
     def __post_init__(self) -> None:
         if not 1 <= self.batch <= _MAX_BATCH:
@@ -73,13 +70,7 @@ def engines(
 ) -> tuple[Engine, ...]:
     """Return the engines with their schedules: one, or one for prompts and one that decodes.
 
-    Args:
-        serving: Configuration of serving.
-        requests: Requests to serve, in the order of arrival.
-        report: Function that is called with a text about the progress of the schedule.
-
-    Raises:
-        WorkloadError: If the model cannot be served with these plans and requests.
+    The requests are in the order of arrival; `report` is called with texts about the progress of the schedule.
     """
     _check(serving, requests)
     plan = settle(serving.model, serving.plan)
@@ -98,11 +89,7 @@ def engines(
 
 
 def settle(model: Model, plan: ParallelPlan) -> ParallelPlan:
-    """Return the settled plan for serving; without expert parallelism, experts are split like other matrices.
-
-    Raises:
-        WorkloadError: If the model cannot be served with the plan.
-    """
+    """Return the settled plan for serving; without expert parallelism, experts are split like other matrices."""
     if model.experts is not None and plan.ep == 1 and plan.etp == 1:
         plan = plan.model_copy(update={"etp": plan.tp})
     rules.check(model, plan, "inference")
@@ -175,18 +162,14 @@ def _engine(
 
 
 def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Request]) -> int:
-    """Return the capacity of a replica's KV cache in tokens, 0 = no limit is known.
-
-    Raises:
-        WorkloadError: If the weights leave no memory for a cache.
-    """
+    """Return the capacity of a replica's KV cache in tokens, 0 = no limit is known."""
     if serving.kv_tokens or serving.gpu is None:
         return serving.kv_tokens
     longest = max((request.prompt for request in requests), default=1)
     in_pass = max(serving.chunk or max(serving.prompt_tokens, longest), serving.batch)
     memory = USED_MEMORY * serving.gpu.memory_bytes
     capacities: list[int] = []
-    for stage, estimate in enumerate(serving_estimate(serving.model, plan, 0, in_pass)):
+    for stage, estimate in enumerate(serving_estimate(serving.model, plan, in_pass)):
         layers = len(chunks(serving.model, plan)[stage][0].layers)
         if not layers:
             continue

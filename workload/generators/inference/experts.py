@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from et import CollectiveCommType
 from workload.generators.models.model import Experts
 from workload.generators.training import mlp
-from workload.generators.training.items import Compute, GroupCollective, Items
+from workload.generators.training.experts import exchange, products, tokens_of_experts
+from workload.generators.training.items import Compute, Items
 from workload.generators.training.linear import all_gather, leave
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.routing import tokens_of_experts
-from workload.generators.training.shard import Operators, Shard
+from workload.generators.training.shard import Shard
 
 Int2 = tuple[tuple[int, ...], ...]
 
@@ -48,15 +47,10 @@ def rows_of(plan: ParallelPlan, tokens: int, tp: int) -> int:
 
 @lru_cache(maxsize=4096)
 def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int) -> ExpertGroupTokens:
-    """Return the distribution of a group's tokens over experts.
+    """Return the distribution over experts of the `rows` tokens that each member of a group routes.
 
-    Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one.
-
-    Args:
-        plan: Plan with ep, imbalance, capacity and seed.
-        experts: Experts of the model.
-        rows: Number of tokens that each member routes.
-        layer: Number of the layer, which determines the order of experts with imbalance.
+    Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one. With
+    imbalance, the number of the layer determines the order of experts.
     """
     of_member: list[Sequence[int]] = []
     begin = 0
@@ -106,28 +100,13 @@ def exchanged(s: Shard, routed: ExpertGroupTokens) -> Items:
         scores = s.operator("gemm", routed.rows[own], experts.count, h)
         routing = s.operator("routing", routed.rows[own], experts.count, experts.top_k)
         result.append(Compute("router", (scores, routing, s.operator("permute", sum(sent), h))))
-    result += _to_all(s, "dispatch", routed, sent, received)
+    is_idle = not any(map(any, routed.sent))
+    result += [] if is_idle else exchange(s, "dispatch", sent, received, is_even=routed.is_even)
     if rows:
-        result.append(Compute("experts", _products(s, rows, local)))
-    return [*result, *_to_all(s, "combine", routed, received, sent)]
-
-
-def _products(s: Shard, rows: int, local: int) -> Operators:
-    """Return the products of the GPU's `local` experts that receive tokens."""
-    h, width = s.model.hidden, s.experts.ffn // s.plan.etp
-    both = 2 * width if s.model.is_gated else width
-    first, second = (
-        s.operator("grouped-gemm", local, rows, n, k)._replace(dtype=s.plan.dtype) for n, k in ((both, h), (h, width))
-    )
-    return s.operator("permute", rows, h), first, s.activation(rows, width), second, s.operator("permute", rows, h)
-
-
-def _to_all(s: Shard, part: str, routed: ExpertGroupTokens, sent: tuple[int, ...], received: tuple[int, ...]) -> Items:
-    if s.plan.ep == 1 or not any(map(any, routed.sent)):
-        return []
-    size = sum(sent) * s.model.hidden * s.value_bytes
-    splits = ((), ()) if routed.is_even else (sent, received)
-    return [GroupCollective(f"{part}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
+        permute = s.operator("permute", rows, h)
+        result.append(Compute("experts", (permute, *products(s, local, rows), permute)))
+    result += [] if is_idle else exchange(s, "combine", received, sent, is_even=routed.is_even)
+    return result
 
 
 def _rejoin(s: Shard) -> Items:

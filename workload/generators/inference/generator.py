@@ -1,20 +1,29 @@
-"""Generator of the traces of serving from a model, plans and requests."""
+"""Generator of the traces of serving from a model, plans and requests.
+
+Keys and values move from prefill GPUs to decoding GPUs. The ranks of both tensor-parallel groups hold heads in order. A
+decoding rank receives each of its heads from a prefill rank that holds it; if several hold it, the decoding ranks are
+distributed over them. Every rank holds all compressed keys of latent attention, so that decoding rank i receives them
+from prefill rank i modulo the size of its group.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from et import TraceTable
+from workload.compute.operators import DTYPE_BYTES
 from workload.generators.inference import experts
 from workload.generators.inference.deployment import Engine, Serving, engines
 from workload.generators.inference.npu_trace import NpuTrace, Transfer, Transfers, member_rows, no_transfers
 from workload.generators.inference.requests import Request, RequestStream, requests_of
 from workload.generators.inference.scheduler import say_nothing
-from workload.generators.inference.transfer import Route, routes
+from workload.generators.models.model import Model
 from workload.generators.training import ranks
+from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.stages import chunks
 from workload.trace_sets.trace_set import Families, TraceSet
 
@@ -22,11 +31,7 @@ _NODES_PER_LAYER = 14  # Maximum number of nodes per layer and iteration, withou
 
 
 def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:
-    """Generate the traces of all NPUs that serve a model, in memory.
-
-    Args:
-        serving: Configuration of serving.
-        requests: Requests: random ones, the path of a CSV file, or given ones.
+    """Generate the traces of all NPUs that serve a model, for random requests, those of a CSV file, or given ones.
 
     Raises:
         WorkloadError: If the model cannot be served with these plans and requests, or the requests are invalid.
@@ -56,13 +61,7 @@ def nodes_at_most(serving: Serving, scheduled: Sequence[Engine]) -> int:
 
 
 def traces_of(serving: Serving, scheduled: Sequence[Engine], report: Callable[[str], None] = say_nothing) -> TraceSet:
-    """Return the traces of engines.
-
-    Args:
-        serving: Configuration of serving.
-        scheduled: Engines from `deployment.engines`.
-        report: Function that is called with a text about the progress.
-    """
+    """Return the traces of engines; `report` is called with texts about the progress."""
     transfers = _transfers(serving, scheduled)
     traces: list[TraceTable] = []
     examples: list[int] = []
@@ -132,30 +131,24 @@ def _transfers(serving: Serving, scheduled: Sequence[Engine]) -> Callable[[Engin
         other, place = after if sends else before, ranks.place(engine.plan, npu - engine.first)
         own_routes = [route for route in all_routes if (route.source if sends else route.target) == place.tp]
         pieces = _pieces(serving, engine, other, place.stage)
+        other_size = ranks.stage_size(other.plan)
 
         @cache
         def transfers(request: Request) -> tuple[Transfer, ...]:
             replica = replica_of[sends].get(request.number)
             if replica is None:  # the prefill generates the request's only token
                 return ()
-            return tuple(
-                Transfer(name, layer, _npu_of(other, stage, replica, route, sends=sends), _size(route, count, request))
-                for name, layer, stage, count in pieces
-                for route in own_routes
-            )
+            first = other.first + replica * other.plan.tp
+            moved = []
+            for name, layer, stage, layers in pieces:
+                for route in own_routes:
+                    peer = first + stage * other_size + (route.target if sends else route.source)
+                    moved.append(Transfer(name, layer, peer, route.token_bytes * layers * request.prompt))
+            return tuple(moved)
 
         return transfers
 
     return of
-
-
-def _size(route: Route, layers: int, request: Request) -> int:
-    return route.token_bytes * layers * request.prompt
-
-
-def _npu_of(other: Engine, stage: int, replica: int, route: Route, *, sends: bool) -> int:
-    tp = route.target if sends else route.source
-    return other.first + stage * ranks.stage_size(other.plan) + replica * other.plan.tp + tp
 
 
 def _pieces(serving: Serving, own: Engine, other: Engine, stage: int) -> list[tuple[str, int, int, int]]:
@@ -167,3 +160,37 @@ def _pieces(serving: Serving, own: Engine, other: Engine, stage: int) -> list[tu
         return [(f"layer{layer}/", layer, stage_of[layer], 1) for layer in layers]
     layers_of_stage = Counter(stage_of[layer] for layer in layers)
     return [("", max(layers), number, count) for number, count in layers_of_stage.items()]
+
+
+class Route(NamedTuple):
+    """Route from a prefill rank to a decoding rank."""
+
+    source: int  # Tensor-parallel rank of the prefill GPU
+    target: int  # Tensor-parallel rank of the decoding GPU
+    token_bytes: int  # Bytes per layer and token
+
+
+def routes(model: Model, prompts: ParallelPlan, decodes: ParallelPlan) -> tuple[Route, ...]:
+    """Return the routes between a prefill replica and a decoding replica, sorted by source and target."""
+    value_bytes = int(DTYPE_BYTES[decodes.dtype])
+    if model.latent is not None:
+        size = (model.latent.key_value_rank + model.latent.rope_dim) * value_bytes
+        return tuple(sorted(Route(target % prompts.tp, target, size) for target in range(decodes.tp)))
+    heads: dict[tuple[int, int], int] = {}
+    for head in range(model.key_value_heads):
+        sources, targets = _holders(model, prompts.tp, head), _holders(model, decodes.tp, head)
+        for place, target in enumerate(targets):
+            pair = sources[place * len(sources) // len(targets)], target
+            heads[pair] = heads.get(pair, 0) + 1
+    size = (model.query_dim + model.value_dim) * value_bytes
+    return tuple(Route(source, target, count * size) for (source, target), count in sorted(heads.items()))
+
+
+def _holders(model: Model, tp: int, head: int) -> range:
+    """Return the ranks that hold a head of keys and values."""
+    heads = model.key_value_heads
+    if tp <= heads:
+        rank = head // (heads // tp)
+        return range(rank, rank + 1)
+    copies = tp // heads
+    return range(head * copies, (head + 1) * copies)

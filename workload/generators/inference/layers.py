@@ -8,8 +8,8 @@ so that all heads work on the compressed keys, which are also the values.
 
 from et import CollectiveCommType
 from workload.compute.operators import Operator
-from workload.generators.inference.batch import Batch, Prompts
-from workload.generators.training import attention, mlp, vocabulary
+from workload.generators.inference.scheduler import Batch, Prompts
+from workload.generators.training import attention
 from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.shard import Operators, Shard
@@ -35,16 +35,6 @@ def attention_items(s: Shard, batch: Batch) -> Items:
     if batch.decodes:
         operators.append(_decoding(s, batch))
     return attention.around(s, [Compute(attention.NAME, tuple(operators))])
-
-
-def mlp_items(s: Shard) -> Items:
-    """Return a plain MLP with its norm and residual."""
-    return mlp.forward(s)
-
-
-def embedding_items(s: Shard) -> Items:
-    """Return the lookup in the GPU's part of the embedding table, and the sum over the group."""
-    return vocabulary.embedding(s)
 
 
 def head_items(s: Shard, batch: Batch) -> Items:

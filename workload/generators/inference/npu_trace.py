@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from et import Block, TraceColumns, TraceTable
 from workload.generators.inference import experts, layers
-from workload.generators.inference.batch import Iteration
 from workload.generators.inference.deployment import Engine
 from workload.generators.inference.requests import Request
+from workload.generators.inference.scheduler import Iteration
+from workload.generators.training import mlp, vocabulary
 from workload.generators.training.blocks import COMPUTED, BlockBuilder, FinishedBlock
 from workload.generators.training.items import Items
 from workload.generators.training.ranks import place, stage_size
@@ -45,11 +46,8 @@ def no_transfers(_request: Request) -> Sequence[Transfer]:
 class NpuTrace:
     """Generator of the trace of one NPU.
 
-    Args:
-        engine: Engine of the NPU.
-        npu: Number of the NPU.
-        transfers: Function that returns the keys and values of a request that the NPU sends (if the engine does not
-            decode) or receives (if it does not prefill).
+    `transfers` returns the keys and values of a request that the NPU sends (if the engine does not decode) or receives
+    (if it does not prefill).
     """
 
     def __init__(self, engine: Engine, npu: int, transfers: Transfers = no_transfers) -> None:
@@ -111,11 +109,8 @@ class NpuTrace:
     def _pass(self, prefix: str, iteration: Iteration, before: int | None, *, has_next: bool) -> None:
         """Add an iteration with tokens.
 
-        Args:
-            prefix: Prefix of its nodes' names.
-            iteration: Iteration of the NPU's replica.
-            before: Number of the iteration whose tokens it needs, None = none.
-            has_next: Whether a later iteration needs its tokens.
+        It needs the tokens of iteration `before`, unless that is None; `has_next`: whether a later one needs its own
+        tokens.
         """
         batch = iteration.batch
         s = layers.shard(self._shard, batch.tokens)
@@ -132,7 +127,7 @@ class NpuTrace:
             awaited += self._receive_cache(prefix, iteration.joined)
         self._last += awaited
         if self._chunk.is_first:
-            self._stamp(f"{prefix}embedding/", self._block(("embedding", s.tokens), lambda: layers.embedding_items(s)))
+            self._stamp(f"{prefix}embedding/", self._block(("embedding", s.tokens), lambda: vocabulary.embedding(s)))
         for number in self._chunk.layers:
             self._stamp(f"{prefix}layer{number}/", self._layer(s, iteration, number))
             if not self._engine.role.decodes:
@@ -148,7 +143,7 @@ class NpuTrace:
     def _layer(self, s: Shard, iteration: Iteration, number: int) -> list[FinishedBlock]:
         batch = iteration.batch
         if not s.model.has_experts(number):
-            make = lambda: [*layers.attention_items(s, batch), *layers.mlp_items(s)]  # noqa: E731 - called if needed
+            make = lambda: [*layers.attention_items(s, batch), *mlp.forward(s)]  # noqa: E731 - called if needed
             return self._block(("layer", batch), make)
         rows, layer = self._rows(iteration), number if self._plan.imbalance else -1
         made = lambda: [*layers.attention_items(s, batch), *experts.items(s, number, rows)]  # noqa: E731 - the same
@@ -222,13 +217,7 @@ class NpuTrace:
 
 
 def member_rows(engine: Engine, members: Iterable[tuple[int, int]], number: int) -> tuple[int, ...]:
-    """Return the number of tokens that GPUs route in an iteration.
-
-    Args:
-        engine: Engine of the GPUs.
-        members: Replica and tensor-parallel rank of each GPU.
-        number: Number of the iteration.
-    """
+    """Return how many tokens GPUs, given by replica and tensor-parallel rank, route in an iteration."""
     of_replica = engine.schedule.iterations
     return tuple(experts.rows_of(engine.plan, of_replica[dp][number].batch.tokens, tp) for dp, tp in members)
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et import ComposedNames, NameTable, TraceTable
+from workload.arrays import Int64
 
 _WORD = re.compile(rb"request[0-9]")
 _ARRIVAL = re.compile(r"arrivals/request([0-9]{1,9})")
@@ -32,7 +32,7 @@ def names_requests(trace: TraceTable) -> bool:
     return next(requests_in(trace), None) is not None
 
 
-def _rows_with_requests(names: NameTable | ComposedNames) -> NDArray[np.int64]:
+def _rows_with_requests(names: NameTable | ComposedNames) -> Int64:
     """Return int64[]: rows whose names contain `request` and a digit, found without composing every name."""
     if isinstance(names, ComposedNames):
         heads, tails = (np.isin(rows, _rows_with_requests(table)) for rows, table in (

@@ -40,15 +40,7 @@ class Lengths(NamedTuple):
 
     @classmethod
     def parse(cls, text: object, key: str) -> "Lengths":
-        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8".
-
-        Args:
-            text: Text or number to parse.
-            key: Name of the value, for messages.
-
-        Raises:
-            WorkloadError: If the text has another form, or a number is out of range.
-        """
+        """Parse "1024", "uniform:128-2048" or "lognormal:512,0.8"; key: name of the value, for messages."""
         given = str(text)
         fixed = re.fullmatch(r"([0-9]{1,9})", given)
         uniform = re.fullmatch(r"uniform:([0-9]{1,9})-([0-9]{1,9})", given)
@@ -100,11 +92,7 @@ class RequestStream:
 
 
 def requests_of(source: RequestStream | Path | Iterable[Request]) -> tuple[Request, ...]:
-    """Return requests in the order of arrival: drawn from a stream, read from a CSV file with COLUMNS, or as given.
-
-    Raises:
-        WorkloadError: If the file is unreadable or no such CSV file, or there is no request.
-    """
+    """Return requests in the order of arrival: drawn from a stream, read from a CSV file with COLUMNS, or as given."""
     if isinstance(source, Path):
         return _numbered(_read(source))
     if not isinstance(source, RequestStream):
@@ -127,10 +115,9 @@ def _numbered(rows: list[tuple[int, int, int]]) -> tuple[Request, ...]:
 def _read(path: Path) -> list[tuple[int, int, int]]:
     try:
         lines = [line for line in inputs.read_text(path).splitlines() if line.strip() and not line.startswith("#")]
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}; expected a CSV file of requests") from None
-    except ValueError as error:
-        raise WorkloadError(f"{path}: {error}; expected a CSV file of requests") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise WorkloadError(f"{path}: {reason}; expected a CSV file of requests") from None
     rows = list(csv.reader(lines))
     if not rows or tuple(cell.strip() for cell in rows[0]) != COLUMNS:
         raise WorkloadError(f"{path}: expected the columns {','.join(COLUMNS)} in its first line")

@@ -14,8 +14,54 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from workload.generators.inference.batch import Batch, Iteration, Prompts
 from workload.generators.inference.requests import Request
+
+
+class Prompts(NamedTuple):
+    """Pieces of prompts with the same shape."""
+
+    sequences: int  # Number of pieces, each of a different sequence
+    tokens: int  # Number of tokens per piece in this iteration
+    context: int  # Number of earlier tokens per sequence in the KV cache
+
+
+class Batch(NamedTuple):
+    """The batch of an iteration."""
+
+    prompts: tuple[Prompts, ...] = ()  # Pieces of prompts by shape
+    decodes: int = 0  # Number of sequences that decode one token
+    keys: int = 0  # Mean number of keys per decoding sequence, including the new one, rounded up
+    sampled: int = 0  # Number of sequences that get a token
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Number of prompt tokens."""
+        return sum(piece.sequences * piece.tokens for piece in self.prompts)
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that pass through the matrices."""
+        return self.prompt_tokens + self.decodes
+
+    @property
+    def name(self) -> str:
+        """Name of the pass: prefill, decode or mixed."""
+        if self.prompts:
+            return "mixed" if self.decodes else "prefill"
+        return "decode"
+
+
+class Iteration(NamedTuple):
+    """One pass of a replica through the model."""
+
+    number: int  # Number of the iteration, from 0
+    lane: int  # Number of its batch in flight; each batch in flight has its own sequences
+    batch: Batch  # Shapes of the pass
+    name: str  # Name of the pass; a replica without tokens uses the name of the other replicas' pass
+    joined: tuple[Request, ...] = ()  # Requests that start in the iteration
+    prompted: tuple[Request, ...] = ()  # Requests whose prompt ends in the iteration
+    marks: tuple[tuple[int, int], ...] = ()  # Request number and number of tokens so far, for first and last tokens
+
 
 Clock = Callable[[Batch], float]  # Function that returns the microseconds of an iteration
 
@@ -75,7 +121,8 @@ class _Lane:
         else:
             self._join(now, work)
             self._decode(work)
-        for done in [each for each in self.running if self._is_done(each)]:
+        decodes = self.role.decodes
+        for done in [each for each in self.running if each.generated >= (each.request.generate if decodes else 1)]:
             self.running.remove(done)
             self.reserved -= self._needs(done.request)
         return work
@@ -83,10 +130,6 @@ class _Lane:
     def _needs(self, request: Request) -> int:
         """Return the number of tokens of a request that the cache must be able to hold."""
         return request.prompt + (request.generate if self.role.decodes else 0)
-
-    def _is_done(self, each: _Running) -> bool:
-        last = each.request.generate if self.role.decodes else 1
-        return each.generated >= last
 
     def _may_admit(self, now: float) -> bool:
         limits = self.limits
@@ -191,12 +234,8 @@ def schedule(
 ) -> ServingSchedule:
     """Return the iterations of replicas in lockstep; a replica without work takes part with an empty batch.
 
-    Args:
-        requests: Requests of each replica, in the order of arrival.
-        limits: Limits of each replica's batches.
-        role: Phases that the replicas run.
-        clock: Function that returns the duration of an iteration; the slowest replica determines it for all.
-        report: Function that is called after each iteration with a text about the progress.
+    The requests of each replica are in the order of arrival, and its slowest replica determines the time of an
+    iteration. `report` is called after each iteration with a text about the progress.
     """
     waiting = sum(map(len, requests))
     lanes = [

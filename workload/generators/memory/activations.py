@@ -58,7 +58,9 @@ def layer_activations(model: Model, plan: ParallelPlan, *, has_experts: bool) ->
     # Selective recomputation applies to these with latent attention only.
     recomputable = norms + _projected(s) + mlp.outer
     if model.latent is not None:
-        compressed = _compressed(s)
+        # Compressed queries, keys and values before their norm, and the uncompressed keys
+        ranks = model.latent.query_rank + model.latent.key_value_rank + model.latent.rope_dim
+        compressed = s.value_bytes * s.rows * ranks
         other += compressed
         recomputable += compressed - s.value_bytes * s.rows * model.latent.rope_dim
     return LayerActivations(
@@ -75,11 +77,6 @@ def _projected(s: Shard) -> int:
     if s.model.qk_norm:
         values += (s.heads + s.kv_heads) * s.model.query_dim
     return s.value_bytes * s.tokens * values
-
-
-def _compressed(s: Shard) -> int:
-    """Return the bytes of compressed queries, keys and values before their norm, and of the uncompressed keys."""
-    return s.value_bytes * s.rows * (s.latent.query_rank + s.latent.key_value_rank + s.latent.rope_dim)
 
 
 def _core(s: Shard) -> tuple[int, int]:

@@ -5,15 +5,13 @@ from typing import NamedTuple
 
 from inputs.units import GIB
 from workload.compute.operators import DTYPE_BYTES
-from workload.generators.memory import offload
 from workload.generators.memory.activations import FP32_BYTES, expert_rows, layer_activations
-from workload.generators.memory.states import states, weight_bytes
+from workload.generators.memory.states import divided, divided_activations, states, weight_bytes
 from workload.generators.models import weights
 from workload.generators.models.model import Model
 from workload.generators.training import rules
-from workload.generators.training.buckets import DEEPSPEED
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameters import count, held
+from workload.generators.training.parameters import DEEPSPEED, count, held
 from workload.generators.training.rules import Framework
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
@@ -32,8 +30,7 @@ class StageMemory(NamedTuple):
     weights: int  # Bytes of the weights for forward and backward passes
     gradients: int  # Bytes of the gradients that micro-batches accumulate
     optimizer: int  # Bytes of master weights and moments
-    # Bytes of activations that layers keep for all micro-batches in flight, and that one layer recomputes
-    activations: int
+    activations: int  # Bytes of activations of all micro-batches in flight, and those that one layer recomputes
     loss: int  # Bytes of logits and of the activations of the output layer
     buffers: int  # Bytes that the backward pass of one layer needs temporarily, and of received and gathered tensors
     framework: int  # Bytes of the CUDA context and NCCL, an assumption
@@ -53,9 +50,6 @@ def estimate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
     """Return the peak memory of each stage.
 
     The estimate ignores fragmentation of the allocator and temporary memory of the optimizer's step.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
     """
     rules.check(model, plan, framework)
     settled = rules.settle(model, plan, framework)
@@ -63,17 +57,7 @@ def estimate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
 
 
 def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> str:
-    """Return one line with the reason why a step does not fit, and the nearest plan that fits; "" if the step fits.
-
-    Args:
-        model: Model to train.
-        plan: Parallel plan of the step.
-        memory_bytes: GPU memory in bytes.
-        framework: Training framework whose rules apply.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
-    """
+    """Return one line with the reason why a step does not fit, and the nearest plan that fits; "" if the step fits."""
     worst = max(estimate(model, plan, framework), key=lambda stage: stage.total)
     if worst.total <= memory_bytes:
         return ""
@@ -86,20 +70,12 @@ def does_not_fit(model: Model, plan: ParallelPlan, memory_bytes: int, framework:
 
 
 def peak_bytes(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
-    """Return the peak memory in bytes of the GPU that needs the most.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
-    """
+    """Return the peak memory in bytes of the GPU that needs the most."""
     return max(stage.total for stage in estimate(model, plan, framework))
 
 
 def fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> bool:
-    """Return whether a step fits into GPUs with `memory_bytes` of memory.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
-    """
+    """Return whether a step fits into GPUs with `memory_bytes` of memory."""
     return peak_bytes(model, plan, framework) <= memory_bytes
 
 
@@ -108,7 +84,7 @@ def _stage(
 ) -> StageMemory:
     """Return the peak memory of a stage with the given chunks in a settled plan."""
     s = Shard(model, plan)
-    on_gpu, on_host = offload.divided(states(held(model, plan, stage), plan), plan)
+    on_gpu, on_host = divided(states(held(model, plan, stage), plan), plan)
     kept = recomputed = kept_by_largest = loss = 0
     for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
         numbers = Counter(_kinds(model, chunk)).items()
@@ -120,16 +96,21 @@ def _stage(
         kept_by_largest = max([kept_by_largest, *(layer.kept(plan.recompute) for layer, _ in layers)])
         if chunk.is_last:
             loss += micro_batches_in_flight * _kept_by_loss(s) + _loss_working(s) + _deferred(s)
-    activations, activations_on_host = offload.divided_activations(kept, kept_by_largest, plan)
+    activations, activations_on_host = divided_activations(kept, kept_by_largest, plan)
     return StageMemory(
         stage,
         *on_gpu,
         activations=activations + recomputed,
         loss=loss,
         buffers=_buffers(s, framework, stage_chunks),
-        framework=_framework(model, plan),
+        framework=framework_bytes(plan.tp, plan.cp, plan.dp, plan.pp, plan.ep if model.experts else 1),
         host=on_host.total + activations_on_host,
     )
+
+
+def framework_bytes(*axes: int) -> int:
+    """Return the bytes of the CUDA context and of a communicator per parallel axis of more than one GPU."""
+    return CONTEXT_BYTES + COMMUNICATOR_BYTES * sum(size > 1 for size in axes)
 
 
 def _kinds(model: Model, chunk: Chunk) -> list[bool]:
@@ -191,12 +172,6 @@ def _zero_buffers(s: Shard, framework: Framework, kinds: set[bool]) -> int:
     reduced = bucket if framework == "deepspeed" else max(layer, output) * gradient
     gathered = ((1 + plan.prefetch) * layer + output) * weight_bytes(plan) if plan.zero == 3 else 0
     return reduced + gathered
-
-
-def _framework(model: Model, plan: ParallelPlan) -> int:
-    """Return the bytes of the CUDA context and of a communicator per axis of the plan."""
-    axes = [plan.tp, plan.cp, plan.dp, plan.pp, plan.ep if model.experts else 1]
-    return CONTEXT_BYTES + COMMUNICATOR_BYTES * sum(size > 1 for size in axes)
 
 
 def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework) -> str:

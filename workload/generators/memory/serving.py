@@ -1,10 +1,10 @@
-"""Memory of inference: weights, activations, and the KV cache."""
+"""Memory of inference: weights and activations of a stage, and bytes of the KV cache per token."""
 
 from typing import NamedTuple
 
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory.activations import layer_activations
-from workload.generators.memory.estimate import COMMUNICATOR_BYTES, CONTEXT_BYTES
+from workload.generators.memory.estimate import framework_bytes
 from workload.generators.models.model import Model
 from workload.generators.training import rules
 from workload.generators.training.parallel_plan import ParallelPlan
@@ -18,26 +18,20 @@ class ServingMemory(NamedTuple):
 
     stage: int  # Number of the stage, from 0
     weights: int  # Bytes of the stage's weights
-    kv_cache: int  # Bytes of keys and values of all tokens that are served at a time
     activations: int  # Bytes of one layer's activations, and of logits, for the tokens of one pass
     framework: int  # Bytes of the CUDA context and NCCL, an assumption
 
     @property
     def total(self) -> int:
         """Bytes on the GPU."""
-        return self.weights + self.kv_cache + self.activations + self.framework
+        return self.weights + self.activations + self.framework
 
 
 def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, layers: int = 0) -> int:
-    """Return the bytes per token of the KV cache on one GPU.
+    """Return the bytes per token of the KV cache of `layers` layers (0 = all) on one GPU; plan None = one GPU, bf16.
 
     A layer caches the keys and values of the GPU's heads; with latent attention it caches the compressed ones, which
     the GPUs of a tensor-parallel group do not split (DeepSeek-V2, arXiv 2405.04434, section 2.1.4).
-
-    Args:
-        model: Model to serve.
-        plan: Plan with the tensor parallelism and the data type; None = one GPU, bf16.
-        layers: Number of layers on the GPU, 0 = all.
     """
     plan = plan or ParallelPlan()
     if model.latent is not None:
@@ -47,37 +41,26 @@ def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, lay
     return (layers or model.layers) * values * int(DTYPE_BYTES[plan.dtype])
 
 
-def serving_estimate(
-    model: Model, plan: ParallelPlan, cached_tokens: int, tokens_of_pass: int
-) -> tuple[ServingMemory, ...]:
-    """Return the memory of each stage of one replica.
+def serving_estimate(model: Model, plan: ParallelPlan, tokens_of_pass: int) -> tuple[ServingMemory, ...]:
+    """Return the memory of each stage of one replica without its KV cache.
 
-    Args:
-        model: Model to serve.
-        plan: Parallel plan with tp, pp, ep and etp.
-        cached_tokens: Number of tokens of all sequences that are served at a time.
-        tokens_of_pass: Number of tokens per forward pass: those of prompts or their pieces, one per decoding sequence.
-
-    Raises:
-        WorkloadError: If `rules.check` refuses the plan.
+    `tokens_of_pass` counts the tokens of a forward pass: of prompts or their pieces, one per decoding sequence.
     """
     rules.check(model, plan, "inference")
     settled = rules.settle(model, plan, "inference")
     one_pass = settled.model_copy(update={"micro_batch": 1, "sequence": tokens_of_pass, "cp": 1})
-    return tuple(_stage(model, one_pass, stage, cached_tokens) for stage in range(plan.pp))
+    return tuple(_stage(model, one_pass, stage) for stage in range(plan.pp))
 
 
-def _stage(model: Model, plan: ParallelPlan, stage: int, cached_tokens: int) -> ServingMemory:
+def _stage(model: Model, plan: ParallelPlan, stage: int) -> ServingMemory:
     (chunk,) = chunks(model, plan)[stage]
     kinds = {model.has_experts(number) for number in chunk.layers}
     layer = max((layer_activations(model, plan, has_experts=kind).kept("none") for kind in kinds), default=0)
     s = Shard(model, plan)
     logits = s.value_bytes * s.tokens * s.vocabulary if chunk.is_last else 0
-    axes = [plan.tp, plan.pp, plan.ep]
     return ServingMemory(
         stage=stage,
         weights=held(model, plan, stage).total * int(DTYPE_BYTES[plan.dtype]),
-        kv_cache=cached_tokens * kv_cache_bytes_per_token(model, plan, len(chunk.layers)) if chunk.layers else 0,
         activations=layer + logits,
-        framework=CONTEXT_BYTES + COMMUNICATOR_BYTES * sum(size > 1 for size in axes),
+        framework=framework_bytes(plan.tp, plan.pp, plan.ep),
     )

@@ -1,8 +1,12 @@
-"""Weights, gradients and optimizer states of a GPU after ZeRO.
+"""Weights, gradients and optimizer states of a GPU after ZeRO, and what offloading keeps in the host's memory.
 
 Adam with mixed precision needs, per parameter, 2 bytes for the weight, 4 for the gradient (2 with grad_dtype=bf16) and
 12 for master weight, momentum and variance. These are Megatron's 18 bytes, or 6 + 12/d with the distributed optimizer;
 with gradients of 2 bytes, they are the 16 bytes of Rajbhandari et al., "ZeRO" (arXiv 1910.02054, section 3.1).
+
+ZeRO-Offload (Ren et al., arXiv 2101.06840) keeps the optimizer's states in the host's memory. ZeRO-Infinity
+(Rajbhandari et al., arXiv 2104.07857) also keeps the shards of weights there and loads them for every forward and
+backward pass. Offloaded activations move to the host after a layer's forward pass and return before its backward pass.
 """
 
 from typing import NamedTuple
@@ -15,6 +19,7 @@ MASTER_BYTES = 4  # Bytes of an FP32 master weight
 MOMENTS_BYTES = 8  # Bytes of Adam's two FP32 moments per parameter
 FP8_COPIES_BYTES = 2
 """Bytes of a weight's two FP8 copies, plain and transposed: Hopper's FP8 products need both (Transformer Engine)."""
+ACTIVATIONS_AT_A_TIME = 2  # Layers whose offloaded activations are on the GPU: one runs, one is in transfer
 
 
 class States(NamedTuple):
@@ -55,3 +60,21 @@ def states_of(parameters: int, replicas: int, plan: ParallelPlan) -> States:
         gradients=(share if plan.zero >= 2 else parameters) * int(DTYPE_BYTES[plan.grad_dtype]),
         optimizer=(share if plan.zero >= 1 else parameters) * optimizer_bytes(plan),
     )
+
+
+def divided(all_states: States, plan: ParallelPlan) -> tuple[States, States]:
+    """Return the states in the GPU's memory and those in the host's."""
+    optimizer = all_states.optimizer if "optimizer" in plan.offload else 0
+    weights = all_states.weights if "parameters" in plan.offload else 0
+    on_host = States(weights, 0, optimizer)
+    return States(*(total - host for total, host in zip(all_states, on_host, strict=True))), on_host
+
+
+def divided_activations(kept: int, layer: int, plan: ParallelPlan) -> tuple[int, int]:
+    """Return the bytes of activations in the GPU's memory and in the host's.
+
+    `kept` are the bytes of all layers and micro-batches, `layer` those of the largest layer for one micro-batch.
+    """
+    if "activations" not in plan.offload:
+        return kept, 0
+    return min(kept, ACTIVATIONS_AT_A_TIME * layer), kept

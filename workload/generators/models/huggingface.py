@@ -30,19 +30,11 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu",
     "relu": "relu",
 }
+# Keys that change the work or the memory of a model and that only some readers support
 _NOT_MODELLED = (
-    "sliding_window",
-    "layer_types",
-    "attention_chunk_size",
-    "full_attention_interval",
-    "attn_logit_softcapping",
-    "attn_output_gate",
-    "use_parallel_residual",
-    "parallel_attn",
-    "quantization_config",
-    "num_nextn_predict_layers",
-)
-"""Keys that change the work or the memory of a model and that only some readers support."""
+    "sliding_window", "layer_types", "attention_chunk_size", "full_attention_interval", "attn_logit_softcapping",
+    "attn_output_gate", "use_parallel_residual", "parallel_attn", "quantization_config", "num_nextn_predict_layers",
+)  # fmt: skip
 _UNIMPORTANT = (
     "architectures", "attn_implementation", "auto_map", "aux", "bos", "class", "decoder_start", "dropout", "dtype",
     "ep_size", "eos", "eps", "exclude", "finetun", "forced", "gradient", "id2label", "init", "is_", "keys_to_ignore",
@@ -55,15 +47,7 @@ _UNIMPORTANT = (
 
 
 def model_of(text: str, path: Path) -> Model:
-    """Return the model of a config.json.
-
-    Args:
-        text: Content of the file.
-        path: Path of the file, for its name and for messages.
-
-    Raises:
-        WorkloadError: If the text is no JSON object, model_type is unknown, or a key is missing or invalid.
-    """
+    """Return the model of a config.json."""
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -172,14 +156,6 @@ def _mixtral(config: _CheckedConfig) -> Fields:
     return {**_llama(config), "experts": experts}
 
 
-def _qwen2(config: _CheckedConfig) -> Fields:
-    return {**_llama(config), "qkv_bias": True}
-
-
-def _qwen3(config: _CheckedConfig) -> Fields:
-    return {**_llama(config), "qk_norm": True}
-
-
 def _qwen_experts(config: _CheckedConfig) -> Fields:
     step = config.number("decoder_sparse_step", 1)
     config.get("mlp_only_layers", None)
@@ -194,14 +170,6 @@ def _qwen_experts(config: _CheckedConfig) -> Fields:
         "first_dense": step - 1,
         "every": step,
     }
-
-
-def _qwen2_moe(config: _CheckedConfig) -> Fields:
-    return {**_qwen2(config), "experts": _qwen_experts(config)}
-
-
-def _qwen3_moe(config: _CheckedConfig) -> Fields:
-    return {**_qwen3(config), "experts": _qwen_experts(config)}
 
 
 def _deepseek(config: _CheckedConfig) -> Fields:
@@ -261,10 +229,10 @@ _READERS: dict[str, Callable[[_CheckedConfig], Fields]] = {
     "llama": _llama,
     "mistral": _llama,
     "mixtral": _mixtral,
-    "qwen2": _qwen2,
-    "qwen2_moe": _qwen2_moe,
-    "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe,
+    "qwen2": lambda config: {**_llama(config), "qkv_bias": True},
+    "qwen2_moe": lambda config: {**_llama(config), "qkv_bias": True, "experts": _qwen_experts(config)},
+    "qwen3": lambda config: {**_llama(config), "qk_norm": True},
+    "qwen3_moe": lambda config: {**_llama(config), "qk_norm": True, "experts": _qwen_experts(config)},
     "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "gpt2": _gpt2,

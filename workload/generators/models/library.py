@@ -49,11 +49,7 @@ def find(name: str) -> Model:
 
 
 def read(path: Path) -> Model:
-    """Return the model of a file.
-
-    Raises:
-        WorkloadError: If the file is unreadable or no model.
-    """
+    """Return the model of a file."""
     try:
         text = inputs.read_text(path)
     except OSError as error:
@@ -70,15 +66,7 @@ def read(path: Path) -> Model:
 
 
 def model_of(values: Mapping[str, Any], source: object) -> Model:
-    """Return the model with the given fields.
-
-    Args:
-        values: Fields of the model, as parsed from a file or a command line.
-        source: Name of the fields' source, for messages.
-
-    Raises:
-        WorkloadError: If a field is unknown, missing or invalid.
-    """
+    """Return the model with the given fields; source: name of the fields' source, for messages."""
     try:
         return Model(**values)
     except ValidationError as error:

@@ -64,27 +64,21 @@ class Model(ModelPart):
     hidden: Count  # h, hidden size
     heads: Count  # a, number of query heads
     kv_heads: CountFromZero = 0  # Number of key and value heads; fewer than heads is grouped-query attention, 0 = heads
-    # Dimension of queries, keys and values per head; 0 = hidden / heads. Latent attention ignores it.
-    head_dim: CountFromZero = 0
+    head_dim: CountFromZero = 0  # Dimension per head; 0 = hidden / heads. Latent attention ignores it.
     ffn: CountFromZero = 0  # Inner width of the MLP; 0 = 4 hidden
-    # V, published number of embedding rows (frameworks pad it to a multiple of 128 times the tensor-parallel size)
-    vocab: Count
+    vocab: Count  # V, published number of embedding rows, which frameworks pad to a multiple of 128 tp
     sequence: Count = 2048  # s, number of tokens per training sequence
     global_batch: CountFromZero = 0  # Number of sequences per published training step, 0 = unknown
-    # Type of the norms: a LayerNorm has two vectors of parameters, an RMSNorm one
-    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
-    # Activation function of the MLP: gelu and relu imply two matrices, swiglu and geglu three
-    activation: Literal["gelu", "relu", "swiglu", "geglu"] = "gelu"
-    # Type of positions: learned ones are sequence x hidden parameters, rotary ones have no parameters
-    positions: Literal["learned", "rotary"] = "learned"
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"  # A LayerNorm has two vectors of parameters, an RMSNorm one
+    activation: Literal["gelu", "relu", "swiglu", "geglu"] = "gelu"  # gelu and relu: MLP of two matrices, else three
+    positions: Literal["learned", "rotary"] = "learned"  # Learned ones have sequence x hidden parameters, rotary none
     bias: bool = True  # Whether linear layers have biases
     qkv_bias: bool = False  # Whether the projections to queries, keys and values have biases even without `bias`
     qk_norm: bool = False  # Whether queries and keys are normalised per head
     tied_embeddings: bool = True  # Whether the output layer uses the word embedding
     latent: LatentAttention | None = None  # Latent attention, None = each head has its own keys and values
     experts: Experts | None = None  # Mixture of experts, None = all layers have a plain MLP
-    # Whether training uses dropout after softmax, attention and MLP; the backward pass needs the masks
-    dropout: bool = False
+    dropout: bool = False  # Whether training drops out after softmax, attention and MLP; it keeps the masks
     mtp_layers: CountFromZero = 0  # Number of additional layers for multi-token prediction (DeepSeek-V3)
     plans: tuple[str, ...] = ()  # Parallel plans of published runs, as users write them
     left_out: str = ""  # Keys of the model's file that Nadi does not model, as a message for users; "" = none of them

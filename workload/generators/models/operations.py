@@ -34,42 +34,24 @@ def output_flops(model: Model, sequence: int, vocab: int = 0) -> int:
     return 2 * sequence * weights.output_matrix(model, vocab).size
 
 
-def forward_flops(model: Model, sequence: int, *, causal: bool = False) -> int:
-    """Return the operations of a forward pass over one sequence, without multi-token prediction."""
-    return _all_layers(model, sequence, causal=causal) + output_flops(model, sequence)
-
-
 def training_flops(
     model: Model, batch: int, sequence: int = 0, *, recompute: Recompute = "none", causal: bool = False
 ) -> int:
-    """Return the operations of a training step, including those of multi-token prediction.
+    """Return the operations of a training step on `batch` sequences, including those of multi-token prediction.
 
-    Args:
-        model: Model to train.
-        batch: Number of sequences.
-        sequence: Number of tokens per sequence, 0 = the model's.
-        recompute: Activations that the backward pass recomputes. With "none", the result counts the necessary
-            operations, the basis of model FLOP/s utilization (MFU).
-        causal: Whether pairs of query and key that a causal mask excludes do not count.
+    A sequence has the model's number of tokens if `sequence` is 0. With recompute "none", the result counts the
+    necessary operations, the basis of model FLOP/s utilization (MFU). With `causal`, pairs of query and key that a
+    causal mask excludes do not count.
     """
     tokens = sequence or model.sequence
-    layers = _all_layers(model, tokens, causal=causal) + _mtp_layers(model, tokens, causal=causal)
-    cores = (model.layers + model.mtp_layers) * core_flops(model, tokens, causal=causal)
+    core = core_flops(model, tokens, causal=causal)
+    layers = sum(layer_flops(model, number, tokens, causal=causal) for number in range(model.layers))
+    if model.mtp_layers:
+        layers += model.mtp_layers * (tokens * _matrix_flops(model, weights.mtp_layer(model)) + core)
+    cores = (model.layers + model.mtp_layers) * core
     outputs = (1 + model.mtp_layers) * output_flops(model, tokens)
     recomputed = {"none": 0, "selective": cores, "full": layers}[recompute]
     return batch * (3 * (layers + outputs) + recomputed)
-
-
-def _all_layers(model: Model, sequence: int, *, causal: bool) -> int:
-    return sum(layer_flops(model, number, sequence, causal=causal) for number in range(model.layers))
-
-
-def _mtp_layers(model: Model, sequence: int, *, causal: bool) -> int:
-    """Return the operations of the multi-token prediction layers' forward pass, without their output layers."""
-    if not model.mtp_layers:
-        return 0
-    layer = sequence * _matrix_flops(model, weights.mtp_layer(model)) + core_flops(model, sequence, causal=causal)
-    return model.mtp_layers * layer
 
 
 def _matrix_flops(model: Model, parts: tuple[weights.Weights, ...]) -> int:

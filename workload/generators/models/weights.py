@@ -50,7 +50,9 @@ def layer_of_kind(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
 def attention(model: Model) -> tuple[Weights, ...]:
     """Return the weights of an attention in the order of the forward pass: norm, projections, output matrix."""
     projections = _projections(model) if model.latent is None else _latent_projections(model)
-    return (norm(model), *projections, *_output(model))
+    output = Weights("attention", model.heads * model.value_dim * model.hidden, "tp")
+    bias = (Weights("attention", model.hidden, is_matrix=False),) if model.bias else ()
+    return (norm(model), *projections, output, *bias)
 
 
 @lru_cache(maxsize=256)
@@ -153,13 +155,6 @@ def _latent_projections(model: Model) -> Iterator[Weights]:
     yield Weights("attention", model.heads * model.query_dim * (latent.query_rank or model.hidden), "tp")
     yield Weights("attention", (latent.key_value_rank + latent.rope_dim) * model.hidden)
     yield Weights("attention", model.heads * (latent.nope_dim + latent.value_dim) * latent.key_value_rank, "tp")
-
-
-def _output(model: Model) -> Iterator[Weights]:
-    """Yield the output matrix of an attention, with its bias."""
-    yield Weights("attention", model.heads * model.value_dim * model.hidden, "tp")
-    if model.bias:
-        yield Weights("attention", model.hidden, is_matrix=False)
 
 
 def _matrices(model: Model, part: str, width: int, *, has_bias: bool) -> Iterator[Weights]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from topologies.bounds import MAX_BYTES
 from topologies.units import parse_bytes_within, short
+from workload.arrays import Int64
 from workload.errors import WorkloadError
 
 _MEASURED = {
@@ -46,17 +47,13 @@ class Sizes(NamedTuple):
         """Expected size of a message in bytes."""
         return float(np.diff(self.share) @ (self.bytes[:-1] + self.bytes[1:]) / 2)
 
-    def at(self, shares: NDArray[np.float64]) -> NDArray[np.int64]:
+    def at(self, shares: NDArray[np.float64]) -> Int64:
         """Return int64[]: the quantiles for shares of messages, in bytes, at least 1."""
         return np.maximum(np.rint(np.interp(shares, self.share, self.bytes)), 1).astype(np.int64)
 
 
 def message_sizes(text: str) -> Sizes:
-    """Return the distribution of a text as in the table above.
-
-    Raises:
-        WorkloadError: If the text has another form, a size is 0 or above the maximum, or a range is descending.
-    """
+    """Return the distribution of a text as in the table above."""
     if text in _MEASURED:
         size, percentage = np.array(_MEASURED[text], np.float64).T
         return Sizes(size, percentage / _PERCENT)

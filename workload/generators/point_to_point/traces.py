@@ -6,7 +6,6 @@ generator rounds the times and not the gaps, so that each time is off by at most
 requested.
 """
 
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 from et import Block, TraceColumns, TraceTable, write_table
 from inputs.limits import MAX_NPUS
 from inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
+from workload.arrays import Int64
 from workload.errors import WorkloadError
 from workload.generators.point_to_point.message_sizes import Sizes
-
-Int64 = NDArray[np.int64]
+from workload.trace_sets.folder import staged_traces
 
 MAX_MESSAGES = 10**8
 MAX_LOAD = 2.0
@@ -43,19 +42,7 @@ class MessageSequence(NamedTuple):
 
 
 def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receiver: int = 0) -> MessageSequence:
-    """Return messages to one NPU from `fan_in` random others, each of which sends `rounds` messages sequentially.
-
-    Args:
-        npus: Number of NPUs that take part.
-        fan_in: Number of senders.
-        rounds: Number of messages per sender.
-        sizes: Distribution of message sizes.
-        seed: Seed of the choice of senders and of the sizes.
-        receiver: Number of the receiving NPU.
-
-    Raises:
-        WorkloadError: If a number is out of range.
-    """
+    """Return messages to one NPU from `fan_in` random others, each of which sends `rounds` messages sequentially."""
     _check(npus, rounds * fan_in)
     if not 1 <= fan_in < npus:
         raise WorkloadError(f"incast: fan-in is {fan_in}, expected 1 to {npus - 1}, of {npus} NPUs")
@@ -67,11 +54,7 @@ def incast(npus: int, fan_in: int, rounds: int, sizes: Sizes, seed: int, receive
 
 
 def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages from each NPU to one other NPU of a random permutation without fixed points.
-
-    Raises:
-        WorkloadError: If a number is out of range.
-    """
+    """Return messages from each NPU to one other NPU of a random permutation without fixed points."""
     _check(npus, rounds * npus)
     order = np.argsort(_uniform(npus, seed, 0, _PEERS), kind="stable")
     dst = np.empty(npus, np.int64)
@@ -80,11 +63,7 @@ def permutation(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSeque
 
 
 def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages between NPUs i and i + stride in both directions.
-
-    Raises:
-        WorkloadError: If the stride does not divide the NPUs into pairs, or a number is out of range.
-    """
+    """Return messages between NPUs i and i + stride in both directions."""
     _check(npus, rounds * npus)
     if stride < 1 or npus % (2 * stride):
         valid = [s for s in range(npus // 2, 0, -1) if npus % (2 * s) == 0]
@@ -95,11 +74,7 @@ def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> Messa
 
 
 def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages from each NPU to all others sequentially, beginning with the next NPU.
-
-    Raises:
-        WorkloadError: If a number is out of range.
-    """
+    """Return messages from each NPU to all others sequentially, beginning with the next NPU."""
     _check(npus, rounds * npus * (npus - 1))
     step = np.tile(np.arange(1, npus), npus)
     src = np.repeat(np.arange(npus), npus - 1)
@@ -109,16 +84,7 @@ def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequen
 def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Sizes, seed: int) -> MessageSequence:
     """Return messages from each NPU to uniformly random others, at times of a Poisson process.
 
-    Args:
-        npus: Number of NPUs that take part.
-        load: Expected share of rate_bps that each NPU sends.
-        rate_bps: Rate of an NPU's link in bits per second.
-        duration_ps: Time in picoseconds before which all messages arrive.
-        sizes: Distribution of message sizes.
-        seed: Seed of gaps, sizes and receivers.
-
-    Raises:
-        WorkloadError: If a number is out of range.
+    Each NPU sends an expected share `load` of the rate of its link; all messages arrive before `duration_ps`.
     """
     if not 0 < load <= MAX_LOAD:
         raise WorkloadError(f"poisson: load is {load:g}, expected more than 0, at most {MAX_LOAD:g}")
@@ -136,13 +102,7 @@ def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Size
 
 
 def trace_of(messages: MessageSequence, npu: int, first_npu: int = 0) -> TraceTable:
-    """Return the trace of an NPU: receives, then waits and sends.
-
-    Args:
-        messages: Messages of all NPUs.
-        npu: Number of the NPU among those that take part.
-        first_npu: Number on the fabric of NPU 0 of `messages`.
-    """
+    """Return the trace of an NPU: receives, then waits and sends; first_npu: fabric's number of NPU 0 of `messages`."""
     block = Block()
     for i in np.flatnonzero(messages.dst == npu).tolist():
         src = int(messages.src[i]) + first_npu
@@ -167,24 +127,19 @@ def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0)
     """Write the traces `<out>/<prefix>.<npu>.et` of NPUs that send or receive, and return their number.
 
     Files get their names when all are complete. The folder may hold traces of NPUs below first_npu.
-
-    Raises:
-        WorkloadError: If `out` is not writable or holds other traces with the prefix, or an NPU number is too large.
     """
     if not 0 <= first_npu <= MAX_NPUS + 1 - messages.npus:
         raise WorkloadError(f"first NPU is {first_npu}, expected 0 to {MAX_NPUS + 1 - messages.npus}")
-    taking_part = np.union1d(messages.src, messages.dst).tolist()
-    names = {npu: f"{prefix}.{npu + first_npu}.et" for npu in taking_part}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        _refuse_leftovers(out, prefix, set(names.values()), first_npu)
-        with tempfile.TemporaryDirectory(dir=out, prefix=".writing-") as staging:
-            for npu in taking_part:
-                write_table(Path(staging) / names[npu], trace_of(messages, npu, first_npu))
-            for name in names.values():
-                (Path(staging) / name).replace(out / name)
-    except OSError as error:
-        raise WorkloadError(f"{out}: {error.strerror or error}, expected a folder to write traces to") from error
+    names = {npu: f"{prefix}.{npu + first_npu}.et" for npu in np.union1d(messages.src, messages.dst).tolist()}
+
+    def is_accepted(name: str) -> bool:
+        """Return whether a trace has another prefix, or belongs to an NPU below the first."""
+        number = name[len(prefix) + 1 :].split(".", maxsplit=1)[0]
+        return not name.startswith(f"{prefix}.") or (number.isdecimal() and int(number) < first_npu)
+
+    with staged_traces(out, list(names.values()), f"these traces named {prefix}", accepts=is_accepted) as staging:
+        for npu, name in names.items():
+            write_table(staging / name, trace_of(messages, npu, first_npu))
     return len(names)
 
 
@@ -221,12 +176,3 @@ def _uniform(count: int, seed: int, npu: int, purpose: int) -> NDArray[np.float6
 
 def _stream(seed: int, npu: int, purpose: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64([seed, npu, purpose]))
-
-
-def _refuse_leftovers(out: Path, prefix: str, names: set[str], first_npu: int) -> None:
-    """Refuse a folder with traces of another run, which would be read as part of this one."""
-    for file in sorted(out.glob(f"{prefix}.*.et*")):
-        number = file.name[len(prefix) + 1 :].split(".")[0]
-        is_lower = number.isdecimal() and int(number) < first_npu
-        if file.name not in names and not is_lower:
-            raise WorkloadError(f"{file}: of another run, expected a folder without other traces named {prefix}")

@@ -30,20 +30,11 @@ def backward(s: Shard) -> Items:
 def pieces(
     s: Shard, queries: int, keys: int, heads: int, kv_heads: int, *, backward: bool = False, causal: bool = True
 ) -> Operators:
-    """Return the operators of attention between ranges of tokens.
+    """Return the operators of attention between `queries` and `keys` tokens per sequence.
 
     Unfused attention writes scores and the dropout mask to memory and changes the layout of its output; its backward
     pass also changes the layout of the gradients of queries, keys and values (Megatron-LM,
     core/transformer/dot_product_attention.py).
-
-    Args:
-        s: The GPU's share of the model.
-        queries: Number of query tokens per sequence.
-        keys: Number of key tokens per sequence.
-        heads: Number of query heads.
-        kv_heads: Number of heads of keys and values.
-        backward: Whether to return the backward pass.
-        causal: Whether a causal mask applies.
     """
     b, d, dv = s.plan.micro_batch, s.model.query_dim, s.model.value_dim
     if s.plan.attention == "flash":
@@ -94,7 +85,10 @@ def _ring(s: Shard, *, backward: bool) -> Items:
         needs = (before,) if turn else ()
         if turn < cp - 1:
             items += _hop(size, _KEYS_VALUES, own, needs, is_early=turn > 0)
-        items.append(Compute("attention", _of_turn(s, local, turn, backward=backward), needs))
+        is_masked = turn > 0 and s.plan.attention == "flash"  # unfused attention computes all pairs
+        keys, causal = (local // 2, False) if is_masked else (local, True)
+        operators = pieces(s, local, keys, s.heads, s.kv_heads, backward=backward, causal=causal)
+        items.append(Compute("attention", operators, needs))
         if backward and turn:
             items += _hop(size, _GRADIENTS, f"gradients {turn}", (home,) if home else (), is_early=False)
             home = f"gradients {turn}"
@@ -110,12 +104,6 @@ def _hop(size: int, tag: int, key: str, needs: tuple[str, ...], *, is_early: boo
         RingMessage("attention/cp:send", size, receives=False, tag=tag, needs=needs, is_early=is_early),
         RingMessage("attention/cp:receive", size, receives=True, tag=tag, key=key, needs=needs, is_early=is_early),
     ]
-
-
-def _of_turn(s: Shard, local: int, turn: int, *, backward: bool) -> Operators:
-    if s.plan.attention == "unfused" or turn == 0:
-        return pieces(s, local, local, s.heads, s.kv_heads, backward=backward)
-    return pieces(s, local, local // 2, s.heads, s.kv_heads, backward=backward, causal=False)
 
 
 def _gathered(s: Shard, *, backward: bool) -> Items:

@@ -53,10 +53,8 @@ class FinishedBlock(NamedTuple):
 class BlockBuilder:
     """Builder of the blocks of a pass from its items.
 
-    Args:
-        ring: Neighbours for the messages of context parallelism.
-        cuts: Whether each computation that waits for a collective begins a new block, so that the blocks of two passes
-            can be stamped alternately.
+    With `cuts`, each computation that waits for a collective begins a new block, so that the blocks of two passes can
+    be stamped alternately.
     """
 
     def __init__(self, ring: Ring = NO_RING, *, cuts: bool = False) -> None:
@@ -74,7 +72,7 @@ class BlockBuilder:
         self._computed = -1
         self._has_waited = False
         self._open: list[Compute] = []
-        self._open_after: list[int | str] = []
+        self._open_after: tuple[str, ...] = ()
         self._open_layer = ""
         self._open_attributes: list[Attribute] = []
 
@@ -98,15 +96,7 @@ class BlockBuilder:
             self._chain += awaited
 
     def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
-        """Add a receive that must end before the next computation.
-
-        Args:
-            name: Name of the row.
-            size: Message size in bytes.
-            peer: Number of the sending NPU.
-            tag: Tag of the message.
-            after: Ports that must end before the receive.
-        """
+        """Add a receive from NPU `peer`, which waits for the ports `after` and must end before the next computation."""
         self._flush()
         size = _bounded(name, "bytes", size, MAX_BYTES)
         row = self._block.recv(name, size, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
@@ -141,7 +131,7 @@ class BlockBuilder:
             self._begin([COMPUTED, OWN])
         if item.needs or layer != self._open_layer or item.on_host_micros:
             self._flush()
-            self._open_after = [self._keys.get(key, key) for key in item.needs]
+            self._open_after = item.needs
             self._open_layer = layer
         self._open.append(item)
         if item.on_host_micros:
@@ -163,12 +153,12 @@ class BlockBuilder:
             after=self._noted([*self._chain, *self._open_after]),
             attrs=self._open_attributes,
         )
-        self._chain, self._open, self._open_after, self._open_attributes = [row], [], [], []
+        self._chain, self._open, self._open_after, self._open_attributes = [row], [], (), []
         self._computed = row
 
     def _collective(self, layer: str, item: GroupCollective) -> None:
         self._flush()
-        after: list[int | str] = [*self._chain, *(self._keys.get(key, key) for key in item.needs)]
+        after: list[int | str] = [*self._chain, *item.needs]
         if item.family in QUEUED or item.family in self._last:
             after.append(self._last.get(item.family, item.family))
         row = self._block.coll(
@@ -192,8 +182,7 @@ class BlockBuilder:
 
     def _message(self, layer: str, item: RingMessage) -> None:
         self._flush()
-        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
-        after = self._noted(needed if item.is_early else [*self._chain, *needed])
+        after = self._noted(item.needs if item.is_early else [*self._chain, *item.needs])
         name, size = _path(layer, item.name), _bounded(item.name, "bytes", item.bytes, MAX_BYTES)
         if item.receives:
             row = self._block.recv(name, size, peer=self._ring.before, tag=item.tag, group=_RING, after=after)
@@ -205,8 +194,7 @@ class BlockBuilder:
     def _memory(self, layer: str, item: Memory) -> None:
         self._flush()
         kind = NodeType.MEM_LOAD_NODE if item.loads else NodeType.MEM_STORE_NODE
-        needed: list[int | str] = [self._keys.get(key, key) for key in item.needs]
-        after = self._noted([*self._chain, *needed])
+        after = self._noted([*self._chain, *item.needs])
         size = _bounded(item.name, "bytes", item.bytes, _MAX_INTEGER)
         row = self._block.mem(_path(layer, item.name), kind, size, tensor_loc=_ON_HOST, after=after)
         if item.key:
@@ -215,18 +203,14 @@ class BlockBuilder:
             self._chain = [row]
 
     def _noted(self, after: Iterable[int | str]) -> list[int | str]:
-        """Return distinct parents, and record their ports as ports of the block."""
-        parents = list(dict.fromkeys(after))
+        """Return distinct parents, with rows of the block for its own keys, and record their ports as the block's."""
+        parents = list(dict.fromkeys(self._keys.get(p, p) if isinstance(p, str) else p for p in after))
         self._ports.update(parent for parent in parents if isinstance(parent, str))
         return parents
 
 
 def _bounded(name: str, quantity: str, value: int, maximum: int) -> int:
-    """Return a value that a node of a trace can hold.
-
-    Raises:
-        WorkloadError: If the value exceeds the maximum.
-    """
+    """Return a value that a node of a trace can hold; refuse a larger one."""
     if value > maximum:
         raise WorkloadError(
             f"{name}: {value:.3g} {quantity} in a node, expected {maximum} at most: fewer tokens or more GPUs"

@@ -22,26 +22,15 @@ from workload.generators.training.parallel_plan import ParallelPlan
 
 
 def unpacked(layer: str, values: int, plan: ParallelPlan, gathered: Sequence[str]) -> Compute:
-    """Return the copy of gathered parameters into their tensors.
-
-    Args:
-        layer: Name of the layer.
-        values: Number of gathered parameters, padding included.
-        plan: Parallel plan of the step.
-        gathered: Keys of the all-gathers that bring the parameters.
-    """
+    """Return the copy of gathered parameters (padding included) into tensors; gathered: keys of the all-gathers."""
     size = _parameter_bytes(plan)
     return Compute(f"{layer}/copy-out", (_copy(values, size, size),), tuple(gathered))
 
 
 def packed(layer: str, values: int, plan: ParallelPlan, reduced: Sequence[str]) -> Compute:
-    """Return the copy of gradients into the buffer of a reduce-scatter.
+    """Return the copy of a layer's gradients (padding included) into the buffer of a reduce-scatter.
 
-    Args:
-        layer: Name of the layer.
-        values: Number of gradients, padding included.
-        plan: Parallel plan of the step.
-        reduced: Keys of the reduce-scatters that must end before the copy.
+    The reduce-scatters with the keys `reduced` must end before the copy.
     """
     copy = _copy(values, _parameter_bytes(plan), int(DTYPE_BYTES[plan.grad_dtype]))
     return Compute(f"{layer}/copy-in", (copy,), tuple(reduced), weights=True)

@@ -31,11 +31,7 @@ three gathers; views, reduce-scatter and copy of its gradient."""
 
 
 def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> int:
-    """Return an upper bound of the number of nodes of a plan's distinct traces together.
-
-    Raises:
-        WorkloadError: If the model cannot be trained with the plan.
-    """
+    """Return an upper bound of the number of nodes of a plan's distinct traces together."""
     rules.check(model, plan, framework)
     plan = rules.settle(model, plan, framework)
     per_layer = _NODES_PER_LAYER_IN_PIECES if plan.overlap_tp else _NODES_PER_LAYER
@@ -55,11 +51,6 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
     """Generate the traces of all NPUs of a plan in memory.
 
     The NPUs of a stage share a trace unless the ring of context parallelism or imbalanced experts distinguish them.
-
-    Args:
-        model: Model to train.
-        plan: Parallel plan; `rules.settle` sets the fields that it leaves open.
-        framework: Training framework whose rules apply: megatron, deepspeed or fsdp.
 
     Raises:
         WorkloadError: If the model cannot be trained with the plan.
@@ -87,18 +78,7 @@ def data_parallel_plan(
 
     All NPUs sum their gradients in buckets during the backward pass, like PyTorch's DistributedDataParallel (Li et al.,
     VLDB 2020). Attention writes its scores to memory, so that a step has the operations of the formulas of Narayanan et
-    al. (arXiv 2104.04473, appendix).
-
-    Args:
-        npus: Number of replicas.
-        micro_batch: Number of sequences per NPU and step.
-        dtype_bytes: Bytes per weight, activation and gradient: 2 or 4.
-        bucket_bytes: Bytes of gradients per all-reduce.
-        steps: Number of optimizer steps.
-        recompute: Whether the backward pass recomputes whole layers instead of keeping activations.
-
-    Raises:
-        WorkloadError: If a number is out of range.
+    al. (arXiv 2104.04473, appendix). Weights, activations and gradients take `dtype_bytes` (2 or 4) each.
     """
     if not 1 <= npus <= MAX_NPUS:
         raise WorkloadError(f"npus is {npus}, expected 1 to {MAX_NPUS}")
@@ -112,11 +92,7 @@ def data_parallel_plan(
 
 
 def generate_for_all(model: Model, plan: ParallelPlan) -> TraceSet:
-    """Generate the one trace of a data-parallel plan, with collectives of all NPUs instead of families of groups.
-
-    Raises:
-        WorkloadError: If the model cannot be trained with the plan.
-    """
+    """Generate the one trace of a data-parallel plan, with collectives of all NPUs instead of families of groups."""
     traces = generate(model, plan)
     tables = [dataclasses.replace(table, group=np.zeros_like(table.group)) for table in traces.traces]
     return dataclasses.replace(traces, traces=tables, families={})

@@ -14,8 +14,7 @@ class Compute(NamedTuple):
 
     name: str  # Name within the layer, for example "attention"
     operators: tuple[Operator, ...]  # Operators in the order of execution
-    # Keys of the overlapped collectives and messages that must end before the computation starts
-    needs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()  # Keys of overlapped collectives and messages that must end before it starts
     weights: bool = False  # Whether the operators compute gradients of weights, which a split backward pass defers
     on_host_micros: int = 0  # Duration in microseconds if the host computes it; 0 = the accelerator computes it
 
@@ -53,8 +52,7 @@ class Memory(NamedTuple):
     name: str  # Name within the layer, for example "memory:load"
     bytes: int  # Tensor size in bytes
     loads: bool  # Whether the tensor moves from the host to the GPU
-    # Key that later items list in `needs` to wait for it; "" = all later items wait for a load, none for a store
-    key: str = ""
+    key: str = ""  # Key that later items list in `needs`; "" = all later items wait for a load, none for a store
     needs: tuple[str, ...] = ()  # Same as Compute.needs
     weights: bool = False  # Same as Compute.weights
 

@@ -31,13 +31,9 @@ def all_gather(
 ) -> Items:
     """Return the all-gather of values over the tensor-parallel group.
 
-    Args:
-        s: The GPU's share of the model.
-        part: Name of the part of the layer.
-        values: Number of values of the whole group.
-        key: Key of the collective; "" = all later items wait for it.
-        weights: Whether the collective belongs to the gradients of weights.
-        quantised: Whether the values are operands of a product in the plan's data type, quantised before the gather.
+    The whole group has `values` values. All later items wait for the collective unless it has a key; `weights`: it
+    belongs to the gradients of weights; `quantised`: the values are operands of a product in the plan's data type and
+    are quantised before the gather.
     """
     if s.plan.tp == 1:
         return []
@@ -58,13 +54,9 @@ def reduction(s: Shard, part: str, values: int, *, key: str = "") -> Items:
 
 
 def enter(s: Shard, part: str, width: int, *, quantised: bool = True) -> Items:
-    """Return the gather before a matrix split by columns, and backward before one split by rows.
+    """Return the gather of `width` values per token before a matrix split by columns; backward: by rows.
 
-    Args:
-        s: The GPU's share of the model.
-        part: Name of the part of the layer.
-        width: Number of values per token.
-        quantised: Whether the matrix is multiplied in the plan's data type; false for both ends of the model.
+    `quantised`: the matrix is multiplied in the plan's data type; false for both ends of the model.
     """
     return all_gather(s, part, s.tokens * width, quantised=quantised) if s.plan.sequence_parallel else []
 
@@ -77,18 +69,11 @@ def leave(s: Shard, part: str, width: int) -> Items:
 def enter_backward(
     s: Shard, part: str, width: int, data: Operators, weights: Operators, *, quantised: bool = True
 ) -> tuple[Items, str]:
-    """Return the backward pass of matrices split by columns.
+    """Return the backward pass of matrices split by columns, with operators for gradients of `data` and `weights`.
 
-    Args:
-        s: The GPU's share of the model.
-        part: Name of the part of the layer.
-        width: Number of input values per token, summed over the matrices' different inputs.
-        data: Operators for the gradient of the input.
-        weights: Operators for the gradient of the weights.
-        quantised: Whether the matrices are multiplied in the plan's data type.
-
-    Returns:
-        The items, and the key that users of the input gradient wait for; "" = the items end with it.
+    `width` is the number of input values per token, summed over the matrices' different inputs; `quantised`: the
+    matrices are multiplied in the plan's data type. The second result is the key that users of the input gradient wait
+    for; "" = the items end with it.
     """
     if s.plan.tp == 1:
         return [Compute(part, data), weights_product(s, part, weights)], ""

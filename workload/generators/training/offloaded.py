@@ -7,9 +7,9 @@ to the host after a layer's forward pass, overlapping the next layers, and retur
 
 from collections.abc import Sequence
 
-from workload.generators.memory.offload import optimizer_transfers
+from workload.compute.operators import DTYPE_BYTES
+from workload.generators.memory.states import weight_bytes
 from workload.generators.training.items import Compute, Items, Memory
-from workload.generators.training.parameters import held
 from workload.generators.training.shard import Shard
 from workload.generators.training.units import ModelUnit
 
@@ -28,11 +28,6 @@ def before_backward(s: Shard, units: Sequence[ModelUnit], number: int) -> tuple[
     """Return the loads of activations that start before a unit's backward pass, and the keys that the unit waits for.
 
     A layer's activations start to load before the backward pass of the layer above; those of the last layer at once.
-
-    Args:
-        s: The GPU's share of the model.
-        units: Units of the chunk in the order of the forward pass.
-        number: Index of the unit in `units`.
     """
     if not units[number].kept or "activations" not in s.plan.offload:
         return [], []
@@ -45,17 +40,19 @@ def before_backward(s: Shard, units: Sequence[ModelUnit], number: int) -> tuple[
     return items, [_key(units[number])]
 
 
-def step(s: Shard, stage: int, compute: Compute) -> Items:
-    """Return the optimizer's step, on the host with its transfers if the optimizer is offloaded."""
-    transfers = optimizer_transfers(held(s.model, s.plan, stage), s.plan)
-    if transfers is None:
+def step(s: Shard, updated: int, compute: Compute) -> Items:
+    """Return the optimizer's step for `updated` parameters, on the host with its transfers if it is offloaded.
+
+    With ZeRO, a GPU updates its share of dense parameters and of experts; the GPUs gather the weights later.
+    """
+    if "optimizer" not in s.plan.offload:
         return [compute]
     micros = -(-sum(operator.bytes for operator in compute.operators) // _HOST_BYTES_PER_MICRO)
     sent = "optimizer gradients"
     return [
-        Memory("memory:store", transfers.store_bytes, loads=False, key=sent),
+        Memory("memory:store", updated * int(DTYPE_BYTES[s.plan.grad_dtype]), loads=False, key=sent),
         compute._replace(needs=(sent,), on_host_micros=micros),
-        Memory("memory:load", transfers.load_bytes, loads=True),
+        Memory("memory:load", updated * weight_bytes(s.plan), loads=True),
     ]
 
 

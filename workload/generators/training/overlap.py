@@ -7,7 +7,6 @@ rows, only operators that treat each row separately are cut: attention's core is
 """
 
 from et import CollectiveCommType
-from workload.compute.operators import Operator
 from workload.generators.training.items import Compute, GroupCollective, Items
 
 PIECES = 4  # Number of pieces per collective, the same for all group sizes: an assumption of the model
@@ -91,9 +90,9 @@ def shares(total: int) -> list[int]:
 
 
 def _pieces(compute: Compute) -> list[Compute]:
-    cut = [_cut(operator) for operator in compute.operators]
-    return [compute._replace(operators=tuple(each)) for each in zip(*cut, strict=True)]
-
-
-def _cut(operator: Operator) -> list[Operator]:
-    return [operator._replace(shape=(rows, *operator.shape[1:])) for rows in shares(operator.shape[0])]
+    """Return the pieces of a computation, each with a share of the rows of all operators."""
+    cut = [
+        [operator._replace(shape=(rows, *operator.shape[1:])) for rows in shares(operator.shape[0])]
+        for operator in compute.operators
+    ]
+    return [compute._replace(operators=tuple(operators)) for operators in zip(*cut, strict=True)]

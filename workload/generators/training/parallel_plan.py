@@ -39,8 +39,7 @@ class ParallelPlan(BaseModel):
     pp: Size = 1  # Pipeline parallelism: number of pipeline stages
     dp: Size = 1  # Data parallelism: number of replicas, not counting context parallelism
     cp: Size = 1  # Context parallelism: number of GPUs that share each sequence
-    # Expert parallelism: number of GPUs, among the tp * cp * dp of a stage, that share the experts of a layer
-    ep: Size = 1
+    ep: Size = 1  # Expert parallelism: number of GPUs, among the stage's tp * cp * dp, that share a layer's experts
     etp: Size = 1  # Expert-tensor parallelism: number of GPUs that share each expert's matrices
     vpp: Size = 1  # Number of model chunks per pipeline stage (interleaving)
     micro_batch: Annotated[int, Field(ge=1, le=_MAX_NUMBER)] = 1  # b, number of sequences per micro-batch
@@ -52,15 +51,13 @@ class ParallelPlan(BaseModel):
     # Name of the pipeline schedule; auto = interleaved if vpp > 1, else 1f1b
     schedule: Annotated[str, AfterValidator(_known_schedule)] = _AUTO
     uneven: bool = False  # Whether stages may have different numbers of layers; the first and the last have the fewest
-    # Whether the tp group shares norms and dropouts along the sequence (arXiv 2205.05198)
-    sequence_parallel: bool = False
+    sequence_parallel: bool = False  # Whether the tp group splits norms and dropouts by tokens (arXiv 2205.05198)
     # ZeRO stage, the states that replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters
     # (arXiv 1910.02054). Megatron's distributed optimizer is 1, FSDP is 3.
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     # Activations that the backward pass recomputes: none, attention's core (selective), or whole layers (full)
     recompute: Literal["none", "selective", "full"] = "none"
-    # Attention kernels: flash is one fused operator, unfused writes the scores to memory
-    attention: Literal["flash", "unfused"] = "flash"
+    attention: Literal["flash", "unfused"] = "flash"  # flash is one fused operator, unfused writes scores to memory
     # Exchange of keys and values with cp > 1: ring (one neighbour at a time, overlapped with computation), all-gather,
     # or a2a (DeepSpeed Ulysses: an all-to-all splits heads instead of the sequence)
     context: Literal["ring", "all-gather", "a2a"] = "ring"
@@ -76,8 +73,7 @@ class ParallelPlan(BaseModel):
     # weights after its last backward pass, while the other stages still drain the pipeline (Megatron-Core's
     # defer_embedding_wgrad_compute and wgrad_deferral_limit); 0 = none
     defer_embedding_wgrad: Number = 0
-    # Whether tensor-parallel collectives are split into pieces that overlap the adjacent product
-    overlap_tp: bool = False
+    overlap_tp: bool = False  # Whether tensor-parallel collectives are cut into pieces that overlap products
     # Whether, with interleaving, a stage computes while its messages are sent (overlap_p2p_comm); Megatron-LM before
     # 3.0 waited for them
     overlap_p2p: bool = True
@@ -89,8 +85,7 @@ class ParallelPlan(BaseModel):
     # Granularity of DeepSpeed's ZeRO-3 collectives: tensor = one collective per layer; list = one per tensor into a
     # list with one entry per GPU, plus the copies, as until 2021 (workload.generators.training.lists)
     gather: Literal["tensor", "list"] = "tensor"
-    # Maximum number of tokens per expert as a multiple of the even share; 0 = unlimited
-    capacity: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    capacity: Annotated[float, Field(ge=0, le=1000)] = 0.0  # Maximum per expert in even shares; 0 = unlimited
     # Exponent of the Zipf distribution of tokens over experts; 0 = even (docs/explanation/training.md)
     imbalance: Annotated[float, Field(ge=0, le=10)] = 0.0
     seed: Number = 1  # Random seed of the distribution of tokens over experts
@@ -118,7 +113,8 @@ class ParallelPlan(BaseModel):
 
     def __str__(self) -> str:
         """Return the plan as users write it: axes with more than one GPU, and other fields that are not default."""
-        return _text(self, {field for field in ParallelPlan.model_fields if _differs(self, field)}) or "tp1"
+        fields = ParallelPlan.model_fields.items()
+        return _text(self, {name for name, field in fields if getattr(self, name) != field.default}) or "tp1"
 
     def constraints(self) -> str:
         """Return the fields that the user gave, in the users' notation, defaults included; "" without any."""
@@ -208,10 +204,6 @@ def _text(plan: ParallelPlan, fields: AbstractSet[str]) -> str:
         if field not in word_of_field and field not in _AXES.values() and field in fields
     ]
     return ",".join([*axes, *words, *others])
-
-
-def _differs(plan: ParallelPlan, field: str) -> bool:
-    return bool(getattr(plan, field) != ParallelPlan.model_fields[field].default)
 
 
 def _shown(value: object) -> str:

@@ -1,9 +1,9 @@
-"""Parameters on each GPU of a parallel plan, before ZeRO shards them over the replicas.
+"""Parameters on each GPU of a parallel plan, before ZeRO shards them over the replicas, and their buckets.
 
 All GPUs of a stage hold the same number.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from workload.generators.models import weights
@@ -12,13 +12,17 @@ from workload.generators.models.weights import Weights
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.stages import Chunk, chunks, padded_vocab
 
+MEGATRON_MINIMUM, MEGATRON_PER_REPLICA = 40_000_000, 1_000_000
+"""Elements per bucket: max(40 M, 1 M per replica) (Megatron-LM, core/distributed/distributed_data_parallel.py)."""
+DEEPSPEED = 500_000_000
+"""Elements per bucket: DeepSpeed's reduce_bucket_size and allgather_bucket_size (runtime/zero/config.py)."""
+
 
 class HeldParameters(NamedTuple):
     """Numbers of parameters of one GPU."""
 
     dense: int  # Parameters outside routed experts; dp * cp GPUs hold the same ones
     experts: int  # Parameters of routed experts; tp * cp * dp / (ep * etp) GPUs hold the same ones
-    embedding: int  # Dense parameters that belong to the word embedding and the output layer
 
     @property
     def total(self) -> int:
@@ -104,13 +108,50 @@ def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
 
 def count(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> HeldParameters:
     """Return the numbers of parameters of the given parts on one GPU."""
-    dense = experts = embedding = 0
-    for part in parts:
-        size = _share(model, plan, part)
-        if part.split == "experts":
-            experts += size
-        else:
-            dense += size
-        if part.part in {"embedding", "output"}:
-            embedding += size
-    return HeldParameters(dense, experts, embedding)
+    held_tensors = tensors(model, plan, parts)
+    experts = sum(tensor.size for tensor in held_tensors if tensor.is_expert)
+    return HeldParameters(sum(tensor.size for tensor in held_tensors) - experts, experts)
+
+
+class ParameterBucket(NamedTuple):
+    """A bucket of parameters of one chunk."""
+
+    number: int  # Number within the chunk, in the order of the backward pass
+    size: int  # Number of parameters
+    units: tuple[int, int]  # First and last unit with parameters in the bucket; complete at the first, backward
+    is_expert: bool  # Whether the parameters are those of experts, which have other replicas
+
+
+def buckets(units: Sequence[Tensors], limit: int | None, *, before: bool) -> list[ParameterBucket]:
+    """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them.
+
+    A bucket has up to `limit` parameters; None = one bucket for dense parameters and one for experts. It ends before
+    the tensor that would exceed the limit (`before`, DeepSpeed), or after the tensor that reaches it (Megatron-LM). The
+    units are in the order of the forward pass.
+    """
+    closed: list[ParameterBucket] = []
+    for is_expert in (False, True):
+        tensors = [
+            (number, tensor.size)
+            for number in reversed(range(len(units)))
+            for tensor in reversed(units[number])
+            if tensor.is_expert == is_expert
+        ]
+        bucket: list[tuple[int, int]] = []
+        for number, count in tensors:
+            if before and limit is not None and bucket and sum(c for _, c in bucket) + count > limit:
+                closed.append(_closed(bucket, is_expert=is_expert))
+                bucket = []
+            bucket.append((number, count))
+            if not before and limit is not None and sum(c for _, c in bucket) >= limit:
+                closed.append(_closed(bucket, is_expert=is_expert))
+                bucket = []
+        if bucket:
+            closed.append(_closed(bucket, is_expert=is_expert))
+    closed.sort(key=lambda bucket: -bucket.units[0])
+    return [bucket._replace(number=number) for number, bucket in enumerate(closed)]
+
+
+def _closed(tensors: Sequence[tuple[int, int]], *, is_expert: bool) -> ParameterBucket:
+    """Return the bucket of tensors, each given as the number of its unit and its number of parameters."""
+    return ParameterBucket(0, sum(count for _, count in tensors), (tensors[-1][0], tensors[0][0]), is_expert)

@@ -68,7 +68,11 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     else:
         by_axis["dp"] = npus.transpose(0, 3, 1, 2).reshape(-1, plan.dp * plan.cp)
         by_axis["edp"] = experts.transpose(0, 2, 3, 1)
-    return {name: groups for name, array in by_axis.items() if (groups := _groups(array))}
+    return {
+        name: tuple(map(tuple, array.reshape(-1, array.shape[-1]).tolist()))
+        for name, array in by_axis.items()
+        if array.shape[-1] > 1
+    }
 
 
 def neighbours(plan: ParallelPlan, npu: int) -> tuple[int, int]:
@@ -77,10 +81,3 @@ def neighbours(plan: ParallelPlan, npu: int) -> tuple[int, int]:
     first = npu - rank * plan.tp
     after, before = (rank + 1) % plan.cp, (rank - 1) % plan.cp
     return first + after * plan.tp, first + before * plan.tp
-
-
-def _groups(array: np.ndarray) -> tuple[tuple[int, ...], ...]:
-    """Return the rows along the last dimension as groups; empty if the groups have one NPU."""
-    if array.shape[-1] < 2:
-        return ()
-    return tuple(map(tuple, array.reshape(-1, array.shape[-1]).tolist()))

@@ -17,39 +17,58 @@ reduces (`workload.generators.training.flat_copies`).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from et import CollectiveCommType
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.training import flat_copies, lists
-from workload.generators.training.buckets import (
+from workload.generators.training.items import Compute, GroupCollective, Items, Memory
+from workload.generators.training.parallel_plan import ParallelPlan
+from workload.generators.training.parameters import (
     DEEPSPEED,
     MEGATRON_MINIMUM,
     MEGATRON_PER_REPLICA,
     ParameterBucket,
     buckets,
 )
-from workload.generators.training.items import Compute, GroupCollective, Items, Memory
-from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.units import HEAD, ModelUnit
 
 
-@dataclass(frozen=True)
 class Replicas:
     """The collectives between the replicas of one chunk of a stage."""
 
-    plan: ParallelPlan  # Settled parallel plan
-    framework: str  # Name of the training framework whose rules apply
-    units: Sequence[ModelUnit]  # Units of the chunk in the order of the forward pass
-    chunk: int  # Number of the chunk in its stage
-    is_first: bool  # Whether the chunk has the model's first layers
-    # Whether its replicas are the groups of the "-other" families (second half of DualPipe's slices)
-    is_other: bool = False
+    def __init__(
+        self,
+        plan: ParallelPlan,
+        framework: str,
+        units: Sequence[ModelUnit],
+        chunk: int,
+        *,
+        is_first: bool,
+        is_other: bool,
+    ) -> None:
+        self.plan, self.framework = plan, framework
+        self.units = units  # Units of the chunk in the order of the forward pass
+        self.chunk = chunk  # Number of the chunk in its stage
+        self._is_first = is_first  # Whether the chunk has the model's first layers
+        self._is_other = is_other  # Whether its groups are the "-other" families (second half of DualPipe's slices)
+        # Whether parameters are sharded and each layer is gathered before its use
+        self.shares_parameters = plan.zero == 3 or framework == "fsdp"
+        self._in_lists = plan.gather == "list"  # Whether each tensor has its own collectives, on lists
+        # Bytes per gradient in a reduction; DeepSpeed uses the model's data type unless the plan sets grad_dtype
+        is_default = "grad_dtype" not in plan.model_fields_set
+        dtype = plan.dtype if framework == "deepspeed" and is_default else plan.grad_dtype
+        self.gradient_bytes = max(2, int(DTYPE_BYTES[dtype]))
+        # Bytes per parameter in an all-gather; products in FP8 use parameters of 16 bits
+        self._parameter_bytes = max(2, int(DTYPE_BYTES[plan.dtype]))
+        # Whether updated parameters are gathered during the first forward pass of the next step
+        self.gathers_beside = framework == "megatron" and plan.zero == 1 and plan.overlap_param_gather
+        # Whether buckets are reduced after every micro-batch and not after the last one only
+        self._reduces_every_micro_batch = framework == "deepspeed" and plan.zero == 2
 
     def family(self, *, is_expert: bool) -> str:
         """Return the name of the family of groups that hold the same parameters."""
-        return ("edp" if is_expert else "dp") + ("-other" if self.is_other else "")
+        return ("edp" if is_expert else "dp") + ("-other" if self._is_other else "")
 
     def count(self, *, is_expert: bool) -> int:
         """Return the number of replicas."""
@@ -59,45 +78,21 @@ class Replicas:
         return in_stage * copies_per_pipeline
 
     @cached_property
-    def shares_parameters(self) -> bool:
-        """Whether parameters are sharded and each layer is gathered before its use."""
-        return self.plan.zero == 3 or self.framework == "fsdp"
-
-    @property
-    def in_lists(self) -> bool:
-        """Whether each tensor has its own collectives, on lists (gather=list)."""
-        return self.plan.gather == "list"
-
-    @cached_property
-    def gradient_bytes(self) -> int:
-        """Bytes per gradient in a reduction; DeepSpeed uses the model's data type unless the plan sets grad_dtype."""
-        plan = self.plan
-        is_default = "grad_dtype" not in plan.model_fields_set
-        dtype = plan.dtype if self.framework == "deepspeed" and is_default else plan.grad_dtype
-        return max(2, int(DTYPE_BYTES[dtype]))
-
-    @cached_property
-    def parameter_bytes(self) -> int:
-        """Bytes per parameter in an all-gather; products in FP8 use parameters of 16 bits."""
-        return max(2, int(DTYPE_BYTES[self.plan.dtype]))
-
-    @cached_property
     def buckets(self) -> list[ParameterBucket]:
         """Buckets of gradients and, with the distributed optimizer, of parameters."""
         plan = self.plan
         requested = plan.bucket_bytes // self.gradient_bytes or None
+        tensors = [unit.tensors for unit in self.units]
         if self.framework == "deepspeed":
-            return buckets(self.units, requested or DEEPSPEED, before=True)
-        is_single = not plan.overlap_grad_reduce or not self.is_first
+            return buckets(tensors, requested or DEEPSPEED, before=True)
+        is_single = not plan.overlap_grad_reduce or not self._is_first
         default = max(MEGATRON_MINIMUM, MEGATRON_PER_REPLICA * plan.dp * plan.cp)
-        return buckets(self.units, requested or (None if is_single else default), before=False)
+        return buckets(tensors, requested or (None if is_single else default), before=False)
 
     def before_forward(self, number: int, *, is_first: bool) -> tuple[Items, list[str]]:
         """Return the collectives that start before a unit's forward pass, and the keys that the unit waits for.
 
-        Args:
-            number: Number of the unit in the chunk.
-            is_first: Whether the pass is the step's first one.
+        `number` is the unit's number in the chunk; `is_first`: the pass is the step's first one.
         """
         if self.shares_parameters:
             return self._gathers(number, 1)
@@ -110,26 +105,16 @@ class Replicas:
         return self._gathers(number, -1) if self.plan.zero == 3 and self.shares_parameters else ([], [])
 
     def after_backward(self, number: int, *, is_last: bool) -> Items:
-        """Return the reductions that start when a unit's gradients are complete.
-
-        Args:
-            number: Number of the unit in the chunk.
-            is_last: Whether the pass is the chunk's last one of the step.
-        """
+        """Return the reductions that start when a unit's gradients are complete; is_last: in the step's last pass."""
         if self.shares_parameters:
             first, wrap = self._wrap(number)
             if first != number:
                 return []
-            return self._reduce_tensors(wrap) if self.in_lists else self._reduce_layer(wrap)
+            return self._reduce_tensors(wrap) if self._in_lists else self._reduce_layer(wrap)
         if not self.plan.overlap_grad_reduce or not (is_last or self._reduces_every_micro_batch):
             return []
         complete = [b for b in self.buckets if b.units[0] == number and not self._is_deferred(b)]
         return [item for b in complete for item in self._reduce(b, beside=True)]
-
-    @property
-    def _reduces_every_micro_batch(self) -> bool:
-        """Whether buckets are reduced after every micro-batch and not after the last one only."""
-        return self.framework == "deepspeed" and self.plan.zero == 2
 
     def after_micro_batch(self) -> Items:
         """Return the reductions after every micro-batch that overlap no computation."""
@@ -154,18 +139,12 @@ class Replicas:
             return []
         return [item for b in self.buckets for item in self._reduce(b, beside=False)]
 
-    @property
-    def gathers_beside(self) -> bool:
-        """Whether updated parameters are gathered during the first forward pass of the next step."""
-        return self.framework == "megatron" and self.plan.zero == 1 and self.plan.overlap_param_gather
-
     def gathers(self, *, beside: bool) -> Items:
         """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
 
-        Args:
-            beside: Whether they overlap the forward pass, so that only units that need a bucket wait for it.
+        `beside`: they overlap the forward pass, so that only units that need a bucket wait for it.
         """
-        if self.in_lists:
+        if self._in_lists:
             return self._gather_persistent()
         if self.plan.zero not in {1, 2} or self.framework == "fsdp":
             return []
@@ -173,7 +152,7 @@ class Replicas:
         for b in reversed(self.buckets):
             if self._is_shared(b):
                 members = self.count(is_expert=b.is_expert)
-                size = -(-b.size // members) * self.parameter_bytes
+                size = -(-b.size // members) * self._parameter_bytes
                 name = f"chunk{self.chunk}-bucket{b.number}/dp:all-gather"
                 key = self._key(b) if beside else ""
                 kind = CollectiveCommType.ALL_GATHER
@@ -208,11 +187,9 @@ class Replicas:
         if not unit.layer:
             return number, [number]
         # A layer of multi-token prediction has the most units of all layers: four.
-        wrap = [i for i in range(number - 3, number + 4) if self._layer(i) == unit.layer]
+        near = range(max(0, number - 3), min(number + 4, len(self.units)))
+        wrap = [i for i in near if self.units[i].layer == unit.layer]
         return wrap[0], wrap
-
-    def _layer(self, number: int) -> str:
-        return self.units[number].layer if 0 <= number < len(self.units) else ""
 
     @cached_property
     def _wraps(self) -> list[list[int]]:
@@ -222,12 +199,9 @@ class Replicas:
     def _gathers(self, number: int, step: int) -> tuple[Items, list[str]]:
         """Return the all-gathers that start before a unit, and the keys that the unit waits for.
 
-        Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before
-        the first layer of a pass, those of all layers up to there start.
-
-        Args:
-            number: Number of the unit in the chunk.
-            step: 1 for a forward pass, -1 for a backward pass.
+        Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before the
+        first layer of a pass, those of all layers up to there start. `step` is 1 for a forward pass, -1 for a backward
+        pass.
         """
         wraps = self._wraps[::step]
         at = next(i for i, wrap in enumerate(wraps) if number in wrap)
@@ -236,7 +210,7 @@ class Replicas:
             return [], []
         begin = 0 if at == 0 else at + self.plan.prefetch
         end = at + self.plan.prefetch + 1
-        if self.in_lists:
+        if self._in_lists:
             return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=step < 0), []
         items = [item for wrap in wraps[begin:end] for item in self._gather_layer(wrap)]
         awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
@@ -245,10 +219,10 @@ class Replicas:
         return items, awaited
 
     def _gather_layer(self, wrap: Sequence[int]) -> Items:
+        """Return the all-gathers of a layer's parameters, after the loads of offloaded ones."""
         items: Items = []
-        for is_expert, count in self._counts(wrap):
-            size = -(-count // self.count(is_expert=is_expert)) * self.parameter_bytes
-            family = self.family(is_expert=is_expert)
+        for family, members, padded in self._sharded(wrap):
+            size = padded // members * self._parameter_bytes
             name, key = f"{self._name(wrap)}/dp:all-gather", f"gathered {wrap[0]} {family}"
             needs: tuple[str, ...] = ()
             if "parameters" in self.plan.offload:  # the GPU first loads its shard from the host
@@ -258,22 +232,33 @@ class Replicas:
         return items
 
     def _reduce_layer(self, wrap: Sequence[int]) -> Items:
+        """Return the reduce-scatters of a layer's gradients, with FSDP after their copy into the flat buffer."""
         items: Items = []
-        if self.framework == "fsdp" and self._counts(wrap):
+        if self.framework == "fsdp" and self._sharded(wrap):
             values = self._padded(wrap)
             items.append(flat_copies.packed(self._name(wrap), values, self.plan, self._reduced_before(wrap)))
-        for is_expert, count in self._counts(wrap):
-            members = self.count(is_expert=is_expert)
-            size = -(-count // members) * members * self.gradient_bytes
-            family = self.family(is_expert=is_expert)
+        for family, _, padded in self._sharded(wrap):
             name, key = f"{self._name(wrap)}/dp:reduce-scatter", self._reduced_key(wrap, family)
+            size = padded * self.gradient_bytes
             items.append(GroupCollective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
         return items
 
+    def _sharded(self, wrap: Sequence[int]) -> list[tuple[str, int, int]]:
+        """Return families, members and padded numbers of a layer's sharded parameters: dense ones, those of experts.
+
+        The numbers are padded to multiples of the members.
+        """
+        sharded = []
+        for is_expert in (False, True):
+            count = sum(t.size for i in wrap for t in self.units[i].tensors if t.is_expert == is_expert)
+            members = self.count(is_expert=is_expert)
+            if count and members > 1:
+                sharded.append((self.family(is_expert=is_expert), members, -(-count // members) * members))
+        return sharded
+
     def _padded(self, wrap: Sequence[int]) -> int:
-        """Return the number of sharded parameters of a layer, padded to a multiple of the replicas."""
-        counts = [(count, self.count(is_expert=is_expert)) for is_expert, count in self._counts(wrap)]
-        return sum(-(-count // members) * members for count, members in counts)
+        """Return the number of a layer's sharded parameters, padding included."""
+        return sum(padded for _, _, padded in self._sharded(wrap))
 
     def _reduced_key(self, wrap: Sequence[int], family: str) -> str:
         return f"reduced {wrap[0]} {family}"
@@ -285,7 +270,7 @@ class Replicas:
 
     def _reductions(self, wrap: Sequence[int]) -> list[str]:
         """Return the keys of the reductions of a layer."""
-        return [self._reduced_key(wrap, self.family(is_expert=is_expert)) for is_expert, _ in self._counts(wrap)]
+        return [self._reduced_key(wrap, family) for family, _, _ in self._sharded(wrap)]
 
     def awaited_after_micro_batch(self) -> list[str]:
         """Return the keys of reductions that must end before anything follows a backward pass.
@@ -297,15 +282,10 @@ class Replicas:
         return self._reductions(self._wraps[0]) if is_fsdp and self._wraps else []
 
     def _gather_lists(self, wraps: Sequence[Sequence[int]], at: int, begun: range, *, is_backward: bool) -> Items:
-        """Return the items with which the GPU waits for layer `at` and starts to gather the layers of `begun`.
+        """Return the items with which the GPU waits for layer `at` of `wraps` and starts to gather the layers `begun`.
 
-        In a backward pass the gathers start when the previous layer's gradients are reduced.
-
-        Args:
-            wraps: Layers in the order of the pass.
-            at: Index of the layer that is about to be computed.
-            begun: Indices of the layers whose gathers start here.
-            is_backward: Whether the layers belong to a backward pass.
+        The wraps are in the order of the pass. In a backward pass the gathers start when the previous layer's gradients
+        are reduced.
         """
         reduced = self._reduce_tensors(wraps[at - 1]) if is_backward and at else []
         needs = tuple(item.key for item in reduced if isinstance(item, GroupCollective))
@@ -315,19 +295,19 @@ class Replicas:
         for number in begun:
             for tensor, key in self._listed(wraps[number], is_backward=is_backward):
                 items += self._load(tensor)
-                items += lists.gather(tensor, self.parameter_bytes, key, needs)
+                items += lists.gather(tensor, self._parameter_bytes, key, needs)
                 if number == at:
                     items.append(self._unpacked(tensor, key))
         return items
 
     def _unpacked(self, tensor: lists.ListedTensor, key: str) -> Compute:
-        return lists.unpacked(tensor, self._dtype(self.parameter_bytes), key)
+        return lists.unpacked(tensor, self._dtype(self._parameter_bytes), key)
 
     def _load(self, tensor: lists.ListedTensor) -> Items:
         """Return the load of the GPU's shard from the host's memory, if parameters are offloaded."""
         if "parameters" not in self.plan.offload:
             return []
-        return [Memory(f"{tensor.name}/memory:load", tensor.share * self.parameter_bytes, loads=True)]
+        return [Memory(f"{tensor.name}/memory:load", tensor.share * self._parameter_bytes, loads=True)]
 
     def _reduce_tensors(self, wrap: Sequence[int]) -> Items:
         """Return the reductions of a layer's tensors, last tensor first, as the backward pass computes them."""
@@ -341,12 +321,12 @@ class Replicas:
     def _gather_persistent(self) -> Items:
         tensors = [t for wrap in self._wraps for t in self._tensors(wrap) if t.size < lists.PERSISTENT]
         families = dict.fromkeys(tensor.family for tensor in tensors)
-        dtype = self._dtype(self.parameter_bytes)
+        dtype = self._dtype(self._parameter_bytes)
         return [
             item
             for family in families
             for item in lists.gather_persistent(
-                [tensor for tensor in tensors if tensor.family == family], self.parameter_bytes, dtype
+                [tensor for tensor in tensors if tensor.family == family], self._parameter_bytes, dtype
             )
         ]
 
@@ -380,12 +360,3 @@ class Replicas:
 
     def _name(self, wrap: Sequence[int]) -> str:
         return self.units[wrap[0]].layer or self.units[wrap[0]].name
-
-    def _counts(self, wrap: Sequence[int]) -> list[tuple[bool, int]]:
-        """Return is_expert and the number of sharded parameters of a layer, for dense and for expert parameters."""
-        counts = []
-        for is_expert in (False, True):
-            count = sum(t.size for i in wrap for t in self.units[i].tensors if t.is_expert == is_expert)
-            if count and self.count(is_expert=is_expert) > 1:
-                counts.append((is_expert, count))
-        return counts

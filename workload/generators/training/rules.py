@@ -54,8 +54,7 @@ def is_open(field: str, value: object) -> bool:
 def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> None:
     """Refuse a plan with which a model cannot be trained (or, with framework "inference", served).
 
-    Raises:
-        WorkloadError: If the plan breaks a rule; the message names the rule and the nearest valid values.
+    The message of the WorkloadError names the broken rule and the nearest valid values.
     """
     broken = first_broken(model, plan, framework)
     if broken:
@@ -71,9 +70,7 @@ def first_broken(model: Model, plan: ParallelPlan, framework: Framework = "megat
 def valid_values(model: Model, key: str) -> tuple[int, ...]:
     """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit.
 
-    Args:
-        model: Model to train.
-        key: "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
+    `key` is "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
     """
     values: Iterable[int] = ()
     if key == "tp":
@@ -209,10 +206,9 @@ def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Ite
             f"dualpipe with {count} micro-batches, expected an even number of at least {minimum} (2 pp); global batch: "
             + (_around(batch, 2 * unit) if count > minimum else f"nearest {minimum * unit}")
         )
-    if schedule not in {"interleaved", "dualpipe"} and (plan.vpp == 1 or schedules()[schedule].TAKES_VPP):
-        complaint = pipeline_of(plan).complaint()
-        if complaint:
-            yield f"schedule {schedule}: {complaint}"
+    complaint = pipeline_of(plan).complaint()
+    if complaint:
+        yield f"schedule {schedule}: {complaint}"
 
 
 def _deferral_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:

@@ -1,8 +1,5 @@
 """One GPU's share of a model's activations and matrices under a parallel plan, and operators on it."""
 
-from dataclasses import dataclass
-from functools import cached_property
-
 from workload.compute.operators import DTYPE_BYTES, Operator
 from workload.generators.models.model import Experts, LatentAttention, Model
 from workload.generators.training.parallel_plan import ParallelPlan
@@ -11,13 +8,29 @@ from workload.generators.training.stages import padded_vocab
 Operators = tuple[Operator, ...]
 
 
-@dataclass(frozen=True)
 class Shard:
-    """One GPU's share of a model."""
+    """One GPU's share of a model under a parallel plan, for training or serving."""
 
-    model: Model  # Model to train or serve
-    plan: ParallelPlan  # Parallel plan of the model
-    expert_rank: int = 0  # Rank of the GPU in its expert-parallel group
+    def __init__(self, model: Model, plan: ParallelPlan, expert_rank: int = 0) -> None:
+        self.model, self.plan = model, plan
+        self.expert_rank = expert_rank  # Rank of the GPU in its expert-parallel group
+        self.sequence = plan.sequence or model.sequence  # s, number of tokens per sequence
+        # Number of tokens per micro-batch that pass through the GPU's matrices: b s / cp
+        self.tokens = plan.micro_batch * self.sequence // plan.cp
+        # Number of tokens that the GPU normalises: all, or 1 / tp of them with sequence parallelism
+        self.rows = self.tokens // plan.tp if plan.sequence_parallel else self.tokens
+        # Number of tokens that the GPU routes to experts: the tensor-parallel group shares the routing
+        self.routed_rows = -(-self.tokens // plan.tp)
+        self.heads = model.heads // plan.tp  # Number of query heads on the GPU
+        # Number of key and value heads on the GPU; several GPUs share one if there are fewer heads than GPUs
+        self.kv_heads = self.heads if model.latent is not None else max(1, model.key_value_heads // plan.tp)
+        # Data type of activations outside products; FP8 is for products only
+        self.activation_dtype = "bf16" if plan.dtype == "fp8" else plan.dtype
+        # Bytes per activation in memory, and in a collective without quantisation (see `operand_bytes`)
+        self.value_bytes = int(DTYPE_BYTES[self.activation_dtype])
+        self.operand_bytes = int(DTYPE_BYTES[plan.dtype])  # Bytes per operand of a product in the plan's data type
+        # Number of the output matrix's columns on the GPU, padding included
+        self.vocabulary = padded_vocab(model, plan) // plan.tp
 
     @property
     def latent(self) -> LatentAttention:
@@ -30,58 +43,6 @@ class Shard:
         """The model's experts; only for models that have them."""
         assert self.model.experts is not None  # noqa: S101 - for the type checker: the caller checks it
         return self.model.experts
-
-    @cached_property
-    def sequence(self) -> int:
-        """s, number of tokens per sequence."""
-        return self.plan.sequence or self.model.sequence
-
-    @cached_property
-    def tokens(self) -> int:
-        """Number of tokens per micro-batch that pass through the GPU's matrices: b s / cp."""
-        return self.plan.micro_batch * self.sequence // self.plan.cp
-
-    @cached_property
-    def rows(self) -> int:
-        """Number of tokens that the GPU normalises: all, or 1 / tp of them with sequence parallelism."""
-        return self.tokens // self.plan.tp if self.plan.sequence_parallel else self.tokens
-
-    @cached_property
-    def routed_rows(self) -> int:
-        """Number of tokens that the GPU routes to experts: the tensor-parallel group shares the routing."""
-        return -(-self.tokens // self.plan.tp)
-
-    @cached_property
-    def heads(self) -> int:
-        """Number of query heads on the GPU."""
-        return self.model.heads // self.plan.tp
-
-    @cached_property
-    def kv_heads(self) -> int:
-        """Number of key and value heads on the GPU; several GPUs share one if there are fewer heads than GPUs."""
-        if self.model.latent is not None:
-            return self.heads
-        return max(1, self.model.key_value_heads // self.plan.tp)
-
-    @cached_property
-    def activation_dtype(self) -> str:
-        """Data type of activations outside products; FP8 is for products only."""
-        return "bf16" if self.plan.dtype == "fp8" else self.plan.dtype
-
-    @cached_property
-    def value_bytes(self) -> int:
-        """Bytes per activation in memory, and in a collective without quantisation (see `operand_bytes`)."""
-        return int(DTYPE_BYTES[self.activation_dtype])
-
-    @cached_property
-    def operand_bytes(self) -> int:
-        """Bytes per operand of a product in the plan's data type."""
-        return int(DTYPE_BYTES[self.plan.dtype])
-
-    @cached_property
-    def vocabulary(self) -> int:
-        """Number of the output matrix's columns on the GPU, padding included."""
-        return padded_vocab(self.model, self.plan) // self.plan.tp
 
     def gemm(self, m: int, n: int, k: int) -> Operator:
         """Return a matrix product in the plan's data type."""

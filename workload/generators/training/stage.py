@@ -12,7 +12,7 @@ from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training import offloaded, step_end
 from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
-from workload.generators.training.items import Compute, GroupCollective, Items, only
+from workload.generators.training.items import Compute, GroupCollective, only
 from workload.generators.training.linear import all_gather
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.pipeline import Work
@@ -36,12 +36,7 @@ class _State:
     rows: dict[str, list[int]] = field(default_factory=dict)
 
     def after(self, block: FinishedBlock, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
-        """Return the rows to which a stamp of a block connects, by port.
-
-        Args:
-            block: Block to stamp.
-            own: Rows of the block's pass by port, if the pass alternates with another one.
-        """
+        """Return the rows to which a stamp connects, by port; own: those of a pass that alternates with another one."""
         rows = {**self.rows, **own} if own else self.rows
         return {port: rows[port] for port in block.ports if port in rows}
 
@@ -76,14 +71,7 @@ class _PassBlocks(NamedTuple):
 
 
 class Stage:
-    """Generator of the trace of one NPU.
-
-    Args:
-        model: Model to train.
-        plan: Settled parallel plan that passed the rules.
-        framework: Training framework: megatron, deepspeed or fsdp.
-        npu: Number of the NPU.
-    """
+    """Generator of the trace of one NPU, for a settled plan that passed the rules."""
 
     def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
         rank = place(plan, npu)
@@ -99,8 +87,8 @@ class Stage:
                 framework,
                 units(self._shard, chunk, has_embedding=has_embedding),
                 number,
-                chunk.slot == 0,
-                plan.is_mirrored and chunk.slot >= plan.pp // 2,
+                is_first=chunk.slot == 0,
+                is_other=plan.is_mirrored and chunk.slot >= plan.pp // 2,
             )
             for number, chunk in enumerate(self._chunks)
         ]
@@ -223,7 +211,7 @@ class Stage:
         builder.wait(QUEUED)
         is_at_an_end = any(chunk.is_first or chunk.is_last for chunk in self._chunks)
         has_loss = [r for r, chunk in zip(self._replicas, self._chunks, strict=True) if chunk.is_last]
-        builder.add("", step_end.items(self._shard, self._stage, self._replicas, has_loss, is_at_an_end=is_at_an_end))
+        builder.add("", step_end.items(self._shard, self._replicas, has_loss, is_at_an_end=is_at_an_end))
         return builder.finish()
 
     def _block(self, work: Work, alternates: bool, *, is_first: bool, is_last: bool) -> list[FinishedBlock]:
@@ -253,14 +241,10 @@ class Stage:
         self._send(builder, chunk, is_forward=True)
 
     def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool, defers: bool) -> None:
-        """Add a backward pass.
+        """Add a backward pass; kind: "backward", or of a split pass "backward-data" or "weights".
 
-        Args:
-            builder: Builder of the block.
-            kind: "backward", or of a split pass "backward-data" or "weights".
-            chunk: Number of the chunk in the stage.
-            is_last: Whether the pass is the chunk's last one of the step.
-            defers: Whether the gradient of the output layer's weights is left for the end of the step.
+        `is_last`: the pass is the chunk's last one of the step; `defers`: the gradient of the output layer's weights is
+        left for the end of the step.
         """
         replicas = self._replicas[chunk]
         if kind != "weights":
@@ -274,8 +258,10 @@ class Stage:
                 loads, awaited = offloaded.before_backward(self._shard, replicas.units, number)
                 builder.add("", loads)
                 builder.wait(awaited)
-            of_kind = "backward-data" if defers and unit.name == HEAD else kind
-            builder.add(unit.layer, _of_kind(unit.backward, of_kind))
+            items = unit.backward
+            if kind != "backward" or (defers and unit.name == HEAD):
+                items = only(items, weights=kind == "weights")
+            builder.add(unit.layer, items)
             if kind != "backward-data":
                 if unit.name == "attention":  # the first of its layer, the MLP is the last
                     builder.note("inputs", _kept(replicas.units[number + 1]))
@@ -337,10 +323,6 @@ def _numbered(item: GroupCollective | Compute, micro_batch: int) -> GroupCollect
     if isinstance(item, GroupCollective):
         return item._replace(name=name, needs=needs, key=item.key and f"{item.key} {micro_batch}")
     return item._replace(name=name, needs=needs)
-
-
-def _of_kind(items: Items, kind: str) -> Items:
-    return items if kind == "backward" else only(items, weights=kind == "weights")
 
 
 def refuse_too_large(plan: ParallelPlan) -> None:

@@ -17,25 +17,20 @@ _STATE_BYTES = 28
 """Bytes per parameter that Adam reads (gradient) and reads and writes (weight, momentum, variance), all in FP32."""
 
 
-def items(
-    s: Shard, stage: int, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool
-) -> Items:
+def items(s: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
     """Return the items at the end of a step.
 
-    Args:
-        s: The GPU's share of the model.
-        stage: Number of the pipeline stage.
-        replicas: Replica collectives of each chunk of the stage.
-        losses: Replica collectives of the stage's chunks with a loss: at most one.
-        is_at_an_end: Whether the stage has the embedding or the output layer.
+    `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has the
+    embedding or the output layer.
     """
     own = sum(_own_parameters(each) for each in replicas)
+    bytes_each = _STATE_BYTES + (0 if s.plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
     return [
         *_norms(s, replicas),
         *_tied_embedding(s, replicas, is_at_an_end=is_at_an_end),
         Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
         *_grad_norm(s),
-        *offloaded.step(s, stage, Compute("step", (Operator("optimizer", (own, _bytes(s)), s.plan.dtype),))),
+        *offloaded.step(s, own, Compute("step", (Operator("optimizer", (own, bytes_each), s.plan.dtype),))),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(beside=False)),
         *(item for each in losses for item in _loss(each)),
     ]
@@ -50,11 +45,6 @@ def _own_parameters(replicas: Replicas) -> int:
     if not replicas.plan.zero:
         return sum(count.values())
     return sum(-(-count[is_expert] // replicas.count(is_expert=is_expert)) for is_expert in (False, True))
-
-
-def _bytes(s: Shard) -> int:
-    """Return the bytes per parameter of the optimizer's step, including the model's 16-bit copy if there is one."""
-    return _STATE_BYTES + (0 if s.plan.dtype == "fp32" else 2)
 
 
 def _norms(s: Shard, replicas: Sequence[Replicas]) -> Items:

@@ -25,17 +25,13 @@ class ModelUnit(NamedTuple):
     forward: Items  # Items of its forward pass
     backward: Items  # Items of its backward pass, recomputation included
     tensors: Tensors  # Parameter tensors in the order in which the forward pass uses them
-    # Bytes of activations that its layer keeps for the backward pass; 0 unless it is the layer's last unit
-    kept: int = 0
+    kept: int = 0  # Bytes of activations that its layer keeps for the backward pass; 0 unless the layer's last unit
 
 
 def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
     """Return the units of a chunk in the order of the forward pass.
 
-    Args:
-        s: The GPU's share of the model.
-        chunk: Chunk of the pipeline stage.
-        has_embedding: Whether the stage has the embedding, in this chunk or another.
+    `has_embedding`: the stage has the embedding, in this chunk or another.
     """
     chunk_units: list[ModelUnit] = []
     vocab = padded_vocab(s.model, s.plan)

@@ -36,7 +36,8 @@ def head(s: Shard) -> Items:
     exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
     """
     h = s.model.hidden
-    sums = [] if s.plan.tp == 1 else [_sum_over_words(s)]
+    kind = CollectiveCommType.ALL_REDUCE
+    sums = [] if s.plan.tp == 1 else [GroupCollective("loss/tp:all-reduce", kind, s.tokens * _LOSS_BYTES, "tp")]
     return [
         Compute("head-norm", (s.operator("norm", s.rows, h),)),
         *enter(s, "head", h, quantised=False),
@@ -76,7 +77,3 @@ def prediction_backward(s: Shard) -> Items:
         Compute("projection-norm", (s.operator("norm-backward", 2 * rows, h),)),
         *embedding_backward(s),
     ]
-
-
-def _sum_over_words(s: Shard) -> GroupCollective:
-    return GroupCollective("loss/tp:all-reduce", CollectiveCommType.ALL_REDUCE, s.tokens * _LOSS_BYTES, "tp")

@@ -9,18 +9,13 @@ from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workload.errors import WorkloadError
+from workload.arrays import Int64, Mask, UInt64
+from workload.errors import Exchange, WorkloadError, alone
 from workload.kinds import BARRIER
-from workload.trace_sets.exchange import Exchange, alone
 from workload.trace_sets.groups import GroupTable
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import TraceView
-
-Int64 = NDArray[np.int64]
-Digests = NDArray[np.uint64]
-Mask = NDArray[np.bool_]
 
 _ANY_SIZE = -1
 
@@ -31,7 +26,7 @@ class _Slots(NamedTuple):
     group: Int64  # int64[u], group of each slot
     npu: Int64  # int64[u], NPU of each slot
     slot: Int64  # int64[u], number of the slot on its NPU
-    issued: Digests  # uint64[u, 2], digest of the collectives that the NPU issues in the group
+    issued: UInt64  # uint64[u, 2], digest of the collectives that the NPU issues in the group
 
 
 class _Summary(NamedTuple):
@@ -40,7 +35,7 @@ class _Summary(NamedTuple):
     group: Int64  # int64[k], numbers of the groups
     members: Int64  # int64[k], numbers of members
     users: Int64  # int64[k], numbers of members that are this rank's NPUs and use the group
-    issued: Digests  # uint64[k, 2], digest of the first user's collectives
+    issued: UInt64  # uint64[k, 2], digest of the first user's collectives
     alike: Mask  # bool[k], whether all users have this digest
 
 
@@ -56,11 +51,6 @@ class _Issued(NamedTuple):
 
 def check_collectives(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> None:
     """Check that all members of each group issue the same collectives in the same order.
-
-    Args:
-        own: Traces of this rank's NPUs.
-        groups: Groups of these traces.
-        exchange: Exchange with the other ranks.
 
     Raises:
         WorkloadError: If a member lacks a collective, or members disagree in kind or size.
@@ -91,7 +81,7 @@ def _slots(own: OwnTraces, groups: GroupTable) -> _Slots:
     return _Slots(group, npu, slot, issued[start[own.trace_of_npu[npu]] + slot])
 
 
-def _digests(view: TraceView) -> Digests:
+def _digests(view: TraceView) -> UInt64:
     """Return uint64[slots, 2]: digests of the kinds and sizes of each slot's collectives in order.
 
     Barriers have no size, and the sizes of an all-to-all with split sizes may differ between members.
@@ -131,7 +121,7 @@ def _firsts(group: Int64) -> Int64:
     return np.flatnonzero(np.diff(group, prepend=-1))
 
 
-def _alike(issued: Digests, alike: Mask, first: Int64) -> Mask:
+def _alike(issued: UInt64, alike: Mask, first: Int64) -> Mask:
     """Return for each run that begins at `first` whether its digests are equal and its entries of `alike` are true."""
     if len(first) == 0:
         return np.zeros(0, np.bool_)

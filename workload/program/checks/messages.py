@@ -13,19 +13,13 @@ from itertools import chain
 from typing import NamedTuple, NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et.checking.hashing import mixed
-from workload.errors import WorkloadError, first_of
+from workload.arrays import Int32, Int64, Mask, UInt64, sums
+from workload.errors import Exchange, WorkloadError, agree, alone, first_of
 from workload.node_kinds import SEND
-from workload.trace_sets.exchange import Exchange, agree, alone
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import AS_WRITTEN, TraceView
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-UInt64 = NDArray[np.uint64]
-Mask = NDArray[np.bool_]
 
 
 class _Kinds(NamedTuple):
@@ -58,20 +52,16 @@ class _Message(NamedTuple):
 def check_messages(own: OwnTraces, exchange: Exchange = alone) -> None:
     """Check that every send has its receive and the other way round.
 
-    Args:
-        own: Traces of this rank's NPUs.
-        exchange: Exchange with the other ranks.
-
     Raises:
         WorkloadError: If an NPU sends to itself, a trace has another NPU's number as its own end, a send or receive has
             no counterpart, or the two differ in size.
     """
     npus = len(own.trace_of_npu)
-    sums = agree(exchange, lambda: own.each(lambda view, users: _sums(view, users, npus)))
-    excess = sum(int(((mixed(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in sums)
+    of_traces = agree(exchange, lambda: own.each(lambda view, users: _sums(view, users, npus)))
+    excess = sum(int(((mixed(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in of_traces)
     if sum(exchange(excess)) % 2**64 == 0:
         return
-    pair = _first_wrong(exchange(_by_pair(sums)))
+    pair = _first_wrong(exchange(_by_pair(of_traces)))
     _raise_unmatched(pair // npus, pair % npus, exchange(_messages(own, pair)))
 
 
@@ -84,7 +74,8 @@ def _sums(view: TraceView, users: Int64, npus: int) -> _Sums:
     peer = np.tile(kinds.peer, len(users)) + shift
     is_send = np.tile(kinds.is_send, len(users))
     pair = np.where(is_send, npu * npus + peer, peer * npus + npu)
-    return _Sums(pair, *(_signed(np.tile(column, len(users)), is_send) for column in (kinds.ends, kinds.sizes)))
+    ends, sizes = (np.tile(column, len(users)) for column in (kinds.ends, kinds.sizes))
+    return _Sums(pair, *(np.where(is_send, column, np.negative(column)) for column in (ends, sizes)))
 
 
 def _kinds(view: TraceView) -> _Kinds:
@@ -95,21 +86,14 @@ def _kinds(view: TraceView) -> _Kinds:
     rows = view.p2p_rows
     size = view.table.comm_size[rows]
     key = view.p2p_peer.astype(np.int64) * 2 + (view.kind[rows] == SEND)
-    order = np.argsort(key, kind="stable")
-    first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    if len(first) == 0:
-        nothing = np.zeros(0, np.uint64)
-        return _Kinds(key, key > 0, nothing, nothing)
-    ends = np.add.reduceat(mixed(view.p2p_tag, view.p2p_seq)[order], first)
-    sizes = np.add.reduceat(mixed(view.p2p_tag, view.p2p_seq, size)[order], first)
-    return _Kinds(key[order][first] >> 1, key[order][first] % 2 == 1, ends, sizes)
+    key, ends, sizes = sums(key, mixed(view.p2p_tag, view.p2p_seq), mixed(view.p2p_tag, view.p2p_seq, size))
+    return _Kinds(key >> 1, key % 2 == 1, ends, sizes)
 
 
 def _check_ends(view: TraceView, users: Int64) -> None:
     """Check that no NPU sends to itself, and that a trace's own end is right for all NPUs that run it.
 
-    Raises:
-        WorkloadError: If the check fails; the error is that of the smallest NPU.
+    The error is that of the smallest NPU.
     """
     errors = []
     peer, own = view.p2p_peer, view.p2p_own
@@ -153,19 +137,10 @@ def _wrong_end(view: TraceView, npu: int, wrong: Mask, text: str) -> WorkloadErr
     return WorkloadError(f"{view.node(r)}: NPU {npu} {text} ({ends}{written})", npu)
 
 
-def _signed(value: UInt64, is_send: Mask) -> UInt64:
-    return np.where(is_send, value, np.negative(value))
-
-
-def _by_pair(sums: Sequence[_Sums]) -> _Sums:
+def _by_pair(of_traces: Sequence[_Sums]) -> _Sums:
     """Return the sums of several, each pair once, sorted."""
     nothing = _Sums(np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.uint64))
-    pair, ends, sizes = (np.concatenate(column) for column in zip(nothing, *sums, strict=True))
-    order = np.argsort(pair, kind="stable")
-    first = np.flatnonzero(np.diff(pair[order], prepend=-1))
-    if len(first) == 0:
-        return nothing
-    return _Sums(pair[order][first], np.add.reduceat(ends[order], first), np.add.reduceat(sizes[order], first))
+    return _Sums(*sums(*(np.concatenate(column) for column in zip(nothing, *of_traces, strict=True))))
 
 
 def _first_wrong(of_ranks: Sequence[_Sums]) -> int:

@@ -1,27 +1,31 @@
-"""Inputs of `nadi trace check`: a trace set, plain traces in a folder or with a prefix, or one file."""
+"""Inputs of `nadi trace check`: a trace set, plain traces in a folder or with a prefix, or one file.
+
+`--fix` writes them to another folder with all fixes that need no guessing.
+"""
 
 import os
 import re
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import inputs
 from et import read_groups
+from et.checking.check import open_trace
+from et.checking.fixing import TraceFix, changed_messages, safe_changes
 from et.checking.sources import AS_WRITTEN, Sources
+from et.framing import frame, write_frames
+from et.prefixes import plain_traces
 from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.expansion import GROUPS_NAME
 from workload.trace_sets.files import is_set
+from workload.trace_sets.folder import staged_traces
 from workload.trace_sets.load import files_of, users_of_contents
 from workload.trace_sets.manifest import read_manifest
-
-Int64 = NDArray[np.int64]
-
-_TRACE = re.compile(r"(?P<prefix>.+)\.\d+\.et(\.gz)?")
 
 
 def sources_of(
@@ -52,7 +56,7 @@ def sources_of(
         )
     if is_set(source):
         return _of_set(source, read_groups(groups) if groups else {}, str(groups or ""), npus)
-    prefix = source / _prefix_in(source) if source.is_dir() else source
+    prefix = plain_traces(source).prefix if source.is_dir() else source
     files = files_of(prefix, MAX_NPUS + 1 if npus is None else npus)
     users_of = list(users_of_contents(files).values())
     named = groups or _groups_beside(prefix)
@@ -87,22 +91,6 @@ def _of_set(folder: Path, groups: Mapping[str, tuple[int, ...]], groups_file: st
     )
 
 
-def _prefix_in(folder: Path) -> str:
-    """Return the prefix of the names of all traces in a folder."""
-    try:
-        names = [file.name for file in folder.iterdir()]
-    except OSError as error:
-        raise WorkloadError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
-    found = sorted(
-        {match["prefix"] for name in names if not name.startswith(".") and (match := _TRACE.fullmatch(name))}
-    )
-    if not found:
-        raise WorkloadError(f"{folder}: no traces, looked for NAME.<npu>.et, NAME.<npu>.et.gz and {manifest.NAME}")
-    if len(found) > 1:
-        raise WorkloadError(f"{folder}: traces {found[0]} and {found[1]}, expected one name; say {folder / found[0]}")
-    return found[0]
-
-
 def _groups_beside(prefix: Path) -> Path | None:
     """Return the group file next to traces, None if there is no such file."""
     for file in (prefix.parent / GROUPS_NAME, prefix.with_name(f"{prefix.name}.json")):
@@ -110,3 +98,50 @@ def _groups_beside(prefix: Path) -> Path | None:
         if kind is not None and kind.key == "groups":
             return file
     return None
+
+
+def write_mended(sources: Sources, folder: Path) -> list[TraceFix]:
+    """Write all traces, with their manifest or group file, to a folder, and return the fixes, one per type and file.
+
+    Files without fixes are copied. The folder is created if it does not exist.
+    """
+    own = sources.files[0].parent
+    if folder.exists() and folder.samefile(own):
+        raise WorkloadError(f"{folder}: the traces' own folder, expected another one")
+    files = _files(sources)
+    beside = [own / manifest.NAME] if is_set(own) else []
+    beside += [Path(sources.groups_file)] if sources.groups_file else []
+    names = [file.name for file in files] + [GROUPS_NAME if file.suffix != ".json" else file.name for file in beside]
+    fixes: list[TraceFix] = []
+    with staged_traces(folder, names, "these traces") as staging:
+        for file, name in zip([*files, *beside], names, strict=True):
+            if file in beside:
+                shutil.copyfile(file, staging / name)
+            else:
+                fixes += _mended(file, staging / name)
+    return fixes
+
+
+def _files(sources: Sources) -> list[Path]:
+    """Return all files of the traces, including duplicates of other files."""
+    if not sources.is_complete or is_set(sources.files[0].parent):
+        return list(sources.files)
+    found = []
+    for file, users in zip(sources.files, sources.users, strict=True):
+        prefix = file.name.rsplit(f".{users[0]}.et", 1)[0]
+        for npu in users.tolist():
+            plain = file.with_name(f"{prefix}.{npu}.et")
+            found.append(plain if plain.exists() else plain.with_name(f"{plain.name}.gz"))
+    return found
+
+
+def _mended(file: Path, out: Path) -> list[TraceFix]:
+    """Write one file, and return its fixes; a file that is unreadable for other reasons is copied."""
+    opened = open_trace(0, file)
+    raw = opened.raw
+    changes = safe_changes(raw) if raw is not None and not opened.error else None
+    if raw is None or changes is None or not changes.fixes:
+        shutil.copyfile(file, out)
+        return []
+    write_frames(out, (frame(message) for message in changed_messages(raw, changes)))
+    return list(changes.fixes)

@@ -5,25 +5,18 @@ from numpy.typing import NDArray
 
 from inputs.limits import MAX_EQUAL_MESSAGES, TAGS
 from topologies.bounds import MAX_BYTES
+from workload.arrays import Int32, Int64, Mask
 from workload.collectives.uneven.splits import check_splits
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER
 from workload.node_kinds import SEND
 from workload.trace_sets.view import TraceView
 
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-
 _AT_MOST = f"at most {MAX_BYTES} bytes"
 
 
 def check_sizes(view: TraceView, users: Int64, npus: int) -> None:
     """Check sizes, peers and tags of one trace.
-
-    Args:
-        view: Trace to check.
-        users: int64[], numbers of the NPUs that run it, ascending.
-        npus: Number of NPUs of the fabric.
 
     Raises:
         WorkloadError: If comm_size is missing, above 64 TiB, or 0 (except for barriers and split sizes); split sizes do
@@ -70,9 +63,7 @@ def _shifted(view: TraceView, npu: int, peer: int) -> str:
     return f" for NPU {view.example}, which means {peer + shift} for NPU {npu}" if shift else ""
 
 
-def _refuse(
-    view: TraceView, rows: Int32, wrong: NDArray[np.bool_], what: str, found: NDArray[np.integer], expected: str
-) -> None:
+def _refuse(view: TraceView, rows: Int32, wrong: Mask, what: str, found: NDArray[np.integer], expected: str) -> None:
     if np.any(wrong):
         at = int(np.argmax(wrong))
         value = "missing" if found[at] == -1 else found[at]

@@ -29,8 +29,7 @@ def check(
     from et.checking.finding import WARNING
     from et.checks import check_traces
     from nadi.reports.text.trace_check import render
-    from workload.program.checks.fixed_files import write_mended
-    from workload.program.checks.sources import sources_of
+    from workload.program.checks.sources import sources_of, write_mended
 
     if fix != (out is not None):
         raise ConfigError(f"{'--fix' if fix else '-o'}: found alone; expected --fix and -o DIR together")

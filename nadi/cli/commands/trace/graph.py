@@ -34,7 +34,7 @@ def graph(
     from et.views.dot import dot
     from et.views.graphml import graphml
     from et.views.svg import svg
-    from workload.trace_sets.ranks import read_ranks
+    from workload.trace_sets.files import read_ranks
 
     ending = out.suffix.lower()
     if ending not in _MAX_NODES:

@@ -13,7 +13,7 @@ def timeline(
 ) -> None:
     """Write a timeline: lanes by NPU and kind, arrows from sends to receives; times recorded or by dependencies."""
     from nadi.reports.timelines.of_traces import write_timeline
-    from workload.trace_sets.ranks import read_ranks
+    from workload.trace_sets.files import read_ranks
 
     with unwound():
         shown = write_timeline(out, read_ranks(path), most_slices)

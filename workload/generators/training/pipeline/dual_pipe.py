@@ -68,20 +68,6 @@ class DualPipe(PipelineSchedule):
     def place(self, position: int, chunk: int) -> tuple[int, int]:
         return self.position(position, chunk), chunk
 
-    def micro_batches_of(self, chunk: int) -> range:
-        half = self.micro_batches // 2
-        return range(half, 2 * half) if chunk else range(half)
-
-    def complaint(self) -> str:
-        if self.stages % 2:
-            below = f"{self.stages - 1} or " if self.stages > 1 else ""
-            return f"pp is {self.stages}, expected an even number: {below}{self.stages + 1}"
-        if self.micro_batches < 2 * self.stages or self.micro_batches % 2:
-            minimum = 2 * self.stages
-            nearest = max(minimum, self.micro_batches + 1)
-            return f"{self.micro_batches} micro-batches, expected an even number from 2 pp ({minimum}): {nearest}"
-        return ""
-
 
 class _StagePasses:
     """The growing list of a stage's passes. Way 0 is the direction that begins nearer to the stage, way 1 the other."""

@@ -46,17 +46,6 @@ class Interleaved(PipelineSchedule):
     def place(self, position: int, chunk: int) -> tuple[int, int]:
         return position % self.stages, position // self.stages
 
-    def complaint(self) -> str:
-        if self.vpp == 1:
-            return "vpp is 1, expected at least 2, or schedule 1f1b"
-        if self.stages == 1:
-            return "pp is 1, expected at least 2, or vpp 1"
-        if self.micro_batches % self.stages:
-            below = self.micro_batches // self.stages * self.stages
-            nearest = f"{below} or {below + self.stages}" if below else f"{self.stages}"
-            return f"{self.micro_batches} micro-batches, expected a multiple of pp ({self.stages}): {nearest}"
-        return ""
-
     def _ahead(self, stage: int) -> int:
         """Return the number of forward passes before the first backward pass."""
         return min(2 * (self.stages - 1 - stage) + (self.vpp - 1) * self.stages, self.micro_batches * self.vpp)

@@ -56,8 +56,8 @@ class PipelineSchedule(ABC):
         return self.stages if self.IS_MIRRORED else self.stages * self.chunks
 
     def complaint(self) -> str:
-        """Return the invalid number and the nearest valid ones; "" if all are valid."""
-        return f"vpp is {self.vpp}, expected 1, or schedule interleaved" if self.vpp > 1 else ""
+        """Return an invalid number that `rules` accepts, and the nearest valid ones; "" if all are valid."""
+        return ""
 
     def position(self, stage: int, chunk: int) -> int:
         """Return the slice of the model that a chunk of a stage holds, from 0."""
@@ -69,10 +69,6 @@ class PipelineSchedule(ABC):
         If two stages hold each slice (DualPipe), a micro-batch keeps its direction.
         """
         return position, chunk
-
-    def micro_batches_of(self, chunk: int) -> range:
-        """Return the micro-batches that pass through a chunk."""
-        return range(self.micro_batches)
 
     def beside(self, stage: int, chunk: int, step: int) -> tuple[int, int] | None:
         """Return stage and chunk of the slice that is `step` slices after that of a chunk, None outside the model.

@@ -1,0 +1,25 @@
+"""Types of arrays, row pointers of compressed sparse rows, and sums over equal keys."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Int8 = NDArray[np.int8]
+Int32 = NDArray[np.int32]
+Int64 = NDArray[np.int64]
+UInt64 = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+
+
+def pointers(counts: ArrayLike) -> Int64:
+    """Return int64[n+1]: the start of each of n consecutive runs with the given lengths, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+
+
+def sums(key: Int64, *columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return distinct keys, ascending, and the columns summed over equal keys, in the columns' types."""
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
+    return (key[first], *(np.add.reduceat(c[order], first) if len(key) else c for c in columns))
