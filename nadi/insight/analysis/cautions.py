@@ -68,9 +68,10 @@ def count(simulation: FinishedRun) -> WorkCounts:
 
 def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[str]:
     """Return the warnings about a run, from the counts of all ranks."""
-    *counts, times, first_remote = zip(*of_ranks, strict=True)
+    nodes, timed, collectives, remote, remote_npus, times, first_remote = zip(*of_ranks, strict=True)
     sources = DurationSources(*map(sum, zip(*times, strict=True)))
-    total = WorkCounts(*map(sum, counts), sources, next(filter(None, first_remote), ""))
+    first = next(filter(None, first_remote), "")
+    total = WorkCounts(sum(nodes), sum(timed), sum(collectives), sum(remote), sum(remote_npus), sources, first)
     memories = memory_nodes(simulation.config, simulation.graph)
     warnings = remarks(simulation.config, simulation.graph.npus - len(memories))
     if total.remote:

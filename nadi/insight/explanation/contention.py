@@ -92,7 +92,7 @@ class _Pieces(NamedTuple):
 
     def selected(self, which: Int64) -> "_Pieces":
         """Return the pieces with these indices."""
-        return _Pieces(*(column[which] for column in self))
+        return _Pieces(**{name: column[which] for name, column in self._asdict().items()})
 
 
 def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
