@@ -37,11 +37,7 @@ class RunBill(NamedTuple):
 
 
 def energy_of(run: Run, table: Path | None = None) -> RunBill:
-    """Return the energy and cost of a run; table: path of a table that replaces the one of the run file.
-
-    Raises:
-        ConfigError: The table, or one of the run's tables, is unreadable or invalid.
-    """
+    """Return the energy and cost of a run; table: path of a table that replaces the one of the run file."""
     named = run.summary.get("config", {}).get("energy", {}).get("table")
     path = table or (Path(run.summary.get("working_folder", ".")) / named if named else None)
     rows = read_table(path)

@@ -126,9 +126,6 @@ class Run:
         """The settled configuration; relative paths start from the folder in which the run was started.
 
         Fabric and traces that were Python objects are text in it, unless `nadi.simulate` returned this Run.
-
-        Raises:
-            ConfigError: summary.json holds no configuration that this version can read.
         """
         from nadi.configuration.run_file import explain, with_paths_from
 

@@ -18,11 +18,7 @@ WITHOUT_SWITCHES = {"rtt"}  # signals that reach a sender without support of the
 
 
 def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
-    """Return the shared buffer of the switches; None if they have output queues.
-
-    Raises:
-        ConfigError: The discipline does not exist.
-    """
+    """Return the shared buffer of the switches, or None for output queues; refuse a discipline that does not exist."""
     if network.switch == "output-queued":
         return None
     settings = engine_settings(SharedBuffer, network)
