@@ -76,10 +76,7 @@ def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
 
 
 def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
-    """Check that steps of a member that use the same chunk are ordered, if one of them writes.
-
-    Raises WorkloadError: two such steps are not ordered.
-    """
+    """Check that steps of a member that use a chunk are ordered, if one of them writes; WorkloadError if not."""
     for member in range(plans.members):
         uses = _uses(flow, member)
         known = {node: bit for bit, node in enumerate(dict.fromkeys(node for own in uses.values() for node, _ in own))}
@@ -98,10 +95,7 @@ def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
 
 
 def check_result(plans: Plans, kind: str, label: str) -> None:
-    """Check with the oracle that plans do what a kind promises; label: subject of the message.
-
-    Raises WorkloadError: they do something else.
-    """
+    """Check with the oracle that plans do what a kind promises; WorkloadError with the subject `label` if not."""
     try:
         check(kind, pack([plans]), 0)
     except OracleError as error:
