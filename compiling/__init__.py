@@ -5,5 +5,4 @@
 writes, loads and calls them. The decorators of pdes/core/jit.py submit kernels.
 """
 
-ENTRY_WORDS = 2
-"""Words of an array's entry in the directory of a record (`records`): its address and its number of items."""
+ENTRY_WORDS = 2  # words of an array's entry in the directory of a record (`records`): its address, its number of items

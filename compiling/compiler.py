@@ -143,29 +143,20 @@ _PARAMETERS = {"i": types.int64, "a": ItemsType(types.int64)}
 
 
 def dispatcher(function, use):
-    """Return Numba's dispatcher of one function.
+    """Return Numba's dispatcher of one Python function.
 
-    Args:
-        function: Python function to compile.
-        use: "python" for a kernel that Python calls with any types, "c" for a kernel that is called as a C function,
-            "inline" or "outline" for a function that kernels call.
+    use: "python" for a kernel that Python calls with any types, "c" for a kernel that is called as a C function,
+    "inline" or "outline" for a function that kernels call.
     """
     return _DECORATORS[use](function)
 
 
 def compiled_c_function(dispatched, parameters):
-    """Compile a function as a C function.
+    """Compile a function that returns an int64 or None as a C function, from its dispatcher for "c".
 
-    Args:
-        dispatched: Dispatcher of the function, made for "c".
-        parameters: Types of its parameters, as `compiling.machine_code.c_function` takes them.
-
-    Returns:
-        Address of the C function, its name, and its ELF object; the object is None if it contains addresses of this
-        process, so no other process can use it.
-
-    Raises:
-        TypeError: The function returns neither an int64 nor None.
+    parameters: types of its parameters, as `compiling.machine_code.c_function` takes them. Returns the address of the C
+    function, its name, and its ELF object; None if the object contains addresses of this process, so that no other
+    process can use it.
     """
     arguments = tuple(_PARAMETERS[parameter] for parameter in parameters)
     dispatched.compile(arguments)

@@ -21,8 +21,8 @@ import shutil
 import stat
 import tempfile
 import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,12 @@ from compiling.kernel_sources import are_hashed, source_hash
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
-_MAX_LINKS = 40
-"""Maximum number of symbolic links on a path, as in Linux (MAXSYMLINKS)."""
+_MAX_LINKS = 40  # maximum number of symbolic links on a path, as in Linux (MAXSYMLINKS)
 _DIGEST_BYTES = 16
-CODE_SUFFIX = ".o"
-"""Suffix of files of machine code."""
+CODE_SUFFIX = ".o"  # suffix of files of machine code
+# flags to open a folder on the path; O_PATH needs permission only to traverse the folder, not to list it
 _OPEN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
-"""Flags to open a folder on the path. O_PATH needs permission only to traverse the folder, not to list it."""
-FAILURES: list[str] = []
-"""Reasons why compiled code of this process could not be written to the cache."""
+FAILURES: list[str] = []  # reasons why compiled code of this process could not be written to the cache
 
 
 class CacheError(RuntimeError):
@@ -52,14 +49,10 @@ class _UntrustedError(Exception):
 
 
 class KernelFolder:
-    """An open folder of compiled kernels; it is closed when the last reference is gone.
-
-    Attributes:
-        path: Path by which the folder was opened, for messages.
-    """
+    """An open folder of compiled kernels; it is closed when the last reference is gone."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
+        self.path = path  # by which the folder was opened, for messages
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
 
@@ -199,25 +192,17 @@ def opened(data: bytes) -> bytes | None:
 
 
 def _open_checked(path: Path) -> int:
-    """Open a folder from the root, create missing folders, and check every folder and link on the path.
-
-    Args:
-        path: Absolute path. Symbolic links of this user and of root are followed.
-
-    Returns:
-        Descriptor of the folder, which itself is not checked.
-
-    Raises:
-        _UntrustedError: Another user could redirect the path.
-        OSError: A folder cannot be created or opened.
-    """
+    """Open a folder from the root, create missing folders, and check every folder and link on the absolute path."""
+    # Symbolic links of this user and of root are followed. Returns the descriptor of the folder, which itself is not
+    # checked. Raises _UntrustedError if another user could redirect the path.
     descriptor, folder = os.open(path.anchor, _OPEN_FLAGS), Path(path.anchor)
     parts, link_count = [*reversed(path.parts[1:])], 0
     try:
         while parts:
             part = parts.pop()
             _check_folder(folder, descriptor)
-            status = _created(part, descriptor, folder)
+            with _naming(folder / part):
+                status = _created(part, descriptor)
             if stat.S_ISLNK(status.st_mode):
                 link_count += 1
                 target = _target(folder / part, status, descriptor, link_count)
@@ -225,7 +210,8 @@ def _open_checked(path: Path) -> int:
                 if not target.is_absolute():
                     continue
                 part, folder = target.anchor, Path(target.anchor)
-            descriptor, parent = _opened_folder(part, descriptor, folder), descriptor
+            with _naming(folder / part):
+                descriptor, parent = os.open(part, _OPEN_FLAGS, dir_fd=descriptor), descriptor
             os.close(parent)
             folder = folder.parent if part == ".." else folder / part
     except BaseException:
@@ -234,24 +220,22 @@ def _open_checked(path: Path) -> int:
     return descriptor
 
 
-def _opened_folder(part: str, at: int, here: Path) -> int:
-    """Open a folder in an open one."""
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Put the whole path into errors of the operating system."""
     try:
-        return os.open(part, _OPEN_FLAGS, dir_fd=at)
+        yield
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(here / part)) from None
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _created(part: str, at: int, here: Path) -> os.stat_result:
+def _created(part: str, at: int) -> os.stat_result:
     """Return the status of an entry of an open folder; create it as a folder if it is missing."""
-    try:
-        with suppress(FileNotFoundError):
-            return os.stat(part, dir_fd=at, follow_symlinks=False)
-        with suppress(FileExistsError):  # another process was faster
-            os.mkdir(part, 0o700, dir_fd=at)
+    with suppress(FileNotFoundError):
         return os.stat(part, dir_fd=at, follow_symlinks=False)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(here / part)) from None
+    with suppress(FileExistsError):  # another process was faster
+        os.mkdir(part, 0o700, dir_fd=at)
+    return os.stat(part, dir_fd=at, follow_symlinks=False)
 
 
 def _target(link: Path, status: os.stat_result, at: int, links: int) -> Path:
@@ -273,12 +257,7 @@ def _check_folder(path: Path, descriptor: int) -> None:
 
 
 def _private(path: Path, descriptor: int) -> KernelFolder:
-    """Return the folder of kernels after checking that it belongs to this user alone; the descriptor is closed.
-
-    Raises:
-        _UntrustedError: The folder belongs to another user, or others may write to it.
-        OSError: The folder is not writable.
-    """
+    """Return the folder of kernels if it is writable and this user's alone (_UntrustedError); close the descriptor."""
     try:
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():

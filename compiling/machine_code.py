@@ -21,24 +21,15 @@ _INT64 = np.dtype(np.int64)
 
 
 def keep(folder: KernelFolder, function: Callable[..., Any], parameters: str, symbol: str, code: bytes) -> None:
-    """Write a compiled function to the cache.
+    """Write a compiled function to the cache: the name of the C function and the bytes of the ELF object.
 
-    Args:
-        folder: Folder of compiled kernels.
-        function: Python function that was compiled.
-        parameters: Types of its parameters, one letter each (`pdes.core.jit`).
-        symbol: Name of the C function in the object.
-        code: Bytes of the ELF object.
+    parameters: types of its parameters, one letter each, as `c_function` takes them.
     """
     folder.write(_file_name(function, parameters), symbol.encode() + b"\n" + code)
 
 
 def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) -> int | None:
-    """Link a compiled function of the cache into this process.
-
-    Returns:
-        Address of the C function; None if the cache does not have it for these parameters and this processor.
-    """
+    """Link a function of the cache and return its address; None if it is not there for this processor."""
     content = folder.read(_file_name(function, parameters))
     if content is None:
         return None
@@ -50,15 +41,10 @@ def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) ->
 
 
 def c_function(address: int, parameters: str) -> Callable[..., int]:
-    """Return a Python function that calls a kernel.
+    """Return a Python function that calls a kernel's C function with integers and int64 arrays.
 
-    Args:
-        address: Address of the kernel's C function.
-        parameters: Types of its parameters: "i" is an int64; "a" is the address of an array's entry, which holds its
-            address and its length, as in the directory of a record (`compiling.records`).
-
-    Returns:
-        Function of integers and int64 arrays that returns the kernel's result, or 0 for kernels without result.
+    parameters: "i" is an int64; "a" is the address of an array's entry, which holds its address and its length, as in
+    the directory of a record (`compiling.records`). It returns the kernel's result, or 0 for kernels without result.
     """
     types = [ctypes.c_int64 if parameter == "i" else ctypes.c_void_p for parameter in parameters]
     kernel = ctypes.CFUNCTYPE(ctypes.c_int64, *types)(address)

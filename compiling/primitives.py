@@ -49,8 +49,7 @@ def prefetch(_typing_context, array, _index):
     return types.void(array, types.int64), codegen
 
 
-CACHE_LINE = 64
-"""Bytes of a cache line on x86-64 and most Arm processors."""
+CACHE_LINE = 64  # bytes of a cache line on x86-64 and most Arm processors
 
 
 @intrinsic
@@ -91,16 +90,6 @@ def copy_row(_typing_context, into, _at, rows, _index):
         return context.get_dummy_value()
 
     return types.void(into, types.int64, rows, types.int64), codegen
-
-
-@intrinsic
-def peek(_typing_context, _address):
-    """Return the word at an address."""
-
-    def codegen(_context, builder, _signature, args):
-        return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()))
-
-    return types.int64(types.int64), codegen
 
 
 @intrinsic

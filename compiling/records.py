@@ -34,15 +34,11 @@ class RecordType(types.Type):
     """A NamedTuple whose fields are arrays (Annotated with their dtype or kind of row), a row or NamedTuples.
 
     It is represented by the address of its first entry.
-
-    Attributes:
-        fields: Index of the field's first entry in the record, and the field's type, by name.
-        entries: Number of entries of the record.
     """
 
     def __init__(self, record):
-        self.fields = {}
-        self.entries = 0
+        self.fields = {}  # by name: index of the field's first entry in the record, and the field's type
+        self.entries = 0  # number of entries of the record
         hints = get_type_hints(record, include_extras=True)
         for name in record._fields:
             hint = hints[name]

@@ -1,4 +1,4 @@
-"""Factors between units, one constant each. The engine, which does not import this folder, has pdes/core/units.py."""
+"""Factors between units, one constant each. The engine, which does not import this folder, has pdes/core/state.py."""
 
 PS_PER_NS = 10**3
 PS_PER_US = 10**6

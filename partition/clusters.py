@@ -17,44 +17,26 @@ from topologies.graph import NVSWITCH, Graph
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
-MAX_LOAD = 1.3
-"""Maximum load of the heaviest part, relative to the mean, that a threshold may cause."""
-_MAX_THRESHOLDS = 64
-"""Thresholds that are tried."""
+MAX_LOAD = 1.3  # maximum load of the heaviest part, relative to the mean, that a threshold may cause
+_MAX_THRESHOLDS = 64  # thresholds that are tried
 
 
 class Clusters(NamedTuple):
-    """Clusters of a fabric, numbered by their first node, and the links between them.
+    """Clusters of a fabric, numbered by their first node, and the links between them."""
 
-    Attributes:
-        number: Number of clusters, c.
-        of_node: int32[nodes], cluster of each node.
-        weight: int64[c], events of a cluster's nodes, plus one per node.
-        ptr: int64[c+1], see `neighbour`.
-        neighbour: int32[], neighbours of cluster i are neighbour[ptr[i]:ptr[i+1]], ascending.
-        packets: int64[], packets over all links to and from that neighbour.
-    """
-
-    number: int
-    of_node: Int32
-    weight: Int64
-    ptr: Int64
-    neighbour: Int32
-    packets: Int64
+    number: int  # number of clusters, c
+    of_node: Int32  # [nodes] cluster of each node
+    weight: Int64  # [c] events of a cluster's nodes, plus one per node
+    ptr: Int64  # [c+1] see `neighbour`
+    neighbour: Int32  # neighbours of cluster i are neighbour[ptr[i]:ptr[i+1]], ascending
+    packets: Int64  # packets over all links to and from that neighbour
 
 
 def cluster(graph: Graph, parts: int, weights: TrafficWeights, link_reach_ps: Int64, *, keep_hosts: bool) -> Clusters:
-    """Join nodes that should not be separated.
+    """Join nodes that should not be separated into clusters, fewer than `parts` only if keep_hosts permits no more.
 
-    Args:
-        graph: Graph of the fabric.
-        parts: Number of parts, two or more.
-        weights: Work of the nodes and links.
-        link_reach_ps: int64[links], reach of each link.
-        keep_hosts: Whether a server's NPUs and NVSwitches stay together, and NPUs with a switch that is their only one.
-
-    Returns:
-        The clusters; fewer than parts only if keep_hosts permits no more.
+    link_reach_ps: int64[links], reach of each link; keep_hosts: whether a server's NPUs and NVSwitches stay together,
+    and NPUs with a switch that is their only one.
     """
     joined = _hosts(graph) if keep_hosts else np.zeros((2, 0), np.int64)
     node_weight = np.maximum(weights.node, 0) + 1

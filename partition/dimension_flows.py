@@ -18,12 +18,7 @@ _MAX_PAIRS = 1 << 20  # per block, to bound memory
 def dimension_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
     """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows.
 
-    Args:
-        graph: Graph of the fabric.
-        routing: Routing of the fabric.
-        src: int64[p], sending NPUs.
-        dst: int64[p], receiving NPUs, other than the senders.
-        packets: float64[p], packets of each pair.
+    src, dst, packets: [p], sending and receiving NPUs, which differ, and the packets of each pair.
     """
     packets_of_set = np.zeros(len(routing.set_ptr) - 1)
     for begin in range(0, len(src), _MAX_PAIRS):

@@ -1,39 +1,34 @@
-"""The assignment of nodes to parts."""
+"""The assignment of nodes to parts, and its lookahead: the minimum reach of the links between parts."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from partition.clusters import Clusters, cluster
 from partition.errors import PartitionError
 from partition.methods import DEFAULT_METHOD
 from partition.methods import method as find_method
-from partition.reach import SMALLEST_BYTES, reach_ps
 from partition.weights import TrafficWeights, uniform
 from topologies.graph import Graph
 
 Int32 = NDArray[np.int32]
 
-NO_CUT_PS = 2**62
-"""Lookahead of a single part, where no link is cut."""
+NO_CUT_PS = 2**62  # lookahead of a single part, where no link is cut
+
+
+SMALLEST_BYTES = 66  # default size of the smallest packet: below the wire size of any packet with the engine's defaults
 
 
 class Partition(NamedTuple):
-    """A fabric divided among parts.
+    """A fabric divided among parts."""
 
-    Attributes:
-        owner: int32[nodes], part of each node, 0 .. parts-1; as far as possible, part p has the NPUs around
-            (p + 1/2) / parts of all.
-        parts: Number of parts; none is empty.
-        method: Name of the method.
-        lookahead_ps: Minimum reach of a cut link; NO_CUT_PS if no link is cut.
-    """
-
+    # int32[nodes], part of each node, 0 .. parts-1; as far as possible, part p has the NPUs around (p + 1/2) / parts
     owner: Int32
-    parts: int
-    method: str
-    lookahead_ps: int
+    parts: int  # number of parts; none is empty
+    method: str  # name of the method
+    lookahead_ps: int  # minimum reach of a cut link; NO_CUT_PS if no link is cut
 
 
 def partition(
@@ -52,7 +47,7 @@ def partition(
         parts: Number of parts, one or more.
         method: Name of one of partition.methods.
         weights: Work of nodes and links; None = `uniform`.
-        smallest_bytes: Wire size of the smallest packet in bytes; with a link's delay it determines the link's reach.
+        smallest_bytes: Wire size of the smallest packet; with a link's delay it determines the link's reach.
         keep_hosts: Whether a server's inner links, and links of NPUs to their only switch, are never cut.
 
     Raises:
@@ -74,6 +69,15 @@ def partition(
     owner = _by_npu(graph, part[clusters.of_node], parts)
     cut = owner[graph.link_src] != owner[graph.link_dst]
     return Partition(owner, parts, method, int(link_reach_ps[cut].min(initial=NO_CUT_PS)))
+
+
+def reach_ps(graph: Graph, smallest_bytes: int) -> NDArray[np.int64]:
+    """Return int64[links], the reach: the time after which sending at one end of a link can affect the other.
+
+    It is the propagation delay plus the transmission time of the smallest packet, of smallest_bytes on the wire.
+    """
+    sending_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
+    return graph.link_delay_ps + (sending_ps + 0.5).astype(np.int64)
 
 
 def _without_empty(part: Int32, clusters: Clusters, parts: int) -> Int32:

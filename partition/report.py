@@ -13,51 +13,30 @@ from topologies.graph import Graph
 
 Int64 = NDArray[np.int64]
 
-MEAN_PACKET_BYTES = 2132
-"""Mean of a full packet of 4096 + 82 bytes and its acknowledgement of 86."""
+MEAN_PACKET_BYTES = 2132  # mean of a full packet of 4096 + 82 bytes and its acknowledgement of 86
 
 
 @dataclass(frozen=True, eq=False)
 class PartitionReport:
-    """Figures of a partition.
+    """Figures of a partition."""
 
-    Attributes:
-        method: Name of the method.
-        parts: Number of parts.
-        npus: int64[parts], number of NPUs of each part.
-        switches: int64[parts], number of other nodes of each part.
-        events: int64[parts], expected number of packets that arrive at each part's nodes.
-        share: float64[parts], share of all events.
-        balance: Events of the busiest part over the mean; 1 is best.
-        cut_links: Number of directed links between parts.
-        cut_packets: Number of packets that cross from one part into another.
-        cut_share: Share of the packets over all links that cross.
-        lookahead_ps: Minimum reach of a cut link, NO_CUT_PS if no link is cut.
-        duration_ps: Simulated time during which the fabric is busy.
-        duration_is_given: Whether the duration was known; else it is the busiest link's time, the minimum.
-        windows: Number of synchronisations, at most one per lookahead of the duration.
-        least_events_per_window: Mean events per window of the part with the fewest events.
-        mean_events_per_window: Mean events per window of all parts.
-        speed_up: Predicted speed-up over one part.
-    """
-
-    method: str
-    parts: int
-    npus: Int64
-    switches: Int64
-    events: Int64
-    share: NDArray[np.float64]
-    balance: float
-    cut_links: int
-    cut_packets: int
-    cut_share: float
-    lookahead_ps: int
-    duration_ps: int
-    duration_is_given: bool
-    windows: int
-    least_events_per_window: float
-    mean_events_per_window: float
-    speed_up: float
+    method: str  # name of the method
+    parts: int  # number of parts
+    npus: Int64  # [parts] number of NPUs of each part
+    switches: Int64  # [parts] number of other nodes of each part
+    events: Int64  # [parts] expected number of packets that arrive at each part's nodes
+    share: NDArray[np.float64]  # [parts] share of all events
+    balance: float  # events of the busiest part over the mean; 1 is best
+    cut_links: int  # number of directed links between parts
+    cut_packets: int  # number of packets that cross from one part into another
+    cut_share: float  # share of the packets over all links that cross
+    lookahead_ps: int  # minimum reach of a cut link, NO_CUT_PS if no link is cut
+    duration_ps: int  # simulated time during which the fabric is busy
+    duration_is_given: bool  # whether the duration was known; else it is the busiest link's time, the minimum
+    windows: int  # number of synchronisations, at most one per lookahead of the duration
+    least_events_per_window: float  # mean events per window of the part with the fewest events
+    mean_events_per_window: float  # of all parts
+    speed_up: float  # predicted speed-up over one part
 
     def as_dict(self) -> dict[str, object]:
         """Return all figures as plain values, for JSON; a lookahead without a cut is None."""
@@ -101,7 +80,9 @@ def report(
     cut = owner[graph.link_src] != owner[graph.link_dst]
     cut_packets = int(weights.link[cut].sum())
     given = duration_ps is not None
-    duration_ps = duration_ps if duration_ps is not None else _busiest_link_ps(graph, weights, mean_packet_bytes)
+    if duration_ps is None:
+        sending_ps = weights.link * (mean_packet_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps)
+        duration_ps = int(sending_ps.max(initial=0.0))
     windows = math.ceil(duration_ps / partition.lookahead_ps) if cut.any() else 0
     needed_ns = busiest * hop_ns + windows * sync_us * 1e3
     return PartitionReport(
@@ -123,8 +104,3 @@ def report(
         mean_events_per_window=total / parts / max(windows, 1),
         speed_up=total * hop_ns / needed_ns if needed_ns else 1.0,
     )
-
-
-def _busiest_link_ps(graph: Graph, weights: TrafficWeights, packet_bytes: float) -> int:
-    sending_ps = weights.link * (packet_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps)
-    return int(sending_ps.max(initial=0.0))

@@ -15,31 +15,19 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 _MAX_ENTRIES = 1 << 21  # (switch, target, link) triples per block, to bound memory
-_MAX_DENSE = 1 << 23
-"""Size of a table up to which sums use an array over all states."""
+_MAX_DENSE = 1 << 23  # size of a table up to which sums use an array over all states
 
 
 def table_loads(graph: Graph, routing: TableRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
     """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows.
 
-    Args:
-        graph: Graph of the fabric.
-        routing: Routing of the fabric.
-        src: int64[p], sending NPUs.
-        dst: int64[p], receiving NPUs, other than the senders.
-        packets: float64[p], packets of each pair.
+    src, dst, packets: [p], sending and receiving NPUs, which differ, and the packets of each pair.
     """
     return _Fluid(graph, routing).loads(src, dst, packets)
 
 
 def has_way(routing: TableRouting, src: Int64, dst: Int64) -> NDArray[np.bool_]:
-    """Return bool[p]: whether a path leads from one NPU to another; no path leads to the memory of another host.
-
-    Args:
-        routing: Routing of the fabric.
-        src: int64[p], sending NPUs.
-        dst: int64[p], receiving NPUs, other than the senders.
-    """
+    """Return bool[p]: whether a path leads from NPU src to another, dst; none leads to the memory of another host."""
     own, other = routing.home[src], routing.home[dst]
     row = routing.row[routing.home_node[own]]
     hops = routing.hops[row[:, :, None], other[:, None, :]]

@@ -12,22 +12,15 @@ from topologies.graph import DimensionRouting, Graph, TableRouting
 
 Int64 = NDArray[np.int64]
 
-_STRIDE_RATIO = 8
-"""Ratio between the distances at which `uniform` traffic flows."""
-_UNIFORM_MESSAGES = 1000
-"""Packets of each pair of `uniform` traffic; only the proportions matter."""
+_STRIDE_RATIO = 8  # ratio between the distances at which `uniform` traffic flows
+_UNIFORM_MESSAGES = 1000  # packets of each pair of `uniform` traffic; only the proportions matter
 
 
 class TrafficWeights(NamedTuple):
-    """Numbers of packets, data and acknowledgements together.
+    """Numbers of packets, data and acknowledgements together."""
 
-    Attributes:
-        node: int64[nodes], packets that arrive at a node: its events.
-        link: int64[links], packets that a directed link carries.
-    """
-
-    node: Int64
-    link: Int64
+    node: Int64  # [nodes] packets that arrive at a node: its events
+    link: Int64  # [links] packets that a directed link carries
 
 
 def expected(
@@ -64,11 +57,7 @@ def expected(
 def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, amount: ArrayLike) -> NDArray[np.float64]:
     """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid.
 
-    Args:
-        graph: Graph of the fabric.
-        src: int[p], sending NPUs.
-        dst: int[p], receiving NPUs, other than the senders.
-        amount: float[p], load of each pair, such as packets or bytes.
+    src, dst, amount: [p], sending and receiving NPUs, which differ, and the load of each pair, as packets or bytes.
     """
     pairs = np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(amount, np.float64)
     if isinstance(graph.routing, DimensionRouting):
@@ -94,14 +83,9 @@ def uniform(graph: Graph) -> TrafficWeights:
 
 
 def from_links(graph: Graph, tx_packets: ArrayLike) -> TrafficWeights:
-    """Return weights measured in an earlier run on the same fabric.
+    """Return weights measured in an earlier run on the same fabric; PartitionError if the number of links differs.
 
-    Args:
-        graph: Graph of the fabric.
-        tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
-
-    Raises:
-        PartitionError: The number of links differs.
+    tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
     """
     sent = np.asarray(tx_packets, np.float64)
     if sent.shape != (graph.links,):

@@ -26,49 +26,10 @@ from pdes.harvest.stall import TOO_LATE_TEXT
 from pdes.messages import fidelity
 from pdes.messages.fidelity import Fidelity
 from pdes.messages.message_loop import work_messages
-from pdes.network import balancing
+from pdes.network import balancing, disciplines
 from pdes.nic import congestion
 from pdes.results import FoldedRows, Results
 from pdes.workers.crew import compile_all
 from pdes.workers.processes import Processes
 from pdes.workers.ranks import Ranks
 from pdes.workers.team import work
-
-__all__ = [
-    "COUNTERS",
-    "LINK_COLUMNS",
-    "LONGEST_RUN_PS",
-    "MAX_LINES",
-    "TOO_LATE_TEXT",
-    "UNITS",
-    "Faults",
-    "Fidelity",
-    "FoldedRows",
-    "Layout",
-    "LinkFault",
-    "NpuFault",
-    "Processes",
-    "Ranks",
-    "Results",
-    "RunError",
-    "Setting",
-    "Settings",
-    "SharedBuffer",
-    "Simulation",
-    "Snapshot",
-    "balancing",
-    "build_world",
-    "compile_all",
-    "congestion",
-    "down_sets",
-    "fidelity",
-    "jit_enabled",
-    "peak_rss_bytes",
-    "run",
-    "run_divided",
-    "setting",
-    "settings_of",
-    "shares",
-    "work",
-    "work_messages",
-]

@@ -1,13 +1,3 @@
 """Names of array types, and of the inputs of the engine, in annotations."""
 
 from pdes.core.inputs import Array, Float64, Graph, Int32, Int64, Program, Rows
-
-__all__ = [
-    "Array",
-    "Float64",
-    "Graph",
-    "Int32",
-    "Int64",
-    "Program",
-    "Rows",
-]

@@ -19,12 +19,12 @@ from pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
 
 
 def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> Results:
-    """Run a Simulation that holds all LPs to its end and return its Results.
+    """Run a Simulation from build_world to its end and return its Results.
 
     Args:
-        sim: Simulation from build_world.
+        sim: Simulation that holds all LPs.
         progress: Function that receives a Snapshot a few times a second.
-        threads: Number of workers that share the LPs. At message level there is one LP, and one worker.
+        threads: Number of workers that share the LPs; one at message level.
 
     Raises:
         RunError: Events run out and work is left (the text lists which row waits for what), a queue pair gives up, or
@@ -71,7 +71,9 @@ def _run(
     """Compile, let every process run its share, and return Results; ready: a Simulation built before."""
     begun = time.perf_counter()
     compile_s = compile_kernels(layout.graph, settings)
-    nodes_total = mailbox.sum(_trace_rows(layout, program, mailbox.lps(layout)))
+    trace = np.asarray(program.trace_of_npu)
+    own_trace = trace[np.isin(layout.owner[: len(trace)], mailbox.lps(layout)) & (trace >= 0)]
+    nodes_total = mailbox.sum(int(np.diff(program.trace_ptr)[own_trace].sum()))
     seconds = {"compile_s": compile_s}
 
     def share(place: ProcessPlace) -> Harvest:
@@ -95,10 +97,3 @@ def _run(
     except RunError as error:
         raise mailbox.failure(str(error)) from None
     return results(total, own, layout.graph, settings, **seconds)
-
-
-def _trace_rows(layout: Layout, program: Program, lps: range) -> int:
-    """Return the number of trace rows of the NPUs of these LPs."""
-    trace = np.asarray(program.trace_of_npu)
-    trace = trace[np.isin(layout.owner[: len(trace)], lps) & (trace >= 0)]
-    return int(np.diff(program.trace_ptr)[trace].sum())

@@ -23,36 +23,3 @@ from pdes.core.jit import (
 from pdes.core.memory import aligned, full, guarded, row_of, rows_of, zeros
 from pdes.core.rows.row import Row, WordKind, word
 from pdes.core.state import INF, Float64, Int32, Int64
-
-__all__ = [
-    "INF",
-    "Directory",
-    "Float64",
-    "Int32",
-    "Int64",
-    "Row",
-    "WordKind",
-    "aligned",
-    "clock_ns",
-    "compile_for",
-    "copy_row",
-    "full",
-    "guarded",
-    "heap_pop",
-    "heap_push",
-    "inline",
-    "kernel",
-    "load_acquire",
-    "load_unaligned",
-    "mix",
-    "mix2",
-    "mix3",
-    "outline",
-    "reader",
-    "row_of",
-    "rows_of",
-    "store_release",
-    "store_unaligned",
-    "word",
-    "zeros",
-]

@@ -7,15 +7,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class FoldedRows:
-    """Representatives of NPUs and groups, for results that do not hold the trace rows of every NPU.
+    """Representatives of NPUs and groups, for results that do not hold the trace rows of every NPU."""
 
-    Attributes:
-        like: int32[npus], the NPU with the same actions at the same times, whose rows are held.
-        group_like: int32[groups], the group with the same collectives, which are held.
-    """
-
-    like: np.ndarray
-    group_like: np.ndarray
+    like: np.ndarray  # int32[npus], the NPU with the same actions at the same times, whose rows are held
+    group_like: np.ndarray  # int32[groups], the group with the same collectives, which are held
 
 
 @dataclass(frozen=True)
@@ -25,8 +20,6 @@ class Results:
     `queues` (link, time_ps, bytes) holds the maximum of the bytes that waited at a port of a shared buffer in each
     interval that begins at time_ps; `marks` (link, time_ps, packets) the number of packets that it marked (ECN);
     `pauses` (time_ps, link, data_class, paused) when a port was paused or resumed, up to the limit of the settings.
-    `folded` is given if one NPU's trace rows represent those of others that do the same (closed forms).
-    `workers_rss_bytes` is the peak memory of processes forked for the run, summed.
     `workers` has a row for each worker (a thread or process with one or several logical processes): worker, rank (of
     MPI), packet_hops, events, working_s and waiting_s (wall time, which add up to its run time; waiting is for other
     workers, and for the first of a node also for parcels of other nodes), windows. It is empty where nothing is
@@ -49,6 +42,6 @@ class Results:
     marks: dict[str, np.ndarray] = field(default_factory=dict)
     pauses: dict[str, np.ndarray] = field(default_factory=dict)
     settled: dict[str, int] = field(default_factory=dict)
-    workers_rss_bytes: int = 0
+    workers_rss_bytes: int = 0  # peak memory of processes forked for the run, summed
     workers: dict[str, np.ndarray] = field(default_factory=dict)
-    folded: FoldedRows | None = None
+    folded: FoldedRows | None = None  # closed forms: one NPU's rows represent those of others that do the same

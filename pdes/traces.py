@@ -1,9 +1,8 @@
 """How an NPU works through its trace: rows and their states, lanes, ready rows, pace and slow-downs."""
 
-from pdes.build.npus import begin_traces, row_states
-from pdes.build.part import offsets
+from pdes.build.layout import offsets
 from pdes.build.schedule import slow_changes
-from pdes.build.tables import padded, trace_tables
+from pdes.build.tables import begin_traces, padded, row_states, trace_tables
 from pdes.core.state import (
     COMPUTE_LANE,
     LANES,
@@ -30,35 +29,3 @@ from pdes.npu.trace import (
     tell_of,
     wait_for_lane,
 )
-
-__all__ = [
-    "COMPUTE_LANE",
-    "KIND_COLLECTIVE",
-    "KIND_COMPUTE",
-    "KIND_MEMORY",
-    "KIND_RECV",
-    "KIND_SEND",
-    "LANES",
-    "ROW_ARRIVED",
-    "ROW_DONE",
-    "ROW_POSTED",
-    "ROW_READY",
-    "ROW_STARTED",
-    "SLOWDOWN_UNIT",
-    "RowStates",
-    "Trace",
-    "begin_traces",
-    "begin_work",
-    "change_pace",
-    "leave_lane",
-    "next_for_lane",
-    "next_ready",
-    "offsets",
-    "padded",
-    "row_states",
-    "slow_changes",
-    "slowed",
-    "tell_of",
-    "trace_tables",
-    "wait_for_lane",
-]

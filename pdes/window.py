@@ -8,18 +8,15 @@ one grid.
 """
 
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
-from pdes.core.jit import call_hook, inline, outline, peek, prefetch
-from pdes.core.state import INF, SIDES
-from pdes.core.status import DONE, FAILED, FULL, GOING_ON, SENT
-from pdes.core.world import world_at
+from pdes.core.jit import call_hook, inline, load_unaligned, outline, prefetch
+from pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, SENT, SIDES, world_at
 from pdes.network.batch import blocks_short
-from pdes.network.boundary import WORD_BYTES, arrived, crossing, crossings, empty_outbox
+from pdes.network.boundary import WORD_BYTES, arrived, crossing
 from pdes.network.link import deliver, far_release_due, inbox_of, prefetch_inbox, reach, release, release_due, wait
 from pdes.network.switch import switches_window
 from pdes.npu.npu_window import npus_window
 
-AHEAD = 6
-"""Packets by which prefetching of the next record's place precedes use."""
+AHEAD = 6  # packets by which prefetching of the next record's place precedes use
 
 
 @inline
@@ -51,19 +48,20 @@ def open_window(net, begin, number):
     ctl = net.ctl
     ctl.begin_ps = begin
     ctl.parity = number & 1
-    ctl.in_neighbour = 0
-    ctl.in_at = 0
+    ctl.in_neighbour = ctl.in_at = 0
     ctl.window_open = 1
     ctl.cost = -net.count.hops
     open_cell(net, begin)
     ctl.cell_open = 0
-    empty_outbox(net)
+    for neighbour in range(net.const.neighbours):  # empty the halves of the outbox that this window writes
+        net.outbox[net.out_at[2 * neighbour + ctl.parity]] = 0
+    ctl.out_soonest_ps = INF
 
 
 @inline
 def link_of(net, neighbour, half, i):
     """Return the `tx` row of the link of the i-th packet of a half."""
-    return net.ghost[neighbour] + peek(crossing(net, half, i) + 4 * WORD_BYTES)
+    return net.ghost[neighbour] + load_unaligned(crossing(net, half, i) + 4 * WORD_BYTES)
 
 
 @outline
@@ -73,7 +71,7 @@ def take_in(net):
     while ctl.in_neighbour < net.const.neighbours:
         neighbour = ctl.in_neighbour
         half = arrived(net, neighbour)
-        count = crossings(half)
+        count = load_unaligned(half)  # its number of records
         while ctl.in_at < count:
             if blocks_short(net):
                 return True
@@ -83,14 +81,14 @@ def take_in(net):
                 prefetch_inbox(net, link_of(net, neighbour, half, i + AHEAD))
             p = crossing(net, half, i)
             carry(net, CARRY_IN, p)
-            ready = peek(p)
+            ready = load_unaligned(p)
             link = link_of(net, neighbour, half, i)
             if ready < reach(net):
                 meta = net.tx[link].meta
-                at = deliver(net, meta, ready, peek(p + 8), peek(p + 16), peek(p + 24))
+                at = deliver(net, meta, ready, load_unaligned(p + 8), load_unaligned(p + 16), load_unaligned(p + 24))
             else:
                 ctl.soonest_ps = min(ctl.soonest_ps, ready)
-                at = wait(net, link, ready, peek(p + 8), peek(p + 16), peek(p + 24))
+                at = wait(net, link, ready, load_unaligned(p + 8), load_unaligned(p + 16), load_unaligned(p + 24))
             carry(net, SET_DOWN, at)
             ctl.in_at = i + 1
         ctl.in_at = 0
@@ -100,10 +98,8 @@ def take_in(net):
 
 @inline
 def act(w, address):
-    """Let the outer switches process the cell, or, after them, all other nodes. Return True if a pool is too small.
-
-    Nodes do not affect each other within a cell, so their order is arbitrary.
-    """
+    """Let the outer switches process the cell, or, after them, all other nodes. Return True if a pool is too small."""
+    # nodes do not affect each other within a cell, so their order is arbitrary
     net = w.net
     begin = net.ctl.now_ps
     end = begin + net.const.cell_ps
@@ -122,10 +118,8 @@ def act(w, address):
 
 @inline
 def stops(net, end):
-    """Return whether an LP stops after its outer switches in a window's last cell, as other nodes have events left.
-
-    The outer switches alone send to other teams, so the rest of the window sends nothing more there.
-    """
+    """Return whether an LP stops after its outer switches in a window's last cell, as other nodes have events left."""
+    # the outer switches alone send to other teams, so the rest of the window sends nothing more there
     now = net.ctl.now_ps
     if net.const.splits == 0 or now + net.const.cell_ps < end:
         return False

@@ -15,26 +15,3 @@ from pdes.network.framing import (
     wire_bytes,
 )
 from pdes.nic.control import ECHO_MASK
-
-__all__ = [
-    "ECHO_MASK",
-    "FLIT_BYTES",
-    "LINE_BYTES",
-    "MAX_BATCH",
-    "MAX_SET",
-    "MAX_WIRE_BYTES",
-    "NVSWITCH_KIND",
-    "PER_LINE_BYTES",
-    "SELECTIVE_PACKETS",
-    "SHARE_UNITS",
-    "Fabric",
-    "acknowledgement_bytes",
-    "classes_in_use",
-    "covering_packets",
-    "headrooms",
-    "is_framed",
-    "is_nvlink",
-    "round_trip_ps",
-    "window_packets",
-    "wire_bytes",
-]

@@ -70,9 +70,9 @@ def _repeats_selectively(run: EffectContext) -> bool:
     return _balancing(run.network).reorders if given == "auto" else bool(given)
 
 
-def _weights_choose_switch(run: EffectContext) -> bool:
-    """Return whether class_weights is the only key that requires shared buffers."""
-    others = {"switch", "congestion_control", *FABRIC_KEYS} - {"class_weights"}
+def _discipline_chooses_switch(run: EffectContext) -> bool:
+    """Return whether no other keys than discipline and class_weights require shared buffers."""
+    others = {"switch", "congestion_control", *FABRIC_KEYS} - {"discipline", "class_weights"}
     return not any(f"network.{key}" in run.config.named for key in others)
 
 
@@ -89,7 +89,8 @@ _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch =
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 _PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
 _ECN = Condition("ecn = true", lambda run: run.network.ecn is True)
-_CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _weights_choose_switch(run))
+_CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _discipline_chooses_switch(run))
+_WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network.discipline != "strict")
 _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 _NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 _FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
@@ -167,7 +168,8 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _PACKETS, _SHARED),
         **_keys("pfc_headroom pfc_resume_offset", _PACKETS, _SHARED, _PFC),
         **_keys("ecn_kmin ecn_kmax ecn_pmax", _PACKETS, _SHARED, _ECN),
-        **_keys("class_weights", _PACKETS, _SHARED, _CLASSES),
+        **_keys("discipline", _PACKETS, _SHARED, _CLASSES),
+        **_keys("class_weights", _PACKETS, _SHARED, _CLASSES, _WEIGHTED),
         **_keys("congestion", _PACKETS, _CONTROL),
         **_keys("cnp_interval", _PACKETS, _NOTIFIED),
         **_keys("load_balancing", _BALANCED),

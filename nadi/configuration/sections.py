@@ -453,6 +453,7 @@ class NetworkSection(Section):
     ecn_pmax: float | None = _engine_if("ecn_pmax", ge=0, le=1)
     trimming: StrictBool | None = _engine_if("trimming")
     class_weights: tuple[Weight, ...] | None = _engine_if("class_weights", min_length=2, max_length=2)
+    discipline: str | None = _engine_if("discipline")
     p2p_class: Literal[0, 1] | None = _engine_if("p2p_class")
     congestion_control: str = _engine("congestion_control")
     congestion: dict[str, FiniteFloat] = Field({}, description="parameters of the congestion control")

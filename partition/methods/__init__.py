@@ -40,11 +40,7 @@ def methods() -> dict[str, Method]:
 
 
 def method(name: str) -> Method:
-    """Return the method with a name.
-
-    Raises:
-        PartitionError: The name is unknown.
-    """
+    """Return the method with a name; PartitionError if it is unknown."""
     known = methods()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1)

@@ -6,6 +6,11 @@ cent of balance; with few clusters that is a large imbalance, so moves away from
 result of the two is used.
 """
 
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pymetis
 from numpy.typing import NDArray
@@ -15,15 +20,11 @@ from topologies.graph import Graph
 
 NAME = "metis"
 
-_SEED = 1
-"""Seed of METIS, so that equal input gives equal parts."""
-_TRIALS = 4
-"""Partitionings of which METIS keeps the best."""
+_SEED = 1  # seed of METIS, so that equal input gives equal parts
+_TRIALS = 4  # partitionings of which METIS keeps the best
 _LARGEST_SUM = 2**30  # METIS adds weights in 32 bits
-_ABOUT_EQUAL = 1.02
-"""Ratio of loads up to which the cut decides between two results."""
-_LEVEL = 1.05
-"""Ratio to the mean load above which clusters move away from a part."""
+_ABOUT_EQUAL = 1.02  # ratio of loads up to which the cut decides between two results
+_LEVEL = 1.05  # ratio to the mean load above which clusters move away from a part
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
@@ -34,11 +35,28 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
     results = []
     for recursive in (False, True):
         options = pymetis.Options(seed=_SEED, ncuts=_TRIALS)
-        result = pymetis.part_graph(
-            parts, adjacency, vweights=vertex.tolist(), eweights=edge.tolist(), recursive=recursive, options=options
-        )
+        with _without_standard_output():
+            result = pymetis.part_graph(
+                parts, adjacency, vweights=vertex.tolist(), eweights=edge.tolist(), recursive=recursive, options=options
+            )
         results.append(levelled(np.array(result.vertex_part, np.int32), clusters, parts))
     return better(results, clusters, parts)
+
+
+@contextmanager
+def _without_standard_output() -> Iterator[None]:
+    """Discard what METIS prints about parts without vertices: it would come before the document of `--json`."""
+    flush_c_streams = ctypes.CDLL(None).fflush
+    flush_c_streams(None)
+    kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    try:
+        yield
+    finally:
+        flush_c_streams(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def better(results: list[NDArray[np.int32]], clusters: Clusters, parts: int) -> NDArray[np.int32]:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pdes.build.fabric import Fabric
-from pdes.build.part import Part
+from pdes.build.layout import Part
 from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Int64
@@ -43,7 +43,6 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     if settings.switch is None:
         return {}
     gate = rows_of(Gate, len(part.links))
-    gate.turn = (settings.switch.class_weights or (0,))[0] << 1
     pool = rows_of(SwitchBuffer, len(part.nodes))
     pool.shared_bytes = settings.switch.buffer_bytes
     if settings.switch.pfc and len(part.links):

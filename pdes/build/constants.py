@@ -1,26 +1,45 @@
-"""The constants of a run that kernels read and never change."""
+"""What kernels read and never change: the constants of a run, and its hooks.
 
-from collections.abc import Sequence
+Hooks are functions that kernels call by address, for optional parts of the engine that not every run uses.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from pdes.build.fabric import round_trip_ps, rto_ps, window_packets
-from pdes.build.layout import Layout
-from pdes.build.part import Part, offsets
+from pdes.build.layout import Layout, Part, offsets
 from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings
 from pdes.core import state as s
-from pdes.core.inputs import Int32, Program, Record, Schedules
+from pdes.core.inputs import Graph, Int32, Program, Record, Schedules
 from pdes.core.memory import row_of
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.rows.run import Constants
-from pdes.nic.driven import DRIVEN
+from pdes.messages import fidelity
+from pdes.messages.whole import post_whole, post_whole_later
+from pdes.network import balancing, disciplines
+from pdes.network.faults import make_changes
+from pdes.network.routing import cell_of_several, port_of_several
+from pdes.network.shared_switch import shared_switches
+from pdes.network.telemetry import carry
+from pdes.nic import congestion
+from pdes.nic.allowed import first_allowed, pace
+from pdes.nic.driven import DRIVEN, begin_message, drive
+from pdes.nic.rendezvous import ask
+from pdes.nic.selective import sender
+from pdes.nic.selective_receiver import receive
+from pdes.nic.transport import notify
+from pdes.npu.collective import expect
+from pdes.npu.delivery import message_by_kind
+from pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
+from pdes.npu.in_flight import may_start, running
 
-OF_SETTINGS = (
+OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries cnp_interval_ps p2p_class flowlet_gap_ps "
     "collectives_in_flight record_nodes record_flows"
 )
-OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"
-"""Constants with the same names as the fields of Settings and of Fidelity that give their values."""
+OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 
 
 def _max_peer_steps(schedules: Schedules, peers: Int32) -> int:
@@ -29,24 +48,17 @@ def _max_peer_steps(schedules: Schedules, peers: Int32) -> int:
     return int(np.diff(ends).max(initial=0))
 
 
-def _max_posts(schedules: Schedules, *, has_control: bool) -> int:
-    """Return the maximum number of rows of the message pool that one action may take.
-
-    With rendezvous, a send takes a row while it waits and one for its request; a receive takes one for an answer and
-    one for a call.
-    """
-    sends = max(1, _max_peer_steps(schedules, schedules.send_peer))
-    return 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2 if has_control else sends
-
-
 def constants_of(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
     """Return the constants of a run; routing: the constants dimensions and homes."""
     graph, fabric, schedules, switch = layout.graph, layout.fabric, program.schedules, settings.switch
     has_control = settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0  # requests, answers or calls
-    sends = _max_posts(schedules, has_control=has_control)
+    # rows of messages that one action may take; with rendezvous, a send takes a row while it waits and one for its
+    # request, a receive one for an answer and one for a call
+    sends = max(1, _max_peer_steps(schedules, schedules.send_peer))
+    if has_control:
+        sends = 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2
     connections = 1 + int(schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
-    slow_1000ths = round(s.SLOWDOWN_UNIT * settings.compute_slowdown)
     const = row_of(Constants)
     for name in OF_SETTINGS.split():
         const[name] = getattr(settings, name)
@@ -78,11 +90,12 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.rendezvous_bytes = settings.rendezvous_bytes or s.INF
     const.control_bytes = settings.rendezvous_control_bytes
     const.handshakes = has_control
+    slow_1000ths = round(s.SLOWDOWN_UNIT * settings.compute_slowdown)
     const.compute_slow_1000ths = slow_1000ths if slow_1000ths > s.SLOWDOWN_UNIT else 0
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0
     if switch:
-        weights = switch.class_weights or (0, 0)
+        weights = switch.class_weights or (1, 1)
         const.depths = settings.queue_samples
         const.pfc, const.ecn, const.trim = switch.pfc, switch.ecn, switch.trimming
         const.pause_frame_bytes = PAUSE_FRAME_BYTES
@@ -91,3 +104,64 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         const.class_weights = weights[0] | weights[1] << 16
         const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
     return const
+
+
+Hook = Callable[..., Any]
+
+
+def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple[str, Any, Any]]:
+    """Return triples: word of `Hooks`, whether the run calls it, and the hook."""
+    # one_way: routing tables give each NPU one home; one_port: each NPU has one port
+    control, ends = settings.congestion_control, settings.fidelity
+    pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
+    is_driven, by_message = control == DRIVEN, ends.act is not None
+    acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
+    has_control = settings.rendezvous_bytes or settings.collectives_in_flight
+    return [
+        ("congestion_control", control.update, control.update),
+        ("pace", control.update and not is_driven, pace),
+        ("pace", is_driven, drive),
+        ("begin_message", is_driven, begin_message),
+        ("notify", "cnp" in control.signals, notify),
+        ("telemetry", "telemetry" in control.signals, carry),
+        ("balancing", settings.load_balancing.pick, settings.load_balancing.pick),
+        ("shared_switches", settings.switch, shared_switches),
+        ("discipline", pick, pick),
+        ("selective_sender", settings.selective_repeat, sender),
+        ("selective_receiver", settings.selective_repeat, receive),
+        ("route", not one_way, cell_of_several),
+        ("choose_port", not one_port, port_of_several),
+        ("make_changes", settings.faults, make_changes),
+        ("post", by_message, post_whole),
+        ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
+        ("act", by_message, ends.act),
+        ("ask", settings.rendezvous_bytes, ask),
+        ("expect", has_control, expect),
+        ("message_by_kind", has_control, message_by_kind),
+        ("may_start", settings.collectives_in_flight, may_start),
+        ("running", settings.collectives_in_flight or settings.compute_slowdown != 1.0, running),
+        ("is_in", not by_message and acts_later, is_in),
+        ("do_later", not by_message, do_later),
+        ("post_later", not by_message, post_later),
+        ("post_later", by_message, post_whole_later),
+        ("is_acknowledged", ends.acknowledged, is_acknowledged),
+        ("first_allowed", settings.switch or control.update or settings.selective_repeat, first_allowed),
+    ]
+
+
+def all_hooks() -> list[Hook]:
+    """Return every hook that any run may use."""
+    ours = [hook for _, _, hook in _choices(Settings(), one_way=True, one_port=True)]
+    controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
+    rules = [balancing.balancing(name).pick for name in balancing.names()]
+    orders = [disciplines.discipline(name).pick for name in disciplines.names()]
+    models = [fidelity.fidelity(name).act for name in fidelity.names()]
+    return [hook for hook in dict.fromkeys(ours + controls + rules + orders + models) if hook]
+
+
+def hooks_of(graph: Graph, settings: Settings) -> dict[str, Hook]:
+    """Return the hooks of a run: name (of `Hooks`) -> hook."""
+    one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
+    ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
+    choices = _choices(settings, one_way=one_way, one_port=ports <= 1)
+    return {name: hook for name, is_called, hook in choices if is_called}

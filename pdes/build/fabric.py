@@ -13,64 +13,44 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Bools, Graph, Int64, Rows
 from pdes.core.memory import rows_of
 from pdes.core.rows.network import LinkClass, Telemetry
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS, PS_PER_S
+from pdes.core.state import PS_PER_BYTE_AT_1_BPS, PS_PER_S
 from pdes.network.boundary import CROSSING_WORDS
 from pdes.network.framing import FLIT_BYTES, is_framed, is_nvlink
 
-MAX_BATCH = 60_000
-"""Packets that may arrive at one node during a cell: the limit of the arrays that sort them."""
-MAX_CELL_PS = 1 << 36
-"""69 ms: keeps times within a cell far below the width of the words that hold them."""
-NEVER_CUT = 1 << 16
-"""Bytes that a store-and-forward receiver waits for: more than any packet has."""
-REFERENCE_BPS = 25e9
-"""Link rate to which the marking thresholds of the settings refer."""
-MAX_RTO_PS = 10**15
-"""Upper bound of the automatic timeout: doubled six times (pdes.nic.port.MAX_BACKOFF), it is far below INF."""
-NPU_KIND = 0
-"""Word of graph.node_kind that marks an NPU."""
-QUEUE_BYTES = 1_000_000
-"""Assumed content of a full unlimited queue, where packets can be lost and the timeout must be chosen."""
+MAX_BATCH = 60_000  # packets that may arrive at one node during a cell: the limit of the arrays that sort them
+MAX_CELL_PS = 1 << 36  # 69 ms: keeps times within a cell far below the width of the words that hold them
+NEVER_CUT = 1 << 16  # bytes that a store-and-forward receiver waits for: more than any packet has
+REFERENCE_BPS = 25e9  # link rate to which the marking thresholds of the settings refer
+MAX_RTO_PS = 10**15  # maximum of the automatic timeout: doubled six times (port.MAX_BACKOFF), it is far below INF
+NPU_KIND = 0  # word of graph.node_kind that marks an NPU
+QUEUE_BYTES = 1_000_000  # assumed content of a full unlimited queue, for the timeout where packets can be lost
 
 
 class Fabric:
-    """Links by class, and the times that follow from them.
-
-    Attributes:
-        psb: float64[links], ps per byte.
-        fastest_psb: float64[links], minimum of a link's ps per byte during the run.
-        changes: Changes of links during the run, (ps, link, class), in time order.
-        latency_ps: int64[nodes], time from arrival to departure, unless delay_ps includes it.
-        delay_ps: int64[links], propagation time; to a switch that shares its buffer, plus its forwarding latency.
-        cut: int8[nodes], 1 = the switch cuts through.
-        classes: The `link_class` table.
-        link_class: Class of each link.
-        smallest_bytes: Wire size of the smallest packet of the run.
-        crossing_words: Number of words of a packet in an outbox.
-        reach_ps: int64[links], time from the start of the smallest packet's sending until the other end may act on it.
-        cell_ps: Length of a cell, at most the reach_ps of any link.
-        batch: Maximum number of packets that arrive at one node in a cell.
-    """
+    """Links by class, and the times that follow from them."""
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
-        self.psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)
-        self.fastest_psb = fastest_psb(self.psb, settings.faults)
-        self.cut = (settings.cut_through & (np.arange(graph.nodes) >= graph.npus)).astype(np.int8)
-        self.latency_ps = graph.node_latency_ps.astype(np.int64)
-        self.delay_ps = graph.link_delay_ps.astype(np.int64)
-        if settings.switch:
+        self.psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)  # [links] ps per byte
+        self.fastest_psb = fastest_psb(self.psb, settings.faults)  # [links] its minimum during the run
+        switches = np.arange(graph.nodes) >= graph.npus
+        self.cut = (settings.cut_through & switches).astype(np.int8)  # [nodes] 1 = the switch cuts through
+        self.latency_ps = graph.node_latency_ps.astype(np.int64)  # [nodes] arrival to departure, unless in delay_ps
+        self.delay_ps = graph.link_delay_ps.astype(np.int64)  # [links] propagation time
+        if settings.switch:  # switches with shared buffers: forwarding latency counts as a part of the link
             self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
             self.latency_ps = np.zeros_like(self.latency_ps)
         seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
         framed = is_framed(graph, settings)
         inside = is_nvlink(graph) & (settings.p2p_share < 1)
-        self.classes, self.link_class = self._classes(seen, framed, inside, settings)
-        self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)
+        self.classes, self.link_class = self._classes(seen, framed, inside, settings)  # table, [links] its rows
+        self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)  # of any packet on the wire
         if settings.switch:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
         if framed.any():
             self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
+        # words of a packet in an outbox
         self.crossing_words = CROSSING_WORDS + Telemetry.words * ("telemetry" in settings.congestion_control.signals)
+        # [links] time from the start of the smallest packet's sending until the other end may act on it
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
         exact_ps = self.smallest_bytes * self.fastest_psb
@@ -78,7 +58,7 @@ class Fabric:
         packets_per_ps = np.bincount(graph.link_dst, weights=1 / smallest_packet_ps, minlength=graph.nodes)
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         max_cell_ps = (MAX_BATCH - 2 * degree.max(initial=0)) / max(packets_per_ps.max(initial=0), 1e-12)
-        self.cell_ps = int(min(self.reach_ps.min(), max_cell_ps, MAX_CELL_PS))
+        self.cell_ps = int(min(self.reach_ps.min(), max_cell_ps, MAX_CELL_PS))  # length of a cell
         if max_cell_ps < 1 and not settings.fidelity.act:
             raise RunError(
                 f"a node of {degree.max()} links receives {packets_per_ps.max():,.0f} packets a picosecond; at most "
@@ -89,16 +69,16 @@ class Fabric:
                 f"the smallest packet, of {self.smallest_bytes} bytes, takes less than half a picosecond over a "
                 "link; expected slower links or larger packets"
             )
+        # maximum number of packets that arrive at one node in a cell
         self.batch = math.ceil(self.cell_ps * packets_per_ps.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
+        # changes of links during the run, (ps, link, class) in time order
         self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)
         if len(self.classes) > s.MAX_CLASSES:
             raise RunError(f"the fabric has {len(self.classes)} kinds of links; at most {s.MAX_CLASSES} are possible")
 
     def _classes(self, seen: Int64, framed: Bools, inside: Bools, settings: Settings) -> tuple[Rows, Int64]:
-        """Return the `link_class` table and the class of each link.
-
-        seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters.
-        """
+        """Return the `link_class` table and the class of each link."""
+        # seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters
         needs_care = "telemetry" in settings.congestion_control.signals
         special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * inside
         delay_ps, switch = self.delay_ps, settings.switch

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pdes.core import state as s
-from pdes.core.hashmap import FREE, rehash
+from pdes.core.hashing import FREE, rehash
 from pdes.core.inputs import Int64
 from pdes.core.memory import full, rows_of, zeros
 from pdes.core.rows.messages import FIRST_EVENT, Event
@@ -18,7 +18,7 @@ def power_of_two(minimum: int) -> int:
 
 
 def empty_map(minimum: int) -> tuple[Int64, Int64]:
-    """Return keys and values of a map (pdes/core/hashmap.py) with at least `minimum` places."""
+    """Return keys and values of a map (pdes/core/hashing.py) with at least `minimum` places."""
     size = power_of_two(minimum)
     return full(size, FREE), zeros(size)
 
@@ -38,43 +38,20 @@ def _longer(array: Any, length: int) -> Any:
 
 
 def _with_rows(part: Any, old: int, new: int, *names: str) -> Any:
-    """Return a part of a world whose named arrays have `new` rows in place of `old`.
-
-    An array that has several words per row grows in proportion; an array that the run does not use keeps its one row.
-    """
+    """Return a part of a world whose named arrays have `new` rows in place of `old`."""
+    # an array that has several words per row grows in proportion; an array that the run does not use keeps its one row
     arrays = {name: getattr(part, name) for name in names}
     return part._replace(**{name: _longer(array, len(array) // old * new) for name, array in arrays.items()})
 
 
 def _with_free_rows(w: s.World, part: Any, added: int, counter: str, stack: str, *names: str) -> Any:
-    """Return a part of a world with `added` more rows, which are free.
-
-    `stack` names the array that holds the numbers of free rows, `counter` the word of ctl that counts them.
-    """
+    """Return a part of a world with `added` more rows, which are free."""
+    # `stack` names the array that holds the numbers of free rows, `counter` the word of ctl that counts them
     old, free = len(getattr(part, stack)), int(w.net.ctl[counter])
     grown = _longer(getattr(part, stack), old + added)
     grown[free : free + added] = np.arange(old + added - 1, old - 1, -1)
     w.net.ctl[counter] = free + added
     return _with_rows(part, old, old + added, *names)._replace(**{stack: grown})
-
-
-def _grow_blocks(w: s.World) -> s.World:
-    added = max(len(w.net.block_free) // 2, 4 * int(w.net.const.reserve_blocks))
-    arrays = "record", "block_next", "telemetry"
-    return w._replace(net=_with_free_rows(w, w.net, added, "free_blocks", "block_free", *arrays))
-
-
-def _grow_msgs(w: s.World) -> s.World:
-    added = len(w.qps.msg_free) + int(w.net.const.reserve_messages)
-    grown = _with_free_rows(w, w.qps, added, "free_messages", "msg_free", "msg")
-    return _with_room_for_events(w._replace(qps=grown))
-
-
-def _grow_insts(w: s.World) -> s.World:
-    arrays = "inst", "lane", "phase", "called", "asked", "taken"
-    grown = _with_free_rows(w, w.insts, len(w.insts.inst_free), "free_instances", "inst_free", *arrays)
-    key, val = _rehashed(grown.inst_key, grown.inst_val, 2 * len(grown.inst_free))
-    return _with_room_for_events(w._replace(insts=grown._replace(inst_key=key, inst_val=val)))
 
 
 def events_room(npus: int, messages: int, instances: int, stride: int) -> int:
@@ -103,22 +80,10 @@ def _with_events(w: s.World, room: int) -> s.World:
     return w._replace(messages=old._replace(event=event, rush=rush))
 
 
-def _grow_events(w: s.World) -> s.World:
-    return _with_events(w, 2 * len(w.messages.event))
-
-
-def _grow_qps(w: s.World) -> s.World:
-    old = len(w.qps.qp_key) // 2
-    key, val = _rehashed(w.qps.qp_key, w.qps.qp_val, 4 * max(old, int(w.net.const.reserve_queue_pairs)))
-    grown = _with_rows(w.qps, old, len(key) // 2, "qp", "cc", "arrived", "sel_tx")
-    return w._replace(qps=grown._replace(qp_key=key, qp_val=val))
-
-
-def _grow_rxqps(w: s.World) -> s.World:
-    """Double the receiving queue pairs.
-
-    The rows are their own hash map, so in a longer one every row finds a new place; arrays parallel to them move along.
-    """
+def _with_receivers(w: s.World) -> s.World:
+    """Return the world with twice the receiving queue pairs."""
+    # the rows are their own hash map, so in a longer one every row finds a new place; arrays parallel to them move
+    # along
     old = w.qps.rxqp
     keys, came_from = _rehashed(np.array(old.key), np.arange(len(old)), 2 * len(old))
     places = np.flatnonzero(keys != FREE)
@@ -136,16 +101,30 @@ def _grow_rxqps(w: s.World) -> s.World:
     return w._replace(qps=grown)
 
 
-_GROW = {
-    s.NEED_BLOCKS: _grow_blocks,
-    s.NEED_MSGS: _grow_msgs,
-    s.NEED_QPS: _grow_qps,
-    s.NEED_RXQPS: _grow_rxqps,
-    s.NEED_INSTS: _grow_insts,
-    s.NEED_EVENTS: _grow_events,
-}
-
-
-def grow(world: s.World) -> s.World:
+def grow(w: s.World) -> s.World:
     """Return the world with more room in the pool that was full (`ctl.need`)."""
-    return _GROW[int(world.net.ctl.need)](world)
+    net, qps, const = w.net, w.qps, w.net.const
+    match int(net.ctl.need):
+        case s.NEED_BLOCKS:
+            added = max(len(net.block_free) // 2, 4 * int(const.reserve_blocks))
+            grown = _with_free_rows(w, net, added, "free_blocks", "block_free", "record", "block_next", "telemetry")
+            return w._replace(net=grown)
+        case s.NEED_MSGS:
+            added = len(qps.msg_free) + int(const.reserve_messages)
+            grown = _with_free_rows(w, qps, added, "free_messages", "msg_free", "msg")
+            return _with_room_for_events(w._replace(qps=grown))
+        case s.NEED_QPS:
+            old = len(qps.qp_key) // 2
+            key, val = _rehashed(qps.qp_key, qps.qp_val, 4 * max(old, int(const.reserve_queue_pairs)))
+            grown = _with_rows(qps, old, len(key) // 2, "qp", "cc", "arrived", "sel_tx")
+            return w._replace(qps=grown._replace(qp_key=key, qp_val=val))
+        case s.NEED_RXQPS:
+            return _with_receivers(w)
+        case s.NEED_INSTS:
+            arrays = "inst", "lane", "phase", "called", "asked", "taken"
+            grown = _with_free_rows(w, w.insts, len(w.insts.inst_free), "free_instances", "inst_free", *arrays)
+            key, val = _rehashed(grown.inst_key, grown.inst_val, 2 * len(grown.inst_free))
+            return _with_room_for_events(w._replace(insts=grown._replace(inst_key=key, inst_val=val)))
+        case s.NEED_EVENTS:
+            return _with_events(w, 2 * len(w.messages.event))
+    raise ValueError(net.ctl.need)

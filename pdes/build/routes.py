@@ -14,11 +14,10 @@ from pdes.network.routing import SET_SHIFT, UNREACHABLE, salt_of
 
 if TYPE_CHECKING:
     from pdes.build.fabric import Fabric
-    from pdes.build.part import Part
+    from pdes.build.layout import Part
     from pdes.build.settings import Settings
 
-NO_CELL = np.int32(0)
-"""Cell of the switch itself or of an unreachable home."""
+NO_CELL = np.int32(0)  # cell of the switch itself or of an unreachable home
 
 
 def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
@@ -88,10 +87,8 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Sett
 
 
 def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str, Array]:
-    """Fill `node` for own switches and return the tables of their routes.
-
-    Hops of other LPs' switches are included where NPUs with several ports compare them.
-    """
+    """Fill `node` for own switches and return the tables of their routes."""
+    # Hops of other LPs' switches are included where NPUs with several ports compare them
     r: Any = graph.routing
     homes = len(r.home_node)
     column = np.full(graph.nodes, -1, np.int32)
@@ -107,11 +104,9 @@ def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str,
 
 
 def _stretches(cells: Int32) -> tuple[Int64, Int32]:
-    """Return rows of cells without the cells at both ends that equal the row's default, each stretch once.
-
-    Returns int64[4, rows], first and last + 1 column, default cell and the (virtual) place of column 0, and the
-    stretches. An entry without a cell (NO_CELL: the switch itself, or unreachable) matches any other.
-    """
+    """Return rows of cells without the cells at both ends that equal the row's default, each stretch once."""
+    # Returns int64[4, rows], first and last + 1 column, default cell and the (virtual) place of column 0, and the
+    # stretches. An entry without a cell (NO_CELL: the switch itself, or unreachable) matches any other.
     rows, homes = cells.shape
     has_cell = cells != NO_CELL
     best = np.array([np.zeros(rows, np.int64), np.full(rows, homes + 1), np.zeros(rows, np.int64)])
@@ -155,10 +150,8 @@ def _shares_leaves(graph: Graph) -> bool:
 
 
 def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own: Array) -> tuple[Int8, Int32]:
-    """Return hops doubled, with 1 in place of 0 at homes other than NVSwitches, so that NPUs prefer NVSwitches.
-
-    NPUs compare hops; a switch recognises itself as a home by its own column.
-    """
+    """Return hops doubled, with 1 in place of 0 at homes other than NVSwitches, so that NPUs prefer NVSwitches."""
+    # NPUs compare hops; a switch recognises itself as a home by its own column
     later = (own >= 0) & (graph.node_kind[entries] != NVSWITCH_KIND)
     r: Any = graph.routing
     row = np.cumsum(r.row[entries] >= 0) - 1

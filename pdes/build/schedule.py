@@ -10,47 +10,38 @@ from pdes.build.routes import routing_tables
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
-from pdes.core.link_words import link_meta
 from pdes.core.memory import aligned, row_of, rows_of, unused
+from pdes.core.packet import link_meta
 from pdes.core.rows.network import Change, Gate, LinkClass, OutgoingLink
 from pdes.core.setting import Setting, setting
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
+from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from pdes.network.routing import UNREACHABLE
 
 if TYPE_CHECKING:
     from pdes.build.fabric import Fabric
-    from pdes.build.part import Part
+    from pdes.build.layout import Part
     from pdes.build.settings import Settings
 
-ALWAYS_LOST = 1 << 32
-"""Loss probability 1 in units of 2**-32."""
+ALWAYS_LOST = 1 << 32  # loss probability 1 in units of 2**-32
 TABLES = {
     "table_node": ("node",),
     "table64": ("hop_row",),
     "table32": ("cell", "attach", "home", "link", "hop_column", "via"),
     "table8": ("hops",),
-}
-"""Routing tables that may differ between sets, in the order of pdes.network.faults.change_routes."""
+}  # routing tables that may differ between sets, in the order of pdes.network.faults.change_routes
 
 
 @dataclass(frozen=True)
 class LinkFault:
-    """A fault of links from at_ps to before until_ps; a field that is 0 or False changes nothing.
+    """A fault of links from at_ps to before until_ps; a field that is 0 or False changes nothing."""
 
-    Attributes:
-        links: Numbers of directed links.
-        rate_bps: Reduced or raised rate in bits per second.
-        added_latency_ps: Latency in addition to the propagation delay.
-        error_rate: Probability that a packet is lost.
-    """
-
-    links: tuple[int, ...]
+    links: tuple[int, ...]  # numbers of directed links
     at_ps: int
     until_ps: int = s.INF
     down: bool = False
-    rate_bps: int = 0
-    added_latency_ps: int = 0
-    error_rate: float = 0.0
+    rate_bps: int = 0  # reduced or raised rate
+    added_latency_ps: int = 0  # in addition to the propagation delay
+    error_rate: float = 0.0  # probability that a packet is lost
 
 
 @dataclass(frozen=True)
@@ -65,18 +56,12 @@ class NpuFault:
 
 @dataclass(frozen=True, eq=False)
 class Faults:
-    """The faults of a run.
-
-    Attributes:
-        links, npus: Faults of links and of NPUs.
-        detection_time_ps: Time from when links go down or come up until routes change.
-        routings: Routing without each of the sets of links that `down_sets` returns.
-    """
+    """The faults of a run."""
 
     links: tuple[LinkFault, ...] = setting((), "faults of links", is_given=False)
     npus: tuple[NpuFault, ...] = setting((), "faults of NPUs", is_given=False)
     detection_time_ps: int = setting(1_000_000_000, "time from a link's failure or recovery until routes change")
-    routings: Mapping[frozenset[int], Any] = field(
+    routings: Mapping[frozenset[int], Any] = field(  # without each of the sets of links that `down_sets` returns
         default_factory=dict, metadata={"setting": Setting("routing without the links that are down", is_given=False)}
     )
 
@@ -214,11 +199,9 @@ def scheduled(
 
 
 def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:
-    """Return the changes of an NPU's compute pace: (ps, duration in 1024ths of the nominal, 0 = nominal).
+    """Return the changes of one NPU's compute pace: (ps, duration in 1024ths of the nominal, 0 = nominal).
 
-    Args:
-        faults: Faults of one NPU.
-        cell_ps: Length of a cell; changes take effect at multiples of it.
+    They take effect at multiples of cell_ps, the length of a cell.
     """
     return [
         (begin, round(1024 * holding[0].slowdown) if holding else 0) for begin, holding in _stretches(faults, cell_ps)

@@ -10,12 +10,11 @@ from pdes.build.schedule import NO_FAULTS, Faults
 from pdes.core.setting import setting
 from pdes.messages.fidelity import PACKET, Fidelity
 from pdes.network.balancing import ECMP, Balancing
+from pdes.network.disciplines import STRICT, Discipline, discipline
 from pdes.nic.congestion import NO_CONTROL, Control
 
-SCHEDULINGS = ("fifo", "lifo", "priority")
-"""Orders in which phases of collectives that wait for a dimension are served."""
-PAUSE_FRAME_BYTES = 84
-"""64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)."""
+SCHEDULINGS = ("fifo", "lifo", "priority")  # orders in which phases of collectives that wait for a dimension are served
+PAUSE_FRAME_BYTES = 84  # 64 bytes with preamble and gap (IEEE 802.3 annex 31B, 802.1Qbb)
 USUAL_REORDER_PACKETS = 3
 """Default of selective repeat where links keep the order: TCP's three duplicate acknowledgements (RFC 5681)."""
 
@@ -25,8 +24,8 @@ class SharedBuffer:
     """Switches whose ports share a buffer (docs/explanation/fabric.md).
 
     With pfc a switch pauses its senders; without, it drops packets or trims them to headers. pfc_headroom_bytes 0 is
-    computed from rate and delay. The thresholds of ecn refer to 25 Gb/s and scale with the rate. With class_weights (),
-    class 0 has strict priority.
+    computed from rate and delay. The thresholds of ecn refer to 25 Gb/s and scale with the rate. The discipline follows
+    from class_weights if it is None: weighted round robin with weights, strict priority of class 0 without.
     """
 
     buffer_bytes: int = setting(32_000_000, "buffer memory of a switch in bytes")
@@ -43,9 +42,14 @@ class SharedBuffer:
     ecn_kmax_bytes: int = setting(400_000, "queue length from which every packet is marked, at 25 Gb/s")
     ecn_pmax: float = setting(0.2, "share of packets that are marked just below ecn_kmax")
     trimming: bool = setting(False, "trim packets to their headers instead of dropping them")
-    class_weights: tuple[int, ...] = setting(
-        (), "weights of data classes 0 and 1 in packets; without them, class 0 has strict priority", "none"
+    class_weights: tuple[int, ...] = setting((), "weights of data classes 0 and 1 in packets", "none")
+    discipline: Discipline | None = setting(
+        None, "order in which a port sends its data classes; auto: weighted with class_weights, else strict", "auto"
     )
+
+    def __post_init__(self) -> None:
+        if self.discipline is None:
+            object.__setattr__(self, "discipline", discipline("weighted") if self.class_weights else STRICT)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,18 @@
-"""A program's traces and plans in the form that kernels read."""
+"""A program in the form that kernels read: its traces and plans, and NPUs with idle ports and rows that are ready."""
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from pdes.build.layout import Part, offsets
+from pdes.build.settings import Settings
 from pdes.core import packet
 from pdes.core import state as s
-from pdes.core.inputs import Array, Int64, Program, Rows, Schedules
-from pdes.core.memory import rows_of
-from pdes.core.rows.npu import GroupView, PlanLane, PlanStep
+from pdes.core.inputs import Array, Int32, Int64, Program, Record, Rows, Schedules
+from pdes.core.memory import aligned, full, rows_of, zeros
+from pdes.core.rows.nic import Port
+from pdes.core.rows.npu import GroupView, Npu, PlanLane, PlanStep, System, Tokens
 
 
 def trace_tables(program: Program, p2p_share: float) -> s.Trace:
@@ -17,7 +20,10 @@ def trace_tables(program: Program, p2p_share: float) -> s.Trace:
 
     p2p_share: the setting of that name.
     """
-    derived = {"connections": padded(_channel_connections(program, p2p_share), np.int64)}
+    channels = program.channels  # group, number and share of each; p2p_share applies between hosts
+    connection = packet.P2P | _numbered(channels.connection, channels.shares)
+    connection = np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, connection)
+    derived = {"connections": padded(connection, np.int64)}
     names = ((name, name if hasattr(program, name) else f"node_{name}") for name in s.Trace.__annotations__)
     plain = {name: _typed(s.Trace, name, getattr(program, field)) for name, field in names if name not in derived}
     return s.Trace(**derived, **plain)
@@ -28,38 +34,32 @@ def plan_tables(program: Program) -> s.PlanTables:
     schedules = program.schedules
     size, parts, first = schedules.view_size, schedules.view_parts, schedules.view_ptr[:-1]
     views = rows_of(GroupView, len(size), members=size, parts=parts, first=first)
-    derived = {"lane_row": _lane_rows(schedules), "view_row": views, "step": _step_rows(schedules)}
+    steps = rows_of(PlanStep, 1)
+    if len(schedules.steps) > 0:  # named rows that share the memory of the schedules
+        steps = np.ascontiguousarray(schedules.steps, np.int32).reshape(-1).view(PlanStep.dtype).view(np.recarray)
+    derived = {"lane_row": _lane_rows(schedules), "view_row": views, "step": steps}
     owners = ((name, program if hasattr(program, name) else schedules) for name in s.PlanTables.__annotations__)
     plain = {name: _typed(s.PlanTables, name, getattr(owner, name)) for name, owner in owners if name not in derived}
     return s.PlanTables(**derived, **plain)
 
 
 def _typed(tables: Any, name: str, values: ArrayLike) -> Any:
+    """Return values in the type that a table class declares for the field `name`."""
     return padded(values, tables.__annotations__[name].__metadata__[0])
-
-
-def _step_rows(schedules: Schedules) -> Rows:
-    """Return the steps of schedules as named rows that share their memory."""
-    if len(schedules.steps) == 0:
-        return rows_of(PlanStep, 1)
-    return np.ascontiguousarray(schedules.steps, np.int32).reshape(-1).view(PlanStep.dtype).view(np.recarray)
 
 
 def _lane_rows(schedules: Schedules) -> Rows:
     """Return the rows of all lanes, with views counted over all schedules."""
     lanes = len(schedules.lane_ptr) - 1
+    has_delay = (schedules.lane_latency_ps != 0) | (schedules.lane_begins != 0)
     rows = rows_of(
         PlanLane,
         lanes,
-        plain=schedules.lane_plain
-        & (schedules.lane_latency_ps == 0)
-        & (schedules.lane_gate < 0)
-        & (schedules.lane_blocking == 0)
-        & (schedules.lane_begins == 0),
+        plain=schedules.lane_plain & (schedules.lane_gate < 0) & ~has_delay & (schedules.lane_blocking == 0),
         view_number=schedules.lane_view,
         gate=np.where(schedules.lane_phase >= 0, schedules.lane_gate, -1),
         alike=_lanes_of_phase(schedules),
-        connection=_connections(schedules),
+        connection=_numbered(schedules.lane_connection, schedules.lane_shares),
         waited_for=_waited_for(schedules),
     )
     for name in ("part", "parts", "chunks", "wire_num", "wire_den", "latency_ps", "phase", "blocking", "begins"):
@@ -71,18 +71,6 @@ def _lane_rows(schedules: Schedules) -> Rows:
             own = views[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1]]
             own[own >= 0] += base
     return rows
-
-
-def _channel_connections(program: Program, p2p_share: float) -> Int64:
-    """Return group, number and share of each point-to-point channel; p2p_share applies between hosts."""
-    channels = program.channels
-    connection = packet.P2P | _numbered(channels.connection, channels.shares)
-    return np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, connection)
-
-
-def _connections(schedules: Schedules) -> Int64:
-    """Return the word `connection` of each lane."""
-    return _numbered(schedules.lane_connection, schedules.lane_shares)
 
 
 def _numbered(number: Array, shares: Array) -> Int64:
@@ -119,3 +107,77 @@ def padded(values: ArrayLike, dtype: DTypeLike) -> Any:
     """Return a contiguous array of the type with at least one element (an empty array has no address)."""
     values = np.ascontiguousarray(values, dtype)
     return values if len(values) else np.zeros(1, dtype)
+
+
+def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
+    """Return the `npu` table, the per-NPU rows of `RowStates.state`, and their offsets."""
+    npu = rows_of(Npu, part.npus)
+    own = npu[: part.npus]
+    own.ports = np.diff(part.out_ptr[: part.npus + 1])
+    own.heap = offsets(_slots(own.ports, settings))[:-1]
+    own.number = part.nodes[: part.npus]
+    trace = np.full(part.npus, -1, np.int64)
+    busy = np.flatnonzero(own.number < program.npus)
+    trace[busy] = program.trace_of_npu[own.number[busy]]
+    has_trace = np.flatnonzero(trace >= 0)
+    own.slot_base[has_trace] = program.slot_ptr[own.number[has_trace]]
+    state, row_ptr = begin_traces(npu, trace, program)
+    own.rows_left = np.diff(row_ptr)
+    return npu, state, row_ptr
+
+
+def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int64]:
+    """Assign traces to idle NPUs, or to classes of NPUs (rows of `npu`); all rows without parents are ready.
+
+    trace: int64[n], number of the distinct trace of each, -1 without one. Returns `RowStates.state` of their trace
+    rows, and offsets of these, int64[n + 1].
+    """
+    trace_ptr = program.trace_ptr
+    left = program.node_deps.astype(np.int32)
+    ends = np.full((2, len(trace_ptr) - 1), -1)
+    for number, (begin, end) in enumerate(zip(trace_ptr[:-1].tolist(), trace_ptr[1:].tolist(), strict=True)):
+        roots = np.flatnonzero(left[begin:end] == 0)
+        if len(roots):
+            left[begin + roots] = np.append(roots[1:], -1)  # linked: each ready row names the next
+            ends[:, number] = roots[0], roots[-1]
+    has_trace = np.flatnonzero(trace >= 0)
+    own_trace = trace[has_trace]
+    length = np.zeros(len(trace), np.int64)
+    length[has_trace] = np.diff(trace_ptr)[own_trace]
+    row_ptr = offsets(length)
+    npu.row_base[: len(trace)] = row_ptr[:-1]
+    npu.trace_number[has_trace] = own_trace
+    npu.trace_base[has_trace] = trace_ptr[own_trace]
+    npu.ready_head[has_trace], npu.ready_tail[has_trace] = ends[:, own_trace]
+    state = [left[trace_ptr[number] : trace_ptr[number + 1]] for number in own_trace.tolist()]
+    return aligned(np.concatenate([*state, left[:0]]), np.int32), row_ptr
+
+
+def row_states(state: Int32, slots: int, *, recorded: bool) -> s.RowStates:
+    """Return the states of the trace rows of every NPU, none begun; recorded: whether their times are kept."""
+    kept = len(state) if recorded else 1
+    return s.RowStates(
+        state=state,
+        flag=zeros(len(state), np.int8),
+        start=full(kept, -1),
+        finish=full(kept, -1),
+        slot_next=zeros(slots, np.int32),
+    )
+
+
+def _slots(ports: Int64, settings: Settings) -> Int64:
+    """Return the entries of an NPU's heap: ports (twice with pacing), lanes, timer, agenda and message list."""
+    return ports * (2 if settings.congestion_control.update else 1) + s.LANES + 3
+
+
+def idle_npus(part: Part, npu: Rows, const: Record, settings: Settings) -> s.Npus:
+    """Return NPUs with idle ports and empty heaps."""
+    slots = int(npu.heap[-1] + _slots(npu.ports[-1:], settings)[0])
+    return s.Npus(
+        npu=npu,
+        port=rows_of(Port, part.out_ptr[part.npus]),
+        heap=zeros(2 * slots),
+        token=rows_of(Tokens, part.npus * int(const.gated_dimensions)),
+        system=rows_of(System, part.npus),
+        busy=zeros(part.npus, np.int32),
+    )

@@ -8,19 +8,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pdes.build.buffers import shared_buffers
-from pdes.build.constants import constants_of
-from pdes.build.fabric import Fabric
+from pdes.build.constants import constants_of, hooks_of
+from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
-from pdes.build.hooks import hooks_of
-from pdes.build.layout import Layout
-from pdes.build.limits import check_sizes
-from pdes.build.npus import idle_npus, npu_rows, row_states
-from pdes.build.part import Outboxes, Part, offsets
+from pdes.build.layout import Layout, Outboxes, Part, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
-from pdes.build.tables import plan_tables, trace_tables
+from pdes.build.tables import idle_npus, npu_rows, plan_tables, row_states, trace_tables
+from pdes.core import packet
 from pdes.core import state as s
+from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
 from pdes.core.rows.messages import Event
@@ -31,9 +29,10 @@ from pdes.core.rows.run import ControlParameters, Scalars
 from pdes.messages.fidelity import PACKET
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
+from pdes.nic.rendezvous import MAX_TAG
+from pdes.npu.trace import KIND_SEND
 
-FLOW_ROWS = 1 << 16
-"""Flow records that a world holds before the host takes them out."""
+FLOW_ROWS = 1 << 16  # flow records that a world holds before the host takes them out
 
 
 def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Outboxes, settings: Settings) -> s.Net:
@@ -71,12 +70,6 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Outboxes, s
         telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * carries),
         **shared_buffers(graph, fabric, part, settings),
     )
-
-
-def _inbox(fabric: Fabric) -> s.Inbox:
-    """Return the arrays that sort a batch of arrivals, and the rates of incoming links."""
-    batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
-    return s.Inbox(rx_psb=fabric.psb if fabric.cut.any() else zeros(1, np.float64), bucket=zeros(BUCKETS + 2), **batch)
 
 
 def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
@@ -143,17 +136,40 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
     )
 
 
+def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
+    """Raise RunError if the words of packets and rows cannot hold a run, or settings contradict each other."""
+    if program.in_network:
+        raise RunError("the program needs switches that reduce: expected it with their aggregators")
+    if program.npus > graph.npus:
+        raise RunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}")
+    window = window_packets(graph, settings) if settings.selective_repeat else 0
+    for size, unit, maximum in (
+        (graph.npus, "NPUs", packet.MAX_NPUS - 1),
+        (graph.nodes, "nodes", s.MAX_NODES - 1),
+        (graph.links, "links", s.MAX_LINKS - 1),
+        (len(program.group_ptr) - 1, "groups", packet.MAX_GROUPS - 1),
+        (program.node_seq.max(initial=0), "collectives of one group", packet.MAX_SEQ - 1),
+        (window, "packets of a window with selective repeat", s.SELECTIVE_PACKETS),
+        (settings.mtu_bytes + settings.header_bytes, "bytes of a packet", packet.MAX_WIRE_BYTES),
+    ):
+        if size > maximum:
+            raise RunError(f"{size} {unit}: at most {maximum} are possible")
+    if settings.load_balancing.reorders and not settings.selective_repeat:
+        raise RunError(
+            f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
+        )
+    tags = program.node_tag[program.node_kind == KIND_SEND]
+    if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
+        raise RunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
+    if settings.fidelity.act and settings.beyond_messages():
+        raise RunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
+
+
 def build_world(graph: Graph, program: Program, settings: Settings, owner: ArrayLike | None = None) -> Simulation:
     """Return a Simulation with worlds of all LPs that run `program` on `graph`, ready for the driver.
 
-    Args:
-        graph: Graph of the fabric.
-        program: Traces and collectives that the NPUs run.
-        settings: Settings of the packet network.
-        owner: int[nodes], the LP of each node, numbered from 0 without gaps; None = one LP.
-
-    Raises:
-        RunError: The packet format cannot hold the run.
+    owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP. Raises RunError if the packet format
+    cannot hold the run.
     """
     settings = with_driven(settings, driven=has_shares(program, settings))
     layout = Layout(graph, settings, owner)
@@ -167,35 +183,26 @@ def build_lps(
     """Return a Simulation with the worlds of the LPs that this process holds.
 
     Args:
-        layout: Layout of the fabric_layout fabric.
+        layout: Layout of the whole run.
         program: Program with at least the traces of these LPs' NPUs.
         settings: Settings of the packet network, driven if any part of the run is (pdes.nic.driven).
         parts: Parts of the LPs.
         post: Outboxes of the LPs and of their neighbours.
-
-    Raises:
-        RunError: The packet format cannot hold the run.
     """
     begun = time.perf_counter()
-    check_sizes(layout.graph, program, settings)
+    _check_sizes(layout.graph, program, settings)
     tables = trace_tables(program, settings.p2p_share), plan_tables(program)
     built = [_build_lp(layout, program, settings, part, tables, post) for part in parts]
     if settings.fidelity.acknowledged:
-        back = _way_back(layout, program, settings, tables)
+        # an idle LP of the whole fabric without faults, only for its routes (pdes/npu/endpoints.py)
+        plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
+        whole = Layout(layout.graph, plain)
+        idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
+        back = _build_lp(whole, idle, plain, whole.part(0), tables, Outboxes([whole.part(0)]))
         for lp in built:
-            lp.look_up_ways_back(back)
+            lp.back = back
+            lp.world.net.const.back = back.address
     return Simulation(layout, program, settings, built, time.perf_counter() - begun)
-
-
-def _way_back(
-    layout: Layout, program: Program, settings: Settings, tables: tuple[s.Trace, s.PlanTables]
-) -> LogicalProcess:
-    """Return an idle LP of the fabric_layout fabric without faults, only for its routes (pdes/network/way_back.py)."""
-    plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
-    fabric_layout = Layout(layout.graph, plain)
-    part = fabric_layout.part(0)
-    idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
-    return _build_lp(fabric_layout, idle, plain, part, tables, Outboxes([part]))
 
 
 def _build_lp(
@@ -215,10 +222,12 @@ def _build_lp(
     const.epochs = epochs
     if len(schedule.change):
         net.ctl.fault_ps = schedule.change[0].begin_ps
+    batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
+    rx_psb = fabric.psb if fabric.cut.any() else zeros(1, np.float64)
     trace, plans = tables
     world = s.World(
         net=net,
-        inbox=_inbox(fabric),
+        inbox=s.Inbox(rx_psb=rx_psb, bucket=zeros(BUCKETS + 2), **batch),
         npus=idle_npus(part, npu, const, settings),
         qps=_qps(part, const, net.ctl, settings),
         rows=row_states(state, int(program.slot_ptr[-1]), recorded=settings.record_nodes),

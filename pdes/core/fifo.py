@@ -27,10 +27,8 @@ def prefetch_block(net, block):
 
 @inline
 def prefetch_following(net, block, last):
-    """Prefetch a block of a queue that ends in block `last`, and the number of the block after the next.
-
-    Returns the block that follows, NONE at the end.
-    """
+    """Prefetch a block of a queue that ends in block `last`, and the number of the block after the next."""
+    # returns the block that follows, NONE at the end
     prefetch_block(net, block)
     following = np.int64(NONE)
     if block != last:
@@ -54,8 +52,7 @@ def free_block(net, block):
     net.ctl.free_blocks += 1
 
 
-SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)
-"""Operations of the hook `telemetry` on the packet in hand."""
+SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)  # operations of the hook `telemetry` on the packet in hand
 
 
 @inline

@@ -14,26 +14,20 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-GUARD_BYTE = 0xA5
-"""Value of every byte of a guard, apart from the two lengths."""
+GUARD_BYTE = 0xA5  # value of every byte of a guard, apart from the two lengths
+# bits that are inverted in stored lengths, so that a small number written over one is an impossible length
 _MASK = int.from_bytes(bytes([GUARD_BYTE] * 7), "big")
-"""Bits that are inverted in stored lengths, so that a small number written over one is an impossible length."""
-_HEADER_BYTES = 16
-"""Size of the two lengths."""
+_HEADER_BYTES = 16  # size of the two lengths
 
+# address of a guarded array -> the memory that contains it, while that exists
 _memory_of: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
-"""Address of a guarded array -> the memory that contains it, while that exists."""
 
 
 def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int) -> NDArray[np.uint8]:
-    """Write guards into memory and return the bytes between them.
+    """Write guards into memory, used for nothing else, and return the size_bytes between them.
 
-    An empty array has no guards, since NumPy does not define its address.
-
-    Args:
-        memory: uint8[at least size_bytes + 2 * guard_bytes], used for nothing else.
-        size_bytes: Length of the array in bytes.
-        guard_bytes: Length in bytes, at least 16, of the guard before the array; the guard behind fills the memory.
+    The guard before has guard_bytes, at least 16; the guard behind fills the memory. An empty array has no guards,
+    since NumPy does not define its address.
     """
     memory[:guard_bytes] = GUARD_BYTE
     memory[guard_bytes - _HEADER_BYTES : guard_bytes].view(np.int64)[:] = guard_bytes ^ _MASK, size_bytes ^ _MASK
@@ -76,11 +70,6 @@ def _root(array: NDArray[Any]) -> NDArray[Any]:
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array
-
-
-def is_guarded(address: int) -> bool:
-    """Return whether the array at an address has guards."""
-    return address in _memory_of
 
 
 def _overwritten(guard: NDArray[np.uint8]) -> int | None:

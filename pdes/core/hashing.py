@@ -1,10 +1,14 @@
-"""Deterministic randomness: hashes of keys, identical on any number of ranks.
+"""Deterministic randomness: hashes of keys, identical on any number of ranks; and hash maps.
 
-All products stay below 2^63 (multipliers below 2^31, operands masked to 32 bits), so that compiled code and plain
+Maps have open addressing and linear probing: int64 keys and values, power-of-two size, at most half full. Rows that
+have a word `key` may form the map themselves, which costs one cache line per access in place of three. All products
+stay below 2^63 (multipliers below 2^31, operands masked to 32 bits), so that compiled code and plain
 Python agree. The additive constants only make the inputs of `mix` differ; any odd words would do.
 """
 
-from pdes.core.jit import inline
+import numpy as np
+
+from pdes.core.jit import inline, kernel
 
 MASK32 = 0xFFFFFFFF
 
@@ -31,3 +35,69 @@ def mix2(a, b):
 def mix3(a, b, c):
     """Return a 32-bit hash of three integers of up to 63 bits each."""
     return mix2(mix2(a, b) * 7 + 0x3C6EF372, c)
+
+
+FREE = -1  # key of a free place
+
+
+@inline
+def home(places, key):
+    """Return the place where the search for `key` begins: an even one, since two rows share a cache line."""
+    return mix2(key, 0x51ED27) & (places.shape[0] - 2)
+
+
+@inline
+def find(keys, key):
+    """Return the place of `key`, or the free place where it belongs."""
+    mask = keys.shape[0] - 1
+    at = np.int64(home(keys, key))
+    while keys[at] != FREE and keys[at] != key:
+        at = (at + 1) & mask
+    return at
+
+
+@inline
+def find_row(rows, key):
+    """Return the place of the row with that key, or the free one where it belongs."""
+    mask = rows.shape[0] - 1
+    at = np.int64(home(rows, key))
+    while rows[at].key != FREE and rows[at].key != key:
+        at = (at + 1) & mask
+    return at
+
+
+@inline
+def get(keys, values, key):
+    """Return the value of `key`, or -1."""
+    at = find(keys, key)
+    if keys[at] == FREE:
+        return np.int64(-1)
+    return np.int64(values[at])
+
+
+@inline
+def remove(keys, values, key):
+    """Remove `key` and close the gap (Knuth, volume 3, algorithm R)."""
+    mask = keys.shape[0] - 1
+    gap = find(keys, key)
+    if keys[gap] != FREE:
+        at = gap
+        while True:
+            at = (at + 1) & mask
+            if keys[at] == FREE:
+                break
+            if ((at - home(keys, keys[at])) & mask) >= ((at - gap) & mask):
+                keys[gap] = keys[at]
+                values[gap] = values[at]
+                gap = at
+        keys[gap] = FREE
+
+
+@kernel
+def rehash(keys, values, new_keys, new_values):
+    """Copy all pairs into a larger, empty map."""
+    for i in range(keys.shape[0]):
+        if keys[i] != FREE:
+            at = find(new_keys, keys[i])
+            new_keys[at] = keys[i]
+            new_values[at] = values[i]

@@ -11,12 +11,9 @@ if TYPE_CHECKING:  # at run time, any object with their fields works
 else:
     Graph = Program = Schedules = Any
 
-Array = NDArray[Any]
-"""Array of a type that the surrounding code defines."""
-Rows = Any
-"""A recarray of a kind of row (pdes.core.rows); NumPy's types do not know the names of words."""
-Record = Any
-"""One row of such a recarray."""
+Array = NDArray[Any]  # array of a type that the surrounding code defines
+Rows = Any  # a recarray of a kind of row (pdes.core.rows); NumPy's types do not know the names of words
+Record = Any  # one row of such a recarray
 Bools = NDArray[np.bool_]
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]

@@ -30,7 +30,7 @@ from pdes.core.errors import MemoryDamageError
 from pdes.core.guards import damage_of
 from pdes.core.rows.row import Row
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Records: NamedTuples of arrays as compiled code sees them, by the address of a directory of where the arrays lie
 # (`compiling.records`). Plain Python sees the NamedTuple itself.
@@ -69,11 +69,7 @@ class Directory:
         return self._entries.ctypes.data
 
     def update(self, record: Any) -> None:
-        """Replace the record at the same address with another one of the same type.
-
-        Raises:
-            MemoryDamageError: A kernel wrote past an end of an array that is replaced.
-        """
+        """Replace the record at the same address with another one of its type, after a check of the guards."""
         for i, (name, dtype, field) in enumerate(_fields(record)):
             if field is self._known[i]:
                 continue  # like most fields, when a pool has grown
@@ -89,11 +85,7 @@ class Directory:
             _BY_ADDRESS[self.address] = record
 
     def check_guards(self) -> None:
-        """Check that no kernel wrote past an end of any array.
-
-        Raises:
-            MemoryDamageError: A kernel did; the text names the array.
-        """
+        """Raise MemoryDamageError, which names the array, if a kernel wrote past an end of any array."""
         for i, (name, _, _) in enumerate(_fields(self._record)):
             self._check(i, name)
 
@@ -117,14 +109,9 @@ def jit_enabled() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "0") in {"", "0"}
 
 
-def _compiler() -> Any:
-    """Return the module with Numba's compiler, imported when something has to be compiled."""
-    return importlib.import_module("compiling.compiler")
-
-
-def _machine_code() -> Any:
-    """Return the module that loads compiled kernels, imported when the first one runs."""
-    return importlib.import_module("compiling.machine_code")
+def _module(name: str) -> Any:
+    """Return a module of `compiling` that imports Numba, once something has to be compiled or loaded."""
+    return importlib.import_module(f"compiling.{name}")
 
 
 class _Deferred:
@@ -147,7 +134,7 @@ class _Deferred:
         use = self._how
         if use in {"kernel", "hook"}:
             use = "c" if use == "hook" or kernel_cache.is_kept(self.py_func) else "python"
-        return _compiler().dispatcher(self.py_func, use)
+        return _module("compiler").dispatcher(self.py_func, use)
 
     @property
     def _numba_type_(self) -> Any:
@@ -171,7 +158,7 @@ class _Deferred:
             return self.dispatcher
         parameters = "".join("a" if isinstance(each, np.ndarray) else "i" for each in arguments)
         if parameters not in self._ready:
-            self._ready[parameters] = _machine_code().c_function(self._address(parameters), parameters)
+            self._ready[parameters] = _module("machine_code").c_function(self._address(parameters), parameters)
         return self._ready[parameters]
 
     def address(self) -> int:
@@ -182,82 +169,56 @@ class _Deferred:
         """Return the address of the C function, loaded or compiled; parameters: Their types, a letter each."""
         if parameters not in self._addresses:
             folder = kernel_cache.settled_folder() if kernel_cache.is_kept(self.py_func) else None
-            address = None if folder is None else _machine_code().load(folder, self.py_func, parameters)
+            address = None if folder is None else _module("machine_code").load(folder, self.py_func, parameters)
             if address is None:
-                address, symbol, code = _compiler().compiled_c_function(self.dispatcher, parameters)
+                address, symbol, code = _module("compiler").compiled_c_function(self.dispatcher, parameters)
                 if folder is not None and code is not None:
-                    _machine_code().keep(folder, self.py_func, parameters, symbol, code)
+                    _module("machine_code").keep(folder, self.py_func, parameters, symbol, code)
             self._addresses[parameters] = address
         return self._addresses[parameters]
 
 
-class _Primitive:
-    """An instruction of the machine, by its name in `compiling.primitives`."""
+class _Intrinsic:
+    """A function of kernels whose code `compiling.compiler` emits; maker: the function there that returns its type."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(cast("Any", self), function)
-        self._name = function.__name__
-
-    @functools.cached_property
-    def _numba_type_(self) -> Any:
-        return _compiler().type_of_primitive(self._name)
-
-
-class _Reader:
-    """A function of kernels, from the address of a Directory to its record."""
-
-    def __init__(self, record: type) -> None:
-        self._record = record
+    def __init__(self, maker: str, subject: Any) -> None:
+        self._maker, self._subject = maker, subject
 
     @functools.cached_property
     def _numba_type_(self) -> Any:
-        return _compiler().type_of_reader(self._record)
+        return getattr(_module("compiler"), self._maker)(self._subject)
 
 
-def reader(record: type) -> Callable[[int], Any]:
+def reader(record: type) -> Any:
     """Return a kernel function from the address of a Directory to its record of this NamedTuple class."""
-    return cast("Callable[[int], Any]", _Reader(record)) if jit_enabled() else lambda address: _BY_ADDRESS[int(address)]
-
-
-class _Seer:
-    """A function of kernels, from an array of rows to the same memory as rows of another kind."""
-
-    def __init__(self, row: type[Row]) -> None:
-        self._row = row
-
-    @functools.cached_property
-    def _numba_type_(self) -> Any:
-        return _compiler().type_of_row_view(self._row)
+    return _Intrinsic("type_of_reader", record) if jit_enabled() else lambda address: _BY_ADDRESS[int(address)]
 
 
 def seen_as(row: type[Row]) -> Any:
     """Return a kernel function that views an array of rows as rows of another kind of the same length."""
-    return _Seer(row) if jit_enabled() else lambda rows: rows.view(np.ndarray).view(row.dtype).view(np.recarray)
+    if jit_enabled():
+        return _Intrinsic("type_of_row_view", row)
+    return lambda rows: rows.view(np.ndarray).view(row.dtype).view(np.recarray)
 
 
-def kernel(function: F) -> F:
-    """Compile a function as an entry point of compiled code."""
-    return cast("F", _Deferred(function, "kernel")) if jit_enabled() else function
+def _decorator(how: str) -> Callable[[Function], Function]:
+    """Return the decorator of functions that are compiled for one use."""
+
+    def decorate(function: Function) -> Function:
+        return cast("Function", _Deferred(function, how)) if jit_enabled() else function
+
+    return decorate
 
 
-def inline(function: F) -> F:
-    """Merge a function into the kernels that call it."""
-    return cast("F", _Deferred(function, "inline")) if jit_enabled() else function
+kernel = _decorator("kernel")  # an entry point of compiled code
+inline = _decorator("inline")  # merged into the kernels that call it
+outline = _decorator("outline")  # compiled, and called by kernels
+hook = _decorator("hook")  # of integers, called by kernels at its address
 
 
-def outline(function: F) -> F:
-    """Compile a function that kernels call."""
-    return cast("F", _Deferred(function, "outline")) if jit_enabled() else function
-
-
-def hook(function: F) -> F:
-    """Compile a function of integers that kernels call by its address."""
-    return cast("F", _Deferred(function, "hook")) if jit_enabled() else function
-
-
-def primitive(function: F) -> F:
-    """Replace a function by a machine instruction in kernels."""
-    return cast("F", _Primitive(function)) if jit_enabled() else function
+def primitive(function: Function) -> Function:
+    """Replace a function by a machine instruction in kernels, by its name in `compiling.primitives`."""
+    return cast("Function", _Intrinsic("type_of_primitive", function.__name__)) if jit_enabled() else function
 
 
 def compile_for(compiled: Callable[..., Any], *arguments: Any) -> None:
@@ -281,12 +242,6 @@ def hook_address(function: Callable[..., Any]) -> int:
 def call_hook(address, *arguments):
     """Call a hook by its address."""
     return _HOOKS_BY_ADDRESS[int(address)](*arguments)
-
-
-@primitive
-def peek(address):
-    """Return the int64 word at an aligned address."""
-    return ctypes.c_int64.from_address(int(address)).value
 
 
 @primitive

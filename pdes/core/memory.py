@@ -19,12 +19,9 @@ from pdes.core.guards import between_guards
 from pdes.core.inputs import Record, Rows
 from pdes.core.rows.row import Row
 
-CACHE_LINE = 64
-"""Bytes of a cache line."""
-HUGE_PAGE = 2 << 20
-"""Bytes of a large page on x86-64 and AArch64 Linux."""
-AREA = 16 * HUGE_PAGE
-"""Bytes of an area for small arrays; arrays of a quarter of this or more have an area of their own, freed with them."""
+CACHE_LINE = 64  # bytes of a cache line
+HUGE_PAGE = 2 << 20  # bytes of a large page on x86-64 and AArch64 Linux
+AREA = 16 * HUGE_PAGE  # bytes of an area for small arrays; from a quarter of it on, an array has an area of its own
 
 
 def _area(size: int) -> NDArray[np.uint8]:
@@ -37,10 +34,8 @@ def _area(size: int) -> NDArray[np.uint8]:
     return raw[skip : skip + size]
 
 
-_left = [np.zeros(0, np.uint8)]
-"""The unused rest of the area from which small arrays are taken, one after another."""
-_taking = threading.Lock()
-"""Lock around `_left`: pools of several threads may grow at the same time."""
+_left = [np.zeros(0, np.uint8)]  # the unused rest of the area from which small arrays are taken, one after another
+_taking = threading.Lock()  # lock around `_left`: pools of several threads may grow at the same time
 
 
 def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:

@@ -4,6 +4,10 @@ word 0  ps: when the receiving node may act on it (its last byte is in, or its h
 word 1  destination NPU | source NPU << 20 | bytes on the wire << 40 | flags << 56
 word 2  sequence number, 24 bits | sender's queue pair << 24 | entropy of its path << 48 (15 bits)
 word 3  message tag: group << 44 | collective's number in the group << 24 | lane; point to point: P2P and the tag
+
+In an inbox, word 0 is the arrival after the cell begins and the incoming link. In a row of outgoing links, the word
+`meta` holds the link's receiving node, its number in the whole fabric and its class; two words hold the bytes and
+packets sent and, in their upper bits, the longest wait of a packet for the port.
 """
 
 from collections.abc import Callable
@@ -16,37 +20,26 @@ from pdes.core.jit import inline
 MAX_NPUS = 1 << 19
 MAX_GROUPS = (1 << 19) - 1
 MAX_SEQ = 1 << 20
-CALL_LANE = (1 << 22) - 1
-"""Lane number that marks the tag of a call (pdes/npu/in_flight.py)."""
+CALL_LANE = (1 << 22) - 1  # lane number that marks the tag of a call (pdes/npu/in_flight.py)
 MAX_WIRE_BYTES = 0xFFFF
-P2P = (1 << 19) - 1
-"""Group number of point-to-point messages."""
-CONNECTION_SHIFT = 19
-"""Position of the 6-bit number in a connection of two NPUs, group | number << CONNECTION_SHIFT (25 bits)."""
-SHARES_SHIFT = 25
-"""Position of a connection's share of the line rate where messages are posted: SHARE_UNITS / it, 0 = all."""
+P2P = (1 << 19) - 1  # group number of point-to-point messages
+CONNECTION_SHIFT = 19  # of the 6-bit number in a connection of two NPUs, group | number << CONNECTION_SHIFT (25 bits)
+SHARES_SHIFT = 25  # of a connection's share of the line rate where messages are posted: SHARE_UNITS / it, 0 = all
 SHARE_UNITS = 1024
-CONTROL = P2P - 1
-"""Group of the queue pairs for answers to requests (pdes/nic/rendezvous.py)."""
+CONTROL = P2P - 1  # group of the queue pairs for answers to requests (pdes/nic/rendezvous.py)
 
-FLAG_ACK = 1
-"""Control packet: an acknowledgement, or with FLAG_CNP a congestion notification."""
+FLAG_ACK = 1  # control packet: an acknowledgement, or with FLAG_CNP a congestion notification
 FLAG_LAST = 2
 FLAG_NAK = 4
-FLAG_MARK = 8
-"""Congestion mark (ECN); on an acknowledgement, the mark of its packet."""
+FLAG_MARK = 8  # congestion mark (ECN); on an acknowledgement, the mark of its packet
 FLAG_CNP = 16
-FLAG_TRIMMED = 32
-"""Data trimmed to its header, which travels as control."""
-FLAG_CLASS = 64
-"""Data of class 1."""
-PAUSE_FRAME = 0xFFFFF
-"""Destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`."""
+FLAG_TRIMMED = 32  # data trimmed to its header, which travels as control
+FLAG_CLASS = 64  # data of class 1
+PAUSE_FRAME = 0xFFFFF  # destination of a pause frame, which is for the other end of the link; word 2 is `pause_word`
 PAUSE, RESUME = 1, 0
 
 PSN_MASK = 0xFFFFFF
-HALF_PSN = 1 << 23
-"""Half the range of sequence numbers, the longest distance that orders two of them."""
+HALF_PSN = 1 << 23  # half the range of sequence numbers, the longest distance that orders two of them
 
 
 def bits(at: int, count: int = 0) -> Callable[[Any], Any]:
@@ -175,3 +168,42 @@ def instance_key(node, group, seq):
 def tag_for(key, lane):
     """Return the tag of a message for a lane of the collective with this key, on any NPU."""
     return message_tag(key >> 20 & (MAX_SEQ - 1), key & (MAX_SEQ - 1), lane)
+
+
+NODE_BITS, LINK_BITS = 22, 24
+CLASS_SHIFT = NODE_BITS + LINK_BITS
+BYTES_BITS, PACKETS_BITS = 46, 34
+WAIT_BITS = 62 - PACKETS_BITS  # low bits of the longest wait, kept above the packets; the others are above the bytes
+WAIT_MASK = (1 << WAIT_BITS) - 1
+MAX_WAIT_PS = (1 << (62 - BYTES_BITS + WAIT_BITS)) - 1
+
+# Fields of `meta`.
+end_of = bits(0, NODE_BITS)  # node at the end of the link
+number_of = bits(NODE_BITS, LINK_BITS)  # the link's number in the whole fabric
+class_of = bits(CLASS_SHIFT)
+# Fields of the words `sent_bytes` and `sent_packets`.
+bytes_sent = bits(0, BYTES_BITS)
+packets_sent = bits(0, PACKETS_BITS)
+# Fields of word 0 of a packet in an inbox.
+inbox_later_ps = bits(LINK_BITS)  # ps after the cell begins
+inbox_link = bits(0, LINK_BITS)  # link of the fabric over which it comes
+
+
+@inline
+def link_meta(node, link, link_class):
+    """Return the word `meta`."""
+    return node | (link << NODE_BITS) | (link_class << CLASS_SHIFT)
+
+
+@inline
+def longest_wait_ps(sent_bytes, sent_packets):
+    """Return the longest wait of a packet for the port, from both words."""
+    return (sent_bytes >> BYTES_BITS << WAIT_BITS) | (sent_packets >> PACKETS_BITS)
+
+
+@inline
+def with_longest_wait(sent_bytes, sent_packets, wait_ps):
+    """Return both words with another longest wait."""
+    wait_ps = min(wait_ps, MAX_WAIT_PS)
+    sent_bytes = bytes_sent(sent_bytes) | (wait_ps >> WAIT_BITS << BYTES_BITS)
+    return sent_bytes, packets_sent(sent_packets) | ((wait_ps & WAIT_MASK) << PACKETS_BITS)

@@ -9,26 +9,17 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-UNITS = ("_bytes", "_ps", "_bps", "_packets")
-"""Suffixes of names that are units."""
+UNITS = ("_bytes", "_ps", "_bps", "_packets")  # suffixes of names that are units
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The declaration of a setting.
+    """The declaration of a setting."""
 
-    Attributes:
-        doc: Description of the setting in one line.
-        unset: Word that users write for a default that is no value: "auto" or "unlimited".
-        is_given: Whether run files have the setting; the builder of the settings chooses others.
-        name: Name of the field, with its unit.
-        default: Default value of the field.
-    """
-
-    doc: str
-    unset: str = ""
-    is_given: bool = True
-    name: str = ""
+    doc: str  # description in one line
+    unset: str = ""  # word that users write for a default that is no value: "auto" or "unlimited"
+    is_given: bool = True  # whether run files have the setting; the builder of the settings chooses others
+    name: str = ""  # name of the field, with its unit
     default: Any = None
 
     @property

@@ -8,31 +8,8 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from pdes.core.rows.messages import Event, EventQueue
-from pdes.core.rows.network import (
-    Change,
-    Forwarding,
-    Gate,
-    LinkClass,
-    OutgoingLink,
-    PacketRecord,
-    SwitchBuffer,
-    Telemetry,
-)
-from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, Port, QueuePair, Receiver, Selective
-from pdes.core.rows.npu import (
-    CollectivePhase,
-    GroupView,
-    Instance,
-    LaneReductions,
-    LaneRequest,
-    LaneState,
-    Npu,
-    PlanLane,
-    PlanStep,
-    System,
-    Tokens,
-)
+from pdes.core.jit import inline, reader, seen_as
+from pdes.core.rows import messages, network, nic, npu
 from pdes.core.rows.row import INF
 from pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
@@ -42,20 +19,22 @@ Int8 = Annotated[np.ndarray, np.int8]
 Float64 = Annotated[np.ndarray, np.float64]
 Bool = Annotated[np.ndarray, np.bool_]
 
-LONGEST_RUN_PS = INF >> 1
-"""26 days: a longer run, or any single step of that length, might reach INF, which means never."""
+LONGEST_RUN_PS = INF >> 1  # 26 days: a longer run, or any one step of that length, might reach INF, which means never
+PS_PER_S = 1e12  # the engine imports nothing but `compiling`, so it has its own; all else takes inputs.units
+PS_PER_BYTE_AT_1_BPS = 8 * PS_PER_S  # divided by a rate in bit/s, the picoseconds per byte at that rate
 
-MAX_NODES = MAX_LINKS = 1 << 22
-"""Bounds of node and link numbers, from the widths in pdes.core.link_words."""
-MAX_SET = 511
-"""Maximum number of equal-cost links: the count must fit beside 22 bits in an int32 cell."""
+DONE, FULL, FAILED, GOING_ON, SENT = range(5)
+"""What kernels return. DONE: nothing is left; FULL: a pool is full (make room, call again); FAILED: a queue pair gave
+up; GOING_ON: within a window; SENT: within a window, everything for other teams is sent, and some nodes have not acted.
+"""
 
-SIDES = 4
-"""Inboxes of a node: one for the current cell and one for each of the next three; a power of two."""
+MAX_NODES = MAX_LINKS = 1 << 22  # bounds of node and link numbers, from the widths in pdes.core.packet
+MAX_SET = 511  # maximum number of equal-cost links: the count must fit beside 22 bits in an int32 cell
+
+SIDES = 4  # inboxes of a node: one for the current cell and one for each of the next three; a power of two
 
 BLOCK_RECORDS = 8
-BLOCK_SHIFT = 3
-"""Packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT."""
+BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
 CARE, FRAMED, INSIDE = 1, 2, 4
 """Flags of a link class. CARE: packets may be lost, or carry telemetry; FRAMED: the link carries flits; INSIDE: the
@@ -63,11 +42,9 @@ link is NVLink, which matters where messages to other hosts have a share of the 
 """
 MAX_CLASSES = 1 << 16
 
-CONTROL, FRAMES, TRIMMED = 2, 3, 4
-"""Queues of a gate after those of the data classes: control, pause frames, trimmed packets."""
+CONTROL, FRAMES, TRIMMED = 2, 3, 4  # queues of a gate after the data classes': control, pause frames, trimmed packets
 
-FLOWLETS = 1024
-"""Flows that a switch distinguishes by a hash."""
+FLOWLETS = 1024  # flows that a switch distinguishes by a hash
 
 # Events that congestion control handles (pdes/nic/congestion).
 CC_START, CC_SENT, CC_ACK, CC_CNP, CC_LOSS = range(5)
@@ -80,20 +57,17 @@ MAX_TELEMETRY_HOPS = 7
 REF_LANE = 40
 REF_INSTANCE = 1 << 61
 
-SELECTIVE_PACKETS = 512
-"""Packets that a bit set of selective repeat covers."""
+SELECTIVE_PACKETS = 512  # packets that a bit set of selective repeat covers
 
-STIRRED_LANES = 62
-"""Lanes of a plan that a bit set covers; with more lanes, all are checked each time."""
+STIRRED_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, all are checked each time
 
 LANES = 4
 COMPUTE_LANE = 1
 
-SLOWDOWN_UNIT = 1000
-"""Units of compute_slow_1000ths per factor 1."""
+SLOWDOWN_UNIT = 1000  # units of compute_slow_1000ths per factor 1
 
+# progress of an active collective: its steps may run; its first step is due later; 0: only messages have arrived
 STARTED, LAUNCHING = 1, 2
-"""Progress of an active collective: its steps may run; its first step is due later. 0: only messages have arrived."""
 
 # Flags of a trace row on an NPU (`row_flag`).
 ROW_ARRIVED = 1  # its message has come
@@ -113,7 +87,7 @@ class Routes(NamedTuple):
     Links in cells and sets are numbered from the node's first outgoing link.
     """
 
-    node: Annotated[np.recarray, Forwarding]  # rows: how a node forwards
+    node: Annotated[np.recarray, network.Forwarding]  # rows: how a node forwards
     cell: Int32  # table mode: stretches of rows; dimension mode: sets
     attach: Int32  # [npus * homes] cell from a home to the NPU
     home: Int32  # [npus * homes] column, -1 none
@@ -170,10 +144,10 @@ class PlanTables(NamedTuple):
     plan_of: Int32
     plan_ptr: Int32
     lane_ptr: Int32
-    step: Annotated[np.recarray, PlanStep]
+    step: Annotated[np.recarray, npu.PlanStep]
     launch_ps: Int64  # [schedules]
-    lane_row: Annotated[np.recarray, PlanLane]  # rows, by lane
-    view_row: Annotated[np.recarray, GroupView]  # rows
+    lane_row: Annotated[np.recarray, npu.PlanLane]  # rows, by lane
+    view_row: Annotated[np.recarray, npu.GroupView]  # rows
     view_member: Int32  # the lines of a view, one after another
     view_at: Int32  # by member: where it stands in them
     view_part: Int32  # by member
@@ -192,10 +166,12 @@ class Net(NamedTuple):
     wait_head: Int32  # [links] record, -1 none waits; outgoing links, then those that come from other LPs
     wait_tail: Int32
     out_ptr: Int64  # [nodes + 1] outgoing links of a node
-    tx: Annotated[np.recarray, OutgoingLink]  # outgoing links, then those that come from other LPs (`meta` only)
-    link_class: Annotated[np.recarray, LinkClass]
+    tx: Annotated[
+        np.recarray, network.OutgoingLink
+    ]  # outgoing links, then those that come from other LPs (`meta` only)
+    link_class: Annotated[np.recarray, network.LinkClass]
     tx_dropped: Int64  # [outgoing links] packets
-    record: Annotated[np.recarray, PacketRecord]
+    record: Annotated[np.recarray, network.PacketRecord]
     block_next: Int32  # [blocks]
     block_free: Int32  # [blocks] stack
     far: Int64  # [outgoing links] place among the links to the neighbour, of links to other LPs
@@ -203,15 +179,15 @@ class Net(NamedTuple):
     outbox: Int64  # what goes to other LPs (pdes/network/boundary.py)
     out_at: Int64  # [neighbours x 2] where the halves of a neighbour's part of the outbox begin
     in_at: Int64  # [neighbours x 2] addresses of the halves of the neighbour's outbox that are for this LP
-    gate: Annotated[np.recarray, Gate]
-    pool: Annotated[np.recarray, SwitchBuffer]
+    gate: Annotated[np.recarray, network.Gate]
+    pool: Annotated[np.recarray, network.SwitchBuffer]
     backlog: Int32  # [outgoing links] for each node, its ports where something waits
     facing: Int32  # [links of the fabric] own outgoing link whose reverse it is
     depth: Int32  # [outgoing links x columns] most bytes that waited at the port in a stretch of time
     marks: Int32  # likewise, packets that the port marked, where there is ECN
     pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
-    telemetry: Annotated[np.recarray, Telemetry]  # rows as the records, where packets carry telemetry
-    carried: Annotated[np.record, Telemetry]  # one row: of the packet in hand
+    telemetry: Annotated[np.recarray, network.Telemetry]  # rows as the records, where packets carry telemetry
+    carried: Annotated[np.record, network.Telemetry]  # one row: of the packet in hand
 
 
 class Inbox(NamedTuple):
@@ -234,32 +210,32 @@ class Inbox(NamedTuple):
 class Npus(NamedTuple):
     """NPUs, their ports and their own events."""
 
-    npu: Annotated[np.recarray, Npu]
-    port: Annotated[np.recarray, Port]
+    npu: Annotated[np.recarray, npu.Npu]
+    port: Annotated[np.recarray, nic.Port]
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
-    token: Annotated[np.recarray, Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
-    system: Annotated[np.recarray, System]  # [NPUs]
+    token: Annotated[np.recarray, npu.Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
+    system: Annotated[np.recarray, npu.System]  # [NPUs]
     busy: Int32  # [NPUs] those to which something happens in the cell in hand
 
 
 class Qps(NamedTuple):
     """Queue pairs, messages and flow records.
 
-    Maps (pdes/core/hashmap.py): keys int64 (-1 free), values int64, a power of two long.
+    Maps (pdes/core/hashing.py): keys int64 (-1 free), values int64, a power of two long.
     """
 
-    qp: Annotated[np.recarray, QueuePair]
-    msg: Annotated[np.recarray, Message]
+    qp: Annotated[np.recarray, nic.QueuePair]
+    msg: Annotated[np.recarray, nic.Message]
     msg_free: Int64  # [messages] stack
-    rxqp: Annotated[np.recarray, Receiver]  # a map itself, by dst << 44 | src << 24 | qp
-    flow_out: Annotated[np.recarray, FlowOut]
-    flow_in: Annotated[np.recarray, FlowIn]
+    rxqp: Annotated[np.recarray, nic.Receiver]  # a map itself, by dst << 44 | src << 24 | qp
+    flow_out: Annotated[np.recarray, nic.FlowOut]
+    flow_in: Annotated[np.recarray, nic.FlowIn]
     qp_key: Int64  # src << 44 | dst << 25 | connection -> qp
     qp_val: Int64
-    cc: Annotated[np.recarray, CongestionState]
+    cc: Annotated[np.recarray, nic.CongestionState]
     par: Annotated[np.recarray, ControlParameters]  # one row
-    sel_tx: Annotated[np.recarray, Selective]
-    sel_rx: Annotated[np.recarray, Selective]
+    sel_tx: Annotated[np.recarray, nic.Selective]
+    sel_rx: Annotated[np.recarray, nic.Selective]
     arrived: Int64  # [rows of qp] ps: when the latest message is in, or has left if driven at a share, at message level
     begun: Int64  # [rows of rxqp] sequence number with which the message in hand begins, where reductions take time
 
@@ -277,13 +253,13 @@ class RowStates(NamedTuple):
 class Insts(NamedTuple):
     """Active collectives."""
 
-    inst: Annotated[np.recarray, Instance]
+    inst: Annotated[np.recarray, npu.Instance]
     inst_free: Int64  # [instances] stack
-    lane: Annotated[np.recarray, LaneState]  # [instances * lane stride]
-    phase: Annotated[np.recarray, CollectivePhase]  # [instances * phase stride] pdes/npu/tokens.py
+    lane: Annotated[np.recarray, npu.LaneState]  # [instances * lane stride]
+    phase: Annotated[np.recarray, npu.CollectivePhase]  # [instances * phase stride] pdes/npu/tokens.py
     called: Int32  # [instances * lane stride] 1 + the peer that a lane has called, where collectives wait for places
-    asked: Annotated[np.recarray, LaneRequest]  # [instances * lane stride] where messages are asked for
-    taken: Annotated[np.recarray, LaneReductions]  # [instances * lane stride] where a reduction takes time
+    asked: Annotated[np.recarray, npu.LaneRequest]  # [instances * lane stride] where messages are asked for
+    taken: Annotated[np.recarray, npu.LaneReductions]  # [instances * lane stride] where a reduction takes time
     inst_key: Int64  # npu << 40 | group << 20 | seq -> inst
     inst_val: Int64
 
@@ -291,8 +267,8 @@ class Insts(NamedTuple):
 class MessageModels(NamedTuple):
     """The message-level models (pdes/messages), and reductions (pdes/npu/delivery.py)."""
 
-    event: Annotated[np.recarray, Event]  # rows, pdes/messages/events.py
-    queue: Annotated[np.record, EventQueue]  # what lists they are in
+    event: Annotated[np.recarray, messages.Event]  # rows, pdes/messages/events.py
+    queue: Annotated[np.record, messages.EventQueue]  # what lists they are in
     rush: Int64  # [2 x events] heap of (order, event) pairs of the moment in hand that are in none
     receive_ptr: Int64  # [lanes of all plans + 1] receives of a lane in `reduces`
     reduces: Int8  # 1: what is received is added to what is there
@@ -305,8 +281,8 @@ CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)
 class FaultSchedule(NamedTuple):
     """Changes during the run, read only."""
 
-    change: Annotated[np.recarray, Change]  # rows, in the order in which they are made
-    table_node: Annotated[np.recarray, Forwarding]  # Routes' array of rows, for each set of routing tables
+    change: Annotated[np.recarray, network.Change]  # rows, in the order in which they are made
+    table_node: Annotated[np.recarray, network.Forwarding]  # Routes' array of rows, for each set of routing tables
     table64: Int64  # Routes' arrays of that type, one after another, each for all sets of routing tables
     table32: Int32
     table8: Int8
@@ -326,3 +302,28 @@ class World(NamedTuple):
     plans: PlanTables
     schedule: FaultSchedule
     messages: MessageModels
+
+
+world_at = reader(World)
+
+whole_messages = seen_as(messages.WholeMessage)
+requests = seen_as(nic.PendingRequest)
+asking = seen_as(nic.QueuedRequest)
+kept_messages = seen_as(nic.KeptMessage)
+later_messages = seen_as(nic.LaterMessage)
+
+
+@inline
+def take_row(net, qps):
+    """Take a free row of the pool; the room is checked before the next event (`Scalars.check`)."""
+    free = net.ctl.free_messages - 1
+    net.ctl.free_messages = free
+    net.ctl.check = 1
+    return np.int64(qps.msg_free[free])
+
+
+@inline
+def give_row_back(net, qps, row):
+    """Return a row to the pool."""
+    qps.msg_free[net.ctl.free_messages] = row
+    net.ctl.free_messages += 1

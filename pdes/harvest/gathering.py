@@ -15,13 +15,13 @@ from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Graph, Int8, Int64, Record, Rows
-from pdes.core.link_words import bytes_sent, longest_wait_ps, packets_sent
 from pdes.core.memory import peak_rss_bytes, rows_of
+from pdes.core.packet import bytes_sent, longest_wait_ps, packets_sent
 from pdes.core.rows.network import Gate
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.row import Row
 from pdes.core.rows.run import Counters
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
+from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from pdes.harvest.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
 from pdes.nic import rendezvous
 from pdes.results import Results
@@ -32,16 +32,14 @@ _OTHER_NAMES = {
     "received_bytes": "bytes_received",
     "dropped_bytes": "bytes_dropped",
     "trace_rows": "trace_nodes",
-}
-"""Word of Counters -> its name in results, where they differ."""
+}  # word of Counters -> its name in results, where they differ
 _NO_RESULTS = {"consumed_packets", "digest_a", "digest_b"}
+# counter of results -> word of Counters
 COUNTERS = {_OTHER_NAMES.get(word, word): word for word in Counters.declared if word not in _NO_RESULTS}
-"""Counter of results -> word of Counters."""
 _GATE_WORDS = ("longest_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
 LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", "buffered_bytes", *_GATE_WORDS[1:])
 
-WorkerTimes = dict[str, np.ndarray]
-"""Work and waiting time of each worker of a process: columns of Results.workers apart from `worker`."""
+WorkerTimes = dict[str, np.ndarray]  # work and waiting time of each worker of a process, as columns of Results.workers
 
 
 def _summed(counts: Sequence[Record]) -> Record:
@@ -107,6 +105,11 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
     w, npus = lp.world, lp.part.npus
     ctl = w.net.ctl
     left = int(ctl.rows_left)
+    pools = (
+        ("blocks", ctl.free_blocks, len(w.net.block_free)),
+        ("messages", ctl.free_messages, len(w.qps.msg_free)),
+        ("collective instances", ctl.free_instances, len(w.insts.inst_free)),
+    )
     row_ptr = lp.row_ptr if sim.settings.record_nodes else np.zeros(npus + 1, np.int64)
     return Harvest(
         count=w.net.count,
@@ -118,7 +121,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         depths=_watched(lp, w.net.depth),
         marks=_watched(lp, w.net.marks if w.net.const.ecn == 1 else None),
         depth_ps=int(ctl.depth_ps),
-        pauses=_logged_pauses(lp),
+        pauses=w.net.pause_log[: len(w.net.pause_log) // 2 * 2].reshape(-1, 2)[: int(ctl.pauses)],
         held=held_links(sim.graph, lp),
         npus=lp.part.nodes[:npus],
         rows=np.diff(row_ptr),
@@ -128,7 +131,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         flows_in=[lp.flows_in],
         links=lp.part.links,
         link_rows=_link_rows(sim.graph, lp),
-        not_given_back=_not_given_back(w),
+        not_given_back=[f"{free} of {size} {name} returned to the pool" for name, free, size in pools if free != size],
         settled=settled(sim),
         peak_rss_bytes=0,
         forked_rss_bytes=0,
@@ -194,22 +197,14 @@ def _watched(lp: LogicalProcess, table: Array | None) -> Int64:
 
 
 def _stretches(rows: Int64, width_ps: int, name: str, join: np.ufunc) -> dict[str, Array]:
-    """Return a row per link and interval of width_ps, the longest interval of all LPs: shorter ones are joined.
-
-    rows: result of `_watched`; name: column name of the values; join: ufunc that joins values.
-    """
+    """Return a row per link and interval of width_ps, the longest interval of all LPs: shorter ones are joined."""
+    # rows: result of `_watched`; name: column name of the values; join: ufunc that joins values
     link, time, value = rows[:, 0], rows[:, 1] // width_ps * width_ps, rows[:, 2]
     order = np.lexsort((time, link))
     link, time, value = link[order], time[order], value[order]
     first = np.flatnonzero((np.diff(link, prepend=-1) != 0) | (np.diff(time, prepend=-1) != 0))
     joined = join.reduceat(value, first) if len(first) else value
     return {"link": link[first], "time_ps": time[first], name: joined}
-
-
-def _logged_pauses(lp: LogicalProcess) -> Int64:
-    """Return int64[k, 2]: the log of pauses."""
-    net = lp.world.net
-    return net.pause_log[: len(net.pause_log) // 2 * 2].reshape(-1, 2)[: int(net.ctl.pauses)]
 
 
 def _pauses(rows: Int64, kept: int) -> dict[str, Array]:
@@ -221,16 +216,6 @@ def _pauses(rows: Int64, kept: int) -> dict[str, Array]:
         "data_class": packet.paused_class(rows[:, 1]),
         "paused": packet.asks_to_pause(rows[:, 1]).astype(bool),
     }
-
-
-def _not_given_back(w: s.World) -> list[str]:
-    """Return descriptions of the pools of a world with rows that were not returned."""
-    pools = (
-        ("blocks", w.net.ctl.free_blocks, len(w.net.block_free)),
-        ("messages", w.net.ctl.free_messages, len(w.qps.msg_free)),
-        ("collective instances", w.net.ctl.free_instances, len(w.insts.inst_free)),
-    )
-    return [f"{free} of {expected} {name} returned to the pool" for name, free, expected in pools if free != expected]
 
 
 def check(total: Harvest) -> None:
@@ -258,8 +243,7 @@ def check(total: Harvest) -> None:
         raise RunError(f"engine defect: {total.not_given_back[0]}")
 
 
-MAX_LINES = 12
-"""Rows that the message of a stalled run lists."""
+MAX_LINES = 12  # rows that the message of a stalled run lists
 
 
 def _who_waits(total: Harvest) -> str:
@@ -273,8 +257,7 @@ def _who_waits(total: Harvest) -> str:
     return head + "".join(f"\n  {line}" for line in total.waits[:MAX_LINES]) + more
 
 
-REQUEST, ANSWER, CALL = 1, 2, 3
-"""Values of the flows' column control; 0 is data."""
+REQUEST, ANSWER, CALL = 1, 2, 3  # values of the flows' column control; 0 is data
 
 
 def _control(tag: Int64, settings: Settings) -> Int8:

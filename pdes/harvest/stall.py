@@ -9,15 +9,13 @@ from pdes.build.schedule import ALWAYS_LOST
 from pdes.build.simulation import LogicalProcess
 from pdes.core import state as s
 from pdes.core.inputs import Graph, Int64, Rows
-from pdes.core.link_words import class_of, end_of
-from pdes.core.packet import destination, instance_key
+from pdes.core.packet import class_of, destination, end_of, instance_key
 from pdes.core.rows.nic import PendingRequest
 from pdes.npu.agenda import lane_place
 from pdes.npu.collective import npu_of_peer
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
-MAX_PLACES = 8
-"""Places down by faults that a message lists."""
+MAX_PLACES = 8  # places down by faults that a message lists
 TOO_LATE_TEXT = (
     f"simulated time exceeds {s.LONGEST_RUN_PS} ps (26 days), the maximum that the engine can represent; "
     "expected faster links, smaller messages or shorter delays"
@@ -123,10 +121,8 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
 
 
 def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, requests: dict[tuple[int, int], int]) -> str:
-    """Return a line: what a member of a collective waits for.
-
-    npu: its own number in the LP; requests: result of `_requests`.
-    """
+    """Return a line: what a member of a collective waits for."""
+    # npu: its own number in the LP; requests: result of `_requests`
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[at])
     group, seq = int(plans.slot_group[slot]), int(t.seq[at])

@@ -30,8 +30,7 @@ the first step of a collective: the instance's key and the instance. The others:
 message within its sender, and the message. LEFT: its last byte has left; the item may be -1 - instance, whose other
 sends have left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it moves on from its node.
 """
-FIRST_POST = 1 << 32
-"""First number in place of the lane of an OWN event that means a trace row that posts its message."""
+FIRST_POST = 1 << 32  # first number in place of the lane of an OWN event that means a trace row that posts its message
 
 NONE = -1
 DIGIT_BITS = 6

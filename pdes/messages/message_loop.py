@@ -9,9 +9,17 @@ import numpy as np
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, kernel
 from pdes.core.packet import P2P, destination, instance_node, tag_group, tag_lane, tag_seq
-from pdes.core.state import COMPUTE_LANE, LANES, LONGEST_RUN_PS, NEED_EVENTS
-from pdes.core.status import DONE, FULL
-from pdes.core.world import give_row_back, whole_messages, world_at
+from pdes.core.state import (
+    COMPUTE_LANE,
+    DONE,
+    FULL,
+    LANES,
+    LONGEST_RUN_PS,
+    NEED_EVENTS,
+    give_row_back,
+    whole_messages,
+    world_at,
+)
 from pdes.messages.events import (
     ARRIVE,
     FIRST_POST,
@@ -32,11 +40,9 @@ from pdes.npu.delivery import in_lane_at, receive_row
 from pdes.npu.npu_window import short_of
 from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, post_send, start_row
 
-PAUSED, TOO_LATE = 4, 5
-"""Status values in addition to those of pdes.core.status."""
+PAUSED, TOO_LATE = 4, 5  # status values in addition to those of pdes.core.state
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
-SPARE_EVENTS = 64
-"""Maximum number of rows that one action may take where collectives slow computation down."""
+SPARE_EVENTS = 64  # maximum number of rows that one action may take where collectives slow computation down
 
 
 @inline
@@ -187,10 +193,8 @@ def happen(w, node, kind, order, item, now):
 
 @kernel
 def work_messages(address, max_events):
-    """Process events until no event is left (DONE), a pool is full (FULL), or `max_events` events are done (PAUSED).
-
-    TOO_LATE: the next event lies beyond LONGEST_RUN_PS.
-    """
+    """Process events until no event is left (DONE), a pool is full (FULL), or `max_events` events are done (PAUSED)."""
+    # TOO_LATE: the next event lies beyond LONGEST_RUN_PS
     w = world_at(address)
     net = w.net
     ctl = net.ctl

@@ -4,14 +4,12 @@ import numpy as np
 
 from pdes.core.jit import hook, inline
 from pdes.core.packet import SHARES_SHIFT, destination, header, pair_word
-from pdes.core.state import REF_INSTANCE, REF_LANE
-from pdes.core.world import take_row, whole_messages, world_at
+from pdes.core.state import REF_INSTANCE, REF_LANE, take_row, whole_messages, world_at
 from pdes.messages.events import FIRST_POST, KEY_SHIFT, LEFT, OWN, STEP, add_event
 from pdes.network.routing import next_link
 from pdes.nic.transport import queue_pair
 
-LONGEST_STEP_PS = 2.4e18
-"""Upper bound of a step: more than LONGEST_RUN_PS, so it ends the run before times overflow."""
+LONGEST_STEP_PS = 2.4e18  # upper bound of a step: more than LONGEST_RUN_PS, so it ends the run before times overflow
 
 
 @inline
@@ -40,11 +38,9 @@ def add_message_event(net, qps, messages, time, kind, message):
 
 @inline
 def leaves(w, message, left_ps, now):
-    """Record that a message's last byte leaves at left_ps.
-
-    A collective with steps left needs no event: it only remembers when its last message leaves. Its blocking lanes,
-    trace rows that send, and collectives that wait for nothing else get an event.
-    """
+    """Record that a message's last byte leaves at left_ps."""
+    # A collective with steps left needs no event: it only remembers when its last message leaves. Its blocking lanes,
+    # trace rows that send, and collectives that wait for nothing else get an event.
     msg = whole_messages(w.qps.msg)[message]
     ref = msg.ref
     if ref >> REF_LANE == REF_INSTANCE >> REF_LANE and left_ps > now:

@@ -5,14 +5,12 @@ import numpy as np
 from pdes.core.fifo import NONE, prefetch_block
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline
-from pdes.core.link_words import inbox_later_ps, inbox_link
+from pdes.core.packet import inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from pdes.network.link import inbox_of
 
-BUCKETS = 256
-"""Buckets of the first sorting pass."""
-SMALL_BATCH = 24
-"""Batch size up to which insertion sort is used."""
+BUCKETS = 256  # buckets of the first sorting pass
+SMALL_BATCH = 24  # batch size up to which insertion sort is used
 
 
 @inline
@@ -46,10 +44,8 @@ def inbox_blocks(net, node):
 
 @inline
 def gather(net, inbox, node):
-    """Collect the packets of the node's inbox, which arrive in this window, into the batch; return their number.
-
-    The records stay in place until the batch is done (`give_back`).
-    """
+    """Collect the packets of the node's inbox, which arrive in this window, into the batch; return their number."""
+    # the records stay in place until the batch is done (`give_back`)
     record = net.record
     batch = 0
     freed = 0
@@ -173,10 +169,8 @@ def came_over(net, inbox, index):
 
 @inline
 def order_ties(net, inbox, batch, begin):
-    """Order packets that arrive at the same time over different links by a hash of (seed, link, time).
-
-    This is fair (a fixed order would starve one of two senders that always tie) and the same on any partition.
-    """
+    """Order packets that arrive at the same time over different links by a hash of (seed, link, time)."""
+    # this is fair (a fixed order would starve one of two senders that always tie) and the same on any partition
     key = inbox.batch_key
     i = 1
     while i < batch:

@@ -8,17 +8,13 @@ on the wire, so a half never overflows. The neighbour finds a half by its addres
 memory shared between processes, or in a buffer that MPI has filled.
 """
 
-from pdes.core.jit import inline, peek
-from pdes.core.link_words import end_of
-from pdes.core.state import INF
+from pdes.core.jit import inline
+from pdes.core.packet import end_of
 
-HEADER_WORDS = 8
-"""Words of a half's header: one cache line."""
-CROSSING_WORDS = 5
-"""Words of a record without telemetry."""
+HEADER_WORDS = 8  # words of a half's header: one cache line
+CROSSING_WORDS = 5  # words of a record without telemetry
 WORD_BYTES = 8
-FAR_WINDOWS = 3
-"""Windows after the current one whose arrivals outboxes accept, so that few packets wait on their links."""
+FAR_WINDOWS = 3  # windows after the current one whose arrivals outboxes accept, so that few packets wait on their links
 
 
 @inline
@@ -39,14 +35,6 @@ def put_out(net, link, meta, ready, w1, w2, w3):
 
 
 @inline
-def empty_outbox(net):
-    """Begin a window: empty the halves that it writes."""
-    for neighbour in range(net.const.neighbours):
-        net.outbox[net.out_at[2 * neighbour + net.ctl.parity]] = 0
-    net.ctl.out_soonest_ps = INF
-
-
-@inline
 def arrived(net, neighbour):
     """Return the address of the half that the neighbour wrote in the previous window."""
     return net.in_at[2 * neighbour + 1 - net.ctl.parity]
@@ -56,9 +44,3 @@ def arrived(net, neighbour):
 def crossing(net, address, i):
     """Return the address of the i-th record of a half."""
     return address + WORD_BYTES * (HEADER_WORDS + i * net.const.crossing_words)
-
-
-@inline
-def crossings(address):
-    """Return the number of records in a half."""
-    return peek(address)

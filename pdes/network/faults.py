@@ -6,29 +6,14 @@ makes no difference, since a change causes no event.
 """
 
 from pdes.core.jit import copy_row, hook, inline
-from pdes.core.link_words import class_of, with_class
-from pdes.core.state import CHANGE_LINK, CHANGE_NPU, INF
-from pdes.core.world import world_at
+from pdes.core.packet import class_of, end_of, link_meta, number_of
+from pdes.core.state import CHANGE_LINK, CHANGE_NPU, INF, world_at
 
 
 @inline
 def slowed(duration_ps, slow):
     """Return a duration times `slow` 1024ths, rounded down."""
     return (duration_ps >> 10) * slow + (((duration_ps & 1023) * slow) >> 10)
-
-
-@inline
-def change_link(net, link, new_class):
-    """Give an outgoing link another class.
-
-    If its delay decreases, the port pauses until nothing it sends can overtake packets on the wire: packets that wait
-    on a link must be in order of arrival.
-    """
-    tx = net.tx[link]
-    gain_ps = net.link_class[class_of(tx.meta)].delay_ps - net.link_class[new_class].delay_ps
-    if gain_ps > 0 and tx.sent_packets != 0:
-        tx.busy_ps += gain_ps
-    tx.meta = with_class(tx.meta, new_class)
 
 
 @inline
@@ -67,7 +52,13 @@ def make_changes(address):
     while at < last and schedule.change[at].begin_ps <= net.ctl.now_ps:
         change = schedule.change[at]
         if change.kind == CHANGE_LINK:
-            change_link(net, change.index, change.value)
+            # if the delay decreases, the port pauses until nothing it sends can overtake packets on the wire: packets
+            # that wait on a link must be in order of arrival
+            tx = net.tx[change.index]
+            gain_ps = net.link_class[class_of(tx.meta)].delay_ps - net.link_class[change.value].delay_ps
+            if gain_ps > 0 and tx.sent_packets != 0:
+                tx.busy_ps += gain_ps
+            tx.meta = link_meta(end_of(tx.meta), number_of(tx.meta), change.value)
         elif change.kind == CHANGE_NPU:
             world.npus.npu[change.index].slow_1024ths = change.value
         else:

@@ -16,11 +16,9 @@ from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, f
 
 FLIT_BYTES = 16
 LINE_BYTES = 128
-PER_LINE_BYTES = 2 * FLIT_BYTES
-"""Overhead per line of 128 bytes: a header flit, and a response flit for the other direction."""
+PER_LINE_BYTES = 2 * FLIT_BYTES  # overhead per line: a header flit, and a response flit for the other direction
 
-NVSWITCH_KIND = 2
-"""Word of graph.node_kind that marks an NVSwitch."""
+NVSWITCH_KIND = 2  # word of graph.node_kind that marks an NVSwitch
 
 
 @inline

@@ -5,16 +5,19 @@ import numpy as np
 from pdes.core.fifo import NONE, PUT_OUT, SET_DOWN, TAKE_UP, after, append, carry, prefetch_block, push, take_block
 from pdes.core.hashing import mix3
 from pdes.core.jit import inline, outline, prefetch, trailing_zeros
-from pdes.core.link_words import (
+from pdes.core.packet import (
+    LINK_BITS,
+    PAUSE_FRAME,
+    SHARE_UNITS,
     class_of,
+    destination,
     end_of,
-    inbox_word,
     longest_wait_ps,
     number_of,
     packets_sent,
+    wire_bytes,
     with_longest_wait,
 )
-from pdes.core.packet import PAUSE_FRAME, SHARE_UNITS, destination, wire_bytes
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, NEED_BLOCKS, SIDES
 from pdes.network.boundary import FAR_WINDOWS, put_out
 from pdes.network.framing import framed_bytes
@@ -68,15 +71,13 @@ def inbox_of(node, side):
 
 @inline
 def inbox_for(net, meta, ready):
-    """Return the place in `net.inbox` of the receiving node's inbox for the cell of `ready`, and a packet's word 0.
-
-    The cell is the current one or one of the next SIDES - 1. Time and link of a packet in an inbox share a word.
-    """
+    """Return the place in `net.inbox` of the receiving node's inbox for the cell of `ready`, and a packet's word 0."""
+    # The cell is the current one or one of the next SIDES - 1. Time and link of a packet in an inbox share a word.
     cell = net.const.cell_ps
     later = ready - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl.side + ahead) & (SIDES - 1)
-    return inbox_of(end_of(meta), side), inbox_word(later - ahead * cell, meta)
+    return inbox_of(end_of(meta), side), (later - ahead * cell) << LINK_BITS | number_of(meta)
 
 
 @inline
@@ -163,11 +164,9 @@ def drop(net, link, w1):
 
 @inline
 def hand_over(net, link, meta, ready, w1, w2, w3):
-    """Put a packet that arrives at `ready` into an inbox, an outbox or the link's list. Return which, and the place.
-
-    Packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
-    because the LP at the other end may let them wait on the link again, in a list that must be in order.
-    """
+    """Put a packet that arrives at `ready` into an inbox, an outbox or the link's list. Return which, and the place."""
+    # packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
+    # because the LP at the other end may let them wait on the link again, in a list that must be in order
     is_far = end_of(meta) >= net.const.nodes
     if ready < reach(net) and not is_far:
         return SET_DOWN, deliver(net, meta, ready, w1, w2, w3)
@@ -194,11 +193,9 @@ def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
 
 @inline
 def occupy(net, link, asked, start, w1):
-    """Occupy outgoing link `link` from `start`, when it is idle; asked: when the packet came to the port.
-
-    Returns the link's special flags and the time of arrival. A receiving node that cuts through gets the packet once
-    its header is in, unless it is the destination.
-    """
+    """Occupy outgoing link `link` from `start`, when it is idle; asked: when the packet came to the port."""
+    # Returns the link's special flags and the time of arrival. A receiving node that cuts through gets the packet once
+    # its header is in, unless it is the destination.
     tx = net.tx[link]
     size = wire_bytes(w1)
     meta = tx.meta
@@ -217,11 +214,9 @@ def occupy(net, link, asked, start, w1):
 
 @inline
 def link_send(net, link, asked, start, w1, w2, w3):
-    """Send a packet over outgoing link `link`, as `occupy`.
-
-    A packet that arrives within the next few cells enters the node's inboxes; a later one waits on the link
-    (`release`). For a node of another LP, a packet that arrives in the next windows enters the outbox.
-    """
+    """Send a packet over outgoing link `link`, as `occupy`."""
+    # A packet that arrives within the next few cells enters the node's inboxes; a later one waits on the link
+    # (`release`). For a node of another LP, a packet that arrives in the next windows enters the outbox.
     special, ready = occupy(net, link, asked, start, w1)
     meta = net.tx[link].meta
     if special & CARE != 0:
@@ -243,11 +238,9 @@ def prefetch_waiting(net, word):
 
 @inline
 def release_due(net):
-    """Return whether a packet that waits on a link arrives in the current cell, and so must be released.
-
-    In every third cell of the grid, packets that arrive up to the next such cell are released too, so that LPs spend
-    time on it in the same windows.
-    """
+    """Return whether a packet that waits on a link arrives in the current cell, and so must be released."""
+    # in every third cell of the grid, packets that arrive up to the next such cell are released too, so that LPs spend
+    # time on it in the same windows
     ahead = 1 + (SIDES - 2) * np.int64(net.ctl.now_ps // net.const.cell_ps % (SIDES - 1) == 0)
     return net.ctl.soonest_ps < net.ctl.now_ps + ahead * net.const.cell_ps
 
@@ -261,10 +254,8 @@ def far_release_due(net):
 
 @outline
 def release(net):
-    """Move packets from links to inboxes and outboxes that accept their arrival times: some cells or windows ahead.
-
-    Returns True if the pool of blocks is too small to finish.
-    """
+    """Move packets from links to inboxes and outboxes that accept their arrival times: some cells or windows ahead."""
+    # returns True if the pool of blocks is too small to finish
     soonest = INF
     far_soonest = INF
     for word in range(net.waiting.shape[0]):

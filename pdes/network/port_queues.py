@@ -1,15 +1,18 @@
-"""Queues at the ports of a switch that shares its buffer, and the choice of the next packet."""
+"""Queues at the ports of a switch that shares its buffer: the choice of the next packet, and pauses.
+
+Priority flow control (IEEE 802.1Qbb): the other end of a link pauses a class of this end's port, or resumes it. A pause
+lasts until its resume: real ports refresh pauses before they expire.
+"""
 
 import numpy as np
 
 from pdes.core.fifo import SET_DOWN, append, carry, ends, head_of, tail_of, take_block
-from pdes.core.jit import inline
+from pdes.core.jit import call_hook, inline
+from pdes.core.packet import PAUSE, asks_to_pause, inbox_link, logged_pause, number_of, paused_class
 from pdes.core.state import CONTROL, TRIMMED
 
-TRIMMED_A_TURN = 10
-"""Trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)."""
-TIME_BITS = 40
-"""Bits of the queueing time in word 0 of a packet that waits; the ingress link is above them."""
+TRIMMED_A_TURN = 10  # trimmed packets that are sent per data packet (NDP: Handley et al., SIGCOMM 2017, section 3.1)
+TIME_BITS = 40  # bits of the queueing time in word 0 of a packet that waits; the ingress link is above them
 TIME_MASK = (1 << TIME_BITS) - 1
 
 
@@ -56,25 +59,10 @@ def control_waits(mask):
 
 
 @inline
-def weighted_class(net, g, ready):
-    """Return the next class of weighted round robin among those in the bit set `ready`, and count its packet."""
-    gate = net.gate[g]
-    klass = gate.turn & 1
-    left = gate.turn >> 1
-    if left == 0 or ready & (1 << klass) == 0:
-        if left == 0 or ready & (1 << (1 - klass)) != 0:
-            klass = 1 - klass
-        if ready & (1 << klass) == 0:
-            klass = 1 - klass
-        left = (net.const.class_weights >> (16 * klass)) & 0xFFFF
-    gate.turn = klass | ((left - 1) << 1)
-    return klass
-
-
-@inline
-def next_queue(net, g, ready):
-    """Return the queue that sends next among those in `ready`: pause frames, control, then trimmed or data."""
-    gate = net.gate[g]
+def next_queue(net, link, ready):
+    """Return the queue of a port that sends next among those in the bit set `ready`."""
+    # Pause frames come first, then control packets, then trimmed packets and data, whose class the discipline chooses
+    gate = net.gate[link]
     first = control_waits(ready)
     if first != 0:
         return CONTROL + (first >> 1)
@@ -85,6 +73,33 @@ def next_queue(net, g, ready):
         return np.int64(TRIMMED)
     if net.const.trim != 0:
         gate.trimmed_turn = 0
-    if net.const.class_weights != 0:
-        return weighted_class(net, g, data)
-    return np.int64(ready & 1 == 0)
+    if net.hooks.discipline != 0:
+        return call_hook(net.hooks.discipline, net.const.address, link, data)
+    return np.int64(ready & 1 == 0)  # strict priority of class 0
+
+
+@inline
+def paused_link(net, record):
+    """Return the own outgoing link that the pause frame in `record` concerns."""
+    return net.facing[inbox_link(net.record[record].ready_ps)]
+
+
+@inline
+def on_pause(net, record, w2, now):
+    """Apply a pause frame, log it while there is room, and return the link that it concerns."""
+    link = paused_link(net, record)
+    at = 2 * net.ctl.pauses
+    net.ctl.pauses += 1
+    if at + 1 < net.pause_log.shape[0]:
+        net.pause_log[at] = now
+        net.pause_log[at + 1] = logged_pause(number_of(net.tx[link].meta), w2)
+    gate = net.gate[link]
+    data_class = paused_class(w2)
+    bit = 1 << data_class
+    if asks_to_pause(w2) == PAUSE:
+        gate.paused |= bit
+        gate.since_ps[data_class] = now
+    else:
+        gate.paused &= ~bit
+        gate.paused_ps += now - gate.since_ps[data_class]
+    return link

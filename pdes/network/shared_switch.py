@@ -13,7 +13,6 @@ import numpy as np
 from pdes.core.fifo import NONE, TAKE_UP, carry, head_of, prefetch_block, without_first
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook, inline, outline, prefetch
-from pdes.core.link_words import class_of, number_of, packets_sent
 from pdes.core.packet import (
     FLAG_ACK,
     FLAG_MARK,
@@ -21,11 +20,14 @@ from pdes.core.packet import (
     PAUSE,
     PAUSE_FRAME,
     RESUME,
+    class_of,
     data_class,
     destination,
     filled_in,
     flags,
     header,
+    number_of,
+    packets_sent,
     pause_word,
     trimmed,
     wire_bytes,
@@ -38,16 +40,24 @@ from pdes.core.state import (
     TELEMETRY_CLASS_SHIFT,
     TELEMETRY_QUEUE_SHIFT,
     TRIMMED,
+    world_at,
 )
-from pdes.core.world import world_at
 from pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, take_batch
 from pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
-from pdes.network.pause import on_pause, paused_link
-from pdes.network.port_queues import TIME_BITS, TIME_MASK, control_waits, fall_out, line_up, may_go, next_queue
+from pdes.network.port_queues import (
+    TIME_BITS,
+    TIME_MASK,
+    control_waits,
+    fall_out,
+    line_up,
+    may_go,
+    next_queue,
+    on_pause,
+    paused_link,
+)
 from pdes.network.routing import balanced, choose, switch_cell_to
 
-AHEAD = 4
-"""Packets of the batch by which prefetching precedes use."""
+AHEAD = 4  # packets of the batch by which prefetching precedes use
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
 TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 
@@ -61,10 +71,8 @@ def threshold(net, node):
 
 @inline
 def admit(net, node, link, way_in, klass, size):
-    """Return whether a data packet stays below the threshold of its ingress port (with pauses) or of its queue.
-
-    If it does, its bytes are counted.
-    """
+    """Return whether a data packet stays below the threshold of its ingress port (with pauses) or of its queue."""
+    # if it does, its bytes are counted
     pool = net.pool[node]
     used = pool.used_bytes + size
     in_use = size + (net.gate[way_in].in_bytes[klass] if net.const.pfc == 1 else net.gate[link].queued_bytes[klass])
@@ -144,10 +152,8 @@ def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
 
 @inline
 def send_or_line_up(net, node, link, queue, now, w1, w2, w3):
-    """Send a control packet, a pause frame or a trimmed packet, or append it to its queue at the port.
-
-    Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
-    """
+    """Send a control packet, a pause frame or a trimmed packet, or append it to its queue at the port."""
+    # Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
     waits = may_go(net, link) if queue == TRIMMED else control_waits(net.gate[link].mask) != 0
     if net.tx[link].busy_ps <= now and not waits:
         link_send(net, link, now, now, w1, w2, w3)
@@ -326,15 +332,6 @@ def take_data(net, node, link, way_in, now, at, w1, w2, w3):
         net.depth[column] = max(np.int64(net.depth[column]), both)
 
 
-@inline
-def take_control(net, node, link, now, at, w1, w2, w3):
-    """Handle a control packet or a trimmed one, record `at`, for the port of `link`."""
-    bring_up_for(net, node, link, now)
-    carry(net, TAKE_UP, at)
-    queue = CONTROL if flags(w1) & FLAG_ACK != 0 else TRIMMED
-    send_or_line_up(net, node, link, queue, now, w1, w2, w3)
-
-
 @outline
 def take_pause(net, node, record, w2, now):
     """Handle a pause frame from the other end of a link."""
@@ -374,23 +371,14 @@ def act(net, inbox, routes, node, begin, end):
         if link < 0:
             take_pause(net, node, at, w2, now)
         elif flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
-            take_control(net, node, link, now, at, w1, w2, w3)
+            bring_up_for(net, node, link, now)
+            carry(net, TAKE_UP, at)
+            queue = CONTROL if flags(w1) & FLAG_ACK != 0 else TRIMMED
+            send_or_line_up(net, node, link, queue, now, w1, w2, w3)
         else:
             way_in = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
             take_data(net, node, link, way_in, now, at, w1, w2, w3)
     bring_up(net, node, end)
-
-
-@inline
-def next_departure(net, node):
-    """Return when a port of the switch with packets to send next falls idle, INF never."""
-    soonest = np.int64(INF)
-    base = net.out_ptr[node]
-    for i in range(base, base + net.pool[node].ports):
-        link = np.int64(net.backlog[i])
-        if may_go(net, link):
-            soonest = min(soonest, net.tx[link].busy_ps)
-    return soonest
 
 
 @hook
@@ -410,5 +398,12 @@ def shared_switches(address, begin, end, first, last):
             take_batch(net, inbox, node, begin, end)
             act(net, inbox, routes, node, begin, end)
             give_back(net, inbox)
-            net.next_time[node] = next_departure(net, node)
+            # the next event is when a port with packets to send falls idle
+            soonest = np.int64(INF)
+            base = net.out_ptr[node]
+            for i in range(base, base + net.pool[node].ports):
+                link = np.int64(net.backlog[i])
+                if may_go(net, link):
+                    soonest = min(soonest, net.tx[link].busy_ps)
+            net.next_time[node] = soonest
     return 0

@@ -9,8 +9,7 @@ import numpy as np
 
 from pdes.core.fifo import prefetch_following
 from pdes.core.jit import inline, outline, prefetch
-from pdes.core.link_words import end_of, inbox_link
-from pdes.core.packet import destination, wire_bytes
+from pdes.core.packet import destination, end_of, inbox_link, wire_bytes
 from pdes.core.state import CARE
 from pdes.network.batch import blocks_short, give_back, inbox_blocks, take_batch
 from pdes.network.boundary import put_out
@@ -29,17 +28,7 @@ from pdes.network.link import (
 )
 from pdes.network.routing import balanced, choose, switch_cell_to
 
-AHEAD = 8
-"""Packets by which prefetching of the next record's place precedes use."""
-
-
-@inline
-def last_byte_ps(net, inbox, key, w1):
-    """Cut-through: return the time from the event (the header is in) to the packet's last byte."""
-    size = wire_bytes(w1)
-    psb = inbox.rx_psb[inbox_link(net.record[inbox.batch_pos[key & 0xFFFF]].ready_ps)]
-    head = min(size, net.const.cut_bytes)
-    return serialisation_ps(size, psb) - serialisation_ps(head, psb)
+AHEAD = 8  # packets by which prefetching of the next record's place precedes use
 
 
 @inline
@@ -102,7 +91,10 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
             continue
         if cut:
             # After the check of the queue: a packet that waits for its own last byte from a slower link fills no queue.
-            rest = last_byte_ps(net, inbox, key, w1)
+            size = wire_bytes(w1)
+            psb = inbox.rx_psb[inbox_link(packet.ready_ps)]
+            # the event is the arrival of the header; the last byte is in after the rest
+            rest = serialisation_ps(size, psb) - serialisation_ps(min(size, net.const.cut_bytes), psb)
             start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
         special, ready = occupy(net, link, at, start, w1)
         meta = tx.meta
@@ -128,10 +120,8 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
 
 @inline
 def put_apart(inbox, at, record, link, ready):
-    """Note at index `at` of the batch a packet that enters no inbox of the LP now.
-
-    record: its row in net.record; ready: time in ps at which it is at the end of the link.
-    """
+    """Note at index `at` of the batch a packet that enters no inbox of the LP now."""
+    # record: its row in net.record; ready: time in ps at which it is at the end of the link
     inbox.batch_apart[at] = record
     inbox.batch_link[at] = link
     inbox.batch_ready[at] = ready

@@ -4,9 +4,8 @@ Between two places the row is in `carried`. Only congestion controls that use te
 """
 
 from pdes.core.fifo import CARRY_IN, PUT_OUT, SET_DOWN
-from pdes.core.jit import hook, peek
-from pdes.core.state import MAX_TELEMETRY_HOPS
-from pdes.core.world import world_at
+from pdes.core.jit import hook, load_unaligned
+from pdes.core.state import MAX_TELEMETRY_HOPS, world_at
 from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
 
 MET_WORDS = 2 * MAX_TELEMETRY_HOPS
@@ -22,7 +21,7 @@ def carry(address, operation, at):
     elif operation == PUT_OUT:
         net.outbox[at + CROSSING_WORDS] = carried.hops
     elif operation == CARRY_IN:
-        carried.hops = peek(at + WORD_BYTES * CROSSING_WORDS)
+        carried.hops = load_unaligned(at + WORD_BYTES * CROSSING_WORDS)
     else:
         carried.hops = net.telemetry[at].hops
     for i in range(MET_WORDS):
@@ -31,7 +30,7 @@ def carry(address, operation, at):
         elif operation == PUT_OUT:
             net.outbox[at + CROSSING_WORDS + 1 + i] = carried.met[i]
         elif operation == CARRY_IN:
-            carried.met[i] = peek(at + WORD_BYTES * (CROSSING_WORDS + 1 + i))
+            carried.met[i] = load_unaligned(at + WORD_BYTES * (CROSSING_WORDS + 1 + i))
         else:
             carried.met[i] = net.telemetry[at].met[i]
     return 0

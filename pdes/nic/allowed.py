@@ -4,8 +4,7 @@ import numpy as np
 
 from pdes.core.jit import hook
 from pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class
-from pdes.core.state import CC_SENT
-from pdes.core.world import world_at
+from pdes.core.state import CC_SENT, world_at
 from pdes.network.link import link_psb, serialisation_ps
 from pdes.nic.control import update_control
 from pdes.nic.pacing import take_soonest

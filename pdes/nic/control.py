@@ -1,10 +1,9 @@
 """The interface of the transport to congestion control, and functions that rate controls share."""
 
 from pdes.core.jit import call_hook, inline
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
+from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 
-ECHO_BITS = 38
-"""Bits of the time that an acknowledgement echoes: it returns within 0.27 s."""
+ECHO_BITS = 38  # bits of the time that an acknowledgement echoes: it returns within 0.27 s
 ECHO_MASK = (1 << ECHO_BITS) - 1
 
 
@@ -31,8 +30,7 @@ def round_trip(qps, q, now, last, echoed):
     return -1
 
 
-SCALE_BPS = 25e9
-"""Line rate to which scaled steps refer."""
+SCALE_BPS = 25e9  # line rate to which scaled steps refer
 
 
 @inline

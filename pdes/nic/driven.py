@@ -21,8 +21,7 @@ import numpy as np
 from pdes.core.inputs import Program
 from pdes.core.jit import hook, inline
 from pdes.core.packet import P2P, SHARE_UNITS
-from pdes.core.state import CC_START
-from pdes.core.world import world_at
+from pdes.core.state import CC_START, world_at
 from pdes.network.link import full_packet_bytes, link_psb, on_link_bytes, serialisation_ps
 from pdes.nic.congestion import Control
 
@@ -95,12 +94,10 @@ def drive(address, link, q, now, _seq, size, _flag):
     return np.int64(following <= now + on_wire)
 
 
-DRIVEN = Control("none", begin, frozenset(), ())
-"""Replacement of NO_CONTROL in runs with shares."""
+DRIVEN = Control("none", begin, frozenset(), ())  # replacement of NO_CONTROL in runs with shares
 
 
-Settings = TypeVar("Settings", bound=Any)
-"""pdes.build.settings.Settings, which belongs to a higher layer."""
+Settings = TypeVar("Settings", bound=Any)  # pdes.build.settings.Settings, which belongs to a higher layer
 
 
 def has_shares(program: Program, settings: Any) -> bool:

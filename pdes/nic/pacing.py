@@ -31,8 +31,7 @@ def hold_back(npus, qps, link, q):
     """Hold a queue pair back until its next_send_ps."""
     cc = qps.cc[q]
     port = npus.port[link]
-    cc.child = -1
-    cc.sibling = -1
+    cc.child = cc.sibling = -1
     port.paced = q if port.paced < 0 else join(qps, np.int64(port.paced), np.int64(q))
 
 

@@ -11,11 +11,9 @@ from pdes.network.link import link_send
 from pdes.nic.pacing import hold_back
 from pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 
-NOT_KICKED = -2
-"""Word `kick_next` of a port that is not in the NPU's list of ports to try."""
+NOT_KICKED = -2  # word `kick_next` of a port that is not in the NPU's list of ports to try
 TAKES_TURNS, HELD_BACK = 1, 2
-MAX_BACKOFF = 6
-"""Maximum number of times that the timeout is doubled."""
+MAX_BACKOFF = 6  # maximum number of times that the timeout is doubled
 
 
 @inline
@@ -204,10 +202,8 @@ def take(net, head):
 
 @inline
 def first_to_send(npus, qps, link):
-    """Return the queue pair whose turn it is, -1 if none.
-
-    A queue pair with nothing left to send is removed: it went back, and then an acknowledgement of everything arrived.
-    """
+    """Return the queue pair whose turn it is, -1 if none."""
+    # a queue pair with nothing left to send is removed: it went back, and then an acknowledgement of everything arrived
     port = npus.port[link]
     last = np.int64(port.ring)
     while last >= 0:
@@ -264,10 +260,8 @@ def transit_allowed(net, npus, link):
 
 @inline
 def transmit(net, npus, qps, node, link, now):
-    """Send one packet if the port is idle and has one.
-
-    If more packets are left, or a message's last byte is awaited, an event follows when the port falls idle.
-    """
+    """Send one packet if the port is idle and has one."""
+    # if more packets are left, or a message's last byte is awaited, an event follows when the port falls idle
     tx = net.tx[link]
     port = npus.port[link]
     busy = tx.busy_ps

@@ -11,19 +11,15 @@ import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
 from pdes.core.packet import CONTROL, tag_for
-from pdes.core.state import INF
-from pdes.core.world import asking, give_row_back, requests, take_row, world_at
+from pdes.core.state import INF, asking, give_row_back, requests, take_row, world_at
 from pdes.nic.transport import post, queue_pair
 
-KIND_SHIFT = 22
-"""Position of the kind of message in a tag with rendezvous, above the lane."""
+KIND_SHIFT = 22  # position of the kind of message in a tag with rendezvous, above the lane
 KIND_MASK = 3 << KIND_SHIFT
+# kinds of messages with rendezvous: sent at once, a request, its answer, data after an answer
 EAGER, REQUEST, CLEAR, ASKED_FOR = 0, 1 << KIND_SHIFT, 2 << KIND_SHIFT, 3 << KIND_SHIFT
-"""Kinds of messages with rendezvous: sent at once, a request, its answer, data after an answer."""
-MAX_TAG = 1 << KIND_SHIFT
-"""Upper bound (exclusive) of tags and lanes with rendezvous."""
-NOBODY, SENT_AT_ONCE = -1, -1
-"""Words in place of a waiter, and of the NPU that asks."""
+MAX_TAG = 1 << KIND_SHIFT  # upper bound (exclusive) of tags and lanes with rendezvous
+NOBODY, SENT_AT_ONCE = -1, -1  # words in place of a waiter, and of the NPU that asks
 
 
 @inline
@@ -128,12 +124,6 @@ def lane_gets(net, qps, insts, at, kind, src):
     else:
         waiting[asked.last].next_message = entry
     asked.last = entry
-
-
-@inline
-def come_to(net, insts, at):
-    """Return a lower bound of the messages and requests that a lane has received."""
-    return insts.lane[at].arrived + np.int64(is_used(net) and insts.asked[at].first > 0)
 
 
 @outline

@@ -9,13 +9,10 @@ again. Messages complete in order (as in InfiniBand), so tags of their last pack
 import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline
-from pdes.core.state import SELECTIVE_PACKETS
-from pdes.core.world import give_row_back, kept_messages, world_at
+from pdes.core.state import SELECTIVE_PACKETS, give_row_back, kept_messages, world_at
 
-FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)
-"""Operations of the sender's hook."""
-MESSAGE_BITS = 24
-"""Bits of the message in the result of TAKE_LOST; the sequence number is above."""
+FORGET, SELECTED, LOSE_ALL, TAKE_LOST = range(4)  # operations of the sender's hook
+MESSAGE_BITS = 24  # bits of the message in the result of TAKE_LOST; the sequence number is above
 
 
 @inline
@@ -108,11 +105,9 @@ def take_lost(qps, q):
 
 @hook
 def sender(address, operation, q, a, b, trimmed):
-    """Carry out an operation of the sender: FORGET: all packets from a to before b are acknowledged.
-
-    SELECTED: an acknowledgement names a. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
-    arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS | message.
-    """
+    """Carry out an operation of the sender: FORGET: all packets from a to before b are acknowledged."""
+    # SELECTED: an acknowledgement names a. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
+    # arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS | message.
     w = world_at(address)
     qps = w.qps
     if operation == FORGET:

@@ -4,8 +4,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, flags, wire_bytes
-from pdes.core.state import SELECTIVE_PACKETS
-from pdes.core.world import kept_messages, take_row, world_at
+from pdes.core.state import SELECTIVE_PACKETS, kept_messages, take_row, world_at
 from pdes.nic.control import ECHO_BITS, ECHO_MASK
 from pdes.nic.selective import clear_bit, is_set, set_bit
 from pdes.nic.transport import echo_of, finish_flow, payload_bytes, send_ack

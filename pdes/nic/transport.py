@@ -8,8 +8,7 @@ recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 
 import numpy as np
 
-from pdes.core.hashing import mix2, mix3
-from pdes.core.hashmap import FREE, find, find_row
+from pdes.core.hashing import FREE, find, find_row, mix2, mix3
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from pdes.core.packet import (
     CONNECTION_SHIFT,
@@ -36,8 +35,20 @@ from pdes.core.packet import (
     source,
     wire_bytes,
 )
-from pdes.core.state import CC_ACK, CC_CNP, CC_LOSS, CC_START, INF, INSIDE, LOSS_NAK, LOSS_TIMEOUT, LOSS_TRIMMED
-from pdes.core.world import give_row_back, take_row, world_at
+from pdes.core.state import (
+    CC_ACK,
+    CC_CNP,
+    CC_LOSS,
+    CC_START,
+    INF,
+    INSIDE,
+    LOSS_NAK,
+    LOSS_TIMEOUT,
+    LOSS_TRIMMED,
+    give_row_back,
+    take_row,
+    world_at,
+)
 from pdes.network.link import class_row, link_send, share_psb
 from pdes.network.routing import npu_route
 from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
@@ -66,9 +77,7 @@ def queue_pair(net, npus, qps, node, dst, connection):
     qps.qp_key[at] = key
     qps.qp_val[at] = q
     clear_row(qps.qp, q)
-    qp.head_message = -1
-    qp.tail_message = -1
-    qp.current_message = -1
+    qp.head_message = qp.tail_message = qp.current_message = -1
     qp.deadline_ps = INF
     is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
     qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
@@ -356,10 +365,8 @@ def on_ack(net, npus, qps, node, now, w1, w2, w3):
 
 @inline
 def take_acknowledged(net, npus, qps, node, q, now, ahead):
-    """Acknowledge all packets before the one that is `ahead` numbers ahead; return how many are newly acknowledged.
-
-    Numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old.
-    """
+    """Acknowledge all packets before the one that is `ahead` numbers ahead; return how many are newly acknowledged."""
+    # numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old
     qp = qps.qp[q]
     una = qp.una + ahead
     if ahead == 0 or ahead >= HALF_PSN or una > qp.sent_max:
@@ -380,10 +387,8 @@ def take_acknowledged(net, npus, qps, node, q, now, ahead):
 
 @inline
 def return_to_lost(net, qps, q, now, w1, w2, named):
-    """Check for a loss and prepare retransmission: by bit sets with selective repeat, else by going back.
-
-    named: the packet that the acknowledgement w1, w2 answers.
-    """
+    """Check for a loss and prepare retransmission: by bit sets with selective repeat, else by going back."""
+    # named: the packet that the acknowledgement w1, w2 answers
     qp = qps.qp[q]
     una = qp.una
     if net.hooks.selective_sender != 0:

@@ -11,8 +11,7 @@ from pdes.core.jit import call_hook, inline
 from pdes.core.state import LANES, LAUNCHING, STARTED, STIRRED_LANES
 from pdes.nic.port import set_event
 
-DUE = -1
-"""Word `due` of a place whose postponed step may be posted."""
+DUE = -1  # word `due` of a place whose postponed step may be posted
 
 
 @inline

@@ -6,7 +6,7 @@ what the stage before has prefetched.
 
 import numpy as np
 
-from pdes.core.hashmap import home
+from pdes.core.hashing import home
 from pdes.core.jit import inline, prefetch, prefetch_line
 from pdes.core.packet import (
     FLAG_ACK,
@@ -23,26 +23,13 @@ from pdes.core.state import BLOCK_SHIFT
 from pdes.network.link import inbox_of
 from pdes.npu.agenda import lane_place
 
-MOST_NAMED = 4
-"""Maximum number of packets of an inbox whose queue pairs and lanes are prefetched; few inboxes get more in a cell."""
-FAR, NEAR, NEXT, SOON = 6, 4, 2, 1
-"""Number of turns by which each stage precedes the NPU's turn."""
-
-
-@inline
-def list_busy(net, npus, end):
-    """List the NPUs that have events before `end`, and return their number."""
-    count = 0
-    side = net.ctl.side
-    for node in range(net.const.npus):
-        npus.busy[count] = node
-        count += np.int64(net.next_time[node] < end or net.inbox[inbox_of(node, side)] >= 0)
-    return count
+MAX_NAMED = 4  # packets of an inbox whose queue pairs and lanes are prefetched; few inboxes get more in a cell
+FAR, NEAR, NEXT, SOON = 6, 4, 2, 1  # number of turns by which each stage precedes the NPU's turn
 
 
 @inline
 def first_block(net, node):
-    """Return the begin and end of the first records of a node's inbox: at most MOST_NAMED, within one block."""
+    """Return the begin and end of the first records of a node's inbox: at most MAX_NAMED, within one block."""
     box = inbox_of(node, net.ctl.side)
     head = np.int64(net.inbox[box])
     tail = np.int64(net.inbox[box + 1])
@@ -50,7 +37,7 @@ def first_block(net, node):
         return head, head
     if tail >> BLOCK_SHIFT != head >> BLOCK_SHIFT:
         tail = ((head >> BLOCK_SHIFT) + 1) << BLOCK_SHIFT
-    return head, min(tail, head + MOST_NAMED)
+    return head, min(tail, head + MAX_NAMED)
 
 
 @inline

@@ -5,12 +5,11 @@ Messages that come before the member has started wait as counts per lane.
 
 import numpy as np
 
-from pdes.core.hashmap import FREE, find, remove
+from pdes.core.hashing import FREE, find, remove
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline, trailing_zeros
 from pdes.core.packet import CALL_LANE, CONTROL, instance_key, tag_for
-from pdes.core.state import LAUNCHING, REF_INSTANCE, REF_LANE, STARTED, STIRRED_LANES
-from pdes.core.world import world_at
-from pdes.nic.rendezvous import answer_next, come_to, is_used, post_or_ask
+from pdes.core.state import LAUNCHING, REF_INSTANCE, REF_LANE, STARTED, STIRRED_LANES, world_at
+from pdes.nic.rendezvous import answer_next, is_used, post_or_ask
 from pdes.nic.transport import post
 from pdes.npu.agenda import DUE, lane_place, put_off, stir, wake_place
 from pdes.npu.tokens import lane_done, may_begin
@@ -152,10 +151,8 @@ def part_bytes(address, i, lane, chunk, count):
 
 @inline
 def npu_of_peer(insts, plans, i, lane, peer):
-    """Return the NPU of a step's peer; i: row of the instance, lane: row of the lane.
-
-    peer: distance from this member in its view or, in relative plans, in the group; else the number of the member.
-    """
+    """Return the NPU of a step's peer; i: row of the instance, lane: row of the lane."""
+    # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member
     lane_row = plans.lane_row[lane]
     collective = insts.inst[i]
     if lane_row.view_number >= 0:
@@ -279,10 +276,10 @@ def advance_lane(w, node, inst, lane, now):
             needs = np.int64(step_row.dep_lane)
             if needs >= 0 and insts.lane[base + needs].pc >> 1 <= step_row.dep_step:
                 break
-            if not (
-                plain or pc > 0 or may_begin(net, npus, insts, plans, node, inst, row, come_to(net, insts, base + lane))
-            ):
-                break
+            if not plain and pc == 0:
+                requests = np.int64(is_used(net) and insts.asked[base + lane].first > 0)
+                if not may_begin(net, npus, insts, plans, node, inst, row, state.arrived + requests):
+                    break
             if step_row.send_peer >= 0:
                 if not (plain or is_due(net, npus, insts, plans, node, base + lane, row, pc, now)):
                     break
@@ -313,10 +310,8 @@ def advance_lane(w, node, inst, lane, now):
 
 @outline
 def advance(address, node, inst, now):
-    """Do every step of the instance that is possible now, in rounds over its lanes from the first to the last.
-
-    Only lanes with new events are checked, and lanes that wait for one that has advanced.
-    """
+    """Do every step of the instance that is possible now, in rounds over its lanes from the first to the last."""
+    # only lanes with new events are checked, and lanes that wait for one that has advanced
     w = world_at(address)
     net, insts, plans = w.net, w.insts, w.plans
     collective = insts.inst[inst]

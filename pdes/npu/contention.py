@@ -13,8 +13,7 @@ import numpy as np
 
 from pdes.core.heap import heap_hasten, heap_postpone
 from pdes.core.jit import inline, outline
-from pdes.core.state import COMPUTE_LANE, SLOWDOWN_UNIT
-from pdes.core.world import world_at
+from pdes.core.state import COMPUTE_LANE, SLOWDOWN_UNIT, world_at
 from pdes.nic.port import set_event
 
 

@@ -8,16 +8,14 @@ import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
 from pdes.core.packet import CALL_LANE, P2P, receive_key, source, tag_group, tag_lane, tag_seq
-from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED
-from pdes.core.world import world_at
+from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED, world_at
 from pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
 from pdes.npu.agenda import lane_place
 from pdes.npu.collective import arrives, instance, instance_for, plan_of
 from pdes.npu.in_flight import call
 from pdes.npu.trace import NOTHING, row_of_collective
 
-TOUCHES = 3
-"""Memory accesses per reduced byte: two reads and a write."""
+TOUCHES = 3  # memory accesses per reduced byte: two reads and a write
 
 
 @inline
@@ -114,10 +112,8 @@ def message_is_in(net, npus, insts, node, now, w1, w2, w3):
 
 @inline
 def in_lane_at(w, node, tag, size, at, is_data):
-    """Return when a lane takes a message, at `at` at the earliest: after its reduction and the messages before it.
-
-    The message's number within its lane determines whether it is reduced. is_data: else it only stays in order.
-    """
+    """Return when a lane takes a message, at `at` at the earliest: after its reduction and the messages before it."""
+    # the message's number within its lane determines whether it is reduced. is_data: else it only stays in order
     net, messages, taken = w.net, w.messages, w.insts.taken
     number = tag_lane(tag)
     inst = instance(net, w.insts, node, tag_group(tag), tag_seq(tag))

@@ -3,8 +3,10 @@
 A trace row that sends may post its message some time after it starts: NCCL's launch and hop
 (docs/explanation/nccl.md). The message's first packet may be sent send_latency_ps after it is posted. The receiver
 acts on it endpoint_delay_ps after its arrival and, where reductions take time, after its reduction. Where
-acknowledgements count, both arrival and the sender's completion are the return of the last one
-(pdes/network/way_back.py).
+acknowledgements count, both arrival and the sender's completion are the return of the last one. Behind the receiver's
+own port, it is assumed to meet no other traffic, since the queues of switches are unknown there; so the receiver learns
+of it no later than the sender, and on an idle path at the same time. The path is that of a world of the whole fabric
+without faults (`const.back`), the same in every LP.
 
 A list of the NPU holds its future actions on messages by time; equal times in order of addition. Its rows are rows of
 `msg`. An event of the NPU's own marks the first.
@@ -14,9 +16,10 @@ import numpy as np
 
 from pdes.core.heap import heap_hasten
 from pdes.core.jit import hook, inline
-from pdes.core.packet import CALL_LANE, P2P, tag_group, tag_lane
-from pdes.core.world import give_row_back, later_messages, take_row, world_at
-from pdes.network.way_back import back_at
+from pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, header, source, tag_group, tag_lane
+from pdes.core.state import give_row_back, later_messages, take_row, world_at
+from pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
+from pdes.network.routing import forwarding_ps, next_link, npu_route
 from pdes.nic.port import set_event
 from pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
 from pdes.nic.transport import count_posted, line_up, payload_bytes, queue_pair
@@ -86,10 +89,8 @@ def send(net, npus, qps, node, q, tag, size, ref, now):
 
 @hook
 def post_at_ends(address, node, dst, connection, tag, size, ref, now):
-    """Post a message, as pdes.nic.transport.post; with a latency its queue pair gets it later.
-
-    Everything that takes room in a pool happens now, since the later part must succeed whatever room there is.
-    """
+    """Post a message, as pdes.nic.transport.post; with a latency its queue pair gets it later."""
+    # everything that takes room in a pool happens now, since the later part must succeed whatever room there is
     w = world_at(address)
     net, npus, qps = w.net, w.npus, w.qps
     latency = net.const.send_latency_ps
@@ -195,3 +196,34 @@ def do_later(address, node, now):
     else:
         done, inst = send_has_left(net, w.insts, msg[m].ref)
     return (inst + 1) << 32 | (done + 1)
+
+
+@inline
+def on_link_ps(net, link, ack):
+    """Return the time of the acknowledgement with word 1 `ack` on an outgoing link."""
+    return serialisation_ps(on_link_bytes(net, link, ack, net.const.ack_bytes), link_psb(net, link))
+
+
+@inline
+def back_at(w, node, w1, w2, now):
+    """Return when the acknowledgement of a packet (its words) that is acknowledged now is back; node: the receiver."""
+    peer = source(w1)
+    ack = header(peer, destination(w1), w.net.const.ack_bytes, FLAG_ACK)
+    port = npu_route(w.net, node, peer, w2)
+    waiting = w.npus.port[port].control_packets
+    left = max(now, w.net.tx[port].busy_ps) + waiting * on_link_ps(w.net, port, ack)
+    back = world_at(w.net.const.back)
+    net = back.net
+    link = next_link(net, back.routes, destination(w1), peer, w2)
+    begin = left - on_link_ps(net, link, ack)
+    while True:
+        link_class = class_row(net, link)
+        size = on_link_bytes(net, link, ack, net.const.ack_bytes)
+        sent = begin + link_class.delay_ps
+        at = sent + serialisation_ps(size, link_class.ps_per_byte)
+        far = end_of(net.tx[link].meta)
+        if far == peer:
+            return at
+        seen = sent + serialisation_ps(min(size, link_class.seen_bytes), link_class.ps_per_byte)
+        link = next_link(net, back.routes, far, peer, w2)
+        begin = max(seen, at - on_link_ps(net, link, ack)) + forwarding_ps(net, back.routes, far)

@@ -9,8 +9,7 @@ no member keeps a collective in line that another member waits for.
 import numpy as np
 
 from pdes.core.jit import hook, inline, outline
-from pdes.core.state import COMPUTE_LANE, ROW_CALLED, ROW_READY
-from pdes.core.world import world_at
+from pdes.core.state import COMPUTE_LANE, ROW_CALLED, ROW_READY, world_at
 from pdes.npu.contention import count_running
 from pdes.npu.tokens import FIFO, PRIORITY
 from pdes.npu.trace import make_ready, row_of_collective
@@ -82,10 +81,8 @@ def first_in_line(net, npus, rows, trace, node):
 
 @hook
 def running(address, node, row, by, now):
-    """Count the collective of a row that begins to run (by = 1) or ends (-1).
-
-    At its end, another collective may take its place, and compute gets its multiprocessors back.
-    """
+    """Count the collective of a row that begins to run (by = 1) or ends (-1)."""
+    # at its end, another collective may take its place, and compute gets its multiprocessors back
     w = world_at(address)
     const, system = w.net.const, w.npus.system[node]
     if const.compute_slow_1000ths != 0 and w.trace.lane[w.npus.npu[node].trace_base + row] == COMPUTE_LANE:

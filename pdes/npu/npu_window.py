@@ -12,17 +12,16 @@ from pdes.core.fifo import SET_DOWN, TAKE_UP, carry, push, take_block
 from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, outline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
-from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS
-from pdes.core.world import world_at
+from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS, world_at
 from pdes.network.batch import blocks_short, give_back, take_batch
-from pdes.network.link import drop
-from pdes.network.pause import on_pause
+from pdes.network.link import drop, inbox_of
+from pdes.network.port_queues import on_pause
 from pdes.network.routing import npu_route
 from pdes.nic.port import NOT_KICKED, kick, queue_control, transmit
 from pdes.nic.selective import take_complete
 from pdes.nic.transport import on_ack, on_data, on_timeout
 from pdes.npu.agenda import agenda_slot, take_due
-from pdes.npu.ahead import list_busy, prefetch_npus
+from pdes.npu.ahead import prefetch_npus
 from pdes.npu.collective import advance, close_if_done, send_has_left
 from pdes.npu.delivery import apart, message_is_in
 from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, start_row
@@ -76,10 +75,8 @@ def pass_on(net, npus, node, now, w1, w2, w3):
 
 @inline
 def own_event(net, npus, rows, insts, node, now):
-    """Take the NPU's earliest own event: a port falls idle, a lane's row is done, or the timer expires, for example.
-
-    Returns as `start_row`, and the port that fell idle or NOTHING.
-    """
+    """Take the NPU's earliest own event: a port falls idle, a lane's row is done, or the timer expires, for example."""
+    # returns as `start_row`, and the port that fell idle or NOTHING
     npu = npus.npu[node]
     heap = npu.heap
     ports = npu.ports
@@ -132,11 +129,9 @@ def packet_event(net, npus, qps, node, record, now):
 
 @inline
 def next_action(w, address, node, begin, end, i):
-    """Take the next action of the current time, or advance to the next time; i: number of packets that are done.
-
-    Returns i; the time, at least `end` if there is no earlier one; row and instance as `start_row`; the port that fell
-    idle or is to be tried; and tag and words of a complete message. NOTHING replaces whatever does not apply.
-    """
+    """Take the next action of the current time, or advance to the next time; i: number of packets that are done."""
+    # Returns i; the time, at least `end` if there is no earlier one; row and instance as `start_row`; the port that
+    # fell idle or is to be tried; and tag and words of a complete message. NOTHING replaces whatever does not apply.
     net, inbox, npus, qps = w.net, w.inbox, w.npus, w.qps
     npu = npus.npu[node]
     now = npu.now_ps
@@ -226,7 +221,10 @@ def npus_window(address, begin, end):
     interrupted = ctl.resume_node >= 0
     if interrupted:
         net.next_time[ctl.resume_node] = INF
-    turns = list_busy(net, npus, end)
+    turns = 0
+    for node in range(net.const.npus):  # list those with events before `end`
+        npus.busy[turns] = node
+        turns += np.int64(net.next_time[node] < end or net.inbox[inbox_of(node, ctl.side)] >= 0)
     for turn in range(-np.int64(interrupted), turns):
         # a node that was interrupted goes on with its batch; others gather theirs
         if turn < 0:

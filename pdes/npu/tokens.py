@@ -8,8 +8,8 @@ members with different choices would otherwise deadlock.
 from pdes.core.jit import inline
 from pdes.npu.agenda import put_off, wake_place
 
+# progress of a phase, whose state is lanes left << 2 | one of these; CALLED: at work without a token
 ASLEEP, WAITING, CALLED, RUNNING = range(4)
-"""Progress of a phase, whose state is lanes left << 2 | one of these. CALLED: at work without a token."""
 FIFO, LIFO, PRIORITY = range(3)
 
 
@@ -67,10 +67,8 @@ def leave_line(npus, insts, token, phase):
 
 @inline
 def first_in_turn(net, npus, insts, token):
-    """Return the next phase by `scheduling`: first to come, last, or first of the highest priority; -1 if none.
-
-    The line begins with the last to come.
-    """
+    """Return the next phase by `scheduling`: first to come, last, or first of the highest priority; -1 if none."""
+    # the line begins with the last to come
     stride = net.const.phase_stride
     best = npus.token[token].waiting
     phase = best

@@ -11,16 +11,14 @@ import numpy as np
 from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import call_hook, inline, outline
 from pdes.core.packet import P2P, message_tag
-from pdes.core.state import COMPUTE_LANE, ROW_ARRIVED, ROW_ASKED, ROW_DONE, ROW_POSTED, ROW_READY, ROW_STARTED
-from pdes.core.world import world_at
+from pdes.core.state import COMPUTE_LANE, ROW_ARRIVED, ROW_ASKED, ROW_DONE, ROW_POSTED, ROW_READY, ROW_STARTED, world_at
 from pdes.network.faults import slowed
 from pdes.nic.port import set_event
 from pdes.nic.rendezvous import answer, post_or_ask
 from pdes.npu.collective import start_collective
 from pdes.npu.contention import begin_work
 
-NOTHING = -1
-"""No row, instance, port or message."""
+NOTHING = -1  # no row, instance, port or message
 
 KIND_NOOP, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KIND_RECV, KIND_COLLECTIVE = range(6)
 

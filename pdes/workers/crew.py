@@ -5,16 +5,16 @@ import time
 
 import numpy as np
 
+from pdes.build.constants import all_hooks, hooks_of
 from pdes.build.growth import grow
-from pdes.build.hooks import all_hooks, hooks_of
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Progress, Simulation, Snapshot
 from pdes.core import state as s
 from pdes.core.errors import RunError
-from pdes.core.hashmap import rehash
+from pdes.core.hashing import rehash
 from pdes.core.inputs import Graph, Rows
 from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
-from pdes.core.status import DONE, FAILED, FULL
+from pdes.core.state import DONE, FAILED, FULL
 from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from pdes.messages import message_loop
@@ -23,20 +23,13 @@ from pdes.workers import team as tm
 from pdes.workers.mailbox import ProcessPlace
 from pdes.workers.other_teams import OTHER_TEAMS
 
-PAUSE_S = 0.2
-"""Aimed wall time between two progress reports."""
-NS = 1e-9
-"""Seconds per nanosecond."""
-FIRST_PAUSE_HOPS = 1
-"""Packet-hops before the first report, which ends the start-up phase."""
-MIN_HOPS_OF_A_PAUSE = 1_000
-"""Minimum number of packet-hops between two reports."""
-WINDOWS_OF_A_PAUSE = 200_000
-"""Maximum number of windows between two reports, compiled."""
-WINDOWS_OF_A_PAUSE_PLAIN = 200
-"""Maximum number of windows between two reports, in plain Python."""
-EVENTS_OF_A_PAUSE = 1_000_000
-"""Events between two reports at message level."""
+PAUSE_S = 0.2  # aimed wall time between two progress reports
+NS = 1e-9  # seconds per nanosecond
+FIRST_PAUSE_HOPS = 1  # packet-hops before the first report, which ends the start-up phase
+MIN_HOPS_OF_A_PAUSE = 1_000  # minimum number of packet-hops between two reports
+WINDOWS_OF_A_PAUSE = 200_000  # maximum number of windows between two reports, compiled
+WINDOWS_OF_A_PAUSE_PLAIN = 200  # maximum number of windows between two reports, in plain Python
+EVENTS_OF_A_PAUSE = 1_000_000  # events between two reports at message level
 
 
 def compile_kernels(graph: Graph | None = None, settings: Settings | None = None) -> float:
@@ -68,13 +61,10 @@ class AbortedError(Exception):
 
 
 class Crew:
-    """Workers of one process on the LPs of a Simulation.
+    """Workers of one process, at its place, on the LPs of a Simulation.
 
-    Args:
-        sim: Simulation with the LPs.
-        place: Place of this process; see pdes.workers.mailbox.
-        progress: Function that worker 0 of the team calls with a Snapshot a few times a second.
-        nodes_total: Number of trace rows of the whole run, for progress reports.
+    progress: function that worker 0 of the team calls with a Snapshot a few times a second; nodes_total: number of
+    trace rows of the whole run, for these reports.
     """
 
     def __init__(
@@ -108,11 +98,7 @@ class Crew:
             raise self._failure
 
     def _check_guards(self) -> None:
-        """Check for damaged memory, which takes precedence over any other failure of the run.
-
-        Raises:
-            MemoryDamageError: A kernel wrote past an end of an array.
-        """
+        """Raise MemoryDamageError if a kernel damaged memory, before any other failure of the run."""
         try:
             self._meeting.check_guards()
             for lp in self.sim.lps:

@@ -21,8 +21,7 @@ FUNCTIONS = {
     "test_all": "MPI_Testall",
     "wait_all": "MPI_Waitall",
     "allreduce": "MPI_Allreduce",
-}
-"""Word of MpiCalls -> function of MPI."""
+}  # word of MpiCalls -> function of MPI
 
 
 def mpi_functions(mpi: Any) -> dict[str, int]:
@@ -31,12 +30,11 @@ def mpi_functions(mpi: Any) -> dict[str, int]:
         return {}
     try:
         library = ctypes.CDLL(mpi.__file__)
-        addresses = {
-            word: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for word, name in FUNCTIONS.items()
-        }
+        found = {word: ctypes.cast(getattr(library, name), ctypes.c_void_p) for word, name in FUNCTIONS.items()}
     except (OSError, AttributeError):
         return {}
-    return {word: address or 0 for word, address in addresses.items()} if all(addresses.values()) else {}
+    addresses = {word: pointer.value or 0 for word, pointer in found.items()}
+    return addresses if all(addresses.values()) else {}
 
 
 class ParcelExchange:
@@ -48,8 +46,8 @@ class ParcelExchange:
         mpi: The module mpi4py.MPI.
         communicator: Communicator of all ranks.
         leaders: Communicator of the first ranks of all teams; used on these only.
-        team: Team of this process; see pdes.workers.team.
-        worker: Number within the team of this process's first worker.
+        team: Team of this process, in which its first worker has the number `worker`.
+        worker: Number of that worker.
         parcels: Parcels of the team.
         rooms: int64[3 x other teams], lengths in words of the parcels to each, and of the two from each.
     """

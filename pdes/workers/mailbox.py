@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pdes.build.layout import Layout
-from pdes.build.part import Outboxes, Part
+from pdes.build.layout import Layout, Outboxes, Part
 from pdes.core.errors import RunError
 from pdes.core.guards import between_guards
 from pdes.core.inputs import Int64
@@ -37,8 +36,7 @@ class ProcessPlace(NamedTuple):
     exchange: Callable[[], None] | None = None  # exchanges parcels with other teams: for its first worker, if needed
 
 
-Share = Callable[[ProcessPlace], Harvest]
-"""Function that does one process's part of a run, from building its worlds to their outcome."""
+Share = Callable[[ProcessPlace], Harvest]  # one process's part of a run, from building its worlds to their outcome
 
 
 class Mailbox(ABC):
@@ -56,18 +54,10 @@ class Mailbox(ABC):
 
     @abstractmethod
     def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
-        """Let every process do its share.
+        """Let every process do its `share`, called once after every kernel is compiled; threads: maximum of workers.
 
-        Args:
-            layout: The fabric divided among LPs.
-            threads: Maximum number of workers of each process.
-            share: Function that is called once in each process, after every kernel is compiled.
-
-        Returns:
-            The merged outcome, and the outcome whose trace rows the results of this process hold.
-
-        Raises:
-            RunError: A process failed.
+        Returns the merged outcome, and the outcome whose trace rows the results of this process hold. Raises RunError
+        if a process failed.
         """
 
     def windows(self) -> AbstractContextManager:

@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core.jit import call_hook, clock_ns, hook, hook_address, inline, peek, store_unaligned
-from pdes.core.state import INF
-from pdes.core.status import DONE
+from pdes.core.jit import call_hook, clock_ns, hook, hook_address, inline, load_unaligned, store_unaligned
+from pdes.core.state import DONE, INF
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.parcels import PARCEL, PARCEL_HEADER, Parcels, pack, parcel_words, unpack
 from pdes.workers.team import EXCHANGE, PACKED, await_all, meeting_at
 
-CODE_BITS = (1 << 32) - 1
-"""Bits of the register that a C function with an int result defines."""
+CODE_BITS = (1 << 32) - 1  # bits of the register that a C function with an int result defines
 
 
 @inline
@@ -170,15 +168,14 @@ def agree(address, number):
         code = call_hook(calls.allreduce, calls.agreement, minimum, 1, calls.type, calls.least, calls.leaders)
         calls.error = code & CODE_BITS
         calls.agreed += 1
-        state.soonest_ps = peek(minimum)
+        state.soonest_ps = load_unaligned(minimum)
         own.waited_ns += clock_ns() - begun
     state.agreed = number + 1
     return DONE if calls.error == 0 else EXCHANGE
 
 
 _HOOKS = unpack_parcels, pack_parcels, send_parcels, help_along, take_parcels, agree
-OTHER_TEAMS: dict[str, Callable[..., Any]] = {hook.__name__: hook for hook in _HOOKS}
-"""Name (of `ParcelHooks`) -> hook."""
+OTHER_TEAMS: dict[str, Callable[..., Any]] = {hook.__name__: hook for hook in _HOOKS}  # name (of `ParcelHooks`) -> hook
 
 
 def trade(parcels: Parcels) -> None:

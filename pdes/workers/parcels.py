@@ -14,27 +14,21 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 
-from pdes.build.part import Part, offsets
+from pdes.build.layout import Part, offsets
 from pdes.core.inputs import Rows
 from pdes.core.jit import fetch_add, inline, outline
 from pdes.core.memory import row_of, rows_of, zeros
 from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks
-from pdes.core.state import Int64
-from pdes.core.world import world_at
+from pdes.core.state import Int64, world_at
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
 
 PARCEL_HEADER = ParcelHeader.words
-BLOCK = 8
-"""Records of a block: their tags fill one cache line."""
-PARCEL = 0
-"""Tag of MPI messages."""
-TAG_LP, TAG_NEIGHBOUR = 44, 24
-"""Positions of the LP and of its neighbour's index in a tag; the link's index is below."""
-PLACE_BITS, LINK_BITS = (1 << (TAG_LP - TAG_NEIGHBOUR)) - 1, (1 << TAG_NEIGHBOUR) - 1
-"""Masks of the neighbour's and the link's index."""
+BLOCK = 8  # records of a block: their tags fill one cache line
+PARCEL = 0  # tag of MPI messages
+TAG_LP, TAG_NEIGHBOUR = 44, 24  # positions of the LP and of its neighbour's index in a tag; the link's index is below
+PLACE_BITS, LINK_BITS = (1 << (TAG_LP - TAG_NEIGHBOUR)) - 1, (1 << TAG_NEIGHBOUR) - 1  # masks of both indices
 
-Words = TypeVar("Words", int, np.ndarray)
-"""A number of words, or an array of such numbers."""
+Words = TypeVar("Words", int, np.ndarray)  # a number of words, or an array of such numbers
 
 
 class Parcels(NamedTuple):

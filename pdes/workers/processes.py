@@ -23,8 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.layout import Layout
-from pdes.build.part import Outboxes
+from pdes.build.layout import Layout, Outboxes
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
 from pdes.harvest.gathering import Harvest, merge
@@ -34,24 +33,17 @@ from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, segment_
 from pdes.workers.parcels import no_parcels
 from pdes.workers.team import Team, found_team, team_in, team_words
 
-PR_SET_PDEATHSIG = 1
-"""Option of prctl(2), linux/prctl.h."""
-REPORT_TIMEOUT_S = 2.0
-"""Time within which a failed process must report its error."""
-END_TIMEOUT_S = 2.0
-"""Time within which a stopped process must end."""
-POLL_INTERVAL_S = 1e-4
-"""Time between two checks whether all have built their worlds."""
-BUILT, DONE = 1, 2
-"""Progress of a process."""
+PR_SET_PDEATHSIG = 1  # option of prctl(2), linux/prctl.h
+REPORT_TIMEOUT_S = 2.0  # time within which a failed process must report its error
+END_TIMEOUT_S = 2.0  # time within which a stopped process must end
+POLL_INTERVAL_S = 1e-4  # time between two checks whether all have built their worlds
+BUILT, DONE = 1, 2  # progress of a process
 
 
 class _Workers:
     """The other processes of the run.
 
-    Args:
-        team: Team of all workers; see pdes.workers.team.
-        stage: int64[workers], shared: BUILT once a process has built its worlds, DONE after all its windows.
+    stage: int64[workers], shared: BUILT once a process has built its worlds, DONE after all its windows.
     """
 
     def __init__(self, team: Team, stage: Int64) -> None:
@@ -64,9 +56,8 @@ class _Workers:
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         process = context.Process(target=target, args=(theirs, worker), daemon=True, name=f"worker {worker}")
-        usual = signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGINT}
-        )  # no Ctrl-C between the fork and its registration
+        # no Ctrl-C between the fork and its registration
+        usual = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
             self.started.append((process, ours))
@@ -137,7 +128,12 @@ class Processes(Mailbox):
             return ProcessPlace(own, post, team, no_parcels(own), worker)
 
         def child(pipe: connection.Connection, worker: int) -> None:
-            _die_with(parent)
+            with contextlib.suppress(
+                OSError, AttributeError
+            ):  # the kernel kills this process when its parent dies (Linux)
+                ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(1)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals all, the parent ends its children
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -198,11 +194,3 @@ def _transferable(error: BaseException, worker: int) -> BaseException:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     location = f"{Path(frame.filename).name}:{frame.lineno}"
     return RunError(f"worker {worker}: {type(error).__name__}: {error} ({location}); this is a defect")
-
-
-def _die_with(parent: int) -> None:
-    """Let the kernel kill this process when its parent dies (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.layout import Layout
-from pdes.build.part import Outboxes, Part
+from pdes.build.layout import Layout, Outboxes, Part
 from pdes.core.errors import AgreedRunError, RunError
 from pdes.core.inputs import Int64
 from pdes.core.jit import jit_enabled
@@ -27,16 +26,13 @@ from pdes.workers.other_teams import trade
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
 from pdes.workers.team import found_team, team_in, team_words
 
-ABORT_TIMEOUT_S = 10.0
-"""Time within which a failed rank must end all others."""
+ABORT_TIMEOUT_S = 10.0  # time within which a failed rank must end all others
 
 
 class Ranks(Mailbox):
     """MPI ranks. Results on each have counters, links and digest of the total run; flows are on rank 0 only.
 
-    Args:
-        communicator: Communicator of mpi4py.
-        team_ranks: Maximum number of a node's ranks that share memory, others use MPI; 0 = all share it.
+    team_ranks: maximum number of a node's ranks that share memory, others use MPI; 0 = all share it.
     """
 
     failure: type[RunError] = AgreedRunError
@@ -96,12 +92,7 @@ def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team:
 
 
 class _Team(Outboxes):
-    """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams.
-
-    Attributes:
-        place: Place of this rank.
-        teams: Number of teams.
-    """
+    """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams."""
 
     def __init__(self, layout: Layout, communicator: Any, threads: int, max_ranks: int) -> None:
         from mpi4py import MPI  # noqa: PLC0415 - only runs on ranks need it
@@ -150,10 +141,8 @@ class _Team(Outboxes):
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int
     ) -> tuple[Int64, Int64]:
-        """Allocate the memory that the ranks share, and return that of the team and its parcels, on the first rank.
-
-        There is room for everything that links can carry, so most of it is never written and must not be touched.
-        """
+        """Allocate the memory that the ranks share, and return that of the team and its parcels, on the first rank."""
+        # There is room for everything that links can carry, so most of it is never written and must not be touched
         words = [sum(segment_words(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
         words[0] += segment_words(team_length) + segment_words(parcels_length)
         mine = words[self._team.Get_rank()]

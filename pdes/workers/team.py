@@ -25,20 +25,18 @@ from pdes.core.jit import (
 )
 from pdes.core.memory import aligned, full, zeros
 from pdes.core.rows.workers import LpTurn, TeamState, Worker
-from pdes.core.state import INF, Int64
-from pdes.core.status import DONE, SENT
+from pdes.core.state import DONE, INF, SENT, Int64
 from pdes.window import window
 from pdes.workers.parcels import Parcels, has_others
 
 WORKER_WORDS, TURN_WORDS = Worker.words, LpTurn.words
 ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
 ARRIVED, PACKED = (TeamState.words + Worker.place(name) for name in ("arrived", "packed"))
-TAKEN = LpTurn.place("taken")
-"""Words with atomic access, in a team's words and in a crew's; ARRIVED, PACKED: of the first worker."""
+TAKEN = LpTurn.place("taken")  # words with atomic access, of a team and of a crew; ARRIVED, PACKED: of the first worker
 
 PAUSED, EXCHANGE, ABORTED, WAITING = range(SENT + 1, SENT + 5)
+# stages of a worker in a window: events that other teams wait for, sending, the other events, receiving, the end
 FIRST, SENDING, SECOND, RECEIVING, RECEIVED, ALL = range(6)
-"""Stages of a worker in a window: events that other teams wait for, sending, the other events, receiving, the end."""
 
 
 class Team(NamedTuple):
@@ -71,10 +69,8 @@ class Meeting(NamedTuple):
 
 meeting_at = reader(Meeting)
 
-SPINS = 4000
-"""Checks of a word in a busy loop, before the core is yielded."""
-YIELDS = 50_000
-"""Checks of a word between which the core is yielded, before control returns to Python."""
+SPINS = 4000  # checks of a word in a busy loop, before the core is yielded
+YIELDS = 50_000  # checks of a word between which the core is yielded, before control returns to Python
 
 
 def team_words(workers: int) -> int:
@@ -100,9 +96,7 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
 
 def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
     """Return a crew for `lps` LPs, of `threads` workers from number `first` of the team on."""
-    words = zeros(
-        2 * max(lps, 1) * LpTurn.words
-    )  # a crew without LPs has rows, too: NumPy refuses a view without items
+    words = zeros(2 * max(lps, 1) * LpTurn.words)  # rows without LPs, too: NumPy refuses a view without items
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
     workers = first + lp * threads // max(lps, 1)
@@ -142,22 +136,9 @@ def next_lp(crew, lps, half, worker):
 
 
 @inline
-def take_lp(address, own, worker):
-    """Return the current LP, or take the next for this worker and unpack its packets; -1 if all are taken."""
-    m = meeting_at(address)
-    if own.lp < 0:
-        own.lp = next_lp(m.crew, m.addresses.shape[0], own.window & 1, worker)
-        if own.lp >= 0 and has_others(m.parcels):
-            call_hook(m.parcels.hooks.unpack_parcels, address, own.lp, own.window)
-    return own.lp
-
-
-@inline
 def await_word(team, at, minimum, own):
-    """Wait until a word is at minimum `minimum`. Return DONE, ABORTED, or WAITING after a while: call again.
-
-    The waiting time is counted only while the worker actually waits.
-    """
+    """Wait until a word is at minimum `minimum`. Return DONE, ABORTED, or WAITING after a while: call again."""
+    # the waiting time is counted only while the worker actually waits
     words = team.words
     if load_acquire(words, at) >= minimum:
         return DONE
@@ -230,7 +211,11 @@ def first_parts(address, own, worker):
     m = meeting_at(address)
     crew = m.crew
     while True:
-        lp = take_lp(address, own, worker)
+        if own.lp < 0:
+            own.lp = next_lp(crew, m.addresses.shape[0], own.window & 1, worker)
+            if own.lp >= 0 and has_others(m.parcels):
+                call_hook(m.parcels.hooks.unpack_parcels, address, own.lp, own.window)
+        lp = own.lp
         if lp < 0:
             return DONE
         status, soonest = do_window(m, own, lp)

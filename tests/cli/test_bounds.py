@@ -15,7 +15,7 @@ from nadi.errors import ConfigError
 from pdes.build.fabric import MAX_RTO_PS
 from pdes.core import packet
 from pdes.core import state as engine
-from pdes.core.link_words import BYTES_BITS
+from pdes.core.packet import BYTES_BITS
 from pdes.nic.control import ECHO_MASK
 from pdes.nic.port import MAX_BACKOFF
 from tests.nonempty import nonempty

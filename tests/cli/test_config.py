@@ -70,6 +70,7 @@ def test_settled_values_can_be_read_again(load):
         ("pfc = false", "shared-buffer"),
         ('switch = "auto"\necn = true', "shared-buffer"),
         ("class_weights = [3, 1]", "shared-buffer"),
+        ('discipline = "weighted"', "shared-buffer"),
         ('congestion_control = "dctcp"\ncongestion = { g = 0.1 }', "shared-buffer"),
         ('congestion_control = "timely"\nswitch = "output-queued"', "output-queued"),
         ("pfc = false\ntrimming = true\necn = false", "shared-buffer"),

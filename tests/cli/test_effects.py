@@ -49,6 +49,7 @@ VALUES = {
     "network.ecn_kmax": "500kB",
     "network.ecn_pmax": 1.0,
     "network.trimming": True,
+    "network.discipline": "weighted",
     "network.class_weights": [3, 1],
     "network.p2p_class": 1,
     "network.congestion_control": "timely",

@@ -11,7 +11,7 @@ import pytest
 
 from compiling import compiler, kernel_cache, kernel_sources, machine_code
 from compiling.kernel_cache import KernelFolder
-from pdes.core.hashmap import rehash
+from pdes.core.hashing import rehash
 from pdes.workers import team
 from tests.nonempty import nonempty
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiling import compiler, kernel_cache, machine_code
-from pdes.core.hashmap import rehash
+from pdes.core.hashing import rehash
 from pdes.core.jit import hook_address, kernel
 from pdes.messages.whole import post_whole
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from pdes import Settings, SharedBuffer
 from pdes.network.balancing import balancing
+from pdes.network.disciplines import discipline, names
 from tests.fabric import naive
 from tests.fabric.control import control_of
 from tests.pdes.cases import COLLECTIVES, KIND_OF, Traces
@@ -187,6 +188,7 @@ def scenarios(draw, *, pfc, trim=False, controlled=False, selective=False, adapt
         switch["buffer_bytes"] = max(shared, int(2 * (mtu + 82) / min(1.0, switch["pfc_alpha"])))
     switch["pfc_resume_offset_bytes"] = draw(st.sampled_from([0, 0, 500, 3000]))
     switch["class_weights"] = draw(st.sampled_from([(), (1, 1), (2, 1), (1, 3)])) if two else ()
+    switch["discipline"] = draw(st.sampled_from([None, *map(discipline, names())])) if two else None
     if draw(st.sampled_from([True, True, False])):
         low = draw(st.integers(0, 3000))
         switch |= {"ecn": True, "ecn_kmin_bytes": low, "ecn_kmax_bytes": low + draw(st.integers(0, 4000))}

@@ -8,7 +8,7 @@ import numpy as np
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import WordKind, word
+from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
 from pdes.core.state import (
     CC_ACK,
@@ -18,8 +18,8 @@ from pdes.core.state import (
     CC_START,
     TELEMETRY_CLASS_SHIFT,
     TELEMETRY_QUEUE_SHIFT,
+    world_at,
 )
-from pdes.core.world import world_at
 from pdes.nic.congestion import FACTOR, Control, parameter
 
 SLOWEST = 40.0
@@ -30,8 +30,8 @@ class SenselessParameters(ControlParameters, words=16):
 
 
 class SenselessState(CongestionState, words=32):
-    acked_packets = word(WordKind.COUNT, "since the window grew")
-    base_rtt_ps = word(WordKind.DURATION, "shortest round trip so far, 0 none")
+    acked_packets = word("count", "since the window grew")
+    base_rtt_ps = word("duration", "shortest round trip so far, 0 none")
 
 
 own = seen_as(SenselessState)

@@ -18,7 +18,7 @@ import numpy as np
 import pdes
 from pdes import SharedBuffer
 from pdes.core.packet import FLAG_CNP, source
-from pdes.core.world import world_at
+from pdes.core.state import world_at
 from pdes.network import shared_switch
 from pdes.nic import congestion, transport
 from tests.fabric import scenarios as sc

@@ -8,6 +8,7 @@ import math
 from collections import Counter, deque
 from types import SimpleNamespace
 
+from tests.fabric.naive_disciplines import DISCIPLINES
 from tests.pdes import naive as plain
 
 PAUSE_BYTES = 84
@@ -71,27 +72,16 @@ class Ingress:
 class Egress:
     """A port of a switch."""
 
-    def __init__(self, link, weights):
-        self.link, self.weights = link, weights
+    def __init__(self, link, rules):
+        self.link, self.discipline = link, DISCIPLINES[rules.discipline.name](rules)
         self.frames, self.control, self.data = deque(), deque(), [deque(), deque()]
         self.headers, self.headers_sent = deque(), 0  # trimmed packets; those sent while data waited, since the last
         self.waiting = [0, 0]  # qb
         self.is_sending = False
-        self.turn, self.left = 0, weights[0] if weights else 0
 
     def choose(self):
-        """Class whose packet goes now, where one may.
-
-        The turn of the weights changes only when a packet goes that has waited.
-        """
-        ready = [bool(self.data[c]) and not self.link.paused[c] for c in CLASSES]
-        if not self.weights:
-            return ready.index(True)
-        while self.left == 0 or not ready[self.turn]:
-            self.turn = 1 - self.turn
-            self.left = self.weights[self.turn]
-        self.left -= 1
-        return self.turn
+        """Class whose packet goes now, where one that has waited may."""
+        return self.discipline.choose([bool(self.data[c]) and not self.link.paused[c] for c in CLASSES])
 
 
 def headroom_of(graph, link, back, z_max):
@@ -107,9 +97,7 @@ class Switch:
     def __init__(self, sim, node):
         self.sim, self.node, self.rules = sim, node, sim.settings.switch
         self.alpha1024 = round(1024 * self.rules.pfc_alpha)
-        self.weights = tuple(self.rules.class_weights)
-        assert all(weight > 0 for weight in self.weights)
-        self.out = {link.number: Egress(link, self.weights) for link in sim.links if link.src == node}
+        self.out = {link.number: Egress(link, self.rules) for link in sim.links if link.src == node}
         self.into = {}
         for link in sim.links:
             if link.dst == node:

@@ -9,6 +9,7 @@ from hypothesis import given
 
 from pdes import RunError, build_world, run
 from pdes.network.balancing import balancing
+from pdes.network.disciplines import discipline, names
 from pdes.nic.congestion import Control
 from tests.budgets import bounded
 from tests.fabric import naive
@@ -109,6 +110,10 @@ LONG = Flows((*((src, dst, 80_000, 0) for src, dst in ((0, 4), (1, 3), (3, 0), (
 ADAPTIVE = BASE | {"load_balancing": balancing("adaptive"), "selective_repeat": True, "reorder_packets": 0}
 RUNS = {
     "even, pauses": Scenario(star(5, delay=100_000), EVEN, {"buffer_bytes": 89_000, "pfc_headroom_bytes": 8000}, BASE),
+    **{
+        f"discipline {name}": Scenario(CABLES, EACH, PAUSES | {"discipline": discipline(name)}, BASE)
+        for name in names()
+    },
     "even, little headroom": Scenario(
         star(5, delay=100_000), EVEN, {"buffer_bytes": 29_000, "pfc_headroom_bytes": 2000}, LOSSY
     ),

@@ -11,7 +11,7 @@ from tests.features.matrix import PLAIN, REFUSED, Matrix
 from tests.features.running import described, is_valid, outcome, sections, warm_up, write_traces
 from tests.features.values import ALWAYS, FACTORS, SECTIONS, choices, keys_with_values
 
-RUNS = 60
+RUNS = 40
 """Runs of the part, refused ones too."""
 
 

@@ -6,7 +6,7 @@ declares.
 """
 
 from nadi.configuration.sections import NetworkSection, SystemSection
-from pdes import balancing, congestion
+from pdes import balancing, congestion, disciplines
 from workload import algorithms_of
 from workload.kinds import KINDS
 
@@ -48,6 +48,7 @@ _VALUES = {
         "ecn_kmax": ["1MB"],
         "ecn_pmax": [0.5],
         "trimming": [True],
+        "discipline": disciplines.names(),
         "class_weights": [[3, 1]],
         "p2p_class": [1],
         "congestion_control": [name for name in congestion.names() if name != "none"],

@@ -9,6 +9,7 @@ import pytest
 
 import partition
 import topologies
+from nadi.cli.main import main
 from nadi.reports.pages.partition import figure, write_plot
 from nadi.reports.pages.places import MAX_LINES, MAX_MARKS, lay_out
 from tests.cli.conftest import nadi, step, write_run  # noqa: F401 - fixtures
@@ -41,6 +42,13 @@ def test_json_is_one_document_that_agrees_with_the_library(nadi, run_file):  # n
     assert said["cut_links"] == int((owner[graph.link_src] != owner[graph.link_dst]).sum())
     # two ring all-reduces of 64 KiB: 30 steps each of one packet of 4 KiB, and as many acknowledgements
     assert sum(said["events"]) == pytest.approx(2 * 2 * 30 * (8 * 2 + 4 * 4 + 4 * 6), abs=36)
+
+
+def test_what_metis_prints_is_not_in_the_document(write_run, step, capfd):  # noqa: F811
+    """METIS prints a line for each part without a vertex, past Python's streams."""
+    run = write_run([step] * 64, topology='spec = "leaf-spine:npus=64,hosts_per_leaf=1,spines=2,rate=100Gbps"')
+    assert main(["partition", str(run), "--parts", "64", "--method", "metis", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["npus"] == 64
 
 
 def test_what_is_expected_is_what_a_run_measures(nadi, run_file, tmp_path):  # noqa: F811

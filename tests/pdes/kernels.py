@@ -1,8 +1,7 @@
 """Entry points to single helpers of the engine, so that tests can call them compiled."""
 
 from pdes.core.fifo import after, push, take_block
-from pdes.core.hashing import mix, mix2, mix3
-from pdes.core.hashmap import FREE, find, get, remove
+from pdes.core.hashing import FREE, find, get, mix, mix2, mix3, remove
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import kernel, reader
 from pdes.core.state import MessageModels

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from compiling import kernel_sources
-from pdes import Settings, SharedBuffer, balancing, congestion, fidelity
-from pdes.build.hooks import hooks_of
+from pdes import Settings, SharedBuffer, balancing, congestion, disciplines, fidelity
+from pdes.build.constants import hooks_of
 from pdes.core.memory import CACHE_LINE, row_of, rows_of
 from pdes.core.rows.messages import WholeMessage
 from pdes.core.rows.nic import LaterMessage, Message, PendingRequest
@@ -31,7 +31,6 @@ PLAIN_TWINS = {
     "call_hook",
     "trailing_zeros",
     "prefetch",
-    "peek",
     "load_unaligned",
     "store_unaligned",
     "load_acquire",
@@ -188,7 +187,7 @@ def test_mpi_is_not_imported_with_any_module(package):
 def test_kernels_allocate_nothing_and_use_no_negative_index(path):
     tree = parsed(path)
     known = helpers(tree) | PLAIN_TWINS
-    for function in nonempty(kernels(tree)):
+    for function in kernels(tree):
         assert list(negative_indices(function)) == [], function.name
         assert list(forbidden(function, known)) == [], function.name
 
@@ -197,7 +196,7 @@ def test_kernels_allocate_nothing_and_use_no_negative_index(path):
 def test_kernels_read_constants_and_helpers_only(path):
     tree = parsed(path)
     known = helpers(tree) | BUILTINS | {"np", "kernel", "inline", "outline"} | PLAIN_TWINS
-    for function in nonempty(kernels(tree)):
+    for function in kernels(tree):
         strange = {name for name in free_names(function) - known if not name.isupper()}
         assert strange == set(), function.name
 
@@ -271,7 +270,7 @@ def test_words_of_rows_have_names_and_no_numbers():
     assert set(NOT_WORDS_OF_ROWS) - used == set(), "what nobody needs"
 
 
-PACKED = {"pdes/core/packet.py", "pdes/core/link_words.py"}
+PACKED = {"pdes/core/packet.py"}
 """Where words of packets and links, tags and keys are packed and unpacked, for all others by name."""
 PLACES = {20, 22, 24, 40, 44, 46, 48, 56}
 """Where the parts of such words begin."""
@@ -331,7 +330,7 @@ def test_a_row_is_as_long_as_declared_and_its_words_lie_one_behind_the_other(kin
     if asked:
         assert kind.dtype.itemsize % CACHE_LINE == 0 or CACHE_LINE % kind.dtype.itemsize == 0
     at = 0
-    for name, declared in nonempty(kind.declared.items()):
+    for name, declared in kind.declared.items():
         field, offset = kind.dtype.fields[name]
         assert offset == at, name
         own = declared.bits or bits[0]
@@ -371,16 +370,16 @@ def test_what_is_added_to_a_kind_of_row_leaves_its_words_where_they_are(kind):
 
 def test_rows_refuse_what_would_not_work():
     with pytest.raises(TypeError, match="Bad: NumPy's records have attributes size, flags of their own"):
-        type("Bad", (Row,), {name: word(WordKind.COUNT, "things") for name in ("size", "flags", "other")})
+        type("Bad", (Row,), {name: word("count", "things") for name in ("size", "flags", "other")})
     with pytest.raises(TypeError, match="Long: 9 words, expected at most 8"):
-        type("Long", (Row,), {"many": word(WordKind.COUNT, "things", many=9)}, words=8)
+        type("Long", (Row,), {"many": word("count", "things", many=9)}, words=8)
 
 
 def test_rows_begin_as_their_words_say():
     class Lamp(Row, words=8):
-        lit = word(WordKind.FLAG, "it burns")
-        last = word(WordKind.TIME, "when it was lit, -1 never", begins=-1)
-        bulbs = word(WordKind.COUNT, "that it has", many=2, begins=3)
+        lit = word("flag", "it burns")
+        last = word("time", "when it was lit, -1 never", begins=-1)
+        bulbs = word("count", "that it has", many=2, begins=3)
 
     lamps = rows_of(Lamp, 2, lit=[0, 1])
     assert (lamps.lit.tolist(), lamps.last.tolist(), lamps.bulbs.tolist()) == ([0, 1], [-1, -1], [[3, 3], [3, 3]])
@@ -425,7 +424,7 @@ def test_hooks_take_what_is_passed_on():
     with_all = Settings(
         congestion_control=congestion.control("hpcc"),
         load_balancing=balancing.balancing("adaptive"),
-        switch=SharedBuffer(buffer_bytes=1 << 24),
+        switch=SharedBuffer(buffer_bytes=1 << 24, class_weights=(1, 1)),
         selective_repeat=True,
         rendezvous_bytes=1,
         collectives_in_flight=1,
@@ -434,6 +433,7 @@ def test_hooks_take_what_is_passed_on():
     graph = build("leaf-spine:leaves=2,hosts_per_leaf=2,spines=2")
     found = hooks_of(graph, with_all) | OTHER_TEAMS
     others = {"congestion_control": [congestion.control(name).update for name in congestion.names()]}
+    others["discipline"] = [disciplines.discipline(name).pick for name in disciplines.names()]
     others["balancing"] = [balancing.balancing(name).pick for name in balancing.names()]
     others["act"] = [fidelity.fidelity(name).act for name in fidelity.names()]
     for name, hook in found.items():

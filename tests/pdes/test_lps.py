@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import partition
 from pdes import Layout, RunError, Settings, build_world, run, shares
-from pdes.build.layout import share
-from pdes.build.part import Outboxes
+from pdes.build.layout import Outboxes, share
 from pdes.core import state as s
 from pdes.core.jit import Directory
 from pdes.core.rows.network import PacketRecord
@@ -42,7 +41,7 @@ def test_both_sides_of_a_cut_see_the_same_links(drawn):
     graph, layout, parts = laid_out(drawn)
     seen = []
     for part in nonempty(parts):
-        for other, out, room in nonempty(zip(part.neighbours, part.links_out, part.rooms, strict=True)):
+        for other, out, room in zip(part.neighbours, part.links_out, part.rooms, strict=True):
             far_side = parts[other]
             back = far_side.neighbours.index(part.number)
             assert far_side.links_in[back].tolist() == out.tolist() == sorted(out.tolist())
@@ -71,7 +70,7 @@ def test_nodes_and_links_are_numbered_as_others_expect(drawn):
             links = part.links[part.out_ptr[node] : part.out_ptr[node + 1]]
             assert links.tolist() == graph.out_links(part.nodes[node]).tolist()
         far = part.far(graph)
-        for other, links in nonempty(zip(part.neighbours, part.links_out, strict=True)):
+        for other, links in zip(part.neighbours, part.links_out, strict=True):
             ghost = parts[other].ghost()[parts[other].neighbours.index(part.number)]
             for link in links.tolist():
                 # what the sender writes beside a packet leads the receiver to the row of the same link
@@ -90,14 +89,14 @@ def test_mail_is_found_where_it_is_put(drawn):
     written = {}
     for part in nonempty(parts):
         at = part.outbox_at()
-        for index, other in nonempty(enumerate(part.neighbours)):
+        for index, other in enumerate(part.neighbours):
             for half in range(2):
                 number += 1
                 begin, end = at[2 * index + half : 2 * index + half + 2]
                 assert end - begin >= HEADER_WORDS + 5 * part.rooms[index]
                 post.outbox[part.number][begin:end] = number
                 written[part.number, other, half] = number, end - begin
-    for (sender, receiver, half), (number, length) in nonempty(written.items()):
+    for (sender, receiver, half), (number, length) in written.items():
         found = (ctypes.c_int64 * int(length)).from_address(post.address(sender, receiver, half))
         assert set(found) == {number}
 

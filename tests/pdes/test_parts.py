@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pdes import Settings, build_world, run
 from pdes.core import state as s
-from pdes.core.link_words import LINK_BITS, bytes_sent
 from pdes.core.memory import rows_of
+from pdes.core.packet import LINK_BITS, bytes_sent
 from pdes.core.rows.network import PacketRecord
 from pdes.core.rows.nic import FlowIn, FlowOut, Message, QueuePair, Receiver
 from pdes.core.rows.npu import Instance, LaneState

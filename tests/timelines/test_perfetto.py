@@ -60,7 +60,7 @@ class Read:
 def check_order(read):
     """Events of a track come in order of time."""
     last = {}
-    for track, time, *_ in nonempty(read.events):
+    for track, time, *_ in read.events:
         assert time >= last.get(track, 0)
         last[track] = time
 

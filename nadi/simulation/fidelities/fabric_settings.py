@@ -10,7 +10,7 @@ from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.configuration.bounds import MAX_TELEMETRY_BUFFER_BYTES, MAX_WINDOW_PACKETS
 from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.errors import ConfigError
-from pdes import SharedBuffer, balancing, congestion
+from pdes import SharedBuffer, balancing, congestion, disciplines
 from pdes.wire import (
     ECHO_MASK,
     FLIT_BYTES,
@@ -32,10 +32,20 @@ WITHOUT_SWITCHES = frozenset({"rtt"})
 
 
 def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
-    """Return the shared buffer of the switches; None if they have output queues."""
+    """Return the shared buffer of the switches; None if they have output queues.
+
+    Raises:
+        ConfigError: The discipline does not exist.
+    """
     if network.switch == "output-queued":
         return None
-    return SharedBuffer(**engine_settings(SharedBuffer, network))
+    settings = engine_settings(SharedBuffer, network)
+    try:
+        chosen = {"discipline": disciplines.discipline(settings["discipline"])} if "discipline" in settings else {}
+    except pdes.RunError:
+        known = ", ".join(("auto", *disciplines.names()))
+        raise ConfigError(f"[network] discipline: found {network.discipline!r}; expected one of {known}") from None
+    return SharedBuffer(**settings | chosen)
 
 
 def control(network: NetworkSection) -> congestion.Control:

@@ -1,6 +1,6 @@
 """Rows of the message-level models."""
 
-from pdes.core.rows.row import Row, WordKind, word
+from pdes.core.rows.row import Row, word
 
 MERGING, SORTING, WAITING, FIRST_EVENT = range(4)
 """Rows of `event` that hold no event but precede the first of a list: one being merged, one being sorted, and the
@@ -11,34 +11,32 @@ STEPs that wait. With them, appending to a list needs no test whether it is empt
 class Event(Row, written_by="build.growth messages.events"):
     """A future event of a message in a message-level model (pdes/messages/events.py)."""
 
-    time_ps = word(WordKind.TIME, "time of the event")
-    order = word(WordKind.PACKED, "kind << KIND_SHIFT | key")
-    which = word(WordKind.MESSAGE, "message, or another subject that the kind defines")
-    next_event = word(WordKind.PLACE, "next event of its list, -1 none")
+    time_ps = word("time", "time of the event")
+    order = word("packed", "kind << KIND_SHIFT | key")
+    which = word("message", "message, or another subject that the kind defines")
+    next_event = word("place", "next event of its list, -1 none")
 
 
 class WholeMessage(Row, words=8, written_by="messages.fidelity.* messages.whole"):
     """A row of `msg` in a message-level model (pdes/messages/whole.py)."""
 
-    payload_bytes = word(WordKind.BYTES, "payload of the message")
-    tag = word(WordKind.PACKED, "packet word 3")
-    connection = word(WordKind.QUEUE_PAIR, "connection that carries it")
-    ordinal = word(WordKind.COUNT, "number of messages that its sender had posted before")
-    node = word(WordKind.NODE, "its current node")
-    ref = word(WordKind.PACKED, "as of Message")
+    payload_bytes = word("bytes", "payload of the message")
+    tag = word("packed", "packet word 3")
+    connection = word("queue_pair", "connection that carries it")
+    ordinal = word("count", "number of messages that its sender had posted before")
+    node = word("node", "its current node")
+    ref = word("packed", "as of Message")
 
 
 class EventQueue(Row, words=1440, written_by="messages.events"):
     """The lists that hold the events of a message-level model (pdes/messages/events.py)."""
 
-    now_ps = word(WordKind.TIME, "current time")
-    kind = word(WordKind.CODE, "latest kind of event at the current time so far")
-    due = word(WordKind.PLACE, "sorted events of the current time", begins=-1)
-    waiting_last = word(
-        WordKind.PLACE, "last of the STEPs that joined them, WAITING if there is no STEP", begins=WAITING
-    )
-    rushing = word(WordKind.COUNT, "number of entries of the heap `rush`")
-    free = word(WordKind.PLACE, "list of free rows", begins=-1)
-    fresh = word(WordKind.COUNT, "number of rows that were ever used", begins=FIRST_EVENT)
-    full = word(WordKind.FLAGS, "non-empty lists of a digit", many=11)
-    lists = word(WordKind.PLACE, "first and last event of each list", many=1408, begins=-1)
+    now_ps = word("time", "current time")
+    kind = word("code", "latest kind of event at the current time so far")
+    due = word("place", "sorted events of the current time", begins=-1)
+    waiting_last = word("place", "last of the STEPs that joined them, WAITING if there is no STEP", begins=WAITING)
+    rushing = word("count", "number of entries of the heap `rush`")
+    free = word("place", "list of free rows", begins=-1)
+    fresh = word("count", "number of rows that were ever used", begins=FIRST_EVENT)
+    full = word("flags", "non-empty lists of a digit", many=11)
+    lists = word("place", "first and last event of each list", many=1408, begins=-1)

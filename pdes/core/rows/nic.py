@@ -1,66 +1,53 @@
 """Rows of ports, queue pairs and messages."""
 
-from pdes.core.rows.row import INF, Row, WordKind, word
+from pdes.core.rows.row import INF, Row, word
 
 
 class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_window"):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
-    sent_ref = word(WordKind.PACKED, "waiter for the last byte of the packet on the wire, -1 nobody", begins=-1)
-    pace_at_ps = word(WordKind.TIME, "the port's pacing event in the heap, INF none", begins=INF)
-    transit_bytes = word(WordKind.BYTES, "bytes of transit packets that wait")
-    ring = word(
-        WordKind.QUEUE_PAIR, "last of the circular list of queue pairs that may send, -1 none", bits=32, begins=-1
-    )
-    paced = word(
-        WordKind.QUEUE_PAIR,
-        "queue pair that may send first of those that pacing holds back, -1 none",
-        bits=32,
-        begins=-1,
-    )
-    kick_next = word(
-        WordKind.LINK, "next port in the NPU's list of ports to try, -2 not in the list", bits=32, begins=-2
-    )
-    control_packets = word(WordKind.COUNT, "acknowledgements that wait; they are sent first", bits=32)
-    control_head = word(WordKind.RECORD, "first acknowledgement", bits=32)
-    control_tail = word(WordKind.RECORD, "last acknowledgement", bits=32)
-    transit_packets = word(WordKind.COUNT, "transit packets that wait", bits=32)
-    transit_head = word(WordKind.RECORD, "first transit packet", bits=32)
-    transit_tail = word(WordKind.RECORD, "last transit packet", bits=32)
-    scheduled = word(WordKind.FLAG, "an event in the heap marks when the port falls idle", bits=8)
-    turn = word(WordKind.FLAG, "transit has the next turn against the queue pairs", bits=8)
+    sent_ref = word("packed", "waiter for the last byte of the packet on the wire, -1 nobody", begins=-1)
+    pace_at_ps = word("time", "the port's pacing event in the heap, INF none", begins=INF)
+    transit_bytes = word("bytes", "bytes of transit packets that wait")
+    ring = word("queue_pair", "last of the circular list of queue pairs that may send, -1 none", bits=32, begins=-1)
+    paced = word("queue_pair", "the queue pair held back by pacing that may send first, -1 none", bits=32, begins=-1)
+    kick_next = word("link", "next port in the NPU's list of ports to try, -2 not in the list", bits=32, begins=-2)
+    control_packets = word("count", "acknowledgements that wait; they are sent first", bits=32)
+    control_head = word("record", "first acknowledgement", bits=32)
+    control_tail = word("record", "last acknowledgement", bits=32)
+    transit_packets = word("count", "transit packets that wait", bits=32)
+    transit_head = word("record", "first transit packet", bits=32)
+    transit_tail = word("record", "last transit packet", bits=32)
+    scheduled = word("flag", "an event in the heap marks when the port falls idle", bits=8)
+    turn = word("flag", "transit has the next turn against the queue pairs", bits=8)
 
 
 class QueuePair(Row, words=16, written_by="nic.port nic.rendezvous nic.transport"):
     """A sending queue pair: one cache line for every acknowledgement, then one for every packet."""
 
-    next_seq = word(WordKind.SEQUENCE, "next packet to send")
-    una = word(WordKind.SEQUENCE, "first packet that is not acknowledged")
-    end_seq = word(WordKind.SEQUENCE, "first packet that is not posted")
-    sent_max = word(WordKind.SEQUENCE, "first packet that was never sent")
-    head_end = word(WordKind.SEQUENCE, "first packet after the oldest message")
-    deadline_ps = word(WordKind.TIME, "time at which it retransmits without progress")
-    ring_next = word(WordKind.QUEUE_PAIR, "next of the port's circular list", bits=32)
-    port = word(WordKind.LINK, "port that sends", bits=32)
-    pending = word(
-        WordKind.MESSAGE, "1 + the first message that waits for an answer (pdes/nic/rendezvous.py), 0 none", bits=32
-    )
-    retries = word(WordKind.COUNT, "consecutive timeouts", bits=16)
-    active = word(WordKind.CODE, "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=16)
-    current_end = word(WordKind.SEQUENCE, "first packet after the message of next_seq")
-    w1 = word(WordKind.PACKED, "packet word 1 without the size")
-    w2 = word(WordKind.PACKED, "packet word 2 without the sequence number")
-    current_tag = word(WordKind.PACKED, "packet word 3")
-    head_message = word(WordKind.MESSAGE, "oldest message not wholly acknowledged, -1 none", bits=32)
-    current_message = word(WordKind.MESSAGE, "message of next_seq, -1 none", bits=32)
-    tail_message = word(WordKind.MESSAGE, "newest message", bits=32)
-    sibling = word(WordKind.QUEUE_PAIR, "next queue pair of the same NPU, -1 none", bits=32)
-    npu = word(WordKind.NODE, "NPU that owns it", bits=32)
-    connection = word(WordKind.GROUP, "group | number << CONNECTION_SHIFT", bits=32)
-    messages = word(WordKind.COUNT, "messages posted", bits=32)
-    shares = word(
-        WordKind.RATIO, "its rate is SHARE_UNITS / this of its port's; up to SHARE_UNITS: the whole rate", bits=32
-    )
+    next_seq = word("sequence", "next packet to send")
+    una = word("sequence", "first packet that is not acknowledged")
+    end_seq = word("sequence", "first packet that is not posted")
+    sent_max = word("sequence", "first packet that was never sent")
+    head_end = word("sequence", "first packet after the oldest message")
+    deadline_ps = word("time", "time at which it retransmits without progress")
+    ring_next = word("queue_pair", "next of the port's circular list", bits=32)
+    port = word("link", "port that sends", bits=32)
+    pending = word("message", "1 + first message that waits for an answer (pdes/nic/rendezvous.py), 0 none", bits=32)
+    retries = word("count", "consecutive timeouts", bits=16)
+    active = word("code", "TAKES_TURNS, in its port's list; HELD_BACK by pacing; 0", bits=16)
+    current_end = word("sequence", "first packet after the message of next_seq")
+    w1 = word("packed", "packet word 1 without the size")
+    w2 = word("packed", "packet word 2 without the sequence number")
+    current_tag = word("packed", "packet word 3")
+    head_message = word("message", "oldest message not wholly acknowledged, -1 none", bits=32)
+    current_message = word("message", "message of next_seq, -1 none", bits=32)
+    tail_message = word("message", "newest message", bits=32)
+    sibling = word("queue_pair", "next queue pair of the same NPU, -1 none", bits=32)
+    npu = word("node", "NPU that owns it", bits=32)
+    connection = word("group", "group | number << CONNECTION_SHIFT", bits=32)
+    messages = word("count", "messages posted", bits=32)
+    shares = word("ratio", "its rate is SHARE_UNITS / this of its port's; up to SHARE_UNITS: the whole rate", bits=32)
 
 
 class CongestionState(
@@ -68,111 +55,111 @@ class CongestionState(
 ):
     """Congestion-control state of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
 
-    window_packets = word(WordKind.COUNT, "packets that may be unacknowledged")
-    pace_ps_per_byte = word(WordKind.FLOAT, "ps per wire byte between the begins of packets; 0 = not paced")
-    line_ps_per_byte = word(WordKind.FLOAT, "ps per byte of its port's rate, or of its share of that")
-    next_send_ps = word(WordKind.TIME, "time at which pacing lets the next packet go")
-    last_seq = word(WordKind.SEQUENCE, "newest packet that ends a message, -1 none")
-    last_sent_ps = word(WordKind.TIME, "time at which that packet was sent")
-    child = word(WordKind.QUEUE_PAIR, "first child in the heap of those that pacing holds back (pdes/nic/pacing.py)")
-    sibling = word(WordKind.QUEUE_PAIR, "next sibling in the same heap")
+    window_packets = word("count", "packets that may be unacknowledged")
+    pace_ps_per_byte = word("float", "ps per wire byte between the begins of packets; 0 = not paced")
+    line_ps_per_byte = word("float", "ps per byte of its port's rate, or of its share of that")
+    next_send_ps = word("time", "time at which pacing lets the next packet go")
+    last_seq = word("sequence", "newest packet that ends a message, -1 none")
+    last_sent_ps = word("time", "time at which that packet was sent")
+    child = word("queue_pair", "first child in the heap of those that pacing holds back (pdes/nic/pacing.py)")
+    sibling = word("queue_pair", "next sibling in the same heap")
 
 
 class Message(Row, words=8, written_by="nic.transport npu.endpoints"):
     """A posted message."""
 
-    payload_bytes = word(WordKind.BYTES, "payload of the message")
-    tag = word(WordKind.PACKED, "packet word 3")
-    begin_seq = word(WordKind.SEQUENCE, "its first packet")
-    end_seq = word(WordKind.SEQUENCE, "first packet after its last")
-    next_message = word(WordKind.MESSAGE, "next of its list, -1 none")
+    payload_bytes = word("bytes", "payload of the message")
+    tag = word("packed", "packet word 3")
+    begin_seq = word("sequence", "its first packet")
+    end_seq = word("sequence", "first packet after its last")
+    next_message = word("message", "next of its list, -1 none")
     ref = word(
-        WordKind.PACKED,
+        "packed",
         "who waits for its last byte to leave: trace row, or REF_INSTANCE | instance, -1 nobody. Of a "
         "blocking lane, 1 + its number << REF_LANE too",
     )
-    told = word(WordKind.PACKED, "waiter for its last acknowledgement, where that counts (pdes/npu/endpoints.py)")
+    told = word("packed", "waiter for its last acknowledgement, where that counts (pdes/npu/endpoints.py)")
 
 
 class Selective(Row, words=40, written_by="nic.selective nic.selective_receiver nic.transport"):
     """Selective repeat, rows parallel to `qp` and `rxqp`: bit sets of sequence numbers, 32 bits per word."""
 
-    seen = word(WordKind.FLAGS, "packets that have arrived", many=16)
-    lost = word(WordKind.FLAGS, "sender: packets to send again", many=16)
-    lost_packets = word(WordKind.COUNT, "number of packets to send again")
-    highest = word(WordKind.SEQUENCE, "sender: highest packet that has arrived")
-    checked = word(WordKind.SEQUENCE, "sender: first packet not yet checked for loss")
-    head_message = word(WordKind.MESSAGE, "receiver: list of messages whose last packet is here, by number, -1 none")
+    seen = word("flags", "packets that have arrived", many=16)
+    lost = word("flags", "sender: packets to send again", many=16)
+    lost_packets = word("count", "number of packets to send again")
+    highest = word("sequence", "sender: highest packet that has arrived")
+    checked = word("sequence", "sender: first packet not yet checked for loss")
+    head_message = word("message", "receiver: list of messages whose last packet is here, by number, -1 none")
 
 
 class Receiver(Row, written_by="nic.selective_receiver nic.transport"):
-    """A receiving queue pair; the table of rows is a hash map by `key` (pdes/core/hashmap.py)."""
+    """A receiving queue pair; the table of rows is a hash map by `key` (pdes/core/hashing.py)."""
 
-    key = word(WordKind.PACKED, "dst << 44 | src << 24 | sending queue pair there, -1: the row is free", begins=-1)
-    expected = word(WordKind.SEQUENCE, "next packet in order")
-    nak_sent = word(WordKind.PACKED, "1: a NAK is out | ps of the last congestion notification << 1")
-    messages = word(WordKind.COUNT, "messages received", bits=32)
-    port_back = word(WordKind.LINK, "1 + port that acknowledges, 0 not known yet", bits=32)
+    key = word("packed", "dst << 44 | src << 24 | sending queue pair there, -1: the row is free", begins=-1)
+    expected = word("sequence", "next packet in order")
+    nak_sent = word("packed", "1: a NAK is out | ps of the last congestion notification << 1")
+    messages = word("count", "messages received", bits=32)
+    port_back = word("link", "1 + port that acknowledges, 0 not known yet", bits=32)
 
 
 class FlowOut(Row, written_by="messages.whole nic.transport"):
     """A posted message, kept for the results."""
 
-    pair = word(WordKind.PACKED, "src | dst << 20")
-    tag = word(WordKind.PACKED, "packet word 3")
-    payload_bytes = word(WordKind.BYTES, "payload of the message")
-    posted_ps = word(WordKind.TIME, "time of posting")
-    ordinal = word(WordKind.COUNT, "number of the message within its queue pair")
+    pair = word("packed", "src | dst << 20")
+    tag = word("packed", "packet word 3")
+    payload_bytes = word("bytes", "payload of the message")
+    posted_ps = word("time", "time of posting")
+    ordinal = word("count", "number of the message within its queue pair")
 
 
 class FlowIn(Row, written_by="nic.transport"):
     """A completed message, kept for the results."""
 
-    pair = word(WordKind.PACKED, "src | dst << 20")
-    tag = word(WordKind.PACKED, "packet word 3")
-    ordinal = word(WordKind.COUNT, "number of the message within its queue pair")
-    finished_ps = word(WordKind.TIME, "time of completion")
+    pair = word("packed", "src | dst << 20")
+    tag = word("packed", "packet word 3")
+    ordinal = word("count", "number of the message within its queue pair")
+    finished_ps = word("time", "time of completion")
 
 
 class PendingRequest(Row, words=8, written_by="nic.rendezvous"):
     """A row of `msg` for a message whose request is not answered yet (pdes/nic/rendezvous.py)."""
 
-    payload_bytes = word(WordKind.BYTES, "payload of the message")
-    tag = word(WordKind.PACKED, "packet word 3")
-    group = word(WordKind.GROUP, "group with which it was posted")
-    _unused = word(WordKind.COUNT, "not used")
-    next_message = word(WordKind.MESSAGE, "next of its list, -1 none")
-    ref = word(WordKind.PACKED, "as in Message")
+    payload_bytes = word("bytes", "payload of the message")
+    tag = word("packed", "packet word 3")
+    group = word("group", "group with which it was posted")
+    _unused = word("count", "not used")
+    next_message = word("message", "next of its list, -1 none")
+    ref = word("packed", "as in Message")
 
 
 class LaterMessage(Row, written_by="npu.agenda npu.endpoints"):
     """A row of `msg` for a message that an NPU acts on later (pdes/npu/endpoints.py)."""
 
-    payload_bytes = word(WordKind.BYTES, "payload of the message")
-    tag = word(WordKind.PACKED, "packet word 3")
-    connection = word(WordKind.QUEUE_PAIR, "connection that carries it")
-    w1 = word(WordKind.PACKED, "word 1 of its last packet, where its receiver acts on it later")
-    later = word(WordKind.MESSAGE, "next of its list, -1 none")
-    ref = word(WordKind.PACKED, "as in Message")
-    due = word(WordKind.PACKED, "time of the action, ps << 1")
-    what = word(WordKind.CODE, "kind of the action")
+    payload_bytes = word("bytes", "payload of the message")
+    tag = word("packed", "packet word 3")
+    connection = word("queue_pair", "connection that carries it")
+    w1 = word("packed", "word 1 of its last packet, where its receiver acts on it later")
+    later = word("message", "next of its list, -1 none")
+    ref = word("packed", "as in Message")
+    due = word("packed", "time of the action, ps << 1")
+    what = word("code", "kind of the action")
 
 
 class KeptMessage(Row, words=8, written_by="nic.selective_receiver"):
     """A row of `msg` for a message whose last packet has arrived (pdes/nic/selective_receiver.py)."""
 
-    w1 = word(WordKind.PACKED, "word 1 of its last packet")
-    tag = word(WordKind.PACKED, "packet word 3")
-    last_seq = word(WordKind.SEQUENCE, "sequence number of its last packet")
-    payload_bytes = word(WordKind.BYTES, "payload of the message, once it is complete")
-    next_message = word(WordKind.MESSAGE, "next of its list, -1 none")
-    w2 = word(WordKind.PACKED, "word 2 of its last packet")
+    w1 = word("packed", "word 1 of its last packet")
+    tag = word("packed", "packet word 3")
+    last_seq = word("sequence", "sequence number of its last packet")
+    payload_bytes = word("bytes", "payload of the message, once it is complete")
+    next_message = word("message", "next of its list, -1 none")
+    w2 = word("packed", "word 2 of its last packet")
 
 
 class QueuedRequest(Row, words=8, written_by="nic.rendezvous"):
     """A row of `msg` for a request, or a message behind one, that a lane has not reached (pdes/nic/rendezvous.py)."""
 
-    _unused = word(WordKind.COUNT, "not used")
-    src = word(WordKind.NPU, "NPU that asks, or SENT_AT_ONCE")
-    _unused2 = word(WordKind.COUNT, "not used", many=2)
-    next_message = word(WordKind.MESSAGE, "next of its list, -1 none")
+    _unused = word("count", "not used")
+    src = word("npu", "NPU that asks, or SENT_AT_ONCE")
+    _unused2 = word("count", "not used", many=2)
+    next_message = word("message", "next of its list, -1 none")

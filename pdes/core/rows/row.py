@@ -3,8 +3,8 @@
     class Token(Row, written_by="npu.tokens"):
         ...
 
-        running = word(WordKind.COUNT, "tokens in use")
-        head = word(WordKind.PHASE, "list of phases that wait, -1 none")
+        running = word("count", "tokens in use")
+        head = word("phase", "list of phases that wait, -1 none")
 
 The class yields the structured dtype that kernels and host code share (`Token.dtype`: `token.running`), the page
 docs/reference/data-dictionary.md and checks of the house. A word is an int64, with
@@ -59,8 +59,7 @@ class WordKind(Enum):
 
 
 BITS_OF_BYTE = 8
-INF = 1 << 62
-"""A time in ps later than any other."""
+INF = 1 << 62  # a time in ps later than any other
 
 
 @dataclass(frozen=True)
@@ -74,32 +73,21 @@ class Word:
     begins: int = 0
 
 
-def word(kind: WordKind, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
-    """Declare a word of a row; bits: width of an integer, 0 = the row's."""
-    return Word(kind, meaning, many, bits, begins)
+def word(kind: str, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
+    """Declare a word of a row; kind: name of a WordKind in lower case; bits: width of an integer, 0 = the row's."""
+    return Word(WordKind[kind.upper()], meaning, many, bits, begins)
 
 
 class Row:
-    """Base class of row kinds; see the module.
+    """Base class of row kinds; see the module."""
 
-    Attributes:
-        dtype: Structured dtype of NumPy records.
-        declared: Declared words by name.
-        words: Number of words with the padding.
-        written_by: Modules that write words which this class declares.
-    """
-
-    dtype: ClassVar[np.dtype]
-    declared: ClassVar[dict[str, Word]]
-    words: ClassVar[int]
-    written_by: ClassVar[tuple[str, ...]]
+    dtype: ClassVar[np.dtype]  # structured dtype of NumPy records
+    declared: ClassVar[dict[str, Word]]  # words by name
+    words: ClassVar[int]  # number of words with the padding
+    written_by: ClassVar[tuple[str, ...]]  # modules that write words which this class declares
 
     def __init_subclass__(cls, words: int = 0, written_by: str = "", bits: int = 64) -> None:
-        """Create the dtype from the declared words.
-
-        Raises:
-            TypeError: NumPy's records already have an attribute of a word's name, or the words exceed the given number.
-        """
+        """Create the dtype from the declared words; TypeError for names of NumPy's records, or too many words."""
         cls.written_by = tuple(written_by.split())
         inherited = getattr(cls, "declared", {})
         cls.declared = inherited | {name: value for name, value in vars(cls).items() if isinstance(value, Word)}

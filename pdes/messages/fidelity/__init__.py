@@ -15,7 +15,7 @@ from typing import Any
 
 from pdes.core.errors import RunError
 from pdes.core.setting import setting
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
+from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,7 @@ def names() -> list[str]:
 
 
 def fidelity(name: str, **parameters: Any) -> Fidelity:
-    """Return the model with a name.
-
-    Raises:
-        RunError: The name is unknown.
-    """
+    """Return the model with a name; RunError if it is unknown."""
     if name not in names():
         raise RunError(f"fidelity {name!r}; expected one of {', '.join(names())}")
     if name == "packet":

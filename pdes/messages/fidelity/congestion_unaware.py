@@ -9,9 +9,8 @@ import numpy as np
 
 from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
-from pdes.core.link_words import class_of, end_of
-from pdes.core.packet import SHARE_UNITS, destination
-from pdes.core.world import whole_messages, world_at
+from pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
+from pdes.core.state import whole_messages, world_at
 from pdes.messages.events import ARRIVE
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
 from pdes.network.link import count_sent, link_psb

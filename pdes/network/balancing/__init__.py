@@ -15,22 +15,14 @@ from pdes.core.errors import RunError
 
 @dataclass(frozen=True)
 class Balancing:
-    """The rule of a run; pick is None for ECMP.
-
-    Attributes:
-        name: Name of the rule.
-        pick: Hook that chooses the link.
-        reorders: Whether packets of one flow may overtake each other.
-        has_flowlets, by_host: Whether the rule needs these tables in Routes.
-        by_destination: Whether only the destination matters, so that traffic between two NPUs has one path.
-    """
+    """The rule of a run."""
 
     name: str
-    pick: Callable | None
-    reorders: bool = False
-    has_flowlets: bool = False
-    by_host: bool = False
-    by_destination: bool = False
+    pick: Callable | None  # hook that chooses the link, None for ECMP
+    reorders: bool = False  # packets of one flow may overtake each other
+    has_flowlets: bool = False  # the rule needs the table `flowlet` of Routes
+    by_host: bool = False  # the rule needs the table `host` of Routes
+    by_destination: bool = False  # only the destination matters, so that traffic between two NPUs has one path
 
 
 ECMP = Balancing("ecmp", None)
@@ -42,11 +34,7 @@ def names() -> list[str]:
 
 
 def balancing(name: str) -> Balancing:
-    """Return the rule with a name.
-
-    Raises:
-        RunError: The name is unknown.
-    """
+    """Return the rule with a name; RunError if it is unknown."""
     if name not in names():
         raise RunError(f"load balancing {name!r}; expected one of {', '.join(names())}")
     if name == "ecmp":

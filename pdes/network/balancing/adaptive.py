@@ -15,16 +15,14 @@ import numpy as np
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
-from pdes.core.state import FLOWLETS, INF
-from pdes.core.world import world_at
+from pdes.core.state import FLOWLETS, INF, world_at
 from pdes.network.link import full_packet_bytes, link_psb
 from pdes.network.shared_switch import bring_up
 
 TITLE = "each destination's packets over all links in rotation, except those with longer queues"
 REORDERS = True
 HAS_FLOWLETS = True
-SLACK_PACKETS = 8
-"""Tolerated difference between queues, in full packets."""
+SLACK_PACKETS = 8  # tolerated difference between queues, in full packets
 
 
 @inline

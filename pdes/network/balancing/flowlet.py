@@ -9,13 +9,11 @@ import numpy as np
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook
 from pdes.core.packet import entropy, identity
-from pdes.core.state import FLOWLETS
-from pdes.core.world import world_at
+from pdes.core.state import FLOWLETS, world_at
 
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True
-ENDS_MASK = (1 << 40) - 1
-"""Bits of packet word 1 with the destination and source NPU."""
+ENDS_MASK = (1 << 40) - 1  # bits of packet word 1 with the destination and source NPU
 
 
 @hook

@@ -4,7 +4,7 @@ import numpy as np
 
 from pdes.core.jit import hook
 from pdes.core.packet import destination
-from pdes.core.world import world_at
+from pdes.core.state import world_at
 
 TITLE = "by the destination's host"
 BY_HOST = True

@@ -3,7 +3,7 @@
 from pdes.core.hashing import mix3
 from pdes.core.jit import hook
 from pdes.core.packet import identity
-from pdes.core.world import world_at
+from pdes.core.state import world_at
 
 TITLE = "each packet at random"
 REORDERS = True

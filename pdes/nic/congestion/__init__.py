@@ -49,18 +49,13 @@ class Allowed(NamedTuple):
 
 
 SHARE = Allowed(0.0, 1.0)
-SWITCH = Allowed(0.0, 1.0, is_integer=True)
-"""0 = off, 1 = on."""
-RATE_BPS = Allowed(1e6, 1e15)
-"""Rates at which a queue pair may be paced, in bit/s: those of links."""
-STEP_BPS = Allowed(0.0, 1e15)
-"""Increments of a rate in bit/s."""
-TIME_PS = Allowed(1.0, 1e18)
-"""Whole picoseconds; two of the longest times and the longest run stay below INF (pdes/core/state.py)."""
+SWITCH = Allowed(0.0, 1.0, is_integer=True)  # 0 = off, 1 = on
+RATE_BPS = Allowed(1e6, 1e15)  # rates at which a queue pair may be paced, in bit/s: those of links
+STEP_BPS = Allowed(0.0, 1e15)  # increments of a rate in bit/s
+TIME_PS = Allowed(1.0, 1e18)  # whole ps; two of the longest times and the longest run stay below INF (state.py)
 TIME_OR_0_PS = Allowed(1.0, 1e18, special=0.0)
 DELAY_PS = Allowed(0.0, 1e18)
-PACKETS = Allowed(0.0, 2.0**22)
-"""Up to the largest window, half of what sequence numbers distinguish (pdes/core/packet.py, HALF_PSN)."""
+PACKETS = Allowed(0.0, 2.0**22)  # up to the largest window, half of what sequence numbers distinguish (HALF_PSN)
 WINDOW_PACKETS = Allowed(1e-6, 2.0**22)
 FACTOR = Allowed(0.0, 1e6)
 COUNT = Allowed(0.0, 1e6)
@@ -71,16 +66,12 @@ WHOLE_COUNT = Allowed(0.0, 1e6, is_integer=True)
 class ControlParameter(Word):
     """A number that an algorithm takes, a word of its `ControlParameters`; named as in the paper, with its unit.
 
-    Attributes:
-        meaning: Description, and source of the default.
-        default: Default value of the parameter.
-        range: Allowed values of the parameter.
-        aliases: Names of the parameter in other simulators -> factor from their unit to this one.
+    Its meaning is a description and the source of the default.
     """
 
     default: float = 0.0
-    range: Allowed = SHARE
-    aliases: Mapping[str, float] = field(default_factory=dict)
+    range: Allowed = SHARE  # allowed values
+    aliases: Mapping[str, float] = field(default_factory=dict)  # name in other simulators -> factor from their unit
 
 
 def parameter(default: float, allowed: Allowed, meaning: str, aliases: Mapping[str, float] | None = None) -> Any:
@@ -112,11 +103,7 @@ def parameters(name: str) -> Mapping[str, ControlParameter]:
 
 
 def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
-    """Return the congestion control with a name.
-
-    Args:
-        name: One of `names`.
-        overrides: Values of parameters, by name or alias.
+    """Return the congestion control with a name; overrides: values of parameters, by name or alias.
 
     Raises:
         RunError: The algorithm or a parameter is unknown, or a value is not allowed.

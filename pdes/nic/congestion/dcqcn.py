@@ -31,10 +31,9 @@ import numpy as np
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import WordKind, word
+from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_CNP, CC_SENT, CC_START, INF
-from pdes.core.world import world_at
+from pdes.core.state import CC_CNP, CC_SENT, CC_START, INF, world_at
 from pdes.nic.congestion import (
     DELAY_PS,
     RATE_BPS,
@@ -95,17 +94,17 @@ PARAMETERS = DcqcnParameters.declared
 class DcqcnState(CongestionState, words=32, written_by="nic.congestion.dcqcn"):
     """State of DCQCN for a queue pair."""
 
-    line_bps = word(WordKind.FLOAT, "bit/s: line rate")
-    rc_bps = word(WordKind.FLOAT, "bit/s: current rate, RC")
-    rt_bps = word(WordKind.FLOAT, "bit/s: target rate, RT")
-    alpha = word(WordKind.FLOAT, "twice the share of the rate that a cut removes")
-    alpha_at_ps = word(WordKind.TIME, "time of the next decay of alpha, INF never")
-    increase_at_ps = word(WordKind.TIME, "time at which the timer expires, INF never")
-    cut_at_ps = word(WordKind.TIME, "time of the earliest next cut")
-    held = word(WordKind.FLAG, "a cut waits until cut_at_ps")
-    time_stage = word(WordKind.COUNT, "T; F + 1 represents all values above F")
-    byte_stage = word(WordKind.COUNT, "BC, likewise")
-    counted_bytes = word(WordKind.BYTES, "bytes sent since the byte counter expired")
+    line_bps = word("float", "bit/s: line rate")
+    rc_bps = word("float", "bit/s: current rate, RC")
+    rt_bps = word("float", "bit/s: target rate, RT")
+    alpha = word("float", "twice the share of the rate that a cut removes")
+    alpha_at_ps = word("time", "time of the next decay of alpha, INF never")
+    increase_at_ps = word("time", "time at which the timer expires, INF never")
+    cut_at_ps = word("time", "time of the earliest next cut")
+    held = word("flag", "a cut waits until cut_at_ps")
+    time_stage = word("count", "T; F + 1 represents all values above F")
+    byte_stage = word("count", "BC, likewise")
+    counted_bytes = word("bytes", "bytes sent since the byte counter expired")
 
 
 own = seen_as(DcqcnState)
@@ -197,9 +196,7 @@ def cut(par, state, at):
     set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), min(par.min_rate_bps, state.line_bps)))
     state.held = 0
     state.cut_at_ps = at + np.int64(par.rate_decrease_interval_ps)
-    state.time_stage = 0
-    state.byte_stage = 0
-    state.counted_bytes = 0
+    state.time_stage = state.byte_stage = state.counted_bytes = 0
     if par.rp_timer_ps > 0.0:
         state.increase_at_ps = at + np.int64(par.rp_timer_ps)
 

@@ -22,10 +22,9 @@ import numpy as np
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import WordKind, word
+from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
-from pdes.core.world import world_at
+from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, world_at
 from pdes.nic.congestion import PACKETS, SHARE, WINDOW_PACKETS, parameter
 
 TITLE = "DCTCP (Alizadeh et al., SIGCOMM 2010)"
@@ -49,13 +48,13 @@ PARAMETERS = DctcpParameters.declared
 class DctcpState(CongestionState, words=32, written_by="nic.congestion.dctcp"):
     """State of DCTCP for a queue pair."""
 
-    cwnd_packets = word(WordKind.FLOAT, "congestion window in packets")
-    ssthresh_packets = word(WordKind.FLOAT, "window in packets below which slow start applies")
-    alpha = word(WordKind.FLOAT, "smoothed share of marked packets")
-    acked_packets = word(WordKind.COUNT, "packets acknowledged in this window of data")
-    marked_packets = word(WordKind.COUNT, "marked packets among these")
-    window_end = word(WordKind.SEQUENCE, "first packet not sent when this window of data began")
-    cut_end = word(WordKind.SEQUENCE, "first packet not sent at the last cut, -1 none")
+    cwnd_packets = word("float", "congestion window in packets")
+    ssthresh_packets = word("float", "window in packets below which slow start applies")
+    alpha = word("float", "smoothed share of marked packets")
+    acked_packets = word("count", "packets acknowledged in this window of data")
+    marked_packets = word("count", "marked packets among these")
+    window_end = word("sequence", "first packet not sent when this window of data began")
+    cut_end = word("sequence", "first packet not sent at the last cut, -1 none")
 
 
 own = seen_as(DctcpState)
@@ -94,8 +93,7 @@ def update_alpha(par, state, qp):
             share = state.marked_packets / state.acked_packets
             state.alpha = (1.0 - par.g) * state.alpha + par.g * share
         state.window_end = qp.sent_max
-        state.acked_packets = 0
-        state.marked_packets = 0
+        state.acked_packets = state.marked_packets = 0
 
 
 @inline

@@ -17,11 +17,17 @@ between equal paths. Then L is replaced, and U, W and W^c stay as they are until
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import WordKind, word
+from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_START, MAX_TELEMETRY_HOPS, TELEMETRY_CLASS_SHIFT, TELEMETRY_QUEUE_SHIFT
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
-from pdes.core.world import world_at
+from pdes.core.state import (
+    CC_ACK,
+    CC_START,
+    MAX_TELEMETRY_HOPS,
+    PS_PER_BYTE_AT_1_BPS,
+    TELEMETRY_CLASS_SHIFT,
+    TELEMETRY_QUEUE_SHIFT,
+    world_at,
+)
 from pdes.network.link import full_packet_bytes
 from pdes.nic.congestion import STEP_BPS, SWITCH, TIME_OR_0_PS, WHOLE_COUNT, Allowed, parameter
 
@@ -58,14 +64,12 @@ LATER = 1 << (TELEMETRY_CLASS_SHIFT - 1)  # ps: a larger difference of wrapped t
 class HpccState(CongestionState, words=32, written_by="nic.congestion.hpcc"):
     """State of HPCC for a queue pair."""
 
-    wc_bytes = word(WordKind.FLOAT, "bytes: the reference window W^c")
-    u = word(WordKind.FLOAT, "in-flight bytes of the busiest link over its rate times T, smoothed")
-    inc_stage = word(WordKind.COUNT, "additive steps since the last multiplicative one")
-    last_update_seq = word(WordKind.SEQUENCE, "next packet to send when W^c was last set")
-    hops = word(WordKind.COUNT, "hops of L, 0 = nothing is known")
-    last = word(
-        WordKind.PACKED, "L, telemetry of the last acknowledgement: as Telemetry.met", many=2 * MAX_TELEMETRY_HOPS
-    )
+    wc_bytes = word("float", "bytes: the reference window W^c")
+    u = word("float", "in-flight bytes of the busiest link over its rate times T, smoothed")
+    inc_stage = word("count", "additive steps since the last multiplicative one")
+    last_update_seq = word("sequence", "next packet to send when W^c was last set")
+    hops = word("count", "hops of L, 0 = nothing is known")
+    last = word("packed", "L, telemetry of the last acknowledgement: as Telemetry.met", many=2 * MAX_TELEMETRY_HOPS)
 
 
 own = seen_as(HpccState)

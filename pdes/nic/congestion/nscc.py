@@ -26,11 +26,9 @@ towards a quarter of the base round trip; "delay ~= 0" means less than 1 us. Dif
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import WordKind, word
+from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED
-from pdes.core.units import PS_PER_BYTE_AT_1_BPS
-from pdes.core.world import world_at
+from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, LOSS_TRIMMED, PS_PER_BYTE_AT_1_BPS, world_at
 from pdes.network.link import full_packet_bytes
 from pdes.nic.congestion import DELAY_PS, FACTOR, PACKETS, RATE_BPS, SHARE, TIME_PS, Allowed, parameter
 
@@ -69,20 +67,20 @@ PARAMETERS = NsccParameters.declared
 class NsccState(CongestionState, words=32, written_by="nic.congestion.nscc"):
     """State of NSCC for a queue pair."""
 
-    cwnd_bytes = word(WordKind.FLOAT, "congestion window in bytes")
-    avg_delay_ps = word(WordKind.FLOAT, "average delay in ps")
-    base_rtt_ps = word(WordKind.DURATION, "shortest known round trip")
-    inc_bytes = word(WordKind.FLOAT, "bytes^2: pending increases, times the window")
-    received_bytes = word(WordKind.BYTES, "bytes acknowledged since increases were added")
-    achieved_bytes = word(WordKind.BYTES, "bytes acknowledged since the last check of quick adapt")
-    ignored_bytes = word(WordKind.BYTES, "bytes acknowledged since quick adapt acted")
-    to_ignore_bytes = word(WordKind.BYTES, "bytes in flight when quick adapt acted, whose marks are outdated")
-    qa_end_ps = word(WordKind.TIME, "time of the next check of quick adapt; 0 = not begun")
-    trigger_qa = word(WordKind.FLAG, "a packet was lost since quick adapt acted")
-    fi_count_bytes = word(WordKind.BYTES, "bytes acknowledged consecutively with a delay near 0")
-    increase = word(WordKind.FLAG, "the last acknowledgement was a fast increase")
-    last_dec_ps = word(WordKind.TIME, "time of the last multiplicative decrease")
-    last_adjust_ps = word(WordKind.TIME, "time at which increases were last added after a round trip")
+    cwnd_bytes = word("float", "congestion window in bytes")
+    avg_delay_ps = word("float", "average delay in ps")
+    base_rtt_ps = word("duration", "shortest known round trip")
+    inc_bytes = word("float", "bytes^2: pending increases, times the window")
+    received_bytes = word("bytes", "bytes acknowledged since increases were added")
+    achieved_bytes = word("bytes", "bytes acknowledged since the last check of quick adapt")
+    ignored_bytes = word("bytes", "bytes acknowledged since quick adapt acted")
+    to_ignore_bytes = word("bytes", "bytes in flight when quick adapt acted, whose marks are outdated")
+    qa_end_ps = word("time", "time of the next check of quick adapt; 0 = not begun")
+    trigger_qa = word("flag", "a packet was lost since quick adapt acted")
+    fi_count_bytes = word("bytes", "bytes acknowledged consecutively with a delay near 0")
+    increase = word("flag", "the last acknowledgement was a fast increase")
+    last_dec_ps = word("time", "time of the last multiplicative decrease")
+    last_adjust_ps = word("time", "time at which increases were last added after a round trip")
 
 
 own = seen_as(NsccState)
@@ -158,8 +156,7 @@ def quick_adapt(net, par, state, now, is_loss, mark, delay, in_flight):
         if state.qa_end_ps != 0 and bad and through < par.qa_gate * max_window(net, par, state):
             state.cwnd_bytes = float(max(through, full_packet_bytes(net)))
             state.to_ignore_bytes = in_flight
-            state.ignored_bytes = 0
-            state.trigger_qa = 0
+            state.ignored_bytes = state.trigger_qa = 0
             done = 1
         state.achieved_bytes = 0
         state.qa_end_ps = now + state.base_rtt_ps + int(target_qdelay(net, par))
@@ -178,8 +175,7 @@ def fast_increase(net, par, state, newly_rcvd, delay):
             state.cwnd_bytes += newly_rcvd * par.fi_scale * scaling_a(net, par, state)
             state.increase = 1
     else:
-        state.fi_count_bytes = 0
-        state.increase = 0
+        state.fi_count_bytes = state.increase = 0
 
 
 @inline
@@ -203,8 +199,7 @@ def fair_increase(net, par, state, newly_rcvd):
 @inline
 def multiplicative_decrease(net, par, state, now):
     """Shrink by the excess of the average delay over the target."""
-    state.increase = 0
-    state.fi_count_bytes = 0
+    state.increase = state.fi_count_bytes = 0
     average = state.avg_delay_ps
     target = target_qdelay(net, par)
     if average > target and now - state.last_dec_ps > state.base_rtt_ps:

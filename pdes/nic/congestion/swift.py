@@ -20,10 +20,9 @@ Choices that the paper leaves open:
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import WordKind, word
+from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT
-from pdes.core.world import world_at
+from pdes.core.state import CC_ACK, CC_LOSS, CC_START, LOSS_TIMEOUT, world_at
 from pdes.network.link import full_packet_bytes
 from pdes.nic.congestion import COUNT, FACTOR, PACKETS, SHARE, TIME_OR_0_PS, WINDOW_PACKETS, Allowed, parameter
 
@@ -52,22 +51,20 @@ class SwiftParameters(ControlParameters, words=16):
 
 
 PARAMETERS = SwiftParameters.declared
-ASCENDING = (("fs_min_cwnd_packets", "fs_max_cwnd_packets"),)
-"""Flow scaling divides by the difference of this pair."""
-NEVER = -(1 << 61)
-"""Time in ps before any event of a run."""
+ASCENDING = (("fs_min_cwnd_packets", "fs_max_cwnd_packets"),)  # flow scaling divides by the difference of this pair
+NEVER = -(1 << 61)  # time in ps before any event of a run
 
 
 class SwiftState(CongestionState, words=32, written_by="nic.congestion.swift"):
     """State of Swift for a queue pair."""
 
-    cwnd_packets = word(WordKind.FLOAT, "congestion window in packets")
-    rtt_ps = word(WordKind.FLOAT, "smoothed round-trip time; 0 = not measured yet")
-    last_decrease_ps = word(WordKind.TIME, "time of the window's last decrease, NEVER at first")
-    retransmit_cnt = word(WordKind.COUNT, "consecutive timeouts")
-    path_rtt_ps = word(WordKind.DURATION, "idle round trip, as far as known")
-    fs_alpha_ps = word(WordKind.FLOAT, "ps times the square root of packets: alpha of flow scaling")
-    fs_beta_ps = word(WordKind.FLOAT, "ps: beta of flow scaling")
+    cwnd_packets = word("float", "congestion window in packets")
+    rtt_ps = word("float", "smoothed round-trip time; 0 = not measured yet")
+    last_decrease_ps = word("time", "time of the window's last decrease, NEVER at first")
+    retransmit_cnt = word("count", "consecutive timeouts")
+    path_rtt_ps = word("duration", "idle round trip, as far as known")
+    fs_alpha_ps = word("float", "ps times the square root of packets: alpha of flow scaling")
+    fs_beta_ps = word("float", "ps: beta of flow scaling")
 
 
 own = seen_as(SwiftState)

@@ -23,10 +23,9 @@ Choices that the paper leaves open:
 
 from pdes.core.jit import hook, inline, seen_as
 from pdes.core.rows.nic import CongestionState
-from pdes.core.rows.row import WordKind, word
+from pdes.core.rows.row import word
 from pdes.core.rows.run import ControlParameters
-from pdes.core.state import CC_ACK, CC_START
-from pdes.core.world import world_at
+from pdes.core.state import CC_ACK, CC_START, world_at
 from pdes.nic.congestion import COUNT, DELAY_PS, FACTOR, RATE_BPS, SHARE, STEP_BPS, TIME_OR_0_PS, TIME_PS, parameter
 from pdes.nic.control import line_rate_bps, pace_at, step_bps
 
@@ -63,12 +62,12 @@ ASCENDING = (("t_low_ps", "t_high_ps"),)
 class TimelyState(CongestionState, words=32, written_by="nic.congestion.timely"):
     """State of TIMELY for a queue pair."""
 
-    line_bps = word(WordKind.FLOAT, "bit/s: line rate")
-    rate_bps = word(WordKind.FLOAT, "current rate in bit/s")
-    rtt_diff_ps = word(WordKind.FLOAT, "ps: smoothed difference")
-    prev_rtt_ps = word(WordKind.DURATION, "previous round trip, 0 none")
-    negative = word(WordKind.COUNT, "consecutive completion events with a negative gradient")
-    sent = word(WordKind.SEQUENCE, "first packet not sent at the last completion event")
+    line_bps = word("float", "bit/s: line rate")
+    rate_bps = word("float", "current rate in bit/s")
+    rtt_diff_ps = word("float", "ps: smoothed difference")
+    prev_rtt_ps = word("duration", "previous round trip, 0 none")
+    negative = word("count", "consecutive completion events with a negative gradient")
+    sent = word("sequence", "first packet not sent at the last completion event")
 
 
 own = seen_as(TimelyState)

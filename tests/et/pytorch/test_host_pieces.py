@@ -4,7 +4,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from et.pytorch.host_pieces import NO_OWNER, HostSpan, pieces
-from tests.nonempty import nonempty
 
 END = 40
 
@@ -23,6 +22,6 @@ def test_every_moment_belongs_to_what_began_last(drawn):
     spans = [HostSpan(start, min(start + length, END), owner) for owner, (start, length) in enumerate(drawn)]
     made = pieces(spans, 0, END)
     assert [piece.owner for piece in made for _ in range(piece.start_ns, piece.end_ns)] == naive(spans)
-    assert all(before.end_ns == after.start_ns for before, after in nonempty(pairwise(made)))
+    assert all(before.end_ns == after.start_ns for before, after in pairwise(made))
     first = [piece.owner for piece in made if piece.is_first and piece.owner != NO_OWNER]
     assert sorted(first) == list(range(len(spans)))

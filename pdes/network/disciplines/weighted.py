@@ -1,0 +1,27 @@
+"""Weighted round robin: so many packets of class 0, then so many of class 1, by `class_weights`.
+
+A class without a packet that may leave loses the rest of its turn. Word 0 of the port holds the class that has had the
+turn, 0 for class 1 and 1 for class 0, and above it the packets left of the turn: so class 0 begins.
+"""
+
+from pdes.core.jit import hook
+from pdes.core.state import world_at
+
+TITLE = "weighted round robin by class_weights"
+
+
+@hook
+def pick(address, link, ready):
+    """Return the class whose turn it is, and count its packet."""
+    net = world_at(address).net
+    own = net.gate[link].discipline
+    klass = 1 - (own[0] & 1)
+    left = own[0] >> 1
+    if left == 0 or ready & (1 << klass) == 0:
+        if left == 0 or ready & (1 << (1 - klass)) != 0:
+            klass = 1 - klass
+        if ready & (1 << klass) == 0:
+            klass = 1 - klass
+        left = (net.const.class_weights >> (16 * klass)) & 0xFFFF
+    own[0] = (1 - klass) | ((left - 1) << 1)
+    return klass
