@@ -194,6 +194,7 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
     return ComputeTimes(
         find_gpu(section.gpu),
         read_tables(section.tables),
+        vendor_tables=section.vendor_tables,
         scale_from=None if section.scale_from is None else find_gpu(section.scale_from),
         efficiencies=Efficiencies(**section.efficiency),
         pace=_PACES[section.pace or ("serving" if serves else "step")],
