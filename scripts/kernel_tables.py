@@ -67,7 +67,9 @@ def main() -> None:
     table = []
     for row in results(args.gpus or GPUS, args.rows, args.seed):
         table.append(row)
-        print("{:<6} {:<22} {:>5} rows, geometric mean {:.2f}, mean error {:.0%}, spread {:.2f}".format(*row), flush=True)
+        print(
+            "{:<6} {:<22} {:>5} rows, geometric mean {:.2f}, mean error {:.0%}, spread {:.2f}".format(*row), flush=True
+        )
     if args.out:
         args.out.write_text(json.dumps(table) + "\n", encoding="utf-8")
 
