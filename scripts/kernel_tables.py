@@ -2,8 +2,8 @@
 
     python scripts/kernel_tables.py [-o FILE.json] [--rows 1000] [--seed 1] [GPU ...]
 
-Each class is a random sample of the rows of aiconfigurator-core, as workload/compute/nvidia.py reads them. Columns: rows,
-geometric mean of roofline / measured, mean absolute error, standard deviation of the logarithm of the ratio.
+Each class is a random sample of the rows of aiconfigurator-core, as workload/compute/nvidia.py reads them. Columns:
+rows, geometric mean of roofline / measured, mean absolute error, standard deviation of the logarithm of the ratio.
 """
 
 import argparse
@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from workload.compute import Efficiencies, Operator, find_gpu, nvidia
+from workload.compute import Efficiencies, Gpu, Operator, find_gpu, nvidia
 from workload.compute.roofline import rooflines_ps
 
 GPUS = ("a100", "h100", "b200", "h200")
@@ -37,7 +38,7 @@ def results(gpus: Sequence[str], rows: int, seed: int) -> Iterator[tuple[str, st
     for name in gpus:
         gpu, draw = find_gpu(name), np.random.default_rng(seed)
 
-        def alone_ps(operators: Sequence[Operator], gpu=gpu) -> np.ndarray:  # type: ignore[no-untyped-def]
+        def alone_ps(operators: Sequence[Operator], gpu: Gpu = gpu) -> NDArray[np.float64]:
             return rooflines_ps(operators, gpu, Efficiencies())
 
         for kind, dtype, title in CLASSES:

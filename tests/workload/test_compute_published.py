@@ -59,7 +59,7 @@ BACKWARD = {
     128: {512: 316, 1024: 424, 2048: 501, 4096: 542, 8192: 559, 16384: 561},
 }
 TOLERANCE = {512: 0.25, 1024: 0.12}
-"""10 % from 2,048 tokens on."""
+"""10 % from 2,048 tokens on; shorter sequences have a share of exposed reading and writing that differs by kernel."""
 
 
 @pytest.mark.parametrize(("dim", "causal"), FORWARD)
@@ -129,9 +129,9 @@ def test_what_is_left_of_products_in_a_row_is_what_was_measured(dtype, error):
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8"])
 def test_products_in_a_row_lose_more_on_a_b200_than_on_an_h100(dtype):
-    """Over 693 and 675 products of NVIDIA's tables, B200 is at 0.948 and 0.930 of the H100's share of its roofline."""
-    measured = {"bf16": 0.916 * 0.948, "fp8": 0.803 * 0.930}  # of the H100: see the test above
-    assert find_gpu("b200").in_a_row[dtype] == pytest.approx(measured[dtype], abs=0.005)
+    """By 5 %: over 675 products of NVIDIA's tables, 0.975 over 1.028 in bf16 and 0.767 over 0.807 in fp8."""
+    measured = {"bf16": 0.904, "fp8": 0.759}  # of the H100: see the test above
+    assert find_gpu("b200").in_a_row[dtype] == pytest.approx(measured[dtype] * 0.95, abs=0.005)
 
 
 def test_large_products_of_a_step_stay_below_those_of_eight_seconds():

@@ -43,17 +43,18 @@ class AttentionAlgorithm(NamedTuple):
 ALGORITHMS = {
     "flash-attention-1": AttentionAlgorithm(0.55, 1.0, 0),
     "flash-attention-2": AttentionAlgorithm(1.0, 1.0, 0),
-    "flash-attention-3": AttentionAlgorithm(1.0, 0.8, 0),
+    "flash-attention-3": AttentionAlgorithm(1.0, 1.0, 0),
     "flash-attention-4": AttentionAlgorithm(1.0, 0.6, 1_500_000),
 }
-"""Fused attention algorithms. 1: 25 to 40 % of A100's peak (arXiv 2307.08691, section 1). 2 on Ampere: with fully
-exposed exponentials it matches its paper's figures (tests/workload/test_compute_published.py). 3 on Hopper: exposed
-share fitted to its paper's forward rates at 16,384 tokens (arXiv 2407.08608, figure 5). 4 on Blackwell: polynomials
-replace part of the exponentials; both numbers are fitted to prompts in NVIDIA's tables of B200 (aiconfigurator-core
-0.12.0), 700 rows, which reach 1,200 to 1,300 of 2,250 TFLOP/s at 16,384 tokens; its authors measured about 1,600."""
-_EXPOSED_ENDS = 0.5
-"""Share of a forward block's reading of queries and writing of results that other blocks do not hide: fitted to 700
-prompts of A100 in NVIDIA's tables, and checked with FlashAttention-3's published rates at 512 and 1,024 tokens."""
+"""Fused attention algorithms. 1: 25 to 40 % of A100's peak (arXiv 2307.08691, section 1). 2 on Ampere, and 3 on Hopper:
+with fully exposed exponentials both match their papers' figures at one efficiency (tests/workload/
+test_compute_published.py). 4 on Blackwell: polynomials replace part of the exponentials; both numbers are fitted to
+prompts in NVIDIA's tables of B200 (aiconfigurator-core 0.12.0), 700 rows, which reach 1,200 to 1,300 of 2,250 TFLOP/s
+at 16,384 tokens; its authors measured about 1,600."""
+_EXPOSED_ENDS = 0.33
+"""Share of a forward block's reading of queries and writing of results that other blocks do not hide. 0.5 to 0.7 fit
+prompts of A100, and 1 prompts of H100 in NVIDIA's tables; 0.33 is about the largest share that keeps FlashAttention-3's
+published rates (arXiv 2407.08608, figure 5) from 2,048 tokens on within 10 %."""
 _BACKWARD_PRODUCTS = 2.5
 """Products of the backward pass over those of the forward pass: five to two (arXiv 2307.08691, section 3.1)."""
 _BACKWARD_REACH = 0.76
@@ -151,7 +152,7 @@ def _blocked_ps(
     pairs_of_busiest_sm = max(mean_pairs, longest) if causal else waves * longest
     memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
     end_bytes = min(own_rows, rows) * (head_dim + value_dim) * DTYPE_BYTES[operator.dtype]
-    block_ps = 2 * gpu.memory_latency_ps + start_ps
+    block_ps = 2.0 * gpu.memory_latency_ps + start_ps
     block_ps += ends * end_bytes * min(units, gpu.sms) / memory_Bps * PS_PER_S
     combine_ps = 0.0
     if parts > 1:

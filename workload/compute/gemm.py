@@ -5,14 +5,12 @@ wave takes as long as a full one (NVIDIA, Matrix Multiplication Background User'
 tiles, the loop over k is split among several SMs, whose partial sums are then added. As in a library, the time is that
 of the best of a list of tiles and splits:
 
-    wave = max(2 tile_m tile_n k / (peak of an SM x efficiency), bytes of operands / an SM's share of L2)
-           + exposed share x bytes of a tile's results / an SM's share of L2 + 2 latencies
-    time = launch + scales + max(waves x wave + sums, bytes of the matrices / (bandwidth x efficiency))
+    wave = max(2 tile_m tile_n k / (peak of an SM x efficiency), bytes of operands / an SM's share of L2) + 2 latencies
+    time = launch + max(waves x wave + sums, bytes of the matrices / (bandwidth x efficiency x share))
 
-A wave begins with a read and ends with a write: two memory latencies that nothing hides. Part of the write overlaps
-with the next wave, as tiles of an SM end at different times. Products in 8 bits first compute the factor of their
-scales. The products of each GPU reach their own share of the memory bandwidth (`Gpu.product_memory`): Ampere copies
-operands with the threads that multiply (cp.async), later GPUs with a separate unit (TMA). The time of every tile and
+A wave begins with a read and ends with a write that nothing hides: two memory latencies. The products of each GPU reach
+their own share of the memory bandwidth (`Gpu.product_memory`): Ampere copies operands with the threads that multiply
+(cp.async), later GPUs with a separate unit (TMA). The time of every tile and
 split is monotonic in m, n, k and batch, and so is the best.
 """
 
@@ -34,16 +32,6 @@ _K_STEP = 64
 """Number of elements of k that a thread block reads at a time."""
 _SUM_BYTES = 8
 """Bytes of memory traffic per partial sum: one fp32 write and one fp32 read."""
-_RESULT_BYTES = 2
-"""Bytes per value of the result, bf16."""
-_EXPOSED_WRITE = 0.45
-"""Share of the writing of a tile's results that other tiles do not hide. Fitted to 1,200 bf16 products of A100, H100
-and B200 each, in NVIDIA's tables (aiconfigurator-core 0.12.0); each GPU alone has 0.35 to 0.6."""
-_SCALES_PS = 1_200_000
-"""Time in ps before a product in 8 or 4 bits starts, as a kernel multiplies its operands' scales. Fitted to 1,200 fp8
-products of H100 and B200 each in the same tables."""
-_SCALED = ("fp8", "fp4")
-"""Data types with scales."""
 
 Float64 = NDArray[np.float64]
 
@@ -70,12 +58,13 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     """
     dtype = operators[0].dtype
     flops = gpu.peak_of(dtype) * gpu.sustained * efficiencies.gemm
-    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory * gpu.product_memory  # noqa: N806 - bytes, not bits
+    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
     sizes = np.array([_dimensions(operator) for operator in operators], np.float64)
     work_ps = _tiled_ps(sizes, DTYPE_BYTES[dtype], gpu, flops, memory_Bps).min(axis=1)
-    memory_ps = np.array([operator.bytes for operator in operators], np.float64) / memory_Bps * PS_PER_S
-    start_ps = gpu.launch_overhead_ps + (_SCALES_PS if dtype in _SCALED else 0)
-    times_ps = start_ps + np.maximum(work_ps, memory_ps + gpu.memory_latency_ps)
+    memory_ps = (
+        np.array([operator.bytes for operator in operators], np.float64) / (memory_Bps * gpu.product_memory) * PS_PER_S
+    )
+    times_ps = gpu.launch_overhead_ps + np.maximum(work_ps, memory_ps + gpu.memory_latency_ps)
     return np.where(sizes.all(axis=1), times_ps, 0.0)
 
 
@@ -107,8 +96,6 @@ def _tiled_ps(sizes: Float64, value_bytes: float, gpu: Gpu, flops: float, memory
     compute_ps = 2.0 * _ROWS * _COLUMNS * depth / (flops / gpu.sms) * PS_PER_S
     rows, columns = np.minimum(_ROWS, m), np.minimum(_COLUMNS, n)
     read_bytes = (np.minimum(rows, columns) + np.maximum(rows, columns) / gpu.cluster) * depth * value_bytes
-    l2_ps_per_byte = PS_PER_S / (gpu.l2_bandwidth_Bps / gpu.sms)
-    write_ps = _EXPOSED_WRITE * _RESULT_BYTES * rows * columns * l2_ps_per_byte
-    wave_ps = np.maximum(compute_ps, read_bytes * l2_ps_per_byte) + write_ps + 2 * gpu.memory_latency_ps
+    read_ps = read_bytes / (gpu.l2_bandwidth_Bps / gpu.sms) * PS_PER_S
     sums_ps = _SUM_BYTES * _PARTS * batch * m * n / memory_Bps * PS_PER_S + gpu.launch_overhead_ps
-    return waves * wave_ps + np.where(_PARTS > 1, sums_ps, 0.0)
+    return waves * (np.maximum(compute_ps, read_ps) + 2 * gpu.memory_latency_ps) + np.where(_PARTS > 1, sums_ps, 0.0)
