@@ -71,7 +71,7 @@ class Workers:
         Raises:
             pdes.RunError: The run failed.
         """
-        if settings.fidelity.act:
+        if settings.fidelity.is_message_level:
             return self.by_rank_0(graph.npus, lambda: pdes.run(pdes.build_world(graph, program, settings), progress))
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None

@@ -173,7 +173,7 @@ def _set_up(
         seed=config.engine.seed,
         record_flows=keep_flows and config.output.flows == "all",
     )
-    if settings.fidelity.act and config.faults:
+    if settings.fidelity.is_message_level and config.faults:
         raise ConfigError(
             f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; '
             'expected "packet" or "closed-form"'
@@ -310,7 +310,7 @@ def run_program(
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
-    kernel = work_messages if settings.fidelity.act else work
+    kernel = work_messages if settings.fidelity.is_message_level else work
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())

@@ -74,8 +74,8 @@ class _Fabric:
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
         self.graph, self.settings = graph, settings
-        message_level = settings.fidelity.act is not None
-        self.framed = np.zeros(graph.links, np.bool_) if message_level else is_framed(graph, settings)
+        has_headers = settings.fidelity.has_headers
+        self.framed = is_framed(graph, settings) if has_headers else np.zeros(graph.links, np.bool_)
 
 
 def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
@@ -95,7 +95,7 @@ def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> 
     """Return the data, and the acknowledgements that must return before the last data leaves."""
     src, dst = sent.src.astype(np.int64), sent.dst.astype(np.int64)
     size_bytes = sent.bytes.astype(np.float64)
-    if settings.fidelity.act:
+    if not settings.fidelity.has_headers:
         cut_ps = (0.5 + settings.fidelity.resolution_ps) * sent.messages
         return _Load(src, dst, np.stack([size_bytes, 0 * cut_ps, 0 * cut_ps, cut_ps]))
     packets = np.maximum(sent.messages, -(-sent.bytes // settings.mtu_bytes)).astype(np.float64)

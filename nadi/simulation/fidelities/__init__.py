@@ -8,9 +8,14 @@ from types import ModuleType
 from typing import Any
 
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation.fidelities import analytical, closed_form, packet
+from nadi.simulation.fidelities import analytical, closed_form, flow, packet
 
-_MODULES: dict[str, ModuleType] = {"analytical": analytical, "closed-form": closed_form, "packet": packet}
+_MODULES: dict[str, ModuleType] = {
+    "analytical": analytical,
+    "closed-form": closed_form,
+    "flow": flow,
+    "packet": packet,
+}
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from nadi.simulation.fidelities import packet
 from pdes import congestion
 
 ONE_WORKER = True
-_WITHOUT_QUEUES = {"switch": None, "congestion_control": congestion.NO_CONTROL, "selective_repeat": False}
+WITHOUT_QUEUES = {"switch": None, "congestion_control": congestion.NO_CONTROL, "selective_repeat": False}
 """Overrides for a fabric without queues and losses, so that no check of switches and windows applies."""
 
 
@@ -20,4 +20,4 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     """
     keywords = packet.settings(network)
     fidelity = replace(keywords["fidelity"], name="closed_form", is_closed_form=True)
-    return keywords | {"fidelity": fidelity} | _WITHOUT_QUEUES
+    return keywords | {"fidelity": fidelity} | WITHOUT_QUEUES

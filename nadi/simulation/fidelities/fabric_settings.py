@@ -143,7 +143,7 @@ def check(graph: Graph, settings: pdes.Settings) -> None:
     widest = int(np.diff(graph.routing.set_ptr).max(initial=0))
     if widest > MAX_SET:
         raise ConfigError(f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {MAX_SET}")
-    if settings.fidelity.act:
+    if settings.fidelity.is_message_level:
         return
     wire_bytes = settings.mtu_bytes + settings.header_bytes
     if wire_bytes > MAX_WIRE_BYTES:

@@ -67,7 +67,7 @@ def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, 
             f"{total.messages:,.0f} messages between {total.pairs:,.0f} pairs of NPUs would take about "
             f"{_gb(own.memory_bytes)} of memory, {_gb(free)} are free; expected a smaller run, or --force"
         )
-    message_level = settings.fidelity.act is not None
+    message_level = settings.fidelity.is_message_level
     rate = MESSAGES_PER_S if message_level else HOPS_PER_S * workers
     wall_s = work(total, settings) / rate
     if wall_s > MAX_WALL_S:

@@ -60,10 +60,11 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     fabric, running, _ = with_reducers(graph, program)
     sampled = sample(running, MAX_PAIRS)
     messages = np.maximum(sampled.messages, 1)
-    message_level = settings.fidelity.act is not None
-    packets_per_message = 1 if message_level else np.maximum(-(-sampled.bytes // (messages * settings.mtu_bytes)), 1)
-    packets = sampled.weight * messages * packets_per_message
-    hops = packets * path_links(fabric, sampled.src, sampled.dst) * (1 if message_level else 2)
+    message_level, has_headers = settings.fidelity.is_message_level, settings.fidelity.has_headers
+    of_message = np.maximum(-(-sampled.bytes // (messages * settings.mtu_bytes)), 1)  # packets
+    packets = sampled.weight * messages * (of_message if has_headers else 1)
+    moved = sampled.weight * messages if message_level else packets
+    hops = moved * path_links(fabric, sampled.src, sampled.dst) * (1 if message_level else 2)
     sent = float((sampled.weight * sampled.messages).sum())
     pairs = float(sampled.weight.sum())
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
@@ -74,8 +75,8 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     )
     memory += _rows(program) * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((sampled.weight * sampled.bytes).sum())
-    wire += 0 if message_level else float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
-    return Estimate(sent, float(packets.sum()), float(hops.sum()), wire, pairs, memory)
+    wire += float(packets.sum()) * has_headers * (settings.header_bytes + settings.ack_bytes)
+    return Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory)
 
 
 def fabric_bytes(graph: Graph) -> float:
@@ -99,4 +100,4 @@ def of_all_ranks(own: Estimate, ranks: RankGather = ALONE) -> Estimate:
 
 def work(expected: Estimate, settings: Settings) -> float:
     """Return the unit of progress: packet-hops, or messages at message level."""
-    return expected.messages if settings.fidelity.act else expected.packet_hops
+    return expected.messages if settings.fidelity.is_message_level else expected.packet_hops

@@ -92,7 +92,7 @@ def cost_of_packets(
     _check_memory(memory, limits)
     is_judged_here = expected._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
     check_run(is_judged_here, expected, settings, workers, force=limits.force)
-    rate = MESSAGES_PER_S if settings.fidelity.act else HOPS_PER_S * workers
+    rate = MESSAGES_PER_S if settings.fidelity.is_message_level else HOPS_PER_S * workers
     return JobCost(work(expected, settings) / rate, memory)
 
 

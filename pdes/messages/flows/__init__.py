@@ -1,0 +1,2 @@
+"""Fluid flows that share links max-min fairly: paths, rates, and the heap of their ends (docs/explanation/fidelity.md).
+"""
