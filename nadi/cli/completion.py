@@ -50,7 +50,7 @@ def benches(incomplete: str) -> list[str]:
     """Return matching benchmarks."""
     from nadi.studies.benchmarks.bench import BENCHES
 
-    return _beginning(incomplete, [*BENCHES, "trace"])
+    return _beginning(incomplete, [*BENCHES, "flow", "trace"])
 
 
 def _words() -> list[str]:

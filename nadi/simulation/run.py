@@ -31,7 +31,7 @@ from nadi.simulation.wiring.affordable import check_counters, check_fabric, chec
 from nadi.simulation.wiring.building import built_fabric
 from nadi.simulation.wiring.estimate import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.estimate import work as work_of
-from nadi.simulation.wiring.fault_schedule import check_lasting, schedule
+from nadi.simulation.wiring.fault_schedule import schedule
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.interference import with_interference
 from nadi.simulation.wiring.job_cost import JobCost, NodeLimits, cost_at_closed_forms, cost_of_packets
@@ -173,13 +173,7 @@ def _set_up(
         seed=config.engine.seed,
         record_flows=keep_flows and config.output.flows == "all",
     )
-    if settings.fidelity.is_message_level and config.faults:
-        raise ConfigError(
-            f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; '
-            'expected "packet" or "closed-form"'
-        )
-    if settings.fidelity.is_closed_form:
-        check_lasting(config.faults)
+    fidelities.check_faults(config)
     faults = schedule(config.faults, config.network.detection_time, graph, cut_through=config.network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)

@@ -176,7 +176,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
     ):
         if size > maximum:
             raise RunError(f"{size} {unit}: at most {maximum} are possible")
-    if settings.load_balancing.reorders and not settings.selective_repeat:
+    if settings.load_balancing.reorders and not (settings.selective_repeat or settings.fidelity.is_message_level):
         raise RunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )

@@ -137,7 +137,11 @@ def are_events_short(w):
     ctl, const = w.net.ctl, w.net.const
     if const.compute_slow_1000ths == 0 and w.net.hooks.settle == 0:
         return False
-    others = 2 * (ctl.free_messages + w.flows.state.held) + (const.lane_stride + 2) * ctl.free_instances + (LANES + 1) * const.npus
+    others = (
+        2 * (ctl.free_messages + w.flows.state.held)
+        + (const.lane_stride + 2) * ctl.free_instances
+        + (LANES + 1) * const.npus
+    )
     if ctl.events + others + SPARE_EVENTS < w.messages.event.shape[0]:
         return False
     ctl.need = NEED_EVENTS

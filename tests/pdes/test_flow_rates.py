@@ -98,7 +98,7 @@ def drawn_capacity(rng):
 
 def test_rates_equal_those_of_a_naive_solver_on_random_graphs():
     for seed in range(1000):
-        rng = random.Random(seed)
+        rng = random.Random(seed)  # noqa: S311 - examples, no secrets
         net = Network([drawn_capacity(rng) for _ in range(rng.randint(1, LINKS))])
         for f in range(rng.randint(1, FLOWS)):
             net.start(f, drawn_cap(rng), drawn_links(rng, len(net.capacity)))
@@ -109,7 +109,7 @@ def test_rates_equal_those_of_a_naive_solver_on_random_graphs():
 @bounded(150)
 @given(st.integers(0, 2**32), st.lists(st.lists(st.sampled_from("sssecd"), min_size=1, max_size=4), max_size=25))
 def test_changes_give_the_rates_of_a_solution_from_scratch(seed, moments):
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311 - examples, no secrets
     net = Network([drawn_capacity(rng) for _ in range(rng.randint(1, LINKS))])
     for now, moment in enumerate(moments):
         for what in moment:
@@ -127,7 +127,7 @@ def test_changes_give_the_rates_of_a_solution_from_scratch(seed, moments):
 
 
 def test_rates_do_not_depend_on_the_order_of_starts():
-    rng = random.Random(7)
+    rng = random.Random(7)  # noqa: S311 - examples, no secrets
     capacity = [drawn_capacity(rng) for _ in range(6)]
     flows = {f: (drawn_cap(rng), drawn_links(rng, 6)) for f in range(4)}
     found = []
@@ -141,7 +141,7 @@ def test_rates_do_not_depend_on_the_order_of_starts():
 
 
 def test_unaffected_flows_are_left_alone():
-    """Flows 0 and 1 share a slow link, so what flows 2 and 3 do on the fast one, which flow 1 crosses, is not theirs."""
+    """Flows 0 and 1 share a slow link, so flows 2 and 3 on the fast one, which flow 1 crosses, do not affect them."""
     net = Network([50 * GB << WEIGHT_SHIFT, 10 * GB << WEIGHT_SHIFT])
     net.start(0, s.INF, {1: WHOLE})
     net.start(1, s.INF, {1: WHOLE, 0: WHOLE})

@@ -1,13 +1,13 @@
-"""Models of the network: one module per value of [network] fidelity, each with a function `settings(network)`.
+"""Models of the network: one module per value of [network] fidelity.
 
-`settings` returns the keywords of pdes.Settings for the section. `ONE_WORKER` is True if a run has only one worker,
-whatever the run file requests.
+`settings(network)` returns the keywords of pdes.Settings for the section, and `check_faults(faults)` refuses faults
+that the model does not support. `ONE_WORKER` is True if a run has only one worker, whatever the run file requests.
 """
 
 from types import ModuleType
 from typing import Any
 
-from nadi.configuration.sections import NetworkSection
+from nadi.configuration.sections import NetworkSection, RunConfig
 from nadi.simulation.fidelities import analytical, closed_form, flow, packet
 
 _MODULES: dict[str, ModuleType] = {
@@ -26,6 +26,15 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     """
     keywords: dict[str, Any] = _MODULES[network.fidelity].settings(network)
     return keywords
+
+
+def check_faults(config: RunConfig) -> None:
+    """Refuse faults that the model of the network does not support.
+
+    Raises:
+        ConfigError: The run file has such a fault.
+    """
+    _MODULES[config.network.fidelity].check_faults(config.faults)
 
 
 def on_one_worker(network: NetworkSection) -> bool:

@@ -1,10 +1,13 @@
 """Flows that share links max-min fairly (docs/explanation/fidelity.md)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pdes
+from nadi.configuration.faults import FaultSection
 from nadi.configuration.sections import NetworkSection, engine_settings
-from nadi.simulation.fidelities.packet import settings as packet_settings
+from nadi.errors import ConfigError
+from nadi.simulation.fidelities import packet
 from nadi.simulation.fidelities.closed_form import WITHOUT_QUEUES
 
 ONE_WORKER = True
@@ -16,6 +19,22 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     Raises:
         ConfigError: As for packets.
     """
-    keywords = packet_settings(network)
     model = engine_settings(pdes.Fidelity, network) | {"acknowledged": False}
-    return keywords | {"fidelity": pdes.fidelity.fidelity("flow", **model)} | WITHOUT_QUEUES
+    return packet.settings(network) | {"fidelity": pdes.fidelity.fidelity("flow", **model)} | WITHOUT_QUEUES
+
+
+def check_faults(faults: Sequence[FaultSection]) -> None:
+    """Refuse faults that lose packets; rates, latencies, failures and slow NPUs may change at any time.
+
+    Args:
+        faults: Faults of the run file.
+
+    Raises:
+        ConfigError: A link loses packets.
+    """
+    for number, fault in enumerate(faults):
+        if fault.what == "error_rate":
+            raise ConfigError(
+                f"[faults.{number}] error_rate: flows lose nothing; expected another fault, or "
+                '[network] fidelity = "packet"'
+            )

@@ -1,8 +1,10 @@
 """Packets, queues, transport and congestion control (docs/explanation/fabric.md)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pdes
+from nadi.configuration.faults import FaultSection
 from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.simulation.fidelities import fabric_settings as fabric
 
@@ -29,3 +31,7 @@ def settings(network: NetworkSection) -> dict[str, Any]:
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
+
+
+def check_faults(faults: Sequence[FaultSection]) -> None:
+    """Refuse no fault: packets support all of them."""

@@ -62,30 +62,6 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
     return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings)
 
 
-def check_lasting(faults: Sequence[FaultSection]) -> None:
-    """Refuse faults that closed forms do not support: they support slow NPUs, and links slow for the whole run.
-
-    Args:
-        faults: Faults of the run file.
-
-    Raises:
-        ConfigError: A link is down, loses packets, or changes during the run.
-    """
-    for number, fault in enumerate(faults):
-        where = f"[faults.{number}]"
-        if fault.what not in {"slowdown", "rate", "added_latency"}:
-            raise ConfigError(
-                f"{where} {fault.what}: closed forms model no losses; expected slowdown, rate or added_latency, or "
-                '[network] fidelity = "packet"'
-            )
-        if fault.npu is None and (fault.at > 0 or fault.until is not None):
-            key = "at" if fault.at > 0 else "until"
-            raise ConfigError(
-                f"{where} {key}: at closed forms links are slow for the whole run; "
-                'expected at = "0s" and no until, or [network] fidelity = "packet"'
-            )
-
-
 class _FaultPlace:
     """NPU or links of a fault; every method raises ConfigError if the fabric has no such NPU, switch or link."""
 

@@ -35,7 +35,9 @@ class EventQueue(Row, words=1440, written_by="messages.events"):
     now_ps = word("time", "current time")
     kind = word("code", "latest kind of event at the current time so far")
     due = word("place", "sorted events of the current time", begins=-1)
-    waiting_last = word("place", "last of the STEPs and SOLVEs that joined them, WAITING if there is none", begins=WAITING)
+    waiting_last = word(
+        "place", "last of the STEPs and SOLVEs that joined them, WAITING if there is none", begins=WAITING
+    )
     rushing = word("count", "number of entries of the heap `rush`")
     free = word("place", "list of free rows", begins=-1)
     fresh = word("count", "number of rows that were ever used", begins=FIRST_EVENT)

@@ -167,7 +167,7 @@ def settle(address, kind, now):
         if flows.state.alarm_ps == now:
             flows.state.alarm_ps = INF
         if w.net.hooks.make_changes != 0:
-            if w.net.ctl.fault_ps <= now:
+            if w.net.ctl.fault_ps <= now or now == 0:  # at 0 for the event of the first change
                 change_network(w, now)
             reroute(w, now)
         while flows.state.active > 0 and flows.flow[flows.finish_heap[0]].finish_ps <= now:

@@ -182,32 +182,37 @@ def load_message(w, q, size):
             packet_ps = on_link_bytes(net, link, 0, full) * link_psb(net, link)
             if packet_ps > slowest_ps:
                 slowest_ps = packet_ps
-                slowest = h
+                slowest = np.int64(h)
                 # so that a weight, which is rounded, changes nothing on an idle path
                 if hop.share == WHOLE:
                     flow.remaining_bytes = np.float64(on_link) * WHOLE / hop.weight
             node = end_of(net.tx[link].meta)
     psb = share_psb(net, np.int64(qp.port), 0, qp.shares)
-    if qp.shares > SHARE_UNITS and psb * full > slowest_ps:
-        slowest = np.int64(-1)
+    slowest_psb = slowest_ps / full
+    if qp.shares > SHARE_UNITS and psb > slowest_psb:
+        slowest, slowest_psb = np.int64(-1), psb
         flow.remaining_bytes = float(wire)
     cap = UNITS_PER_PS / psb
     if packets > net.const.window_packets:
         cap = min(cap, UNITS_PER_PS * net.const.window_packets * full / flow.round_trip_ps)
     flow.cap = np.int64(cap)
-    flow.latency_ps = latency_of(w, q, size, packets, slowest)
+    flow.latency_ps = latency_of(w, q, size, packets, slowest, slowest_psb)
 
 
 @inline
-def latency_of(w, q, size, packets, slowest):
-    """Return the time from the end of a message at its slowest link, `slowest`, until it has arrived."""
+def latency_of(w, q, size, packets, slowest, slowest_psb):
+    """Return the time from the end of a message at its slowest link until it has arrived."""
+    # slowest: the link's row of `hop`, -1 if the sender's cap is slower than all links; slowest_psb: ps per byte there.
     # The first packet reaches the slowest link after it has crossed those before, and the last packet crosses those
-    # behind it. Without a slowest link, because the sender is slower than all, the last packet crosses all.
+    # behind it. A short last packet does not overtake the one before it, which is full: it follows on the last link.
     net, flows = w.net, w.flows
     flow, qp = flows.flow[q], w.qps.qp[q]
     full = full_packet_bytes(net)
     last = size - (packets - 1) * net.const.mtu_bytes + net.const.header_bytes
-    latency = 0.0
+    fixed = np.int64(0)
+    last_ps = 0.0
+    full_ps = -last * slowest_psb
+    on_last_link_ps = 0.0
     node = np.int64(qp.npu)
     before = slowest >= 0
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
@@ -215,11 +220,15 @@ def latency_of(w, q, size, packets, slowest):
         if flows.hop[h].is_back == 1 or not starts_at(net, link, node):
             continue
         row = class_row(net, link)
-        latency += forwarding_ps(net, w.routes, node) + row.delay_ps
+        fixed += forwarding_ps(net, w.routes, node) + row.delay_ps
+        of_full = min(on_link_bytes(net, link, 0, full), row.seen_bytes) * row.ps_per_byte
+        on_last_link_ps = min(on_link_bytes(net, link, 0, last), row.seen_bytes) * row.ps_per_byte
         if h == slowest:
             before = False
         else:
-            on_link = on_link_bytes(net, link, 0, full if before and packets > 1 else last)
-            latency += min(on_link, row.seen_bytes) * row.ps_per_byte
+            last_ps += of_full if before and packets > 1 else on_last_link_ps
+            full_ps += of_full
         node = end_of(net.tx[link].meta)
-    return np.int64(latency + 0.5)
+    if packets > 1:
+        last_ps = max(last_ps, full_ps + on_last_link_ps)
+    return fixed + np.int64(last_ps + 0.5)
