@@ -14,6 +14,8 @@ from nadi.simulation.closed_forms.playing import idle_fabric
 from nadi.simulation.closed_forms.playing import played as played_module
 from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule
 from nadi.simulation.closed_forms.playing.idle_paths import (
+from nadi.simulation.closed_forms.playing.state import MessageEnds
+from pdes.kernels import row_of
     IdleFabric,
     Path,
     PathTimes,
@@ -90,7 +92,8 @@ def two_members(way, back, mtu_bytes, window_packets, times):
     """A fabric of two members with ports of their own."""
     paths = {(0, 1): Path(0, 1, way), (1, 0): Path(2, 3, back)}
     links = {(0, 1): (0, 0, 1), (1, 0): (2, 0, 3)}
-    return IdleFabric(paths, links, mtu_bytes, window_packets, seed=1, times=times, moved_ps=None)
+    ends = row_of(MessageEnds)
+    return IdleFabric(paths, links, mtu_bytes, window_packets, seed=1, times=times, moved_ps=None, ends=ends)
 
 
 def played(spec, kind, algorithm, size, **settings):
