@@ -14,8 +14,6 @@ from nadi.simulation.closed_forms.playing import idle_fabric
 from nadi.simulation.closed_forms.playing import played as played_module
 from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule
 from nadi.simulation.closed_forms.playing.idle_paths import (
-from nadi.simulation.closed_forms.playing.state import MessageEnds
-from pdes.kernels import row_of
     IdleFabric,
     Path,
     PathTimes,
@@ -23,8 +21,10 @@ from pdes.kernels import row_of
     packet_times,
     with_port_ties,
 )
+from nadi.simulation.closed_forms.playing.state import MessageEnds
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run
+from pdes.kernels import row_of
 from pdes.messages.fidelity import fidelity
 from pdes.network.balancing import balancing
 from tests.plain_python import plain_python
