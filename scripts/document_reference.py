@@ -17,7 +17,7 @@ from mkdocs.structure.files import File
 from compiling import kernel_sources
 from nadi.cli.app import build_app
 from nadi.configuration.sections import SETTINGS, RunConfig, given_default
-from nadi.energy.documentation import documentation as energy_table
+from nadi.energy.table import documentation as energy_table
 from nadi.simulation.schemas import documentation as result_columns
 from pdes.core.rows.row import Word, kinds_of_rows
 from pdes.kernels import Row, WordKind

@@ -1,12 +1,20 @@
 """The command-line application, built from the modules in nadi/cli/commands."""
 
+import json
+import subprocess
 from functools import cache
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.main import get_command
 
+from nadi import __version__
 from nadi.cli import commands
+
+_ROOT = Path(__file__).parents[2]
+_SHORT_HASH_DIGITS = 12
 
 
 def build_app() -> typer.Typer:
@@ -31,10 +39,23 @@ def command_line() -> Any:  # noqa: ANN401 - typer's own copy of click has no pu
 
 def _version(asked: bool) -> None:
     if asked:
-        from nadi.cli.version import version_with_commit
-
-        typer.echo(f"nadi {version_with_commit()}")
+        typer.echo(f"nadi {__version__} (commit {_commit() or 'unknown'})")
         raise typer.Exit
+
+
+def _commit() -> str:
+    """Return the abbreviated hash of the checkout or of what pip installed from a repository; empty if unknown."""
+    if (_ROOT / ".git").exists():
+        command = ["git", "-C", str(_ROOT), "rev-parse", f"--short={_SHORT_HASH_DIGITS}", "HEAD"]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603 - fixed words
+        except (OSError, subprocess.SubprocessError):
+            return ""
+    try:
+        origin = json.loads(metadata.distribution("nadi").read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        return ""
+    return str(origin.get("vcs_info", {}).get("commit_id", ""))[:_SHORT_HASH_DIGITS]
 
 
 def _options(

@@ -23,13 +23,9 @@ PORTS: Mapping[str, tuple[str, ...]] = {
     "nvswitch_port": ("nvswitch_port",),
     "direct_port": ("direct_port",),
 }
-_NAMES = {
-    "nic": "NICs",
-    "transceiver": "transceivers",
-    "switch_port": "switch ports",
-    "nvswitch_port": "NVSwitch ports",
-    "direct_port": "GPU ports",
-}
+# Names of the rows of the table that concern ports
+_NAMES = {"nic": "NICs", "transceiver": "transceivers", "switch_port": "switch ports"}
+_NAMES |= {"nvswitch_port": "NVSwitch ports", "direct_port": "GPU ports"}
 
 
 class PortUse(NamedTuple):
@@ -133,18 +129,11 @@ def usd_per_hour(cost: GpuCost) -> float:
 def document(usage: Usage, costs: Bill) -> dict[str, Any]:
     """Return a bill as a JSON document; `share` is a part's share of the total energy."""
     joules = costs.joules
-    rows = [
-        {
-            "part": part.name,
-            "count": part.number,
-            "of": part.present,
-            "static_J": part.static_J,
-            "per_bit_J": part.per_bit_J,
-            "J": part.joules,
-            "share": part.joules / joules if joules else 0.0,
-        }
-        for part in (*costs.parts, Item("data centre (PUE)", 1, 1, costs.overhead_J))
-    ]
+    rows = []
+    for part in (*costs.parts, Item("data centre (PUE)", 1, 1, costs.overhead_J)):
+        energies = {"static_J": part.static_J, "per_bit_J": part.per_bit_J, "J": part.joules}
+        share = part.joules / joules if joules else 0.0
+        rows.append({"part": part.name, "count": part.number, "of": part.present, **energies, "share": share})
     tree = {
         "gpu": costs.gpu,
         "npus": usage.npus,

@@ -1,5 +1,6 @@
 """The table of powers and prices: a TOML file whose keys end with their units."""
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -11,6 +12,8 @@ from nadi.errors import ConfigError
 from topologies.units import parse_link_rate, short
 
 DEFAULT = Path(__file__).with_name("table.toml")
+# Words that a source may begin with: how its number was obtained
+BASES = ("published", "measured", "derived", "assumed")
 OTHER = "other"  # The table's GPU for runs whose GPU is unknown or not in the table
 _EXPECTED = "expected a table of powers and prices in TOML"
 
@@ -150,3 +153,29 @@ def _complaint(error: ValidationError) -> str:
     if reason is not None:
         return f"{path}: {reason}"
     return f"{path}: found {short(first['input'])}; {first['msg'].lower().replace('input should be', 'expected')}"
+
+
+def documentation() -> str:
+    """Return a Markdown table with a row per number: value, plausible range, and source."""
+    table = read_table()
+    lines = ["| number | value | range | how | from |", "| --- | --- | --- | --- | --- |"]
+    for path, value in numbers(table):
+        basis, _, text = table.sources[path].partition(": ")
+        bounds = table.ranges.get(path)
+        between = f"{bounds[0]:g} to {bounds[1]:g}" if bounds else ""
+        lines.append(f"| `{path}` | {value:g} | {between} | {basis} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def numbers(table: EnergyTable) -> Iterator[tuple[str, float]]:
+    """Yield the path and value of each number of a table, except the rates that other numbers refer to."""
+    tree = table.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True, exclude={"sources", "ranges"})
+    yield from _leaves(tree, "")
+
+
+def _leaves(tree: dict[str, Any], path: str) -> Iterator[tuple[str, float]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{path}{key}.")
+        elif key != "rate":
+            yield f"{path}{key}", float(value)

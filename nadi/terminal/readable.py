@@ -89,11 +89,6 @@ def figure_text(form: str, value: float | None) -> str:
     """Return a figure formatted by its form (time, share, bytes, count, rate, or another number); "-" if missing."""
     if value is None or math.isnan(value):
         return "-"
-    forms = {
-        "time": time_text,
-        "share": lambda share: f"{share:.1%}",
-        "bytes": amount_text,
-        "count": lambda count: f"{count:,.0f}",
-        "rate": lambda rate: f"{rate:,.0f}",
-    }
-    return forms.get(form, lambda number: f"{number:,.4g}")(value)
+    whole, share = "{:,.0f}".format, "{:.1%}".format
+    forms = {"time": time_text, "share": share, "bytes": amount_text, "count": whole, "rate": whole}
+    return forms.get(form, "{:,.4g}".format)(value)

@@ -8,9 +8,8 @@ import pytest
 
 import et
 from nadi.energy.bill import NPU_TIMES, PORTS, PortUse, Usage, bill, document, usd_per_hour
-from nadi.energy.documentation import BASES, documentation, numbers
 from nadi.energy.ports import port_uses, shares
-from nadi.energy.table import DEFAULT, GpuCost, choose, read_table
+from nadi.energy.table import BASES, DEFAULT, GpuCost, choose, documentation, numbers, read_table
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.insight.runs.energy import energy_of

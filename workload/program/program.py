@@ -42,8 +42,7 @@ class Program(NamedTuple):
     trace_of_npu: Int32  # int32[npus], distinct trace of each NPU, an empty one without work; -1 = another rank's NPU
     trace_ptr: Int64  # int64[T+1], pointers to the nodes of each trace
     node_kind: Int8  # int8[N], NOOP 0, COMPUTE 1, MEMORY 2, SEND 3, RECV 4, COLLECTIVE 5
-    # int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3. A collective's lane is COMPUTE if kernels on multiprocessors run
-    # it, MEMORY if copy engines do.
+    # int8[N], CPU 0, COMPUTE 1, MEMORY 2, REMOTE 3; of a collective COMPUTE, or MEMORY for copy engines
     node_lane: Int8
     node_duration_ps: Int64  # int64[N], durations of COMPUTE and MEMORY; times of SEND from start to posting
     node_bytes: Int64  # int64[N], bytes of the message on the wire, or of a collective's whole buffer

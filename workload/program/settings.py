@@ -35,9 +35,7 @@ class CollectiveSettings:
     dimension_order: Literal["baseline", "bandwidth-aware", "themis"] = "baseline"
     dataset_splits: int = 1  # Default number of splits for other algorithms, and for those algorithms if `splits` is 1
     chains: int = 1  # Default number of splits of the other algorithms that run at a time
-    # Names (as in traces) of groups whose collectives run on copy engines, so that they occupy no multiprocessors; see
-    # Settings.compute_slowdown
-    copied: frozenset[str] = frozenset()
+    copied: frozenset[str] = frozenset()  # Groups whose collectives run on copy engines; see Settings.compute_slowdown
     most_bytes: int | None = None  # Maximum memory in bytes to construct collectives' plans, None = unlimited
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Files of trace sets: one per distinct trace, and a manifest."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +108,7 @@ def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
     path = Path(folder) / manifest.NAME
     contents = read_manifest(path)
     users = np.bincount(contents.trace_of_npu[contents.trace_of_npu >= 0], minlength=len(contents.files))
+    sizes = {name: [len(members) for members in groups] for name, groups in contents.families.items()}
     columns = zip(contents.files, users.tolist(), contents.example_npu.tolist(), contents.nodes, strict=True)
     return {
         "path": str(path),
@@ -116,7 +117,10 @@ def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
         "traces": [
             {"file": file, "npus": npus, "example": example, "nodes": nodes} for file, npus, example, nodes in columns
         ],
-        "families": {name: _sizes(groups) for name, groups in contents.families.items()},
+        "families": {
+            name: {"groups": len(own), "fewest_members": min(own), "most_members": max(own)}
+            for name, own in sizes.items()
+        },
     }
 
 
@@ -150,12 +154,6 @@ def ranks_of(traces: TraceSet) -> list[Rank]:
             own = {name: f"{name}[{of_npu[npu]}]" for name, of_npu in group.items() if of_npu[npu] != NO_GROUP}
             ranks.append(Rank(npu, traces.traces[trace], shift, own))
     return ranks
-
-
-def _sizes(groups: Sequence[tuple[int, ...]]) -> dict[str, int]:
-    """Return the number of groups, and the numbers of members of the smallest and the largest group."""
-    sizes = [len(members) for members in groups]
-    return {"groups": len(groups), "fewest_members": min(sizes), "most_members": max(sizes)}
 
 
 def _examples(traces: TraceSet) -> list[int]:

@@ -31,14 +31,9 @@ def staged_traces(
     """Yield a temporary folder; when the block ends without an error, its files move to `folder` in order of `names`.
 
     After an error, no files remain. Existing files with these names are replaced. The last of `names` is removed before
-    the first file moves, so that all files belong together whenever it exists.
-
-    Args:
-        folder: Target folder, created if it does not exist.
-        names: Names of the files that the block writes.
-        expected: Description of the folder's allowed content, for messages.
-        bytes_each: Estimate of the size of a file in bytes; 0 = unknown.
-        accepts: Function that returns whether the folder may hold an other trace with a name.
+    the first file moves, so that all files belong together whenever it exists. The folder is created if it does not
+    exist; it may hold other traces if `accepts` returns true for their names. `expected` describes the allowed content,
+    for messages; `bytes_each` estimates the size of a file, 0 = unknown.
 
     Raises:
         WorkloadError: If the folder is not writable, holds other traces or another set's manifest, or the files are too

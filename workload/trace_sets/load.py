@@ -73,7 +73,10 @@ def load_traces(
         return [read_trace(path, strict=strict, keep_others=keep_others)] if np.any(own) else [], trace_of_npu
     files = files_of(path, npus)
     users = users_of_contents({npu: file for npu, file in sorted(files.items()) if own[npu]})
-    first_user = _first_of_ranks(exchange({content: npus[0] for content, npus in users.items()}))
+    first_user: dict[bytes, int] = {}  # Smallest NPU over all ranks by digest of the content
+    for of_rank in exchange({content: npus[0] for content, npus in users.items()}):
+        for content, npu in of_rank.items():
+            first_user[content] = min(npu, first_user.get(content, npu))
     traces: list[TraceTable] = []
     for content, own_users in users.items():
         trace_of_npu[own_users] = len(traces)
@@ -159,12 +162,3 @@ def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
             raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error
         users.setdefault(digest, []).append(npu)
     return users
-
-
-def _first_of_ranks(of_ranks: list[dict[bytes, int]]) -> dict[bytes, int]:
-    """Return the smallest NPU over all ranks by digest of the content."""
-    first: dict[bytes, int] = {}
-    for of_rank in of_ranks:
-        for content, npu in of_rank.items():
-            first[content] = min(npu, first.get(content, npu))
-    return first

@@ -37,9 +37,8 @@ class TraceSet:
     def of(cls, tables: Sequence[TraceTable | None], groups: Mapping[str, Sequence[int]] | None = None) -> "TraceSet":
         """Return a trace set of one trace per NPU; the peers of a shared trace are the same for all its NPUs.
 
-        Args:
-            tables: Traces of NPU 0, 1, ...; None = the NPU is idle.
-            groups: Members (NPU numbers, in member order) of the groups that the traces name.
+        `tables` are the traces of NPU 0, 1, ..., None = the NPU is idle; `groups` has the members (NPU numbers, in
+        member order) of the groups that the traces name.
 
         Raises:
             WorkloadError: If there is no trace, a table is no trace, or a group is empty, has a member twice or out of

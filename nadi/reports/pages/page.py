@@ -4,7 +4,6 @@ A page works offline, in dark and light mode, on narrow screens, with a keyboard
 has a description in words, and every term with an explanation is a button that shows it.
 """
 
-import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,15 +98,6 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """A chart in Nadi's own SVG, whose text is already escaped."""
-
-    title: str  # Title of the chart
-    svg: str  # Text of an <svg> element
-    description: str  # Description of the chart in words
-
-
-@dataclass(frozen=True)
 class Paragraph:
     """A paragraph; is_warning: whether it is highlighted."""
 
@@ -123,7 +113,7 @@ class Listing:
     text: str  # Text with several lines
 
 
-Part = Facts | Table | Plot | Drawing | Paragraph | Listing
+Part = Facts | Table | Plot | Paragraph | Listing
 
 
 @dataclass(frozen=True)
@@ -191,7 +181,6 @@ def _environment() -> "jinja2.Environment":
         lstrip_blocks=True,
     )
     environment.tests["kind"] = lambda part, name: type(part).__name__ == name
-    environment.filters["in_script"] = lambda value: json.dumps(value).replace("<", "\\u003c")
     return environment
 
 

@@ -1,9 +1,10 @@
-"""Text of `nadi trace slice` and `nadi trace reduce`."""
+"""Text of `nadi trace convert`, `slice` and `reduce`."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from et.reshape import ReduceResult, SliceResult
-from nadi.terminal.tables import FittedTable, name_column
+from nadi.terminal.tables import FittedTable, facts, name_column
 
 _MAX_ROWS = 64
 
@@ -41,3 +42,15 @@ def render_reduced(folder: str, results: Mapping[str, ReduceResult]) -> FittedTa
 def _note_others(table: FittedTable, many: int) -> None:
     if many > _MAX_ROWS:
         table.notes.append(f"and {many - _MAX_ROWS:,} more files (--json has all)")
+
+
+def render_converted(result: Mapping[str, Any]) -> FittedTable:
+    """Return a table of inputs and outputs, with notes on what the conversion lost."""
+    files = result["files"]
+    shown = files[0] if len(files) == 1 else f"{files[0]} .. {files[-1]} ({len(files)} files)"
+    rows = [("from", result["from"]), ("to", result["to"]), ("NPUs", str(result["npus"]))]
+    rows += [("groups", str(result["groups"]))] if result["groups"] else []
+    rows += [("written", f"{result['folder']}/{shown}")]
+    table = facts("Converted", rows)
+    table.notes.extend(result["notes"])
+    return table

@@ -25,6 +25,7 @@ MAX_NPUS = 8
 MAX_COLLECTIVES = 20
 MAX_LINKS = 5
 WHOLE = "--out"
+# Counters of events in the fabric, and their names
 _FABRIC_COUNTERS = {
     "marked_packets": "packets marked",
     "pause_frames": "pauses",

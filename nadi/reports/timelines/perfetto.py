@@ -14,8 +14,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 import inputs
 from nadi.errors import OutputError
 
-ENDING = ".perfetto-trace"
-
 # Values of enums of perfetto_trace.proto.
 _SEQUENCE_ID = 1  # any number but 0
 _INCREMENTAL_STATE_CLEARED, _NEEDS_INCREMENTAL_STATE = 1, 2  # of TracePacket.SequenceFlags

@@ -18,6 +18,8 @@ from workload.generators.training.stages import chunks, pipeline_of
 def lifetimes(trace):
     """(step and micro-batch, tensor, bytes, whether it is made) in the order of computations."""
     for row, name in nonempty(enumerate(trace.names)):
+        if not trace.other[row]:  # most rows have no other attributes
+            continue
         for text in nonempty(trace.other_attributes[trace.other[row]]):
             attribute = AttributeProto.FromString(text)
             assert trace.type[row] == et.NodeType.COMP_NODE

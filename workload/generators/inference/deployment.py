@@ -33,14 +33,10 @@ class Serving:
     batch: int = 1  # Maximum number of sequences that a replica runs at a time
     chunk: int = 0  # Number of tokens per iteration with chunked prefill; 0 = prompts run unsplit and before decoding
     prompt_tokens: int = PROMPT_TOKENS  # Maximum tokens of unsplit prompts per iteration; a longer one runs alone
-    # GPU whose operator times are the scheduler's clock and whose memory limits the KV cache; None = the clock counts
-    # iterations, and there is no limit
-    gpu: Gpu | None = None
+    gpu: Gpu | None = None  # GPU of the clock, whose memory limits the cache; None = the clock counts iterations
     network: Network | None = None  # Communication times of the clock; None = communication takes no time
     kv_tokens: int = 0  # Capacity of a replica's KV cache in tokens; 0 = the free memory of the GPU
-    # Parallel plan of separate GPUs for prompts, which are numbered before the decoding GPUs; None = the same GPUs
-    # prefill and decode
-    prefill_plan: ParallelPlan | None = None
+    prefill_plan: ParallelPlan | None = None  # Plan of separate GPUs for prompts, numbered first; None = the same GPUs
     transfer: Transfer = "layer"  # When keys and values move to decoding GPUs: after each layer or the pass
 
     def __post_init__(self) -> None:

@@ -80,7 +80,8 @@ def items(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
         *(mlp.matrices(s, "shared-experts", experts.shared_width // s.plan.tp) if experts.shared_width else []),
         *exchanged(s, routed),
         Compute("combine", mixed),
-        *_rejoin(s),
+        # After this collective, each GPU of the tensor-parallel group has the results of all tokens.
+        *(all_gather(s, "combine", s.tokens * h) if s.plan.ep > 1 else leave(s, "experts", h)),
         Compute("mlp-residual", (s.residual(),)),
     ]
 
@@ -107,10 +108,3 @@ def exchanged(s: Shard, routed: ExpertGroupTokens) -> Items:
         result.append(Compute("experts", (permute, *products(s, local, rows), permute)))
     result += [] if is_idle else exchange(s, "combine", received, sent, is_even=routed.is_even)
     return result
-
-
-def _rejoin(s: Shard) -> Items:
-    """Return the collective after which each GPU of a tensor-parallel group has the results of all tokens."""
-    if s.plan.ep > 1:
-        return all_gather(s, "combine", s.tokens * s.model.hidden)
-    return leave(s, "experts", s.model.hidden)

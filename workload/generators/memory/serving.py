@@ -1,30 +1,14 @@
 """Memory of inference: weights and activations of a stage, and bytes of the KV cache per token."""
 
-from typing import NamedTuple
-
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory.activations import layer_activations
-from workload.generators.memory.estimate import framework_bytes
+from workload.generators.memory.estimate import StageMemory, framework_bytes
 from workload.generators.models.model import Model
 from workload.generators.training import rules
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.parameters import held
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import chunks
-
-
-class ServingMemory(NamedTuple):
-    """Bytes on each GPU of a stage."""
-
-    stage: int  # Number of the stage, from 0
-    weights: int  # Bytes of the stage's weights
-    activations: int  # Bytes of one layer's activations, and of logits, for the tokens of one pass
-    framework: int  # Bytes of the CUDA context and NCCL, an assumption
-
-    @property
-    def total(self) -> int:
-        """Bytes on the GPU."""
-        return self.weights + self.activations + self.framework
 
 
 def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, layers: int = 0) -> int:
@@ -41,7 +25,7 @@ def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, lay
     return (layers or model.layers) * values * int(DTYPE_BYTES[plan.dtype])
 
 
-def serving_estimate(model: Model, plan: ParallelPlan, tokens_of_pass: int) -> tuple[ServingMemory, ...]:
+def serving_estimate(model: Model, plan: ParallelPlan, tokens_of_pass: int) -> tuple[StageMemory, ...]:
     """Return the memory of each stage of one replica without its KV cache.
 
     `tokens_of_pass` counts the tokens of a forward pass: of prompts or their pieces, one per decoding sequence.
@@ -52,15 +36,20 @@ def serving_estimate(model: Model, plan: ParallelPlan, tokens_of_pass: int) -> t
     return tuple(_stage(model, one_pass, stage) for stage in range(plan.pp))
 
 
-def _stage(model: Model, plan: ParallelPlan, stage: int) -> ServingMemory:
+def _stage(model: Model, plan: ParallelPlan, stage: int) -> StageMemory:
     (chunk,) = chunks(model, plan)[stage]
     kinds = {model.has_experts(number) for number in chunk.layers}
     layer = max((layer_activations(model, plan, has_experts=kind).kept("none") for kind in kinds), default=0)
     s = Shard(model, plan)
     logits = s.value_bytes * s.tokens * s.vocabulary if chunk.is_last else 0
-    return ServingMemory(
+    return StageMemory(
         stage=stage,
         weights=held(model, plan, stage).total * int(DTYPE_BYTES[plan.dtype]),
-        activations=layer + logits,
+        gradients=0,
+        optimizer=0,
+        activations=layer,
+        loss=logits,
+        buffers=0,
         framework=framework_bytes(plan.tp, plan.pp, plan.ep),
+        host=0,
     )

@@ -142,7 +142,7 @@ class BlockBuilder:
         if not self._open:
             return
         total = _total(tuple(operator for item in self._open for operator in item.operators))
-        name = max(self._open, key=lambda item: _total(item.operators).weight).name
+        name = max(self._open, key=lambda item: _total(item.operators)[:2]).name
         row = self._block.comp(
             _path(self._open_layer, name),
             num_ops=_bounded(name, "operations", total.flops, _MAX_INTEGER),
@@ -219,19 +219,18 @@ def _bounded(name: str, quantity: str, value: int, maximum: int) -> int:
 
 
 class _Total(NamedTuple):
-    """Totals of a node's operators: floating-point operations, bytes, attribute text, and sort key for the name."""
+    """Totals of a node's operators: floating-point operations, bytes, and attribute text."""
 
     flops: int
     bytes: int
     text: str
-    weight: tuple[int, int]
 
 
 @lru_cache(maxsize=1 << 14)
 def _total(operators: tuple[Operator, ...]) -> _Total:
     flops = sum(operator.flops for operator in operators if operator.kind in PRODUCTS)
     size = sum(operator.bytes for operator in operators)
-    return _Total(flops, size, format_operators(operators), (flops, size))
+    return _Total(flops, size, format_operators(operators))
 
 
 def _path(layer: str, name: str) -> str:

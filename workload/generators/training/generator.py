@@ -14,7 +14,7 @@ from workload.generators.training import ranks, rules, stages
 from workload.generators.training.interference import copied_groups
 from workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
 from workload.generators.training.rules import Framework
-from workload.generators.training.stage import Stage, refuse_too_large
+from workload.generators.training.stage import Stage
 from workload.trace_sets.trace_set import TraceSet
 
 NODE_BYTES = 400  # Bytes of memory per node while a trace is generated and written, measured with traces of 10^6 nodes
@@ -57,7 +57,9 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
     """
     rules.check(model, plan, framework)
     plan = rules.settle(model, plan, framework)
-    refuse_too_large(plan)
+    if plan.pp > 1 and stages.micro_batches(plan) * plan.steps >= 1 << 20:  # more than message tags can distinguish
+        count = stages.micro_batches(plan)
+        raise WorkloadError(f"plan {plan}: {count} micro-batches and {plan.steps} steps, expected below 2^20 together")
     traces: list[TraceTable] = []
     examples: list[int] = []
     trace_of_npu = np.empty(plan.gpus, np.int32)

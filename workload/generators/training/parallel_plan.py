@@ -43,8 +43,7 @@ class ParallelPlan(BaseModel):
     etp: Size = 1  # Expert-tensor parallelism: number of GPUs that share each expert's matrices
     vpp: Size = 1  # Number of model chunks per pipeline stage (interleaving)
     micro_batch: Annotated[int, Field(ge=1, le=_MAX_NUMBER)] = 1  # b, number of sequences per micro-batch
-    # B, number of sequences per step over all replicas; 0 = the model's published global batch if dp * micro_batch
-    # divides it, else dp * micro_batch * 4 pp
+    # B, sequences per step of all replicas; 0 = the model's published number if dp * mb divides it, else dp * mb * 4 pp
     global_batch: Number = 0
     sequence: Number = 0  # s, number of tokens per sequence; 0 = the model's sequence length
     steps: Annotated[int, Field(ge=1, le=10**6)] = 1  # Number of optimizer steps
@@ -63,22 +62,15 @@ class ParallelPlan(BaseModel):
     context: Literal["ring", "all-gather", "a2a"] = "ring"
     overlap_grad_reduce: bool = True  # Whether buckets of gradients are reduced during the backward pass
     overlap_param_gather: bool = True  # Whether buckets of sharded parameters are gathered during the forward pass
-    # Whether the tensor-parallel communication of the input gradient overlaps the product for the weight gradient
-    # (Megatron-LM since 3.0)
-    async_tp: bool = True
-    # Whether the product for the weight gradient also adds it to the sum over micro-batches; if not, a separate
-    # operator does (Megatron-LM before 3.0)
-    fused_accumulation: bool = True
+    async_tp: bool = True  # Whether reducing the input's gradient overlaps the weights' product (Megatron-LM since 3.0)
+    fused_accumulation: bool = True  # Whether the weights' product adds to the gradient (Megatron-LM since 3.0)
     # Number of micro-batches, the first of a step, for which the last stage computes the gradient of the output layer's
     # weights after its last backward pass, while the other stages still drain the pipeline (Megatron-Core's
     # defer_embedding_wgrad_compute and wgrad_deferral_limit); 0 = none
     defer_embedding_wgrad: Number = 0
     overlap_tp: bool = False  # Whether tensor-parallel collectives are cut into pieces that overlap products
-    # Whether, with interleaving, a stage computes while its messages are sent (overlap_p2p_comm); Megatron-LM before
-    # 3.0 waited for them
-    overlap_p2p: bool = True
-    # Whether a stage's output crosses nodes once instead of once per GPU of the tp group (arXiv 2104.04473, section
-    # 4.1)
+    overlap_p2p: bool = True  # With interleaving, whether a stage computes while it sends (Megatron-LM since 3.0)
+    # Whether outputs cross nodes once, not per GPU of the tp group (arXiv 2104.04473, 4.1)
     scatter_gather: bool = False
     bucket_bytes: Number = 0  # Bytes of gradients or parameters per collective; 0 = the framework's default
     prefetch: Number = 1  # Number of layers whose parameters ZeRO-3 gathers in advance

@@ -5,10 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 from types import MappingProxyType
-from typing import NamedTuple
 
 from et import TraceColumns, TraceTable
-from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training import offloaded, step_end
 from workload.generators.training.blocks import COMPUTED, OWN, QUEUED, SENT, BlockBuilder, FinishedBlock, Ring
@@ -62,12 +60,8 @@ class _State:
             own[name] = [first + row]
 
 
-class _PassBlocks(NamedTuple):
-    """Blocks of a pass, the prefix of their names, and the number of the micro-batch."""
-
-    blocks: Sequence[FinishedBlock]
-    prefix: str
-    micro_batch: int
+# Blocks of a pass, the prefix of their names, and the number of the micro-batch
+_PassBlocks = tuple[Sequence[FinishedBlock], str, int]
 
 
 class Stage:
@@ -75,7 +69,7 @@ class Stage:
 
     def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
         rank = place(plan, npu)
-        self._plan, self._framework, self._npu, self._stage = plan, framework, npu, rank.stage
+        self._plan, self._npu, self._stage = plan, npu, rank.stage
         self._pipeline = pipeline_of(plan)
         self._shard = Shard(model, plan, rank.ep)
         self._chunks: Sequence[Chunk] = chunks(model, plan)[rank.stage]
@@ -93,6 +87,14 @@ class Stage:
             for number, chunk in enumerate(self._chunks)
         ]
         self._blocks: dict[tuple[str, int, bool, bool, bool, bool], list[FinishedBlock]] = {}
+        self._tags_per_micro_batch = 2 * self._pipeline.slices  # one for each slice and direction
+        # Whether the next computation waits for the stage's sends. The plain schedules of Megatron-LM and DeepSpeed
+        # wait. Interleaved schedules with overlap_p2p_comm, and those of PyTorch, do not.
+        waits = self._pipeline.waits_for_sends(overlap_p2p=plan.overlap_p2p)
+        self._waits_for_sends = framework != "fsdp" and waits
+        # Bytes of activations that a GPU sends to the next stage: b s h / cp values, or a 1 / tp share of them
+        size, is_shared = self._shard.tokens * model.hidden * self._shard.value_bytes, plan.sequence_parallel
+        self._message_bytes = -(-size // plan.tp) if plan.scatter_gather or is_shared else size
         self._columns = TraceColumns(npu, f"stage {rank.stage}")
         self._state = _State()
 
@@ -106,7 +108,7 @@ class Stage:
                 alternates = work.is_paired or (number > 0 and works[number - 1].is_paired)
                 blocks = self._block(work, alternates, is_first=number in firsts, is_last=number in lasts)
                 prefix = f"step{step}/{_PREFIX[work.kind]}/mb{work.micro_batch}/"
-                current = _PassBlocks(blocks, prefix, work.micro_batch)
+                current = blocks, prefix, work.micro_batch
                 if work.is_paired:
                     previous = current
                 elif alternates:
@@ -141,11 +143,11 @@ class Stage:
         """Stamp the blocks of passes alternately, so that collectives of each overlap computations of the other."""
         state, posted = self._state, self._state.rows.get(COMPUTED, [])
         own: list[dict[str, list[int]]] = [{} for _ in passes]
-        for blocks in zip_longest(*(each.blocks for each in passes)):
-            for block, each, rows in zip(blocks, passes, own, strict=True):
+        for blocks in zip_longest(*(blocks for blocks, _, _ in passes)):
+            for block, (_, prefix, micro_batch), rows in zip(blocks, passes, own, strict=True):
                 if block is not None:
-                    after, tag = state.after(block, rows), self._tag_of(each.micro_batch)
-                    first = self._columns.stamp(block.block, each.prefix, after=after, tag=tag)
+                    after, tag = state.after(block, rows), self._tag_of(micro_batch)
+                    first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
                     state.advance_alternately(block, first, rows)
         ends = (*state.rows[COMPUTED], *(row for rows in own for row in rows.get(OWN, ())))
         state.rows[COMPUTED] = sorted(set(ends))
@@ -154,20 +156,6 @@ class Stage:
     def _tag_of(self, micro_batch: int) -> int:
         distinct = _PIPELINE_TAGS // self._tags_per_micro_batch
         return micro_batch % distinct * self._tags_per_micro_batch
-
-    @cached_property
-    def _tags_per_micro_batch(self) -> int:
-        """Number of tags per micro-batch: one for each slice and direction."""
-        return 2 * self._pipeline.slices
-
-    @cached_property
-    def _waits_for_sends(self) -> bool:
-        """Whether the next computation waits for the stage's sends.
-
-        The plain schedules of Megatron-LM and DeepSpeed wait. Interleaved schedules with overlap_p2p_comm, and those of
-        PyTorch, do not.
-        """
-        return self._framework != "fsdp" and self._pipeline.waits_for_sends(overlap_p2p=self._plan.overlap_p2p)
 
     @cached_property
     def _gathering(self) -> list[FinishedBlock]:
@@ -300,16 +288,6 @@ class Stage:
     def _npu_of(self, stage: int) -> int:
         return self._npu + (stage - self._stage) * stage_size(self._plan)
 
-    @cached_property
-    def _message_bytes(self) -> int:
-        """Bytes of activations that a GPU sends to the next stage.
-
-        The tensor has b s h / cp values. With sequence parallelism or scatter_gather each GPU sends a 1 / tp share.
-        """
-        s, plan = self._shard, self._plan
-        size = s.tokens * s.model.hidden * s.value_bytes
-        return -(-size // plan.tp) if plan.scatter_gather or plan.sequence_parallel else size
-
 
 def _kept(unit: ModelUnit) -> str:
     """Return the attribute text for the activations that a layer keeps per micro-batch."""
@@ -323,11 +301,3 @@ def _numbered(item: GroupCollective | Compute, micro_batch: int) -> GroupCollect
     if isinstance(item, GroupCollective):
         return item._replace(name=name, needs=needs, key=item.key and f"{item.key} {micro_batch}")
     return item._replace(name=name, needs=needs)
-
-
-def refuse_too_large(plan: ParallelPlan) -> None:
-    """Raise WorkloadError if a trace would have more micro-batches than message tags can distinguish."""
-    if plan.pp > 1 and micro_batches(plan) * plan.steps >= 1 << 20:
-        raise WorkloadError(
-            f"plan {plan}: {micro_batches(plan)} micro-batches and {plan.steps} steps, expected below 2^20 together"
-        )

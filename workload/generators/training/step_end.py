@@ -32,7 +32,13 @@ def items(s: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *,
         *_grad_norm(s),
         *offloaded.step(s, own, Compute("step", (Operator("optimizer", (own, bytes_each), s.plan.dtype),))),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(beside=False)),
-        *(item for each in losses for item in _loss(each)),
+        *(
+            GroupCollective(
+                "loss/dp:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, each.family(is_expert=False)
+            )
+            for each in losses
+            if each.count(is_expert=False) > 1
+        ),
     ]
 
 
@@ -81,10 +87,3 @@ def _grad_norm(s: Shard) -> Items:
     if members == 1:
         return []
     return [GroupCollective("grad-norm/world:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]
-
-
-def _loss(replicas: Replicas) -> Items:
-    if replicas.count(is_expert=False) == 1:
-        return []
-    family = replicas.family(is_expert=False)
-    return [GroupCollective("loss/dp:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, family)]

@@ -4,7 +4,6 @@ Ranks compare digests of the collectives that their members issue. Only if diges
 """
 
 import hashlib
-from collections.abc import Sequence
 from itertools import chain
 from typing import Any, NamedTuple, NoReturn
 
@@ -56,7 +55,9 @@ def check_collectives(own: OwnTraces, groups: GroupTable, exchange: Exchange = a
         WorkloadError: If a member lacks a collective, or members disagree in kind or size.
     """
     slots = _slots(own, groups)
-    total = _by_group(exchange(_summary(slots, groups)))
+    columns = [np.concatenate(column) for column in zip(*exchange(_summary(slots, groups)), strict=True)]
+    by_group = np.argsort(columns[0], kind="stable")
+    total = _Summary(*(column[by_group] for column in columns))
     if len(total.group) == 0:
         return
     first = _firsts(total.group)
@@ -108,12 +109,6 @@ def _summary(slots: _Slots, groups: GroupTable) -> _Summary:
         issued=slots.issued[first],
         alike=_alike(slots.issued, np.ones(len(slots.group), np.bool_), first),
     )
-
-
-def _by_group(of_ranks: Sequence[_Summary]) -> _Summary:
-    """Return the summaries of all ranks, sorted by group."""
-    order = np.argsort(np.concatenate([summary.group for summary in of_ranks]), kind="stable")
-    return _Summary(*(np.concatenate(column)[order] for column in zip(*of_ranks, strict=True)))
 
 
 def _firsts(group: Int64) -> Int64:

@@ -61,7 +61,9 @@ def check_messages(own: OwnTraces, exchange: Exchange = alone) -> None:
     excess = sum(int(((mixed(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in of_traces)
     if sum(exchange(excess)) % 2**64 == 0:
         return
-    pair = _first_wrong(exchange(_by_pair(of_traces)))
+    total = _by_pair(exchange(_by_pair(of_traces)))
+    wrong = total.ends if np.any(total.ends) else total.sizes  # unmatched ends come first
+    pair = int(total.pair[np.argmax(wrong != 0)])
     _raise_unmatched(pair // npus, pair % npus, exchange(_messages(own, pair)))
 
 
@@ -141,13 +143,6 @@ def _by_pair(of_traces: Sequence[_Sums]) -> _Sums:
     """Return the sums of several, each pair once, sorted."""
     nothing = _Sums(np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.uint64))
     return _Sums(*sums(*(np.concatenate(column) for column in zip(nothing, *of_traces, strict=True))))
-
-
-def _first_wrong(of_ranks: Sequence[_Sums]) -> int:
-    """Return the smallest pair with an unmatched end, else the smallest pair with different sizes."""
-    total = _by_pair(of_ranks)
-    wrong = total.ends if np.any(total.ends) else total.sizes
-    return int(total.pair[np.argmax(wrong != 0)])
 
 
 def _messages(own: OwnTraces, pair: int) -> list[_Message]:

@@ -24,7 +24,7 @@ def convert(
     """Convert traces of PyTorch, ASTRA-sim, SimAI or GOAL to Chakra traces, and Chakra traces to JSON or GOAL."""
     from et.errors import advising
     from et.formats import chakra, chosen, format_of, readable, writable
-    from nadi.reports.text.convert import render
+    from nadi.reports.text.reshape import render_converted
     from workload import read_set
     from workload.trace_sets.expansion import expanded_tables
     from workload.trace_sets.files import is_set
@@ -47,4 +47,4 @@ def convert(
             writer.write(traces, staging, prefix, to_options)
     result = {"from": reader.NAME, "to": writer.NAME, "folder": str(out), "files": names, "npus": len(traces.tables)}
     result |= {"groups": len(traces.groups), "notes": list(traces.notes), "report": dict(traces.report)}
-    print_document(result, render, as_json=as_json)
+    print_document(result, render_converted, as_json=as_json)

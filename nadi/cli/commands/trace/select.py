@@ -19,11 +19,11 @@ _EACH = "Unit of choice: trace (files; those of trace sets weighted by their NPU
 
 
 class _Item(NamedTuple):
-    """A candidate: its path, its traces and the number of NPUs per trace."""
+    """A candidate."""
 
-    path: Path
-    files: list[Path]
-    npus: list[int]
+    path: Path  # Trace, or folder of traces
+    files: list[Path]  # Traces of the candidate
+    npus: list[int]  # Number of NPUs that each trace represents
 
 
 def select(
@@ -90,6 +90,7 @@ def _items(paths: list[Path], *, by_folder: bool) -> list[_Item]:
 def _traces_below(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
     """Yield folder, file and number of NPUs of each trace, each once."""
     from et import TraceError
+    from workload.trace_sets.files import describe_set, is_set
 
     seen: set[Path] = set()
     for path in paths:
@@ -102,16 +103,10 @@ def _traces_below(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
             if file.resolve() in seen:
                 continue
             seen.add(file.resolve())
-            if file.parent not in npus:
-                npus[file.parent] = _npus_of_set(file.parent)
-            yield file.parent, file, npus[file.parent].get(file.name, 1)
-
-
-def _npus_of_set(folder: Path) -> dict[str, int]:
-    """Return the number of NPUs per file of a trace set; nothing for other folders."""
-    from workload.trace_sets.files import describe_set, is_set
-
-    return {trace["file"]: trace["npus"] for trace in describe_set(folder)["traces"]} if is_set(folder) else {}
+            if file.parent not in npus and is_set(file.parent):
+                traces = describe_set(file.parent)["traces"]
+                npus[file.parent] = {trace["file"]: trace["npus"] for trace in traces}
+            yield file.parent, file, npus.get(file.parent, {}).get(file.name, 1)
 
 
 def _document(
@@ -123,12 +118,8 @@ def _document(
         farthest = float(choice.distance[own].max())
         weight = float(choice.weights[number])
         chosen.append({"path": str(items[row].path), "weight": weight, "items": int(own.sum()), "farthest": farthest})
-    return {
-        "items": len(items),
-        "chosen": chosen,
-        "coverage": dataclasses.asdict(found),
-        "means": {name: {"all": of_all, "chosen": of_chosen} for name, (of_all, of_chosen) in estimates.items()},
-    }
+    means = {name: {"all": of_all, "chosen": of_chosen} for name, (of_all, of_chosen) in estimates.items()}
+    return {"items": len(items), "chosen": chosen, "coverage": dataclasses.asdict(found), "means": means}
 
 
 def _table(document: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints

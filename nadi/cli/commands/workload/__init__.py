@@ -53,7 +53,7 @@ def memory(
     as_json: AsJson = False,
 ) -> None:
     """Print the peak memory of a training step per pipeline stage, and whether it fits."""
-    from nadi.reports.text.memory import document, frameworks, table
+    from nadi.reports.text.models import frameworks, memory_document, memory_table
     from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
     from workload.generators.memory import does_not_fit, estimate
@@ -65,9 +65,9 @@ def memory(
     stages = estimate(known, chosen, own)
     complaint = does_not_fit(known, chosen, memory_bytes, own)
     if as_json:
-        print_json(document(stages, complaint))
+        print_json(memory_document(stages, complaint))
     else:
-        print_table(table(f"{known.name}, {chosen}: GiB on each GPU", stages))
+        print_table(memory_table(f"{known.name}, {chosen}: GiB on each GPU", stages))
         say(complaint or f"fits into {gpu_memory}")
     if complaint:
         raise typer.Exit(1)

@@ -1,7 +1,6 @@
 """The report of a run: one page with a section per module of this package, from the folder of its results."""
 
 from collections.abc import Callable
-from types import ModuleType
 
 from nadi.insight.runs import Run
 from nadi.reports.pages import network
@@ -26,11 +25,7 @@ SECTIONS = (overview, serving, step, explanation, timeline, collectives, fabric,
 
 
 def report(run: Run, progress: Callable[[str], None] = lambda _text: None) -> Page:
-    """Return the page.
-
-    Args:
-        run: Results of a run.
-        progress: Called with the name of each section before it is made.
+    """Return the page of a run; `progress` is called with the name of each section before it is made.
 
     Raises:
         ConfigError: A table of the run is missing or cannot be read.
@@ -39,16 +34,14 @@ def report(run: Run, progress: Callable[[str], None] = lambda _text: None) -> Pa
     work = summary.get("config", {}).get("workload", {})
     npus, fabric = f"{summary.get('npus', 0):,} NPUs", str(summary.get("topology", ""))
     what = f"{work['model']} as {work['plan']}" if work.get("model") else npus
+    sections: list[PageSection] = []
+    for module in SECTIONS:
+        progress(f"section {module.__name__.rpartition('.')[2]}")
+        section = module.section(run)
+        sections += [section] if section else []
     return Page(
         f"{what} on {fabric_kind(fabric)}: {time_text(run.finish_time_ps)}",
         f"{npus} on {fabric}, simulated by Nadi {summary.get('version', '')}. "
         f"Click an underlined term for its explanation.",
-        [found for each in SECTIONS if (found := _section(each, run, progress)) is not None],
+        sections,
     )
-
-
-def _section(module: ModuleType, run: Run, progress: Callable[[str], None]) -> PageSection | None:
-    """Return the section of a module of this package, or None if it has no content."""
-    progress(f"section {module.__name__.rpartition('.')[2]}")
-    found: PageSection | None = module.section(run)
-    return found
