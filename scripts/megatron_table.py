@@ -76,7 +76,7 @@ def settled(row: Row) -> ParallelPlan:
 
 def with_share(machine: TargetMachine, share: SustainedShare) -> TargetMachine:
     """Return the cluster with GPUs at another sustained share."""
-    return replace(machine, compute=ComputeModel(times=ComputeTimes(find_gpu("a100"), pace=share)))
+    return replace(machine, compute=ComputeModel(times=ComputeTimes(find_gpu("a100"), vendor_tables=False, pace=share)))
 
 
 def seconds(machine: TargetMachine, row: Row, *, exact: bool) -> float:

@@ -28,10 +28,7 @@ class Dimension:
 
 
 def parse_dimensions(text: object) -> tuple[Dimension, ...]:
-    """Return the dimensions of "Ring(4)_FullyConnected(2)_Switch(8)", fastest first; R, FC and SW are abbreviations.
-
-    Raises TopologyError: the form is wrong, a kind is unknown, or there are fewer than two members.
-    """
+    """Return the dimensions of "Ring(4)_FC(2)_SW(8)", fastest first; TopologyError for other forms or < 2 members."""
     parts = text.split("_") if isinstance(text, str) else text
     if not isinstance(parts, Sequence) or not parts:
         raise TopologyError(f"{text!r} is no list of dimensions; expected a form like Ring(4)_Switch(8)")
@@ -117,10 +114,7 @@ def _cables(dimension: Dimension, npus: int) -> int:
 
 
 def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32) -> DimensionRouting:
-    """Return the routing for links that join exactly the neighbours of the layout; a set holds parallel links.
-
-    Raises TopologyError: two neighbours are not linked, or two nodes are linked that are not neighbours.
-    """
+    """Return the routing for links that join exactly the neighbours of the layout; TopologyError for other links."""
     link_key = link_src.astype(np.int64) * layout.nodes + link_dst
     order = np.argsort(link_key, kind="stable")
     pair_key, first = np.unique(link_key[order], return_index=True)
@@ -171,10 +165,7 @@ def _parse_dimension(part: object) -> Dimension:
 
 
 def _neighbours(layout: Hierarchy, d: int, dimension: Dimension) -> list[tuple[Int64, int, Int64]]:
-    """Return triples for the nodes that act in dimension d: nodes, mode, neighbours.
-
-    The types are int64[n], int, and int64[n, entries of `sets` per node].
-    """
+    """Return triples of the nodes that act in dimension d: nodes int64[n], mode, neighbours int64[n, sets per node]."""
     npu = np.arange(layout.npus)
     stride, n = math.prod(x.size for x in layout.dimensions[:d]), dimension.size
     own = layout.digit[: layout.npus, d].astype(np.int64)

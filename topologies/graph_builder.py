@@ -47,10 +47,7 @@ class GraphBuilder:
     def add_switches(
         self, prefix: str, count: int, *, latency_ps: int = 0, kind: int = SWITCH, pod: int = -1
     ) -> npt.NDArray[np.int64]:
-        """Add switches "prefix 0", "prefix 1", ... (numbered on over calls); return their nodes, int64[count].
-
-        Raises TopologyError: there are too many nodes.
-        """
+        """Add switches "prefix 0", ... (numbered on over calls); return their nodes, int64[count]."""
         self._refuse_too_many(count)
         begin = self._prefix_count[prefix]
         self._prefix_count[prefix] += count
@@ -66,10 +63,7 @@ class GraphBuilder:
         kind: npt.ArrayLike = SWITCH,
         pod: npt.ArrayLike = -1,
     ) -> npt.NDArray[np.int64]:
-        """Add switches with these names; return their nodes, int64[count]. Other arguments: one value, or one each.
-
-        Raises TopologyError: there are too many nodes.
-        """
+        """Add switches; return their nodes, int64[count]. Other arguments: one value, or one each."""
         first = self.nodes
         self._refuse_too_many(len(names))
         self._switch_names.extend(names)
@@ -80,10 +74,7 @@ class GraphBuilder:
     def add_cables(
         self, a: npt.ArrayLike, b: npt.ArrayLike, rate_bps: npt.ArrayLike, delay_ps: npt.ArrayLike, count: int = 1
     ) -> None:
-        """Add `count` cables for each pair (a[i], b[i]) of nodes. Arrays and single values are broadcast together.
-
-        Raises TopologyError: there are too many cables.
-        """
+        """Add `count` cables per pair (a[i], b[i]) of nodes; arguments are broadcast. TopologyError for too many."""
         columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))
         self._cable_count += count * len(columns[0])
         if self._cable_count > MAX_CABLES:

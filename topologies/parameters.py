@@ -97,10 +97,7 @@ def parse_count(value: object) -> int:
 
 
 def parse_ratio(value: object) -> Fraction:
-    """Return an exact number from 1/1000000 to 1000000, from 2, 1.5 or "1.5".
-
-    Raises TopologyError: the value is anything else.
-    """
+    """Return an exact ratio from 1/1000000 to 1000000, from 2, 1.5 or "1.5"; TopologyError for anything else."""
     text = short(value).strip("'")
     try:
         ratio = Fraction(text) if _RATIO.fullmatch(text) else Fraction(0)
@@ -112,10 +109,7 @@ def parse_ratio(value: object) -> Fraction:
 
 
 def parse_sizes(value: object) -> tuple[int, ...]:
-    """Return counts, fastest dimension first, from "4x4x4" or a list.
-
-    Raises TopologyError: the value is anything else.
-    """
+    """Return counts, fastest dimension first, from "4x4x4" or a list; TopologyError for anything else."""
     parts = value.split("x") if isinstance(value, str) else value
     if not isinstance(parts, Sequence) or not parts:
         raise TopologyError(f"{value!r} is no list of sizes; expected a form like 4x4x4")

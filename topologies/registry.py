@@ -73,10 +73,7 @@ def topologies() -> Mapping[str, Topology]:
 
 
 def parse_spec(text: str) -> dict[str, object]:
-    """Return the table of a spec or path: "name" and the other keys, with text values.
-
-    Raises TopologyError: the topology is unknown, the file does not exist, or a part is no key=value.
-    """
+    """Return the table of a spec or path: "name" and other keys with text values; TopologyError for unknown names."""
     name, _, rest = text.strip().partition(":")
     if name not in topologies() and not is_cluster(name):
         return _parse_path(text)

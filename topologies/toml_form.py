@@ -15,10 +15,7 @@ from topologies.units import format_rate, format_time
 
 
 def write_toml(graph: Graph, path: str | Path) -> None:
-    """Write the form that topology `file` reads back: same nodes, links, kinds, dims, hosts and pods.
-
-    The file appears under its name only when it is complete. Raises TopologyError: the file cannot be written.
-    """
+    """Write, completely or not at all, the form that topology `file` reads; TopologyError if that is impossible."""
     target = Path(path)
     try:
         with whole_file(target) as file:

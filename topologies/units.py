@@ -31,11 +31,7 @@ _LONGEST_TEXT = 60
 
 
 def parse_rate(text: object) -> int:
-    """Return the bits per second of "400Gbps", "50GB/s" or "50GiB/s".
-
-    Raises:
-        TopologyError: The text is no rate, or the rate is zero, no whole number of bits per second, or beyond 63 bits.
-    """
+    """Return bits per second, from "400Gbps", "50GiB/s"; TopologyError for 0, fractions, and beyond 63 bits."""
     match = _RATE.fullmatch(text) if _isshort(text) else None
     if match is None or match[2] not in _PREFIX:
         raise TopologyError(f"{short(text)} is not a rate; expected a number and a unit, as 400Gbps or 50GB/s")
@@ -72,10 +68,7 @@ def parse_time_within(text: object, longest_ps: int) -> int:
 
 
 def parse_time(text: object) -> int:
-    """Return the picoseconds of "1us", "0.0005ms" or 0 (which needs no unit).
-
-    Raises TopologyError: the text is no time, or the time is no whole number of picoseconds, or beyond 63 bits.
-    """
+    """Return picoseconds, from "1us", "0.0005ms" or 0; TopologyError for fractions of 1 ps and beyond 63 bits."""
     if text == "0" or (type(text) is int and text == 0):
         return 0
     match = _TIME.fullmatch(text) if _isshort(text) else None
@@ -85,10 +78,7 @@ def parse_time(text: object) -> int:
 
 
 def parse_bytes(text: object) -> int:
-    """Return the bytes of "64KiB", "1MB", "512B" or a plain whole number.
-
-    Raises TopologyError: the text is no size, or the size is negative, no whole number of bytes, or beyond 63 bits.
-    """
+    """Return bytes, from "64KiB", "1MB", "512B" or a whole number; TopologyError for fractions and beyond 63 bits."""
     if isinstance(text, int) and not isinstance(text, bool) and 0 <= text < _LIMIT:
         return text
     if _isshort(text) and text.strip().isdecimal():
@@ -108,10 +98,7 @@ def parse_bytes_within(text: object, maximum: int) -> int:
 
 
 def parse_flops(text: object) -> float:
-    """Return the floating-point operations per second of "312TFLOPS" or "9.89e14FLOP/s".
-
-    Raises TopologyError: the text is no compute rate, or the rate is zero, or beyond 10^24.
-    """
+    """Return operations per second, from "312TFLOPS" or "9.89e14FLOP/s"; TopologyError for 0 and beyond 10^24."""
     match = _FLOPS.fullmatch(text) if _isshort(text) else None
     rate = float(match[1]) * _PREFIX[match[2]] if match else 0.0
     if not 0 < rate <= MAX_FLOPS:

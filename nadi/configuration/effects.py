@@ -182,7 +182,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("model"),
         **_keys("peak_flops", _MODELLED, _NUM_OPS),
         **_keys("gpu efficiency", _MODELLED, _GPU),
-        **_keys("tables scale_from pace", _MODELLED, _OPERATORS),
+        **_keys("tables vendor_tables scale_from pace", _MODELLED, _OPERATORS),
     },
     "memory": {
         **_keys("latency", _MODELLED),

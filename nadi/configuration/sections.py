@@ -553,6 +553,11 @@ class ComputeSection(Section):
     tables: Annotated[tuple[str, ...], named_files.TABLES] = Field(
         (), description="tables of measured times of operators: names, or paths of CSV or Parquet files"
     )
+    vendor_tables: bool = Field(
+        True,
+        description="whether operators that `tables` does not have take their times from NVIDIA's measured tables; "
+        "they need the package aiconfigurator-core (`pip install nadi[measured]`)",
+    )
     scale_from: Annotated[str | None, named_files.GPU] = Field(
         None, description="GPU whose measured times are scaled if the tables have no times of gpu"
     )

@@ -136,7 +136,8 @@ def test_whole_messages_know_no_faults(nadi, run):
     outcome = nadi("run", run, *(word for each in set_all for word in ("--set", each)))
     assert outcome.code == 2
     assert outcome.err == (
-        'nadi: error: [[faults]]: found with [network] fidelity = "analytical"; expected "packet" or "closed-form"\n'
+        'nadi: error: [[faults]]: found with [network] fidelity = "analytical"; '
+        'expected "packet", "flow" or "closed-form"\n'
     )
 
 
@@ -150,7 +151,7 @@ def test_nadi_collective_refuses_it(nadi):
 
 def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
     monkeypatch.setattr(affordable, "available_bytes", lambda: 300)
-    monkeypatch.setattr(simulation, "check_fabric", lambda *_args, **_more: None)
+    monkeypatch.setattr(simulation.affordable, "check_fabric", lambda *_args, **_more: None)
     assert nadi("run", run, "--force").code == 0
     outcome = nadi("run", run)
     assert outcome.code == 2

@@ -39,10 +39,7 @@ def extent(arguments: Arguments, name: str) -> Extent:
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the network. A pod is a leaf with its NPUs.
-
-    Raises TopologyError: counts contradict one another or give no whole number of spines, or there are too many NPUs.
-    """
+    """Build the network, whose pods are leaves with NPUs; TopologyError for contradictory counts or too many NPUs."""
     npus, leaves = _sizes(arguments, name)
     uplink_rate = arguments.uplink_rate or arguments.rate
     spines = _spines(arguments, name, npus)

@@ -154,10 +154,7 @@ def _shape(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Shape:
 
 
 def _add_units(builder: GraphBuilder, arguments: Arguments, shape: _Shape, pod_of_unit: Int64) -> tuple[Int64, Int64]:
-    """Add units one by one, so that their switches have close numbers.
-
-    Returns NVSwitches by server, and leaves int64[units, ports, rails].
-    """
+    """Add units one by one, for close numbers; return NVSwitches by server, and leaves int64[units, ports, rails]."""
     nvswitch, leaf = [], []
     for unit in range(shape.units):
         count = min(shape.per_unit, shape.hosts - unit * shape.per_unit)

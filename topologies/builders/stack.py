@@ -40,10 +40,7 @@ def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of a
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the hierarchy; packets correct the first dimension first.
-
-    Raises TopologyError: rates or delays are given for another number of dimensions, or there are too many NPUs.
-    """
+    """Build the hierarchy; packets correct the first dimension first. TopologyError for unlike numbers of values."""
     count = len(arguments.dims)
     for key, values in (("rates", arguments.rates), ("delays", arguments.delays)):
         if len(values) not in {1, count}:

@@ -28,10 +28,7 @@ def extent(arguments: Arguments, name: str) -> Extent:  # noqa: ARG001 - as of a
 
 
 def build(arguments: Arguments, name: str) -> Graph:
-    """Build the torus; packets correct the first dimension first.
-
-    Raises TopologyError: there are more than three dimensions, a size is below two, or there are too many NPUs.
-    """
+    """Build the torus; packets correct the first dimension first. TopologyError for > 3 dimensions or sizes < 2."""
     sizes = arguments.sizes
     if len(sizes) > _MAX_DIMENSIONS or min(sizes) == 1:
         raise TopologyError(f"{name}: sizes = {'x'.join(map(str, sizes))}; expected one to three sizes of 2 or more")

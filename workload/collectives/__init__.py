@@ -154,10 +154,7 @@ class AlgorithmChoice(NamedTuple):
         )
 
     def plan(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
-        """Return the steps of each member.
-
-        Raises WorkloadError: fewer than one member, or no shape for an algorithm that needs one.
-        """
+        """Return the steps of each member; WorkloadError without a member, or without a shape that is needed."""
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
         plans = self.module.plan(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
@@ -206,10 +203,7 @@ def known_algorithms() -> dict[str, Algorithm]:
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
-    """Return the names of the algorithms that implement a kind, without those that are used only when named.
-
-    Raises WorkloadError: unknown kind.
-    """
+    """Return the algorithms of a kind that are not only used when named; WorkloadError for an unknown kind."""
     kind_index(kind)
     return tuple(sorted(name for name, m in known_algorithms().items() if kind in m.KINDS and not _named_only(m, kind)))
 

@@ -83,6 +83,7 @@ class Gpu(BaseModel):
         launch_overhead_ps: Time in ps between consecutive kernel launches.
         host_link_Bps: Bandwidth to the host in bytes per second, one direction.
         attention: Fused attention algorithm of its libraries, one of workload.compute.attention.ALGORITHMS.
+        nvidia_tables: Name of the GPU's system in NVIDIA's tables (workload.compute.nvidia), "" = none.
         sources: Source of the numbers, by key.
     """
 
@@ -104,6 +105,7 @@ class Gpu(BaseModel):
     launch_overhead_ps: Annotated[int, _as(_latency_ps)]
     host_link_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
     attention: Literal["flash-attention-1", "flash-attention-2", "flash-attention-3", "flash-attention-4"]
+    nvidia_tables: str = ""
     sources: dict[str, str] = {}
 
     @field_validator("peak_flops", "in_a_row")

@@ -1,40 +1,24 @@
 """Tables of measured operator times: CSV or Parquet with a row per operator, as `scripts/profile_gpu.py` writes them.
 
 Columns: gpu, operator, shape, dtype, time_ps, source, date; others are ignored. Lines that begin with # are comments. A
-name without a suffix is a table of this library, in the folder beside this file.
-
-A measured shape has its measured time. Other shapes of the same kind and data type have the time of the roofline
-(`workload.compute.roofline`) times a correction factor: the geometric mean of measurement over roofline at the nearest
-measured shapes, weighted by the inverse square of their distance between the logarithms of the entries. Entries that
-are not sizes (head dimensions, causal or not, reads and writes) must be equal. There is no extrapolation: each entry
-must be between the measured minimum and maximum, and the nearest shape must be within a factor of 4 (2 in logarithms to
-base 2).
+name without a suffix is a table of this library, in the folder beside this file. `workload.compute.measured_times`
+interpolates between measured shapes.
 """
 
 import csv
 import io
-import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import inputs
 from topologies.bounds import LONGEST_PS
-from workload.compute.operators import KINDS, Operator, parse_operators
+from workload.compute.operators import Operator, parse_operators
 from workload.errors import WorkloadError
 
 _FOLDER = Path(__file__).parent / "tables"
 COLUMNS = ("gpu", "operator", "shape", "dtype", "time_ps", "source", "date")
 _REQUIRED = COLUMNS[:5]
-_NOT_SIZES = {"head_dim", "value_dim", "causal", "reads", "writes", "bytes", "top_k"}
-"""Entries of shapes that are not sizes and must be equal."""
-_MAX_DISTANCE = 2.0
-"""Maximum distance of the nearest measured shape, in logarithms to base 2."""
-_NEIGHBOURS = 4
-"""Number of measured shapes from which others are interpolated."""
-
-Roofline = Callable[[Operator], float]
 
 
 class Measurement(NamedTuple):
@@ -53,72 +37,6 @@ class Measurement(NamedTuple):
     time_ps: int
     source: str = ""
     date: str = ""
-
-
-class MeasuredTimes:
-    """Measured times on one GPU; of several rows of one operator, the last one counts."""
-
-    def __init__(self, gpu: str, rows: Iterable[Measurement]) -> None:
-        """Index the rows of one GPU.
-
-        Args:
-            gpu: Name of the GPU; rows of other GPUs are ignored.
-            rows: Rows of tables, in their order.
-        """
-        self.gpu = gpu
-        self.exact: dict[Operator, int] = {row.operator: row.time_ps for row in rows if row.gpu == gpu}
-        self._families: dict[tuple[object, ...], list[tuple[tuple[float, ...], Operator]]] = defaultdict(list)
-        for operator in self.exact:
-            if min(operator.shape) > 0:
-                self._families[_family(operator)].append((_position(operator), operator))
-
-    def __len__(self) -> int:
-        return len(self.exact)
-
-    def time_ps(self, operator: Operator, roofline_ps: Roofline) -> float | None:
-        """Return the measured or interpolated time in ps; None outside the measured range.
-
-        Args:
-            operator: Operator to look up.
-            roofline_ps: Roofline of this table's GPU.
-        """
-        if operator in self.exact:
-            return float(self.exact[operator])
-        neighbours = self._near(operator)
-        if not neighbours:
-            return None
-        weights = [1.0 / distance**2 for distance, _ in neighbours]
-        logs = [math.log(max(self.exact[known], 1) / max(roofline_ps(known), 1.0)) for _, known in neighbours]
-        factor = math.exp(sum(w * log for w, log in zip(weights, logs, strict=True)) / sum(weights))
-        return roofline_ps(operator) * factor
-
-    def _near(self, operator: Operator) -> list[tuple[float, Operator]]:
-        """Return the nearest measured shapes with their distances; none outside the measured range."""
-        family = self._families.get(_family(operator)) if min(operator.shape) > 0 else None
-        if not family:
-            return []
-        position = _position(operator)
-        for axis, value in enumerate(position):
-            values = [other_position[axis] for other_position, _ in family]
-            if not min(values) <= value <= max(values):
-                return []
-        by_distance = sorted((math.dist(position, sizes), str(other), other) for sizes, other in family)
-        if by_distance[0][0] > _MAX_DISTANCE:
-            return []
-        return [(distance, other) for distance, _, other in by_distance[:_NEIGHBOURS]]
-
-
-def _family(operator: Operator) -> tuple[object, ...]:
-    """Return the properties that two operators must share for interpolation."""
-    names = KINDS[operator.kind].shape
-    fixed = [entry for name, entry in zip(names, operator.shape, strict=True) if name in _NOT_SIZES]
-    return (operator.kind, operator.dtype, *fixed)
-
-
-def _position(operator: Operator) -> tuple[float, ...]:
-    """Return the logarithms to base 2 of the sizes."""
-    names = KINDS[operator.kind].shape
-    return tuple(math.log2(entry) for name, entry in zip(names, operator.shape, strict=True) if name not in _NOT_SIZES)
 
 
 def table_names() -> tuple[str, ...]:

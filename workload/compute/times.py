@@ -1,19 +1,26 @@
 """Operator times on a GPU: measured on it, scaled from another GPU's measurements, or from a roofline."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from topologies.bounds import LONGEST_PS
+from workload.compute import nvidia
 from workload.compute.efficiency import ALONE, Efficiencies, SustainedShare
 from workload.compute.gpu import Gpu
+from workload.compute.measured_times import MeasuredTimes
 from workload.compute.operators import Operator, parse_operators
-from workload.compute.roofline import roofline_ps
+from workload.compute.roofline import roofline_ps, rooflines_ps
 from workload.compute.scaling import scaled_ps
-from workload.compute.tables import MeasuredTimes, Measurement
+from workload.compute.tables import Measurement
 from workload.errors import WorkloadError
 
-MEASURED, BETWEEN, SCALED, ROOFLINE = "measured", "between measured shapes", "scaled", "roofline"
+MEASURED, BETWEEN, SCALED, ROOFLINE = "measured", "interpolated", "scaled", "roofline"
 """Source of a time."""
+SOURCES = (MEASURED, BETWEEN, SCALED, ROOFLINE)
+"""All sources, the most accurate first."""
 
 
 class TimeEstimate(NamedTuple):
@@ -35,6 +42,7 @@ class ComputeTimes:
         gpu: GPU that runs the operators.
         efficiencies: Efficiencies of the roofline.
         pace: Sustained share of the rate, which applies to all times, measured ones included.
+        vendor_tables: Package and version of NVIDIA's tables, "" = these times do not use them.
     """
 
     def __init__(
@@ -42,6 +50,7 @@ class ComputeTimes:
         gpu: Gpu,
         tables: Iterable[Measurement] = (),
         *,
+        vendor_tables: bool = True,
         scale_from: Gpu | None = None,
         efficiencies: Efficiencies | None = None,
         pace: SustainedShare = ALONE,
@@ -51,6 +60,8 @@ class ComputeTimes:
         Args:
             gpu: GPU that runs the operators.
             tables: Rows of measured times on any GPUs.
+            vendor_tables: Whether NVIDIA's tables (workload.compute.nvidia) are used where `tables` has no time; they
+                need the package that has these tables.
             scale_from: GPU whose measurements are scaled where this GPU has none; None = use the roofline.
             efficiencies: Efficiencies of the roofline; None = defaults.
             pace: Sustained share of the rate that operators reach alone.
@@ -62,13 +73,16 @@ class ComputeTimes:
         self.efficiencies = efficiencies or Efficiencies()
         self.pace = pace
         rows = list(tables)
-        self._own = MeasuredTimes(gpu.name, rows)
-        self._other = None if scale_from is None else MeasuredTimes(scale_from.name, rows)
+        own = _times_on(gpu, rows)
+        vendor = nvidia.nvidia_times(gpu.nvidia_tables, self._rooflines_ps) if vendor_tables else None
+        self.vendor_tables = "" if vendor is None else nvidia.installed()
+        self._own: Sequence[MeasuredTimes] = (own,) if vendor is None else (own, vendor)
+        self._other = None if scale_from is None else _times_on(scale_from, rows)
         self._scale_from = scale_from
         self._estimates: dict[Operator, TimeEstimate] = {}
         self._of_text: dict[str, int] = {}
-        if self._other is not None and not len(self._other):
-            raise WorkloadError(f"scale_from is {self._other.gpu}: the tables have no row of it, expected some")
+        if self._other is not None and scale_from is not None and not len(self._other):
+            raise WorkloadError(f"scale_from is {scale_from.name}: the tables have no row of it, expected some")
 
     def time_ps(self, operator: Operator) -> int:
         """Return the time of one operator in ps.
@@ -95,12 +109,19 @@ class ComputeTimes:
 
     def _estimate(self, operator: Operator) -> tuple[float, str]:
         """Return the time in ps that the operator takes alone, and its source."""
-        time_ps = self._own.time_ps(operator, self._roofline_ps)
-        if time_ps is not None:
-            return time_ps, MEASURED if operator in self._own.exact else BETWEEN
+        for times in self._own:
+            time_ps = times.exact_ps(operator)
+            if time_ps is not None:
+                return time_ps, MEASURED
+        for times in self._own:
+            time_ps = times.between_ps(operator, self._roofline_ps)
+            if time_ps is not None:
+                return time_ps, BETWEEN
         if self._other is not None and self._scale_from is not None:
             other = self._scale_from
-            time_ps = self._other.time_ps(operator, lambda op: roofline_ps(op, other, self.efficiencies))
+            time_ps = self._other.exact_ps(operator)
+            if time_ps is None:
+                time_ps = self._other.between_ps(operator, lambda op: roofline_ps(op, other, self.efficiencies))
             if time_ps is not None:
                 return scaled_ps(time_ps, operator, other, self.gpu), SCALED
         return self._roofline_ps(operator) / self._in_a_row(operator), ROOFLINE
@@ -114,6 +135,9 @@ class ComputeTimes:
     def _roofline_ps(self, operator: Operator) -> float:
         return roofline_ps(operator, self.gpu, self.efficiencies)
 
+    def _rooflines_ps(self, operators: Sequence[Operator]) -> NDArray[np.float64]:
+        return rooflines_ps(operators, self.gpu, self.efficiencies)
+
     def text_ps(self, text: str) -> int:
         """Return the time in ps of the sequential operators of an `operators` attribute.
 
@@ -124,6 +148,10 @@ class ComputeTimes:
         if time_ps is None:
             time_ps = self._of_text[text] = sum(self.time_ps(operator) for operator in parse_operators(text))
         return time_ps
+
+    def sources(self) -> dict[Operator, str]:
+        """Return the source of the time of each operator asked for so far."""
+        return {operator: estimate.how for operator, estimate in self._estimates.items()}
 
     @property
     def product_flops(self) -> float:
@@ -136,3 +164,8 @@ class ComputeTimes:
     def memory_Bps(self) -> float:  # noqa: N802 - bytes, not bits
         """Bytes per second of work of which only the bytes are known."""
         return self.gpu.memory_bandwidth_Bps * self.efficiencies.memory * self.pace.others
+
+
+def _times_on(gpu: Gpu, rows: Iterable[Measurement]) -> MeasuredTimes:
+    """Return the measured times of the rows of one GPU."""
+    return MeasuredTimes.of_rows((row.operator, float(row.time_ps)) for row in rows if row.gpu == gpu.name)

@@ -58,7 +58,7 @@ class FlowHop(Row, bits=32, written_by="messages.flows.paths messages.flows.rate
     is_back = word("flag", "acknowledgements take the link")
 
 
-class FlowLink(Row, written_by="messages.flows.rates"):
+class FlowLink(Row, written_by="build.worlds messages.flows.rates"):
     """An outgoing link. Loads are rates times weights."""
 
     capacity = word("ratio", "load that the link carries")

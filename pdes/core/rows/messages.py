@@ -26,7 +26,7 @@ class WholeMessage(Row, words=8, written_by="messages.fidelity.* messages.whole"
     ordinal = word("count", "number of messages that its sender had posted before")
     node = word("node", "its current node")
     ref = word("packed", "as of Message")
-    next_message = word("message", "flows: the connection's next message")
+    following = word("message", "flows: the connection's next message")
 
 
 class EventQueue(Row, words=1440, written_by="messages.events"):

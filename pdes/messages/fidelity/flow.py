@@ -75,7 +75,7 @@ def end(w, q, now):
     msg = whole_messages(qps.msg)[message]
     size = msg.payload_bytes
     count_on_links(w, q, size)
-    following = msg.next_message
+    following = msg.following
     flow.first_message = following
     flow.messages -= 1
     flows.state.held -= 1
@@ -141,11 +141,11 @@ def act(address, message, now):
     msg = whole_messages(w.qps.msg)
     q = msg[message].connection
     flow = flows.flow[q]
-    msg[message].next_message = -1
+    msg[message].following = -1
     if flow.messages == 0:
         flow.first_message = message
     else:
-        msg[flow.last_message].next_message = message
+        msg[flow.last_message].following = message
     flow.last_message = message
     flow.messages += 1
     flows.state.held += 1

@@ -170,9 +170,9 @@ def set_finish(flows, f):
     flow = flows.flow[f]
     flow.finish_ps = INF
     if flow.rate > 0:
-        took_ps = np.ceil(flow.remaining_bytes * (UNITS_PER_PS / flow.rate))
+        took_ps = flow.remaining_bytes * (UNITS_PER_PS / flow.rate)
         if took_ps < INF - flow.since_ps:
-            flow.finish_ps = flow.since_ps + max(1, np.int64(took_ps))
+            flow.finish_ps = flow.since_ps + 1 + np.int64(took_ps)
     move_flow(flows, f)
 
 

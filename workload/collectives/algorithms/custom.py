@@ -28,10 +28,7 @@ _MIN_STEP_BYTES = 24
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> Plans:
-    """Return the plans of the file or of the digest.
-
-    Raises WorkloadError: no file; a file that read_custom refuses; or plans for another number of members.
-    """
+    """Return the plans of the file or digest; WorkloadError for unreadable ones, and for another number of members."""
     read_plans = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
     if read_plans.members != shape.members:
         label = file or f"plans {plans}"

@@ -23,10 +23,7 @@ _AT_ONCE = (-1, -1)
 
 
 def plan(kind: str, members: int, window: int = 0) -> Plans:
-    """Return a sending and a receiving lane, twice for all-reduce; one for the stars; with a window one per peer.
-
-    Raises WorkloadError: a window in a star, where a member either sends or receives.
-    """
+    """Return a sending and a receiving lane, twice for all-reduce; with a window (no stars) one per peer."""
     if kind in _STARS:
         if window:
             raise WorkloadError(f"algorithm 'direct:window={window}' for {kind}: expected 0, as no sender receives")

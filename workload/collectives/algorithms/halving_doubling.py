@@ -9,7 +9,7 @@ rounds, which need no folding.
 from inputs.units import PS_PER_S
 from workload.collectives.plans import folding, spreading
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.folding import FoldingRound, exchanged, power_below
+from workload.collectives.plans.folding import doubling, exchanged, halving, power_below
 from workload.collectives.plans.plan import Plans
 from workload.collectives.plans.spreading import gathered, near_first, reduced, rounds_ps
 
@@ -21,10 +21,10 @@ def plan(kind: str, members: int) -> Plans:
     """Return a lane per round, the farthest peer first; all-gather begins with the nearest."""
     core = power_below(members)
     if kind == "all-reduce":
-        return exchanged(members, core, lambda me: _halving(me, core) + _doubling(me, core))
+        return exchanged(members, core, lambda me: halving(me, core) + doubling(me, core))
     if core != members:
         return (reduced if kind == "reduce-scatter" else gathered)(members, near_first(members))
-    rounds = _halving if kind == "reduce-scatter" else _doubling
+    rounds = halving if kind == "reduce-scatter" else doubling
     return exchanged(members, members, lambda me: rounds(me, members))
 
 
@@ -48,26 +48,3 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     unit_ps = size_bytes / bytes_per_s * PS_PER_S
     rounds_of_core_ps = 2 * (core.bit_length() - 1) * latency_ps + 2 * (core - 1) / core * unit_ps
     return rounds_of_core_ps + (2 * latency_ps + 2.5 * unit_ps if members > core else 0.0)
-
-
-def _halving(me: int, n: int) -> list[FoldingRound]:
-    """Send the half with the peer's block, and sum the other half."""
-    rounds = []
-    for distance in _distances(n)[::-1]:
-        peer = me ^ distance
-        rounds.append(FoldingRound(peer, _blocks(peer, distance), _blocks(me, distance), reduce=True))
-    return rounds
-
-
-def _doubling(me: int, n: int) -> list[FoldingRound]:
-    return [FoldingRound(me ^ d, _blocks(me, d), _blocks(me ^ d, d), reduce=False) for d in _distances(n)]
-
-
-def _distances(n: int) -> list[int]:
-    return [1 << k for k in range(n.bit_length() - 1)]
-
-
-def _blocks(member: int, count: int) -> tuple[int, int]:
-    """Return the group of `count` blocks, a power of two, that contains a member's own block."""
-    first = member & ~(count - 1)
-    return first, first + count

@@ -30,10 +30,7 @@ _USUAL_STEPS = 2_000_000
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Return lanes of the members and of the aggregators.
-
-    The parameter `chunks` is the number per buffer, or per member's part; 0 = one per 4 KiB, 256 at most.
-    """
+    """Return all lanes; chunks: number per buffer or part of a member, 0 = one per 4 KiB, 256 at most."""
     branch, n = shape.branches()[0], shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     if count * _steps_of_chunk(branch.tree) > MAX_STEPS:

@@ -29,10 +29,7 @@ LIMITS = {"chunks": (0, 4096)}
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Return the lanes of workload.collectives.plans.multimem; chunks: number per share, as in `chunks_of_share`.
-
-    Raises WorkloadError: members on several switches, or too many steps to fit into memory.
-    """
+    """Return the lanes of plans.multimem for members of one switch; chunks: as in `chunks_of_share`."""
     n, count = shape.members, size_class(kind, shape, size_bytes, chunks)
     if len(shape.branches()[0].tree.parent) != n + 1:
         raise WorkloadError(f"algorithm nvls for {kind} of {n}: members on several switches; expected one NVSwitch")

@@ -21,10 +21,7 @@ LIMITS = {"chunks": (0, 4096)}
 
 
 def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Return the lanes of plans.multimem, plus one up to the rail's tree and one that receives totals.
-
-    The parameter `chunks` is the number per share, as in plans.multimem.chunks_of_share.
-    """
+    """Return the lanes of plans.multimem, plus one up a rail's tree and one for totals; chunks: number per share."""
     return make(shape, size_class(kind, shape, size_bytes, chunks))
 
 

@@ -8,7 +8,7 @@ then uses Bruck's rounds, since a folded member's block is not next to its host'
 from inputs.units import PS_PER_S
 from workload.collectives.plans import folding, spreading
 from workload.collectives.plans.extent import PlanExtent
-from workload.collectives.plans.folding import FoldingRound, exchanged, power_below
+from workload.collectives.plans.folding import FoldingRound, doubling, exchanged, power_below
 from workload.collectives.plans.plan import Plans
 from workload.collectives.plans.spreading import gathered, near_first, rounds_ps
 
@@ -19,18 +19,14 @@ KINDS = ("all-reduce", "all-gather", "barrier")
 def plan(kind: str, members: int) -> Plans:
     """Return a lane per round; all-reduce and barrier begin with the farthest peer, all-gather with the nearest."""
     core = power_below(members)
-    distances = [1 << k for k in range(core.bit_length() - 1)]
     if kind != "all-gather":
+        distances = [1 << k for k in reversed(range(core.bit_length() - 1))]
         return exchanged(
-            members, 1, lambda me: [FoldingRound(me ^ d, (0, 1), (0, 1), reduce=True) for d in reversed(distances)]
+            members, 1, lambda me: [FoldingRound(me ^ distance, (0, 1), (0, 1), reduce=True) for distance in distances]
         )
     if core != members:
         return gathered(members, near_first(members))
-    return exchanged(
-        members,
-        members,
-        lambda me: [FoldingRound(me ^ d, _held(me, d), _held(me ^ d, d), reduce=False) for d in distances],
-    )
+    return exchanged(members, members, lambda me: doubling(me, members))
 
 
 def extent(kind: str, members: int) -> PlanExtent:
@@ -57,9 +53,3 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
         return rounds * (latency_ps + message_ps)
     through_hosts_ps = ((guests - 1).bit_length() + 2) * latency_ps + (rounds + 3) * message_ps
     return max(through_hosts_ps, (rounds + 1) * latency_ps + (rounds + 2) * message_ps)
-
-
-def _held(member: int, distance: int) -> tuple[int, int]:
-    """Return the blocks that a member has before it exchanges with the member at a distance."""
-    first = member & ~(distance - 1)
-    return first, first + distance

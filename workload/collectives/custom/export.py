@@ -20,10 +20,7 @@ At = tuple[Block, int]  # a step of a thread block
 
 
 def to_msccl(plans: Plans, kind: str, name: str) -> str:
-    """Return the XML of plans; lanes must work on the whole buffer in equal chunks without latencies or wire factors.
-
-    Raises WorkloadError: MSCCL's format cannot express the kind or the plans.
-    """
+    """Return the XML of plans of plain lanes in equal chunks; WorkloadError for what MSCCL's format cannot express."""
     if kind not in _NAME_OF:
         raise WorkloadError(f"MSCCL's XML of {kind}: expected one of {', '.join(_NAME_OF)}")
     packed = pack([plans])

@@ -6,8 +6,9 @@ Every step is two nodes of a graph, its post (2k) and its end (2k + 1). A post f
 its lane and of the step that it waits for; an end follows the post, and the post of the send that it receives.
 """
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from workload.collectives.plans.plan import NONE, Plans, Step
@@ -67,14 +68,15 @@ def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
             before[2 * k].append(2 * needed + 1)
     for send, receive in _messages(places, steps, name, turn):
         before[2 * receive + 1].append(2 * send)
-    return StepGraph(places, steps, before, _order(before, places, name))
+    try:
+        order = list(TopologicalSorter(dict(enumerate(before))).static_order())
+    except CycleError as error:
+        raise WorkloadError(_cycle(error.args[1], places, name)) from None
+    return StepGraph(places, steps, before, order)
 
 
 def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
-    """Check that steps of a member that use the same chunk are ordered, if one of them writes.
-
-    Raises WorkloadError: two such steps are not ordered.
-    """
+    """Check that steps of a member that use a chunk are ordered, if one of them writes; WorkloadError if not."""
     for member in range(plans.members):
         uses = _uses(flow, member)
         known = {node: bit for bit, node in enumerate(dict.fromkeys(node for own in uses.values() for node, _ in own))}
@@ -93,10 +95,7 @@ def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
 
 
 def check_result(plans: Plans, kind: str, label: str) -> None:
-    """Check with the oracle that plans do what a kind promises; label: subject of the message.
-
-    Raises WorkloadError: they do something else.
-    """
+    """Check with the oracle that plans do what a kind promises; WorkloadError with the subject `label` if not."""
     try:
         check(kind, pack([plans]), 0)
     except OracleError as error:
@@ -133,34 +132,9 @@ def _messages(places: list[StepPlace], steps: list[Step], name: Name, turn: Turn
             raise WorkloadError(f"{name(*place)}: receives from {wire[0]}, which does not send it; expected a send")
 
 
-def _order(before: list[list[int]], places: list[StepPlace], name: Name) -> list[int]:
-    waits_for = [len(own) for own in before]
-    after: list[list[int]] = [[] for _ in before]
-    for node, own in enumerate(before):
-        for other in own:
-            after[other].append(node)
-    ready = deque(node for node, left in enumerate(waits_for) if left == 0)
-    order = []
-    while ready:
-        node = ready.popleft()
-        order.append(node)
-        for other in after[node]:
-            waits_for[other] -= 1
-            if waits_for[other] == 0:
-                ready.append(other)
-    if len(order) < len(before):
-        raise WorkloadError(_cycle(before, waits_for, places, name))
-    return order
-
-
-def _cycle(before: list[list[int]], waits_for: list[int], places: list[StepPlace], name: Name) -> str:
-    """Return the error message for a cycle among the nodes that were never ready, from its first step on."""
-    seen: dict[int, int] = {}
-    node = next(node for node, left in enumerate(waits_for) if left)
-    while node not in seen:
-        seen[node] = len(seen)
-        node = next(other for other in before[node] if waits_for[other])
-    circle = [k // 2 for k in list(seen)[seen[node] :]]
+def _cycle(nodes: list[int], places: list[StepPlace], name: Name) -> str:
+    """Return the error message for a cycle of nodes, each before the next, from its first step on."""
+    circle = [node // 2 for node in reversed(nodes[1:])]
     rows = [k for i, k in enumerate(circle) if k != circle[i - 1]] or circle[:1]
     first_row = rows.index(min(rows))
     rows = rows[first_row:] + rows[:first_row] + [rows[first_row]]

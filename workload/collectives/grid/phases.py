@@ -31,10 +31,7 @@ class GridPhase(NamedTuple):
 
 
 def phases(kind: str, order: Sequence[int]) -> list[GridPhase]:
-    """Return the phases of a stream for an order of dimensions; an all-gather reverses it.
-
-    An all-reduce is a reduce-scatter in all but the last dimension, an all-reduce there, and all-gathers back.
-    """
+    """Return the phases of a stream; all-reduce ends in the last dimension and goes back, all-gather only goes back."""
     if kind == "all-to-all":
         return [GridPhase(kind, d, ()) for d in order]
     there = [GridPhase("reduce-scatter", d, tuple(order[:i])) for i, d in enumerate(order)]
@@ -84,10 +81,7 @@ ORDERS = ("baseline", "bandwidth-aware", "themis")
 def orders(
     levels: Levels, kind: str, order: str, algorithms: str, splits: int, size_bytes: int
 ) -> list[tuple[int, ...]]:
-    """Return the order of dimensions of each split; all-gathers go through it backwards.
-
-    The argument `order` is one of ORDERS; only themis depends on the size of the whole buffer.
-    """
+    """Return the order of dimensions of each split, by one of ORDERS; only themis depends on the size of the buffer."""
     dimensions = tuple(range(len(levels.extent)))
     if order == "baseline":
         return [dimensions] * splits

@@ -99,10 +99,7 @@ class NcclDecision(NamedTuple):
         return number << _SHARES_BITS | round(self.shares / SHARE_STEP)
 
     def wait_ps(self, shape: Shape, *, far: bool) -> int:
-        """Return the time from when a step is ready until its send: NCCL's time of a step less the path's latency.
-
-        Steps lead to another host if `far`.
-        """
+        """Return a send's wait: NCCL's time of a step, to another host if `far`, less the path's latency."""
         return max(0, self.between_ps - shape.outside_ps if far else self.inside_ps - shape.inside_ps)
 
     def wait_of(self, shape: Shape, sender: int, receiver: int) -> int:

@@ -91,10 +91,7 @@ def sums_in_switches(shape: Shape) -> bool:
 
 
 def _greatest(speeds: tuple[float, ...], fastest: float, enough: float, count: Callable[[float], int]) -> ChannelGraph:
-    """Return the channels with the largest sum of speeds, the first of equal ones.
-
-    The search stops below about half of the best speed so far.
-    """
+    """Return the channels with the largest sum of speeds, the first of equal ones; slow speeds are not tried."""
     best = ChannelGraph(0, 0.0, 0.0)
     for speed in speeds:
         if speed > fastest + _ROUNDING:

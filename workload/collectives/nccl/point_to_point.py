@@ -69,10 +69,7 @@ class MessageTransport(NamedTuple):
         return max(0, self.hop_ps - (shape.outside_ps if between_hosts else shape.inside_ps))
 
     def lane(self, shape: Shape, wait_ps: int, *, between_hosts: bool, paced: bool) -> Lane:
-        """Return a lane that sends with this transport.
-
-        If `paced`, sends use the rate of the channels and a connection of their own; else they use the port's rate.
-        """
+        """Return a lane for sends: at the channels' rate on an own connection if `paced`, else at the port's rate."""
         if not paced:
             return Lane(latency_ps=wait_ps, wire=self.transport.wire)
         shares = self.shares(shape, between_hosts=between_hosts)
@@ -85,10 +82,7 @@ class MessageTransport(NamedTuple):
 
 
 def communicator(host: TuningInput, channels: int = 0, *, paced: bool) -> Communicator:
-    """Return the communicator of a group; channels: the number that the user gives, 0 = NCCL's choice.
-
-    Like `ncclTopoComputeP2pChannels`, it gives a message the number of channels of the peer with the fewest.
-    """
+    """Return a group's communicator, as `ncclTopoComputeP2pChannels` does; channels: the user's number, 0 = NCCL's."""
     plan, generation = host.plan, host.generation
     max_channels = _power_of_two(channels or plan.used)
     per_path = []

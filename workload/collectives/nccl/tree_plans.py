@@ -118,10 +118,7 @@ def _member(
 
 
 def _add_up(lane: Lane, child: int, parent: int, to_lane: int, before: int, chunks: range) -> None:
-    """Add steps that add a child's data and send the previous chunk's sum to the parent; -1 = none.
-
-    The lane `before` has added its child's part of a chunk first.
-    """
+    """Add a child's data after lane `before` has added its own, and send the previous chunk's sum up; -1 = none."""
     if child < 0:
         for chunk in chunks:
             lane.step(send_to=parent, to_lane=to_lane, send=chunk)

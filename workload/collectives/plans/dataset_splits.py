@@ -68,10 +68,7 @@ def _attributes(
 
 
 def _arrangements(plans: Plans, kind: str, splits: int) -> tuple[list[Int32], dict[int, int]]:
-    """Return the arrangements of the parts' lanes, and the new row of each arrangement.
-
-    If members own parts of the buffer, a split has a piece of each of them.
-    """
+    """Return the arrangements of the parts' lanes, a piece per split and owner, and the new row of each arrangement."""
     if kind not in OWNED and not plans.arrangements:
         return [], {NONE: NONE}
     owners = plans.members - plans.aggregators if kind in OWNED else 1

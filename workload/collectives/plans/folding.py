@@ -25,6 +25,20 @@ def power_below(members: int) -> int:
     return 1 << (members.bit_length() - 1)
 
 
+def halving(me: int, n: int) -> list[FoldingRound]:
+    """Return rounds of a reduce-scatter, the farthest peer first: the half with the peer's block is sent."""
+    return [turn._replace(send=turn.receive, receive=turn.send, reduce=True) for turn in reversed(doubling(me, n))]
+
+
+def doubling(me: int, n: int) -> list[FoldingRound]:
+    """Return rounds of an all-gather, the nearest peer first: each exchanges all blocks that the two have so far."""
+    rounds = []
+    for distance in (1 << k for k in range(n.bit_length() - 1)):
+        own, other = ((member & -distance, (member & -distance) + distance) for member in (me, me ^ distance))
+        rounds.append(FoldingRound(me ^ distance, own, other, reduce=False))
+    return rounds
+
+
 def exchanged(members: int, chunks: int, rounds: Callable[[int], Sequence[FoldingRound]]) -> Plans:
     """Return plans of an all-reduce, or of any kind if the number of members is a power of two.
 

@@ -79,10 +79,7 @@ class _Grid(NamedTuple):
     regions: int
 
     def span(self, buffer: Buffer, chunk: int, count: int) -> Sequence[int]:
-        """Return the atoms of consecutive chunks, in the lane's order.
-
-        Raises OracleError: the chunks cross the end of a region, or the region does not exist.
-        """
+        """Return the atoms of consecutive chunks in the lane's order; OracleError for chunks that are not there."""
         region, place = divmod(chunk, buffer.chunks)
         if place + count > buffer.chunks or region >= self.regions:
             raise OracleError(f"chunks {chunk} .. {chunk + count - 1} of {self.regions} x {buffer.chunks}: not there")

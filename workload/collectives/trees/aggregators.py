@@ -119,10 +119,7 @@ def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
 
 
 def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int, ...]]:
-    """Return the tree of a group, n >= 2 NPUs in member order, and the switch of each aggregator.
-
-    Raises WorkloadError: no switch reaches all members, or the fabric has no such switches.
-    """
+    """Return the tree of n >= 2 NPUs and the switch of each aggregator; WorkloadError if no switch reaches them."""
     npu = np.asarray(members, np.int64)
     if not isinstance(graph.routing, TableRouting):
         raise WorkloadError(

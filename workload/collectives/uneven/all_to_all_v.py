@@ -119,10 +119,7 @@ def _member(me: int, cut: Units, *, at_once: bool) -> list[Lane]:
 
 
 def _places_of(hosts: Sequence[int] | None, members: int) -> Int64:
-    """Return int64[hosts, places]: the members of each host; hosts: host of each member.
-
-    Raises WorkloadError: not one host per member, or hosts of unequal sizes.
-    """
+    """Return int64[hosts, places], members of equal hosts; hosts: host of each member. WorkloadError for others."""
     if hosts is None or len(hosts) != members:
         count = "none" if hosts is None else len(hosts)
         raise WorkloadError(f"all-to-all-v, hierarchical: hosts of {count} members, expected of {members}")
@@ -135,10 +132,7 @@ def _places_of(hosts: Sequence[int] | None, members: int) -> Int64:
 
 
 def _by_hosts(sent: Int64, chunks: int, member: Int64) -> Plans:
-    """Return the plans for sent: int64[n, n] chunks from member to member, and member: int64[hosts, places].
-
-    The fullest input or output has `chunks` chunks.
-    """
+    """Return plans; sent: int64[n, n] chunks; chunks: those of the fullest buffer; member: int64[hosts, places]."""
     # a member holds what the members of its host have for its place of all hosts
     max_given = max(int(sent[np.ix_(own, member[:, place])].sum()) for own in member for place in range(len(own)))
     region_chunks = max(chunks, max_given)

@@ -67,10 +67,7 @@ def split_bytes(view: TraceView, at: int, numbers: Sequence[int]) -> Int64:
 
 
 def check_splits(view: TraceView) -> None:
-    """Check that split sizes divide comm_size into whole bytes.
-
-    Raises WorkloadError: a size is not a whole number of bytes.
-    """
+    """Check that split sizes divide comm_size into whole bytes; WorkloadError if not."""
     for at in np.flatnonzero(view.coll_uneven).tolist():
         row = int(view.coll_rows[at])
         size, numbers = int(view.table.comm_size[row]), view.table.split_sizes[view.table.in_split_size[row]]

@@ -1,0 +1,136 @@
+"""NVIDIA's measured kernel times: a package made for the test, with the columns that aiconfigurator-core has."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from workload.compute import ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
+from workload.compute.roofline import roofline_ps
+
+H100 = find_gpu("h100")
+
+
+def op(text):
+    return parse_operators(text)[0]
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    monkeypatch.setattr(nvidia, "folder", lambda: tmp_path)
+
+    def write(operator_class, framework, version, file, **columns):
+        folder = tmp_path / "h100_sxm" / operator_class / framework / version
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), folder / f"{file}.parquet")
+
+    return write
+
+
+def gemm(package, framework, version, dtype, latency):
+    rows = {"gemm_dtype": [dtype] * 2, "m": [1024, 4096], "n": [4096] * 2, "k": [8192] * 2, "latency": latency}
+    package("gemm", framework, version, "gemm_perf", **rows)
+
+
+def test_without_the_package_times_are_those_of_the_roofline(monkeypatch):
+    monkeypatch.setattr(nvidia, "folder", lambda: None)
+    assert ComputeTimes(H100).find(op("gemm 1024x4096x8192 bf16")).how == "roofline"
+
+
+def test_the_fastest_framework_counts_in_its_newest_version(package):
+    gemm(package, "vllm", "0.9.0", "bfloat16", [0.001, 0.001])
+    gemm(package, "vllm", "0.24.0", "bfloat16", [0.2, 0.4])
+    gemm(package, "trtllm", "1.3.0rc20", "bfloat16", [0.1, 0.5])
+    gemm(package, "trtllm", "1.3.0rc9", "bfloat16", [0.001, 0.001])
+    times = ComputeTimes(H100)
+    assert times.find(op("gemm 1024x4096x8192 bf16")) == (100_000_000, "measured")
+    assert times.find(op("gemm 4096x4096x8192 bf16")) == (400_000_000, "measured")
+    assert times.find(op("gemm 2048x4096x8192 bf16")).how == "interpolated"
+    assert times.find(op("gemm 8192x4096x8192 bf16")).how == "roofline"
+    assert Counter(times.sources().values()) == {"measured": 2, "interpolated": 1, "roofline": 1}
+
+
+def test_a_gpu_without_tables_and_vendor_tables_off(package):
+    gemm(package, "vllm", "0.24.0", "bfloat16", [0.2, 0.4])
+    assert ComputeTimes(find_gpu("b200")).find(op("gemm 1024x4096x8192 bf16")).how == "roofline"
+    assert ComputeTimes(H100, vendor_tables=False).find(op("gemm 1024x4096x8192 bf16")).how == "roofline"
+
+
+def test_products_in_fp8_leave_out_the_quantisation_of_their_operand(package):
+    gemm(package, "trtllm", "1.3.0rc20", "fp8", [0.1, 0.3])
+    gemm(package, "vllm", "0.24.0", "fp8", [0.01, 0.01])
+    for file, time_ms in (("computescale_perf", 0.02), ("scale_matrix_perf", 0.01)):
+        columns = {"quant_dtype": ["fp8"], "m": [1024], "k": [8192], "latency": [time_ms]}
+        package("quantize", "trtllm", "1.3.0rc20", file, **columns)
+    assert ComputeTimes(H100).time_ps(op("gemm 1024x4096x8192 fp8")) == pytest.approx(70_000_000)
+
+
+def test_attention_of_prompts_and_of_single_tokens(package):
+    columns = {
+        "batch_size": [2, 2, 2],
+        "num_heads": [32] * 3,
+        "num_key_value_heads": [8, 8, 0],
+        "isl": [1024, 1024, 1024],
+        "step": [0, 0, 0],
+        "head_dim": [128] * 3,
+        "window_size": [0, 128, 0],
+        "attn_dtype": ["bfloat16"] * 3,
+        "kv_cache_dtype": ["bfloat16"] * 3,
+        "latency": [0.1, 0.05, 0.3],
+    }
+    package("attention", "vllm", "0.24.0", "context_attention_perf", **columns)
+    columns |= {"isl": [1, 1, 1], "step": [1023, 1023, 1023]}
+    package("attention", "vllm", "0.24.0", "generation_attention_perf", **columns)
+    times = ComputeTimes(H100)
+    assert times.time_ps(op("attention 2x32x8x1024x1024x128x128x1 bf16")) == 100_000_000
+    assert times.time_ps(op("attention 2x32x32x1024x1024x128x128x1 bf16")) == 300_000_000
+    assert times.time_ps(op("attention 2x32x8x1x1024x128x128x1 bf16")) == 100_000_000
+
+
+def test_both_products_of_experts_share_the_time_of_their_layer(package):
+    columns = {
+        "kernel_source": ["cutlass", "cutlass_nongated"],
+        "moe_dtype": ["bfloat16"] * 2,
+        "distribution": ["balanced"] * 2,
+        "num_tokens": [4096] * 2,
+        "hidden_size": [4096] * 2,
+        "inter_size": [14336] * 2,
+        "topk": [2] * 2,
+        "num_experts": [8] * 2,
+        "moe_tp_size": [2] * 2,
+        "moe_ep_size": [4] * 2,
+        "latency": [4.0, 0.1],
+    }
+    package("moe", "trtllm", "1.3.0rc20", "moe_perf", **columns)
+    texts = ("grouped-gemm 2x2048x14336x4096 bf16", "grouped-gemm 2x2048x4096x7168 bf16")
+    others = ("elementwise 14680064x2x1 bf16", "permute 2048x4096 bf16", "permute 2048x4096 bf16")
+    alone_ps = [roofline_ps(op(text), H100, Efficiencies()) for text in texts + others]
+    times = ComputeTimes(H100)
+    for text, time_ps in zip(texts, alone_ps, strict=False):
+        assert times.time_ps(op(text)) == pytest.approx(4e9 * time_ps / sum(alone_ps), rel=1e-6)
+
+
+def test_a_damaged_table_is_refused_in_one_line(package, tmp_path):
+    gemm(package, "vllm", "0.24.0", "bfloat16", [0.2, 0.4])
+    (tmp_path / "h100_sxm/gemm/vllm/0.24.0/gemm_perf.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ValueError, match=r"gemm_perf\.parquet") as caught:
+        ComputeTimes(H100).time_ps(op("gemm 1024x4096x8192 bf16"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.skipif(not nvidia.installed(), reason="needs aiconfigurator-core")
+def test_the_installed_package_has_the_gpus_that_name_a_system():
+    times = ComputeTimes(H100)
+    assert times.find(op("gemm 4096x4096x4096 bf16")).how == "measured"
+    assert times.find(op("attention 2x32x8x2048x2048x128x128x1 bf16")).how == "measured"
+
+
+def test_a_run_names_the_sources_of_its_operator_times(package, monkeypatch):
+    monkeypatch.setattr(nvidia, "installed", lambda: "aiconfigurator-core 0.12.0")
+    gemm(package, "vllm", "0.24.0", "bfloat16", [0.2, 0.4])
+    times = ComputeTimes(H100)
+    times.text_ps("gemm 1024x4096x8192 bf16; norm 1024x4096 bf16")
+    assert times.sources() == {op("gemm 1024x4096x8192 bf16"): "measured", op("norm 1024x4096 bf16"): "roofline"}
+    assert times.vendor_tables == "aiconfigurator-core 0.12.0"
+    assert ComputeTimes(H100, vendor_tables=False).vendor_tables == ""

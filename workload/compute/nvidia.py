@@ -1,0 +1,216 @@
+"""NVIDIA's measured kernel times: the tables of the package `aiconfigurator-core` (PyPI, Apache-2.0, NVIDIA).
+
+The package has tables of matrix products, fused attention, latent attention and mixture-of-experts layers for some
+systems (`systems/data/SYSTEM/CLASS/FRAMEWORK/VERSION/*.parquet`), measured with TensorRT-LLM, vLLM and SGLang. A GPU
+file names its system (`nvidia_tables`). Of each framework the newest version counts, and of each shape the fastest
+framework: all of them run kernels of the same vendor libraries, and the slower ones add work of their own.
+
+How rows become operators:
+
+- gemm: m, n, k. FP8 rows include the quantisation of the left operand from BF16 (a maximum, then the scaled copy),
+  which TensorRT-LLM's tables also have alone (`quantize`); the product is the difference, so only TensorRT-LLM counts.
+  FP4 rows keep it, as no table has it alone.
+- context and generation attention (causal, no window): queries = `isl`, keys = `isl` + `step`.
+- generation MLA: latent attention with rank 512 and 64 rotary dimensions (DeepSeek-V2, arXiv 2405.04434, section 2.1);
+  context MLA: attention with heads of 192 (keys) and 128 (values).
+- mixture of experts: a row has the time of a whole layer with balanced routing. Its two grouped products share it in
+  proportion to their rooflines; the activation between them and the permutations have the roofline's time.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from importlib import metadata, util
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from inputs.units import PS_PER_S
+from workload.compute.measured_times import MeasuredTimes, Row
+from workload.compute.operators import Operator
+from workload.errors import WorkloadError
+
+PACKAGE = "aiconfigurator-core"
+_MODULE = "aiconfigurator_core"
+Rooflines = Callable[[Sequence[Operator]], NDArray[np.float64]]
+"""Function from operators of one kind and data type to their times in ps by the roofline."""
+Columns = dict[str, NDArray[np.generic]]
+"""Columns of a table by name."""
+_PS_PER_MS = PS_PER_S // 1000
+_DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp4": "nvfp4", "int8": "int8"}
+"""Data types of the tables by ours; products of fp16 run as fast as those of bf16."""
+_WITH_QUANTISATION = "trtllm"
+"""Framework whose FP8 rows are the sum of its quantisation and cuBLAS's product."""
+_KEY_DIM, _VALUE_DIM = 192, 128  # of DeepSeek's attention before compression
+_RANK, _ROPE_DIM = 512, 64  # of DeepSeek's latent attention
+
+
+def installed() -> str:
+    """Return the name and version of the installed package, "" = not installed."""
+    try:
+        return f"{PACKAGE} {metadata.version(PACKAGE)}"
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def folder() -> Path | None:
+    """Return the folder of the installed package's systems, None = not installed."""
+    found = util.find_spec(_MODULE)
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(found.submodule_search_locations[0]) / "systems" / "data"
+
+
+def has_tables(system: str) -> bool:
+    """Return whether the installed package has tables of a system, such as h100_sxm."""
+    root = folder()
+    return bool(root and system and (root / system).is_dir())
+
+
+def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
+    """Return NVIDIA's measured times of a system, None = the package is not installed or has no such system.
+
+    Args:
+        system: Name of the system in the package, such as h100_sxm; "" = none.
+        rooflines_ps: Roofline of the system's GPU.
+    """
+    root = folder()
+    if root is None or not has_tables(system):
+        return None
+    return MeasuredTimes.loaded_by(lambda kind, dtype: _rows(root / system, kind, dtype, rooflines_ps))
+
+
+def _rows(system: Path, kind: str, dtype: str, rooflines_ps: Rooflines) -> Iterable[Row]:
+    """Return the measured operators of a kind and data type, of several of one operator the fastest."""
+    table_dtype = _DTYPES.get(dtype)
+    reader = _READERS.get(kind)
+    if table_dtype is None or reader is None:
+        return ()
+    fastest: dict[Operator, float] = {}
+    for operator, time_ps in reader(system, dtype, table_dtype, rooflines_ps):
+        if operator.kind == kind:
+            fastest[operator] = min(fastest.get(operator, np.inf), time_ps)
+    return fastest.items()
+
+
+def _gemm(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
+    quantisation_ms = _quantisation_ms(system) if dtype == "fp8" else {}
+    for framework, table in _tables(system, "gemm", "gemm_perf"):
+        if quantisation_ms and framework != _WITH_QUANTISATION:
+            continue
+        chosen = table["gemm_dtype"] == table_dtype
+        for m, n, k, time_ms in _columns(table, chosen, "m", "n", "k", "latency"):
+            product_ms = time_ms - quantisation_ms.get((m, k), 0.0)
+            if product_ms > 0:
+                yield Operator("gemm", (m, n, k), dtype), product_ms * _PS_PER_MS
+
+
+def _quantisation_ms(system: Path) -> dict[tuple[int, int], float]:
+    """Return the time in ms to quantise an m x k operand to FP8, by (m, k); empty if no table has it."""
+    total_ms: dict[tuple[int, int], float] = defaultdict(float)
+    for file in ("computescale_perf", "scale_matrix_perf"):
+        for framework, table in _tables(system, "quantize", file):
+            if framework == _WITH_QUANTISATION:
+                for m, k, time_ms in _columns(table, table["quant_dtype"] == "fp8", "m", "k", "latency"):
+                    total_ms[m, k] += time_ms
+    return total_ms
+
+
+def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
+    names = ("batch_size", "num_heads", "num_key_value_heads", "isl", "step", "head_dim", "latency")
+    for file in ("context_attention_perf", "generation_attention_perf"):
+        for _, table in _tables(system, "attention", file):
+            chosen = (table["attn_dtype"] == table_dtype) & (table["kv_cache_dtype"] == table_dtype)
+            if "window_size" in table:
+                chosen &= table["window_size"] == 0
+            for batch, heads, kv_heads, queries, step, head_dim, time_ms in _columns(table, chosen, *names):
+                shape = (batch, heads, kv_heads or heads, queries, queries + step, head_dim, head_dim, 1)
+                yield Operator("attention", shape, dtype), time_ms * _PS_PER_MS
+    for batch, heads, queries, step, context_ms in _mla(system, "context_mla_perf", table_dtype):
+        shape = (batch, heads, heads, queries, queries + step, _KEY_DIM, _VALUE_DIM, 1)
+        yield Operator("attention", shape, dtype), context_ms * _PS_PER_MS
+
+
+def _latent_attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
+    for batch, heads, queries, step, time_ms in _mla(system, "generation_mla_perf", table_dtype):
+        yield (
+            Operator("latent-attention", (batch, heads, queries, queries + step, _RANK, _ROPE_DIM), dtype),
+            time_ms * _PS_PER_MS,
+        )
+
+
+def _mla(system: Path, file: str, table_dtype: str) -> Iterator[tuple[int, int, int, int, float]]:
+    """Yield batch, heads, queries, keys before them, and time in ms of a table of latent attention."""
+    for _, table in _tables(system, "mla", file):
+        chosen = (table["mla_dtype"] == table_dtype) & (table["kv_cache_dtype"] == table_dtype)
+        yield from _columns(table, chosen, "batch_size", "num_heads", "isl", "step", "latency")  # type: ignore[misc]
+
+
+def _experts(system: Path, dtype: str, table_dtype: str, rooflines_ps: Rooflines) -> Iterator[Row]:
+    """Yield the two grouped products of each layer with balanced routing and unsharded experts."""
+    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency")
+    layers: list[tuple[int, int, int, int, float]] = []  # local experts, rows, width, hidden, ps
+    for _, table in _tables(system, "moe", "moe_perf"):
+        is_gated = ~np.char.endswith(table["kernel_source"].astype(str), "nongated")
+        chosen = (table["moe_dtype"] == table_dtype) & (table["distribution"] == "balanced") & is_gated
+        for tokens, hidden, inner, top_k, experts, tp, ep, time_ms in _columns(table, chosen, *names):
+            if experts >= ep and inner >= tp and tokens * top_k >= ep:
+                layers.append((experts // ep, tokens * top_k // ep, inner // tp, hidden, time_ms * _PS_PER_MS))
+    if not layers:
+        return
+    products = (
+        [Operator("grouped-gemm", (local, rows, 2 * width, hidden), dtype) for local, rows, width, hidden, _ in layers],
+        [Operator("grouped-gemm", (local, rows, hidden, width), dtype) for local, rows, width, hidden, _ in layers],
+    )
+    activations = [Operator("elementwise", (rows * width, 2, 1), "bf16") for _, rows, width, _, _ in layers]
+    permutations = [Operator("permute", (rows, hidden), "bf16") for _, rows, _, hidden, _ in layers]
+    alone_ps = [rooflines_ps(operators) for operators in products]
+    layer_ps = sum(alone_ps) + rooflines_ps(activations) + 2 * rooflines_ps(permutations)
+    shares = np.array([layer[-1] for layer in layers]) / layer_ps
+    for operators, times_ps in zip(products, alone_ps, strict=True):
+        yield from zip(operators, (shares * times_ps).tolist(), strict=True)
+
+
+_READERS: dict[str, Callable[[Path, str, str, Rooflines], Iterator[Row]]] = {
+    "gemm": _gemm,
+    "attention": _attention,
+    "latent-attention": _latent_attention,
+    "grouped-gemm": _experts,
+}
+"""Reader of the tables by kind of operator."""
+
+
+def _tables(system: Path, operator_class: str, file: str) -> Iterator[tuple[str, Columns]]:
+    """Yield each framework that has a class's table, with the table's columns in its newest version."""
+    for framework in sorted((system / operator_class).glob("*")):
+        versions = sorted(framework.glob(f"*/{file}.parquet"), key=lambda path: _version_key(path.parent.name))
+        if versions:
+            yield framework.name, _read(versions[-1])
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path) -> Columns:
+    """Return the columns of a table; names of data types as NumPy strings.
+
+    Raises:
+        WorkloadError: The file is no table.
+    """
+    try:
+        table = pq.read_table(path)
+    except (OSError, ValueError) as error:
+        raise WorkloadError(f"{path}: {str(error).splitlines()[0]}; expected a table of {PACKAGE}") from None
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _columns(table: Columns, chosen: NDArray[np.generic], *names: str) -> Iterator[tuple[int, ...]]:
+    """Yield the entries of the named columns of each chosen row."""
+    return zip(*(table[name][chosen].tolist() for name in names), strict=True)
+
+
+def _version_key(text: str) -> tuple[tuple[int, ...], int]:
+    """Return a sort key of a version such as 1.3.0rc20 or 0.5.6.post2."""
+    release, _, candidate = text.partition("rc")
+    numbers = tuple(int(part) for part in release.replace("post", "").split(".") if part.isdecimal())
+    return numbers, int(candidate) if candidate.isdecimal() else 1 << 20
