@@ -186,9 +186,6 @@ class TraceColumns:
             after: Parent row or rows for each port of the block; a port that is left out gets no parents.
             tag: Number added to the tags of the block's sends and receives.
             peer: NPU at the other end of sends and receives that the block gives no peer.
-
-        Raises:
-            ValueError: The block lacks a port or has grown, or a parent is not an earlier row.
         """
         number = self._number.get(id(block), -1)
         if number < 0:

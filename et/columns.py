@@ -55,11 +55,7 @@ class Columns:
         self._cached_bytes = 0
 
     def add(self, offset: int, message: bytes) -> None:
-        """Append the node in a message; `offset` is the message's position in the file, for errors.
-
-        Raises:
-            TraceError: The message is corrupt, or an attribute has the wrong kind or is out of range.
-        """
+        """Append the node in a message; `offset` is the message's position in the file, for errors."""
         try:
             node = RawNode.FromString(message)
             self._add_fields(node)

@@ -111,11 +111,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
 
 
 def _first_message(path: Path, window: _Window) -> bytes:
-    """Return the first message of a file, and move the window behind it.
-
-    Raises:
-        _NotSureError, TraceError: The file has no complete first message.
-    """
+    """Return the first message of a file, and move the window behind it; raise if it has no complete one."""
     while window.end < MAX_LENGTH_BYTES and window.read_on():
         pass
     length, begin = read_length(path, window.data[: min(window.end, MAX_LENGTH_BYTES)].tobytes(), 0, 0)
@@ -152,9 +148,7 @@ class _Decoder:
     def take(self, window: _Window) -> DecodedColumns:
         """Decode all nodes of a file.
 
-        Raises:
-            _NotSureError: The other reader must read the file.
-            DecodeError, ValueError, TraceError: The file is malformed.
+        Raise _NotSureError if the other reader must read it, and other errors if it is malformed.
         """
         self._window = window
         while True:

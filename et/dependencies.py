@@ -33,9 +33,6 @@ def resolve(path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool) -
 
     Returns:
         dep_ptr int64[n+1], dep int32[], number of parents dropped.
-
-    Raises:
-        TraceError: An id occurs twice, or a parent is not in `ids` (strict).
     """
     named = [kind for kind in parents if len(kind.ids)] or list(parents[:1])
     parent_ids = np.concatenate([kind.ids for kind in named])

@@ -35,11 +35,7 @@ class StrictTraceError(TraceError):
 
 @contextmanager
 def advising(option: str) -> Iterator[None]:
-    """Name a command's own option, such as "--from chakra:strict=false", in errors of strict reading.
-
-    Raises:
-        TraceError: A StrictTraceError of the block, with the option in its text.
-    """
+    """Name a command's own option, such as "--from chakra:strict=false", in errors of strict reading."""
     try:
         yield
     except StrictTraceError as error:

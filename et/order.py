@@ -45,11 +45,10 @@ def _rows(dep_ptr: Int64) -> Int64:
 def topological_order(table: TraceTable) -> Int32:
     """Return the rows, parents before children; among the rows that could come next, the smallest is first.
 
+    A cycle raises TraceError, whose text holds it as node ids, `3 -> 5 -> 3`.
+
     Returns:
         int32[n].
-
-    Raises:
-        TraceError: The dependencies have a cycle; the message holds it as node ids, `3 -> 5 -> 3`.
     """
     order, waits_for = order_of(table.dep_ptr, table.dep)
     if len(order) < len(table):

@@ -78,11 +78,7 @@ def readable_changes(raw: RawTrace) -> FileChanges:
 
 
 def changed_messages(raw: RawTrace, changes: FileChanges) -> Iterator[bytes]:
-    """Yield the messages of the file with the changes, metadata first; everything else is the same byte for byte.
-
-    Raises:
-        TraceError: The file can no longer be read.
-    """
+    """Yield the messages of the file with the changes, metadata first; everything else is the same byte for byte."""
     deps = raw.dependencies
     of_node = np.searchsorted(deps.row, np.arange(len(raw.node_id) + 1))
     is_changed = np.zeros(len(raw.node_id), np.bool_)

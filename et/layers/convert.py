@@ -30,11 +30,7 @@ def first_words(path: Path) -> list[str]:
 
 
 def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect: Dialect) -> TraceTables:
-    """Return the traces of one file.
-
-    Raises:
-        TraceError: There are several files, the file is wrong, or the NPUs do not fit the groups.
-    """
+    """Return the traces of one file."""
     if len(paths) != 1:
         raise TraceError(f"{paths[1]}: a second file, expected one workload of layers")
     file = read_layers(paths[0])

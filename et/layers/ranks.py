@@ -11,9 +11,7 @@ class RankNumbering:
     """Numbering of NPUs: tensor parallelism varies fastest, then data parallelism, then the pipeline, as in Megatron.
 
     Expert parallelism is within data parallelism: its groups are neighbours there, DP_EP has NPUs of equal place.
-
-    Raises:
-        TraceError: The numbers do not fit together.
+    Numbers that do not fit together raise TraceError.
     """
 
     def __init__(self, file: LayerFile, npus: int) -> None:
@@ -66,11 +64,7 @@ class RankNumbering:
 
 
 def npus_of(file: LayerFile, given: str | None) -> int:
-    """Return the number of NPUs that the user or the file gives.
-
-    Raises:
-        TraceError: Neither gives it, they differ, or it is no valid number.
-    """
+    """Return the number of NPUs that the user or the file gives; raise TraceError if neither does, or they differ."""
     in_file = file.numbers.get("all_gpus")
     if given is None:
         if in_file is None:

@@ -81,9 +81,6 @@ def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
     Args:
         paths: Host traces and Kineto traces of all ranks.
         step: Number of a ProfilerStep, "all", or "": the last step that all ranks have, otherwise all.
-
-    Raises:
-        TraceError: A file is wrong, ranks do not fit together, or the step does not exist.
     """
     ranks = rank_files(paths)
     for files in ranks:

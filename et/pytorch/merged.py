@@ -33,9 +33,6 @@ def separated(document: Document) -> tuple[Document, Document]:
     Returns:
         The host trace, without nodes of the device and with a record function id for each operator, and the Kineto
         trace, with an event for each operator that has a time, each launch and each node of the device.
-
-    Raises:
-        TraceError: A node is no object, or lacks its id, name, attributes or a time that is a number.
     """
     nodes = document.data["nodes"]
     for number, node in enumerate(nodes):

@@ -80,6 +80,9 @@ def slice_traces(
 ) -> list[SliceResult]:
     """Write the selected nodes of each file under its own name into an existing folder.
 
+    An unselected partner of a selected communication is an error with "refuse", and a partner in a trace that is not
+    selected is one unless "drop".
+
     Args:
         files: Files of the set; those of unselected NPUs are read, too, to find partners.
         folder: Folder for the new files; the caller publishes them when all are complete.
@@ -87,10 +90,6 @@ def slice_traces(
         partners: Treatment of a communication of which only a part is selected: "keep" all of it, "drop" it, or
             "refuse".
         progress: Function called with each file before it is read.
-
-    Raises:
-        TraceError: A file is wrong; no node is selected; or a selected communication has an unselected partner
-            ("refuse"), or has one in a trace that is not selected (unless "drop").
     """
     parts = []
     for file in files:

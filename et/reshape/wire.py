@@ -23,9 +23,6 @@ class WireTrace:
 
     Attributes:
         metadata: Bytes of the GlobalMetadata.
-
-    Raises:
-        TraceError: The file cannot be read, or its first message is no GlobalMetadata.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,11 +42,7 @@ class WireTrace:
             yield message
 
     def nodes(self) -> Iterator[tuple[bytes, Message]]:
-        """Yield bytes and WireNode of each node.
-
-        Raises:
-            TraceError: The file is truncated or corrupt, as in `__iter__`, or a node is corrupt.
-        """
+        """Yield bytes and WireNode of each node."""
         for message in self:
             begin = self._at - len(frame(message))
             try:

@@ -83,11 +83,7 @@ def learn(sets: Sequence[TraceSetFields]) -> Learned:
 
 
 def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generated:
-    """Return a new trace set; values are drawn again if eight consecutive ones are those of an original.
-
-    Raises:
-        SynthesisError: All drawn sets repeat originals.
-    """
+    """Return a new trace set; values are drawn again if eight consecutive ones are those of an original."""
     generator = np.random.default_rng(seed)
     events = ordered_events(learned, request)
     for _ in range(_ATTEMPTS):

@@ -65,8 +65,7 @@ class SetLayout:
     def scaled(self, ranks: int) -> "SetLayout":
         """Return the layout for `ranks` NPUs: groups that reach to the last NPU of a role grow or shrink.
 
-        Raises:
-            TraceError: The families do not divide this number.
+        Raise TraceError if the families do not divide it.
         """
         width, rest = divmod(ranks, self.roles)
         families = [
@@ -112,11 +111,7 @@ class NamedLayout(NamedTuple):
 
 
 def layout_of(traces: TraceSetFields) -> NamedLayout:
-    """Return the layout of a trace set.
-
-    Raises:
-        TraceError: Roles have different numbers of NPUs, or a family is not a product of roles and a stride.
-    """
+    """Return the layout of a trace set."""
     roles = len(traces.traces)
     users = [np.flatnonzero(traces.trace_of_npu == role).tolist() for role in range(roles)]
     width = len(users[0]) if users else 0

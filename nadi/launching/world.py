@@ -41,11 +41,7 @@ def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optio
 
 @contextmanager
 def together(ranks: RankGather) -> Iterator[None]:
-    """Run a block in which all ranks do the same exchanges; all ranks complete it, or all raise.
-
-    Raises:
-        AgreedError: One of several ranks failed.
-    """
+    """Run a block in which all ranks do the same exchanges; all ranks complete it, or all raise."""
     if ranks.communicator is None:
         yield
         return

@@ -36,9 +36,6 @@ class Recorder:
         folder: Folder for the traces; it is created if it does not exist.
         steps: Consecutive numbers of steps, from 1 on: the step before the first one warms the profiler up.
         first: Number of the step that is in progress.
-
-    Raises:
-        ValueError: The steps are not consecutive, or have begun.
     """
 
     def __init__(self, folder: str | os.PathLike[str], steps: Iterable[int], first: int = 0) -> None:

@@ -143,11 +143,7 @@ class Page:
 
 
 def check_page(path: Path) -> None:
-    """Check before the work whether a page can be written.
-
-    Raises:
-        ConfigError: The file name does not end in .html, or plotly is not installed.
-    """
+    """Check before the work whether a page can be written; the file name must end in .html, and plotly be installed."""
     if path.suffix.lower() != ".html":
         raise ConfigError(f"-o {path}: found {path.suffix or 'no ending'!r}; expected a file .html")
     if not has_plotly():
@@ -155,12 +151,7 @@ def check_page(path: Path) -> None:
 
 
 def write_page(path: Path, page: Page) -> None:
-    """Write a page; the file appears when it is complete.
-
-    Raises:
-        ConfigError: See `check_page`.
-        OutputError: The file cannot be written.
-    """
+    """Write a page; the file appears when it is complete."""
     check_page(path)
     text = page.html()
     try:

@@ -34,18 +34,15 @@ def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: s
 
     If the block fails or a signal ends it, nothing remains. Files in `files` that an earlier run wrote and this run
     does not are removed; files of these names that no run wrote belong to the user, and the folder is refused. With
-    several ranks only rank 0 gets the folder, and all ranks fail if it cannot be written.
+    several ranks only rank 0 gets the folder, and all ranks fail if it cannot be written. Raise OutputError before the
+    block runs if `out` cannot be made or written to, holds files of the user, or another run is writing to it
+    (AgreedError with several ranks), and EndedBySignalError on SIGTERM or SIGHUP.
 
     Args:
         out: Folder of results.
         files: Names that the block may write; the first marks a complete folder.
         ranks: Connection to the other ranks.
         key: Top-level key of the first of `files` by which Nadi knows its JSON documents; "" = its name suffices.
-
-    Raises:
-        OutputError: Before the block runs: `out` cannot be made or written to, holds files of the user, or another run
-            is writing to it; with several ranks AgreedError.
-        EndedBySignalError: SIGTERM or SIGHUP.
     """
     is_first = ranks.rank == 0
     with unwound() if is_first else nullcontext(), ExitStack() as stack:

@@ -62,10 +62,6 @@ def write_timeline(
         run: Run that keeps its trace nodes.
         npus: NPUs that are shown; empty = at most MAX_NPUS, evenly spaced.
         max_slices: Number of slices of all NPUs.
-
-    Raises:
-        ConfigError: The run has kept no trace nodes, or no nodes of one of the NPUs.
-        OutputError: The file cannot be written.
     """
     known = np.unique(np.asarray(run.nodes["npu"], np.int64))
     missing = sorted(set(npus) - set(known.tolist()))

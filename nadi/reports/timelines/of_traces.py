@@ -67,10 +67,6 @@ def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], max_slic
         path: Path of the file to write.
         ranks: NPUs and their traces.
         max_slices: Number of slices of all NPUs.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
-        OutputError: The file cannot be written.
     """
     picked = some_of(ranks, min(max_slices, MAX_NODES))
     communications = communications_of(picked)
