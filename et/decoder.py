@@ -41,19 +41,13 @@ class _NotSureError(Exception):
 
 
 class _Window:
-    """A moving window of a file's bytes, inflated if it is gzipped, so that a large file needs little memory.
-
-    Attributes:
-        data: uint8[room + SLACK_BYTES], buffer of the window.
-        begin: Offset in `data` of the first byte that is still needed.
-        end: Offset in `data` after the last byte that has been read.
-        taken: Number of bytes of the file that have been read so far.
-    """
+    """A moving window of a file's bytes, inflated if it is gzipped, so that a large file needs little memory."""
 
     def __init__(self, path: Path, first_bytes: int, step_bytes: int) -> None:
         """Make an empty window; the first read takes `first_bytes`, each later read `step_bytes`."""
-        self.data = np.empty(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)
-        self.begin = self.end = self.taken = 0
+        self.data = np.empty(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)  # room and SLACK_BYTES
+        self.begin = self.end = 0  # offsets in `data` of the first byte that is still needed, and after the last one
+        self.taken = 0  # number of bytes of the file that have been read so far
         self._fills = fills_of(path, self._room)
         self._more, self._step_bytes = first_bytes, step_bytes
 

@@ -23,16 +23,9 @@ class Parents(NamedTuple):
 
 
 def resolve(path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
-    """Convert parents given by id to CSR rows, sorted and without repeats.
+    """Convert parents given by id to CSR rows; return dep_ptr int64[n+1], dep int32[], number of parents dropped.
 
-    Args:
-        path: Trace file, for messages.
-        ids: uint64[n], ids of the nodes.
-        parents: Kinds of parents to combine.
-        strict: Whether a parent that is not in `ids` is an error; otherwise it is dropped.
-
-    Returns:
-        dep_ptr int64[n+1], dep int32[], number of parents dropped.
+    Rows are sorted and without repeats. A parent that is not in `ids` is an error if `strict`, otherwise it is dropped.
     """
     named = [kind for kind in parents if len(kind.ids)] or list(parents[:1])
     parent_ids = np.concatenate([kind.ids for kind in named])

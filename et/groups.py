@@ -15,12 +15,9 @@ Groups = dict[str, tuple[int, ...]]
 
 
 def read_groups(path: str | os.PathLike[str]) -> Groups:
-    """Read a group file, JSON `{"<id>": [npu, ...], ...}`.
+    """Read a group file, JSON `{"<id>": [npu, ...], ...}`; return the NPUs of each group in member order, by its name.
 
     Members are distinct integers from 0, at least one per group; "" and "0" (all NPUs) are no names of groups.
-
-    Returns:
-        NPUs of each group in member order, by the group's name.
     """
     try:
         data = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)

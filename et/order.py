@@ -23,11 +23,7 @@ def parent_rows(table: TraceTable) -> Int64:
 
 
 def children(table: TraceTable) -> tuple[Int64, Int32]:
-    """Return the children of all rows as CSR arrays: those of row i are child[child_ptr[i]:child_ptr[i+1]], sorted.
-
-    Returns:
-        child_ptr int64[n+1], child int32[len(dep)].
-    """
+    """Return child_ptr int64[n+1] and child int32[]: child[child_ptr[i]:child_ptr[i+1]] are row i's children, sorted."""
     return _children(table.dep_ptr, table.dep)
 
 
@@ -43,12 +39,9 @@ def _rows(dep_ptr: Int64) -> Int64:
 
 
 def topological_order(table: TraceTable) -> Int32:
-    """Return the rows, parents before children; among the rows that could come next, the smallest is first.
+    """Return int32[n], the rows, parents before children; among the rows that could come next, the smallest is first.
 
     A cycle raises TraceError, whose text holds it as node ids, `3 -> 5 -> 3`.
-
-    Returns:
-        int32[n].
     """
     order, waits_for = order_of(table.dep_ptr, table.dep)
     if len(order) < len(table):
@@ -77,9 +70,7 @@ def _is_acyclic(table: TraceTable, kernel: Any) -> bool:  # noqa: ANN401 - a mod
 def order_of(dep_ptr: Int64, dep: Int32) -> tuple[Int32, list[int]]:
     """Return rows in topological order, without those behind a cycle, and each row's number of parents left.
 
-    Args:
-        dep_ptr: int64[n+1], as in TraceTable.
-        dep: int32[], as in TraceTable.
+    dep_ptr and dep are as in TraceTable.
     """
     if np.all(dep < _rows(dep_ptr)):  # the file has this order already, like most files
         return np.arange(len(dep_ptr) - 1, dtype=np.int32), []

@@ -42,16 +42,11 @@ class CollectiveNodes:
 
 
 class CheckedTrace:
-    """A trace that could be read.
-
-    Attributes:
-        trace: Number of the trace in Sources.
-        table: Table of the trace, without the dependencies that checks of single files report.
-    """
+    """A trace that could be read."""
 
     def __init__(self, trace: int, table: TraceTable) -> None:
-        self.trace = trace
-        self.table = table
+        self.trace = trace  # number in Sources
+        self.table = table  # without the dependencies that checks of single files report
 
     @cached_property
     def order(self) -> Int32:

@@ -31,18 +31,11 @@ class Dependencies(NamedTuple):
 
 
 class RawTrace:
-    """The n nodes of a file.
-
-    Attributes:
-        path: Path of the file.
-        error: Reason why the file could not be read to its end; "" = it could.
-        node_id: uint64[n], ids as written.
-        dependencies: Dependencies of the nodes.
-    """
+    """The n nodes of a file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = str(path)
-        self.error = ""
+        self.error = ""  # reason why the file could not be read to its end; "" = it could
         ids, parents = array.array("Q"), array.array("Q")
         counts: tuple[array.array[int], array.array[int]] = array.array("q"), array.array("q")
         try:
@@ -60,7 +53,7 @@ class RawTrace:
                     count.append(len(deps))
         except TraceError as error:
             self.error = str(error)
-        self.node_id = np.array(ids, np.uint64)
+        self.node_id = np.array(ids, np.uint64)  # uint64[n], as written
         data, control = (np.array(count, np.int64) for count in counts)
         self.dependencies = self._resolved(np.array(parents, np.uint64), data, control)
 
@@ -83,8 +76,7 @@ class RawTrace:
     def on_cycles(self, among: Mask) -> tuple[Mask, Int64]:
         """Return the dependencies on cycles of those `among` (bool[m]), and the sets of rows that these connect.
 
-        Returns:
-            bool[m], whether a dependency is on a cycle; int64[n], the same number for rows that wait for each other.
+        The results are bool[m], and int64[n] with the same number for rows that wait for each other.
         """
         deps = self.dependencies
         use = among & ~self.dangling

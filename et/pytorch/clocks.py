@@ -85,13 +85,8 @@ def waited_and_early_ns(
     """Return how long each rank was in a collective before the last rank that it needs arrived, and ranks too early.
 
     Ranks that leave before that arrival show that clocks are wrong: their waiting cannot be determined and counts as 0,
-    and the second result has how long before they leave.
-
-    Args:
-        kind: CollectiveCommType.
-        instance: The call of each rank, with its interval on the rank's own clock.
-        offset_ns: Offset of each rank's clock.
-        root: Root of a broadcast, reduce, gather or scatter if it is known and has a trace.
+    and the second result has how long before they leave. `instance` has the call of each rank, with its interval on the
+    rank's own clock; `root` is known for a broadcast, reduce, gather or scatter whose root has a trace.
     """
     waited, early = {}, {}
     for rank, needed_ns in _needed_ns(kind, instance, offset_ns, root).items():

@@ -76,11 +76,9 @@ class Conversion:
 
 
 def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
-    """Convert files, or folders of files, of one run.
+    """Convert the host traces and Kineto traces of all ranks of one run, given as files or folders.
 
-    Args:
-        paths: Host traces and Kineto traces of all ranks.
-        step: Number of a ProfilerStep, "all", or "": the last step that all ranks have, otherwise all.
+    `step` is the number of a ProfilerStep, "all", or "": the last step that all ranks have, otherwise all.
     """
     ranks = rank_files(paths)
     for files in ranks:

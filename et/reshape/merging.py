@@ -25,14 +25,10 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: Sequence[Path] = ()) -> Index:
-    """Write the nodes of all files into one, with ids of their own and the attribute `npu`.
+    """Write the nodes of all files (of distinct names) into one, with ids of their own and the attribute `npu`.
 
-    Each file is read twice, and one file is in memory at a time.
-
-    Args:
-        out: Path of the master trace, gzipped if its name ends in .gz; it appears only when it is complete.
-        files: Files with distinct names.
-        companions: Further files that the master trace is to keep: a manifest, group files.
+    Each file is read twice, and one file is in memory at a time. `out` is gzipped if its name ends in .gz, and appears
+    only when it is complete. The master trace keeps `companions`, further files: a manifest, group files.
     """
     names = [file.path.name for file in files]
     if len(set(names)) < len(names):

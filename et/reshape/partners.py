@@ -20,11 +20,8 @@ def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
     """Yield row and key of each node that takes part in a communication, in order of execution.
 
     Nodes of several NPUs with the same key are partners: the n-th collective of a group, or the n-th message with a tag
-    from one NPU to another. The order on an NPU is a topological order, smallest row first, as in runs.
-
-    Args:
-        table: Trace with the nodes.
-        npu: NPU that runs it; -1 = the NPU in its sends and receives.
+    from one NPU to another. The order on an NPU is a topological order, smallest row first, as in runs. `npu` runs the
+    trace; -1 = the NPU in its sends and receives.
     """
     seen: dict[Key, int] = {}
     for row in topological_order(table).tolist():

@@ -55,13 +55,10 @@ class ReduceResult(NamedTuple):
 
 
 def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = False) -> ReduceResult:
-    """Write a trace without what does not matter for its simulated time.
+    """Write a trace without what does not matter for its simulated time; `out` is gzipped if its name ends in .gz.
 
-    Args:
-        path: Path of the trace.
-        out: Path of the new file, gzipped if its name ends in .gz.
-        npu: NPU that runs the trace, -1 = the NPU in its sends and receives.
-        without_host: Whether to remove all host operators, and keep only the accelerator's time.
+    `npu` runs the trace; -1 = the NPU in its sends and receives. `without_host` removes all host operators, and keeps
+    only the accelerator's time.
     """
     table = read_trace(path, strict=False)
     order = topological_order(table).tolist()

@@ -80,16 +80,9 @@ def slice_traces(
 ) -> list[SliceResult]:
     """Write the selected nodes of each file under its own name into an existing folder.
 
-    An unselected partner of a selected communication is an error with "refuse", and a partner in a trace that is not
-    selected is one unless "drop".
-
-    Args:
-        files: Files of the set; those of unselected NPUs are read, too, to find partners.
-        folder: Folder for the new files; the caller publishes them when all are complete.
-        selection: The nodes to select.
-        partners: Treatment of a communication of which only a part is selected: "keep" all of it, "drop" it, or
-            "refuse".
-        progress: Function called with each file before it is read.
+    A communication may be selected in part. `partners` says whether to "keep" all of it, which fails if a partner's
+    trace is not selected, to "drop" it, or to "refuse", which fails. `files` include those of unselected NPUs, to find
+    partners. `progress` is called with each file before it is read.
     """
     parts = []
     for file in files:

@@ -19,11 +19,7 @@ Parents = Mapping[int, set[int]]
 
 
 class WireTrace:
-    """The messages of a trace file: its metadata at once, its nodes in an iteration.
-
-    Attributes:
-        metadata: Bytes of the GlobalMetadata.
-    """
+    """The messages of a trace file: its metadata (bytes of the GlobalMetadata) at once, its nodes in an iteration."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

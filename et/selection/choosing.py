@@ -35,16 +35,11 @@ class TraceSelection:
 
 
 def choose(rows: Floats, counts: Floats, k: int, seed: int = 0) -> TraceSelection:
-    """Choose k traces, or all distinct ones if they are fewer.
+    """Choose k traces, or all distinct ones if they are fewer; rows: float64[n, features], counts: float64[n], weights.
 
     Clusters are those of Ward (J. Am. Stat. Assoc. 58, 1963) on the distinct rows. Each is represented by its medoid,
     the row with the smallest sum of distances to the others, weighted by their counts. Rows go to the nearest medoid.
-
-    Args:
-        rows: float64[n, features], features of each trace from et.selection.features.
-        counts: float64[n], number of times that each trace counts, more than 0.
-        k: Number of traces to choose, at least 1.
-        seed: Seed of the sample that is clustered if more than 4,000 rows are distinct.
+    Of more than 4,000 distinct rows, a sample is clustered, drawn with `seed`.
     """
     places = _places(rows, counts)
     distinct, first, same = np.unique(places.round(9), axis=0, return_index=True, return_inverse=True)

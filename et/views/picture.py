@@ -79,7 +79,7 @@ class NodeFilter(NamedTuple):
 
 
 def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> Picture:
-    """Return the picture of some traces: each NPU's first nodes in the order of dependencies, up to `max_nodes` in all."""
+    """Return the picture of some traces: each NPU's first nodes in order of dependencies, up to `max_nodes` in all."""
     shown: list[PictureNode] = []
     edges: list[Edge] = []
     place: dict[tuple[int, int], int] = {}

@@ -29,13 +29,7 @@ _WHY = {
 
 
 def write_measured(folder: Path, nodes: TimedNodes, found: dict[str, Any]) -> None:
-    """Write FILES into a folder (see `staging.staged`), the page only if plotly is installed.
-
-    Args:
-        folder: Folder to write into.
-        nodes: Measured and simulated nodes.
-        found: Document of nadi.insight.measured.accuracy.
-    """
+    """Write FILES into a folder (see `staging.staged`), the page only if plotly is installed."""
     folder.mkdir(exist_ok=True)
     (folder / DOCUMENT).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     if has_plotly():

@@ -32,12 +32,7 @@ _LEAD = "Utilisation of links, queues, pauses, and completion times of messages.
 
 
 def page(run: NetRun, document: Mapping[str, Any]) -> Page:
-    """Return the page of `nadi net DIR -o FILE.html`.
-
-    Args:
-        run: Network results of the run.
-        document: Result of nadi.insight.analysis.network_findings.document for the run.
-    """
+    """Return the page of `nadi net DIR -o FILE.html`; `document` is that of network_findings for the run."""
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
     return Page(title, "The network of a run.", [PageSection("network", "Network", _LEAD, parts(run, document))])
 

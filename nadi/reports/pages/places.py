@@ -33,10 +33,8 @@ class Marks(NamedTuple):
 def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer]) -> Marks:
     """Place the nodes; in large fabrics the nodes of a server, of a switch, or more nodes of a part share one mark.
 
-    Args:
-        graph: Fabric to draw.
-        owner: int[nodes], part of each node; nodes of different parts never share a mark.
-        load: int[links], load that ranks lines if there are too many; lines between parts rank first.
+    `owner` int[nodes] is the part of each node; nodes of different parts never share a mark. `load` int[links] ranks
+    lines if there are too many; lines between parts rank first.
     """
     tier = _tiers(graph)
     x, y = _grid(graph) if isinstance(graph.routing, DimensionRouting) else _tree(graph, tier)

@@ -38,11 +38,8 @@ def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: s
     block runs if `out` cannot be made or written to, holds files of the user, or another run is writing to it
     (AgreedError with several ranks), and EndedBySignalError on SIGTERM or SIGHUP.
 
-    Args:
-        out: Folder of results.
-        files: Names that the block may write; the first marks a complete folder.
-        ranks: Connection to the other ranks.
-        key: Top-level key of the first of `files` by which Nadi knows its JSON documents; "" = its name suffices.
+    The first of `files` marks a complete folder; `key` is a top-level key of it by which Nadi knows its JSON documents,
+    "" = its name suffices.
     """
     is_first = ranks.rank == 0
     with unwound() if is_first else nullcontext(), ExitStack() as stack:

@@ -38,13 +38,9 @@ _FABRIC_COUNTERS = {
 
 
 def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
-    """Print times, collectives, the busiest links, and the folder of the tables.
+    """Print times, collectives, the busiest links, and the folder of the tables; `out` is None if they are not kept.
 
-    Args:
-        simulation: Finished run.
-        findings: Findings of the run.
-        out: Folder of the results; None = they are not kept.
-        took_s: Seconds since the command began, with reading, setup, compilation and analysis.
+    took_s counts seconds since the command began, with reading, setup, compilation and analysis.
     """
     console().print(render(simulation, findings, took_s))
     say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")

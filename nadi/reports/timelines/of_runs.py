@@ -55,13 +55,9 @@ class RunTimeline(NamedTuple):
 def write_timeline(
     path: str | os.PathLike[str], run: Run, npus: Sequence[int] = (), max_slices: int = MAX_SLICES
 ) -> RunTimeline:
-    """Write the timeline of a run; the limits on slices and counters bound its size.
+    """Write the timeline of a run that keeps its trace nodes; the limits on slices and counters bound its size.
 
-    Args:
-        path: Path of the file to write.
-        run: Run that keeps its trace nodes.
-        npus: NPUs that are shown; empty = at most MAX_NPUS, evenly spaced.
-        max_slices: Number of slices of all NPUs.
+    Without `npus` it shows at most MAX_NPUS, evenly spaced; max_slices is the number of slices of all NPUs.
     """
     known = np.unique(np.asarray(run.nodes["npu"], np.int64))
     missing = sorted(set(npus) - set(known.tolist()))
