@@ -23,7 +23,7 @@ def parent_rows(table: TraceTable) -> Int64:
 
 
 def children(table: TraceTable) -> tuple[Int64, Int32]:
-    """Return child_ptr int64[n+1] and child int32[]: child[child_ptr[i]:child_ptr[i+1]] are row i's children, sorted."""
+    """Return child_ptr int64[n+1], child int32[]: child[child_ptr[i]:child_ptr[i+1]] are row i's children, in order."""
     return _children(table.dep_ptr, table.dep)
 
 

@@ -39,33 +39,71 @@ def _compiled(*rows: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileK
     return tuple((re.compile(form, re.DOTALL | re.MULTILINE | re.IGNORECASE), kind) for form, kind in rows)
 
 
-        # Offset and bytes that a file of each binary kind has there. _MAGIC = ( (0, b"PAR1", FileKind("parquet", "a
-        Parquet table", "`nadi net` reads the folder that it lies in")), (0, b"\x93NUMPY", FileKind("npy", "a NumPy
-        array (.npy)", "`nadi collective --matrix` reads one")), (257, b"ustar", FileKind("tar", "a tar archive",
-        _UNPACK)), ) _JSON = _compiled( (r'"(traceEvents|deviceProperties)"\s*:', FileKind("kineto", "a Kineto trace
-        (JSON with traceEvents)", _CONVERTER)), ( r'"schema"\s*:\s*"[0-9.]+(-chakra[^"]*)?"\s*,\s*"pid"\s*:',
-        FileKind("host-trace", 'a PyTorch host execution trace (JSON with "schema" and "nodes")', _CONVERTER), ), (
-        r'\A\s*\{\s*"[^"]*"\s*:\s*\[\s*\d+\s*[,\]]', FileKind("groups", "a group file (JSON with lists of NPUs)",
-        "[workload] groups of a run file names it"), ), (
+# Offset and bytes that a file of each binary kind has there.
+_MAGIC = (
+    (0, b"PAR1", FileKind("parquet", "a Parquet table", "`nadi net` reads the folder that it lies in")),
+    (0, b"\x93NUMPY", FileKind("npy", "a NumPy array (.npy)", "`nadi collective --matrix` reads one")),
+    (257, b"ustar", FileKind("tar", "a tar archive", _UNPACK)),
+)
+_JSON = _compiled(
+    (r'"(traceEvents|deviceProperties)"\s*:', FileKind("kineto", "a Kineto trace (JSON with traceEvents)", _CONVERTER)),
+    (
+        r'"schema"\s*:\s*"[0-9.]+(-chakra[^"]*)?"\s*,\s*"pid"\s*:',
+        FileKind("host-trace", 'a PyTorch host execution trace (JSON with "schema" and "nodes")', _CONVERTER),
+    ),
+    (
+        r'\A\s*\{\s*"[^"]*"\s*:\s*\[\s*\d+\s*[,\]]',
+        FileKind("groups", "a group file (JSON with lists of NPUs)", "[workload] groups of a run file names it"),
+    ),
+    (
         r'"workload_graph"\s*:\s*\[|"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
-        FileKind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"), ), (r"",
-        FileKind("json", "JSON")), ) _TOML = _compiled( ( r"^[ \t]*+\[[ \t]*+(workload|topology)[ \t]*+\]",
-        FileKind("run-file", "a run file of Nadi (TOML with [workload])", "`nadi run` reads it"), ), ( r"^(npus[
-        \t]*+=|[ \t]*+\[\[[ \t]*+links[ \t]*+\]\])", FileKind("fabric", "a fabric (TOML with npus and links)",
-        _BY_TOPOLOGY), ), ( r"^[ \t]*+\[[ \t]*+fabric[ \t]*+\]", FileKind("cluster", "a cluster (TOML with [fabric])",
-        "`--cluster` and `nadi topology show` read it"), ), (r"", FileKind("toml", "TOML")), ) _TEXT = _compiled( (
-        r"\A\s*<\?xml[^>]*>\s*<algo\b|\A\s*<algo\b", FileKind("msccl", "an algorithm (MSCCL's XML)", "`--algorithm
-        custom:file=FILE` reads it"), ), ( r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[
-        \t]*:", FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "see `nadi topology show
-        'stack:dims=...'`"), ), ( r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",
-        FileKind("layers", "a workload of layers (text of SimAI or ASTRA-sim 1.0)", _CONVERTER), ), (
-        r"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+\d+\s", FileKind("goal", "a GOAL schedule (text
-        of LogGOPSim and ATLAHS)", _CONVERTER), ), ( r"\A\s*+(?:\d++[ \t]++){3,5}\S++[ \t\r]*+\n(?:[ \t]*+\d++)++[
-        \t\r]*+\n(?:[ \t]*+\d++){2}[ \t]++[\d.]++\w*bps", FileKind("simai-topology", "a topology (SimAI's text)",
-        _BY_TOPOLOGY), ), (r"", FileKind("text", "text")), ) _JSON_BEGINS =
-        re.compile(r'\s*(\{\s*("|\}|\Z)|\[\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))') _TOML_BEGINS = re.compile(
-        r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+" r'(?:\[\[?[ \t]*+[A-Za-z_"][^\n\]]*+\]\]?[
-        \t]*+(?:#[^\n]*+)?(?:\r?\n|\Z)|[\w."-]++[ \t]*+=[^=])' )
+        FileKind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"),
+    ),
+    (r"", FileKind("json", "JSON")),
+)
+_TOML = _compiled(
+    (
+        r"^[ \t]*+\[[ \t]*+(workload|topology)[ \t]*+\]",
+        FileKind("run-file", "a run file of Nadi (TOML with [workload])", "`nadi run` reads it"),
+    ),
+    (
+        r"^(npus[ \t]*+=|[ \t]*+\[\[[ \t]*+links[ \t]*+\]\])",
+        FileKind("fabric", "a fabric (TOML with npus and links)", _BY_TOPOLOGY),
+    ),
+    (
+        r"^[ \t]*+\[[ \t]*+fabric[ \t]*+\]",
+        FileKind("cluster", "a cluster (TOML with [fabric])", "`--cluster` and `nadi topology show` read it"),
+    ),
+    (r"", FileKind("toml", "TOML")),
+)
+_TEXT = _compiled(
+    (
+        r"\A\s*<\?xml[^>]*>\s*<algo\b|\A\s*<algo\b",
+        FileKind("msccl", "an algorithm (MSCCL's XML)", "`--algorithm custom:file=FILE` reads it"),
+    ),
+    (
+        r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
+        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "see `nadi topology show 'stack:dims=...'`"),
+    ),
+    (
+        r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",
+        FileKind("layers", "a workload of layers (text of SimAI or ASTRA-sim 1.0)", _CONVERTER),
+    ),
+    (
+        r"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+\d+\s",
+        FileKind("goal", "a GOAL schedule (text of LogGOPSim and ATLAHS)", _CONVERTER),
+    ),
+    (
+        r"\A\s*+(?:\d++[ \t]++){3,5}\S++[ \t\r]*+\n(?:[ \t]*+\d++)++[ \t\r]*+\n(?:[ \t]*+\d++){2}[ \t]++[\d.]++\w*bps",
+        FileKind("simai-topology", "a topology (SimAI's text)", _BY_TOPOLOGY),
+    ),
+    (r"", FileKind("text", "text")),
+)
+_JSON_BEGINS = re.compile(r'\s*(\{\s*("|\}|\Z)|\[\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))')
+_TOML_BEGINS = re.compile(
+    r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"
+    r'(?:\[\[?[ \t]*+[A-Za-z_"][^\n\]]*+\]\]?[ \t]*+(?:#[^\n]*+)?(?:\r?\n|\Z)|[\w."-]++[ \t]*+=[^=])'
+)
 
 
 def kind_of(path: str | os.PathLike[str]) -> FileKind | None:

@@ -45,13 +45,17 @@ def _version(asked: bool) -> None:
 
 def _commit() -> str:
     """Return the abbreviated hash of the checkout or of what pip installed from a repository; empty if unknown."""
-            if (_ROOT / ".git").exists(): command = ["git", "-C", str(_ROOT), "rev-parse",
-            f"--short={_SHORT_HASH_DIGITS}", "HEAD"] try: return subprocess.run(command, capture_output=True, text=True,
-            check=True, timeout=5).stdout.strip()  # noqa: S603 - fixed words except (OSError,
-            subprocess.SubprocessError): return "" try: origin =
-            json.loads(metadata.distribution("nadi").read_text("direct_url.json") or "{}") except
-            metadata.PackageNotFoundError: return "" return str(origin.get("vcs_info", {}).get("commit_id",
-            ""))[:_SHORT_HASH_DIGITS]
+    if (_ROOT / ".git").exists():
+        command = ["git", "-C", str(_ROOT), "rev-parse", f"--short={_SHORT_HASH_DIGITS}", "HEAD"]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=5).stdout.strip()  # noqa: S603 - fixed words
+        except (OSError, subprocess.SubprocessError):
+            return ""
+    try:
+        origin = json.loads(metadata.distribution("nadi").read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        return ""
+    return str(origin.get("vcs_info", {}).get("commit_id", ""))[:_SHORT_HASH_DIGITS]
 
 
 def _options(

@@ -120,17 +120,25 @@ def _launcher() -> MachineFinding:
 
 def _mpi() -> MachineFinding:
     """Check that two ranks see each other: the launcher of another MPI starts independent worlds of one rank."""
-        fix = "pip install 'nadi[mpi]'; only runs on several ranks need it" if importlib.util.find_spec("mpi4py") is
-        None: return MachineFinding(False, "MPI", "no mpi4py", fix) launcher = _mpiexec() if launcher is None: return
-        MachineFinding(False, "MPI", "not tried: no launcher", fix) command = [str(launcher), "-n", str(_RANKS),
-        *code_command(_MPI_PROBE)] try: done = subprocess.run(command, capture_output=True, text=True,
-        timeout=_MPI_TIMEOUT_S, check=False)  # noqa: S603 except subprocess.TimeoutExpired: return
-        MachineFinding(False, "MPI", f"no answer in {_MPI_TIMEOUT_S} s", fix) answers = [line.split("|") for line in
-        done.stdout.splitlines() if line.count("|") == 2] if done.returncode or not answers: last =
-        (done.stderr.strip().splitlines() or ["no output"])[-1] return MachineFinding(False, "MPI", f"{launcher} failed:
-        {last}", fix) sizes = {int(size) for _, size, _ in answers} found = f"{' '.join(answers[0][2].split())},
-        {_RANKS} ranks see a world of {', '.join(map(str, sizes))}" other_mpi = "launcher and mpi4py belong to different
-        MPIs: use the launcher of mpi4py's MPI" return MachineFinding(sizes == {_RANKS}, "MPI", found, other_mpi)
+    fix = "pip install 'nadi[mpi]'; only runs on several ranks need it"
+    if importlib.util.find_spec("mpi4py") is None:
+        return MachineFinding(False, "MPI", "no mpi4py", fix)
+    launcher = _mpiexec()
+    if launcher is None:
+        return MachineFinding(False, "MPI", "not tried: no launcher", fix)
+    command = [str(launcher), "-n", str(_RANKS), *code_command(_MPI_PROBE)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_MPI_TIMEOUT_S, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        return MachineFinding(False, "MPI", f"no answer in {_MPI_TIMEOUT_S} s", fix)
+    answers = [line.split("|") for line in done.stdout.splitlines() if line.count("|") == 2]
+    if done.returncode or not answers:
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return MachineFinding(False, "MPI", f"{launcher} failed: {last}", fix)
+    sizes = {int(size) for _, size, _ in answers}
+    found = f"{' '.join(answers[0][2].split())}, {_RANKS} ranks see a world of {', '.join(map(str, sizes))}"
+    other_mpi = "launcher and mpi4py belong to different MPIs: use the launcher of mpi4py's MPI"
+    return MachineFinding(sizes == {_RANKS}, "MPI", found, other_mpi)
 
 
 def _mpiexec() -> Path | None:

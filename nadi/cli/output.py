@@ -37,8 +37,7 @@ def say_results(folder: Path, page: str, *, err: bool) -> None:
     say(f"results: {folder}{missing_page_note(page)}", err=err)
 
 
-def print_timeline(out: Path, shown: Any, counters: str = "", *, as_json: bool) -> None:  # noqa: ANN401 - either
-timeline
+def print_timeline(out: Path, shown: Any, counters: str = "", *, as_json: bool) -> None:  # noqa: ANN401 - either timeline
     """Print the contents and omissions of a written timeline; counters: text about its counters."""
     if as_json:
         print_json({"path": str(out), **shown._asdict(), "notes": shown.notes()}, indent=None)

@@ -60,10 +60,15 @@ class Interrupts:
         if cls.pending is not None:
             raise cls.pending
 
-    @classmethod def _interrupt(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - the signature of
-    signal handlers now_s = time.monotonic() if not isinstance(cls.pending, KeyboardInterrupt): cls.pending,
-    cls._first_s = KeyboardInterrupt(), now_s raise cls.pending if now_s > cls._first_s + _SAME_PRESS_S:  # the user
-    does not wait for the cleanup; the next run does it say_interrupted() os._exit(INTERRUPTED)
+    @classmethod
+    def _interrupt(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - the signature of signal handlers
+        now_s = time.monotonic()
+        if not isinstance(cls.pending, KeyboardInterrupt):
+            cls.pending, cls._first_s = KeyboardInterrupt(), now_s
+            raise cls.pending
+        if now_s > cls._first_s + _SAME_PRESS_S:  # the user does not wait for the cleanup; the next run does it
+            say_interrupted()
+            os._exit(INTERRUPTED)
 
 
 def say_interrupted() -> None:

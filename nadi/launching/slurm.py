@@ -147,12 +147,16 @@ def render(job: Job) -> str:
 
 def submit(script: Path) -> str:
     """Submit a script and return sbatch's output; raise ConfigError without sbatch, SubmitError if it fails."""
-        try: command = ["sbatch", str(script)]  # a script that Nadi has written, and the cluster's sbatch done =
-        subprocess.run(command, capture_output=True, text=True, timeout=_SBATCH_TIMEOUT_S, check=False)  # noqa: S603
-        except FileNotFoundError: raise ConfigError(f"--submit: no sbatch on PATH; {script} is written, submit it where
-        SLURM is") from None except subprocess.TimeoutExpired: raise SubmitError(f"sbatch {script}: no answer in
-        {_SBATCH_TIMEOUT_S} s") from None if done.returncode: raise SubmitError(f"sbatch {script}: {'
-        '.join(done.stderr.split()) or f'exit code {done.returncode}'}") return done.stdout.strip()
+    try:
+        command = ["sbatch", str(script)]  # a script that Nadi has written, and the cluster's sbatch
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_SBATCH_TIMEOUT_S, check=False)  # noqa: S603
+    except FileNotFoundError:
+        raise ConfigError(f"--submit: no sbatch on PATH; {script} is written, submit it where SLURM is") from None
+    except subprocess.TimeoutExpired:
+        raise SubmitError(f"sbatch {script}: no answer in {_SBATCH_TIMEOUT_S} s") from None
+    if done.returncode:
+        raise SubmitError(f"sbatch {script}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
+    return done.stdout.strip()
 
 
 def _folder(settings: str) -> str:

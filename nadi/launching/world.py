@@ -55,8 +55,7 @@ def together(ranks: RankGather) -> Iterator[None]:
     _exchange_or_raise(ranks.communicator, None, None)
 
 
-def _exchange_or_raise(communicator: Any, value: Any, error: Exception | None) -> list[Any]:  # noqa: ANN401 - mpi4py is
-optional
+def _exchange_or_raise(communicator: Any, value: Any, error: Exception | None) -> list[Any]:  # noqa: ANN401 - mpi4py is optional
     """Return the values of all ranks; raise the error of the lowest rank that has one."""
     own_failure = None if error is None else _failure(error, communicator.Get_rank())
     gathered = communicator.allgather((value, own_failure))

@@ -30,19 +30,32 @@ def collect(
     """Run a training script and record some of its steps on every rank with PyTorch's profiler."""
     from et.pytorch.injected import nadi_collecting
 
-        match = _STEPS.fullmatch(steps) first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0) if
-        not 2 <= first <= last < first + 1000: raise ConfigError(f"--steps {steps}: expected a step from 2 on, or a few
-        of them as 3-5") if out.exists() and not out.is_dir(): raise ConfigError(f"{out}: is no folder, expected a
-        folder for traces") before = _recordings(out) if before: raise ConfigError(f"{out}: holds traces of
-        {len(before)} ranks, expected a folder without") folder = str(Path(nadi_collecting.__file__).parent) path =
-        os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part) variables = {
-        nadi_collecting.FOLDER: str(out.absolute()), nadi_collecting.STEPS: ",".join(map(str, range(first, last + 1))),
-        "PYTHONPATH": path, } try: code = subprocess.run(command, env=os.environ | variables, check=False).returncode  #
-        noqa: S603 - the user's own except OSError as error: raise ConfigError(f"{command[0]}: {error.strerror},
-        expected a program that trains") from error if code: raise CollectError(f"{command[0]} has ended with code
-        {code}") ranks = len(_recordings(out)) if not ranks: raise CollectError(f"no step was recorded: {command[0]}
-        ended before step {last} of a PyTorch optimizer did") say(f"{ranks} ranks; nadi trace convert {out} -o DIR makes
-        Chakra traces of them")
+    match = _STEPS.fullmatch(steps)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 2 <= first <= last < first + 1000:
+        raise ConfigError(f"--steps {steps}: expected a step from 2 on, or a few of them as 3-5")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out}: is no folder, expected a folder for traces")
+    before = _recordings(out)
+    if before:
+        raise ConfigError(f"{out}: holds traces of {len(before)} ranks, expected a folder without")
+    folder = str(Path(nadi_collecting.__file__).parent)
+    path = os.pathsep.join(part for part in (folder, os.environ.get("PYTHONPATH", "")) if part)
+    variables = {
+        nadi_collecting.FOLDER: str(out.absolute()),
+        nadi_collecting.STEPS: ",".join(map(str, range(first, last + 1))),
+        "PYTHONPATH": path,
+    }
+    try:
+        code = subprocess.run(command, env=os.environ | variables, check=False).returncode  # noqa: S603 - the user's own
+    except OSError as error:
+        raise ConfigError(f"{command[0]}: {error.strerror}, expected a program that trains") from error
+    if code:
+        raise CollectError(f"{command[0]} has ended with code {code}")
+    ranks = len(_recordings(out))
+    if not ranks:
+        raise CollectError(f"no step was recorded: {command[0]} ended before step {last} of a PyTorch optimizer did")
+    say(f"{ranks} ranks; nadi trace convert {out} -o DIR makes Chakra traces of them")
 
 
 def _recordings(folder: Path) -> list[str]:
