@@ -32,12 +32,7 @@ _NO_END, _LAST_ASCII = 1 << 62, 0x7F
 
 
 class DecodedColumns(Columns):
-    """Columns whose nodes arrive in large batches.
-
-    Attributes:
-        columns, places: Addresses and widths of the arrays that the kernel fills, in its layout.
-        ready_rows: Number of rows that the kernel may fill.
-    """
+    """Columns whose nodes arrive in large batches; the kernel may fill `ready_rows` rows."""
 
     def __init__(self, path: Any, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a path, a module
         super().__init__(path, keep_others=keep_others)
@@ -46,6 +41,7 @@ class DecodedColumns(Columns):
         self._arrays = {name: np.empty(0, _dtype(name)) for name in (*_FIELDS, *SLOTS)}
         self._lists = {name: np.empty(0, dtype) for name, dtype in _LISTS.items()}
         self._used = dict.fromkeys(_LISTS, 0)
+        # addresses and widths of the arrays that the kernel fills, in its layout
         self.columns = np.zeros(kernel.COLUMN_WORDS * len(self._arrays), np.int64)
         self.places = np.zeros(kernel.LIST_WORDS * len(_LISTS), np.int64)
         if not keep_others:

@@ -23,9 +23,7 @@ WAIT_MICROS, NANOS = "wait_micros", "duration_nanos"
 class OtherAttributes(Sequence[Others]):
     """Lists of AttributeProto, each as its bytes, made on demand from the fields of their nodes.
 
-    Attributes:
-        fields: uint8[bytes], attribute fields of Nodes (tag, length and message), concatenated.
-        offsets: int64[lists + 1], list i is fields[offsets[i]:offsets[i+1]].
+    The fields are attribute fields of Nodes (tag, length and message); list i is fields[offsets[i]:offsets[i+1]].
     """
 
     def __init__(self, fields: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:

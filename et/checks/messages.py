@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.checking.check import Check, CheckContext
-from et.checking.checked_trace import CheckedTrace
+from et.checking.checked_trace import CheckedTrace, mixed
 from et.checking.finding import ERROR, Example, Finding
-from et.checking.hashing import mixed
 
 NAME = "messages"
 LOOKS_FOR = "sends without receives and receives without sends, by pair, tag, order and bytes"

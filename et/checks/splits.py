@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.checking.check import Check, CheckContext
-from et.checking.checked_trace import UNEVEN, CheckedTrace
+from et.checking.checked_trace import UNEVEN, CheckedTrace, mixed
 from et.checking.finding import ERROR, Example, Finding
-from et.checking.hashing import mixed
 from et.checking.sources import UNKNOWN
 from et.order import occurrence
 

@@ -43,18 +43,12 @@ class Vocabulary:
 
 
 class Obfuscation:
-    """Replacement of values in all traces of a set: equal values get equal replacements in all of them.
-
-    Attributes:
-        secret: The key.
-        level: Level of fidelity.
-        groups: Replacement of each group's name, a number from 1 on, because other simulators expect numbers.
-        first_start_micros: Start time that becomes the first microsecond.
-    """
+    """Replacement of values in all traces of a set: equal values get equal replacements in all of them."""
 
     def __init__(self, secret: SecretKey, level: Level, vocabulary: Vocabulary) -> None:
         self.secret = secret
         self.level = level
+        # Replacement of each group's name, a number from 1 on, because other simulators expect numbers
         self.groups = {name: str(number) for name, number in secret.numbered("group", vocabulary.groups, 1).items()}
         self.groups[ALL_NPUS] = ALL_NPUS
         self.first_start_micros = vocabulary.first_start_micros

@@ -14,18 +14,10 @@ from dataclasses import dataclass, field
 
 from et.pytorch.comms import Comm
 from et.pytorch.kineto import RESOLUTION_NS
-from et.schema import CollectiveCommType
+from et.schema import CollectiveCommType as Kind
 
-TOGETHER = frozenset(
-    {
-        CollectiveCommType.ALL_REDUCE,
-        CollectiveCommType.ALL_GATHER,
-        CollectiveCommType.REDUCE_SCATTER,
-        CollectiveCommType.ALL_TO_ALL,
-        CollectiveCommType.BARRIER,
-    }
-)
-"""Kinds that no member can leave before the last one has arrived."""
+# Kinds that no member can leave before the last one has arrived
+TOGETHER = frozenset({Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL, Kind.BARRIER})
 _MIN_OFFSET_OF_SPREAD = 4  # smallest offset that counts, in spreads of single collectives; a choice for Nadi
 
 
@@ -104,6 +96,6 @@ def _needed_ns(
     arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}
     if kind in TOGETHER:
         return dict.fromkeys(arrived_ns, max(arrived_ns.values()))
-    if kind in {CollectiveCommType.BROADCAST, CollectiveCommType.SCATTER}:
+    if kind in {Kind.BROADCAST, Kind.SCATTER}:
         return {rank: max(at, arrived_ns.get(root, at) if root is not None else at) for rank, at in arrived_ns.items()}
     return {rank: max(arrived_ns.values()) if rank == root else at for rank, at in arrived_ns.items()}

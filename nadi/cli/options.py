@@ -10,8 +10,8 @@ from nadi.configuration.bounds import MAX_WORKERS
 from nadi.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nadi.launching.gather import RankGather
     from nadi.launching.workers import Backend
+    from nadi.launching.world import RankGather
 
 
 def named_path(text: str) -> Path:

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nadi.launching.gather import ALONE, RankGather
+from nadi.launching.world import ALONE, RankGather
 
 # Variable that makes each process a run of its own if it is "none", whatever started the process
 LAUNCHER_VARIABLE = "NADI_LAUNCHER"

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-from nadi.launching.gather import ALONE, RankGather
 from nadi.launching.progress import Progress
-from nadi.launching.world import together
+from nadi.launching.world import ALONE, RankGather, together
 from pdes import setting
 from topologies import Graph
 from workload import Program

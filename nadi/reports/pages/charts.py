@@ -81,7 +81,7 @@ def bars(
 
 
 def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, hover: str, **options: Any) -> Plotly:  # noqa: ANN401
-    """Return a heat map of values[rows, columns], the first row at the top; `hover` is a plotly template of tooltips."""
+    """Return a heat map of values[rows, columns], the first row at the top; `hover` is a plotly template."""
     drawn = figure(x_title)
     names = [in_page(row) for row in rows]
     drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{hover}<extra></extra>", **options)

@@ -9,7 +9,7 @@ from nadi import __version__
 from nadi.insight.analysis import serving
 from nadi.insight.analysis import training_step as step
 from nadi.insight.analysis.findings import Findings
-from nadi.launching.gather import ALONE, RankGather
+from nadi.launching.world import ALONE, RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities.fabric_settings import settled_parameters

@@ -20,8 +20,7 @@ from pathlib import Path
 import inputs
 from nadi.errors import OutputError
 from nadi.launching.ending import unwound
-from nadi.launching.gather import ALONE, RankGather
-from nadi.launching.world import AgreedError, together
+from nadi.launching.world import ALONE, AgreedError, RankGather, together
 
 _HIDDEN = ".nadi-"
 _HOLDER = "written-by"

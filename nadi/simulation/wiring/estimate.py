@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.launching.gather import ALONE, RankGather
+from nadi.launching.world import ALONE, RankGather
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
 from topologies import Graph

@@ -10,7 +10,7 @@ import numpy as np
 import partition
 from nadi.configuration.sections import NetworkSection, RunConfig
 from nadi.errors import ConfigError
-from nadi.launching.gather import ALONE, RankGather
+from nadi.launching.world import ALONE, RankGather
 from nadi.simulation.schemas import LINKS
 from nadi.simulation.wiring.earlier_run import read_summary, read_table
 from nadi.simulation.wiring.in_network import folded_weights, with_reducers

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 import partition
 from nadi.configuration.sections import WEIGHT_SOURCES, RunConfig
 from nadi.errors import ConfigError
-from nadi.launching.gather import RankGather
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import Workers
+from nadi.launching.world import RankGather
 from nadi.simulation.wiring.partitioning import (
     MPI_SYNC_US,
     SHARED_MEMORY_SYNC_US,
