@@ -17,10 +17,7 @@ _SEQUENCE_PARALLEL = "Norms process their share of the tokens."
 _GPU = "GPU to show with its sources: a name or a TOML file."
 
 
-def gpus(
-    gpu: str | None = typer.Argument(None, metavar="[GPU]", help=_GPU),
-    as_json: AsJson = False,
-) -> None:
+def gpus(gpu: str | None = typer.Argument(None, metavar="[GPU]", help=_GPU), as_json: AsJson = False) -> None:
     """List the GPUs for [compute] gpu and the tables of measured times."""
     from workload.compute import find_gpu, gpu_names
 
