@@ -9,12 +9,11 @@ from google.protobuf.message import Message
 from numpy.typing import DTypeLike, NDArray
 
 from et import attributes
+from et.arrays import Int32, Int64, Mask, UInt64
 from et.columns import Columns
 from et.dependencies import Parents
 from et.names import NameTable
 from et.other_attributes import OtherAttributes
-
-Int64 = NDArray[np.int64]
 
 SLOTS = (*attributes.INTEGERS, "pg_name", "involved_dim", "in_split_size", "out_split_size", "operators")
 _FIELDS = ("id", "type", "start", "duration", "name", "data", "control", "other")
@@ -103,7 +102,7 @@ class DecodedColumns(Columns):
         value = self._value(attribute)
         return SLOTS.index(name), int(value != 0) if _dtype(name) is np.bool_ else value
 
-    def _others(self) -> tuple[NDArray[np.int32] | None, Sequence[tuple[bytes, ...]]]:
+    def _others(self) -> tuple[Int32 | None, Sequence[tuple[bytes, ...]]]:
         if not self._keep_others:
             return None, ((),)
         lengths = self._taken("other")
@@ -131,15 +130,13 @@ class DecodedColumns(Columns):
                 pass
         return names
 
-    def _ids_and_types(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+    def _ids_and_types(self) -> tuple[UInt64, NDArray[Any]]:
         return self._taken("id"), self._taken("type")
 
     def _parents(self, kind: str) -> Parents:
         return Parents(self._items(kind), self._taken(kind))
 
-    def _resolved(
-        self, ids: NDArray[np.uint64], parents: Sequence[Parents], *, strict: bool
-    ) -> tuple[Int64, NDArray[np.int32], int]:
+    def _resolved(self, ids: UInt64, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
         """Return the CSR rows of the parents.
 
         A kernel makes them where nodes and their parents are in ascending order, as in most files.
@@ -154,7 +151,7 @@ class DecodedColumns(Columns):
             return super()._resolved(ids, parents, strict=strict)
         return dep_ptr, dep[: len(parent_ids)], 0
 
-    def _is_given(self, name: str) -> NDArray[np.bool_]:
+    def _is_given(self, name: str) -> Mask:
         return self._taken(name) != _NOT_GIVEN
 
     def _micros(self, name: str) -> Int64:

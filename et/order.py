@@ -7,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import decoder
+from et.arrays import Int32, Int64
 from et.errors import TraceError
 from et.table import TraceTable
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 _MAX_NODES_SHOWN = 12  # of a cycle in a message
 _MIN_KERNEL_DEPENDENCIES = 100_000  # fewer are not worth waiting for a compiler

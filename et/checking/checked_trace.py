@@ -6,13 +6,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int8, Int32, Int64, Mask, UInt64
 from et.order import occurrence, topological_order
 from et.schema import CollectiveCommType, NodeType
 from et.table import TraceTable
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 UNEVEN = -2  # size of a collective whose members need not have the same size
 WHOLE = -1  # involved_dim of a collective over all dimensions
@@ -37,7 +34,7 @@ class CollectiveNodes:
     row: Int32  # int32[c], row of the table
     group: Int32  # int32[c], row of the table's group_names
     dims: Int32  # int32[c], involved_dim if it omits dimensions, otherwise WHOLE = -1
-    kind: NDArray[np.int8]  # int8[c], CollectiveCommType; both kinds of reduce-scatter are one
+    kind: Int8  # int8[c], CollectiveCommType; both kinds of reduce-scatter are one
     size: Int64  # int64[c], bytes, 0 for barriers, -1 = missing, UNEVEN = -2 if the members' sizes may differ
 
 
@@ -82,9 +79,6 @@ class CheckedTrace:
     def node(self, row: int) -> int:
         """Return the id of a row."""
         return int(self.table.node_id[row])
-
-
-UInt64 = NDArray[np.uint64]
 
 
 def mixed(*columns: NDArray[np.integer]) -> UInt64:

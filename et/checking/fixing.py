@@ -6,16 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 
+from et.arrays import Mask
 from et.checking.finding import MAX_EXAMPLES, Example
 from et.checking.raw import RawTrace
 from et.errors import TraceError
 from et.framing import iter_messages
 from et.schema import Node
-
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from et.arrays import Int64, Mask, UInt64
 from et.errors import TraceError
 from et.framing import iter_messages
 from et.order import cycle_text
 from et.schema import RawNode
-
-Int64 = NDArray[np.int64]
-UInt64 = NDArray[np.uint64]
-Mask = NDArray[np.bool_]
 
 
 class Dependencies(NamedTuple):

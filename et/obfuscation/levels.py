@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from et.errors import TraceError
 from et.obfuscation.secret import SecretKey
-
-Int64 = NDArray[np.int64]
 
 # Choices of Nadi; docs/explanation/synthetic-traces.md measures their effect.
 _JITTER = 0.005

@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int8
 from et.order import topological_order
 from et.schema import NodeType
 from et.table import TraceTable
@@ -39,7 +39,7 @@ def communication_text(key: Key) -> str:
     return f"message {key[-1]} from NPU {key[1]} to NPU {key[2]} with tag {key[3]}"
 
 
-def lanes_of(table: TraceTable) -> NDArray[np.int8]:
+def lanes_of(table: TraceTable) -> Int8:
     """Return int8[n], the row of LANES for each node, NO_LANE = -1 for METADATA."""
     lane_of_type = np.full(max(NodeType) + 1, NO_LANE, np.int8)
     lane_of_type[NodeType.COMP_NODE] = COMPUTE_LANE

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64, Mask
 from et.errors import TraceError
 from et.groups import groups_of_metadata_node
 from et.order import topological_order
@@ -24,7 +24,6 @@ from et.reshape.wire import WireTrace, rewrite
 from et.schema import NodeType, RawNode
 from et.table import TraceTable
 
-Mask = NDArray[np.bool_]
 Partners = Literal["keep", "drop", "refuse"]
 
 _STEP = re.compile(r"step(\d+)(?:/|\Z)")
@@ -172,7 +171,7 @@ def matching(table: TraceTable, ids: Sequence[tuple[int, int]] | None, names: Se
     return matches
 
 
-def steps_of(table: TraceTable) -> NDArray[np.int64]:
+def steps_of(table: TraceTable) -> Int64:
     """Return int64[n], the training step of each node, -1 = none.
 
     The step is in the node's name, step0/..., or that of the node ProfilerStep#0 of PyTorch during which it starts.

@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
 from google.protobuf.message import DecodeError, Message
-from numpy.typing import NDArray
 
+from et.arrays import Mask
 from et.errors import TraceError
 from et.framing import frame, iter_messages, write_frames
 from et.reader import metadata_of
@@ -51,7 +50,7 @@ def rewrite(
     out: Path,
     table: TraceTable,
     parents: Parents,
-    joints: NDArray[np.bool_],
+    joints: Mask,
     order: Sequence[int] | None = None,
     durations: Mapping[int, int] = MappingProxyType({}),
 ) -> None:
@@ -79,7 +78,7 @@ def rewrite(
 
 
 def _nodes(
-    trace: WireTrace, table: TraceTable, parents: Parents, joints: NDArray[np.bool_], durations: Mapping[int, int]
+    trace: WireTrace, table: TraceTable, parents: Parents, joints: Mask, durations: Mapping[int, int]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield row and frame of each node that stays, with its new dependencies."""
     row_of_id = {node_id: row for row, node_id in enumerate(table.node_id.tolist())}

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32
 from et.attributes import ALL_NPUS
 from et.errors import TraceError
 from et.table import TraceTable
@@ -28,11 +28,11 @@ class TraceSetFields(Protocol):
         """Distinct traces."""
 
     @property
-    def trace_of_npu(self) -> NDArray[np.int32]:
+    def trace_of_npu(self) -> Int32:
         """Trace of each NPU."""
 
     @property
-    def example_npu(self) -> NDArray[np.int32]:
+    def example_npu(self) -> Int32:
         """NPU from which each trace counts its peers."""
 
     @property

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Mask
 from et.errors import TraceError
 from et.order import children, topological_order
 from et.reshape.bridging import bridge
@@ -15,8 +15,6 @@ from et.schema import NodeType
 from et.statistics.ranks import Rank, communications_of
 from et.summary import collective_name
 from et.table import TraceTable
-
-Mask = NDArray[np.bool_]
 
 DEPENDS, THROUGH, MESSAGE = "depends", "through", "message"
 COLOURS = {

@@ -6,9 +6,7 @@ Plotly has no types. It is an extra, so that these functions import it when they
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from et.arrays import Float64
 from nadi.terminal.printing import in_page
 
 Plotly = Any  # a plotly Figure
@@ -56,7 +54,7 @@ def figure(x_title: str = "", y_title: str = "") -> Plotly:
 
 def bars(
     rows: Sequence[str],
-    series: Mapping[str, Sequence[float] | NDArray[np.float64]],
+    series: Mapping[str, Sequence[float] | Float64],
     colours: Sequence[str],
     unit: str,
     mode: str = "stack",

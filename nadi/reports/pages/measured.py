@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from inputs.units import PS_PER_US
 from nadi.insight.measured.accuracy import collectives_of, messages_of
 from nadi.insight.measured.timed_nodes import KINDS, TimedNodes
@@ -16,8 +16,6 @@ from nadi.reports.pages.page import Fact, Facts, Page, PageSection, Paragraph, P
 from nadi.reports.text import measured as tables
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import size_text
-
-Int64 = NDArray[np.int64]
 
 DOCUMENT, PAGE = FILES = "measured.json", "measured.html"
 MAX_POINTS = 5000  # Number of points per kind in the chart

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import pdes
+from et.arrays import Int64, UInt64
 from nadi.insight.analysis.findings import Findings
 from nadi.insight.analysis.node_times import npu_blocks, rows_of
 from nadi.launching.world import RankGather
@@ -65,7 +66,7 @@ def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather)
                 writer.write_table(_by_npu(parts))
 
 
-def _rows_of_npu(simulation: FinishedRun, ranks: RankGather) -> NDArray[np.int64]:
+def _rows_of_npu(simulation: FinishedRun, ranks: RankGather) -> Int64:
     """Return int64[npus]: number of trace nodes of each NPU, over all ranks."""
     own = np.flatnonzero(simulation.program.trace_of_npu >= 0)
     rows_of_npu = np.zeros(simulation.program.npus, np.int64)
@@ -117,10 +118,10 @@ class _NodeNames:
         words = pa.array([name for trace in traces for name in trace.names], pa.string()).dictionary_encode()
         self._words, self._index = words.dictionary, words.indices.to_numpy()
 
-    def ids(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def ids(self, npu: Int64, row: Int64) -> UInt64:
         return self._ids[self._ptr[self._trace_of_npu[npu]] + row]
 
-    def names(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> pa.DictionaryArray:
+    def names(self, npu: Int64, row: Int64) -> pa.DictionaryArray:
         index = self._index[self._ptr[self._trace_of_npu[npu]] + row]
         return pa.DictionaryArray.from_arrays(index.astype(np.int32), self._words)
 

@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value
-
-Int64 = NDArray[np.int64]
 
 MAX_TRACKS = 64  # Number of tracks per lane; more are not readable
 

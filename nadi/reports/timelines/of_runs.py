@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from et.arrays import Int64
 from nadi.errors import ConfigError
 from nadi.insight.analysis.link_load import link_load
 from nadi.insight.explanation.path import axis_of
@@ -16,8 +17,6 @@ from nadi.insight.runs import Run
 from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
 from nadi.simulation.schemas import FLOWS, LINKS
-
-Int64 = NDArray[np.int64]
 
 MAX_NPUS = 64  # Number of NPUs that are shown by default
 MAX_SLICES = 200_000  # Number of slices of all NPUs

@@ -5,17 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et import TraceTable, collective_name
+from et.arrays import Int64
 from et.reshape.partners import LANES, NO_LANE, Key, lanes_of
 from et.statistics.paths import MAX_NODES, earliest
 from et.statistics.ranks import CommunicationMember, Rank, communications_of, some_of
 from et.statistics.timing import has_starts
 from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
-
-Int64 = NDArray[np.int64]
 
 MAX_SLICES = 200_000  # Number of slices of all NPUs
 _NS_PER_MICRO = 1000
