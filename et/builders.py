@@ -89,15 +89,9 @@ def coll_node(
     in_split_size makes an all-to-all uneven. It has one number per member, in bytes or in any unit that makes their sum
     comm_size; out_split_size gives the received parts in the same way.
     """
-    values = {
-        "comm_type": comm_type,
-        "comm_size": comm_size,
-        "comm_priority": comm_priority,
-        "pg_name": pg_name or None,
-        "involved_dim": involved_dim,
-        "in_split_size": in_split_size,
-        "out_split_size": out_split_size,
-    }
+    values: dict[str, Any] = {"comm_type": comm_type, "comm_size": comm_size, "comm_priority": comm_priority}
+    values |= {"pg_name": pg_name or None, "involved_dim": involved_dim}
+    values |= {"in_split_size": in_split_size, "out_split_size": out_split_size}
     return _node(node_id, name, NodeType.COMM_COLL_NODE, values, links)
 
 

@@ -157,21 +157,11 @@ class _Decoder:
         """Decode the messages that the window holds completely, and move its beginning behind them."""
         window, kernel, state = self._window, self._kernel, self._state
         data, columns, places = window.data.ctypes.data, self._columns.columns, self._columns.places
+        known = self._names, self._follows, self._attributes, self._arena.ctypes.data
         state[kernel.POSITION] = window.begin
         while True:
-            outcome = kernel.decode_nodes(
-                data,
-                window.end,
-                self._names,
-                self._follows,
-                self._attributes,
-                self._arena.ctypes.data,
-                columns,
-                self._columns.ready_rows,
-                self._spans,
-                places,
-                state,
-            )
+            out = columns, self._columns.ready_rows, self._spans, places
+            outcome = kernel.decode_nodes(data, window.end, *known, *out, state)
             if outcome == kernel.DOUBTFUL:
                 raise _NotSureError
             if outcome in {kernel.NEW_NAME, kernel.NEW_ATTRIBUTE}:

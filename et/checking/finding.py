@@ -101,13 +101,8 @@ class CheckReport:
             "nodes": self.nodes,
             **{f"{severity}s": self.count(severity) for severity in SEVERITIES},
             "findings": [
-                {
-                    "check": group.check,
-                    "severity": group.severity,
-                    "what": group.what,
-                    "count": group.count,
-                    "examples": [example._asdict() for example in group.examples[:max_examples]],
-                }
+                {key: getattr(group, key) for key in ("check", "severity", "what", "count")}
+                | {"examples": [example._asdict() for example in group.examples[:max_examples]]}
                 for group in self.groups
             ],
         }

@@ -137,16 +137,11 @@ def _write(part: _Part, folder: Path) -> SliceResult:
     order = [row for row in topological_order(table).tolist() if row in bridged.parents]
     in_file_order = all(a < b for a, b in itertools.pairwise(order))
     rewrite(folder / part.file.path.name, table, bridged.parents, bridged.joints, None if in_file_order else order)
-    return SliceResult(
-        part.file,
-        len(table),
-        len(bridged.parents),
-        int(np.count_nonzero(bridged.joints)),
-        bridged.added,
-        int(np.count_nonzero(part.keep & ~part.selected)),
-        int(np.count_nonzero(part.selected & ~part.keep)),
-        table.dangling + table.dangling_control,
-    )
+    masks = bridged.joints, part.keep & ~part.selected, part.selected & ~part.keep
+    joints, for_partners, without_partners = (int(np.count_nonzero(mask)) for mask in masks)
+    nodes = len(table), len(bridged.parents), joints
+    dangling = table.dangling + table.dangling_control
+    return SliceResult(part.file, *nodes, bridged.added, for_partners, without_partners, dangling)
 
 
 def _selected(table: TraceTable, selection: Selection) -> Mask:

@@ -54,18 +54,11 @@ def rewrite(
     order: Sequence[int] | None = None,
     durations: Mapping[int, int] = MappingProxyType({}),
 ) -> None:
-    """Write those rows of a trace that have an entry in `parents`.
+    """Write those rows of a trace, read again from its path, that have an entry in `parents`.
 
     A control dependency that stays remains one. Dependencies that bridge removed nodes are data dependencies, which
-    every reader of Chakra traces supports.
-
-    Args:
-        out: Path of the new file, gzipped if its name ends in .gz.
-        table: The trace; it is read again from its path.
-        parents: Parents of each row.
-        joints: bool[n], rows that become METADATA nodes, which do nothing.
-        order: Rows in the order of the new file; None = as in the old file.
-        durations: New durations of rows in microseconds.
+    every reader of Chakra traces supports. `joints` (bool[n]) become METADATA nodes, which do nothing. `order` has the
+    rows in the order of the new file, `durations` new durations of rows in microseconds. A name in .gz means gzip.
     """
     trace = WireTrace(Path(table.path))
     nodes = _nodes(trace, table, parents, joints, durations)
