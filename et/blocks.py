@@ -23,7 +23,7 @@ from et.table import TraceTable
 
 Ports = Mapping[str, int | Sequence[int]]  # parent row or rows of each port
 
-PEER_OF_STAMP = -2  # in comm_src or comm_dst of a block: the peer that the stamp gives
+_PEER_OF_STAMP = -2  # in comm_src or comm_dst of a block: the peer that the stamp gives
 _SPLITS = ("in_split_size", "out_split_size")
 _ABSENT: dict[str, Any] = {name: absent for name, (_, absent) in COLUMNS.items()} | {
     "group": ALL_NPUS,
@@ -103,7 +103,7 @@ class Block:
         name: str,
         comm_size: int,
         *,
-        peer: int = PEER_OF_STAMP,
+        peer: int | None = None,
         tag: int = 0,
         group: str = ALL_NPUS,
         **links: Unpack[RowLinks],
@@ -112,7 +112,8 @@ class Block:
 
         `group` is the name of the communicator that carries the message, as in `coll`.
         """
-        values = {"comm_size": comm_size, "comm_dst": peer, "comm_tag": tag, "group": group}
+        other_end = _PEER_OF_STAMP if peer is None else peer
+        values = {"comm_size": comm_size, "comm_dst": other_end, "comm_tag": tag, "group": group}
         return self._add(name, NodeType.COMM_SEND_NODE, values, links)
 
     def recv(
@@ -120,13 +121,14 @@ class Block:
         name: str,
         comm_size: int,
         *,
-        peer: int = PEER_OF_STAMP,
+        peer: int | None = None,
         tag: int = 0,
         group: str = ALL_NPUS,
         **links: Unpack[RowLinks],
     ) -> int:
         """Add the receipt of a message from another NPU; the parameters are those of `send`."""
-        values = {"comm_size": comm_size, "comm_src": peer, "comm_tag": tag, "group": group}
+        other_end = _PEER_OF_STAMP if peer is None else peer
+        values = {"comm_size": comm_size, "comm_src": other_end, "comm_tag": tag, "group": group}
         return self._add(name, NodeType.COMM_RECV_NODE, values, links)
 
     def _add(self, name: str, node_type: NodeType, values: Mapping[str, Any], links: RowLinks) -> int:
@@ -247,7 +249,7 @@ class TraceColumns:
         columns["comm_dst"][recvs] = self._npu
         columns["comm_tag"][sends | recvs] += np.array(self._tag, np.int32)[stamp[sends | recvs]]
         for column in (columns["comm_src"], columns["comm_dst"]):
-            open_ends = np.flatnonzero(column == PEER_OF_STAMP)
+            open_ends = np.flatnonzero(column == _PEER_OF_STAMP)
             column[open_ends] = np.array(self._peer, np.int32)[stamp[open_ends]]
             if np.any(column[open_ends] < 0):
                 prefix = self._prefixes[int(stamp[open_ends][np.argmax(column[open_ends] < 0)])]
