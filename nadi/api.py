@@ -253,8 +253,7 @@ def net(run: Run | str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: The folder has no results, or they cannot be read.
     """
-    from nadi.insight.analysis.network import read_run
-    from nadi.insight.analysis.network_findings import document
+    from nadi.insight.analysis.network import document, read_run
 
     return document(read_run(run.folder if isinstance(run, Run) else Path(run)))
 

@@ -24,18 +24,14 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.slow_links import with_slow_links
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.wiring.affordable import check_counters, check_fabric, check_rows, check_run, check_trace
-from nadi.simulation.wiring.building import built_fabric
-from nadi.simulation.wiring.estimate import Estimate, estimate, of_all_ranks
-from nadi.simulation.wiring.estimate import work as work_of
-from nadi.simulation.wiring.fault_schedule import check_lasting, schedule
+from nadi.simulation.wiring import affordable
+from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring.affordable import work as work_of
+from nadi.simulation.wiring.fault_schedule import check_lasting, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
-from nadi.simulation.wiring.interference import with_interference
-from nadi.simulation.wiring.job_cost import JobCost, NodeLimits, cost_at_closed_forms, cost_of_packets
-from nadi.simulation.wiring.placement import place
-from nadi.simulation.wiring.reading import LoadedWorkload
+from nadi.simulation.wiring.partitioning import place
+from nadi.simulation.wiring.reading import LoadedWorkload, built_fabric, with_interference
 from pdes import LONGEST_RUN_PS, jit_enabled, work, work_messages
 from topologies import Graph
 from topologies.units import format_time
@@ -44,32 +40,19 @@ from workload import CollectiveSettings, Program
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A finished run with its inputs and results.
+    """A finished run with its inputs and results."""
 
-    Attributes:
-        config: Configuration of the run file.
-        graph: Fabric of the run.
-        traces: Distinct trace files.
-        trace_of_npu: int32[npus], trace of each NPU, -1 = none.
-        program: Program of the NPUs.
-        settings: Settled settings of the packet network.
-        collectives: Settled algorithms of collectives.
-        workers: Ranks and workers that ran it.
-        results: Times, counters, flows and links.
-        files: User files that the run read, as they were when it began.
-        formulas: Schedule and size of the collectives that a closed-form run computes by formula; it plays the others.
-    """
-
-    config: RunConfig
-    graph: Graph
-    traces: list[TraceTable]
-    trace_of_npu: NDArray[np.int32]
-    program: Program
-    settings: pdes.Settings
-    collectives: CollectiveSettings
-    workers: Workers
-    results: pdes.Results
-    files: Sequence[InputFiles] = ()
+    config: RunConfig  # configuration of the run file
+    graph: Graph  # fabric of the run
+    traces: list[TraceTable]  # distinct trace files
+    trace_of_npu: NDArray[np.int32]  # int32[npus], trace of each NPU, -1 = none
+    program: Program  # Program of the NPUs
+    settings: pdes.Settings  # settled settings of the packet network
+    collectives: CollectiveSettings  # settled algorithms of collectives
+    workers: Workers  # ranks and workers that ran it
+    results: pdes.Results  # times, counters, flows and links
+    files: Sequence[InputFiles] = ()  # user files that the run read, as they were when it began
+    # schedule and size of the collectives that a closed-form run computes by formula; it plays the others
     formulas: frozenset[tuple[int, int]] = frozenset()
 
     def peak_rss_bytes(self) -> int:
@@ -87,12 +70,8 @@ def simulate(
 ) -> FinishedRun:
     """Run the simulation that a run file describes; on several ranks, each simulates its part.
 
-    Args:
-        config: Configuration of the run file.
-        progress: Display of progress and warnings.
-        ranks: This rank and the other ranks.
-        force: True = also try a run that needs more memory than is free, or more than a day.
-        keep_flows: True = the results have a row for each message, if the run file enables that table.
+    `force`: True = also try a run that needs more memory than is free, or more than a day.
+    `keep_flows`: True = the results have a row for each message, if the run file enables that table.
 
     Raises:
         TopologyError, TraceError, WorkloadError, PartitionError: The user's input is wrong (exit code 2).
@@ -104,19 +83,31 @@ def simulate(
         workers = _workers(config, ranks)
         config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
         files = files_read(config, exchange=ranks.exchange, opens=work.opens)
+    derived: set[tuple[int, int]] = set()  # collectives at closed forms whose times are not played
+
+    def run_closed_forms() -> pdes.Results:
+        costs, folded = _lay_out(graph, work, settings, force=force)
+        costed = running.costed(folded, costs, work.collectives)
+        derived.update(running.formulas(folded, costed, work.program))
+        _warn(config, progress)
+        _announce_compilation(advance, "a few seconds", progress)
+        return running.run(graph, folded, costed, costs, settings, progress)
+
     if settings.fidelity.is_closed_form:
-        return _run_closed_forms(config, graph, work, settings, workers, progress, files, force=force)
-    with together(ranks):
-        own = estimate(graph, work.program, settings)
-    expected = of_all_ranks(own, ranks)
-    with together(ranks):
-        check_run(own, expected, settings, workers.total, force=force)
-        # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
-        check_counters(graph, work.program, own)
-    _warn(config, progress, ranks)
-    results = run_program(graph, work.program, settings, progress, workers, owner, expected)
+        results = workers.by_rank_0(graph.npus, run_closed_forms)
+    else:
+        with together(ranks):
+            own = estimate(graph, work.program, settings)
+        expected = of_all_ranks(own, ranks)
+        with together(ranks):
+            affordable.check_run(own, expected, settings, workers.total, force=force)
+            # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
+            affordable.check_counters(graph, work.program, own)
+        _warn(config, progress, ranks)
+        results = run_program(graph, work.program, settings, progress, workers, owner, expected)
+    traces, trace_of_npu, program, collectives, _ = work
     return FinishedRun(
-        config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers, results, files
+        config, graph, traces, trace_of_npu, program, settings, collectives, workers, results, files, frozenset(derived)
     )
 
 
@@ -126,17 +117,9 @@ def check_job(
     ranks_per_node: int,
     threads: int,
     progress: Progress | NoProgress,
-    limits: NodeLimits,
-) -> JobCost:
+    limits: affordable.NodeLimits,
+) -> affordable.JobCost:
     """Check a run of a batch job as `simulate` would check it there, and estimate its cost.
-
-    Args:
-        config: Configuration of the run file.
-        nodes: Number of nodes of the job.
-        ranks_per_node: Number of MPI ranks per node.
-        threads: Number of threads per rank.
-        progress: Display of progress and warnings.
-        limits: Resources of a node.
 
     Raises:
         ConfigError, TopologyError, TraceError, WorkloadError, PartitionError: `simulate` would refuse the run.
@@ -149,37 +132,31 @@ def check_job(
     expected = estimate(graph, work.program, settings)
     if settings.fidelity.is_closed_form:
         _, folded = _lay_out(graph, work, settings, force=force)
-        return cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
-    cost = cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
-    check_counters(graph, work.program, expected)
+        return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
+    cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
+    affordable.check_counters(graph, work.program, expected)
     return cost
 
 
 def _set_up(
     config: RunConfig, workers: Workers, progress: Progress | NoProgress, *, force: bool, keep_flows: bool
 ) -> tuple[RunConfig, Graph, LoadedWorkload, NDArray[np.int32] | None, pdes.Settings]:
-    """Build everything that a run needs, and refuse unsupported combinations.
+    """Return the configuration with interference settled, fabric, this rank's work, owners of nodes, and settings.
 
-    Returns:
-        The configuration with interference settled, the fabric, this rank's work, owners of nodes, and settings.
+    The function refuses unsupported combinations.
     """
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
     config = with_interference(config, graph, work.framework)
-    settings = network_settings(
-        config.network,
-        config.system,
-        seed=config.engine.seed,
-        record_flows=keep_flows and config.output.flows == "all",
-    )
+    network, record_flows = config.network, keep_flows and config.output.flows == "all"
+    settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     if settings.fidelity.act and config.faults:
         raise ConfigError(
-            f'[[faults]]: found with [network] fidelity = "{config.network.fidelity}"; '
-            'expected "packet" or "closed-form"'
+            f'[[faults]]: found with [network] fidelity = "{network.fidelity}"; expected "packet" or "closed-form"'
         )
     if settings.fidelity.is_closed_form:
         check_lasting(config.faults)
-    faults = schedule(config.faults, config.network.detection_time, graph, cut_through=config.network.cut_through)
+    faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
     _check_durations(config, work.program)
@@ -191,7 +168,7 @@ def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
     if ranks > 1 and config.engine.backend == "processes":
         raise ConfigError(f"[engine] backend: found processes on {ranks} MPI ranks; expected threads there")
     if config.topology.graph is None:  # a fabric given by Python is already built
-        check_fabric(config.topology.source(), force=force)
+        affordable.check_fabric(config.topology.source(), force=force)
     _check_model(config, force=force)
 
 
@@ -201,45 +178,8 @@ def _lay_out(
     """Lay out a run at closed forms, and refuse one that needs more memory than is free."""
     costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
     folded = running.laid_out(graph, work.program, costs, slow=settings.faults.npus)
-    check_rows(int(folded.row_ptr[-1]), force=force)
+    affordable.check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
-
-
-def _run_closed_forms(
-    config: RunConfig,
-    graph: Graph,
-    work: LoadedWorkload,
-    settings: pdes.Settings,
-    workers: Workers,
-    progress: Progress | NoProgress,
-    files: Sequence[InputFiles],
-    *,
-    force: bool,
-) -> FinishedRun:
-    """Run on rank 0 with collectives and messages at their closed forms."""
-    formulas: set[tuple[int, int]] = set()
-
-    def run() -> pdes.Results:
-        costs, folded = _lay_out(graph, work, settings, force=force)
-        costed = running.costed(folded, costs, work.collectives)
-        formulas.update(running.formulas(folded, costed, work.program))
-        _warn(config, progress)
-        _announce_compilation(advance, "a few seconds", progress)
-        return running.run(graph, folded, costed, costs, settings, progress)
-
-    return FinishedRun(
-        config,
-        graph,
-        work.traces,
-        work.trace_of_npu,
-        work.program,
-        settings,
-        work.collectives,
-        workers,
-        workers.by_rank_0(graph.npus, run),
-        files,
-        frozenset(formulas),
-    )
 
 
 def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather = ALONE) -> None:
@@ -251,18 +191,16 @@ def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather 
 
 def _check_model(config: RunConfig, *, force: bool) -> None:
     """Refuse a model whose traces need more memory than is free."""
-    served = serving_and_requests(config)
+    from workload.generators.training.generator import NODE_BYTES, nodes_at_most
+
+    served, trained = serving_and_requests(config), model_and_plan(config)
     if served is not None:
         from workload.generators.inference.generator import nodes_at_least
-        from workload.generators.training.generator import NODE_BYTES
 
-        check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
-    trained = model_and_plan(config)
+        affordable.check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
     if trained is not None:
-        from workload.generators.training.generator import NODE_BYTES, nodes_at_most
-
         nodes = nodes_at_most(*trained, config.workload.framework)
-        check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+        affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
 
 def _check_durations(config: RunConfig, program: Program) -> None:
@@ -295,33 +233,27 @@ def run_program(
 ) -> pdes.Results:
     """Build the state of a program and run it; announce the compilation of kernels.
 
-    Args:
-        graph: Fabric of the run.
-        program: Program of the NPUs, at least of this rank's.
-        settings: Settings of the packet network.
-        progress: Display of progress and warnings.
-        workers: Ranks and workers that run it.
-        owner: int32[nodes], LP of each node; None = one LP.
-        expected: Estimated work of all ranks, for the progress display; None = the function estimates it.
+    `program`: Program of the NPUs, at least of this rank's.
+    `owner`: int32[nodes], LP of each node; None = one LP.
+    `expected`: Estimated work of all ranks, for the progress display; None = the function estimates it.
 
     Raises:
         pdes.RunError: The run failed.
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
-    kernel = work_messages if settings.fidelity.act else work
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())
-    _announce_compilation(kernel, "up to half a minute", progress)
+    _announce_compilation(work_messages if settings.fidelity.act else work, "up to half a minute", progress)
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
     return without_reducers(results, graph)
 
 
+# main kernels that this process has already loaded, whose cache entries need no second check
 _LOADED_KERNELS: set[Callable[..., Any]] = set()
-"""Main kernels that this process has already loaded, whose cache entries need no second check."""
 
 
 def _announce_compilation(kernel: Callable[..., Any], how_long: str, progress: Progress | NoProgress) -> None:
@@ -347,11 +279,7 @@ def network_settings(
     record_nodes: bool = True,
     record_flows: bool = True,
 ) -> pdes.Settings:
-    """Return the engine's settings for the sections [network] and [system].
-
-    Raises:
-        ConfigError: The values contradict each other.
-    """
+    """Return the engine's settings for [network] and [system]; refuse values that contradict each other."""
     system = system or SystemSection()
     if network.fidelity != "packet":
         system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in PACKET_SYSTEM_KEYS})

@@ -10,32 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LARGEST_VALUE = 1 << 62
-"""Largest number in any table: times end at 2^62 ps, and counts and sizes stay far below."""
-TEXT, WORD = "text", "word"
-"""Types of text columns. A WORD column is dictionary-encoded: few distinct values in many rows."""
+LARGEST_VALUE = 1 << 62  # largest number in any table: times end at 2^62 ps, and counts and sizes stay far below
+TEXT, WORD = "text", "word"  # types of text columns; WORD is dictionary-encoded: few distinct values in many rows
 
 
 class Field(NamedTuple):
-    """One column of a table.
+    """One column of a table."""
 
-    Attributes:
-        name: Name of the column, which ends in the unit of times, sizes and rates.
-        type: Name of an Arrow type, or TEXT or WORD.
-        meaning: Short description of the values.
-        null: Rows without a value; "" = every row has one.
-        where: Files that contain the column; "" = all files.
-        minimum: Smallest value of a number.
-        below: Key of summary.json whose value is larger than every index in the column; "" = no such key.
-    """
-
-    name: str
-    type: str
-    meaning: str
-    null: str = ""
-    where: str = ""
-    minimum: int = 0
-    below: str = ""
+    name: str  # name of the column, which ends in the unit of times, sizes and rates
+    type: str  # name of an Arrow type, or TEXT or WORD
+    meaning: str  # short description of the values
+    null: str = ""  # rows without a value; "" = every row has one
+    where: str = ""  # files that contain the column; "" = all files
+    minimum: int = 0  # smallest value of a number
+    below: str = ""  # key of summary.json whose value is larger than every index in the column; "" = no such key
 
     @property
     def is_name(self) -> bool:
@@ -62,19 +50,12 @@ _UNITS = {
 
 
 class Schema(NamedTuple):
-    """One kind of table.
+    """One kind of table."""
 
-    Attributes:
-        name: Name of the file without its suffix.
-        row: Description of what one row represents.
-        fields: Columns, in order.
-        rows: Key of summary.json that holds the number of rows; "" = no such key.
-    """
-
-    name: str
-    row: str
-    fields: tuple[Field, ...]
-    rows: str = ""
+    name: str  # name of the file without its suffix
+    row: str  # description of what one row represents
+    fields: tuple[Field, ...]  # columns, in order
+    rows: str = ""  # key of summary.json that holds the number of rows; "" = no such key
 
     @property
     def file(self) -> str:
@@ -94,11 +75,7 @@ class Schema(NamedTuple):
         )
 
     def table(self, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> "pa.Table":
-        """Return a table of columns (NumPy or Arrow arrays, or lists); columns with `where` may be missing.
-
-        Raises:
-            KeyError: The schema lacks a column, or a required column is missing.
-        """
+        """Return a table of arrays or lists; KeyError for unknown columns, and for missing ones without `where`."""
         import pyarrow as pa
 
         schema = self.arrow(columns)
@@ -321,23 +298,19 @@ SWEEP = Schema(
 )
 
 OF_EVERY_RUN = (NODES, FLOWS, LINKS, COLLECTIVES, NPUS)
-LOGS = (QUEUES, MARKS, PAUSES, WORKERS)
-"""Tables that a run writes only if it has recorded rows."""
+LOGS = (QUEUES, MARKS, PAUSES, WORKERS)  # tables that a run writes only if it has recorded rows
 OF_A_RUN = (*OF_EVERY_RUN, STEPS, *LOGS)
 SCHEMAS = (*OF_A_RUN, SWEEP)
 
 
 def documentation() -> str:
     """Return the Markdown documentation of all tables."""
-    return "\n".join(_section(schema) for schema in SCHEMAS)
-
-
-def _section(schema: Schema) -> str:
-    head = [f"### `{schema.file}`", "", f"A row for each {schema.row}.", ""]
-    rows = ["| column | type | unit | meaning |", "| --- | --- | --- | --- |"]
-    return "\n".join([*head, *rows, *(_row(field) for field in schema.fields), ""])
-
-
-def _row(field: Field) -> str:
-    more = f"; null: {field.null}" * bool(field.null) + f"; in {field.where}" * bool(field.where)
-    return f"| {field.name} | {field.type} | {field.unit} | {field.meaning}{more} |"
+    lines = []
+    for schema in SCHEMAS:
+        lines += [f"### `{schema.file}`", "", f"A row for each {schema.row}.", ""]
+        lines += ["| column | type | unit | meaning |", "| --- | --- | --- | --- |"]
+        for field in schema.fields:
+            more = f"; null: {field.null}" * bool(field.null) + f"; in {field.where}" * bool(field.where)
+            lines.append(f"| {field.name} | {field.type} | {field.unit} | {field.meaning}{more} |")
+        lines.append("")
+    return "\n".join(lines)

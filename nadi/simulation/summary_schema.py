@@ -7,8 +7,7 @@ from typing_extensions import TypedDict
 
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
 _LARGEST = 1 << 62
-_LARGEST_FABRIC = 1 << 26
-"""Maximum number of NPUs, nodes or links of a fabric, which bounds what readers allocate."""
+_LARGEST_FABRIC = 1 << 26  # maximum number of NPUs, nodes or links of a fabric, which bounds what readers allocate
 
 _Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 _Size = Annotated[int, Field(ge=0, le=_LARGEST_FABRIC)]

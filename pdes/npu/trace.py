@@ -1,6 +1,6 @@
 """An NPU's progress through its trace: rows whose parents are done start, take their lane or their turn, and finish.
 
-An `npu` here is a row of NPUs, or of classes of equal NPUs (nadi/simulation/closed_forms/advancing/rows.py).
+An `npu` here is a row of NPUs, or of classes of equal NPUs (nadi/simulation/closed_forms/advancing/state.py).
 
 Lanes (CPU, compute, memory) run one row at a time, in the order in which rows became ready. Rows that become ready at
 the same time start in the order of the trace.

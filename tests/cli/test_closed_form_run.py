@@ -150,7 +150,7 @@ def test_nadi_collective_refuses_it(nadi):
 
 def test_a_run_beyond_memory_is_refused(nadi, run, monkeypatch):
     monkeypatch.setattr(affordable, "available_bytes", lambda: 300)
-    monkeypatch.setattr(simulation, "check_fabric", lambda *_args, **_more: None)
+    monkeypatch.setattr(simulation.affordable, "check_fabric", lambda *_args, **_more: None)
     assert nadi("run", run, "--force").code == 0
     outcome = nadi("run", run)
     assert outcome.code == 2

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from nadi.insight.comparison.changes import difference, relative, size
 from nadi.insight.comparison.document import document, names
+from nadi.insight.comparison.tables import difference, relative, size
 from nadi.insight.runs import Run
 from nadi.reports.pages.comparison import page
 from nadi.reports.pages.page import Plot, Table

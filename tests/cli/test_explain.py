@@ -6,9 +6,9 @@ import pytest
 import et
 import nadi as package
 from et import CollectiveCommType
+from nadi.insight.explanation.bounds import MessagesOfPath
 from nadi.insight.explanation.contention import contention
 from nadi.insight.explanation.document import explain
-from nadi.insight.explanation.messages import MessagesOfPath
 from nadi.insight.explanation.path import critical_path, npus_of
 from nadi.insight.explanation.run_events import happened
 from nadi.insight.explanation.what_if import what_if

@@ -171,7 +171,7 @@ def test_waiting_is_no_transfer(finished, tmp_path):
         start, duration = times[npu, 16]
         times[npu, 16] = start - 300, duration + 300
     nodes = read_beside(run, measured(run, tmp_path / "real" / "trace", times))
-    instances = accuracy.collectives_of(nodes)
+    instances = accuracy.joint_operations(nodes, nodes.collective)
     assert np.array_equal(instances.measured_ps, instances.simulated_ps)
     again = np.unique(nodes.collective[nodes.node_id == 16])
     more = instances.measured_wait_ps - instances.simulated_wait_ps
@@ -252,7 +252,7 @@ def test_what_is_wrong_is_one_line(nadi, finished, tmp_path):
         return outcome.err
 
     assert "found 1 runs; expected 2 to 20" in complaint(run)
-    assert "expected a folder of results" in complaint("--measured", tmp_path / "none")
+    assert "expected results of `nadi run --out`" in complaint("--measured", tmp_path / "none")
     assert "3 paths" in complaint("--measured", run, run, run)
     assert "no traces" in complaint("--measured", run, tmp_path / "none")
     for npu in range(4):

@@ -13,7 +13,7 @@ import pytest
 
 import et
 from nadi.errors import ConfigError
-from nadi.insight.runs.ranking import best_value
+from nadi.insight.runs.figures import best_value
 from nadi.studies.sweeps.points import read_sweep
 from tests.headings import unexplained
 

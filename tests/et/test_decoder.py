@@ -13,7 +13,7 @@ from et.errors import TraceError
 from et.framing import frame
 from et.other_attributes import OtherAttributes
 from et.table_writer import frames_of
-from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
+from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.trace_decoding.nodes import PADDING_BYTES
 from pdes.core.jit import jit_enabled
 from tests.et.alike import check_alike

@@ -1,6 +1,8 @@
 """Runs at closed forms: the kernel against plain Python, folded against unfolded, and against packets."""
 
+from contextlib import nullcontext
 from fractions import Fraction
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,11 +14,10 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.folded_program import lay_out
-from nadi.simulation.closed_forms.advancing.likeness import classes_of, every_npu, pairs_of
+from nadi.simulation.closed_forms.advancing.likeness import classes_of, pairs_of
 from nadi.simulation.closed_forms.advancing.run import MessageTimes, digest_of, run_closed_form
 from nadi.simulation.closed_forms.collective import ClosedForm
-from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.curves import PLANNER_EFFORT, RUN_EFFORT, Curve, CurveSource
+from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, RUN_EFFORT, CollectiveCosts, Curve, CurveSource
 from nadi.simulation.run import network_settings, run_program
 from pdes.core.state import INF, LANES
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_MEMORY
@@ -45,7 +46,7 @@ def times_of(folded, *, by_place, **more):
     collective_ps = costs(c.schedule, c.group * by_place, c.bytes)
     hold_ps = costs(m.src * by_place, m.dst * by_place, m.bytes)
     messages = MessageTimes(hold_ps, 2 * hold_ps, 3 * hold_ps)
-    return run_closed_form(folded, collective_ps, messages, **more)
+    return run_closed_form(folded, collective_ps, messages, pdes.Settings(**more))
 
 
 def costs(*columns):
@@ -93,7 +94,11 @@ def test_random_runs_agree_with_plain_python(data, npus, concurrent, own_ports):
     paces = np.zeros(npus, np.int64)
     paces[[spell[0] for spell in slow]] = range(1, len(slow) + 1)
     folded = lay_out(program, classes_of(program, pairs, groups, ways, paces), pairs, groups, ways, port)
-    more = {"concurrent": concurrent, "compute_slowdown": float(slowdown), "slow": faults}
+    more = {
+        "concurrent_collectives": concurrent,
+        "compute_slowdown": float(slowdown),
+        "faults": pdes.Faults(npus=tuple(faults)),
+    }
     times = times_of(folded, by_place=True, **more)
 
     def message(src, dst, size):
@@ -143,8 +148,10 @@ def test_folded_runs_are_those_of_every_npu(program, concurrent):
     groups, ways = np.zeros(len(program.group_ptr) - 1, np.int64), np.zeros(len(pairs.npu), np.int64)
     port = np.zeros(len(pairs.npu), np.int32)
     folded = lay_out(program, classes_of(program, pairs, groups, ways), pairs, groups, ways, port)
-    whole = lay_out(program, every_npu(program, groups), pairs, groups, ways, port)
-    more = {"concurrent": concurrent, "compute_slowdown": 1.5}
+    whole = lay_out(
+        program, classes_of(program, pairs, groups, ways, np.arange(program.npus)), pairs, groups, ways, port
+    )
+    more = {"concurrent_collectives": concurrent, "compute_slowdown": 1.5}
     found, expected = (times_of(each, by_place=False, **more) for each in (folded, whole))
     assert every_row(folded, found) == every_row(whole, expected)
     assert digest_of(found, folded.classes) == digest_of(expected, whole.classes)
@@ -183,6 +190,11 @@ class Pipeline(Traces):
                 self.send(npu, npu + tp * dp, 4096, micro, self.last[npu])
 
 
+def every_npu_apart():
+    """Runs in this context have a class for each NPU."""
+    return patch.object(running, "_paces", lambda npus, _: np.arange(npus))
+
+
 def run_at(graph, traces, *, fold=True, algorithms=None):
     """FoldedProgram and Results at closed forms."""
     how, groups = CollectiveSettings(algorithms or {}), getattr(traces, "groups", {})
@@ -190,7 +202,8 @@ def run_at(graph, traces, *, fold=True, algorithms=None):
         traces.tables(), range(graph.npus), graph.npus, groups, ComputeModel("trace"), how, fabric=graph
     )
     costs = CollectiveCosts(graph, SETTINGS)
-    folded = running.laid_out(graph, program, costs, fold=fold)
+    with nullcontext() if fold else every_npu_apart():
+        folded = running.laid_out(graph, program, costs)
     found = running.costed(folded, costs, how)
     return folded, running.run(graph, folded, found, costs, SETTINGS, NoProgress())
 
@@ -223,7 +236,7 @@ def test_schedules_of_shapes_that_are_the_same_fold(monkeypatch):
     traces, nccl = Pipeline(4, 2, 4), {"all-reduce": "nccl"}
     graph = build("rail-optimised:npus=32,gpus_per_host=4,hosts_per_rail_leaf=8,spines=2")
     folded, found = run_at(graph, traces, algorithms=nccl)
-    monkeypatch.setattr(running, "with_shared_traces", lambda program: program)
+    monkeypatch.setattr(running, "_with_shared_traces", lambda program: program)
     apart, expected = run_at(graph, traces, fold=False, algorithms=nccl)
     assert len(folded.classes.example) == 2
     assert len(np.unique(apart.program.trace_of_npu)) == 8

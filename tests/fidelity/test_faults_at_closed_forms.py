@@ -2,6 +2,8 @@
 
 import functools
 import itertools
+from contextlib import nullcontext
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,8 +14,8 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.slow_links import with_slow_links
 from nadi.simulation.run import network_settings
+from nadi.simulation.wiring.fault_schedule import with_slow_links
 from pdes import Faults, LinkFault, NpuFault
 from tests.failures.common import cable
 from tests.fidelity.test_interference import STEPS, ran
@@ -62,7 +64,8 @@ def alike(graph, faults=(), links=(), *, size=1 << 20, fold=True, algorithm="rin
     costs = CollectiveCosts(slow, SETTINGS, planned_on=graph)
     settings = network_settings(NetworkSection(fidelity="closed-form"))
     object.__setattr__(settings, "faults", Faults(npus=tuple(faults)))
-    folded = running.laid_out(graph, program, costs, slow=faults, fold=fold)
+    with nullcontext() if fold else patch.object(running, "_paces", lambda npus, _: np.arange(npus)):
+        folded = running.laid_out(graph, program, costs, slow=faults)
     return folded, running.run(graph, folded, running.costed(folded, costs, how), costs, settings, NoProgress())
 
 

@@ -8,8 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import et
-from nadi.insight.analysis.network import read_run
-from nadi.insight.analysis.network_findings import document
+from nadi.insight.analysis.network import document, read_run
 from nadi.reports.pages.network import parts
 from nadi.reports.pages.page import Paragraph, Plot, Table
 from tests.cli.conftest import nadi, write_run  # noqa: F401 - fixtures

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nadi.simulation.closed_forms import flows
+from nadi.simulation.closed_forms import lone_message as flows
 from pdes import Settings
 from tests.scenarios.running import simulate
 from topologies import build

@@ -3,7 +3,7 @@
 import importlib
 
 from compiling import kernel_sources
-from nadi.simulation.closed_forms.advancing.rows import NpuClass
+from nadi.simulation.closed_forms.advancing.state import NpuClass
 from pdes.core.rows.npu import Npu
 from pdes.core.rows.row import Row, kinds_of_rows, word
 from pdes.core.state import LANES

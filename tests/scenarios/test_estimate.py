@@ -7,7 +7,7 @@ import et
 import pdes
 import topologies
 import workload
-from nadi.simulation.wiring.estimate import estimate
+from nadi.simulation.wiring.affordable import estimate
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes.messages import fidelity
 from tests.scenarios.running import simulate

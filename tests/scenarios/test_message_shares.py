@@ -10,7 +10,7 @@ from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.flows import ideal_ps
+from nadi.simulation.closed_forms.lone_message import ideal_ps
 from pdes import Settings, build_world, run
 from pdes.harvest.gathering import settled
 from pdes.nic import congestion

@@ -10,7 +10,7 @@ from et import metadata, recv_node, send_node, table_of
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.flows import ideal_ps, shares_of
+from nadi.simulation.closed_forms.lone_message import ideal_ps, shares_of
 from pdes import Settings, build_world, congestion, run
 from pdes.messages.fidelity import fidelity
 from tests.fabric.compare import differences

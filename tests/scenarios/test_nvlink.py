@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nadi.configuration.sections import NetworkSection
-from nadi.simulation.closed_forms.flows import ideal_ps
+from nadi.simulation.closed_forms.lone_message import ideal_ps
 from pdes import Settings
 from tests.scenarios.running import simulate
 from topologies import build

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nadi as package
-from nadi.insight.analysis.link_load import _spread, link_load
+from nadi.insight.analysis.link_load import _sent, link_load
 from tests.cli.conftest import nadi  # noqa: F401 - a fixture
 from tests.nonempty import nonempty
 
@@ -107,7 +107,8 @@ def test_load_sums_to_what_messages_carry(run):
 
 def test_bytes_are_spread_evenly():
     start, finish, size = np.array([0.0, 25.0]), np.array([100.0, 75.0]), np.array([100.0, 50.0])
-    assert _spread(start, finish, size, np.linspace(0, 100, 5)) == pytest.approx([25, 50, 50, 25])
+    edges, rate = np.linspace(0, 100, 5), size / (finish - start)
+    assert np.diff(_sent(start, rate, edges) - _sent(finish, rate, edges)) == pytest.approx([25, 50, 50, 25])
 
 
 def test_the_command_is_bounded_and_says_what_it_leaves_out(run, nadi, tmp_path):  # noqa: F811

@@ -37,8 +37,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show busy, marked, paused and dropping links, completion times, how pauses spread, and messages they delayed."""
-    from nadi.insight.analysis.network import read_run
-    from nadi.insight.analysis.network_findings import document
+    from nadi.insight.analysis.network import document, read_run
     from nadi.reports.pages.network import page
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.text.network import render

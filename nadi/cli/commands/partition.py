@@ -37,8 +37,8 @@ def partition(
     from nadi.reports.pages.partition import check_plot, write_plot
     from nadi.simulation.fidelities import on_one_worker
     from nadi.simulation.wiring.affordable import check_fabric
-    from nadi.simulation.wiring.building import built_fabric
     from nadi.simulation.wiring.partitioning import compare, divide, expected_load, measured_load
+    from nadi.simulation.wiring.reading import built_fabric
 
     if plot:
         check_plot(plot)

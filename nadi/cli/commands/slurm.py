@@ -47,7 +47,7 @@ def slurm(
     from nadi.launching import slurm as batch
     from nadi.launching.progress import progress
     from nadi.simulation.run import check_job
-    from nadi.simulation.wiring.job_cost import JobCost, NodeLimits
+    from nadi.simulation.wiring.affordable import JobCost, NodeLimits
 
     if dry_run and (submit or script):
         raise ConfigError(f"--dry-run writes nothing; expected it without {'--submit' if submit else '-o'}")

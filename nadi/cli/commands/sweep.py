@@ -27,7 +27,7 @@ def sweep(
 ) -> None:
     """Run a grid, a list or a Latin hypercube of settings; resume an earlier sweep in the same folder."""
     from nadi.configuration.effects import without_effect_in_all
-    from nadi.insight.runs.ranking import ranking_figure
+    from nadi.insight.runs.figures import ranking_figure
     from nadi.launching.shards import shard_of
     from nadi.studies.sweeps.points import read_sweep
     from nadi.studies.sweeps.report import render

@@ -9,7 +9,7 @@ from nadi.configuration.effects import DurationSources, without_effect
 from nadi.configuration.from_model import remarks
 from nadi.insight.analysis.node_times import utilisation
 from nadi.simulation.run import FinishedRun
-from nadi.simulation.wiring.building import memory_nodes
+from nadi.simulation.wiring.reading import memory_nodes
 from pdes.wire import SELECTIVE_PACKETS, covering_packets
 from topologies.units import format_time
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
@@ -21,25 +21,15 @@ NOBODY_WAITS = (
 
 
 class WorkCounts(NamedTuple):
-    """Counts of the trace nodes that the NPUs of a rank run.
+    """Counts of the trace nodes that the NPUs of a rank run."""
 
-    Attributes:
-        nodes: Number of trace nodes.
-        timed: Number of compute and memory nodes.
-        collectives: Number of collective nodes.
-        remote: Number of nodes with a remote tensor in a run whose [memory] has no remote memory.
-        remote_npus: Number of NPUs that run such nodes.
-        times: Sources of the durations of compute and memory nodes.
-        first_remote: File and node of the first such node; "" if there are no such nodes.
-    """
-
-    nodes: int
-    timed: int
-    collectives: int
-    remote: int
-    remote_npus: int
-    times: DurationSources
-    first_remote: str
+    nodes: int  # number of trace nodes
+    timed: int  # number of compute and memory nodes
+    collectives: int  # number of collective nodes
+    remote: int  # number of nodes with a remote tensor in a run whose [memory] has no remote memory
+    remote_npus: int  # number of NPUs that run such nodes
+    times: DurationSources  # sources of the durations of compute and memory nodes
+    first_remote: str  # file and node of the first such node; "" if there are no such nodes
 
 
 def count(simulation: FinishedRun) -> WorkCounts:
@@ -49,51 +39,39 @@ def count(simulation: FinishedRun) -> WorkCounts:
     users = np.repeat(npus, np.diff(program.trace_ptr))
     kind = program.node_kind
     remote, remote_npus, first = 0, 0, ""
-    is_modelled = simulation.config.memory.remote is not None
-    for number, table in enumerate([] if is_modelled else simulation.traces):
-        rows = np.flatnonzero(table.tensor_loc)
+    is_modelled, compute = simulation.config.memory.remote is not None, simulation.config.compute
+    computed = np.zeros(3, np.int64)  # nodes with computed durations, by source; some may be of other types
+    for number, table in enumerate(simulation.traces):
         running = int(np.count_nonzero(simulation.trace_of_npu == number))
-        if len(rows) and running:
+        if not running:
+            continue
+        rows = np.flatnonzero(table.tensor_loc)
+        if len(rows) and not is_modelled:
             first = first or f"{table.path}: node {table.node_id[rows[0]]}"
             remote += running * len(rows)
             remote_npus += running
+        is_open = (table.duration_micros == 0) | (compute.model == "roofline")
+        by_operators = is_open & (table.operators > 0) & (compute.gpu is not None)
+        rest = is_open & ~by_operators
+        masks = by_operators, rest & (table.num_ops > 0), rest & (table.tensor_size > 0)
+        computed += [np.count_nonzero(mask) for mask in masks]
     return WorkCounts(
         nodes=int(users.sum()),
         timed=int(users[(kind == COMPUTE) | (kind == MEMORY)].sum()),
         collectives=int(users[kind == COLLECTIVE].sum()),
         remote=remote,
         remote_npus=remote_npus,
-        times=_times(simulation),
+        times=DurationSources(*computed.tolist()),
         first_remote=first,
     )
 
 
-def _times(simulation: FinishedRun) -> DurationSources:
-    """Count nodes with computed durations, in the traces of this rank's NPUs; some may be of other types."""
-    compute = simulation.config.compute
-    counts = np.zeros(3, np.int64)
-    for number, table in enumerate(simulation.traces):
-        if not np.any(simulation.trace_of_npu == number):
-            continue
-        is_open = (table.duration_micros == 0) | (compute.model == "roofline")
-        by_operators = is_open & (table.operators > 0) & (compute.gpu is not None)
-        rest = is_open & ~by_operators
-        masks = by_operators, rest & (table.num_ops > 0), rest & (table.tensor_size > 0)
-        counts += [np.count_nonzero(mask) for mask in masks]
-    return DurationSources(*counts.tolist())
-
-
 def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[str]:
     """Return the warnings about a run, from the counts of all ranks."""
-    total = WorkCounts(
-        nodes=sum(each.nodes for each in of_ranks),
-        timed=sum(each.timed for each in of_ranks),
-        collectives=sum(each.collectives for each in of_ranks),
-        remote=sum(each.remote for each in of_ranks),
-        remote_npus=sum(each.remote_npus for each in of_ranks),
-        times=DurationSources(*(sum(column) for column in zip(*(each.times for each in of_ranks), strict=True))),
-        first_remote=next((each.first_remote for each in of_ranks if each.first_remote), ""),
-    )
+    nodes, timed, collectives, remote, remote_npus, times, first_remote = zip(*of_ranks, strict=True)
+    sources = DurationSources(*map(sum, zip(*times, strict=True)))
+    first = next(filter(None, first_remote), "")
+    total = WorkCounts(sum(nodes), sum(timed), sum(collectives), sum(remote), sum(remote_npus), sources, first)
     memories = memory_nodes(simulation.config, simulation.graph)
     warnings = remarks(simulation.config, simulation.graph.npus - len(memories))
     if total.remote:
@@ -103,11 +81,7 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[st
             "local"
         )
     without = without_effect(
-        simulation.config,
-        total.times,
-        simulation.graph,
-        simulation.settings.faults,
-        simulation.results.finish_time_ps,
+        simulation.config, total.times, simulation.graph, simulation.settings.faults, simulation.results.finish_time_ps
     )
     warnings += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
     if simulation.results.finish_time_ps == 0:
@@ -135,9 +109,8 @@ def _overtaken(simulation: FinishedRun) -> str:
     """Return a warning if all retransmissions come from reordering by flowlets, else ""."""
     settings, counters = simulation.settings, simulation.results.counters
     again = int(counters.get("retransmitted_packets", 0))
-    if not again or counters.get("dropped_packets", 0) or not settings.load_balancing.has_flowlets:
-        return ""
-    if settings.selective_repeat:
+    may_overtake = settings.load_balancing.has_flowlets and not settings.selective_repeat
+    if not again or counters.get("dropped_packets", 0) or not may_overtake:
         return ""
     return (
         f'{again:,} packets were sent again, and none was dropped: with load_balancing = "flowlet" packets overtook '

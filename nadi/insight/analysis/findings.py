@@ -9,22 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.insight.analysis import node_times
 from nadi.insight.analysis.cautions import WorkCounts, cautions, count
-from nadi.insight.analysis.node_times import (
-    CollectiveTimes,
-    NpuTimes,
-    bandwidths_Bps,
-    find_collectives,
-    merge_collectives,
-    npu_times,
-    utilisation,
-)
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from nadi.simulation.run import FinishedRun
-from nadi.simulation.wiring.building import memory_nodes
+from nadi.simulation.wiring.reading import memory_nodes
 from workload import KINDS
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import Exchange, alone
@@ -34,41 +26,30 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
 _ANY_SIZE = -1
+# number of packets that are played for the closed forms of a run, each kind, size and group size once; about 2 s
 _MAX_PACKETS = 1 << 21
-"""Number of packets that are played for the closed forms of a run, each kind, size and group size once; about 2 s."""
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """The analysis of a run with c collectives.
+    """The analysis of a run with c collectives."""
 
-    Attributes:
-        npu_times: Time of each NPU by kind.
-        collectives: Times of the c collectives.
-        group_names: c group names as the traces have them; "" for all NPUs.
-        algorithms: c names of algorithms.
-        closed_form_ps: float64[c], time on an idle network.
-        closed_form_played: bool[c], whether the closed form played the algorithm's steps; else it is a formula.
-        algorithm_Bps: float64[c], size over time.
-        bus_Bps: float64[c], algorithm bandwidth times the bus factor of nccl-tests.
-        utilisation: float64[links], bytes sent over the capacity during the run.
-        warnings: Sentences about what the run leaves out or cannot show; see analysis.cautions.
-        step_times: int64[npus, categories], time of each NPU by axis (analysis.step_times); None if no name has one.
-        serving: Serving metrics; None if no node belongs to a request.
-    """
-
-    npu_times: NpuTimes
-    collectives: CollectiveTimes
-    group_names: list[str]
-    algorithms: list[str]
-    closed_form_ps: Float64
+    npu_times: node_times.NpuTimes  # time of each NPU by kind
+    collectives: node_times.CollectiveTimes  # times of the c collectives
+    group_names: list[str]  # c group names as the traces have them; "" for all NPUs
+    algorithms: list[str]  # c names of algorithms
+    closed_form_ps: Float64  # float64[c], time on an idle network
+    # bool[c], whether the closed form played the algorithm's steps; else it is a formula
     closed_form_played: NDArray[np.bool_]
+    # float64[c], size over time
     algorithm_Bps: Float64  # noqa: N815 - bytes, not bits
+    # float64[c], algorithm bandwidth times the bus factor of nccl-tests
     bus_Bps: Float64  # noqa: N815 - bytes, not bits
-    utilisation: Float64
-    warnings: list[str]
+    utilisation: Float64  # float64[links], bytes sent over the capacity during the run
+    warnings: list[str]  # sentences about what the run leaves out or cannot show; see analysis.cautions
+    # int64[npus, categories], time of each NPU by axis (analysis.step_times); None if no name has one
     step_times: Int64 | None = None
-    serving: Figures | None = None
+    serving: Figures | None = None  # serving metrics; None if no node belongs to a request
 
     @property
     def ratio(self) -> Float64:
@@ -81,27 +62,18 @@ class Findings:
 
 @dataclass(frozen=True, eq=False)
 class RankFindings:
-    """The part of the findings that one rank contributes for its own k NPUs.
+    """The part of the findings that one rank contributes for its own k NPUs."""
 
-    Attributes:
-        npus: int64[k], NPU numbers.
-        npu_times: Time of each of the k NPUs by kind.
-        collectives: Times of the collectives over the members on this rank.
-        group_names: Names of the groups that ran collectives, by group.
-        closed_forms: Closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1.
-        counts: Counts of the trace nodes.
-        step_times: int64[k, categories], time of each NPU by axis (analysis.step_times); None if no name has an axis.
-        requests: Times of requests and tokens on these NPUs; None if no node belongs to a request.
-    """
-
-    npus: Int64
-    npu_times: NpuTimes
-    collectives: CollectiveTimes
-    group_names: dict[int, str]
+    npus: Int64  # int64[k], NPU numbers
+    npu_times: node_times.NpuTimes  # time of each of the k NPUs by kind
+    collectives: node_times.CollectiveTimes  # times of the collectives over the members on this rank
+    group_names: dict[int, str]  # names of the groups that ran collectives, by group
+    # closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1
     closed_forms: dict[tuple[int, int, int], ClosedForm]
-    counts: WorkCounts
+    counts: WorkCounts  # counts of the trace nodes
+    # int64[k, categories], time of each NPU by axis (analysis.step_times); None if no name has an axis
     step_times: Int64 | None
-    requests: Requests | None = None
+    requests: Requests | None = None  # times of requests and tokens on these NPUs; None if no node belongs to a request
 
 
 def find(simulation: FinishedRun) -> Findings:
@@ -110,19 +82,14 @@ def find(simulation: FinishedRun) -> Findings:
 
 
 def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
-    """Analyse the NPUs of this rank; NPUs of other ranks have no trace in its Program.
-
-    Args:
-        simulation: Run to analyse.
-        exchange: Exchange with the other ranks, which all call this function.
-    """
+    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call this function."""
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
-    times = npu_times(program, *nodes, results.finish_time_ps)
-    found = find_collectives(program, *nodes, results.folded.group_like if results.folded else None)
+    times = node_times.npu_times(program, *nodes, results.finish_time_ps)
+    found = node_times.find_collectives(program, *nodes, results.folded.group_like if results.folded else None)
     if results.folded:
-        times = NpuTimes(*(column[results.folded.like] for column in times))
+        times = node_times.NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
     played = PlayedCollectives(_MAX_PACKETS // max(1, len(set().union(*exchange(unlike)))))
@@ -132,7 +99,7 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
         steps[list(memory_nodes(simulation.config, simulation.graph))] = 0  # memory does no step
     return RankFindings(
         npus=npus,
-        npu_times=NpuTimes(*(column[npus] for column in times)),
+        npu_times=node_times.NpuTimes(*(column[npus] for column in times)),
         collectives=found,
         group_names={group: program.group_names[group] for group in np.unique(found.group).tolist()},
         closed_forms=_closed_forms(simulation, found, schedule, played),
@@ -143,34 +110,22 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
 
 
 def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
-    """Merge the parts of all ranks into the findings of the run.
-
-    Args:
-        simulation: Run on any rank that has the counters of all links.
-        parts: Findings of all ranks, in any order.
-    """
+    """Merge the parts of all ranks, in any order, into the findings of a run that has the counters of all links."""
     results = simulation.results
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
-    found = merge_collectives([p.collectives for p in parts])
-    of_step = [p.step_times for p in parts]
-    any_step = any(steps is not None for steps in of_step)
-    names: dict[int, str] = {}
-    closed_forms: dict[tuple[int, int, int], ClosedForm] = {}
-    for p in parts:
-        names |= p.group_names
-        closed_forms |= p.closed_forms
+    found = node_times.merge_collectives([p.collectives for p in parts])
+    steps = [p.step_times for p in parts if p.step_times is not None]
+    names = {group: name for p in parts for group, name in p.group_names.items()}
+    closed_forms = {key: form for p in parts for key, form in p.closed_forms.items()}
     keys = list(_keys(found))
-    kinds = [
-        UNEVEN if key[2] == _ANY_SIZE else KINDS[kind] for key, kind in zip(keys, found.kind.tolist(), strict=True)
-    ]
+    columns = (found.kind, found.members, found.size_bytes, found.time_ps)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    kinds = [UNEVEN if key[2] == _ANY_SIZE else KINDS[row[0]] for key, row in zip(keys, rows, strict=True)]
     algorithm_of = {kind: simulation.collectives.algorithm_of(kind) for kind in set(kinds)}
-    sizes = zip(
-        found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), found.time_ps.tolist(), strict=True
-    )
-    bandwidths = np.array([bandwidths_Bps(*row) for row in sizes]).reshape(-1, 2)
+    bandwidths = np.array([node_times.bandwidths_Bps(*row) for row in rows]).reshape(-1, 2)
     return Findings(
-        npu_times=NpuTimes(*times),
+        npu_times=node_times.NpuTimes(*times),
         collectives=found,
         group_names=[names[group] for group in found.group.tolist()],
         algorithms=[algorithm_of[kind] for kind in kinds],
@@ -178,7 +133,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
         closed_form_played=np.array([closed_forms[key].is_played for key in keys], np.bool_),
         algorithm_Bps=bandwidths[:, 0],
         bus_Bps=bandwidths[:, 1],
-        utilisation=utilisation(
+        utilisation=node_times.utilisation(
             simulation.graph,
             results.links["tx_bytes"],
             results.finish_time_ps,
@@ -186,12 +141,12 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
             int(results.settled.get("cell_ps", 1)),
         ),
         warnings=cautions(simulation, [p.counts for p in parts]),
-        step_times=np.concatenate([steps for steps in of_step if steps is not None])[place] if any_step else None,
+        step_times=np.concatenate(steps)[place] if steps else None,
         serving=figures(p.requests for p in parts),
     )
 
 
-def _keys(found: CollectiveTimes) -> Iterator[tuple[int, int, int]]:
+def _keys(found: node_times.CollectiveTimes) -> Iterator[tuple[int, int, int]]:
     """Yield group, kind and size of each collective; for all-to-alls with split sizes group, place and _ANY_SIZE."""
     columns = (found.group, found.seq, found.kind, found.size_bytes, found.uneven)
     for group, seq, kind, size_bytes, uneven in zip(*(column.tolist() for column in columns), strict=True):
@@ -199,7 +154,7 @@ def _keys(found: CollectiveTimes) -> Iterator[tuple[int, int, int]]:
 
 
 def _closed_forms(
-    simulation: FinishedRun, found: CollectiveTimes, schedule: Int32, played: PlayedCollectives
+    simulation: FinishedRun, found: node_times.CollectiveTimes, schedule: Int32, played: PlayedCollectives
 ) -> dict[tuple[int, int, int], ClosedForm]:
     """Return the closed form of each distinct key; schedule: int32[c].
 
@@ -210,25 +165,16 @@ def _closed_forms(
     for i, key in enumerate(_keys(found)):
         if key in known:
             continue
-        if settings.fidelity.is_closed_form:
-            formula = int(schedule[i]), int(found.size_bytes[i])
-            known[key] = ClosedForm(float(found.time_ps[i]), is_played=formula not in simulation.formulas)
-            continue
-        group, kind, size_bytes = int(found.group[i]), KINDS[found.kind[i]], int(found.size_bytes[i])
+        group, kind, number = int(found.group[i]), KINDS[found.kind[i]], int(schedule[i])
+        size_bytes = int(found.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
-        if key[2] == _ANY_SIZE:
-            fullest = busiest_member_ps(graph, program, settings, int(schedule[i]), members, size_bytes)
-            known[key] = ClosedForm(fullest, is_played=False)
-            continue
-        known[key] = closed_form(
-            graph,
-            program,
-            settings,
-            kind=kind,
-            algorithm=simulation.collectives.algorithm_of(kind),
-            schedule=int(schedule[i]),
-            members=members,
-            size_bytes=size_bytes,
-            played=played,
-        )
+        if settings.fidelity.is_closed_form:
+            is_played = (number, size_bytes) not in simulation.formulas
+            known[key] = ClosedForm(float(found.time_ps[i]), is_played=is_played)
+        elif key[2] == _ANY_SIZE:
+            busiest_ps = busiest_member_ps(graph, program, settings, number, members, size_bytes)
+            known[key] = ClosedForm(busiest_ps, is_played=False)
+        else:
+            algorithm = simulation.collectives.algorithm_of(kind)
+            known[key] = closed_form(graph, program, settings, kind, algorithm, number, members, size_bytes, played)
     return known

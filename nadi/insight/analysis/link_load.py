@@ -16,35 +16,19 @@ from nadi.insight.runs import Run
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-MAX_PAIRS = 20_000
-"""Number of NPU pairs whose paths are followed: the pairs with the largest traffic."""
+MAX_PAIRS = 20_000  # number of NPU pairs whose paths are followed: the pairs with the largest traffic
 
 
 class LinkLoad(NamedTuple):
-    """Load of k links over time.
+    """Load of k links over time."""
 
-    Attributes:
-        link: int64[k], link numbers, in order of decreasing utilisation.
-        edges_ps: float64[stretches + 1], limits of the intervals.
-        share: float64[k, stretches], estimated share of the link's capacity; may exceed 1.
-    """
-
-    link: Int64
-    edges_ps: Float64
-    share: Float64
+    link: Int64  # int64[k], link numbers, in order of decreasing utilisation
+    edges_ps: Float64  # float64[stretches + 1], limits of the intervals
+    share: Float64  # float64[k, stretches], estimated share of the link's capacity; may exceed 1
 
 
 def link_load(run: Run, links_shown: int, stretches: int) -> LinkLoad:
-    """Estimate the load of the busiest links.
-
-    Args:
-        run: Run that keeps its messages.
-        links_shown: Number of links.
-        stretches: Number of equal intervals that the run is divided into.
-
-    Raises:
-        ConfigError, TopologyError: Nadi cannot build the fabric again.
-    """
+    """Estimate the load of the busiest links in `stretches` equal intervals of a run."""
     busy = np.asarray(run.links["tx_bytes"], np.float64)
     order = np.argsort(-np.asarray(run.links["utilisation"], np.float64), kind="stable")[:links_shown]
     links = order[busy[order] > 0]
@@ -56,7 +40,9 @@ def link_load(run: Run, links_shown: int, stretches: int) -> LinkLoad:
     share = np.zeros((len(links), stretches))
     for row, link in enumerate(links.tolist()):
         own = np.flatnonzero(np.isin(pair, uses.get(link, np.zeros(0, np.int64))))
-        sent = _spread(start_ps[own], np.maximum(finish_ps[own], start_ps[own] + 1), size[own], edges)
+        end_ps = np.maximum(finish_ps[own], start_ps[own] + 1)
+        rate = size[own] / (end_ps - start_ps[own])
+        sent = np.diff(_sent(start_ps[own], rate, edges) - _sent(end_ps, rate, edges))
         share[row] = sent * BITS_PER_BYTE / (rate_bps[link] * np.diff(edges) / PS_PER_S)
     return LinkLoad(links, edges, share)
 
@@ -74,12 +60,6 @@ def _uses(run: Run, links: Int64) -> dict[int, Int64]:
             if link in wanted:
                 found.setdefault(link, []).append(pair)
     return {link: np.array(own, np.int64) for link, own in found.items()}
-
-
-def _spread(start_ps: Float64, finish_ps: Float64, size: Float64, edges: Float64) -> Float64:
-    """Return float64[stretches]: bytes per interval of messages that send evenly from start to finish."""
-    rate = size / (finish_ps - start_ps)
-    return np.diff(_sent(start_ps, rate, edges) - _sent(finish_ps, rate, edges))
 
 
 def _sent(begin_ps: Float64, rate: Float64, edges: Float64) -> Float64:

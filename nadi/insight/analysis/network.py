@@ -5,9 +5,10 @@ buffer fills. If links that leave b were paused at that time, the one with the l
 is where the congestion is: the root of a tree along which the pauses spread.
 """
 
+import math
 import re
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,50 +16,44 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pydantic import ValidationError
 
-from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
+from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, Schema
-from nadi.simulation.wiring.building import built_fabric
-from nadi.simulation.wiring.earlier_run import read_summary, read_table
 from topologies import Graph, TopologyError
 from topologies.routing import next_links
 
 Int64 = NDArray[np.int64]
-Table = Mapping[str, Any]
-"""Columns by name: arrays, or lists of text."""
+Table = Mapping[str, Any]  # columns by name: arrays, or lists of text
 
-MAX_PAUSES = 100_000
-"""Number of pauses whose causes are searched."""
-MAX_PAIRS = 20_000
-"""Number of NPU pairs whose paths are searched for paused links."""
-MAX_MESSAGES = 200_000
-"""Number of messages, the slowest ones, that are searched for victims."""
-PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)
-"""Percentiles of completion times and slow-downs."""
+MAX_PAUSES = 100_000  # number of pauses whose causes are searched
+MAX_PAIRS = 20_000  # number of NPU pairs whose paths are searched for paused links
+MAX_MESSAGES = 200_000  # number of messages, the slowest ones, that are searched for victims
+PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)  # percentiles of completion times and slow-downs
+MAX_LINKS, MAX_TREES, MAX_VICTIMS = 10, 5, 20  # links per ranking, trees and delayed messages in the document
+# columns of links.parquet that rank links, and the headings of these rankings
+COLUMNS = {
+    "utilisation": "busiest links",
+    "marked_packets": "links with most marked packets",
+    "paused_ps": "links paused longest",
+    "dropped_packets": "links with most dropped packets",
+    "trimmed_packets": "links with most trimmed packets",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class NetRun:
-    """Network results of a run.
+    """Network results of a run."""
 
-    Attributes:
-        summary: Contents of summary.json.
-        links: Columns of links.parquet, and `name`.
-        flows, queues, marks, pauses: Columns of these tables; None where the run has no such file.
-        graph: Fabric of the run; None if Nadi cannot build it again.
-        why_no_graph: Reason why `graph` is None.
-    """
-
-    summary: dict[str, Any]
-    links: Table
+    summary: dict[str, Any]  # contents of summary.json
+    links: Table  # columns of links.parquet, and `name`
+    # columns of these tables; None where the run has no such file
     flows: Table | None
     queues: Table | None
     marks: Table | None
     pauses: Table | None
-    graph: Graph | None
-    why_no_graph: str = ""
+    graph: Graph | None  # fabric of the run; None if Nadi cannot build it again
+    why_no_graph: str = ""  # reason why `graph` is None
 
 
 class Pauses(NamedTuple):
@@ -72,23 +67,14 @@ class Pauses(NamedTuple):
 
 @dataclass
 class PauseBranch:
-    """A link in a tree of pauses, and the links that were paused because of it.
+    """A link in a tree of pauses, and the links that were paused because of it."""
 
-    Attributes:
-        name: Name of the link; at the root, name of the switch.
-        link: Number of the link; -1 at the root.
-        first_ps: Begin of the first pause at this place in the tree.
-        pauses: Number of pauses.
-        paused_ps: Sum of the pauses in picoseconds.
-        spread: Further branches, by link and class.
-    """
-
-    name: str
-    link: int
-    first_ps: int
-    pauses: int = 0
-    paused_ps: int = 0
-    spread: "dict[tuple[int, int], PauseBranch]" = field(default_factory=dict)
+    name: str  # name of the link; at the root, name of the switch
+    link: int  # number of the link; -1 at the root
+    first_ps: int  # begin of the first pause at this place in the tree
+    pauses: int = 0  # number of pauses
+    paused_ps: int = 0  # sum of the pauses in picoseconds
+    spread: "dict[tuple[int, int], PauseBranch]" = field(default_factory=dict)  # further branches, by link and class
 
     def size(self) -> int:
         """Return the number of links in the tree."""
@@ -110,23 +96,16 @@ class PauseBranch:
 
 
 class Victim(NamedTuple):
-    """A message that a pause delayed although it used no congested link.
+    """A message that a pause delayed although it used no congested link."""
 
-    Attributes:
-        row: Row in flows.parquet.
-        slowdown: Time over the time on an idle network; NaN where the latter is not known.
-        paused_ps: Longest pause, among the links on its path, within the message's lifetime.
-        link: Number of the link with this pause.
-        is_sure: False if the message is a victim on some of several equal paths only.
-    """
-
-    row: int
-    slowdown: float
-    paused_ps: int
-    link: int
-    is_sure: bool
+    row: int  # row in flows.parquet
+    slowdown: float  # time over the time on an idle network; NaN where the latter is not known
+    paused_ps: int  # longest pause, among the links on its path, within the message's lifetime
+    link: int  # number of the link with this pause
+    is_sure: bool  # False if the message is a victim on some of several equal paths only
 
 
+# columns that each table must have
 _NEEDED = {
     LINKS: ("src", "dst", "rate_bps", "utilisation"),
     FLOWS: ("src", "dst", "bytes", "start_ps", "finish_ps"),
@@ -134,33 +113,22 @@ _NEEDED = {
     MARKS: ("link", "time_ps", "packets"),
     PAUSES: ("link", "time_ps", "data_class", "paused"),
 }
-"""Columns that each table must have."""
-_READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}
-"""Columns that are read of tables that may have very many rows."""
+_READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}  # columns that are read of tables that may have very many rows
 
 
 def read_run(folder: Path) -> NetRun:
-    """Read the network results of a run.
-
-    Raises:
-        ConfigError: The folder holds no results, or results that cannot be read.
-    """
-    try:
-        summary = read_summary(folder)
-        links, flows, queues, marks, pauses = (
-            _columns(folder, schema, needed, summary) for schema, needed in _NEEDED.items()
-        )
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename or folder}: {error.strerror or error}; expected results of `nadi run --out`"
-        ) from None
-    except ValueError as error:
-        raise ConfigError(f"{folder}: {' '.join(str(error).split())}; expected results of `nadi run --out`") from None
+    """Read the network results of a run; ConfigError if the folder holds no results that can be read."""
+    run = Run(folder)
+    links, flows, queues, marks, pauses = (_columns(run, schema, needed) for schema, needed in _NEEDED.items())
     if links is None:
         raise ConfigError(f"{folder}: no links.parquet; expected results of `nadi run --out`")
     names = [f"{src} → {dst}" for src, dst in zip(links["src"], links["dst"], strict=True)]
-    graph, why = _fabric(summary, len(names))
-    return NetRun(summary, {**links, "name": names}, flows, queues, marks, pauses, graph, why)
+    graph, why_no_graph = None, ""
+    try:
+        graph = run.graph
+    except (ConfigError, TopologyError, OSError) as error:
+        why_no_graph = " ".join(str(error).split())
+    return NetRun(run.summary, {**links, "name": names}, flows, queues, marks, pauses, graph, why_no_graph)
 
 
 def most(links: Table, column: str, count: int) -> list[dict[str, Any]]:
@@ -215,8 +183,7 @@ def find_pauses(log: Table, finish_ps: int) -> Pauses:
 def causes(pauses: Pauses, links: Table) -> Int64:
     """Return int64[p]: the pause that caused each pause; -1 if the congestion is at its own switch.
 
-    A pause takes effect one link delay after the switch requests it; a pause that was active at the request may be the
-    cause.
+    A pause takes effect a link delay after its request; a pause that was active at the request may be the cause.
     """
     leaving: dict[tuple[str, int], dict[int, list[int]]] = {}
     starts = pauses.start_ps.tolist()
@@ -281,14 +248,14 @@ def victims(graph: Graph, flows: Table, pauses: Pauses, congested: Int64) -> lis
         if any(path.get(link, False) for link in bad):
             continue
         start_ps, finish_ps = int(flows["start_ps"][row]), int(flows["finish_ps"][row])
-        held = [
-            (_overlap(of_link[link], start_ps, finish_ps), sure, link) for link, sure in path.items() if link in of_link
-        ]
-        held = [each for each in held if each[0] > 0]
-        if held:
-            paused_ps, _, link = max(held, key=lambda each: (each[1], each[0], -each[2]))
-            is_sure = any(sure for _, sure, _ in held) and not bad & path.keys()
-            found.append(Victim(row, float(slow[row]), paused_ps, link, is_sure))
+        overlaps = (
+            (is_sure, _overlap_ps(of_link[link], start_ps, finish_ps), -link)
+            for link, is_sure in path.items()
+            if link in of_link
+        )
+        is_sure, paused_ps, link = max((pause for pause in overlaps if pause[1] > 0), default=(False, 0, 0))
+        if paused_ps:
+            found.append(Victim(row, float(slow[row]), paused_ps, -link, is_sure and not bad & path.keys()))
     return found
 
 
@@ -303,32 +270,19 @@ def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
     return links
 
 
-def _columns(folder: Path, schema: Schema, needed: Sequence[str], summary: Mapping[str, Any]) -> dict[str, Any] | None:
+def _columns(run: Run, schema: Schema, needed: Sequence[str]) -> dict[str, Any] | None:
     """Return columns of a Parquet file, text as lists; None where the file does not exist."""
-    table = read_table(folder, schema, needed, _READ.get(schema), summary)
+    table = run.read(schema, needed, _READ.get(schema))
     if table is None:
         return None
     is_name = schema.kinds(needed)
-    found = {}
+    columns = {}
     for name in table.column_names:
         column = table[name]
         is_text = is_name.get(name) or pa.types.is_dictionary(column.type)
-        found[name] = column.to_pylist() if is_text else column.to_numpy()
+        columns[name] = column.to_pylist() if is_text else column.to_numpy()
         table = table.drop_columns(name)  # not twice in memory
-    return found
-
-
-def _fabric(summary: Mapping[str, Any], links: int) -> tuple[Graph | None, str]:
-    """Return the fabric of a run, or None and the reason why Nadi cannot build it again."""
-    try:
-        graph = built_fabric(RunConfig.model_validate(summary["config"]))
-    except KeyError:
-        return None, "summary.json has no config"
-    except (ValidationError, ConfigError, TopologyError, OSError) as error:
-        return None, " ".join(str(error).split())
-    if graph.links != links:
-        return None, f"{graph.name} has {graph.links} links now, the run had {links}"
-    return graph, ""
+    return columns
 
 
 def _kind(name: str) -> str:
@@ -341,14 +295,15 @@ def _of_messages(size_bytes: int | None, time_ps: Int64, slow: NDArray[np.float6
     return {
         "from_bytes": size_bytes,
         "messages": len(time_ps),
-        "time_ps": {f"p{p:g}": int(_percentile(time_ps, p)) for p in PERCENTILES},
-        "slowdown": {f"p{p:g}": float(_percentile(known, p)) for p in PERCENTILES} if len(known) else None,
+        "time_ps": {name: int(value) for name, value in _percentiles(time_ps)},
+        "slowdown": {name: float(value) for name, value in _percentiles(known)} if len(known) else None,
     }
 
 
-def _percentile(values: NDArray, percent: float) -> Any:  # noqa: ANN401 - of the array's type
-    """Return the smallest value with at least `percent` per cent of all values at or below it."""
-    return np.percentile(values, percent, method="inverted_cdf")
+def _percentiles(values: NDArray) -> Iterator[tuple[str, Any]]:
+    """Yield for each percentile its name and the smallest value with so many per cent of all at or below it."""
+    for percent in PERCENTILES:
+        yield f"p{percent:g}", np.percentile(values, percent, method="inverted_cdf")
 
 
 def _intervals(pauses: Pauses) -> dict[int, tuple[Int64, Int64]]:
@@ -360,6 +315,69 @@ def _intervals(pauses: Pauses) -> dict[int, tuple[Int64, Int64]]:
     return dict(zip(link[firsts].tolist(), parts, strict=False))
 
 
-def _overlap(of: tuple[Int64, Int64], start_ps: int, finish_ps: int) -> int:
-    """Return the picoseconds of pauses between start_ps and finish_ps."""
-    return int(np.maximum(np.minimum(of[1], finish_ps) - np.maximum(of[0], start_ps), 0).sum())
+def _overlap_ps(pauses: tuple[Int64, Int64], start_ps: int, finish_ps: int) -> int:
+    """Return the time of pauses (begins, ends) between start_ps and finish_ps."""
+    begins_ps, ends_ps = pauses
+    return int(np.maximum(np.minimum(ends_ps, finish_ps) - np.maximum(begins_ps, start_ps), 0).sum())
+
+
+def document(run: NetRun) -> dict[str, Any]:
+    """Return links, completion times, spreading pauses and delayed messages as a JSON document."""
+    return {
+        "topology": run.summary.get("topology"),
+        "finish_time_ps": run.summary.get("finish_time_ps"),
+        "links": {column: most(run.links, column, MAX_LINKS) for column in COLUMNS},
+        "messages": completion(run.flows) if run.flows else None,
+        **_pauses(run),
+    }
+
+
+def _pauses(run: NetRun) -> dict[str, Any]:
+    """Return the trees of pauses and the delayed messages, or the reason why there are no such rows."""
+    if run.pauses is None:
+        paused = run.links.get("paused_ps")
+        why = "no pauses.parquet" if paused is not None and paused.any() else "nothing was paused"
+        return {"pauses": 0, "trees": [], "victims": None, "why_no_victims": why}
+    all_pauses = find_pauses(run.pauses, int(run.summary.get("finish_time_ps", 0)))
+    pauses = Pauses(*(column[:MAX_PAUSES] for column in all_pauses))
+    roots = spread(pauses, causes(pauses, run.links), run.links)
+    congested = root_links(roots, run.links)
+    return {
+        "pauses": len(all_pauses.link),
+        "pauses_looked_at": len(pauses.link),
+        "roots": len(roots),
+        "trees": [
+            {
+                "links": root.size(),
+                "whole_paused_ps": root.whole_ps(),
+                "congested": [run.links["name"][link] for link in root_links([root], run.links).tolist()],
+                **root.as_dict(),
+            }
+            for root in roots[:MAX_TREES]
+        ],
+        "congested_links": [run.links["name"][link] for link in congested.tolist()],
+        **_victims(run, pauses, congested),
+    }
+
+
+def _victims(run: NetRun, pauses: Pauses, congested: Int64) -> dict[str, Any]:
+    """Return the delayed messages, or the reason why they are not known."""
+    if run.graph is None:
+        return {"victims": None, "why_no_victims": run.why_no_graph}
+    if run.flows is None:
+        return {"victims": None, "why_no_victims": "no flows.parquet"}
+    found = victims(run.graph, run.flows, pauses, congested)
+    rows = [
+        {
+            "src": int(run.flows["src"][victim.row]),
+            "dst": int(run.flows["dst"][victim.row]),
+            "bytes": int(run.flows["bytes"][victim.row]),
+            "start_ps": int(run.flows["start_ps"][victim.row]),
+            "slowdown": None if math.isnan(victim.slowdown) else victim.slowdown,
+            "paused_ps": victim.paused_ps,
+            "link": run.links["name"][victim.link],
+            "sure": victim.is_sure,
+        }
+        for victim in found[:MAX_VICTIMS]
+    ]
+    return {"victims_found": len(found), "victims": rows}

@@ -25,26 +25,17 @@ Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_MAX_ROWS = 4_000_000
-"""Number of trace nodes that one block of NPUs may have, to bound memory."""
+_MAX_ROWS = 4_000_000  # number of trace nodes that one block of NPUs may have, to bound memory
 
 
 class NodeRows(NamedTuple):
-    """m trace nodes of a block of NPUs.
+    """m trace nodes of a block of NPUs."""
 
-    Attributes:
-        npu: int64[m], NPU of each node.
-        row: int64[m], row within the NPU's trace.
-        at: int64[m], row of Program.node_*.
-        result: Slice of the per-NPU arrays of Results.
-        npus: NPUs of the block, including those without trace nodes.
-    """
-
-    npu: Int64
-    row: Int64
-    at: Int64
-    result: slice
-    npus: range
+    npu: Int64  # int64[m], NPU of each node
+    row: Int64  # int64[m], row within the NPU's trace
+    at: Int64  # int64[m], row of Program.node_*
+    result: slice  # slice of the per-NPU arrays of Results
+    npus: range  # NPUs of the block, including those without trace nodes
 
 
 class NpuTimes(NamedTuple):
@@ -61,33 +52,19 @@ class NpuTimes(NamedTuple):
 
 
 class CollectiveTimes(NamedTuple):
-    """The c collectives of a run, or the part that some NPUs have, sorted by group and place in the group.
+    """The c collectives of a run, or the part that some NPUs have, sorted by group and place in the group."""
 
-    Attributes:
-        group: int32[c], number of the group.
-        seq: int32[c], index of the collective within its group.
-        kind: int8[c], row of workload.KINDS.
-        uneven: bool[c], whether it is an all-to-all with split sizes.
-        npu: int64[c], lowest member among the NPUs considered.
-        row: int64[c], row of the collective in this member's trace.
-        members: int64[c], number of members of the group.
-        size_bytes: int64[c], size of the whole buffer.
-        start_ps: int64[c], begin of the first member considered.
-        ready_ps: int64[c], begin of the last member considered.
-        finish_ps: int64[c], end of the last member considered.
-    """
-
-    group: Int32
-    seq: Int32
-    kind: NDArray[np.int8]
-    uneven: Mask
-    npu: Int64
-    row: Int64
-    members: Int64
-    size_bytes: Int64
-    start_ps: Int64
-    ready_ps: Int64
-    finish_ps: Int64
+    group: Int32  # int32[c], number of the group
+    seq: Int32  # int32[c], index of the collective within its group
+    kind: NDArray[np.int8]  # int8[c], row of workload.KINDS
+    uneven: Mask  # bool[c], whether it is an all-to-all with split sizes
+    npu: Int64  # int64[c], lowest member among the NPUs considered
+    row: Int64  # int64[c], row of the collective in this member's trace
+    members: Int64  # int64[c], number of members of the group
+    size_bytes: Int64  # int64[c], size of the whole buffer
+    start_ps: Int64  # int64[c], begin of the first member considered
+    ready_ps: Int64  # int64[c], begin of the last member considered
+    finish_ps: Int64  # int64[c], end of the last member considered
 
     @property
     def time_ps(self) -> Int64:
@@ -96,11 +73,7 @@ class CollectiveTimes(NamedTuple):
 
 
 def npu_blocks(rows_of_npu: Int64) -> list[range]:
-    """Divide the NPUs into blocks whose trace nodes fit in memory.
-
-    Args:
-        rows_of_npu: int64[npus], number of trace nodes per NPU.
-    """
+    """Return blocks of NPUs whose trace nodes fit in memory; rows_of_npu: int64[npus], number of nodes per NPU."""
     block = (np.cumsum(rows_of_npu) - rows_of_npu) // _MAX_ROWS
     starts = np.flatnonzero(np.diff(block, prepend=-1))
     return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]
@@ -121,44 +94,24 @@ def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
 
 
 def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, owners: int) -> Int64:
-    """Return the length of the union of intervals, per owner.
-
-    Args:
-        owner: int64[m], 0 .. owners-1.
-        start_ps: int64[m], begin of each interval.
-        finish_ps: int64[m], end of each interval, not before start_ps.
-        owners: Number of owners.
-
-    Returns:
-        int64[owners].
-    """
+    """Return int64[owners], the length of the union of each owner's intervals; owner: int64[m] of each interval."""
     order = np.lexsort((start_ps, owner))
     owner, start_ps, finish_ps = owner[order], start_ps[order], finish_ps[order]
     ends, place = np.unique(finish_ps, return_inverse=True)
     # later owners have larger keys, so the running maximum never looks across owners
     latest = np.maximum.accumulate(owner * len(ends) + place) if len(order) else place
     reached = ends[latest % max(len(ends), 1)]
-    before = np.zeros_like(start_ps)
+    before = start_ps.copy()
     before[1:] = np.where(owner[1:] == owner[:-1], reached[:-1], start_ps[1:])
-    before[:1] = start_ps[:1]
-    gained = np.maximum(finish_ps - np.maximum(start_ps, before), 0)
     total = np.zeros(owners, np.int64)
-    np.add.at(total, owner, gained)
+    np.add.at(total, owner, np.maximum(finish_ps - np.maximum(start_ps, before), 0))
     return total
 
 
 def npu_times(
     program: Program, npu_node_ptr: Int64, node_start_ps: Int64, node_finish_ps: Int64, finish_time_ps: int
 ) -> NpuTimes:
-    """Return the time of each NPU by kind.
-
-    Args:
-        program: Program that ran.
-        npu_node_ptr: int64[npus+1], see pdes.Results.
-        node_start_ps: int64[], see pdes.Results.
-        node_finish_ps: int64[], see pdes.Results.
-        finish_time_ps: End of the run; an NPU idles from its last node until then.
-    """
+    """Return the time of each NPU by kind from the columns of pdes.Results; an NPU idles after its last node."""
     parts = [
         _block_times(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result], finish_time_ps)
         for rows in row_blocks(program, npu_node_ptr)
@@ -167,20 +120,11 @@ def npu_times(
 
 
 def find_collectives(
-    program: Program,
-    npu_node_ptr: Int64,
-    node_start_ps: Int64,
-    node_finish_ps: Int64,
-    group_like: Int32 | None = None,
+    program: Program, npu_node_ptr: Int64, node_start_ps: Int64, node_finish_ps: Int64, group_like: Int32 | None = None
 ) -> CollectiveTimes:
-    """Return all collectives that ran, sorted by group and place in the group.
+    """Return all collectives that ran from the columns of pdes.Results, sorted by group and place in the group.
 
-    Args:
-        program: Program that ran.
-        npu_node_ptr: int64[npus+1], see pdes.Results.
-        node_start_ps: int64[], see pdes.Results.
-        node_finish_ps: int64[], see pdes.Results.
-        group_like: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
+    `group_like`: int32[G], representative of each group, see pdes.results.FoldedRows; None = each group itself.
     """
     parts = [
         _block_collectives(program, rows, node_start_ps[rows.result], node_finish_ps[rows.result])
@@ -193,23 +137,20 @@ def find_collectives(
 
 def merge_collectives(parts: Sequence[CollectiveTimes]) -> CollectiveTimes:
     """Merge the parts of collectives that blocks or ranks have, in any order and number."""
-    together = CollectiveTimes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-    order = np.lexsort((together.npu, together.seq, together.group))
-    together = _taken(together, order)
+    merged = CollectiveTimes(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    order = np.lexsort((merged.npu, merged.seq, merged.group))
+    merged = CollectiveTimes(**{name: column[order] for name, column in merged._asdict().items()})
     is_first = np.ones(len(order), np.bool_)
-    is_first[1:] = (np.diff(together.group) != 0) | (np.diff(together.seq) != 0)
+    is_first[1:] = (np.diff(merged.group) != 0) | (np.diff(merged.seq) != 0)
     first = np.flatnonzero(is_first)
     if len(first) == 0:
-        return together
-    return _taken(together, first)._replace(
-        start_ps=np.minimum.reduceat(together.start_ps, first),
-        ready_ps=np.maximum.reduceat(together.ready_ps, first),
-        finish_ps=np.maximum.reduceat(together.finish_ps, first),
+        return merged
+    members = CollectiveTimes(**{name: column[first] for name, column in merged._asdict().items()})
+    return members._replace(
+        start_ps=np.minimum.reduceat(merged.start_ps, first),
+        ready_ps=np.maximum.reduceat(merged.ready_ps, first),
+        finish_ps=np.maximum.reduceat(merged.finish_ps, first),
     )
-
-
-def _taken(found: CollectiveTimes, which: Int64) -> CollectiveTimes:
-    return CollectiveTimes(**{name: column[which] for name, column in found._asdict().items()})
 
 
 def bus_factor(kind: str, members: int) -> float:
@@ -279,8 +220,7 @@ def utilisation(
     """Return float64[links]: bytes sent over the capacity during the run.
 
     Where faults change a link's rate, the capacity uses its mean rate over the run; a change counts from the begin of
-    the
-    first cell at or after its time (docs/reference/faults.md).
+    the first cell at or after its time (docs/reference/faults.md).
     """
     if finish_time_ps <= 0:
         return np.zeros(graph.links)

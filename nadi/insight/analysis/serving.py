@@ -16,10 +16,8 @@ from workload.generators.inference.request_names import requests_in
 
 Int32 = NDArray[np.int32]
 
-PERCENTILES = (50, 90, 95, 99)
-"""Percentiles of TTFT and TPOT that tables show."""
-QUANTILES = 101
-"""Points of a cumulative distribution: each percent."""
+PERCENTILES = (50, 90, 95, 99)  # percentiles of TTFT and TPOT that tables show
+QUANTILES = 101  # points of a cumulative distribution: each percent
 
 
 @dataclass
@@ -36,21 +34,13 @@ class Requests:
 
 @dataclass(frozen=True)
 class Figures:
-    """Metrics over all requests with at least one token.
+    """Metrics over all requests with at least one token."""
 
-    Attributes:
-        requests: Number of requests.
-        tokens: Number of output tokens.
-        ttft_ps: float64[requests], time from a request's arrival to its first token.
-        tpot_ps: float64[requests with several tokens], mean time per token after the first.
-        span_ps: Time from the first arrival to the last token.
-    """
-
-    requests: int
-    tokens: int
-    ttft_ps: NDArray[np.float64]
-    tpot_ps: NDArray[np.float64]
-    span_ps: int
+    requests: int  # number of requests
+    tokens: int  # number of output tokens
+    ttft_ps: NDArray[np.float64]  # float64[requests], time from a request's arrival to its first token
+    tpot_ps: NDArray[np.float64]  # float64[requests with several tokens], mean time per token after the first
+    span_ps: int  # time from the first arrival to the last token
 
     @property
     def tokens_per_s(self) -> float:
@@ -63,23 +53,19 @@ def requests_of(
 ) -> Requests | None:
     """Return arrival and token times in the traces of this rank's NPUs; None if no node belongs to a request.
 
-    Args:
-        program: Program that ran.
-        traces: Distinct trace files.
-        trace_of_npu: int32[npus], trace file of each NPU, below 0 = none.
-        results: Results with the times of the nodes.
+    `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
     """
-    named = [{row: told for row, *told in requests_in(trace)} for trace in traces]
+    named = [{row: request for row, *request in requests_in(trace)} for trace in traces]
     if not any(named):
         return None
-    found = Requests()
+    requests = Requests()
     for rows in row_blocks(program, results.npu_node_ptr):
         finish_ps = results.node_finish_ps[rows.result]
         npus, firsts = np.unique(rows.npu, return_index=True)
         for npu, first in zip(npus.tolist(), firsts.tolist(), strict=True):
             for row, (request, tokens) in named[trace_of_npu[npu]].items():
-                found.note(request, tokens, int(finish_ps[first + row]))
-    return found
+                requests.note(request, tokens, int(finish_ps[first + row]))
+    return requests
 
 
 def figures(parts: Iterable[Requests | None]) -> Figures | None:

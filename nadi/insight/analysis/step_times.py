@@ -7,7 +7,7 @@ to that node. After the last compute node, the node that finished last takes its
 
 - before the sender has begun to send (of a receive) is `bubble`: waiting for a neighbour in the pipeline;
 - before the last member has begun (of a collective) is `bubble` where the axis crosses stages (pp, embedding, world);
-  else it belongs to the communication that made the last member late (nadi/insight/analysis/lateness.py), or to the
+  else it belongs to the communication that made the last member late (`divided`), or to the
   axis itself if computation made it late;
 - after that is exposed time of its axis.
 
@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import NodeType, TraceTable
-from nadi.insight.analysis.lateness import Segments, divided
 from nadi.insight.analysis.node_times import NodeRows, row_blocks
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
@@ -40,68 +39,136 @@ _COMPUTE, _IDLE = CATEGORIES.index("compute"), CATEGORIES.index("idle")
 _CROSSES_STAGES = np.isin(CATEGORIES, ("pp", "embedding", "world"))
 _NONE = -1
 _COMMUNICATION = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
-_SEQ_BITS = 20
-"""Bits of a collective's place in a key of group and place."""
+_SEQ_BITS = 20  # bits of a collective's place in a key of group and place
 _SEQ_MASK = (1 << _SEQ_BITS) - 1
 
 
-class StartTimes(NamedTuple):
-    """Begin of communication at its other ends: of messages and of collectives, sorted by key.
+class Segments(NamedTuple):
+    """Activities and waits of NPUs: s segments that do not overlap on an NPU."""
 
-    Attributes:
-        sender, message: int64[s], NPU, and its peer, tag and place as one number.
-        sent_ps: int64[s], begin of the send.
-        collective: int64[c], group and place as one number.
-        ready_ps: int64[c], begin of its last member.
-        last: int64[c], this member's NPU, the lowest of several.
+    npu: Int64  # int64[s], NPU of each segment
+    begin_ps: Int64  # int64[s], begin in picoseconds
+    until_ps: Int64  # int64[s], end in picoseconds
+    category: Int64  # int64[s], row of `STEP_CATEGORIES`
+    last: Int64  # int64[s], last NPU to arrive, for a wait in a collective; else -1
+    # int64[s], for such a wait the previous collective of the group, at which the members last met; else 0
+    met_ps: Int64
+
+
+class DividedWaits(NamedTuple):
+    """The w waits in collectives, divided among their causes."""
+
+    npu: Int64  # int64[w], the NPU that waited
+    category: Int64  # int64[w], the axis of the collective
+    share_ps: Int64  # int64[w, categories], picoseconds that add up to each wait
+
+
+def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> DividedWaits:
+    """Divide all waits in collectives among the categories that made the last members late.
+
+    An early member of a collective waits for the last one. The wait is due to whatever the last member did longer
+    since the two last met: if its gradient communication took 3 ms longer, 3 ms of waiting in the next tensor-parallel
+    collective belong to gradients, although the collective is tensor-parallel. The analysis therefore compares the
+    times of both members by category since the previous collective of the same group, and divides the wait in
+    proportion to the excess of the last member. The excess of categories in `stays` (longer computation, and time that
+    no category explains) stays with the collective's own axis.
+
+    Waits are divided in the order of their ends, so that earlier waits of a member count by their divided shares.
     """
+    order = np.lexsort((segments.begin_ps, segments.npu))
+    segments = Segments(*(column[order] for column in segments))
+    first = np.searchsorted(segments.npu, np.arange(int(segments.npu.max(initial=-1)) + 2))
+    waits = np.flatnonzero(segments.last >= 0)
+    waits = waits[np.lexsort((segments.begin_ps[waits], segments.npu[waits], segments.until_ps[waits]))]
+    spent = _Spent(segments, first, waits, categories)
+    share_ps = np.zeros((len(waits), categories), np.int64)
+    for number, at in enumerate(waits.tolist()):
+        npu, last, category = int(segments.npu[at]), int(segments.last[at]), int(segments.category[at])
+        begin_ps, until_ps = int(segments.begin_ps[at]), int(segments.until_ps[at])
+        met_ps = min(int(segments.met_ps[at]), begin_ps)
+        more_ps = np.maximum(spent.between(last, met_ps, until_ps) - spent.between(npu, met_ps, begin_ps), 0)
+        more_ps[category] += more_ps[list(stays)].sum()
+        more_ps[list(stays)] = 0
+        share_ps[number] = _in_proportion(until_ps - begin_ps, more_ps, category)
+        spent.divide(at, share_ps[number])
+    return DividedWaits(segments.npu[waits], segments.category[waits], share_ps)
 
-    sender: Int64
-    message: Int64
-    sent_ps: Int64
-    collective: Int64
-    ready_ps: Int64
-    last: Int64
+
+class _Spent:
+    """Time that NPUs spent per category between two moments; divided waits count by their shares."""
+
+    def __init__(self, segments: Segments, first: Int64, waits: Int64, categories: int) -> None:
+        # segments are sorted by NPU and begin; first: int64[npus + 1], first segment of each NPU
+        self._segments, self._first, self._categories = segments, first, categories
+        self._is_divided = np.zeros(len(segments.npu), np.bool_)
+        self._row = np.full(len(segments.npu), -1)
+        self._row[waits] = np.arange(len(waits))
+        self._share = np.zeros((len(waits), categories))
+
+    def between(self, npu: int, from_ps: int, until_ps: int) -> NDArray[np.float64]:
+        """Return float64[categories], picoseconds."""
+        if npu + 1 >= len(self._first) or until_ps <= from_ps:
+            return np.zeros(self._categories)
+        low, high = int(self._first[npu]), int(self._first[npu + 1])
+        low += int(np.searchsorted(self._segments.until_ps[low:high], from_ps, "right"))
+        high = low + int(np.searchsorted(self._segments.begin_ps[low:high], until_ps))
+        here = slice(low, high)
+        begin_ps = np.maximum(self._segments.begin_ps[here], from_ps)
+        time_ps = np.minimum(self._segments.until_ps[here], until_ps) - begin_ps
+        is_divided = self._is_divided[here]
+        of_category = np.where(is_divided, 0, time_ps)
+        spent = np.bincount(self._segments.category[here], of_category, self._categories).astype(np.float64)
+        if is_divided.any():
+            spent += time_ps[is_divided] @ self._share[self._row[here][is_divided]]
+        return spent
+
+    def divide(self, at: int, share_ps: Int64) -> None:
+        """Count a wait by its shares from now on."""
+        self._share[self._row[at]] = share_ps / share_ps.sum()
+        self._is_divided[at] = True
+
+
+def _in_proportion(time_ps: int, weight: NDArray[np.float64], category: int) -> Int64:
+    """Return int64[categories] that add up to time_ps; `category` gets the rounding, and everything without weights."""
+    whole = weight.sum()
+    share_ps = np.floor(weight * (time_ps / whole)).astype(np.int64) if whole > 0 else np.zeros(len(weight), np.int64)
+    share_ps[category] += time_ps - share_ps.sum()
+    return share_ps
+
+
+class StartTimes(NamedTuple):
+    """Begin of communication at its other ends: of messages and of collectives, sorted by key."""
+
+    sender: Int64  # int64[s], NPU that sends
+    message: Int64  # int64[s], its peer, tag and place as one number
+    sent_ps: Int64  # int64[s], begin of the send
+    collective: Int64  # int64[c], group and place as one number
+    ready_ps: Int64  # int64[c], begin of its last member
+    last: Int64  # int64[c], this member's NPU, the lowest of several
 
 
 def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> bool:
-    """Return whether the name of any communication in the traces contains its axis of parallelism.
-
-    Args:
-        traces: Distinct trace files of this rank.
-        exchange: Exchange with the other ranks, which all call this function.
-    """
+    """Return whether the name of any communication on any rank contains its axis of parallelism; all ranks call."""
     axes = _axes(traces)
     return any(exchange(bool(np.any((axes > 0) & (axes != _UNNAMED)))))
 
 
 def step_times(
-    program: Program,
-    traces: Sequence[TraceTable],
-    trace_of_npu: Int32,
-    results: Results,
-    exchange: Exchange = alone,
+    program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results, exchange: Exchange = alone
 ) -> Int64:
-    """Return int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0.
+    """Return int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0. All ranks call this function.
 
-    Args:
-        program: Program that ran.
-        traces: Distinct trace files, whose node names contain the axes.
-        trace_of_npu: int32[npus], trace file of each NPU, below 0 = none.
-        results: Results with the times of the nodes.
-        exchange: Exchange with the other ranks, which all call this function.
+    `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
     """
-    axes = _axes(traces)
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))
-    parents = _Parents(traces)
+    nodes = _FileNodes(traces)
     first_row = np.cumsum([0, *(len(trace.type) for trace in traces)])[:-1]
 
     def blocks() -> Iterator[Segments]:
         for rows in row_blocks(program, results.npu_node_ptr):
-            start_ps, finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
             file_row = first_row[trace_of_npu[rows.npu]] + rows.row
-            yield _Block(program, rows, start_ps, finish_ps, axes[file_row], parents, file_row, folded).segments(begun)
+            yield _Block(program, rows, results, nodes, file_row, folded).segments(begun)
 
     total, has_waits = np.zeros((program.npus, len(CATEGORIES)), np.int64), False
     for segments in blocks():
@@ -109,50 +176,47 @@ def step_times(
         has_waits |= bool((segments.last >= 0).any())
     own = program.trace_of_npu >= 0
     if any(exchange(has_waits)):
-        _divide_waits(total, own, exchange(_together(list(blocks()))))
+        _divide_waits(total, own, _joined(exchange(_joined(list(blocks())))))
     total[own, _IDLE] = results.finish_time_ps - total[own].sum(axis=1)
     return total if results.folded is None else total[results.folded.like]
 
 
-def _divide_waits(total: Int64, own: NDArray[np.bool_], parts: Sequence[Segments]) -> None:
+def _divide_waits(total: Int64, own: NDArray[np.bool_], segments: Segments) -> None:
     """Move waits for late members from the axes of their collectives to the communication that made the members late.
 
-    Args:
-        total: int64[npus, categories], changed for this rank's NPUs.
-        own: bool[npus], whether an NPU is on this rank.
-        parts: Segments of all ranks.
+    The function changes `total`, int64[npus, categories], for this rank's NPUs, `own`: bool[npus].
     """
-    waits = divided(_together(parts), len(CATEGORIES), stays=(_COMPUTE, _IDLE))
+    waits = divided(segments, len(CATEGORIES), stays=(_COMPUTE, _IDLE))
     here = own[waits.npu]
     npu, category, share_ps = waits.npu[here], waits.category[here], waits.share_ps[here]
     np.add.at(total, npu, share_ps)
     np.subtract.at(total, (npu, category), share_ps.sum(axis=1))
 
 
-def _together(parts: Sequence[Segments]) -> Segments:
+def _joined(parts: Sequence[Segments]) -> Segments:
+    """Return the segments of all parts."""
     none = Segments(*(np.zeros(0, np.int64) for _ in Segments._fields))
     return Segments(*(np.concatenate(column) for column in zip(none, *parts, strict=True)))
 
 
-class _Parents:
-    """Parents of the nodes of all trace files."""
+class _FileNodes:
+    """Parents and axes of the nodes of all trace files."""
 
     def __init__(self, traces: Sequence[TraceTable]) -> None:
         parents = np.cumsum([0, *(len(trace.dep) for trace in traces)])
         ptr = [trace.dep_ptr[:-1] + first for trace, first in zip(traces, parents[:-1], strict=True)]
         self._ptr = np.concatenate([*ptr, parents[-1:]]).astype(np.int64)
         self._row = np.concatenate([np.zeros(0, np.int32), *(trace.dep for trace in traces)])
+        self.axes = _axes(traces)
 
-    def latest(self, at: Int64, first: Int64, finish_ps: Int64) -> Int64:
-        """Return int64[k]: for each node, the parent that finished last (the lowest row of several); -1 for no parent.
+    def latest_parents(self, row: Int64, first: Int64, finish_ps: Int64) -> Int64:
+        """Return int64[k]: the parent of each node that finished last (the lowest row of several); -1 = no parent.
 
-        Args:
-            at: int64[k], row in the concatenation of all files.
-            first: int64[k], index in finish_ps of the first node of the NPU.
-            finish_ps: int64[m], end of each node.
+        `row`: int64[k], row in the concatenation of all files.
+        `first`: int64[k], index in finish_ps (int64[m], end of each node) of the first node of the NPU.
         """
-        begin, count = self._ptr[at], np.diff(self._ptr)[at]
-        found = np.full(len(at), _NONE, np.int64)
+        begin, count = self._ptr[row], np.diff(self._ptr)[row]
+        found = np.full(len(row), _NONE, np.int64)
         has = np.flatnonzero(count)
         if len(has) == 0:
             return found
@@ -169,22 +233,14 @@ class _Block:
     """m trace nodes of a block of NPUs, with their times."""
 
     def __init__(
-        self,
-        program: Program,
-        rows: NodeRows,
-        start_ps: Int64,
-        finish_ps: Int64,
-        axes: Int8,
-        parents: _Parents,
-        file_row: Int64,
-        folded: FoldedRows,
+        self, program: Program, rows: NodeRows, results: Results, nodes: _FileNodes, file_row: Int64, folded: FoldedRows
     ) -> None:
-        self._program, self._rows, self._parents, self._file_row = program, rows, parents, file_row
-        self._folded = folded
-        self._start_ps, self._finish_ps = start_ps, finish_ps
+        """Prepare the block; file_row: int64[m], row of each node in the concatenation of all files."""
+        self._program, self._rows, self._nodes, self._file_row, self._folded = program, rows, nodes, file_row, folded
+        self._start_ps, self._finish_ps = results.node_start_ps[rows.result], results.node_finish_ps[rows.result]
         kind = program.node_kind[rows.at]
         is_compute = (kind == COMPUTE) & (program.node_lane[rows.at] != CPU_LANE)
-        self._category = np.where(is_compute, 0, np.where(kind >= SEND, axes, _OTHER))
+        self._category = np.where(is_compute, 0, np.where(kind >= SEND, nodes.axes[file_row], _OTHER))
         self._first = np.arange(len(rows.row)) - rows.row
         self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
 
@@ -194,15 +250,14 @@ class _Block:
         parts = [self._segments(own, self._start_ps[own], self._finish_ps[own], self._category[own])]
         node, from_ps, until_ps = self._gaps(own)
         while len(node):
-            could_ps = self._could_begin_ps(node)
-            begin_ps = np.maximum(from_ps, could_ps)
+            parent = self._latest_parents(node)
+            begin_ps = np.maximum(from_ps, np.where(parent >= 0, self._finish_ps[parent], 0))
             parts += self._shares(node, begin_ps, until_ps, begun)
-            parent = self._latest[node]
             goes_on = begin_ps > from_ps
             node, from_ps, until_ps = parent[goes_on], from_ps[goes_on], begin_ps[goes_on]
-        found = _together(parts)
-        takes_time = found.until_ps > found.begin_ps
-        return Segments(*(column[takes_time] for column in found))
+        segments = _joined(parts)
+        takes_time = segments.until_ps > segments.begin_ps
+        return Segments(*(column[takes_time] for column in segments))
 
     def _segments(self, node: Int64, begin_ps: Int64, until_ps: Int64, category: Int64 | Int8) -> Segments:
         """Return segments that are not waits for members of a collective."""
@@ -239,12 +294,8 @@ class _Block:
     def _latest_parents(self, node: Int64) -> Int64:
         """Return int64[k]: the parent of each node that finished last."""
         asked = node[self._latest[node] < _NONE]
-        self._latest[asked] = self._parents.latest(self._file_row[asked], self._first[asked], self._finish_ps)
+        self._latest[asked] = self._nodes.latest_parents(self._file_row[asked], self._first[asked], self._finish_ps)
         return self._latest[node]
-
-    def _could_begin_ps(self, node: Int64) -> Int64:
-        parent = self._latest_parents(node)
-        return np.where(parent >= 0, self._finish_ps[parent], 0)
 
     def _shares(self, node: Int64, begin_ps: Int64, until_ps: Int64, begun: StartTimes) -> list[Segments]:
         """Return the segments of some nodes: bubbles, waits for members of collectives, and the time of their axes."""

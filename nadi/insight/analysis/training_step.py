@@ -15,31 +15,19 @@ Int64 = NDArray[np.int64]
 
 
 class Throughput(NamedTuple):
-    """Throughput of a run's training steps.
+    """Throughput of a run's training steps; fractions are of the peak of the plan's GPUs for the plan's data type.
 
-    Attributes:
-        steps: Number of optimizer steps.
-        tokens_per_s: Training tokens per second over all replicas.
-        model_flops: Floating-point operations that a step needs without recomputation. Of attention's pairs of
-            query and
-            key, those that a causal mask leaves count, about half (FlashAttention, arXiv 2205.14135).
-        hardware_flops: model_flops plus the operations of recomputation.
-        mfu: model_flops over the peak of the plan's GPUs for the plan's data type during the step; None if the GPU
-            is not
-            known.
-        hfu: hardware_flops over the same peak.
-        model_flops_all_pairs: Same as model_flops with all pairs of query and key, as in Megatron-LM's papers (arXiv
-            2104.04473) and PaLM's definition of MFU (arXiv 2204.02311, appendix B).
-        mfu_all_pairs: model_flops_all_pairs over the same peak.
-        hfu_all_pairs: hardware_flops with all pairs of query and key over the same peak.
+    Of attention's pairs of query and key, those that a causal mask leaves count, about half (FlashAttention, arXiv
+    2205.14135). With `all_pairs`, all count, as in Megatron-LM's papers (arXiv 2104.04473) and PaLM's definition of MFU
+    (arXiv 2204.02311, appendix B).
     """
 
-    steps: int
-    tokens_per_s: float
-    model_flops: int
-    hardware_flops: int
-    mfu: float | None
-    hfu: float | None
+    steps: int  # number of optimizer steps
+    tokens_per_s: float  # training tokens per second over all replicas
+    model_flops: int  # floating-point operations that a step needs without recomputation
+    hardware_flops: int  # model_flops plus the operations of recomputation
+    mfu: float | None  # model_flops over the peak; None if the GPU is not known
+    hfu: float | None  # hardware_flops over the peak
     model_flops_all_pairs: int
     mfu_all_pairs: float | None
     hfu_all_pairs: float | None

@@ -1,47 +1,34 @@
 """The document that `nadi compare` prints: all differences between runs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from nadi.errors import ConfigError
-from nadi.insight.comparison.changes import difference, relative
-from nadi.insight.comparison.collectives import by_group_and_kind, collectives
-from nadi.insight.comparison.links import knows_links, links, tiers
-from nadi.insight.comparison.settings import differing_settings
-from nadi.insight.comparison.times import npus, times
+from nadi.insight.comparison import tables
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures
 
-MAX_LINKS = 1000
-"""Number of links that the document lists."""
-MAX_NPUS = 100
-"""Number of NPUs that the document lists."""
-MIN_RUNS, MAX_RUNS = 2, 20
-"""Number of runs that one comparison takes."""
+MAX_LINKS = 1000  # number of links that the document lists
+MAX_NPUS = 100  # number of NPUs that the document lists
+MIN_RUNS, MAX_RUNS = 2, 20  # number of runs that one comparison takes
+_IRRELEVANT = ("output.dir",)  # keys that differ between any two runs and do not affect the results
 
 
 def document(runs: Sequence[Run]) -> dict[str, Any]:
-    """Compare runs; the first run is the baseline.
-
-    Lists in the document have a value per run, in their order; None where a run lacks the value. Times are
-    picoseconds.
-
-    Raises:
-        ConfigError: Too few or too many runs, or a table that cannot be read.
-    """
+    """Compare runs with the first one; lists have a value per run or None, times are picoseconds."""
     if not MIN_RUNS <= len(runs) <= MAX_RUNS:
         raise ConfigError(f"nadi compare: found {len(runs)} runs; expected {MIN_RUNS} to {MAX_RUNS}")
-    rows, of_links = collectives(runs), links(runs, MAX_LINKS)
+    rows, of_links = tables.collectives(runs), tables.links(runs, MAX_LINKS)
     return {
         "runs": [_about(run, name) for run, name in zip(runs, names(runs), strict=True)],
         "notes": _notes(runs, rows, of_links),
         "settings": differing_settings(runs),
         "figures": _figures(runs),
-        "times": times(runs),
-        "npus": npus(runs, MAX_NPUS),
+        "times": tables.times(runs),
+        "npus": tables.npus(runs, MAX_NPUS),
         "collectives": rows,
-        "groups": by_group_and_kind(rows),
-        "tiers": tiers(runs),
+        "groups": tables.by_group_and_kind(rows),
+        "tiers": tables.tiers(runs),
         "links": of_links,
     }
 
@@ -75,7 +62,7 @@ def _figures(runs: Sequence[Run]) -> list[dict[str, Any]]:
     for figure in FIGURES:
         values = [each.get(figure.name) for each in found]
         if any(values):
-            change = difference(values) if figure.form == "share" else relative(values)
+            change = tables.difference(values) if figure.form == "share" else tables.relative(values)
             rows.append({**figure._asdict(), "values": values, "change": change})
     return rows
 
@@ -91,21 +78,16 @@ def _notes(runs: Sequence[Run], rows: list[dict[str, Any]], of_links: dict[str, 
         notes.append(f"Runs have {numbers} NPUs: times are means of each run's NPUs, NPUs are not compared one by one.")
     if len({_workload(run) for run in runs}) > 1:
         notes.append("The workloads differ: only throughputs and shares show which run is better.")
-    without = [name for run, name in zip(runs, names(runs), strict=True) if not knows_links(run)]
+    without = [name for run, name in zip(runs, names(runs), strict=True) if not tables.knows_links(run)]
     if without:
         notes.append(f"{', '.join(without)}: closed forms do not model links, so links are not compared.")
     elif of_links["matched"] < max(of_links["of"]):
-        counted = ", ".join(f"{count:,}" for count in of_links["of"])
-        matched = of_links["matched"]
-        notes.append(
-            f"Fabrics differ: {matched:,} links have the same ends in all runs, of {counted}; tiers are by name."
-        )
+        of, matched = ", ".join(f"{count:,}" for count in of_links["of"]), of_links["matched"]
+        notes.append(f"Fabrics differ: {matched:,} links have the same ends in all runs, of {of}; tiers are by name.")
     networks = {run.summary.get("network") for run in runs}
     if len(networks) > 1:
-        notes.append(
-            f"Networks are modelled differently ({', '.join(sorted(map(str, networks)))}): "
-            "see docs/explanation/fidelity.md."
-        )
+        models = ", ".join(sorted(map(str, networks)))
+        notes.append(f"Networks are modelled differently ({models}): see docs/explanation/fidelity.md.")
     if rows and not any(None not in row["time_ps"] for row in rows):
         notes.append("No collective has the same group, kind, members and size in all runs.")
     return notes
@@ -115,3 +97,47 @@ def _workload(run: Run) -> str:
     """Return what the run computes regardless of its plan: the model and its tokens per step, or the traces."""
     work, step = run.summary.get("config", {}).get("workload", {}), run.summary.get("step", {})
     return str((work.get("model"), work.get("traces"), step.get("model_flops")))
+
+
+def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the keys of the settled configurations whose values differ between runs.
+
+    Returns:
+        A row per key: `key`, as `--set` takes it; `values`, one per run, None where the run lacks the key; and
+        `is_derived`: no run file sets the key, so that its value follows from other keys (a cluster's rates, a window
+        from a delay). Keys that a run file sets come first, then derived keys, settled values (settled.KEY), and the
+        version of Nadi.
+    """
+    found = [
+        dict(_flat("", run.summary.get("config", {})))
+        | dict(_flat("settled.", run.summary.get("settled", {})))
+        | {"version": run.summary.get("version")}
+        for run in runs
+    ]
+    named = {key for run in runs for key in run.summary.get("named", ())} | {"version"}
+    keys = dict.fromkeys(key for settings in found for key in settings)
+    rows = []
+    for key in keys:
+        values = [settings.get(key) for settings in found]
+        if key not in _IRRELEVANT and any(value != values[0] for value in values):
+            rows.append({"key": key, "values": values, "is_derived": not _is_named(key, named)})
+    if all(row["is_derived"] for row in rows):  # these are then the only explanation of the difference
+        rows = [row | {"is_derived": False} for row in rows]
+    return sorted(rows, key=lambda row: bool(row["is_derived"]))
+
+
+def _is_named(key: str, named: Collection[str]) -> bool:
+    """Return whether the run file sets the key, or a table or list that contains it."""
+    return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in named)
+
+
+def _flat(path: str, value: object) -> Iterator[tuple[str, Any]]:
+    """Yield tables as dotted keys, and lists of tables (such as faults) with their index."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(f"{path}.{key}" if path and not path.endswith(".") else f"{path}{key}", inner)
+    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
+        for place, inner in enumerate(value):
+            yield from _flat(f"{path}[{place}]", inner)
+    else:
+        yield path, value

@@ -1,47 +1,94 @@
 """Bounds of communication on the critical path: the rate of a link, latency, a pause, or other traffic."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 import topologies
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.errors import ConfigError
 from nadi.insight.analysis.network import find_pauses
-from nadi.insight.explanation.contention import IN_THE_WAY, Contention
-from nadi.insight.explanation.fabric import closed_forms, of_collectives
-from nadi.insight.explanation.messages import MessagesOfPath, Rows
+from nadi.insight.explanation.contention import IN_THE_WAY, Contention, rows_of_collectives
 from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, PathPiece
-from nadi.insight.explanation.run_events import RunEvents
+from nadi.insight.explanation.run_events import RunEvents, closed_forms, of_collectives
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.schemas import LINKS, PAUSES
+from nadi.simulation.schemas import FLOWS, LINKS, PAUSES
 from nadi.terminal.readable import rate_text
 
 Int64 = NDArray[np.int64]
+Rows = dict[str, Int64]  # columns of flows.parquet; ideal_ps is -1 where it is not known
 
-_HALF = 0.5
-"""Share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound."""
+MAX_FLOWS = 4096  # number of messages of a collective that are examined
+_COLUMNS = ("src", "dst", "group", "seq", "control", "bytes", "start_ps", "finish_ps", "ideal_ps")
+_SEQ_BITS = 32  # bits of a collective's place in a key of group and place
+
+
+class MessagesOfPath:
+    """Messages of given collectives, and messages that traces send between given pairs of NPUs."""
+
+    def __init__(self, run: Run, collectives: Iterable[tuple[int, int]], pairs: Iterable[tuple[int, int]]) -> None:
+        """Read the messages; ConfigError if flows.parquet cannot be read."""
+        self._npus = int(run.summary.get("npus", 0))
+        wanted = np.array([group << _SEQ_BITS | seq for group, seq in set(collectives)], np.int64)
+        between = np.array([src * self._npus + dst for src, dst in set(pairs) if src >= 0], np.int64)
+        rows = list(_chosen(run, wanted, between, self._npus)) if len(wanted) or len(between) else []
+        empty = np.zeros(0, np.int64)
+        self._rows = {name: np.concatenate([empty, *(block[name] for block in rows)]) for name in _COLUMNS}
+        self._key = self._rows["group"] << _SEQ_BITS | self._rows["seq"]
+
+    def of_collective(self, group: int, seq: int) -> Rows:
+        """Return the messages of a collective sorted by receiver; a sample of MAX_FLOWS if there are more."""
+        here = np.flatnonzero(self._key == (group << _SEQ_BITS | seq))
+        here = here[np.argsort(self._rows["dst"][here], kind="stable")]
+        if len(here) > MAX_FLOWS:
+            here = here[np.linspace(0, len(here) - 1, MAX_FLOWS).astype(np.int64)]
+        return self._at(here)
+
+    def between(self, src: int, dst: int, end_ps: float) -> Rows:
+        """Return the trace's message from src to dst whose end is nearest to end_ps; no rows without such a message."""
+        own = np.flatnonzero((self._rows["src"] == src) & (self._rows["dst"] == dst) & (self._rows["group"] < 0))
+        if len(own):
+            own = own[[int(np.argmin(np.abs(self._rows["finish_ps"][own] - end_ps)))]]
+        return self._at(own)
+
+    def _at(self, rows: Int64) -> Rows:
+        return {name: column[rows] for name, column in self._rows.items()}
+
+
+def _chosen(run: Run, wanted: Int64, between: Int64, npus: int) -> Iterator[Rows]:
+    """Yield the wanted rows of each block of the file."""
+    for block in run.blocks(FLOWS, _COLUMNS):
+        group, seq, src, dst = (_numbers(block, name) for name in ("group", "seq", "src", "dst"))
+        of_collectives = np.isin(group << _SEQ_BITS | seq, wanted)
+        of_traces = (group < 0) & (_numbers(block, "control") == 0)
+        of_traces[of_traces] = np.isin(src[of_traces] * npus + dst[of_traces], between)
+        here = pa.array(np.flatnonzero(of_collectives | of_traces))
+        if len(here):
+            found = block.take(here)
+            yield {name: _numbers(found, name) for name in _COLUMNS}
+
+
+def _numbers(block: pa.RecordBatch, name: str) -> Int64:
+    column = block.column(name)
+    return np.asarray(column.fill_null(-1) if column.null_count else column, np.int64)
+
+
+_HALF = 0.5  # share of a piece's time (or of its closed form, or its delay) from which on a cause counts as the bound
 
 
 class Bound(NamedTuple):
-    """The bound of a piece of the path.
+    """The bound of a piece of the path."""
 
-    Attributes:
-        resource: "link", "latency", "queue", "pause" or "network" (not known more closely).
-        name: Name of the link; "" for no link.
-        text: Description in words.
-        idle_ps: Time of the piece on an idle network; NaN = not known.
-    """
-
-    resource: str
-    name: str
-    text: str
-    idle_ps: float
+    resource: str  # "link", "latency", "queue", "pause" or "network" (not known more closely)
+    name: str  # name of the link; "" for no link
+    text: str  # description in words
+    idle_ps: float  # time of the piece on an idle network; NaN = not known
 
 
 class PathBounds:
@@ -52,12 +99,19 @@ class PathBounds:
         self._run, self._found, self._shared = run, found, shared
         self._known: dict[tuple[object, ...], Bound] = {}
         self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
-        self._rows = self._of_collectives()
-        self._messages = self._of_path(pieces)
+        self._rows = rows_of_collectives(run)
+        first: dict[tuple[object, ...], PathPiece] = {}  # the first piece of each key
+        for piece in pieces:
+            if piece.what in {COLLECTIVE, MESSAGES, SENDING}:
+                first.setdefault(self._key(piece), piece)
+        joint = [self._place(piece.node) for piece in first.values() if piece.what == COLLECTIVE]
+        pairs = [self._ends(piece) for piece in first.values() if piece.what != COLLECTIVE]
+        self._messages = MessagesOfPath(run, joint, pairs)
         self._costs: CollectiveCosts | None = None
         self._pauses = None
         if run.has(PAUSES) and run.pauses is not None:
-            self._pauses = find_pauses(_columns(run.pauses), run.finish_time_ps)
+            columns = {name: np.asarray(run.pauses[name]) for name in run.pauses.column_names}
+            self._pauses = find_pauses(columns, run.finish_time_ps)
 
     def of(self, piece: PathPiece) -> Bound | None:
         """Return the bound of a piece; None for a piece that is not communication."""
@@ -124,18 +178,12 @@ class PathBounds:
             self._costs = closed_forms(self._run)
         found, node = self._found, np.array([piece.node])
         group, schedule, size = of_collectives(found, node)
-        kinds = found.program.node_collective[found.at[node]]
-        whole, half = (
-            float(
-                self._costs.of_collectives(
-                    found.program,
-                    self._run.work.collectives,
-                    CollectiveKeys(group, schedule, each, found.npu[node], found.row[node]),
-                    kinds,
-                ).time_ps[0]
-            )
-            for each in (size, size // 2)
-        )
+        kinds, how = found.program.node_collective[found.at[node]], self._run.work.collectives
+        times_ps = []
+        for size_bytes in (size, size // 2):
+            keys = CollectiveKeys(group, schedule, size_bytes, found.npu[node], found.row[node])
+            times_ps.append(float(self._costs.of_collectives(found.program, how, keys, kinds).time_ps[0]))
+        whole, half = times_ps
         return 2 * (whole - half) / whole if whole else 0.0
 
     def _alone(self, piece: PathPiece) -> tuple[float, Rows]:
@@ -154,21 +202,6 @@ class PathBounds:
         program, at, npu = self._found.program, int(self._found.at[node]), int(self._found.npu[node])
         group = int(program.slot_group[program.slot_ptr[npu] + program.node_group[at]])
         return group, int(program.node_seq[at])
-
-    def _of_collectives(self) -> dict[tuple[int, int], int]:
-        """Return the row of collectives.parquet by group and place."""
-        groups, places = (self._run.collectives[name].to_pylist() for name in ("group", "seq"))
-        return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
-
-    def _of_path(self, pieces: Sequence[PathPiece]) -> MessagesOfPath:
-        """Return the messages of the first piece of each key."""
-        first: dict[tuple[object, ...], PathPiece] = {}
-        for piece in pieces:
-            if piece.what in {COLLECTIVE, MESSAGES, SENDING}:
-                first.setdefault(self._key(piece), piece)
-        joint = [piece for piece in first.values() if piece.what == COLLECTIVE]
-        pairs = [self._ends(piece) for piece in first.values() if piece.what != COLLECTIVE]
-        return MessagesOfPath(self._run, [self._place(piece.node) for piece in joint], pairs)
 
     def _ends(self, piece: PathPiece) -> tuple[int, int]:
         """Return sender and receiver of a message."""
@@ -197,8 +230,3 @@ def _bytes_by_link(run: Run, flows: Mapping[str, Int64]) -> dict[int, float]:
         for link in topologies.route(graph, src, dst):
             used[link] = used.get(link, 0.0) + size
     return used
-
-
-def _columns(table: object) -> dict[str, NDArray]:
-    names = table.column_names  # type: ignore[attr-defined]
-    return {name: np.asarray(table[name]) for name in names}  # type: ignore[index]

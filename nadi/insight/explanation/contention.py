@@ -17,45 +17,33 @@ from numpy.typing import NDArray
 import partition
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.errors import ConfigError
-from nadi.insight.explanation.fabric import of_collectives, settings_of, shares_of_messages
-from nadi.insight.explanation.run_events import RunEvents
+from nadi.insight.explanation.run_events import RunEvents, of_collectives, settings_of, shares_of_messages
 from nadi.insight.runs import Run
-from nadi.simulation.closed_forms.flows import ideal_ps
+from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import FLOWS, LINKS
 from topologies import Graph, TopologyError
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-IN_THE_WAY = 1.1
-"""Ratio of a piece's time to its time on an idle network above which it is contended."""
-MAX_KINDS = 48
-"""Number of kinds of contended pieces whose links are computed: the kinds with the largest total time."""
+IN_THE_WAY = 1.1  # ratio of a piece's time to its time on an idle network above which it is contended
+MAX_KINDS = 48  # number of kinds of contended pieces whose links are computed: the kinds with the largest total time
 _PARTS_OF_OCTAVE = 8
 """Otherwise equal pieces are of one kind if their slow-downs differ by less than a factor of 2^(1/8)."""
-_HALF = 0.5
-"""Share of a piece's time for which its busiest link must be busy to count as the bottleneck."""
+_HALF = 0.5  # share of a piece's time for which its busiest link must be busy to count as the bottleneck
 _TIMES = ("ready_ps", "finish_ps", "closed_form_ps")
 _COLUMNS = ("src", "dst", "group", "seq", "bytes", "start_ps", "finish_ps")
 
-Pairs = tuple[Int64, Float64]
-"""Pairs of NPUs, each as sender * npus + receiver, and the bytes between them."""
+Pairs = tuple[Int64, Float64]  # pairs of NPUs, each as sender * npus + receiver, and the bytes between them
 
 
 class ContendedClass(NamedTuple):
-    """A kind of contended pieces, described by its representative.
+    """A kind of contended pieces, described by its representative."""
 
-    Attributes:
-        time_ps: Time of the representative in picoseconds.
-        idle_ps: Time of the representative on an idle network in picoseconds.
-        links: int64[k], links on its paths.
-        busy_ps: float64[k], time that each of these links was busy during the piece, with all traffic.
-    """
-
-    time_ps: float
-    idle_ps: float
-    links: Int64
-    busy_ps: Float64
+    time_ps: float  # time of the representative in picoseconds
+    idle_ps: float  # time of the representative on an idle network in picoseconds
+    links: Int64  # int64[k], links on its paths
+    busy_ps: Float64  # float64[k], time that each of these links was busy during the piece, with all traffic
 
     def bottleneck(self) -> int:
         """Return the busiest link."""
@@ -66,17 +54,11 @@ class ContendedClass(NamedTuple):
         return bool(self.busy_ps.max() >= _HALF * self.time_ps)
 
     def faster(self, faster: Float64, idle_ratio: float) -> float:
-        """Return the time with faster links over the time now, at most 1.
+        """Return the time with faster links over the time now, at most 1; faster: float64[links], factors of rates.
 
         The bottleneck's sending time, and the waiting that other traffic causes there, shrink with the bottleneck's
-        rate
-        until another link becomes the bottleneck. The rest changes as the piece does on an idle network, and the piece
-        never
-        takes less than its time there.
-
-        Args:
-            faster: float64[links], factor of each link's rate.
-            idle_ratio: Time on an idle network with the faster links over that with the links as they are.
+        rate until another link becomes the bottleneck. The rest changes by `idle_ratio`, as the piece does on an idle
+        network, and the piece never takes less than its time there.
         """
         busiest_ps = float(self.busy_ps.max())
         waited_ps = self.time_ps - self.idle_ps if self.has_bottleneck() else 0.0
@@ -88,48 +70,35 @@ class ContendedClass(NamedTuple):
 
 
 class Contention(NamedTuple):
-    """The contended collectives and messages of a run.
+    """The contended collectives and messages of a run."""
 
-    Attributes:
-        kinds: Kinds of contended pieces.
-        of_node: int64[n], kind of each trace node's collective or message; -1 = not contended, or not known.
-        node: int64[len(kinds)], trace node of the representative of each kind.
-    """
-
-    kinds: Sequence[ContendedClass]
-    of_node: Int64
-    node: Int64
+    kinds: Sequence[ContendedClass]  # kinds of contended pieces
+    of_node: Int64  # int64[n], kind of each trace node's collective or message; -1 = not contended, or not known
+    node: Int64  # int64[len(kinds)], trace node of the representative of each kind
 
 
 class _Pieces(NamedTuple):
-    """p contended pieces.
+    """p contended pieces."""
 
-    Attributes:
-        node: int64[p], a node of each: a member of the collective, or the receive.
-        group, seq: int64[p], group and place of a collective; -1 for a message.
-        src, dst: int64[p], sender and receiver of a message; -1 for a collective.
-        bytes: int64[p], size in bytes.
-        begin_ps, end_ps, idle_ps: float64[p], begin, end, and time on an idle network.
-    """
+    node: Int64  # int64[p], a node of each: a member of the collective, or the receive
+    group: Int64  # int64[p], group of a collective; -1 for a message
+    seq: Int64  # int64[p], place of a collective in its group; -1 for a message
+    src: Int64  # int64[p], sender of a message; -1 for a collective
+    dst: Int64  # int64[p], receiver of a message; -1 for a collective
+    bytes: Int64  # int64[p], size in bytes
+    begin_ps: Float64  # float64[p], begin
+    end_ps: Float64  # float64[p], end
+    idle_ps: Float64  # float64[p], time on an idle network
 
-    node: Int64
-    group: Int64
-    seq: Int64
-    src: Int64
-    dst: Int64
-    bytes: Int64
-    begin_ps: Float64
-    end_ps: Float64
-    idle_ps: Float64
+    def selected(self, which: Int64) -> "_Pieces":
+        """Return the pieces with these indices."""
+        return _Pieces(**{name: column[which] for name, column in self._asdict().items()})
 
 
 def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
     """Find the contended pieces of a run; none where it kept no messages or its fabric is not known.
 
-    Args:
-        run: Finished run.
-        found: Events of the run.
-        path: Trace nodes on the critical path; their pieces are preferred as representatives.
+    `path`: Trace nodes on the critical path; their pieces are preferred as representatives.
     """
     nothing = Contention([], np.full(len(found.npu), -1), np.zeros(0, np.int64))
     if run.summary.get("network") == "closed-form" or not (run.has(LINKS) and run.has(FLOWS)):
@@ -138,27 +107,28 @@ def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
         graph = run.graph
     except (ConfigError, TopologyError):
         return nothing
-    pieces = _contended(run, found, graph)
+    both = _of_collectives(run, found), _of_messages(run, found, graph)
+    pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
+    with np.errstate(invalid="ignore"):
+        is_contended = (pieces.idle_ps > 0) & (pieces.end_ps - pieces.begin_ps > IN_THE_WAY * pieces.idle_ps)
+    pieces = pieces.selected(np.flatnonzero(is_contended))
     if not len(pieces.node):
         return nothing
     piece_of_node = _pieces_of_nodes(found, pieces)
     on_path = np.zeros(len(pieces.node), np.bool_)
     on_path[[piece for piece in piece_of_node[list(path)].tolist() if piece >= 0]] = True
-    kind_of_piece, stands = _kinds(found, pieces, on_path)
-    kinds = _busy_links(run, graph, _taken(pieces, stands))
+    kind_of_piece, examples = _kinds(found, pieces, on_path)
+    kinds = _busy_links(run, graph, pieces.selected(examples))
     is_known = np.array([len(kind.links) > 0 for kind in kinds])
     kind_of_piece[(kind_of_piece >= 0) & ~is_known[kind_of_piece]] = -1
     of_node = np.where(piece_of_node >= 0, kind_of_piece[piece_of_node], -1)
-    return Contention(kinds, of_node, pieces.node[stands])
+    return Contention(kinds, of_node, pieces.node[examples])
 
 
-def _contended(run: Run, found: RunEvents, graph: Graph) -> _Pieces:
-    """Return all pieces that took longer than IN_THE_WAY times their time on an idle network."""
-    both = _of_collectives(run, found), _of_messages(run, found, graph)
-    pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
-    with np.errstate(invalid="ignore"):
-        long = (pieces.idle_ps > 0) & (pieces.end_ps - pieces.begin_ps > IN_THE_WAY * pieces.idle_ps)
-    return _taken(pieces, np.flatnonzero(long))
+def rows_of_collectives(run: Run) -> dict[tuple[int, int], int]:
+    """Return the row of collectives.parquet by group and place in the group."""
+    groups, places = (run.collectives[name].to_pylist() for name in ("group", "seq"))
+    return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
 
 
 def _of_collectives(run: Run, found: RunEvents) -> _Pieces:
@@ -167,10 +137,8 @@ def _of_collectives(run: Run, found: RunEvents) -> _Pieces:
     group, _, size = of_collectives(found, node)
     seq = program.node_seq[found.at[node]].astype(np.int64)
     table = run.collectives
-    rows = {
-        key: row for row, key in enumerate(zip(*(table[name].to_pylist() for name in ("group", "seq")), strict=True))
-    }
-    row = np.array([rows.get(key, -1) for key in zip(group.tolist(), seq.tolist(), strict=True)], np.int64)
+    row_of = rows_of_collectives(run)
+    row = np.array([row_of.get(key, -1) for key in zip(group.tolist(), seq.tolist(), strict=True)], np.int64)
     node, group, seq, size = node[row >= 0], group[row >= 0], seq[row >= 0], size[row >= 0]
     columns = (np.asarray(table[name].fill_null(0), np.float64)[row[row >= 0]] for name in _TIMES)
     none = np.full(len(node), -1)
@@ -219,60 +187,47 @@ def _kinds(found: RunEvents, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tup
 
 def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[ContendedClass]:
     """Return for each piece how long the links on its paths were busy during it."""
-    traffic = _Traffic(run, graph.npus, pieces)
+    whole, during, own = _traffic(run, graph.npus, pieces)
     sent_bytes = np.asarray(run.links["tx_bytes"], np.float64)
-    spread_bytes = _loads(graph, _together(traffic.whole))
+    spread_bytes = _loads(graph, _joined(whole))
     # Bytes that a link sent in the run, headers and acknowledgements included, over its share with even spreading.
     chosen = np.divide(sent_bytes, spread_bytes, out=np.zeros(graph.links), where=spread_bytes > 0)
     ps_per_byte = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
     found = []
     times = zip(pieces.begin_ps, pieces.end_ps, pieces.idle_ps, strict=True)
     for at, (begin_ps, end_ps, idle_ps) in enumerate(times):
-        links = np.flatnonzero(_loads(graph, _together(traffic.own[at])) * chosen)
-        busy_ps = _loads(graph, _together(traffic.during[at])) * chosen * ps_per_byte
+        links = np.flatnonzero(_loads(graph, _joined(own[at])) * chosen)
+        busy_ps = _loads(graph, _joined(during[at])) * chosen * ps_per_byte
         found.append(ContendedClass(float(end_ps - begin_ps), float(idle_ps), links, busy_ps[links]))
     return found
 
 
-class _Traffic:
-    """Pairs of NPUs and their bytes, read from flows.parquet block by block.
+def _traffic(run: Run, npus: int, pieces: _Pieces) -> tuple[list[Pairs], list[list[Pairs]], list[list[Pairs]]]:
+    """Return all traffic of a run, the traffic in flight during each piece, and each piece's own messages.
 
-    Attributes:
-        own: Pairs of each piece's own messages.
-        during: Pairs and bytes in flight during each piece, all traffic included.
-        whole: All pairs of the run.
+    The function reads flows.parquet block by block; each list holds the pairs of every block.
     """
-
-    def __init__(self, run: Run, npus: int, pieces: _Pieces) -> None:
-        self._npus, self._pieces = npus, pieces
-        self.own: list[list[Pairs]] = [[] for _ in pieces.node]
-        self.during: list[list[Pairs]] = [[] for _ in pieces.node]
-        self.whole: list[Pairs] = []
-        for block in run.blocks(FLOWS, _COLUMNS):
-            self._add({name: np.asarray(block.column(name).fill_null(-1), np.int64) for name in _COLUMNS})
-
-    def _add(self, flows: dict[str, Int64]) -> None:
-        """Add the messages of a block."""
-        src, dst = flows["src"], flows["dst"]
-        between_npus = (src != dst) & (src < self._npus) & (dst < self._npus)
-        pair, size = np.where(between_npus, src * self._npus + dst, -1), flows["bytes"].astype(np.float64)
-        self.whole.append(_summed(pair, size))
-        time_ps = np.maximum(flows["finish_ps"] - flows["start_ps"], 1)
-        for at, (begin_ps, end_ps) in enumerate(zip(self._pieces.begin_ps, self._pieces.end_ps, strict=True)):
-            meets = np.flatnonzero((flows["start_ps"] < end_ps) & (flows["finish_ps"] > begin_ps))
-            until_ps, from_ps = np.minimum(flows["finish_ps"][meets], end_ps), flows["start_ps"][meets]
-            overlap_ps = until_ps - np.maximum(from_ps, begin_ps)
-            self.during[at].append(_summed(pair[meets], size[meets] * overlap_ps / time_ps[meets]))
-            mine = meets[self._is_own(at, {name: column[meets] for name, column in flows.items()})]
-            self.own[at].append(_summed(pair[mine], size[mine]))
-
-    def _is_own(self, at: int, flows: dict[str, Int64]) -> NDArray[np.bool_]:
-        """Return which messages belong to a piece."""
-        pieces = self._pieces
-        if pieces.group[at] >= 0:
-            return (flows["group"] == pieces.group[at]) & (flows["seq"] == pieces.seq[at])
-        is_pair = (flows["src"] == pieces.src[at]) & (flows["dst"] == pieces.dst[at])
-        return is_pair & (flows["group"] < 0)
+    whole: list[Pairs] = []
+    during: list[list[Pairs]] = [[] for _ in pieces.node]
+    own: list[list[Pairs]] = [[] for _ in pieces.node]
+    for block in run.blocks(FLOWS, _COLUMNS):
+        flows = {name: np.asarray(block.column(name).fill_null(-1), np.int64) for name in _COLUMNS}
+        src, dst, start_ps, finish_ps = (flows[name] for name in ("src", "dst", "start_ps", "finish_ps"))
+        between_npus = (src != dst) & (src < npus) & (dst < npus)
+        pair, size = np.where(between_npus, src * npus + dst, -1), flows["bytes"].astype(np.float64)
+        whole.append(_summed(pair, size))
+        time_ps = np.maximum(finish_ps - start_ps, 1)
+        for at, (begin_ps, end_ps) in enumerate(zip(pieces.begin_ps, pieces.end_ps, strict=True)):
+            meets = np.flatnonzero((start_ps < end_ps) & (finish_ps > begin_ps))
+            overlap_ps = np.minimum(finish_ps[meets], end_ps) - np.maximum(start_ps[meets], begin_ps)
+            during[at].append(_summed(pair[meets], size[meets] * overlap_ps / time_ps[meets]))
+            group, seq = flows["group"][meets], flows["seq"][meets]
+            if pieces.group[at] >= 0:
+                is_own = (group == pieces.group[at]) & (seq == pieces.seq[at])
+            else:
+                is_own = (group < 0) & (src[meets] == pieces.src[at]) & (dst[meets] == pieces.dst[at])
+            own[at].append(_summed(pair[meets[is_own]], size[meets[is_own]]))
+    return whole, during, own
 
 
 def _summed(pair: Int64, size: Float64) -> Pairs:
@@ -282,7 +237,8 @@ def _summed(pair: Int64, size: Float64) -> Pairs:
     return pairs[pairs >= 0], total[pairs >= 0]
 
 
-def _together(parts: Sequence[Pairs]) -> Pairs:
+def _joined(parts: Sequence[Pairs]) -> Pairs:
+    """Return each pair of all parts once with its summed bytes."""
     return _summed(
         np.concatenate([np.zeros(0, np.int64), *(part[0] for part in parts)]),
         np.concatenate([np.zeros(0), *(part[1] for part in parts)]),
@@ -294,7 +250,3 @@ def _loads(graph: Graph, pairs: Pairs) -> Float64:
     if not len(pairs[0]):
         return np.zeros(graph.links)
     return partition.link_loads(graph, pairs[0] // graph.npus, pairs[0] % graph.npus, pairs[1])
-
-
-def _taken(pieces: _Pieces, which: Int64) -> _Pieces:
-    return _Pieces(**{name: column[which] for name, column in pieces._asdict().items()})

@@ -21,38 +21,19 @@ class CyclicError(ValueError):
 
 
 class Edges(NamedTuple):
-    """E edges.
+    """E edges."""
 
-    Attributes:
-        source, target: int64[E], vertices at the two ends.
-        weight: float64[E], minimum delay in picoseconds.
-    """
-
-    source: Int64
-    target: Int64
-    weight: Float64
+    source: Int64  # int64[E], vertex at the begin
+    target: Int64  # int64[E], vertex at the end
+    weight: Float64  # float64[E], minimum delay in picoseconds
 
 
 class Dag:
-    """A graph of moments.
-
-    Attributes:
-        edges: Edges in the order of evaluation: by level of their target, then by target.
-        place: int64[E], index of each edge in the constructor's argument.
-    """
+    """A graph of moments; `edges` are sorted by level of their target, `place` holds the former index of each."""
 
     def __init__(self, vertices: int, edges: Edges, begin: Float64) -> None:
-        """Sort the vertices.
-
-        Args:
-            vertices: Number of vertices.
-            edges: Edges in any order.
-            begin: float64[vertices], time of a vertex without incoming edges.
-
-        Raises:
-            CyclicError: The graph has a cycle.
-        """
-        self._vertices, self._begin = vertices, begin
+        """Sort the vertices; begin: float64[vertices], time of one without incoming edges. Refuse cycles."""
+        self._begin = begin
         level = _levels(vertices, edges)
         self.place = np.lexsort((edges.target, level[edges.target]))
         self.edges = Edges(edges.source[self.place], edges.target[self.place], edges.weight[self.place])
@@ -76,15 +57,9 @@ class Dag:
             begin = end
         return time
 
-    def path(self, last: int, time: Float64, weight: Float64 | None = None) -> list[int]:
-        """Return the edges, as indices of `edges`, of a longest path to a vertex, from its begin to its end.
-
-        Args:
-            last: Vertex at the end of the path.
-            time: float64[vertices], result of `times(weight)`.
-            weight: float64[E], weights that `time` was computed with; None = the edges' own weights.
-        """
-        weight = self.edges.weight if weight is None else weight
+    def path(self, last: int, time: Float64) -> list[int]:
+        """Return the edges, as indices, of a longest path to the vertex `last`, in order; time: result of `times()`."""
+        weight = self.edges.weight
         found: list[int] = []
         at = last
         order = np.argsort(self._heads, kind="stable")

@@ -5,23 +5,18 @@ from typing import Any
 
 from nadi.insight.explanation.bounds import PathBounds
 from nadi.insight.explanation.contention import contention
-from nadi.insight.explanation.folded import is_folded
 from nadi.insight.explanation.path import PathPiece, critical_path, npus_of
-from nadi.insight.explanation.run_events import RunEvents, happened
+from nadi.insight.explanation.run_events import RunEvents, happened, is_folded
 from nadi.insight.explanation.what_if import FASTER, what_if
 from nadi.insight.runs import Run
 
-MAX_LONGEST = 20
-"""Number of single pieces that the document lists."""
+MAX_LONGEST = 20  # number of single pieces that the document lists
 
 
 def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
     """Return the document that `nadi explain DIR --json` prints; times are picoseconds.
 
-    Args:
-        run: Finished run.
-        factor: Speed-up factor of each what-if.
-        report: Called with a text about each stage of the work.
+    `report`: Called with a text about each stage of the work.
 
     Raises:
         ConfigError: The run cannot be explained; the message gives the reason in one line.
@@ -35,6 +30,7 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
     shared = contention(run, found, [piece.node for piece in pieces])
     bounds = PathBounds(run, found, pieces, shared)
     npus = npus_of(found, pieces)
+    longest = sorted(pieces, key=lambda piece: -piece.time_ps)[:MAX_LONGEST]
     report("computing the what-ifs")
     return {
         "finish_time_ps": run.finish_time_ps,
@@ -44,7 +40,7 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
         "stand_for_others": is_folded(run),
         "by_what": _by_what(pieces, bounds, run.finish_time_ps),
         "by_bound": _by_bound(pieces, bounds, run.finish_time_ps),
-        "longest": [_piece(run, found, piece, bounds) for piece in _longest(pieces)],
+        "longest": [_piece(run, found, piece, bounds) for piece in sorted(longest, key=lambda piece: piece.start_ps)],
         "what_if": [answer._asdict() for answer in what_if(run, found, shared, factor)],
     }
 
@@ -84,10 +80,6 @@ def _by_bound(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> lis
         times[key] = times.get(key, 0.0) + piece.time_ps
     rows = [{"bound": key, "time_ps": time_ps, "share": time_ps / max(whole_ps, 1)} for key, time_ps in times.items()]
     return sorted(rows, key=lambda row: -float(row["time_ps"]))
-
-
-def _longest(pieces: list[PathPiece]) -> list[PathPiece]:
-    return sorted(sorted(pieces, key=lambda piece: -piece.time_ps)[:MAX_LONGEST], key=lambda piece: piece.start_ps)
 
 
 def _piece(run: Run, found: RunEvents, piece: PathPiece, bounds: PathBounds) -> dict[str, Any]:

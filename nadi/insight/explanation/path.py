@@ -9,33 +9,20 @@ from nadi.insight.runs import Run
 from nadi.simulation.schemas import COMMUNICATION_AXES
 from workload import KINDS, node_kinds
 
-COMPUTING, COLLECTIVE, MESSAGES, MEMORY, SENDING, WAITING = (
-    "compute",
-    "collective",
-    "message",
-    "memory",
-    "sending",
-    "waiting",
-)
+COMPUTING, COLLECTIVE, MESSAGES = "compute", "collective", "message"
+MEMORY, SENDING, WAITING = "memory", "sending", "waiting"
 
 
 class PathPiece(NamedTuple):
-    """A piece of the critical path.
+    """A piece of the critical path."""
 
-    Attributes:
-        what: COMPUTING; COLLECTIVE, after its last member has begun; MESSAGES, from the begin of a send to the end
-            of its
-            receive; MEMORY; SENDING, until the last byte of a message has left; or WAITING for an unknown reason.
-        sort: Label that similar pieces share: the last part of the node's name, or axis, kind and size.
-        node: Index of the node in RunEvents.
-        start_ps, end_ps: Begin and end in picoseconds.
-    """
-
+    # COMPUTING; COLLECTIVE, after its last member has begun; MESSAGES, from the begin of a send to the end of its
+    # receive; MEMORY; SENDING, until the last byte of a message has left; or WAITING for an unknown reason
     what: str
-    sort: str
-    node: int
-    start_ps: float
-    end_ps: float
+    sort: str  # label that similar pieces share: the last part of the node's name, or axis, kind and size
+    node: int  # index of the node in RunEvents
+    start_ps: float  # begin in picoseconds
+    end_ps: float  # end in picoseconds
 
     @property
     def time_ps(self) -> float:

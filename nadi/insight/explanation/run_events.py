@@ -20,77 +20,79 @@ from numpy.typing import NDArray
 
 from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import Dag, Edges
-from nadi.insight.explanation.folded import Representatives, representatives
 from nadi.insight.runs import Run
+from nadi.simulation.closed_forms.advancing.likeness import slots_of
+from nadi.simulation.closed_forms.costs import WHAT_IF_EFFORT, CollectiveCosts
+from nadi.simulation.fidelities import fabric_settings
+from nadi.simulation.run import network_settings
+from pdes import Settings
+from topologies import Graph
 from workload import Program
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
 Int64 = NDArray[np.int64]
 
-MAX_NODES = 8_000_000
-"""Number of trace nodes up to which a run is explained, to bound memory."""
+MAX_NODES = 8_000_000  # number of trace nodes up to which a run is explained, to bound memory
 DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)
 """Kinds of edges: a node's duration; a collective after its last member had begun; a message; a begin after an end; a
 member that joins its collective."""
 _TAG_BITS, _SEQ_BITS = 24, 20
 """Bits of a message's tag and of its place in a key, which identifies a message between two NPUs."""
-_MAX_LANES = 8
-"""Offset that separates numbers of groups from numbers of lanes."""
+_MAX_LANES = 8  # offset that separates numbers of groups from numbers of lanes
+
+
+LIKE = "like"
+
+
+class Representatives(NamedTuple):
+    """Representatives of NPUs and groups in runs that keep the trace nodes of one NPU per class.
+
+    NPUs of a class have the same nodes at the same times (closed_forms/advancing/likeness.py). The nodes of one NPU per
+    class therefore describe a collective with members of several classes, although that NPU's own group may be another,
+    equivalent one; and its sends describe the messages of every NPU of its class.
+    """
+
+    like: Int64  # int64[npus], NPU whose nodes represent those of each NPU; its own number where all nodes are kept
+    first: Int64  # int64[npus], row of the representative's first node in nodes.parquet; -1 = no node
+    group: Int64  # int64[groups], equal for groups whose collectives have the same representative nodes
 
 
 class RunEvents(NamedTuple):
-    """A run of n trace nodes and c collectives; vertices: n begins, n ends, c moments when the last member had begun.
+    """A run of n trace nodes and c collectives."""
 
-    Attributes:
-        dag: Graph of the moments; times are picoseconds.
-        kind: int8[E], kind of each edge of `dag.edges`.
-        of_node: int64[E], a DURATION's node, a MESSAGE's receive, the member for DONE and JOINS, AFTER's later node.
-        npu, row: int64[n], NPU of each node, and its row in the NPU's trace.
-        node_kind: int8[n], kind as in Program.
-        lane: int8[n], lane as in Program.
-        at: int64[n], row of Program.node_*.
-        start_ps, finish_ps: int64[n], begin and end of each node.
-        collective: int64[n], collective of a node; -1 = none.
-        first: int64[c], one node of each collective.
-        ready_ps: int64[c], begin of its last member.
-        sender: int64[n], send of a receive; -1 = none.
-        program: Program that ran.
-    """
-
+    # graph of moments in picoseconds: n begins, n ends, and c moments when the last member of a collective had begun
     dag: Dag
-    kind: NDArray[np.int8]
+    kind: NDArray[np.int8]  # int8[E], kind of each edge of `dag.edges`
+    # int64[E], a DURATION's node, a MESSAGE's receive, the member for DONE and JOINS, AFTER's later node
     of_node: Int64
-    npu: Int64
-    row: Int64
-    node_kind: NDArray[np.int8]
-    lane: NDArray[np.int8]
-    at: Int64
-    start_ps: Int64
-    finish_ps: Int64
-    collective: Int64
-    first: Int64
-    ready_ps: Int64
-    sender: Int64
-    program: Program
+    npu: Int64  # int64[n], NPU of each node
+    row: Int64  # int64[n], row of each node in the NPU's trace
+    node_kind: NDArray[np.int8]  # int8[n], kind as in Program
+    lane: NDArray[np.int8]  # int8[n], lane as in Program
+    at: Int64  # int64[n], row of Program.node_*
+    start_ps: Int64  # int64[n], begin of each node
+    finish_ps: Int64  # int64[n], end of each node
+    collective: Int64  # int64[n], collective of a node; -1 = none
+    first: Int64  # int64[c], one node of each collective
+    ready_ps: Int64  # int64[c], begin of its last member
+    sender: Int64  # int64[n], send of a receive; -1 = none
+    program: Program  # Program that ran
 
     def last(self) -> int:
         """Return the vertex at which the run ended."""
         return len(self.npu) + int(np.argmax(self.finish_ps))
 
 
-def _check_rows(run: Run, program: Program, npu: Int64, row: Int64) -> None:
-    """Check that the nodes of a run are those of its traces.
-
-    Raises:
-        ConfigError: A row is beyond the trace of its NPU.
-    """
+def _rows_in_program(run: Run, program: Program, npu: Int64, row: Int64) -> Int64:
+    """Return int64[n], rows of Program.node_*; refuse a run with a row beyond the trace of its NPU."""
     trace = program.trace_of_npu[npu]
     rows = np.where(trace >= 0, np.diff(program.trace_ptr)[trace], 0)
     wrong = np.flatnonzero(row >= rows)
     if len(wrong):
         first = wrong[0]
-        found = f"row {row[first]} of NPU {npu[first]}, whose trace has {rows[first]} rows"
-        raise ConfigError(f"{run.folder}: nodes.parquet: {found}; expected results of `nadi run --out`")
+        wrong_row = f"row {row[first]} of NPU {npu[first]}, whose trace has {rows[first]} rows"
+        raise ConfigError(f"{run.folder}: nodes.parquet: {wrong_row}; expected results of `nadi run --out`")
+    return program.trace_ptr[trace] + row
 
 
 def happened(run: Run) -> RunEvents:
@@ -103,14 +105,13 @@ def happened(run: Run) -> RunEvents:
     nodes, program = run.nodes, run.work.program
     if len(nodes) > MAX_NODES:
         raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MAX_NODES:,} to be explained")
-    npu, row = (np.asarray(nodes[name], np.int64) for name in ("npu", "row"))
-    _check_rows(run, program, npu, row)
-    start_ps, finish_ps = (np.asarray(nodes[name], np.int64) for name in ("start_ps", "finish_ps"))
-    at = program.trace_ptr[program.trace_of_npu[npu]] + row
+    columns = ("npu", "row", "start_ps", "finish_ps")
+    npu, row, start_ps, finish_ps = (np.asarray(nodes[name], np.int64) for name in columns)
+    at = _rows_in_program(run, program, npu, row)
     kind = program.node_kind[at]
-    stands = representatives(run, program, npu)
-    collective, first, ready_ps = _collectives(program, npu, at, kind, start_ps, stands.group)
-    sender = _senders(program, npu, at, kind, stands)
+    like = representatives(run, program, npu)
+    collective, first, ready_ps = _collectives(program, npu, at, kind, start_ps, like.group)
+    sender = _senders(program, npu, at, kind, like)
     parents = _parents(program, npu, row)
     own_lane = np.where((kind == COMPUTE) | (kind == MEMORY), program.node_lane[at], -1).astype(np.int64)
     if not run.config.system.concurrent_collectives:
@@ -122,30 +123,13 @@ def happened(run: Run) -> RunEvents:
     begin = np.concatenate([start_ps, finish_ps, ready_ps]).astype(np.float64)
     dag = Dag(len(begin), edges, begin)
     return RunEvents(
-        dag,
-        what[dag.place],
-        of_node[dag.place],
-        npu,
-        row,
-        kind,
-        program.node_lane[at],
-        at,
-        start_ps,
-        finish_ps,
-        collective,
-        first,
-        ready_ps,
-        sender,
-        program,
+        *(dag, what[dag.place], of_node[dag.place], npu, row, kind, program.node_lane[at], at, start_ps, finish_ps),
+        *(collective, first, ready_ps, sender, program),
     )
 
 
 def senders_of(run: Run) -> Int64:
-    """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive.
-
-    Raises:
-        TraceError, WorkloadError, ConfigError: The traces are missing or have changed.
-    """
+    """Return int64[n], by row of nodes.parquet: the row of the send of each receive; -1 = no receive."""
     program = run.work.program
     npu, row = (np.asarray(run.nodes[name], np.int64) for name in ("npu", "row"))
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
@@ -172,42 +156,43 @@ def _collectives(
     return number, own[first], ready_ps
 
 
-def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], stands: Representatives) -> Int64:
+def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], like: Representatives) -> Int64:
     """Return int64[n]: the send of each receive, or its representative; -1 = no receive."""
-    found = np.full(len(npu), -1)
+    sender = np.full(len(npu), -1)
     recvs = np.flatnonzero(kind == RECV)
     peer = npu[recvs] + program.node_peer[at[recvs]]
-    sent_by, sent_at, place = _sends(program, np.unique(peer), stands)
-    if not len(recvs) or not len(sent_by):
-        return found
+    sent_by, sent_at, place = _sends(program, np.unique(peer), like)
     sent_to = sent_by + program.node_peer[sent_at]
     both = np.concatenate([sent_by * program.npus + sent_to, peer * program.npus + npu[recvs]])
     _, pair = np.unique(both, return_inverse=True)
-    key = pair.reshape(-1) << (_TAG_BITS + _SEQ_BITS) | _of_pair(program, np.concatenate([sent_at, at[recvs]]))
-    order = np.argsort(key[: len(sent_by)], kind="stable")
-    wanted = key[len(sent_by) :]
-    where = np.minimum(np.searchsorted(key[: len(sent_by)][order], wanted), len(sent_by) - 1)
-    matches = key[: len(sent_by)][order][where] == wanted
-    found[recvs[matches]] = place[order[where[matches]]]
-    return found
+    rows = np.concatenate([sent_at, at[recvs]])
+    tag = program.node_tag[rows].astype(np.int64) & ((1 << _TAG_BITS) - 1)
+    seq = program.node_seq[rows].astype(np.int64) & ((1 << _SEQ_BITS) - 1)
+    key = (pair.reshape(-1) << _TAG_BITS | tag) << _SEQ_BITS | seq
+    match = _positions(key[: len(sent_by)], key[len(sent_by) :])
+    sender[recvs[match >= 0]] = place[match[match >= 0]]
+    return sender
 
 
-def _sends(program: Program, npus: Int64, stands: Representatives) -> tuple[Int64, Int64, Int64]:
+def _positions(known: Int64, wanted: Int64) -> Int64:
+    """Return int64[len(wanted)], the index in `known` of each wanted number; -1 = unknown."""
+    if not len(known):
+        return np.full(len(wanted), -1)
+    order = np.argsort(known, kind="stable")
+    place = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)]
+    return np.where(known[place] == wanted, place, -1)
+
+
+def _sends(program: Program, npus: Int64, like: Representatives) -> tuple[Int64, Int64, Int64]:
     """Return for all sends of some NPUs: the NPU, the row of Program.node_*, and the node that represents the send."""
-    npus = npus[stands.first[npus] >= 0]
+    npus = npus[like.first[npus] >= 0]
     trace = program.trace_of_npu[npus]
     rows = np.diff(program.trace_ptr)[trace]
     npu = np.repeat(npus, rows)
     row = np.arange(len(npu)) - np.repeat(np.cumsum(rows) - rows, rows)
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
     is_send = program.node_kind[at] == SEND
-    return npu[is_send], at[is_send], (stands.first[npu] + row)[is_send]
-
-
-def _of_pair(program: Program, at: Int64) -> Int64:
-    """Return a key of the messages of a pair: tag and place, for sends and receives."""
-    tag, seq = program.node_tag[at].astype(np.int64), program.node_seq[at].astype(np.int64)
-    return (tag & ((1 << _TAG_BITS) - 1)) << _SEQ_BITS | seq & ((1 << _SEQ_BITS) - 1)
+    return npu[is_send], at[is_send], (like.first[npu] + row)[is_send]
 
 
 def _parents(program: Program, npu: Int64, row: Int64) -> tuple[Int64, Int64]:
@@ -226,14 +211,7 @@ def _parents(program: Program, npu: Int64, row: Int64) -> tuple[Int64, Int64]:
 
 
 def _turns(npu: Int64, lane: Int64, start_ps: Int64, finish_ps: Int64) -> tuple[Int64, Int64]:
-    """Return consecutive nodes that exclude each other: on a lane of an NPU, or collectives of a group.
-
-    Args:
-        npu: int64[n], NPU of each node.
-        lane: int64[n], nodes of an NPU with the same number exclude each other; -1 = no exclusion.
-        start_ps: int64[n], begin of each node.
-        finish_ps: int64[n], end of each node.
-    """
+    """Return consecutive nodes of an NPU that exclude each other: on a lane, or of a group; lane -1 = no exclusion."""
     order = np.lexsort((finish_ps, start_ps, lane, npu))
     order = order[lane[order] >= 0]
     first, second = order[:-1], order[1:]
@@ -248,15 +226,11 @@ def _lane_before(npu: Int64, start_ps: Int64, finish_ps: Int64, parents: tuple[I
     np.maximum.at(latest, child, finish_ps[parent])
     waited = np.flatnonzero((latest < start_ps) & (start_ps > 0))
     longer = np.flatnonzero(finish_ps > start_ps)  # what takes no time holds up nothing
-    if not len(waited) or not len(longer):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     times = np.unique(np.concatenate([finish_ps[longer], start_ps[waited]]))
     key = npu[longer] * len(times) + np.searchsorted(times, finish_ps[longer])
-    order = np.argsort(key, kind="stable")
     wanted = npu[waited] * len(times) + np.searchsorted(times, start_ps[waited])
-    where = np.minimum(np.searchsorted(key[order], wanted), len(order) - 1)
-    matches = key[order][where] == wanted
-    return longer[order[where[matches]]], waited[matches]
+    match = _positions(key, wanted)
+    return longer[match[match >= 0]], waited[match >= 0]
 
 
 def _edges(
@@ -292,3 +266,67 @@ def _edges(
     columns = [np.concatenate([part[column] for part in parts]) for column in (0, 1, 2, 4)]
     what = np.repeat(np.array([part[3] for part in parts], np.int8), [len(part[0]) for part in parts])
     return Edges(columns[0], columns[1], columns[2].astype(np.float64)), what, columns[3]
+
+
+def is_folded(run: Run) -> bool:
+    """Return whether the run keeps the trace nodes of one NPU per class only."""
+    return LIKE in run.npus.column_names
+
+
+def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
+    """Return the representatives of a run; npu: int64[n], NPU of each row of nodes.parquet."""
+    groups = np.arange(len(program.group_ptr) - 1)
+    like = np.arange(program.npus)
+    if is_folded(run):
+        like = np.asarray(run.npus[LIKE], np.int64)
+        groups = _equivalent_groups(program, like, groups)
+    first = np.full(program.npus, -1)
+    own, begin = np.unique(npu, return_index=True)
+    first[own] = begin
+    return Representatives(like, first[like], groups)
+
+
+def _equivalent_groups(program: Program, like: Int64, group: Int64) -> Int64:
+    """Return int64[groups]: the lowest of the groups that are equivalent to each group."""
+    owner, slot = slots_of(program)
+    own = program.slot_group.astype(np.int64)
+    pairs = np.unique(np.stack([own, own[program.slot_ptr[like[owner]] + slot]]), axis=1)
+    kept = np.unique(own[np.isin(owner, like)])  # groups of NPUs whose nodes are kept
+    left, right = pairs[:, np.isin(pairs[0], kept)]
+    # Propagate the lowest number of each connected component until nothing changes.
+    while True:
+        lowest = group.copy()
+        np.minimum.at(lowest, left, group[right])
+        np.minimum.at(lowest, right, lowest[left])
+        if np.array_equal(lowest, group):
+            return group
+        group = lowest
+
+
+def settings_of(run: Run) -> Settings:
+    """Return the engine's settings of the run."""
+    config = run.config
+    return fabric_settings.fitted(run.graph, network_settings(config.network, config.system, seed=config.engine.seed))
+
+
+def closed_forms(run: Run) -> CollectiveCosts:
+    """Return closed forms of collectives on the run's fabric."""
+    return closed_forms_on(run.graph, settings_of(run))
+
+
+def closed_forms_on(graph: Graph, settings: Settings) -> CollectiveCosts:
+    """Return closed forms on a fabric; large collectives are extrapolated, because each what-if evaluates all again."""
+    return CollectiveCosts(graph, settings, WHAT_IF_EFFORT)
+
+
+def shares_of_messages(found: RunEvents, sends: Int64) -> NDArray[np.float64]:
+    """Return float64[k]: share of the port's line rate that drives each message; sends: int64[k], nodes."""
+    of_channel = np.append(found.program.channels.shares, 1.0)  # the last is that of -1, no channel
+    return of_channel[found.program.node_channel[found.at[sends]]]
+
+
+def of_collectives(found: RunEvents, nodes: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return group, schedule and bytes of collectives."""
+    program, at, npu = found.program, found.at[nodes], found.npu[nodes]
+    group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)
+    return group, program.node_schedule[at].astype(np.int64), program.node_bytes[at].astype(np.int64)

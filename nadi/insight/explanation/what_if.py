@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import tiers
+from nadi.insight.explanation import run_events as events
 from nadi.insight.explanation.contention import Contention
-from nadi.insight.explanation.fabric import closed_forms_on, of_collectives, settings_of, shares_of_messages
 from nadi.insight.explanation.path import axis_of
-from nadi.insight.explanation.run_events import DONE, DURATION, MESSAGE, RunEvents, names
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
-from nadi.simulation.closed_forms.flows import ideal_ps
+from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import COMMUNICATION_AXES, LINKS
 from pdes import Settings
 from topologies import Graph
@@ -30,37 +29,21 @@ from workload.node_kinds import COMPUTE, CPU_LANE, SEND
 Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
-FASTER = 1.1
-"""Default factor by which each what-if speeds up its subject."""
-MAX_TIERS = 8
-"""Number of tiers with a what-if, the busiest ones: each evaluates all closed forms again."""
+FASTER = 1.1  # default factor by which each what-if speeds up its subject
+MAX_TIERS = 8  # number of tiers with a what-if, the busiest ones: each evaluates all closed forms again
 
 
 class ChangeEffect(NamedTuple):
-    """The effect of a change.
+    """The effect of a change."""
 
-    Attributes:
-        change: Description of the change.
-        key: "gpu", "tier NAME" or "collectives NAME".
-        finish_time_ps: Predicted time of the run in picoseconds.
-        gain: Share of the run's time that the change saves.
-    """
-
-    change: str
-    key: str
-    finish_time_ps: float
-    gain: float
+    change: str  # description of the change
+    key: str  # "gpu", "tier NAME" or "collectives NAME"
+    finish_time_ps: float  # predicted time of the run in picoseconds
+    gain: float  # share of the run's time that the change saves
 
 
-def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FASTER) -> list[ChangeEffect]:
-    """Return the effects of faster GPUs, tiers of links and kinds of communication, sorted by gain.
-
-    Args:
-        run: Finished run.
-        found: Events of the run.
-        shared: Contended collectives and messages, with the links that they share.
-        factor: Speed-up factor of each change.
-    """
+def what_if(run: Run, found: events.RunEvents, shared: Contention, factor: float = FASTER) -> list[ChangeEffect]:
+    """Return the effects of faster GPUs, tiers of links and kinds of communication, sorted by gain."""
     weight = found.dag.edges.weight
     whole_ps = float(found.dag.times(weight)[found.last()])
     answers = []
@@ -71,13 +54,15 @@ def what_if(run: Run, found: RunEvents, shared: Contention, factor: float = FAST
     return sorted(answers, key=lambda answer: -answer.gain)
 
 
-def _changes(run: Run, found: RunEvents, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
+def _changes(
+    run: Run, found: events.RunEvents, shared: Contention, factor: float
+) -> Iterator[tuple[str, str, Float64]]:
     """Yield the description, the key and the weights of each change."""
     faster = f"{factor - 1:.0%} faster"
     weight, kind, of_node = found.dag.edges.weight, found.kind, found.of_node
     on_gpu = (found.node_kind == COMPUTE) & (found.lane != CPU_LANE)
     if on_gpu.any():
-        is_computation = (kind == DURATION) & on_gpu[of_node]
+        is_computation = (kind == events.DURATION) & on_gpu[of_node]
         yield f"GPUs {faster}", "gpu", np.where(is_computation, weight / factor, weight)
     sort, words = _sorts(run, found)
     sort_of_edge = np.where(_is_communication(found), sort[of_node], -1)
@@ -88,17 +73,18 @@ def _changes(run: Run, found: RunEvents, shared: Contention, factor: float) -> I
     yield from _of_tiers(run, found, shared, factor)
 
 
-def _is_communication(found: RunEvents) -> NDArray[np.bool_]:
+def _is_communication(found: events.RunEvents) -> NDArray[np.bool_]:
     """Return bool[E]: whether the edge is the time of a collective, of a message, or of a send."""
-    own = (found.kind == DURATION) & ((found.collective >= 0) | (found.node_kind == SEND))[found.of_node]
-    return (found.kind == DONE) | (found.kind == MESSAGE) | own
+    own = (found.kind == events.DURATION) & ((found.collective >= 0) | (found.node_kind == SEND))[found.of_node]
+    return (found.kind == events.DONE) | (found.kind == events.MESSAGE) | own
 
 
-def _sorts(run: Run, found: RunEvents) -> tuple[Int64, list[str]]:
+def _sorts(run: Run, found: events.RunEvents) -> tuple[Int64, list[str]]:
     """Return int64[n], index of the axis or kind of each collective, send and receive in the list; else -1."""
     words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
-    name = names(run).unify_dictionaries().combine_chunks()
-    axes = np.array([_place(COMMUNICATION_AXES, axis_of(word)) for word in name.dictionary.to_pylist()], np.int64)
+    name = events.names(run).unify_dictionaries().combine_chunks()
+    words_of_axes = [axis_of(word) for word in name.dictionary.to_pylist()]
+    axes = np.array([COMMUNICATION_AXES.index(word) if word else -1 for word in words_of_axes], np.int64)
     axis = axes[np.asarray(name.indices)] if len(axes) else np.full(len(found.npu), -1)
     kind = found.program.node_collective[found.at].astype(np.int64)
     without_axis = np.where(kind >= 0, len(COMMUNICATION_AXES) + kind, len(words) - 1)
@@ -106,15 +92,13 @@ def _sorts(run: Run, found: RunEvents) -> tuple[Int64, list[str]]:
     return np.where(speaks, np.where(axis >= 0, axis, without_axis), -1), words
 
 
-def _place(words: tuple[str, ...], word: str) -> int:
-    return words.index(word) if word in words else -1
-
-
-def _of_tiers(run: Run, found: RunEvents, shared: Contention, factor: float) -> Iterator[tuple[str, str, Float64]]:
+def _of_tiers(
+    run: Run, found: events.RunEvents, shared: Contention, factor: float
+) -> Iterator[tuple[str, str, Float64]]:
     if not run.has(LINKS) or not len(run.links) or not _is_communication(found).any():
         return
     graph = run.graph
-    settings = settings_of(run)
+    settings = events.settings_of(run)
     words = {"src": run.links["src"].to_pylist(), "dst": run.links["dst"].to_pylist()}
     of_link = np.array([" and ".join(sorted(tier.split(" → "))) for tier in tiers(words)])
     now = _Times(run, found, graph, settings)
@@ -122,50 +106,41 @@ def _of_tiers(run: Run, found: RunEvents, shared: Contention, factor: float) -> 
         rate_bps = np.where(of_link == name, np.round(graph.link_rate_bps * factor), graph.link_rate_bps)
         faster = dataclasses.replace(graph, link_rate_bps=rate_bps.astype(np.int64))
         then = _Times(run, found, faster, settings)
-        ratio = _with_contention(now.ratio(then), shared, np.where(of_link == name, factor, 1.0))
+        ratio, rate_factor = now.ratio(then), np.where(of_link == name, factor, 1.0)
+        # contended pieces change as their bottlenecks, all others as their closed forms
+        pieces = zip(shared.kinds, shared.node, strict=True)
+        contended = [kind.faster(rate_factor, float(ratio[node])) for kind, node in pieces]
+        ratio = np.where(shared.of_node >= 0, np.array([*contended, 1.0])[shared.of_node], ratio)
         if (ratio < 1).any():
             weight = found.dag.edges.weight
             shorter = np.where(_is_communication(found), weight * ratio[found.of_node], weight)
             yield f"links between {name} {factor - 1:.0%} faster", f"tier {name}", shorter
 
 
-def _with_contention(ratio: Float64, shared: Contention, faster: Float64) -> Float64:
-    """Return float64[n]: the ratio of times by the bottleneck for contended pieces, by closed forms for all others.
-
-    Args:
-        ratio: float64[n], ratio of each node's closed form with the faster links to that with the links as they are.
-        shared: Contended pieces.
-        faster: float64[links], factor of each link's rate.
-    """
-    of_kind = [kind.faster(faster, float(ratio[node])) for kind, node in zip(shared.kinds, shared.node, strict=True)]
-    return np.where(shared.of_node >= 0, np.array([*of_kind, 1.0])[shared.of_node], ratio)
-
-
-def _busiest(of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
-    """Return MAX_TIERS tiers by their busiest link, ties in the given order; of_link: str[links], tier of each link."""
-    names, first, tier = np.unique(of_link, return_index=True, return_inverse=True)
-    busiest = np.zeros(len(names))
+def _busiest(tier_of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
+    """Return MAX_TIERS tiers by their busiest link, ties in the given order; tier_of_link: str[links]."""
+    tiers_found, first, tier = np.unique(tier_of_link, return_index=True, return_inverse=True)
+    busiest = np.zeros(len(tiers_found))
     np.maximum.at(busiest, tier.reshape(-1), utilisation)
-    return [str(names[at]) for at in np.lexsort((first, -busiest))[:MAX_TIERS]]
+    return [str(tiers_found[place]) for place in np.lexsort((first, -busiest))[:MAX_TIERS]]
 
 
 class _Times:
-    """Closed forms of all collectives and messages of a run on a fabric.
+    """Closed forms, float64[n] time_ps, of each node's collective or message on a fabric; NaN = not known."""
 
-    Attributes:
-        time_ps: float64[n], closed form of each node's collective or message; NaN = not known, or no communication.
-    """
-
-    def __init__(self, run: Run, found: RunEvents, graph: Graph, settings: Settings) -> None:
+    def __init__(self, run: Run, found: events.RunEvents, graph: Graph, settings: Settings) -> None:
         program = found.program
         self.time_ps = np.full(len(found.npu), np.nan)
         first = found.first
         if len(first):
-            keys, index = _keys(found)
-            kinds = program.node_collective[found.at[first[keys]]]
-            group, schedule, size = of_collectives(found, first[keys])
+            group, schedule, size = events.of_collectives(found, first)
+            kinds = program.node_collective[found.at[first]]
+            columns = np.stack([group, schedule, size, kinds])
+            _, keys, index = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+            index, kinds = index.reshape(-1), kinds[keys]
+            group, schedule, size = group[keys], schedule[keys], size[keys]
             asked = CollectiveKeys(group, schedule, size, found.npu[first[keys]], found.row[first[keys]])
-            costs = closed_forms_on(graph, settings).of_collectives(program, run.work.collectives, asked, kinds)
+            costs = events.closed_forms_on(graph, settings).of_collectives(program, run.work.collectives, asked, kinds)
             own = found.collective >= 0
             self.time_ps[own] = costs.time_ps.astype(np.float64)[index][found.collective[own]]
         ends = np.flatnonzero((found.node_kind == SEND) | (found.sender >= 0))
@@ -175,7 +150,7 @@ class _Times:
             flows = {"src": np.where(is_send, npu, peer), "dst": np.where(is_send, peer, npu)}
             flows |= {"group": np.full(len(ends), -1), "bytes": program.node_bytes[found.at[ends]]}
             sends = np.where(is_send, ends, found.sender[ends])
-            alone = ideal_ps(graph, settings, flows, shares_of_messages(found, sends))
+            alone = ideal_ps(graph, settings, flows, events.shares_of_messages(found, sends))
             self.time_ps[ends] = np.where(alone > 0, alone, np.nan)
 
     def ratio(self, then: "_Times") -> Float64:
@@ -183,13 +158,3 @@ class _Times:
         with np.errstate(divide="ignore", invalid="ignore"):
             found = then.time_ps / self.time_ps
         return np.where(np.isfinite(found), found, 1.0)
-
-
-def _keys(found: RunEvents) -> tuple[Int64, Int64]:
-    """Return one collective of each group, schedule, size and kind, and the index of this key for each collective."""
-    group, schedule, size = of_collectives(found, found.first)
-    kinds = found.program.node_collective[found.at[found.first]].astype(np.int64)
-    _, first, index = np.unique(
-        np.stack([group, schedule, size, kinds]), axis=1, return_index=True, return_inverse=True
-    )
-    return first, index.reshape(-1)

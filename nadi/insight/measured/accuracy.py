@@ -5,8 +5,7 @@ for later members. The last member does not wait: the minimum duration over all 
 of a member's duration is *waiting*, measured and simulated. An error is the simulated over the measured time, minus 1.
 """
 
-import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,74 +19,39 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 
-@dataclasses.dataclass(frozen=True)
-class ErrorDistribution:
-    """The distribution of n relative errors.
-
-    Attributes:
-        count: Number of errors, n.
-        measured_ps: Sum of the measured times in picoseconds.
-        simulated_ps: Sum of the simulated times in picoseconds.
-        median: Median of the errors.
-        p95: 95th percentile of the absolute errors.
-        worst: Error with the largest absolute value.
-    """
-
-    count: int
-    measured_ps: int
-    simulated_ps: int
-    median: float
-    p95: float
-    worst: float
-
-    @classmethod
-    def of(cls, simulated_ps: Int64, measured_ps: Int64) -> "ErrorDistribution | None":
-        """Return the distribution of n pairs of times; None for no pairs."""
-        if not len(measured_ps):
-            return None
-        error = simulated_ps / measured_ps - 1
-        return cls(
-            len(error),
-            int(measured_ps.sum()),
-            int(simulated_ps.sum()),
-            float(np.median(error)),
-            float(np.percentile(np.abs(error), 95)),
-            float(error[np.argmax(np.abs(error))]),
-        )
+def _errors(simulated_ps: Int64, measured_ps: Int64) -> dict[str, Any] | None:
+    """Return the distribution of n relative errors; None if n = 0."""
+    if not len(measured_ps):
+        return None
+    error = simulated_ps / measured_ps - 1
+    return {
+        "count": len(error),
+        "measured_ps": int(measured_ps.sum()),
+        "simulated_ps": int(simulated_ps.sum()),
+        "median": float(np.median(error)),
+        "p95": float(np.percentile(np.abs(error), 95)),  # of the absolute errors
+        "worst": float(error[np.argmax(np.abs(error))]),  # with its sign
+    }
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class JointOperations:
-    """c collectives or messages that several NPUs take part in, with measured times.
+class JointOperations(NamedTuple):
+    """c collectives or messages that several NPUs take part in, with measured times."""
 
-    Attributes:
-        number: int64[c], number in TimedNodes.collective or .message, ascending.
-        measured_ps, simulated_ps: int64[c], duration of the transfer.
-        measured_wait_ps, simulated_wait_ps: int64[c], longest wait of a member.
-        first: int64[c], row in TimedNodes of the member with the shortest wait.
-        of: int64[n], operation of each row of TimedNodes, -1 = none.
-    """
+    number: Int64  # int64[c], number in TimedNodes.collective or .message, ascending
+    measured_ps: Int64  # int64[c], measured duration of the transfer
+    simulated_ps: Int64  # int64[c], simulated duration of the transfer
+    measured_wait_ps: Int64  # int64[c], longest measured wait of a member
+    simulated_wait_ps: Int64  # int64[c], longest simulated wait of a member
+    first: Int64  # int64[c], row in TimedNodes of the member with the shortest wait
+    of: Int64  # int64[n], operation of each row of TimedNodes, -1 = none
 
-    number: Int64
-    measured_ps: Int64
-    simulated_ps: Int64
-    measured_wait_ps: Int64
-    simulated_wait_ps: Int64
-    first: Int64
-    of: Int64
+    def errors(self, selected: NDArray[Any] | slice = slice(None)) -> dict[str, Any] | None:
+        """Return the errors of the selected transfers."""
+        return _errors(self.simulated_ps[selected], self.measured_ps[selected])
 
 
-def collectives_of(nodes: TimedNodes) -> JointOperations:
-    """Return the collectives of the nodes."""
-    return _joint(nodes, nodes.collective)
-
-
-def messages_of(nodes: TimedNodes) -> JointOperations:
-    """Return the messages of the nodes."""
-    return _joint(nodes, nodes.message)
-
-
-def _joint(nodes: TimedNodes, number: Int64) -> JointOperations:
+def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
+    """Return the operations with these numbers, int64[n] by node: nodes.collective or nodes.message."""
     rows = np.flatnonzero(number >= 0)
     rows = rows[np.lexsort((nodes.measured_ps[rows], number[rows]))]
     is_first = np.diff(number[rows], prepend=-1) > 0
@@ -113,20 +77,24 @@ def _joint(nodes: TimedNodes, number: Int64) -> JointOperations:
 
 def document(nodes: TimedNodes, clocks: RankClocks, worst: int = 10) -> dict[str, Any]:
     """Return the accuracy report as a JSON document; worst: number of nodes with the largest errors to list."""
-    collectives, messages = collectives_of(nodes), messages_of(nodes)
+    collectives, messages = joint_operations(nodes, nodes.collective), joint_operations(nodes, nodes.message)
     residual = np.abs(clocks.residual_micros)
+    npu, measured_span, simulated_span = spans(nodes)
+    has_span = nodes.has_start[npu] & (measured_span > 0)
+    times = collectives.measured_ps if len(collectives.measured_ps) else nodes.measured_ps
     return {
         "run": str(nodes.run),
         "traces": str(nodes.traces),
         "nodes": {"compared": len(nodes), **nodes.left_out},
-        "collectives": _document(ErrorDistribution.of(collectives.simulated_ps, collectives.measured_ps)),
-        "messages": _document(ErrorDistribution.of(messages.simulated_ps, messages.measured_ps)),
-        "ranks": _document(_spans(nodes)),
-        "rounding": _rounding(nodes, collectives),
+        "collectives": collectives.errors(),
+        "messages": messages.errors(),
+        "ranks": _errors(simulated_span[has_span], measured_span[has_span]),
+        # a microsecond, the unit of traces, over the median measured transfer; without any, over the median node
+        "rounding": PS_PER_US / float(np.median(times)),
         "kinds": [
-            {"kind": name, **dataclasses.asdict(spread)}
+            {"kind": name, **errors}
             for number, name in enumerate(KINDS)
-            if (spread := _spread(nodes, nodes.kind == number)) is not None
+            if (errors := _errors(nodes.simulated_ps[nodes.kind == number], nodes.measured_ps[nodes.kind == number]))
         ],
         "sizes": _sizes(nodes, collectives),
         "groups": _groups(nodes, collectives),
@@ -140,31 +108,12 @@ def document(nodes: TimedNodes, clocks: RankClocks, worst: int = 10) -> dict[str
     }
 
 
-def _document(spread: ErrorDistribution | None) -> dict[str, Any] | None:
-    return None if spread is None else dataclasses.asdict(spread)
-
-
 def _or_none(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 3)
 
 
-def _spread(nodes: TimedNodes, which: NDArray[Any]) -> ErrorDistribution | None:
-    return ErrorDistribution.of(nodes.simulated_ps[which], nodes.measured_ps[which])
-
-
-def _spans(nodes: TimedNodes) -> ErrorDistribution | None:
-    """Return the errors of the ranks' spans, from the start of the first compared node to the end of the last."""
-    npu, measured, simulated = spans(nodes)
-    has = nodes.has_start[npu] & (measured > 0)
-    return ErrorDistribution.of(simulated[has], measured[has])
-
-
 def spans(nodes: TimedNodes) -> tuple[Int64, Int64, Int64]:
-    """Return the span of each NPU that has nodes, from the start of its first node to the end of its last.
-
-    Returns:
-        int64[r] NPUs, int64[r] measured picoseconds (0 where the trace has no starts), int64[r] simulated picoseconds.
-    """
+    """Return int64[r], thrice: NPUs with nodes, their measured spans (0 without starts) and simulated spans in ps."""
     begins = np.flatnonzero(np.diff(nodes.npu, prepend=-1))
     npu = nodes.npu[begins]
     end = np.maximum.reduceat(nodes.measured_start_ps + nodes.measured_ps, begins)
@@ -174,52 +123,52 @@ def spans(nodes: TimedNodes) -> tuple[Int64, Int64, Int64]:
     return npu, measured, last - first
 
 
-def _sizes(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
+def _sizes(nodes: TimedNodes, collectives: JointOperations) -> list[dict[str, Any]]:
     """Return a row per kind, size and member count of collectives: transfers, bandwidths and waiting."""
-    kind = np.asarray(nodes.collectives["kind"], dtype=str)[found.number]
-    size = nodes.collectives["bytes"][found.number]
-    members = nodes.collectives["members"][found.number]
+    kind = np.asarray(nodes.collectives["kind"], dtype=str)[collectives.number]
+    size = nodes.collectives["bytes"][collectives.number]
+    members = nodes.collectives["members"][collectives.number]
     rows = []
     for key in sorted(set(zip(kind.tolist(), size.tolist(), members.tolist(), strict=True))):
         which = (kind == key[0]) & (size == key[1]) & (members == key[2])
-        spread = ErrorDistribution.of(found.simulated_ps[which], found.measured_ps[which])
-        if spread is None:
-            continue
-        measured = float(np.median(found.measured_ps[which]))
-        simulated = float(np.median(found.simulated_ps[which]))
-        factor = bus_factor(key[0], key[2])
+        measured, simulated, measured_wait, simulated_wait = (
+            float(np.median(column[which]))
+            for column in (
+                *(collectives.measured_ps, collectives.simulated_ps),
+                *(collectives.measured_wait_ps, collectives.simulated_wait_ps),
+            )
+        )
+        bus_bytes = key[1] * bus_factor(key[0], key[2])
         rows.append(
             {
                 "kind": key[0],
                 "bytes": key[1],
                 "members": key[2],
-                **dataclasses.asdict(spread),
+                **(collectives.errors(which) or {}),
                 "measured_transfer_ps": measured,
                 "simulated_transfer_ps": simulated,
-                "measured_busbw_Bps": key[1] * factor * PS_PER_S / measured,
-                "simulated_busbw_Bps": key[1] * factor * PS_PER_S / simulated if simulated else None,
-                "measured_wait_ps": float(np.median(found.measured_wait_ps[which])),
-                "simulated_wait_ps": float(np.median(found.simulated_wait_ps[which])),
+                "measured_busbw_Bps": bus_bytes * PS_PER_S / measured,
+                "simulated_busbw_Bps": bus_bytes * PS_PER_S / simulated if simulated else None,
+                "measured_wait_ps": measured_wait,
+                "simulated_wait_ps": simulated_wait,
             }
         )
     return rows
 
 
-def _groups(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
+def _groups(nodes: TimedNodes, collectives: JointOperations) -> list[dict[str, Any]]:
     """Return a row per group, sorted by the error of its summed transfers."""
-    group = nodes.collectives["group"][found.number]
+    table = nodes.collectives
+    group = table["group"][collectives.number]
     own = np.flatnonzero(nodes.collective >= 0)
-    met = np.unique(np.stack([nodes.collectives["group"][nodes.collective[own]], nodes.npu[own]]), axis=1)
+    met = np.unique(np.stack([table["group"][nodes.collective[own]], nodes.npu[own]]), axis=1)
     npus = dict(zip(np.unique(met[0]).tolist(), _parts(met[0], met[1]), strict=True))
     rows = []
     for which in _parts(group, np.arange(len(group))):
-        spread = ErrorDistribution.of(found.simulated_ps[which], found.measured_ps[which])
-        if spread is not None:
-            at = found.number[which[0]]
-            number, members = int(group[which[0]]), int(nodes.collectives["members"][at])
-            named = {"group": number, "name": str(nodes.collectives["group_name"][at]), "members": members}
-            rows.append({**named, "npus": npus[number].tolist(), **dataclasses.asdict(spread)})
-    return sorted(rows, key=_far)
+        row, number = collectives.number[which[0]], int(group[which[0]])
+        named = {"group": number, "name": str(table["group_name"][row]), "members": int(table["members"][row])}
+        rows.append({**named, "npus": npus[number].tolist(), **(collectives.errors(which) or {})})
+    return sorted(rows, key=_error_of_sums)
 
 
 def _parts(key: Int64, values: Int64) -> list[Int64]:
@@ -228,22 +177,20 @@ def _parts(key: Int64, values: Int64) -> list[Int64]:
     return np.split(values[order], np.flatnonzero(np.diff(key[order])) + 1) if len(key) else []
 
 
-def _far(row: dict[str, Any]) -> float:
+def _error_of_sums(row: dict[str, Any]) -> float:
     """Return a sort key: the largest error of summed times first."""
     return -abs(row["simulated_ps"] / row["measured_ps"] - 1)
 
 
-def _pairs(nodes: TimedNodes, found: JointOperations) -> list[dict[str, Any]]:
+def _pairs(nodes: TimedNodes, messages: JointOperations) -> list[dict[str, Any]]:
     """Return a row per pair of NPUs with messages, sorted by the error of its summed transfers."""
-    rows = []
-    npu, peer, is_send = nodes.npu[found.first], nodes.peer[found.first], nodes.kind[found.first] == SEND
+    npu, peer = nodes.npu[messages.first], nodes.peer[messages.first]
+    is_send = nodes.kind[messages.first] == SEND
     ends = np.stack([np.where(is_send, npu, peer), np.where(is_send, peer, npu)])
-    pairs, of = np.unique(ends, axis=1, return_inverse=True)
-    for (src, dst), which in zip(pairs.T.tolist(), _parts(of.reshape(-1), np.arange(len(npu))), strict=True):
-        spread = ErrorDistribution.of(found.simulated_ps[which], found.measured_ps[which])
-        if spread is not None:
-            rows.append({"src": src, "dst": dst, **dataclasses.asdict(spread)})
-    return sorted(rows, key=_far)
+    pairs, pair = np.unique(ends, axis=1, return_inverse=True)
+    parts = zip(pairs.T.tolist(), _parts(pair.reshape(-1), np.arange(len(npu))), strict=True)
+    rows = [{"src": src, "dst": dst, **(messages.errors(which) or {})} for (src, dst), which in parts]
+    return sorted(rows, key=_error_of_sums)
 
 
 def _worst(nodes: TimedNodes, joint: tuple[JointOperations, ...], most: int) -> list[dict[str, Any]]:
@@ -270,6 +217,7 @@ def _worst(nodes: TimedNodes, joint: tuple[JointOperations, ...], most: int) -> 
 
 
 def _kind_text(nodes: TimedNodes, row: int) -> str:
+    """Return the kind of a node, or of its collective."""
     at = int(nodes.collective[row])
     return KINDS[nodes.kind[row]] if at < 0 else str(nodes.collectives["kind"][at])
 
@@ -317,13 +265,7 @@ def _begins(nodes: TimedNodes, clocks: RankClocks) -> Float64:
 
 
 def _summed(nodes: TimedNodes, values: Int64, which: NDArray[np.bool_]) -> Int64:
-    """int64[npus]: sums of each NPU."""
+    """Return int64[npus], the sums of the values of each NPU's nodes."""
     sums = np.zeros(len(nodes.has_start), np.int64)
     np.add.at(sums, nodes.npu[which], values[which])
     return sums
-
-
-def _rounding(nodes: TimedNodes, found: JointOperations) -> float:
-    """What a microsecond, the unit of traces, is of the median measured transfer; without any, of the median node."""
-    times = found.measured_ps if len(found.measured_ps) else nodes.measured_ps
-    return PS_PER_US / float(np.median(times))

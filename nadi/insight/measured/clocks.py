@@ -16,33 +16,33 @@ from nadi.insight.measured.timed_nodes import TimedNodes
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
 SYNCHRONISING = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", UNEVEN, "barrier")
-_ROUNDS = 12
-"""Number of reweighted solutions."""
-_MIN_RESIDUAL_MICROS = 0.01
-"""Residual below which weights do not grow further, which keeps them finite."""
-_TOLERANCE = 1e-13
-"""Relative tolerance of the solver (scipy.sparse.linalg.lsqr)."""
+_ROUNDS = 12  # number of reweighted solutions
+_MIN_RESIDUAL_MICROS = 0.01  # residual below which weights do not grow further, which keeps them finite
+_TOLERANCE = 1e-13  # relative tolerance of the solver (scipy.sparse.linalg.lsqr)
 
 
 class RankClocks(NamedTuple):
-    """Clock offsets of the ranks.
+    """Clock offsets of the ranks."""
 
-    Attributes:
-        offset_micros: float64[npus], time that a rank's clock is ahead of its reference rank's; NaN for a rank that
-            shares no collective with another rank.
-        reference: int64[npus], lowest rank that is connected to each rank by common collectives; -1 = none.
-        residual_micros: float64[observations], differences of finishes that the offsets do not explain.
-    """
-
+    # float64[npus], time that a rank's clock is ahead of its reference rank's; NaN for a rank that shares no collective
+    # with another rank
     offset_micros: NDArray[np.float64]
+    # int64[npus], lowest rank that is connected to each rank by common collectives; -1 = none
     reference: NDArray[np.int64]
+    # float64[observations], differences of finishes that the offsets do not explain
     residual_micros: NDArray[np.float64]
 
 
 def estimate_clocks(nodes: TimedNodes) -> RankClocks:
     """Estimate the offsets of all ranks whose traces have start times."""
     npus = len(nodes.has_start)
-    rows = _observations(nodes)
+    # rows of synchronising collectives with two or more timed members
+    kinds = np.asarray(nodes.collectives["kind"], dtype=str)
+    is_timed = (nodes.collective >= 0) & nodes.has_start[nodes.npu]
+    is_timed[is_timed] = np.isin(kinds, SYNCHRONISING)[nodes.collective[is_timed]]
+    rows = np.flatnonzero(is_timed)
+    counts = np.bincount(nodes.collective[rows], minlength=len(kinds))
+    rows = rows[counts[nodes.collective[rows]] > 1]
     offset, reference = np.full(npus, np.nan), np.full(npus, -1, np.int64)
     if not len(rows):
         return RankClocks(offset, reference, np.zeros(0))
@@ -57,17 +57,6 @@ def estimate_clocks(nodes: TimedNodes) -> RankClocks:
     base = nodes.base_micros[met] - nodes.base_micros[reference[met]]
     offset[met] = base + solved[met] - solved[reference[met]]
     return RankClocks(offset, reference, residual)
-
-
-def _observations(nodes: TimedNodes) -> NDArray[np.int64]:
-    """Return the rows of synchronising collectives with two or more timed members."""
-    kinds = np.asarray(nodes.collectives["kind"], dtype=str)
-    synchronises = np.isin(kinds, SYNCHRONISING)
-    is_one = (nodes.collective >= 0) & nodes.has_start[nodes.npu]
-    is_one[is_one] = synchronises[nodes.collective[is_one]]
-    rows = np.flatnonzero(is_one)
-    counts = np.bincount(nodes.collective[rows], minlength=len(kinds))
-    return rows[counts[nodes.collective[rows]] > 1]
 
 
 def _solved(

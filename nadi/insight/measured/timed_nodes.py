@@ -11,9 +11,9 @@ from et import topological_order
 from et.other_attributes import waited_micros
 from inputs.units import PS_PER_US
 from nadi.errors import ConfigError
+from nadi.insight.runs import Run
 from nadi.simulation import schemas
-from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
-from nadi.simulation.wiring.earlier_run import read_summary, read_table
+from nadi.simulation.trace_decoding import use_compiled_decoder
 from workload import TraceSet, load_set
 
 if TYPE_CHECKING:
@@ -30,46 +30,26 @@ _MAX_DURATION_MICROS = 9 * 10**12  # in picoseconds still less than 2^63
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TimedNodes:
-    """n nodes of a run with durations in the traces, sorted by NPU and row.
+    """n nodes of a run with durations in the traces, sorted by NPU and row."""
 
-    Attributes:
-        run: Folder of the run.
-        traces: Path of the traces with the measured times.
-        npu: int64[n], NPU of each node.
-        node_id: uint64[n], id of each node in its trace.
-        name: pa.ChunkedArray[n] of text.
-        kind: int8[n], row of KINDS.
-        size_bytes: int64[n], size of the message or of the collective's whole buffer.
-        peer: int64[n], the other NPU of a send or receive, -1 = none.
-        collective: int64[n], row of `collectives`, -1 = none.
-        message: int64[n], number that the send and the receive of a message share, -1 = none.
-        simulated_start_ps: int64[n], start in the run.
-        simulated_ps: int64[n], duration in the run.
-        measured_start_ps: int64[n], time since the first compared node of the NPU; 0 where has_start is false.
-        measured_ps: int64[n], positive duration, with the wait that a converter has removed from it (WAIT_MICROS).
-        has_start: bool[npus], whether the trace of an NPU has start times.
-        base_micros: int64[npus], start of the NPU's first compared node on its own clock.
-        collectives: Columns of collectives.parquet of the run.
-        left_out: Counts of the run's nodes that are not compared: "without_trace", "not_in_traces" and "without_time".
-    """
-
-    run: Path
-    traces: Path
-    npu: Int64
-    node_id: NDArray[np.uint64]
-    name: "pa.ChunkedArray"
-    kind: NDArray[np.int8]
-    size_bytes: Int64
-    peer: Int64
-    collective: Int64
-    message: Int64
-    simulated_start_ps: Int64
-    simulated_ps: Int64
-    measured_start_ps: Int64
-    measured_ps: Int64
-    has_start: NDArray[np.bool_]
-    base_micros: Int64
-    collectives: dict[str, Any]
+    run: Path  # folder of the run
+    traces: Path  # path of the traces with the measured times
+    npu: Int64  # int64[n], NPU of each node
+    node_id: NDArray[np.uint64]  # uint64[n], id of each node in its trace
+    name: "pa.ChunkedArray"  # pa.ChunkedArray[n] of text
+    kind: NDArray[np.int8]  # int8[n], row of KINDS
+    size_bytes: Int64  # int64[n], size of the message or of the collective's whole buffer
+    peer: Int64  # int64[n], the other NPU of a send or receive, -1 = none
+    collective: Int64  # int64[n], row of `collectives`, -1 = none
+    message: Int64  # int64[n], number that the send and the receive of a message share, -1 = none
+    simulated_start_ps: Int64  # int64[n], start in the run
+    simulated_ps: Int64  # int64[n], duration in the run
+    measured_start_ps: Int64  # int64[n], time since the first compared node of the NPU; 0 where has_start is false
+    measured_ps: Int64  # int64[n], positive duration, with the wait that a converter has removed from it (WAIT_MICROS)
+    has_start: NDArray[np.bool_]  # bool[npus], whether the trace of an NPU has start times
+    base_micros: Int64  # int64[npus], start of the NPU's first compared node on its own clock
+    collectives: dict[str, Any]  # columns of collectives.parquet of the run
+    # counts of the run's nodes that are not compared: "without_trace", "not_in_traces" and "without_time"
     left_out: dict[str, int]
 
     def __len__(self) -> int:
@@ -79,9 +59,7 @@ class TimedNodes:
 def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
     """Pair the nodes of a run with those of traces, by NPU and id.
 
-    Args:
-        run: Folder of results of `nadi run`.
-        traces: Prefix, file or trace set with times; None for the traces that the run read.
+    `traces`: Prefix, file or trace set with times; None for the traces that the run read.
 
     Raises:
         ConfigError: The folder holds no run with nodes, the traces are not those of the run, or they have no times.
@@ -100,28 +78,20 @@ def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
 
 def _read_run(run: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Return the settled configuration, nodes and collectives of a run."""
-    try:
-        summary = read_summary(run)
-        nodes = read_table(run, schemas.NODES, _NODE_COLUMNS, counts=summary)
-        collectives = read_table(run, schemas.COLLECTIVES, _COLLECTIVE_COLUMNS, counts=summary)
-    except OSError as error:
-        raise ConfigError(
-            f"{error.filename or run}: {error.strerror or error}; expected a folder of results of nadi run"
-        ) from None
-    except ValueError as error:
-        raise ConfigError(f"{run}: {error}") from None
+    opened = Run(run)
+    nodes = opened.read(schemas.NODES, _NODE_COLUMNS)
+    collectives = opened.read(schemas.COLLECTIVES, _COLLECTIVE_COLUMNS)
     if nodes is None or collectives is None:
         lacking = schemas.NODES.file if nodes is None else schemas.COLLECTIVES.file
         raise ConfigError(f'{run}: no {lacking}; expected results of nadi run with [output] nodes = "all"')
     if not nodes.num_rows:
         raise ConfigError(f"{run}: {schemas.NODES.file} has no rows; expected a run of traces")
-    config = summary.get("config")
     columns: dict[str, Any] = {name: nodes[name].to_numpy() for name in ("npu", "row", "node_id", "bytes")}
     columns |= {name: nodes[name].to_numpy() for name in ("start_ps", "finish_ps")}
     columns |= {"kind": _words(nodes["kind"]), "lane": _words(nodes["lane"]), "name": nodes["name"]}
     columns["group"] = nodes["group"].fill_null(-1).to_numpy()
     of_collectives = {name: collectives[name].to_numpy(zero_copy_only=False) for name in _COLLECTIVE_COLUMNS}
-    return config if isinstance(config, dict) else {}, columns, of_collectives
+    return opened.summary.get("config", {}), columns, of_collectives
 
 
 def _words(column: "pa.ChunkedArray") -> NDArray[Any]:
@@ -133,13 +103,19 @@ def _paired(
     run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], loaded: TraceSet
 ) -> TimedNodes:
     """Return the nodes that both the run and the traces have, with durations in the traces."""
-    kind = _kinds(nodes)
+    kind = np.full(len(nodes["npu"]), -1, np.int8)  # -1 = a node that does nothing
+    for number, name in enumerate(KINDS):
+        kind[nodes["kind"] == name] = number
+    kind[(kind == COMPUTE) & (nodes["lane"] == "cpu")] = HOST_COMPUTE
     at, left_out = _rows_in_traces(nodes, loaded, kind >= 0)
     is_there = at >= 0
     if not np.any(is_there):
         raise ConfigError(f"{source}: no node of the run {run} is in these traces; expected the traces that were run")
     trace_of_row = loaded.trace_of_npu[nodes["npu"].clip(max=len(loaded.trace_of_npu) - 1)]
-    columns = _columns(loaded, ("duration_micros", "start_time_micros", "comm_src", "comm_dst", "comm_tag"))
+    columns: dict[str, Int64] = {
+        name: np.concatenate([getattr(trace, name) for trace in loaded.traces]).astype(np.int64)
+        for name in ("duration_micros", "start_time_micros", "comm_src", "comm_dst", "comm_tag")
+    }
     ptr = np.cumsum([0, *(len(trace) for trace in loaded.traces)])
     place = np.where(is_there, ptr[trace_of_row] + at, 0)
     waited = np.concatenate([waited_micros(trace) for trace in loaded.traces])
@@ -180,20 +156,6 @@ def _paired(
         collectives=collectives,
         left_out=left_out,
     )
-
-
-def _kinds(nodes: dict[str, Any]) -> NDArray[np.int8]:
-    """int8[rows of the run]: row of KINDS, -1 = a node that does nothing."""
-    kind = np.full(len(nodes["npu"]), -1, np.int8)
-    for number, name in enumerate(KINDS):
-        kind[nodes["kind"] == name] = number
-    kind[(kind == COMPUTE) & (nodes["lane"] == "cpu")] = HOST_COMPUTE
-    return kind
-
-
-def _columns(loaded: TraceSet, names: tuple[str, ...]) -> dict[str, Int64]:
-    """Return columns of all traces, concatenated."""
-    return {name: np.concatenate([getattr(trace, name) for trace in loaded.traces]).astype(np.int64) for name in names}
 
 
 def _rows_in_traces(nodes: dict[str, Any], loaded: TraceSet, counts: NDArray[np.bool_]) -> tuple[Int64, dict[str, int]]:
@@ -280,11 +242,7 @@ def _message_of(npu: Int64, kind: NDArray[np.int8], peer: Int64, tag: Int64, pos
 
 
 def _collective_of(run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], seq: Int64) -> Int64:
-    """Return int64[rows of the run]: the row of each node in collectives.parquet, -1 = none.
-
-    Raises:
-        ConfigError: The table has another start for a node: the traces are not those of the run.
-    """
+    """Return int64[rows of the run]: the row of each node in collectives.parquet, -1 = none; refuse other traces."""
     found = np.full(len(seq), -1, np.int64)
     rows = np.flatnonzero(seq >= 0)
     if not len(rows):

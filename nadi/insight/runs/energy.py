@@ -19,21 +19,13 @@ CLOSED_FORM_NOTE = (
 
 
 class RunBill(NamedTuple):
-    """The energy and cost of a run.
+    """The energy and cost of a run."""
 
-    Attributes:
-        usage: Times, ports, steps and tokens of the run that the bill counts.
-        bill: Energy and cost of this usage.
-        table: Energy table that holds the powers and prices.
-        table_from: Path of the user's table; None for the default table alone.
-        notes: Sentences about what the bill assumes or does not count.
-    """
-
-    usage: Usage
-    bill: Bill
-    table: EnergyTable
-    table_from: Path | None
-    notes: tuple[str, ...]
+    usage: Usage  # times, ports, steps and tokens of the run that the bill counts
+    bill: Bill  # energy and cost of this usage
+    table: EnergyTable  # energy table that holds the powers and prices
+    table_from: Path | None  # path of the user's table; None for the default table alone
+    notes: tuple[str, ...]  # sentences about what the bill assumes or does not count
 
     def document(self) -> dict[str, Any]:
         """Return the bill as a JSON document."""
@@ -45,15 +37,7 @@ class RunBill(NamedTuple):
 
 
 def energy_of(run: Run, table: Path | None = None) -> RunBill:
-    """Return the energy and cost of a run.
-
-    Args:
-        run: Run with npus.parquet and links.parquet.
-        table: Energy table that replaces the one named in the run file.
-
-    Raises:
-        ConfigError: The table, or one of the run's tables, is unreadable or invalid.
-    """
+    """Return the energy and cost of a run; table: path of a table that replaces the one of the run file."""
     named = run.summary.get("config", {}).get("energy", {}).get("table")
     path = table or (Path(run.summary.get("working_folder", ".")) / named if named else None)
     rows = read_table(path)

@@ -1,30 +1,46 @@
-"""The metrics that comparisons of runs use, with the unit and the better direction of each."""
+"""The metrics that comparisons of runs use, with the unit and the better direction of each, and rankings by them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from nadi.insight.runs.balance import balance
 from nadi.insight.runs.energy import energy_of
 from nadi.insight.runs.run import Run
 from nadi.simulation.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINKS, NPUS, STEP_CATEGORIES
 
+# relative difference below which two points of a sweep are equally good: the model is no more accurate than that
+SAME_WITHIN = 0.01
+# figures that rank the points of a sweep whose file names none
+_DEFAULTS = ("step_time_ps", "ttft_p99_ps", "finish_time_ps", "collectives_ratio", "p99_completion_ps", "busiest_link")
+
+
+class Balance(NamedTuple):
+    """The load balance of a run's workers."""
+
+    imbalance: float  # longest working time of a worker over the mean of all workers; 1 is even
+    waiting: float  # share of the workers' wall time that they spent waiting for each other
+
+
+def balance(run: Run) -> Balance:
+    """Return the load balance of a run; a run without recorded workers is even."""
+    if run.workers is None or not len(run.workers):
+        return Balance(1.0, 0.0)
+    working, waiting = (np.asarray(run.workers[name], np.float64) for name in ("working_s", "waiting_s"))
+    wall_s = float(working.sum() + waiting.sum())
+    mean = float(working.mean())
+    return Balance(float(working.max()) / mean if mean else 1.0, float(waiting.sum()) / wall_s if wall_s else 0.0)
+
 
 class Figure(NamedTuple):
-    """One metric of a run.
+    """One metric of a run."""
 
-    Attributes:
-        name: Column name in tables, with its unit at the end.
-        meaning: Description in a few words.
-        form: How the value is formatted: "time", "share", "count", "rate", "number" or "bytes".
-        is_cost: Whether a smaller value is better.
-    """
-
-    name: str
-    meaning: str
-    form: str
-    is_cost: bool = True
+    name: str  # column name in tables, with its unit at the end
+    meaning: str  # description in a few words
+    form: str  # how the value is formatted: "time", "share", "count", "rate", "number" or "bytes"
+    is_cost: bool = True  # whether a smaller value is better
 
 
 _COUNTS = {
@@ -70,13 +86,7 @@ FIGURES = (
     Figure("peak_rss_bytes", "peak memory of the simulation", "bytes"),
 )
 
-_STEP_KEYS = {
-    "step_time_ps": "time_ps",
-    "tokens_per_s": "tokens_per_s",
-    "mfu": "mfu",
-    "mfu_all_pairs": "mfu_all_pairs",
-}
-"""Metrics of a training step, and their keys in the `step` table of summary.json."""
+_STEP_KEYS = {"step_time_ps": "time_ps", "tokens_per_s": "tokens_per_s", "mfu": "mfu", "mfu_all_pairs": "mfu_all_pairs"}
 
 
 def figures(run: Run) -> dict[str, float]:
@@ -132,3 +142,37 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
         yield from (("imbalance", balance(run).imbalance), ("waiting_share", balance(run).waiting))
     if run.has(LINKS) and len(run.links):
         yield "busiest_link", float(np.max(run.links["utilisation"]))
+
+
+def ranking_figure(table: pa.Table, named: str = "") -> Figure | None:
+    """Return the figure that ranks points of a sweep: the named one, else a default; None = no point is finished."""
+    known = {figure.name: figure for figure in FIGURES if figure.name in table.column_names}
+    wanted = (named, *_DEFAULTS) if named else _DEFAULTS
+    return next((known[name] for name in wanted if name in known), None)
+
+
+def order(table: pa.Table, figure: Figure | None) -> NDArray[np.int64]:
+    """Return int64[points]: rows from the best to the worst, those without the figure last."""
+    if figure is None:
+        return np.arange(len(table))
+    cost = costs(table, figure)
+    return np.argsort(np.where(np.isnan(cost), np.inf, cost), kind="stable")
+
+
+def costs(table: pa.Table, figure: Figure) -> NDArray[np.float64]:
+    """Return float64[points]: the figure where less is better, else its negative; NaN where a point lacks it."""
+    values = table[figure.name].to_numpy(zero_copy_only=False).astype(np.float64)
+    return values if figure.is_cost else -values
+
+
+def as_good_as_best(cost: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return bool[points]: whether a point is within SAME_WITHIN of the best."""
+    best = np.nanmin(cost)
+    return np.abs(cost - best) <= SAME_WITHIN * abs(best)
+
+
+def best_value(means: Mapping[object, float], *, is_cost: bool) -> object | None:
+    """Return the value of a key whose mean is best, or None where another value is as good."""
+    cost = np.array(list(means.values())) * (1 if is_cost else -1)
+    good = np.flatnonzero(as_good_as_best(cost))
+    return list(means)[good[0]] if len(good) == 1 else None

@@ -10,19 +10,7 @@ from pydantic import ValidationError
 from inputs.units import PS_PER_MS
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from nadi.simulation.schemas import (
-    COLLECTIVES,
-    FLOWS,
-    LINKS,
-    MARKS,
-    NODES,
-    NPUS,
-    PAUSES,
-    QUEUES,
-    STEPS,
-    WORKERS,
-    Schema,
-)
+from nadi.simulation import schemas
 from nadi.simulation.wiring.earlier_run import read_summary, read_table, table_blocks
 
 if TYPE_CHECKING:
@@ -37,23 +25,16 @@ _EXPECTED = "expected results of `nadi run --out`"
 
 
 class Run:
-    """The results of a run in a folder that `nadi run --out DIR` wrote.
+    """The results of a run in a `folder` that `nadi run --out DIR` wrote; `summary` holds its summary.json.
 
     Run reads a table at its first use and keeps it. Its columns are those of docs/reference/results.md; `to_pandas()`
     of a table returns a DataFrame (pandas is an extra).
-
-    Attributes:
-        folder: Path of the folder.
-        summary: Contents of summary.json.
     """
 
     def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
         """Open a folder of results.
 
-        Args:
-            folder: Path of the folder.
-            config: Configuration of the run, with fabric and traces that are not in files, if this process
-                simulated it.
+        `config`: Configuration of the run, with fabric and traces that are not in files, if this process simulated it.
 
         Raises:
             ConfigError: The folder holds no results, or results that cannot be read.
@@ -62,10 +43,8 @@ class Run:
         self._simulated = config
         try:
             self.summary: dict[str, Any] = read_summary(self.folder)
-        except OSError as error:
-            raise ConfigError(f"{error.filename or folder}: {error.strerror or error}; {_EXPECTED}") from None
-        except ValueError as error:
-            raise ConfigError(f"{folder}: {error}; {_EXPECTED}") from None
+        except (OSError, ValueError) as error:
+            raise self._unreadable(error) from None
 
     def __repr__(self) -> str:
         return (
@@ -91,54 +70,54 @@ class Run:
     @cached_property
     def nodes(self) -> "pa.Table":
         """Table with a row per trace node of each NPU."""
-        return self._table(NODES, '[output] nodes = "none" leaves it out')
+        return self._table(schemas.NODES, '[output] nodes = "none" leaves it out')
 
     @cached_property
     def flows(self) -> "pa.Table":
         """Table with a row per message."""
-        return self._table(FLOWS, '[output] flows = "none" leaves it out')
+        return self._table(schemas.FLOWS, '[output] flows = "none" leaves it out')
 
     @cached_property
     def links(self) -> "pa.Table":
         """Table with a row per direction of a cable."""
-        return self._table(LINKS)
+        return self._table(schemas.LINKS)
 
     @cached_property
     def collectives(self) -> "pa.Table":
         """Table with a row per collective of a group."""
-        return self._table(COLLECTIVES)
+        return self._table(schemas.COLLECTIVES)
 
     @cached_property
     def npus(self) -> "pa.Table":
         """Table with a row per NPU."""
-        return self._table(NPUS)
+        return self._table(schemas.NPUS)
 
     @cached_property
     def steps(self) -> "pa.Table | None":
         """Table with a row per NPU: its time by axis of parallelism; None where no node name has an axis."""
-        return self._maybe(STEPS)
+        return self._maybe(schemas.STEPS)
 
     @cached_property
     def queues(self) -> "pa.Table | None":
         """Table of the bytes in shared buffers over time; None where no packet waited."""
-        return self._maybe(QUEUES)
+        return self._maybe(schemas.QUEUES)
 
     @cached_property
     def marks(self) -> "pa.Table | None":
         """Table of the packets that ports marked (ECN) over time; None where no packet was marked."""
-        return self._maybe(MARKS)
+        return self._maybe(schemas.MARKS)
 
     @cached_property
     def pauses(self) -> "pa.Table | None":
         """Table of pauses and resumes; None where no link was paused."""
-        return self._maybe(PAUSES)
+        return self._maybe(schemas.PAUSES)
 
     @cached_property
     def workers(self) -> "pa.Table | None":
         """Table of working and waiting times of the simulation's workers; None where the run did not record them."""
-        return self._maybe(WORKERS)
+        return self._maybe(schemas.WORKERS)
 
-    def has(self, schema: Schema) -> bool:
+    def has(self, schema: schemas.Schema) -> bool:
         """Return whether the folder has this table."""
         return (self.folder / schema.file).is_file()
 
@@ -147,9 +126,6 @@ class Run:
         """The settled configuration; relative paths start from the folder in which the run was started.
 
         Fabric and traces that were Python objects are text in it, unless `nadi.simulate` returned this Run.
-
-        Raises:
-            ConfigError: summary.json holds no configuration that this version can read.
         """
         from nadi.configuration.run_file import explain, with_paths_from
 
@@ -163,14 +139,8 @@ class Run:
 
     @cached_property
     def graph(self) -> "Graph":
-        """The fabric, built again.
-
-        Raises:
-            TopologyError, ConfigError: Nadi cannot build the fabric, because a file is missing, or the result
-                differs from
-                the run's fabric.
-        """
-        from nadi.simulation.wiring.building import built_fabric
+        """The fabric, built again; ConfigError or TopologyError if a file is missing or the fabric has changed."""
+        from nadi.simulation.wiring.reading import built_fabric
 
         graph = built_fabric(self.config)
         if graph.links != self.summary.get("links"):
@@ -181,42 +151,43 @@ class Run:
 
     @cached_property
     def work(self) -> "LoadedWorkload":
-        """Traces and program, built again; row r of an NPU is that of `nodes`.
-
-        Raises:
-            TraceError, WorkloadError, ConfigError: The traces are missing or have changed.
-        """
+        """Traces and program, built again; row r of an NPU is that of `nodes`. Refuse traces that have changed."""
         from nadi.simulation.wiring.reading import read_work
 
         work = read_work(self.config, self.graph, force=True)
         program = work.program
         rows = int(np.diff(program.trace_ptr)[program.trace_of_npu].sum())
-        if self.has(NODES) and "like" not in self.npus.column_names and len(self.nodes) != rows:
-            had = f"the run had {len(self.nodes):,} trace nodes"
-            raise ConfigError(f"{self.folder}: {had}, its traces have {rows:,} now")
+        if self.has(schemas.NODES) and "like" not in self.npus.column_names and len(self.nodes) != rows:
+            raise ConfigError(
+                f"{self.folder}: the run had {len(self.nodes):,} trace nodes, its traces have {rows:,} now"
+            )
         return work
 
-    def _table(self, schema: Schema, why: str = "") -> "pa.Table":
+    def _table(self, schema: schemas.Schema, why: str = "") -> "pa.Table":
         found = self._maybe(schema)
         if found is None:
             raise ConfigError(f"{self.folder}: no {schema.file}" + (f" ({why})" if why else "") + f"; {_EXPECTED}")
         return found
 
-    def blocks(self, schema: Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":
-        """Yield batches of some columns of a table that may exceed memory; nothing where the table does not exist.
-
-        Raises:
-            ConfigError: The table cannot be read.
-        """
+    def blocks(self, schema: schemas.Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":
+        """Yield batches of some columns of a table that may exceed memory; nothing where the table does not exist."""
         try:
             yield from table_blocks(self.folder, schema, columns, self.summary)
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
 
-    def _maybe(self, schema: Schema) -> "pa.Table | None":
-        needed = [field.name for field in schema.fields if not field.where]
+    def _maybe(self, schema: schemas.Schema) -> "pa.Table | None":
+        return self.read(schema, [field.name for field in schema.fields if not field.where])
+
+    def read(
+        self, schema: schemas.Schema, needed: "Sequence[str]", columns: "Sequence[str] | None" = None
+    ) -> "pa.Table | None":
+        """Read a table without keeping it; None where the folder does not have it.
+
+        The table must have the `needed` columns; columns: names of those to read if it has them, None = all.
+        """
         try:
-            return read_table(self.folder, schema, needed, counts=self.summary)
+            return read_table(self.folder, schema, needed, columns, self.summary)
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nadi.insight.comparison.links import by_load
+from nadi.insight.comparison.tables import by_load
 from nadi.reports.pages.charts import Plotly, bars, style
 from nadi.reports.pages.page import (
     Heading,

@@ -8,7 +8,7 @@ import numpy as np
 
 from et.arrays import Int64
 from inputs.units import PS_PER_US
-from nadi.insight.measured.accuracy import collectives_of, messages_of
+from nadi.insight.measured.accuracy import joint_operations
 from nadi.insight.measured.timed_nodes import KINDS, TimedNodes
 from nadi.reports.pages import has_plotly
 from nadi.reports.pages.charts import Plotly, style
@@ -81,7 +81,7 @@ def figure(nodes: TimedNodes) -> Plotly:
 def series(nodes: TimedNodes) -> list[tuple[str, Int64, Int64, list[str]]]:
     """Return kind, measured and simulated picoseconds and labels of each series; of many nodes the worst."""
     found = []
-    collectives, messages = collectives_of(nodes), messages_of(nodes)
+    collectives, messages = joint_operations(nodes, nodes.collective), joint_operations(nodes, nodes.message)
     kinds = np.asarray(nodes.collectives["kind"], dtype=str)[collectives.number]
     of_kind = [(kind, collectives, np.flatnonzero(kinds == kind)) for kind in np.unique(kinds).tolist()]
     for kind, joint, places in [*of_kind, ("message", messages, np.arange(len(messages.number)))]:

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from et.arrays import Float64, Int64
 from nadi.insight.analysis.network import NetRun, find_pauses, most, read_run, tiers
 from nadi.insight.analysis.network import Table as Columns
-from nadi.insight.analysis.network_findings import document as document_of
+from nadi.insight.analysis.network import document as document_of
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import HEAT, Plotly, SeriesStyle, bars, figure, heat_map, style
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text.network import ports, spread_heading, victims_table
-from nadi.simulation.fidelities.packet import LOGGED_PAUSES
+from nadi.simulation.fidelities import LOGGED_PAUSES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import TimeUnit, amount_text, size_text, time_text, time_unit
 
@@ -30,7 +30,7 @@ _LEAD = "Utilisation of links, queues, pauses, and completion times of messages.
 
 
 def page(run: NetRun, document: Mapping[str, Any]) -> Page:
-    """Return the page of `nadi net DIR -o FILE.html`; `document` is that of network_findings for the run."""
+    """Return the page of `nadi net DIR -o FILE.html`; `document` is its document in nadi.insight.analysis.network."""
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
     return Page(title, "The network of a run.", [PageSection("network", "Network", _LEAD, parts(run, document))])
 

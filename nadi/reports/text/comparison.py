@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 
-from nadi.insight.comparison.links import by_load
+from nadi.insight.comparison.tables import by_load
 from nadi.terminal import readable
 from nadi.terminal.tables import FittedTable, name_column
 

@@ -1,4 +1,4 @@
-"""Text of `nadi net`: the result of nadi.insight.analysis.network_findings.document on the terminal."""
+"""Text of `nadi net`: the result of nadi.insight.analysis.network.document on the terminal."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from nadi.insight.analysis.network_findings import COLUMNS, MAX_LINKS
+from nadi.insight.analysis.network import COLUMNS, MAX_LINKS
 from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, name_column
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import topologies
 import workload
 from inputs.units import BITS_PER_BYTE, PS_PER_S
-from nadi.simulation.closed_forms.lone_message import Hop, train, ways_of
+from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
 from nadi.simulation.closed_forms.playing.played import Group, Paths, PlayedCollectives
 from pdes import Settings
 from pdes.wire import acknowledgement_bytes, wire_bytes
@@ -30,32 +30,23 @@ from workload.shape import Shape, shape_of
 
 Int64 = NDArray[np.int64]
 
-_MAX_SAMPLED_SENDS = 1024
-"""Maximum number of messages whose paths a formula samples; groups with more members sample one message per member."""
-_MAX_SAMPLED_HOPS = 1 << 16
-"""Maximum number of links on all sampled paths together; finding them takes about half a second."""
-_FEW_SAMPLED_SENDS = 32
-"""Number of messages that estimate the mean length of a path."""
+_MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples, or one message per member
+_MAX_SAMPLED_HOPS = 1 << 16  # maximum number of links on all sampled paths; finding them takes about half a second
+_FEW_SAMPLED_SENDS = 32  # number of messages that estimate the mean length of a path
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1  # irrational steps for `_spread`
 
 
 class ClosedForm(NamedTuple):
-    """Time of a collective on an idle network.
+    """Time of a collective on an idle network."""
 
-    Attributes:
-        time_ps: Time of the collective in picoseconds.
-        is_played: True if the steps were played, False if a formula or an interpolation gives the time.
-    """
-
-    time_ps: float
-    is_played: bool
+    time_ps: float  # time of the collective in picoseconds
+    is_played: bool  # True if the steps were played, False if a formula or an interpolation gives the time
 
 
 def closed_form(
     graph: Graph,
     program: Program,
     settings: Settings,
-    *,
     kind: str,
     algorithm: str,
     schedule: int,
@@ -72,16 +63,8 @@ def closed_form(
     ring uses the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1
     of the ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
 
-    Args:
-        graph: Network that the collective runs on.
-        program: Program with the schedule.
-        settings: Settings of packets and switches.
-        kind: Kind of collective, a name in workload.KINDS.
-        algorithm: Name of the algorithm, with its parameters if any.
-        schedule: Number of the schedule, -1 = a group of one.
-        members: int[n], NPUs of the group.
-        size_bytes: Size of the whole buffer S in bytes.
-        played: Collectives of this program that were already played; the function adds to them. None = an empty set.
+    `schedule`: Number of the schedule, -1 = a group of one.
+    `played`: Collectives of this program that were already played; the function adds to them. None = an empty set.
     """
     if schedule < 0:
         return ClosedForm(0.0, is_played=True)
@@ -104,7 +87,8 @@ def closed_form(
     trains = [train(graph, path.links, math.ceil(payload), settings, both_ways=path.both_ways) for path in paths]
     serial_ps = max(t.serial_ps for t in trains)
     slowest_ps = max(t.total_ps for t in trains)
-    if _is_ring(program.schedules, schedule):
+    is_ring = program.schedules.relative[schedule] and len(offsets(program.schedules, schedule)) == 1
+    if is_ring:  # every member sends to one peer, at the same distance
         n, counts = len(members), [path.multiplicity for path in paths]
         mean_ps = sum(count * t.total_ps for count, t in zip(counts, trains, strict=True)) / sum(counts)
         slowest_ps = (n * mean_ps - min(t.total_ps for t in trains)) / (n - 1)
@@ -117,18 +101,9 @@ def closed_form(
 def busiest_member_ps(
     graph: Graph, program: Program, settings: Settings, schedule: int, members: Int64, size_bytes: int
 ) -> float:
-    """Return the time of the busiest member of an all-to-all with split sizes, in picoseconds.
+    """Return the time of the busiest member of an all-to-all with split sizes; schedule -1 = a group of one.
 
-    The function sends the maximum of the bytes that a member sends or receives as one message over the fastest of some
-    sampled paths.
-
-    Args:
-        graph: Network that the collective runs on.
-        program: Program with the schedule.
-        settings: Settings of packets and switches.
-        schedule: Number of the schedule, -1 = a group of one.
-        members: int[n], NPUs of the group.
-        size_bytes: Size of the buffer in bytes.
+    The function sends the maximum of a member's bytes, sent or received, as one message over the fastest sampled path.
     """
     if schedule < 0:
         return 0.0
@@ -145,18 +120,12 @@ def busiest_member_ps(
 def _paths(
     graph: Graph, settings: Settings, s: Schedules, schedule: int, npus: list[int], *, one_way: bool
 ) -> list[Paths]:
-    """Return the distinct paths of a schedule's messages with their counts, from a sample of the messages.
-
-    `one_way` declares that no member receives while it sends.
-    """
-    kinds: dict[tuple[tuple[Hop, ...], bool], Paths] = {}
-    few = [
-        topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in _sampled_sends(s, schedule, _FEW_SAMPLED_SENDS)
-    ]
-    hops = sum(map(len, few)) / len(few)
-    sends = _sampled_sends(
-        s, schedule, max(len(few), min(max(len(npus), _MAX_SAMPLED_SENDS), int(_MAX_SAMPLED_HOPS / hops)))
-    )
+    """Return the distinct paths of a sample of messages, with counts; one_way: no member receives while it sends."""
+    kinds: dict[tuple[Way, bool], Paths] = {}
+    few_sends = _sampled_sends(s, schedule, _FEW_SAMPLED_SENDS)
+    hops = sum(len(topologies.route(graph, npus[src], npus[dst])) for src, dst, _ in few_sends) / len(few_sends)
+    max_sends = min(max(len(npus), _MAX_SAMPLED_SENDS), int(_MAX_SAMPLED_HOPS / hops))
+    sends = _sampled_sends(s, schedule, max(len(few_sends), max_sends))
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
         answers = not one_way and sender != src and not settings.fidelity.alone_ps
@@ -180,15 +149,13 @@ def _payload_rates(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
         on_wire += int(acknowledgement_bytes(framed, settings)) if answered else 0
         return int(rate_bps * settings.mtu_bytes / on_wire)
 
-    rates = tuple(payload_bps(rate, framed=False, answered=False) for rate in shape.rate_bps)
+    trees = (branch._replace(tree=_tree_payload_rates(branch.tree, settings, framed=framed)) for branch in shape.trees)
     return shape._replace(
         line_bps=shape.lines_bps,
-        rate_bps=rates,
+        rate_bps=tuple(payload_bps(rate, framed=False, answered=False) for rate in shape.rate_bps),
         inside_bps=payload_bps(shape.inside_bps, framed=framed),
         outside_bps=payload_bps(shape.outside_bps, framed=False),
-        trees=tuple(
-            branch._replace(tree=_tree_payload_rates(branch.tree, settings, framed=framed)) for branch in shape.trees
-        ),
+        trees=tuple(trees),
     )
 
 
@@ -204,11 +171,6 @@ def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: boo
         both_ways_bps=tuple((rate * settings.mtu_bytes / (full + answer)).astype(np.int64).tolist()),
         latency_ps=tuple((np.array(tree.latency_ps) + packet_ps).astype(np.int64).tolist()),
     )
-
-
-def _is_ring(s: Schedules, schedule: int) -> bool:
-    """Return whether every member sends to one peer at the same distance only."""
-    return bool(s.relative[schedule]) and len(offsets(s, schedule)) == 1
 
 
 def _sampled_sends(s: Schedules, schedule: int, most: int) -> list[tuple[int, int, int]]:

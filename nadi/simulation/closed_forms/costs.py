@@ -1,5 +1,9 @@
 """Times of collectives and messages on an idle fabric, computed once per kind and process."""
 
+from bisect import bisect, insort
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +12,6 @@ from numpy.typing import NDArray
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
-from nadi.simulation.closed_forms.curves import RUN_EFFORT, Curve, CurveSource, Effort
 from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.simulation.closed_forms.playing.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions
@@ -21,53 +24,147 @@ from workload.shape import shape_of
 
 Int64 = NDArray[np.int64]
 
+_MAX_INTERPOLATION_ERROR = 0.005  # relative difference at which neighbouring lines no longer confirm an interpolation
+_MAX_EXTRAPOLATION_ERROR = 0.01  # relative error of the prediction of the third size at which extrapolation is rejected
+_MAX_STEP = 2  # maximum ratio of neighbouring sizes between which a curve interpolates
+_POINTS = 3  # number of sizes that an extrapolation plays
+# maximum number of messages of a played all-to-all with split sizes; a larger one takes the time of its busiest member
 _MAX_PLAYED_UNEVEN_MESSAGES = 1 << 19
-"""Maximum number of messages of an all-to-all with split sizes that is played. A larger all-to-all takes the time of
-its busiest member."""
-_NOTHING_PLAYED = 0
-"""Maximum number of packets to play that leaves every collective to its formula."""
+_NOTHING_PLAYED = 0  # maximum number of packets to play that leaves every collective to its formula
+# Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
+# plan for 8 members takes about 3 MB with the paths of its messages.
 _MAX_KEPT_PLANS = 16
-"""Number of plans that one curve keeps. A curve also keeps the time of every size, so it needs few plans again; an NCCL
-plan for 8 members takes about 3 MB with the paths of its messages."""
+
+
+class Effort(NamedTuple):
+    """Limits on the packets that a curve plays."""
+
+    # maximum number of packets of a size that is always played; a million packets take about a second
+    max_quick_packets: int
+    max_packets: int  # maximum number of packets of a size that is played if smaller sizes do not predict its time
+    max_halvings: int  # maximum number of halvings from a size to the largest size that predicts its time
+    # True = the curve interpolates between played sizes; False = the time of a size does not depend on sizes requested
+    # before, which a planner that runs in several processes needs
+    interpolates: bool
+
+
+RUN_EFFORT = Effort(1 << 20, 1 << 22, 3, interpolates=True)  # effort of a simulation run
+PLANNER_EFFORT = Effort(1 << 19, 1 << 20, 6, interpolates=False)
+# effort of changes to a fabric (nadi.insight.explanation.what_if), which need only the relative change of a time
+WHAT_IF_EFFORT = Effort(1 << 18, 1 << 20, 4, interpolates=True)
+
+
+class CurveSource(NamedTuple):
+    """Functions of the buffer size in bytes from which a curve computes times."""
+
+    # returns the variant of the algorithm for a size, "" = the algorithm has one variant only
+    variant: Callable[[int], str]
+    packets: Callable[[int], float]  # returns the approximate number of packets of a size
+    play: Callable[[int], ClosedForm]  # returns the time of a size from playing its steps
+    formula: Callable[[int], ClosedForm]  # returns the time of a size from the algorithm's formula
+
+
+class Curve:
+    """Times of one collective of one group by its size: played if that is quick, else derived from played sizes.
+
+    A curve plays a size that needs few packets. It interpolates a size between two played sizes that lie at most a
+    factor of two apart and use the same variant of the algorithm, if the lines through the next played sizes on either
+    side agree within half a percent. It extrapolates a large size: three smaller sizes, each half of the next, must
+    play quickly and use the same variant, the lower two must predict the third within one percent, and the third must
+    be at most `Effort.max_halvings` halvings below the large size. Otherwise it plays the size, or evaluates the
+    formula if the size is very large, or `is_exact`: the formula is exact on an idle network.
+    """
+
+    def __init__(self, source: CurveSource, *, is_exact: bool, effort: Effort = RUN_EFFORT) -> None:
+        self._source, self._is_exact, self._effort = source, is_exact, effort
+        self._known: dict[int, ClosedForm] = {}
+        self._played: dict[str, list[tuple[int, float]]] = {}
+
+    def at(self, size_bytes: int) -> ClosedForm:
+        """Return the time of a size."""
+        if size_bytes not in self._known:
+            interpolated = self._interpolated(size_bytes) if self._effort.interpolates else None
+            self._known[size_bytes] = interpolated or self._new(size_bytes)
+        return self._known[size_bytes]
+
+    def _new(self, size_bytes: int) -> ClosedForm:
+        """Return the time of a size that does not depend on other requested sizes."""
+        packets = self._source.packets(size_bytes)
+        if packets <= self._effort.max_quick_packets:
+            return self.play(size_bytes)
+        if self._is_exact:
+            return self._source.formula(size_bytes)
+        fallback = self.play if packets <= self._effort.max_packets else self._source.formula
+        return self._extrapolated(size_bytes) or fallback(size_bytes)
+
+    def play(self, size_bytes: int) -> ClosedForm:
+        """Play a size and return its time, whatever is known of other sizes."""
+        form = self._known[size_bytes] = self._source.play(size_bytes)
+        insort(self._played.setdefault(self._source.variant(size_bytes), []), (size_bytes, form.time_ps))
+        return form
+
+    def _interpolated(self, size_bytes: int) -> ClosedForm | None:
+        """Return the time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
+        points = self._played.get(self._source.variant(size_bytes), [])
+        after = bisect(points, (size_bytes, 0.0))
+        if not 2 <= after <= len(points) - 2:
+            return None
+        four = points[after - 2 : after + 2]
+        if any(b[0] > _MAX_STEP * a[0] for a, b in pairwise(four)):
+            return None
+        below, between, above = (_line(a, b, size_bytes) for a, b in pairwise(four))
+        if max(abs(below - between), abs(above - between)) > _MAX_INTERPOLATION_ERROR * between:
+            return None
+        return ClosedForm(between, is_played=False)
+
+    def _extrapolated(self, size_bytes: int) -> ClosedForm | None:
+        """Return the time on the line through three smaller sizes; None if they lie on no line or differ in variant."""
+        most, quick = self._effort.max_halvings, self._effort.max_quick_packets
+        halvings = 1
+        while halvings < most and self._source.packets(size_bytes >> halvings) > quick:
+            halvings += 1
+        if self._source.packets(size_bytes >> halvings) > quick:
+            return None
+        sizes = [size_bytes >> (halvings + more) for more in reversed(range(_POINTS))]
+        variant = self._source.variant(size_bytes)
+        if any(self._source.variant(size) != variant for size in sizes):
+            return None
+        for size in sizes:
+            if size not in self._known or not self._known[size].is_played:
+                self.play(size)
+        low, middle, high = ((size, self._known[size].time_ps) for size in sizes)
+        if abs(_line(low, middle, high[0]) - high[1]) > _MAX_EXTRAPOLATION_ERROR * high[1]:
+            return None
+        return ClosedForm(_line(middle, high, size_bytes), is_played=False)
+
+
+def _line(a: tuple[int, float], b: tuple[int, float], size_bytes: int) -> float:
+    """Return the value at `size_bytes` of the line through two points."""
+    return a[1] + (b[1] - a[1]) * (size_bytes - a[0]) / (b[0] - a[0])
 
 
 class ClosedFormCosts(NamedTuple):
-    """Closed forms of K collectives.
+    """Closed forms of K collectives."""
 
-    Attributes:
-        time_ps: int64[K], time of each collective in picoseconds.
-        is_played: bool[K], True = the steps were played; False = a formula or other sizes give the time.
-    """
-
-    time_ps: Int64
+    time_ps: Int64  # int64[K], time of each collective in picoseconds
+    # bool[K], True = the steps were played; False = a formula or other sizes give the time
     is_played: NDArray[np.bool_]
 
 
 class _Plan(NamedTuple):
-    """Schedule of a collective for one class of buffer sizes.
+    """Schedule of a collective for one class of buffer sizes."""
 
-    Attributes:
-        schedules: Packed schedules that hold this plan only.
-        number: Number of the schedule in `schedules`.
-        played: Times that were played with this plan.
-        by_formula: Paths of the plan's messages, for formulas.
-    """
-
-    schedules: Schedules
-    number: int
-    played: PlayedCollectives
-    by_formula: PlayedCollectives
+    schedules: Schedules  # packed schedules that hold this plan only
+    number: int  # number of the schedule in `schedules`
+    played: PlayedCollectives  # times that were played with this plan
+    by_formula: PlayedCollectives  # paths of the plan's messages, for formulas
 
 
 class CollectiveCosts:
     """Closed forms on one fabric, kept per kind, algorithm, size and position of the group.
 
-    Args:
-        graph: Fabric that the collectives run on.
-        settings: Settings of packets and switches.
-        effort: Limits on the number of packets to play.
-        planned_on: Fabric whose rates the algorithms use to choose their plans; None = `graph`. It differs from `graph`
-            if links are slow, because NCCL does not know that when it plans.
+    Algorithms choose their plans by the rates of `planned_on`; None = `graph`. It differs from `graph` if links are
+    slow, because NCCL does not know that when it plans.
     """
 
     def __init__(
@@ -82,18 +179,9 @@ class CollectiveCosts:
     def of_collectives(
         self, program: Program, how: CollectiveSettings, keys: CollectiveKeys, kinds: NDArray[np.int8]
     ) -> ClosedFormCosts:
-        """Return the times of K collectives of a program.
-
-        Args:
-            program: Program with the schedules and groups of the collectives.
-            how: Algorithm of each kind of collective.
-            keys: Keys of the K collectives.
-            kinds: int8[K], index in workload.KINDS of each collective.
-        """
-        groups = [
-            program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
-            for group in keys.group.tolist()
-        ]
+        """Return the times of K collectives; kinds: int8[K], index in workload.KINDS of each collective."""
+        members_of_group = np.split(program.group_member.astype(np.int64), program.group_ptr[1:-1])
+        groups = [members_of_group[group] for group in keys.group.tolist()]
         forms = []
         positions = self.standing.keys(groups)
         columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist())
@@ -109,14 +197,7 @@ class CollectiveCosts:
         return ClosedFormCosts(times, np.array([form.is_played for form in forms], np.bool_))
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
-        """Return the curve of times over buffer sizes of one kind of collective on one group.
-
-        Args:
-            program: Any program of the fabric; the curve replaces its schedules.
-            kind: Kind of collective, a name in workload.KINDS.
-            algorithm: Name of the algorithm, with its parameters if any.
-            members: int64[n], NPUs of the group.
-        """
+        """Return the curve of one kind of collective on one group; `program` may have any schedules."""
         chosen = collectives.choose(kind, algorithm)
         shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
         is_even = self._planned_on is self._graph  # formulas are exact only if all links of a kind have one rate
@@ -129,23 +210,15 @@ class CollectiveCosts:
                     del plans[next(iter(plans))]  # the oldest
                 schedules = ScheduleSet()
                 number = schedules.add(kind, algorithm, len(members), shape, size_bytes)
-                plans[size_class] = _Plan(
-                    schedules.pack(), number, PlayedCollectives(), PlayedCollectives(_NOTHING_PLAYED)
-                )
+                by_formula = PlayedCollectives(_NOTHING_PLAYED)
+                plans[size_class] = _Plan(schedules.pack(), number, PlayedCollectives(), by_formula)
             return plans[size_class]
 
         def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
             plan = plan_of(size_bytes)
+            planned, played = program._replace(schedules=plan.schedules), plan.played if play else plan.by_formula
             return closed_form(
-                self._graph,
-                program._replace(schedules=plan.schedules),
-                self._settings,
-                kind=kind,
-                algorithm=algorithm,
-                schedule=plan.number,
-                members=members,
-                size_bytes=size_bytes,
-                played=plan.played if play else plan.by_formula,
+                self._graph, planned, self._settings, kind, algorithm, plan.number, members, size_bytes, played
             )
 
         def packets(size_bytes: int) -> float:
@@ -157,28 +230,16 @@ class CollectiveCosts:
         def variant(size_bytes: int) -> str:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
-        source = CurveSource(
-            variant, packets, lambda size: evaluate(size, play=True), lambda size: evaluate(size, play=False)
-        )
+        source = CurveSource(variant, packets, partial(evaluate, play=True), partial(evaluate, play=False))
         return Curve(source, is_exact=chosen.is_exact and is_even, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
         """Return the time of an all-to-all with split sizes; its schedule is valid for this program only."""
         graph, settings = self._graph, self._settings
         if message_count(program.schedules, schedule) > _MAX_PLAYED_UNEVEN_MESSAGES:
-            fullest = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
-            return ClosedForm(fullest, is_played=False)
-        return closed_form(
-            graph,
-            program,
-            settings,
-            kind="all-to-all",
-            algorithm="direct",
-            schedule=schedule,
-            members=members,
-            size_bytes=size_bytes,
-            played=PlayedCollectives(),
-        )
+            busiest_ps = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)
+            return ClosedForm(busiest_ps, is_played=False)
+        return closed_form(graph, program, settings, "all-to-all", "direct", schedule, members, size_bytes)
 
     def of_messages(self, keys: MessageKeys) -> MessageTimes:
         """Return the times of messages between two NPUs."""

@@ -29,53 +29,29 @@ from workload.program.traffic import Traffic, traffic
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
-_BLOCK_PAIRS = 1 << 19  # at once
-"""Number of pairs of NPUs that are routed at a time."""
+_BLOCK_PAIRS = 1 << 19  # number of pairs of NPUs that are routed at a time
 _OUTSIDE = -1
 
 
 class _Load(NamedTuple):
-    """Minimum traffic of p pairs of NPUs.
+    """Minimum traffic of p pairs of NPUs."""
 
-    Attributes:
-        src: int64[p], sending NPU.
-        dst: int64[p], receiving NPU.
-        amount: float64[4, p]: payload in bytes, data packets, acknowledgements, and the picoseconds that rounding may
-            subtract from the sum of their times on one link.
-    """
-
-    src: Int64
-    dst: Int64
+    src: Int64  # int64[p], sending NPU
+    dst: Int64  # int64[p], receiving NPU
+    # float64[4, p]: payload in bytes, data packets, acknowledgements, and the picoseconds that rounding may subtract
+    # from the sum of their times on one link
     amount: Float64
 
 
 class _LinkSets(NamedTuple):
-    """k sets of links.
+    """k sets of links."""
 
-    Attributes:
-        rate_bps: float64[k], sum of the rates.
-        max_bps: float64[k], rate of the fastest link.
-        delay_ps: float64[k], delay of the shortest link.
-        per_byte: float64[k], bytes on the wire per byte of payload.
-        header_bytes: float64[k], additional bytes per data packet.
-        ack_bytes: float64[k], bytes per acknowledgement.
-    """
-
-    rate_bps: Float64
-    max_bps: Float64
-    delay_ps: Float64
-    per_byte: Float64
-    header_bytes: Float64
-    ack_bytes: Float64
-
-
-class _Fabric:
-    """A fabric with the packet framing of each link."""
-
-    def __init__(self, graph: Graph, settings: Settings) -> None:
-        self.graph, self.settings = graph, settings
-        message_level = settings.fidelity.act is not None
-        self.framed = np.zeros(graph.links, np.bool_) if message_level else is_framed(graph, settings)
+    rate_bps: Float64  # float64[k], sum of the rates
+    max_bps: Float64  # float64[k], rate of the fastest link
+    delay_ps: Float64  # float64[k], delay of the shortest link
+    per_byte: Float64  # float64[k], bytes on the wire per byte of payload
+    header_bytes: Float64  # float64[k], additional bytes per data packet
+    ack_bytes: Float64  # float64[k], bytes per acknowledgement
 
 
 def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
@@ -87,8 +63,8 @@ def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
     if not len(sent.src):
         return 0.0
     load = _load(graph, running, sent, settings)
-    fabric = _Fabric(graph, settings)
-    return max(_bound_at_ports(fabric, load), *(_bound_at_labels(fabric, label, load) for label in _node_labels(graph)))
+    by_label = (_bound_at_labels(graph, settings, label, load) for label in _node_labels(graph))
+    return max(_bound_at_ports(graph, settings, load), *by_label)
 
 
 def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> _Load:
@@ -105,9 +81,7 @@ def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> 
     of_data = np.stack([size_bytes, packets, 0 * packets, 0.5 * packets])
     of_acks = np.stack([0 * acks[back], 0 * acks[back], acks[back], 0.5 * acks[back]])
     return _Load(
-        np.concatenate([src, dst[back]]),
-        np.concatenate([dst, src[back]]),
-        np.concatenate([of_data, of_acks], axis=1),
+        np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]]), np.concatenate([of_data, of_acks], axis=1)
     )
 
 
@@ -132,9 +106,8 @@ def _node_labels(graph: Graph) -> list[Int64]:
     return labels
 
 
-def _bound_at_labels(fabric: _Fabric, label: Int64, load: _Load) -> float:
+def _bound_at_labels(graph: Graph, settings: Settings, label: Int64, load: _Load) -> float:
     """Return the longest time in picoseconds for the traffic that leaves or enters the nodes of one label."""
-    graph = fabric.graph
     most = 0.0
     crosses_link = label[graph.link_src] != label[graph.link_dst]
     crosses = label[load.src] != label[load.dst]
@@ -142,22 +115,22 @@ def _bound_at_labels(fabric: _Fabric, label: Int64, load: _Load) -> float:
         links = np.flatnonzero(crosses_link & (label[link_end] != _OUTSIDE))
         pairs = np.flatnonzero(crosses & (label[end] != _OUTSIDE))
         if len(links) and len(pairs):
-            sets = _sets(fabric, links, label[link_end[links]], int(label.max()) + 1)
+            sets = _sets(graph, settings, links, label[link_end[links]], int(label.max()) + 1)
             most = max(most, _longest_ps(sets, _summed(label[end[pairs]], load.amount[:, pairs], len(sets.rate_bps))))
     return most
 
 
-def _bound_at_ports(fabric: _Fabric, load: _Load) -> float:
+def _bound_at_ports(graph: Graph, settings: Settings, load: _Load) -> float:
     """Return the longest time in picoseconds at ports.
 
     The traffic of a pair counts at the set of ports that it must take out of its NPU or into the other; with
     dimension-ordered routing it counts at all sets of links on its path.
     """
-    graph, routing = fabric.graph, fabric.graph.routing
+    routing = graph.routing
     blocks = [slice(begin, begin + _BLOCK_PAIRS) for begin in range(0, len(load.src), _BLOCK_PAIRS)]
     parts = [_Load(load.src[b], load.dst[b], load.amount[:, b]) for b in blocks]
     if isinstance(routing, DimensionRouting):
-        return _bound_by_dimension(fabric, routing, parts)
+        return _bound_by_dimension(graph, settings, routing, parts)
     homes = routing.home.shape[1]
     size = graph.npus * homes
     out, into = (np.zeros((len(load.amount), size)) for _ in range(2))
@@ -171,7 +144,7 @@ def _bound_at_ports(fabric: _Fabric, load: _Load) -> float:
         links = np.flatnonzero((npu_end < graph.npus) & (switch_end >= graph.npus))
         home = routing.home_node[routing.home[npu_end[links]]] == switch_end[links][:, None]
         column = (home & (routing.home[npu_end[links]] >= 0)).argmax(axis=1)
-        sets = _sets(fabric, links, npu_end[links].astype(np.int64) * homes + column, size)
+        sets = _sets(graph, settings, links, npu_end[links].astype(np.int64) * homes + column, size)
         most = max(most, _longest_ps(sets, sums))
     return most
 
@@ -191,11 +164,8 @@ def _only(possible: NDArray[np.bool_]) -> Int64:
     return np.where(possible.sum(axis=1) == 1, possible.argmax(axis=1), -1)
 
 
-def _bound_by_dimension(fabric: _Fabric, routing: DimensionRouting, parts: list[_Load]) -> float:
-    """Return the longest time of a set of equal links.
-
-    Pairs on opposite sides of a ring do not count, because they have two shortest paths.
-    """
+def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRouting, parts: list[_Load]) -> float:
+    """Return the longest time of a set of equal links, without pairs on opposite sides of a ring (two paths)."""
     count = len(routing.set_ptr) - 1
     sums = np.zeros((len(parts[0].amount), count))
     of_set = np.repeat(np.arange(count), np.diff(routing.set_ptr))
@@ -207,21 +177,22 @@ def _bound_by_dimension(fabric: _Fabric, routing: DimensionRouting, parts: list[
             tied |= (routing.mode[0, d] == RING) & (size > 2) & (2 * ahead == size)
         sure = np.flatnonzero(~tied)
         ends = part.src[sure], part.dst[sure]
-        loads = (partition.link_loads(fabric.graph, *ends, values[sure]) for values in part.amount)
+        loads = (partition.link_loads(graph, *ends, values[sure]) for values in part.amount)
         sums += [of_link[routing.set_link[routing.set_ptr[:-1]]] * sizes for of_link in loads]
-    return _longest_ps(_sets(fabric, routing.set_link, of_set, count), sums)
+    return _longest_ps(_sets(graph, settings, routing.set_link, of_set, count), sums)
 
 
-def _sets(fabric: _Fabric, links: NDArray[np.integer], number: Int64, count: int) -> _LinkSets:
+def _sets(graph: Graph, settings: Settings, links: NDArray[np.integer], number: Int64, count: int) -> _LinkSets:
     """Return `count` sets of links; `number` holds the set of each link."""
-    graph, settings = fabric.graph, fabric.settings
+    message_level = settings.fidelity.act is not None
+    is_link_framed = np.zeros(graph.links, np.bool_) if message_level else is_framed(graph, settings)
     rate, most = np.zeros(count), np.zeros(count)
     delay = np.full(count, np.inf)
     np.add.at(rate, number, graph.link_rate_bps[links])
     np.maximum.at(most, number, graph.link_rate_bps[links])
     np.minimum.at(delay, number, graph.link_delay_ps[links])
     links_of = np.bincount(number, minlength=count)
-    framed = np.bincount(number, fabric.framed[links], minlength=count)
+    framed = np.bincount(number, is_link_framed[links], minlength=count)
     flits = framed > 0
     header = np.where(
         flits, np.where(framed < links_of, min(settings.header_bytes, FLIT_BYTES), 0), settings.header_bytes

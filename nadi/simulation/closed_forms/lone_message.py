@@ -1,4 +1,4 @@
-"""Time of a message alone on an idle path: the path, the packets on its links, and the message's time.
+"""Time of a message alone on an idle path, and the slowdown of the messages of a run against it.
 
 This module holds all that closed forms know of packets on links. The engine has the same model in its kernels only, so
 each is a check of the other.
@@ -18,6 +18,7 @@ message into a part that grows with its size, on the slowest link, and the rest,
 short last packet. At message level the message model gives the time (pdes/messages/fidelity).
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -30,56 +31,50 @@ from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from pdes import Fidelity, Settings
 from pdes.wire import SHARE_UNITS, acknowledgement_bytes, is_framed, is_nvlink, wire_bytes
 from topologies import Graph
+from workload import Program
+from workload.node_kinds import SEND
+from workload.program.assembling import receive_key
 
 Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
 
-ACKNOWLEDGEMENT = -1
-"""Value in place of a packet's payload size that denotes an acknowledgement."""
+ACKNOWLEDGEMENT = -1  # value in place of a packet's payload size that denotes an acknowledgement
+MAX_PAIRS = 20_000  # maximum number of distinct pairs of NPUs whose routes `ideal_ps` computes
+MAX_HOPS = 400_000  # maximum number of links on these routes
+UNKNOWN = -1  # ideal time of a message that `ideal_ps` does not compute
 
 
 class Hop(NamedTuple):
-    """A link on a message's path.
+    """A link on a message's path."""
 
-    Attributes:
-        ps_per_byte: Picoseconds per byte on the wire.
-        framed: True if the link frames packets as NVLink does (pdes.network.framing).
-        delay_ps: Propagation delay of the link in picoseconds.
-        latency_ps: Latency in picoseconds of the switch that sends on the link; 0 for the first link.
-        shares: Divisor of the first link's rate: its NPU drives the message at rate / shares. It applies to messages
-            between two NPUs, and at message level.
-        meets: True if all paths to the receiver meet at this link's port, before the last of the slowest links.
-    """
-
-    ps_per_byte: float
-    framed: bool
-    delay_ps: int
-    latency_ps: int
+    ps_per_byte: float  # picoseconds per byte on the wire
+    framed: bool  # True if the link frames packets as NVLink does (pdes.network.framing)
+    delay_ps: int  # propagation delay of the link in picoseconds
+    latency_ps: int  # latency in picoseconds of the switch that sends on the link; 0 for the first link
+    # divisor of the first link's rate: its NPU drives the message at rate / shares. It applies to messages between two
+    # NPUs, and at message level.
     shares: float = 1
+    # True if all paths to the receiver meet at this link's port, before the last of the slowest links
     meets: bool = False
 
 
-Way = tuple[Hop, ...]
-"""All links of a path, in order."""
+Way = tuple[Hop, ...]  # all links of a path, in order
 
 
 class TrainTimes(NamedTuple):
-    """Times of a message on an idle path, for formulas.
+    """Times of a message on an idle path, for formulas."""
 
-    Attributes:
-        total_ps: Picoseconds from the first bit sent to the last bit received.
-        serial_ps: Picoseconds on the slowest link, the part that grows with the size of the message.
-    """
-
-    total_ps: float
-    serial_ps: float
+    total_ps: float  # picoseconds from the first bit sent to the last bit received
+    serial_ps: float  # picoseconds on the slowest link, the part that grows with the size of the message
 
 
 def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[Way]:
     """Return the hops of each route; every route has at least one link, and equal results are one object."""
     links = np.array([link for route in routes for link in route], np.int64)
-    ends = np.cumsum(np.array([len(route) for route in routes], np.int64))
+    lengths = np.array([len(route) for route in routes], np.int64)
+    ends = np.cumsum(lengths)
     latency = graph.node_latency_ps[graph.link_src[links]]
-    latency[ends - np.array([len(route) for route in routes], np.int64)] = 0
+    latency[ends - lengths] = 0
     framed = is_framed(graph, settings)[links]
     columns = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency
     hops = [Hop(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
@@ -89,13 +84,9 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
 
 
 def with_shares(way: Way, settings: Settings, *, inside: bool, shares: float = 1) -> Way:
-    """Return the path of a message between two NPUs, with the share at which its NPU drives it.
+    """Return the path of a message between two NPUs with its shares: its NPU drives it at line rate / shares.
 
-    Args:
-        way: All links of the path.
-        settings: Settings of packets; their p2p_share overrides `shares` for messages to other hosts.
-        inside: True if the first link is NVLink.
-        shares: Shares of the message, 1 = line rate.
+    The p2p_share of the settings overrides `shares` unless the first link is NVLink (`inside`).
     """
     if settings.p2p_share < 1 and not inside:
         shares = 1 / settings.p2p_share
@@ -106,13 +97,7 @@ def with_shares(way: Way, settings: Settings, *, inside: bool, shares: float = 1
 
 
 def bytes_on(way: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
-    """Return the bytes of a packet on each link; int64[..., links] for an array [..., 1] of payload sizes.
-
-    Args:
-        way: All links of the path.
-        size_bytes: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
-        settings: Headers and framing.
-    """
+    """Return the bytes of a packet, or of an ACKNOWLEDGEMENT, on each link; int64[..., links] for an array [..., 1]."""
     framed = np.array([hop.framed for hop in way])
     if isinstance(size_bytes, int) and size_bytes == ACKNOWLEDGEMENT:
         return acknowledgement_bytes(framed, settings)
@@ -124,7 +109,7 @@ def bytes_seen(on_wire: Int64, settings: Settings) -> Int64:
     return np.minimum(on_wire, settings.header_bytes) if settings.cut_through else on_wire
 
 
-def rates_of(way: Way) -> NDArray[np.float64]:
+def rates_of(way: Way) -> Float64:
     """Return float64[links], picoseconds per byte."""
     return np.array([hop.ps_per_byte for hop in way])
 
@@ -145,16 +130,16 @@ def _train_ps(way: Way, size_bytes: Int64, settings: Settings) -> Int64:
     last_ps = (_times_ps(way, last_bytes, settings) + 0.5).astype(np.int64)
     whole = np.cumsum(full_ps) + (packets[:, None] - 2) * np.maximum.accumulate(full_ps)
     rest = np.cumsum(last_ps[:, ::-1], axis=1)[:, ::-1]
-    found_ps: Int64 = np.where(packets > 1, (whole + rest).max(axis=1), rest[:, 0])
-    return found_ps
+    times_ps: Int64 = np.where(packets > 1, (whole + rest).max(axis=1), rest[:, 0])
+    return times_ps
 
 
-def _times_ps(way: Way, size_bytes: Int64, settings: Settings) -> NDArray[np.float64]:
+def _times_ps(way: Way, size_bytes: Int64, settings: Settings) -> Float64:
     """Return float64[m, links], picoseconds of packets on each link (payload: int64[m, 1]).
 
     The first column of a message that is driven at a share is the time to move the payload.
     """
-    on_links: NDArray[np.float64] = bytes_on(way, size_bytes, settings) * rates_of(way)
+    on_links: Float64 = bytes_on(way, size_bytes, settings) * rates_of(way)
     if way[0].shares <= 1:
         return on_links
     full_ps = float(bytes_on(way, settings.mtu_bytes, settings)[0] * way[0].ps_per_byte) * way[0].shares
@@ -167,26 +152,14 @@ def _fixed_ps(way: Way) -> int:
 
 
 def message_level_ps(way: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True) -> Int64:
-    """Return int64[m], the times of messages at message level by the run's model, in picoseconds.
-
-    Args:
-        way: All links of the path, or consecutive ones.
-        size_bytes: int64[m], payload of each message in bytes.
-        model: Message-level model.
-        fixed: True = the times include delays and latencies.
-
-    Raises:
-        ValueError: The model sends packets.
-    """
+    """Return int64[m], times of messages at message level on consecutive links; fixed: with delays and latencies."""
     if model.alone_ps is None:
         raise ValueError(f"{model.name}: is not message-level")
-    psb = np.array([hop.ps_per_byte * hop.shares for hop in way])
-    delay_ps, latency_ps = (
-        np.array(column if fixed else [0] * len(way), np.int64)
-        for column in ([hop.delay_ps for hop in way], [hop.latency_ps for hop in way])
-    )
-    found_ps: Int64 = model.alone_ps(psb, delay_ps, latency_ps, size_bytes, model.resolution_ps)
-    return found_ps
+    ps_per_byte = np.array([hop.ps_per_byte * hop.shares for hop in way])
+    delay_ps = np.array([hop.delay_ps * fixed for hop in way], np.int64)
+    latency_ps = np.array([hop.latency_ps * fixed for hop in way], np.int64)
+    times_ps: Int64 = model.alone_ps(ps_per_byte, delay_ps, latency_ps, size_bytes, model.resolution_ps)
+    return times_ps
 
 
 def train(
@@ -194,41 +167,32 @@ def train(
 ) -> TrainTimes:
     """Return the times of one message along `links` (in order) without other traffic.
 
-    Args:
-        graph: Network of the path.
-        links: Links of the path, in order.
-        size_bytes: Payload in bytes.
-        settings: Settings of packets and switches.
-        both_ways: True = a message of equal size arrives at the same time over the same cables and is acknowledged.
+    `both_ways`: True = a message of equal size arrives at the same time over the same cables and is acknowledged.
     """
     (way,) = ways_of(graph, settings, [links])
     model = settings.fidelity
     if model.alone_ps:
-        return _message_level_train(way, size_bytes, model)
-    psb = rates_of(way)
+        slowest_link = max(way, key=lambda hop: hop.ps_per_byte)
+        sizes = np.array([size_bytes], np.int64)
+        total_ps = int(message_level_ps(way, sizes, model)[0]) + model.endpoint_delay_ps
+        return TrainTimes(total_ps, int(message_level_ps((slowest_link,), sizes, model, fixed=False)[0]))
+    ps_per_byte = rates_of(way)
     packets = max(1, -(-size_bytes // settings.mtu_bytes))
-    full_ps = bytes_on(way, settings.mtu_bytes, settings) * psb
+    full_ps = bytes_on(way, settings.mtu_bytes, settings) * ps_per_byte
     last = bytes_on(way, size_bytes - (packets - 1) * settings.mtu_bytes, settings)
     slowest = int(np.argmax(full_ps))
-    before_ps = float(np.delete(bytes_seen(last, settings) * psb, slowest).sum()) + _fixed_ps(way)
+    before_ps = float(np.delete(bytes_seen(last, settings) * ps_per_byte, slowest).sum()) + _fixed_ps(way)
     before_ps += model.send_latency_ps + model.endpoint_delay_ps
     if model.acknowledged:
         (back,) = ways_of(graph, settings, [[link ^ 1 for link in reversed(links)]])
         before_ps += float((bytes_on(back, ACKNOWLEDGEMENT, settings) * rates_of(back)).sum() + _fixed_ps(back))
-    serial_ps = float((packets - 1) * full_ps[slowest] + last[slowest] * psb[slowest])
+    serial_ps = float((packets - 1) * full_ps[slowest] + last[slowest] * ps_per_byte[slowest])
     if both_ways:
         # acknowledgements begin when the first packet arrives; one of them delays the start of the next message
-        ack_ps = float(bytes_on(way, ACKNOWLEDGEMENT, settings)[slowest] * psb[slowest])
+        ack_ps = float(bytes_on(way, ACKNOWLEDGEMENT, settings)[slowest] * ps_per_byte[slowest])
         meanwhile = before_ps / (float(full_ps[slowest]) + ack_ps)
         serial_ps += max(1.0, packets - meanwhile) * ack_ps
     return TrainTimes(serial_ps + before_ps, serial_ps)
-
-
-def _message_level_train(way: Way, size_bytes: int, model: Fidelity) -> TrainTimes:
-    slowest = max(way, key=lambda hop: hop.ps_per_byte)
-    sizes = np.array([size_bytes], np.int64)
-    total_ps, serial_ps = message_level_ps(way, sizes, model), message_level_ps((slowest,), sizes, model, fixed=False)
-    return TrainTimes(int(total_ps[0]) + model.endpoint_delay_ps, int(serial_ps[0]))
 
 
 def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> MessageTimes:
@@ -236,27 +200,24 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
 
     The times are exact, except with cut-through switches or acknowledged messages, which use the formula of `train`.
     Such a message, if driven at a share, takes longer by the extra time that its bytes need to leave.
-
-    Args:
-        graph: Network of the run.
-        settings: Settings of packets, switches and the ends of messages.
-        keys: Keys of M messages.
     """
     model = settings.fidelity
     times = np.zeros((3, len(keys.src)), np.int64)
     nvlink = is_nvlink(graph)
     for i, (src, dst, size_bytes, shares) in enumerate(zip(*(column.tolist() for column in keys), strict=True)):
-        links = topologies.route(graph, src, dst)
+        links, size = topologies.route(graph, src, dst), np.array([size_bytes])
         (way,) = ways_of(graph, settings, [links])
         inside = bool(nvlink[links[0]])
         way = with_shares(way, settings, inside=inside, shares=shares)
         formula = train(graph, links, size_bytes, settings)
-        hold_ps, left_ps = _leaving_ps(way, size_bytes, formula.serial_ps, settings)
-        if inside or settings.p2p_share == 1:  # other messages may use the port beside one with its own share
-            hold_ps = formula.serial_ps
+        hold_ps = left_ps = formula.serial_ps
+        if way[0].shares > 1:
+            left_ps = max(left_ps, float(_train_ps(way[:1], size, settings)[0]))
+            if not inside and settings.p2p_share < 1:  # else other messages may use the port beside this one
+                hold_ps = max(hold_ps, float(_times_ps(way[:1], size[:, None], settings)[0, 0]))
         total_ps = round(formula.total_ps + left_ps - formula.serial_ps)
         if not (model.acknowledged or settings.cut_through):
-            total_ps = int(alone_ps(way, np.array([size_bytes]), settings)[0]) + model.endpoint_delay_ps
+            total_ps = int(alone_ps(way, size, settings)[0]) + model.endpoint_delay_ps
         left_ps += model.send_latency_ps
         if model.acknowledged:
             left_ps = total_ps - model.endpoint_delay_ps
@@ -264,10 +225,85 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
     return MessageTimes(*times)
 
 
-def _leaving_ps(way: Way, size_bytes: int, serial_ps: float, settings: Settings) -> tuple[float, float]:
-    """Return how long a message blocks its port, and when its last byte has left; serial_ps: time of its train."""
-    if way[0].shares <= 1:
-        return serial_ps, serial_ps
-    moved_ps, _ = _times_ps(way[:1], np.array([[size_bytes]]), settings)[0]
-    left_ps = _train_ps(way[:1], np.array([size_bytes]), settings)[0]
-    return max(serial_ps, float(moved_ps)), max(serial_ps, float(left_ps))
+def shares_of(program: Program, flows: Mapping[str, NDArray]) -> Float64:
+    """Return float64[m], the shares of each message between two NPUs: its NPU drives it at line rate / shares; else 1.
+
+    `flows`: Columns src, dst, group, lane and seq of m messages.
+    """
+    shares = np.ones(len(flows["src"]))
+    if not len(program.channels.shares):
+        return shares
+    between_npus = np.flatnonzero(flows["group"] < 0)
+    traces = program.trace_of_npu[flows["src"][between_npus]]
+    src, dst, tag, seq = (flows[name][between_npus].astype(np.int64) for name in ("src", "dst", "lane", "seq"))
+    key = receive_key(dst - src, tag, seq)
+    of_channel = np.append(program.channels.shares, 1.0)  # the last entry is for channel -1
+    for trace in np.unique(traces).tolist():
+        first, end = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1])
+        rows = first + np.flatnonzero(program.node_kind[first:end] == SEND)
+        columns = (program.node_peer, program.node_tag, program.node_seq)
+        known = receive_key(*(column[rows].astype(np.int64) for column in columns))
+        sends = np.flatnonzero((traces == trace) & np.isin(key, known))  # answers to requests are no sends
+        order = np.argsort(known)
+        row_of_send = rows[order[np.searchsorted(known[order], key[sends])]]
+        shares[between_npus[sends]] = of_channel[program.node_channel[row_of_send]]
+    return shares
+
+
+def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray], shares: Float64 | None = None) -> Int64:
+    """Return int64[m], the time of each message alone on an idle network along a shortest path, to the picosecond.
+
+    The function computes one route per pair of NPUs. With cut-through switches or more than MAX_PAIRS pairs all times
+    are UNKNOWN; after MAX_HOPS links, those of the remaining pairs are.
+
+    `flows`: Columns src, dst, group and bytes of m messages.
+    `shares`: float64[m], the result of `shares_of`; None = all messages at line rate.
+    """
+    ideal = np.full(len(flows["src"]), UNKNOWN, np.int64)
+    if settings.cut_through or not len(ideal):
+        return ideal
+    key = flows["src"].astype(np.int64) * graph.npus + flows["dst"]
+    known, share = np.unique(np.ones(1) if shares is None else shares, return_inverse=True)
+    if settings.p2p_share < 1 or shares is not None:
+        key += np.where(flows["group"] < 0, share.reshape(-1) + 1, 0) * graph.npus**2
+    pairs, pair = np.unique(key, return_inverse=True)
+    if len(pairs) > MAX_PAIRS:
+        return ideal
+    ways = _ways(graph, pairs, settings, known)
+    number = {way: i for i, way in enumerate(dict.fromkeys(ways))}
+    way_of_flow = np.array([number[way] for way in ways], np.int64)[pair.reshape(-1)]
+    order = np.argsort(way_of_flow, kind="stable")
+    ends = np.searchsorted(way_of_flow[order], np.arange(len(number) + 1))
+    for way, i in number.items():
+        if way:
+            flows_on_way = order[ends[i] : ends[i + 1]]
+            ideal[flows_on_way] = alone_ps(way, flows["bytes"][flows_on_way], settings)
+    return ideal
+
+
+def slowdown(ideal: Int64, flows: Mapping[str, NDArray]) -> Float64:
+    """Return float64[m], completion time divided by `ideal`; NaN if the ideal time is unknown."""
+    ratio = np.full(len(ideal), np.nan)
+    np.divide(flows["finish_ps"] - flows["start_ps"], ideal, out=ratio, where=ideal > 0)
+    return ratio
+
+
+def _ways(graph: Graph, pairs: Int64, settings: Settings, shares: Float64) -> list[Way]:
+    """Return the path of each pair; an empty path after MAX_HOPS links.
+
+    A pair is src * npus + dst, plus k * npus^2 for messages with shares[k - 1].
+    """
+    routes: list[list[int]] = []
+    hops = 0
+    driven_at, pair = np.divmod(pairs, graph.npus**2)
+    for src, dst in zip(*(part.tolist() for part in np.divmod(pair, graph.npus)), strict=True):
+        routes.append(topologies.route(graph, src, dst) if hops < MAX_HOPS and src != dst else [])
+        hops += len(routes[-1])
+    known = iter(ways_of(graph, settings, [route for route in routes if route]))
+    ways = [next(known) if route else () for route in routes]
+    nvlink = is_nvlink(graph)
+    for i in np.flatnonzero(driven_at).tolist():
+        if ways[i]:
+            own = float(shares[driven_at[i] - 1])
+            ways[i] = with_shares(ways[i], settings, inside=bool(nvlink[routes[i][0]]), shares=own)
+    return ways

@@ -19,30 +19,20 @@ from topologies import DimensionRouting, Graph, TableRouting
 Int64 = NDArray[np.int64]
 
 _SEED = 0x51ED270B
+# maximum size of a group of which all distances count; of larger ones, those to the next member and from the first do
 _MAX_ALL_DISTANCES = 32
-"""Maximum size of a group of which all distances between members count; larger groups count distances to the next
-member and from the first."""
-_MAX_COMPARED = 1 << 24
-"""Maximum number of comparisons per block in `_pattern`, which bounds its memory."""
+_MAX_COMPARED = 1 << 24  # maximum number of comparisons per block in `_pattern`, which bounds its memory
 
 
 class GroupPositions:
-    """Keys of the positions of groups of NPUs on one fabric.
-
-    Args:
-        graph: Fabric of the groups.
-    """
+    """Keys of the positions of groups of NPUs on one fabric."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._npu_colours = _npu_colours(graph)
 
     def keys(self, groups: Sequence[NDArray[np.integer]]) -> list[bytes]:
-        """Return a key per group; groups with equal positions have equal keys.
-
-        Args:
-            groups: NPUs of each group, in member order.
-        """
+        """Return a key per group; groups with equal positions have equal keys."""
         keys: list[bytes] = [b""] * len(groups)
         by_size: dict[int, list[int]] = {}
         for index, members in enumerate(groups):
@@ -55,12 +45,7 @@ class GroupPositions:
         return keys
 
     def of_pairs(self, src: Int64, dst: Int64) -> Int64:
-        """Return int64[k], equal numbers for pairs of NPUs with equal positions.
-
-        Args:
-            src: int64[k], first NPU of each pair.
-            dst: int64[k], second NPU of each pair.
-        """
+        """Return int64[k], equal numbers for pairs of NPUs, src and dst: int64[k], with equal positions."""
         if not len(src):
             return np.zeros(0, np.int64)
         return numbered(list(self._rows(np.stack([src, dst], axis=1)).T.astype(np.uint64)))

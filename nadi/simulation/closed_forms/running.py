@@ -1,7 +1,8 @@
 """Runs at closed forms: costs of collectives, classes of equal NPUs, the run of one NPU per class, and results."""
 
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,57 +11,42 @@ import pdes
 import topologies
 from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out, ranges
-from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers, classes_of, every_npu, pairs_of
-from nadi.simulation.closed_forms.advancing.run import (
-    ClassTimes,
-    compile_closed_form,
-    digest_of,
-    run_closed_form,
-)
+from nadi.simulation.closed_forms.advancing.likeness import TracePeers, classes_of, pairs_of
+from nadi.simulation.closed_forms.advancing.run import ClassTimes, compile_closed_form, digest_of, run_closed_form
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
-from nadi.simulation.closed_forms.sharing import with_shared_traces
 from pdes import COUNTERS, LINK_COLUMNS, FoldedRows
 from topologies import Graph
 from workload import CollectiveSettings, Program
+from workload.collectives.schedules.packed import Schedules
+from workload.node_kinds import SEND
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
 
+# maximum number of trace nodes of all NPUs for which results hold every node; others hold those of one NPU per class
 MAX_ROWS = 1 << 22
-"""Maximum number of trace nodes of all NPUs together for which results hold every node; larger programs keep the nodes
-of one NPU per class."""
-MAX_FLOWS = 1 << 22
-"""Maximum number of messages of all NPUs together that results hold; larger programs keep no messages."""
-_SEND = 3
+MAX_FLOWS = 1 << 22  # maximum number of messages of all NPUs together that results hold; larger programs keep none
+_OF_SCHEDULE = ("members", "chunks", "relative", "launch_ps", "regions", "aggregators", "uneven")
+_OF_TRACE = (
+    *("kind", "lane", "duration_ps", "bytes", "peer", "tag", "seq"),
+    *("group", "schedule", "collective", "uneven", "channel", "priority", "deps"),
+)
 
 
 def laid_out(
-    graph: Graph,
-    program: Program,
-    costs: CollectiveCosts,
-    *,
-    slow: Sequence[pdes.NpuFault] = (),
-    fold: bool = True,
+    graph: Graph, program: Program, costs: CollectiveCosts, *, slow: Sequence[pdes.NpuFault] = ()
 ) -> FoldedProgram:
-    """Return a program's classes of NPUs with the collectives and messages that need a time.
-
-    Args:
-        graph: Fabric of the run.
-        program: Program of all NPUs.
-        costs: Closed forms of collectives on the fabric.
-        slow: NPU faults: which NPUs compute slower, and when.
-        fold: False = every NPU is a class of its own.
-    """
-    program = with_shared_traces(program)
+    """Return a program's classes of NPUs with the collectives and messages that need a time; slow: slow NPUs."""
+    program = _with_shared_traces(program)
     pairs = pairs_of(program)
     used = np.unique(program.slot_group)
-    positions = costs.standing.keys([_members(program, group) for group in used.tolist()])
+    members = np.split(program.group_member, program.group_ptr[1:-1])
+    positions = costs.standing.keys([members[group] for group in used.tolist()])
     number: dict[bytes, int] = {}
-    groups = np.zeros(len(program.group_ptr) - 1, np.int64)
+    groups = np.zeros(len(members), np.int64)
     groups[used] = [number.setdefault(position, len(number)) for position in positions]
     ways = costs.standing.of_pairs(pairs.npu, pairs.peer)
-    paces = _paces(program.npus, slow)
-    classes = classes_of(program, pairs, groups, ways, paces) if fold else every_npu(program, groups)
+    classes = classes_of(program, pairs, groups, ways, _paces(program.npus, slow))
     return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
 
 
@@ -74,32 +60,15 @@ def _paces(npus: int, slow: Sequence[pdes.NpuFault]) -> Int64:
     return paces
 
 
-def costed(
-    folded: FoldedProgram,
-    costs: CollectiveCosts,
-    how: CollectiveSettings,
-) -> ClosedFormCosts:
-    """Return the closed forms of the collectives of a folded program.
-
-    Args:
-        folded: Classes of NPUs with their work, from `laid_out`.
-        costs: Closed forms of collectives on its fabric.
-        how: Algorithm of each kind of collective.
-    """
-    keys = folded.collectives
-    program = folded.program
+def costed(folded: FoldedProgram, costs: CollectiveCosts, how: CollectiveSettings) -> ClosedFormCosts:
+    """Return the closed forms of the collectives of a folded program."""
+    keys, program = folded.collectives, folded.program
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
     return costs.of_collectives(program, how, keys, kinds)
 
 
 def formulas(folded: FoldedProgram, forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
-    """Return the schedule of the program and the size of each collective whose time is not played.
-
-    Args:
-        folded: Folded program, which may have fewer schedules than `program`.
-        forms: Closed forms of its collectives.
-        program: Program before folding.
-    """
+    """Return schedule, by its number in `program` before folding, and size of each collective that is not played."""
     keys = folded.collectives
     derived = np.flatnonzero(~forms.is_played)
     not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))
@@ -120,108 +89,62 @@ def run(
 ) -> pdes.Results:
     """Run a folded program and return the same kind of results as the other fidelities.
 
-    Args:
-        graph: Fabric of the run.
-        folded: Classes of NPUs with their work, from `laid_out`.
-        collectives: Times of its collectives.
-        costs: Closed forms of messages on the fabric.
-        settings: Settings of the run.
-        progress: Receiver of progress snapshots.
-        max_rows: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
-
-    Raises:
-        pdes.RunError: NPUs wait for ever, or simulated time is too long.
+    `max_rows`: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
     """
     begun = time.perf_counter()
     compile_s = compile_closed_form()
-    times = run_closed_form(
-        folded,
-        collectives.time_ps,
-        costs.of_messages(folded.messages),
-        concurrent=settings.concurrent_collectives,
-        compute_slowdown=settings.compute_slowdown,
-        endpoint_delay_ps=settings.fidelity.endpoint_delay_ps,
-        slow=settings.faults.npus,
-        progress=progress,
+    times = run_closed_form(folded, collectives.time_ps, costs.of_messages(folded.messages), settings, progress)
+    setup_s = time.perf_counter() - begun - compile_s
+    classes = folded.classes
+    rows_of_class = np.diff(times.row_ptr)
+    total = int((rows_of_class * classes.size).sum())
+    keeps_all = total <= (MAX_ROWS if max_rows is None else max_rows)
+    kept = np.arange(graph.npus) if keeps_all else classes.example.astype(np.int64)
+    rows = np.zeros(graph.npus, np.int64)
+    rows[kept] = rows_of_class[classes.class_of_npu[kept]]
+    kept_rows = ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
+    groups = np.arange(len(classes.class_of_group), dtype=np.int32)
+    used = classes.class_of_group >= 0
+    groups[used] = classes.group_example[classes.class_of_group[used]]
+    sends = int((np.diff(folded.send_ptr) * classes.size).sum())
+    bytes_before = np.concatenate([[0], np.cumsum(folded.messages.bytes[folded.send_key])])
+    payload_bytes = int((np.diff(bytes_before[folded.send_ptr]) * classes.size).sum())
+    counters = dict.fromkeys([*COUNTERS, "packets"], 0)
+    counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": payload_bytes}
+    return pdes.Results(
+        finish_time_ps=times.finish_time_ps,
+        digest=digest_of(times, classes),
+        counters=counters,
+        npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
+        node_start_ps=times.start_ps[kept_rows],
+        node_finish_ps=times.finish_ps[kept_rows],
+        flows=_flows(folded, times, record=settings.record_flows and sends <= MAX_FLOWS),
+        links={name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS},
+        wall_s=times.wall_s,
+        setup_s=setup_s,
+        compile_s=compile_s,
+        first_event_s=times.wall_s,
+        folded=None if keeps_all else FoldedRows(classes.example[classes.class_of_npu], groups),
     )
-    setup_s = time.perf_counter() - begun
-    max_rows = MAX_ROWS if max_rows is None else max_rows
-    return _results(graph, folded, times, settings, max_rows, setup_s=setup_s, compile_s=compile_s)
-
-
-def _members(program: Program, group: int) -> Int32:
-    return program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]]
 
 
 def _ports(graph: Graph, pairs: TracePeers, ways: Int64) -> Int32:
     """Return int32[k], the NPU's port to each peer, numbered by first use on that NPU."""
     _, first, index = np.unique(ways, return_index=True, return_inverse=True)
-    begin = np.searchsorted(np.sort(graph.link_src, kind="stable"), np.arange(graph.npus))
     by_source = np.argsort(graph.link_src, kind="stable")
+    begin = np.searchsorted(graph.link_src[by_source], np.arange(graph.npus))
     place = np.empty(graph.links, np.int64)
     place[by_source] = np.arange(graph.links)
-    own = np.zeros(len(first), np.int64)
-    for i, at in enumerate(first.tolist()):
-        link = topologies.route(graph, int(pairs.npu[at]), int(pairs.peer[at]))[0]
-        own[i] = place[link] - begin[pairs.npu[at]]
-    physical = own[index.reshape(-1)]
+    place_on_npu = np.zeros(len(first), np.int64)
+    for i, (npu, peer) in enumerate(zip(pairs.npu[first].tolist(), pairs.peer[first].tolist(), strict=True)):
+        place_on_npu[i] = place[topologies.route(graph, npu, peer)[0]] - begin[npu]
+    physical = place_on_npu[index.reshape(-1)]
     port = np.zeros(len(physical), np.int32)
     for npu in np.unique(pairs.npu).tolist():
         of_npu = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
         known: dict[int, int] = {}
         port[of_npu] = [known.setdefault(link, len(known)) for link in physical[of_npu].tolist()]
     return port
-
-
-def _results(
-    graph: Graph,
-    folded: FoldedProgram,
-    times: ClassTimes,
-    settings: pdes.Settings,
-    max_rows: int,
-    *,
-    setup_s: float,
-    compile_s: float,
-) -> pdes.Results:
-    classes = folded.classes
-    rows_of_class = np.diff(times.row_ptr)
-    total = int((rows_of_class * classes.size).sum())
-    sends = int((np.diff(folded.send_ptr) * classes.size).sum())
-    kept = np.arange(graph.npus) if total <= max_rows else classes.example.astype(np.int64)
-    rows = np.zeros(graph.npus, np.int64)
-    rows[kept] = rows_of_class[classes.class_of_npu[kept]]
-    at = ranges(times.row_ptr[classes.class_of_npu[kept]], rows[kept])
-    counters = dict.fromkeys([*COUNTERS, "packets"], 0)
-    counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": _payload(folded)}
-    return pdes.Results(
-        finish_time_ps=times.finish_time_ps,
-        digest=digest_of(times, classes),
-        counters=counters,
-        npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
-        node_start_ps=times.start_ps[at],
-        node_finish_ps=times.finish_ps[at],
-        flows=_flows(folded, times, record=settings.record_flows and sends <= MAX_FLOWS),
-        links={name: np.zeros(graph.links, np.int64) for name in LINK_COLUMNS},
-        wall_s=times.wall_s,
-        setup_s=setup_s - compile_s,
-        compile_s=compile_s,
-        first_event_s=times.wall_s,
-        folded=None if total <= max_rows else _folded(classes),
-    )
-
-
-def _folded(classes: Classes) -> FoldedRows:
-    groups = np.arange(len(classes.class_of_group), dtype=np.int32)
-    used = classes.class_of_group >= 0
-    groups[used] = classes.group_example[classes.class_of_group[used]]
-    return FoldedRows(classes.example[classes.class_of_npu], groups)
-
-
-def _payload(folded: FoldedProgram) -> int:
-    """Return the bytes of all messages between two NPUs."""
-    of_send = folded.messages.bytes[folded.send_key]
-    before = np.concatenate([[0], np.cumsum(of_send)])
-    return int((np.diff(before[folded.send_ptr]) * folded.classes.size).sum())
 
 
 def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
@@ -231,7 +154,7 @@ def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[st
     src = np.repeat(np.arange(program.npus), counts)
     of_class = classes.class_of_npu[src]
     at = ranges(folded.send_ptr[classes.class_of_npu], counts)
-    is_send = np.flatnonzero(program.node_kind == _SEND)
+    is_send = np.flatnonzero(program.node_kind == SEND)
     first = np.searchsorted(is_send, program.trace_ptr[:-1])
     node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
     row = node - program.trace_ptr[program.trace_of_npu[src]]
@@ -250,3 +173,63 @@ def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[st
         "finish_ps": times.arrived_ps[at],
     }
     return {name: column[order] for name, column in columns.items()}
+
+
+def _with_shared_traces(program: Program) -> Program:
+    """Return an equivalent program without duplicate schedules, and without traces that differ only in their numbers.
+
+    Algorithms that depend on a group's position get one schedule per shape, although members on the first GPUs of their
+    hosts do the same as members on the second GPUs. Otherwise, NPUs with such schedules would not fold.
+    """
+    schedules = range(len(program.schedules.members))
+    number = _first_equal(_digest(_schedule_columns(program.schedules, index)) for index in schedules)
+    if len(np.unique(number)) == len(number):
+        return program
+    schedule = np.where(program.node_schedule >= 0, np.append(number, -1)[program.node_schedule], -1)
+    shared = program._replace(node_schedule=schedule.astype(np.int32))
+    trace = _first_equal(_digest(_trace_columns(shared, index)) for index in range(len(program.trace_ptr) - 1))
+    return shared._replace(trace_of_npu=trace[program.trace_of_npu].astype(np.int32))
+
+
+def _first_equal(digests: Iterable[bytes]) -> Int64:
+    """Return int64[n], the index of the first occurrence of each digest."""
+    first: dict[bytes, int] = {}
+    return np.array([first.setdefault(digest, index) for index, digest in enumerate(digests)], np.int64)
+
+
+def _digest(columns: Iterable[NDArray[np.generic]]) -> bytes:
+    """Return a digest of the lengths and contents of columns."""
+    digest = hashlib.blake2b(digest_size=16)
+    for column in columns:
+        digest.update(len(column).to_bytes(8, "little"))
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.digest()
+
+
+def _schedule_columns(s: Schedules, index: int) -> Iterator[NDArray[np.generic]]:
+    """Yield the numbers of a schedule: its own, its plans, its views (lines of members) and arrangements of pieces."""
+    for name in _OF_SCHEDULE:
+        yield getattr(s, name)[index : index + 1]
+    plans, plan_of_member = np.unique(s.plan_of[s.plan_of_ptr[index] : s.plan_of_ptr[index + 1]], return_inverse=True)
+    yield plan_of_member
+    lane_columns = [getattr(s, name) for name in s._fields if name.startswith("lane_") and name != "lane_ptr"]
+    for plan in plans.tolist():
+        lanes = slice(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1]))
+        yield np.diff(s.lane_ptr[lanes.start : lanes.stop + 1])
+        yield from (column[lanes] for column in lane_columns)
+        yield s.steps[int(s.lane_ptr[lanes.start]) : int(s.lane_ptr[lanes.stop])]
+    views = slice(int(s.view_base[index]), int(np.append(s.view_base, len(s.view_size))[index + 1]))
+    entries = slice(int(s.view_ptr[views.start]), int(s.view_ptr[views.stop]))
+    yield from (s.view_size[views], s.view_parts[views])
+    yield from (s.view_member[entries], s.view_at[entries], s.view_part[entries])
+    last = int(np.append(s.arrangement_base, len(s.arrangement_ptr) - 1)[index + 1])
+    arrangement_ptr = s.arrangement_ptr[int(s.arrangement_base[index]) : last + 1]
+    yield from (np.diff(arrangement_ptr), s.arrangement_piece[int(arrangement_ptr[0]) : int(arrangement_ptr[-1])])
+
+
+def _trace_columns(program: Program, index: int) -> Iterator[NDArray[np.generic]]:
+    """Yield the numbers of a trace: those of its rows, and the children of each row."""
+    rows = slice(int(program.trace_ptr[index]), int(program.trace_ptr[index + 1]))
+    yield from (getattr(program, f"node_{name}")[rows] for name in _OF_TRACE)
+    child_ptr = program.child_ptr[rows.start : rows.stop + 1]
+    yield from (np.diff(child_ptr), program.child[int(child_ptr[0]) : int(child_ptr[-1])])

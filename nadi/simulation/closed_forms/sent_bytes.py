@@ -17,26 +17,18 @@ from pdes import Settings
 from pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
 from topologies import Graph, TableRouting
 from workload import Program
-from workload.program.traffic import PairSample, sample
+from workload.program.traffic import sample
 
-_MAX_PAIRS = 1 << 17
-"""Maximum number of pairs of NPUs; of more, a weighted sample represents the others."""
-_MAX_ROUTED_PAIRS = 1 << 14
-"""Maximum number of pairs whose bytes are spread over links."""
+_MAX_PAIRS = 1 << 17  # maximum number of pairs of NPUs; of more, a weighted sample represents the others
+_MAX_ROUTED_PAIRS = 1 << 14  # maximum number of pairs whose bytes are spread over links
 Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 
 class SentByPorts(NamedTuple):
-    """Bytes that ports would send.
+    """Bytes that ports would send."""
 
-    Attributes:
-        ports: Use of the ports by kind of port, see nadi.energy.bill.PORTS.
-        unused: Number of switches that serve no NPU and send nothing, whose ports `ports` omits.
-    """
-
-    ports: dict[str, PortUse]
-    unused: int
+    ports: dict[str, PortUse]  # use of the ports by kind of port, see nadi.energy.bill.PORTS
+    unused: int  # number of switches that serve no NPU and send nothing, whose ports `ports` omits
 
 
 def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByPorts:
@@ -44,43 +36,25 @@ def sent_by_ports(graph: Graph, program: Program, settings: Settings) -> SentByP
 
     An acknowledgement counts on the path of its packet, because on the way back it passes the same number of ports of
     each kind.
-
-    Args:
-        graph: Fabric of the run.
-        program: Program of all NPUs.
-        settings: Settings of packets.
     """
     fabric, running, _ = with_reducers(graph, program)
     pairs = sample(running, _MAX_PAIRS)
-    link_bytes = partition.link_loads(fabric, *_sampled(_pairs(fabric, pairs, settings)))[: graph.links]
-    is_npu, is_nvswitch = np.arange(graph.nodes) < graph.npus, graph.node_kind == NVSWITCH_KIND
-    return SentByPorts(*port_uses(graph.link_src, graph.link_dst, is_npu, is_nvswitch, graph.link_rate_bps, link_bytes))
-
-
-class _Sent(NamedTuple):
-    """Bytes on the wire between p pairs.
-
-    Attributes:
-        src: int64[p], sending NPU.
-        dst: int64[p], receiving NPU.
-        amount: float64[p], bytes on the wire.
-    """
-
-    src: Int64
-    dst: Int64
-    amount: Float64
-
-
-def _pairs(graph: Graph, pairs: PairSample, settings: Settings) -> _Sent:
-    """Return the pairs with packet headers and acknowledgements; pairs with a common NVSwitch come first."""
     messages = np.maximum(pairs.messages, 1)
     packets = messages * np.maximum(-(-pairs.bytes // (messages * settings.mtu_bytes)), 1)
-    framed = _shares_nvswitch(graph, pairs.src, pairs.dst) & settings.nvlink_framing
+    framed = _shares_nvswitch(fabric, pairs.src, pairs.dst) & settings.nvlink_framing
     packet_bytes = wire_bytes(pairs.bytes // packets, framed, settings) + acknowledgement_bytes(framed, settings)
-    amount = pairs.weight * (packets * packet_bytes + pairs.bytes % packets)
+    sent_bytes = pairs.weight * (packets * packet_bytes + pairs.bytes % packets)
     order = np.flatnonzero(pairs.src != pairs.dst)
-    order = order[np.argsort(~framed[order], kind="stable")]
-    return _Sent(pairs.src[order], pairs.dst[order], amount[order])
+    order = order[np.argsort(~framed[order], kind="stable")]  # a sample then represents the pairs on NVSwitches
+    src, dst, sent_bytes = pairs.src[order], pairs.dst[order], sent_bytes[order]
+    if len(src) > _MAX_ROUTED_PAIRS:  # systematic sampling gives each chosen pair an equal number of bytes
+        ends = np.cumsum(sent_bytes)
+        step = float(ends[-1]) / _MAX_ROUTED_PAIRS
+        chosen = np.minimum(np.searchsorted(ends, (np.arange(_MAX_ROUTED_PAIRS) + 0.5) * step), len(ends) - 1)
+        src, dst, sent_bytes = src[chosen], dst[chosen], np.full(_MAX_ROUTED_PAIRS, step)
+    link_bytes = partition.link_loads(fabric, src, dst, sent_bytes)[: graph.links]
+    is_npu, is_nvswitch = np.arange(graph.nodes) < graph.npus, graph.node_kind == NVSWITCH_KIND
+    return SentByPorts(*port_uses(graph.link_src, graph.link_dst, is_npu, is_nvswitch, graph.link_rate_bps, link_bytes))
 
 
 def _shares_nvswitch(graph: Graph, src: Int64, dst: Int64) -> NDArray[np.bool_]:
@@ -94,13 +68,3 @@ def _shares_nvswitch(graph: Graph, src: Int64, dst: Int64) -> NDArray[np.bool_]:
         meets = (home[src, column][:, None] == home[dst]).any(axis=1)
         shares |= meets & is_nvswitch[src, column]
     return shares
-
-
-def _sampled(sent: _Sent) -> _Sent:
-    """Return at most _MAX_ROUTED_PAIRS pairs; systematic sampling gives each of them an equal number of bytes."""
-    if len(sent.src) <= _MAX_ROUTED_PAIRS:
-        return sent
-    ends = np.cumsum(sent.amount)
-    step = float(ends[-1]) / _MAX_ROUTED_PAIRS
-    at = np.minimum(np.searchsorted(ends, (np.arange(_MAX_ROUTED_PAIRS) + 0.5) * step), len(ends) - 1)
-    return _Sent(sent.src[at], sent.dst[at], np.full(_MAX_ROUTED_PAIRS, step))

@@ -1,28 +1,45 @@
-"""Models of the network: one module per value of [network] fidelity, each with a function `settings(network)`.
+"""Models of the network by the value of [network] fidelity (docs/explanation/fidelity.md).
 
-`settings` returns the keywords of pdes.Settings for the section. `ONE_WORKER` is True if a run has only one worker,
-whatever the run file requests.
+"packet" has packets, queues, transport and congestion control (docs/explanation/fabric.md). "analytical" has messages
+that take latency and bandwidth. "closed-form" has collectives at their closed forms and messages alone on their paths,
+without contention.
 """
 
-from types import ModuleType
+from dataclasses import replace
 from typing import Any
 
-from nadi.configuration.sections import NetworkSection
-from nadi.simulation.fidelities import analytical, closed_form, packet
+import pdes
+from nadi.configuration.sections import NetworkSection, engine_settings
+from nadi.simulation.fidelities import fabric_settings as fabric
+from pdes import congestion
 
-_MODULES: dict[str, ModuleType] = {"analytical": analytical, "closed-form": closed_form, "packet": packet}
+QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
+LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
+# overrides for a fabric without queues and losses, so that no check of switches and windows applies
+_WITHOUT_QUEUES = {"switch": None, "congestion_control": congestion.NO_CONTROL, "selective_repeat": False}
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
-    """Return the keywords of pdes.Settings for the section [network].
-
-    Raises:
-        ConfigError: The values contradict each other.
-    """
-    keywords: dict[str, Any] = _MODULES[network.fidelity].settings(network)
+    """Return the keywords of pdes.Settings for [network]; refuse, with a ConfigError, contradictory values."""
+    model = engine_settings(pdes.Fidelity, network)
+    if network.fidelity == "analytical":
+        kind = "congestion_aware" if model.pop("congestion_aware") else "congestion_unaware"
+        # without packets there are no NVLink flits, so the whole rate is payload
+        return {"fidelity": pdes.fidelity.fidelity(kind, **model), "nvlink_framing": False}
+    fidelity = pdes.fidelity.fidelity("packet", **model)
+    keywords = engine_settings(pdes.Settings, network) | {
+        "fidelity": fidelity,
+        "switch": fabric.shared_buffer(network),
+        "congestion_control": fabric.control(network),
+        "load_balancing": fabric.load_balancing(network),
+        "queue_samples": QUEUE_SAMPLES,
+        "logged_pauses": LOGGED_PAUSES,
+    }
+    if network.fidelity == "closed-form":  # closed forms are computed from the settings of packets
+        keywords |= _WITHOUT_QUEUES | {"fidelity": replace(fidelity, name="closed_form", is_closed_form=True)}
     return keywords
 
 
 def on_one_worker(network: NetworkSection) -> bool:
-    """Return whether one worker does the whole run."""
-    return bool(_MODULES[network.fidelity].ONE_WORKER)
+    """Return whether one worker does the whole run, whatever the run file requests."""
+    return network.fidelity != "packet"

@@ -29,14 +29,11 @@ STATE_WORDS = 16
 DONE, FULL, NEW_NAME, NEW_ATTRIBUTE, DOUBTFUL = range(5)
 # columns; those of slots follow
 ID, TYPE, START, DURATION, NAME_LENGTH, DATA_COUNT, CONTROL_COUNT, OTHER_LENGTH, FIRST_SLOT = range(9)
-# words of a column: its address, bytes per item, and the bits of a word that do not belong to the item
-COLUMN_WORDS = 3
-# words of a list: its address and its capacity in items
-LIST_WORDS = 2
+COLUMN_WORDS = 3  # words of a column: its address, bytes per item, and the bits of a word that are not the item's
+LIST_WORDS = 2  # words of a list: its address and its capacity in items
 IGNORED, WHOLE, RANKS = -1, -2, -3
 WORD_BYTES, ROW_BYTES = 8, 4
-PADDING_BYTES = 32
-"""Padding behind all bytes that the kernels read or write, because they access whole words."""
+PADDING_BYTES = 32  # padding behind all bytes that the kernels read or write, because they access whole words
 
 # first byte of a field of a node: 8 * field number + wire type, 0 (varint) or 2 (bytes preceded by their length)
 ID_TAG, NAME_TAG, TYPE_TAG, CONTROL_DEP_TAG, CONTROL_DEPS_TAG, DATA_DEP_TAG, DATA_DEPS_TAG = 8, 18, 24, 32, 34, 40, 42
@@ -49,10 +46,7 @@ FINE, IS_OTHER, IS_RANKS = -1, -2, -3
 
 @inline
 def find_name(at, size, names, follows, arena, state):
-    """Find the entry of an attribute name as `find_entry` does; try the entry that followed the previous name first.
-
-    Nodes of one kind have the same attributes in the same order.
-    """
+    """Find the entry of an attribute name; first try the one that followed the last name in earlier nodes."""
     last = state[LAST_NAME]
     place = follows[last]
     if names[ENTRY * place + 1] == size and are_equal(arena + names[ENTRY * place], at, size):
@@ -188,16 +182,10 @@ def take_packed(at, end, deps, count):
 
 @inline
 def keep_other(field, at, end, is_ranks, others, kind, state):
-    """Keep a field of an attribute that no column takes, and return FINE or DOUBTFUL.
+    """Keep a field whose attribute, from `at` to `end`, no column takes, in `others`; return FINE or DOUBTFUL.
 
-    Args:
-        field: Address of the field's tag; its length precedes `at`.
-        at: Address of the first byte of the attribute.
-        end: Address behind the attribute.
-        is_ranks: True = the attribute defines a group if the node is METADATA, and is not kept then.
-        others: Address of the list of kept bytes.
-        kind: Type of the node as decoded so far.
-        state: See `decode_nodes`.
+    `field` is the address of its tag. An attribute that `is_ranks` defines a group if the node is METADATA, and is not
+    kept then.
     """
     if at - field > 2 and (end - at) >> (7 * (at - field - 2)) == 0:
         return DOUBTFUL
@@ -232,15 +220,6 @@ def is_likely(kind, name_bytes, state):
     if kind < METADATA_NODE or kind > LAST_NODE_TYPE or name_bytes > MAX_NAME_BYTES:
         return False
     return state[RANKS_KIND] == 0 or state[RANKS_KIND] == kind + 1
-
-
-@inline
-def put_numbers(node_id, kind, start, duration, columns, row):
-    """Write the numbers that every node has."""
-    put_next(columns, ID, row, node_id)
-    put_next(columns, TYPE, row, kind)
-    put_next(columns, START, row, start)
-    put_next(columns, DURATION, row, duration)
 
 
 @inline
@@ -311,7 +290,10 @@ def decode_node(at, end, names, follows, attributes, arena, columns, row, places
             at = stop
     if at != end or not is_likely(kind, name_bytes, state):
         return -1 - DOUBTFUL
-    put_numbers(node_id, kind, start, duration, columns, row)
+    put_next(columns, ID, row, node_id)
+    put_next(columns, TYPE, row, kind)
+    put_next(columns, START, row, start)
+    put_next(columns, DURATION, row, duration)
     copy_bytes(name_at, name_bytes, places[LIST_WORDS * NAME_BYTES] + state[NAME_BYTES])
     keep_counts(name_bytes, parents, control, columns, row, state)
     return kind
@@ -379,17 +361,10 @@ def decode_nodes(data, size, names, follows, attributes, arena, columns, max_row
 
 @kernel
 def link_in_order(ids, parents, counts, dep_ptr, dep):
-    """Convert parents from ids to rows, if ids ascend by 1 from the first; else return 0.
+    """Convert int64[m] parents of the nodes, int64[n] `counts` each, from ids to rows, and return 1.
 
-    Args:
-        ids: int64[n], ids of the nodes.
-        parents: int64[m], ids of the parents, node by node.
-        counts: int64[n], number of parents of each node.
-        dep_ptr: int64[n + 1], output: index of the first parent of each node.
-        dep: Address of int32[m], output: rows of the parents, with PADDING_BYTES behind them.
-
-    Returns:
-        1, or 0 if the numbering differs, a parent is missing, or the parents of a node do not ascend.
+    Return 0 if ids do not ascend by 1, a parent is missing, or the parents of a node do not ascend. The results are
+    int64[n + 1] dep_ptr, the index of the first parent of each node, and int32[m], with PADDING_BYTES behind, at `dep`.
     """
     nodes = ids.shape[0]
     first = ids[0] if nodes > 0 else 0
@@ -414,11 +389,7 @@ def link_in_order(ids, parents, counts, dep_ptr, dep):
 def without_cycle(dep_ptr, dep, children_left, ready):
     """Return the number of nodes that are neither on a cycle nor before one; it equals n if there is no cycle.
 
-    Args:
-        dep_ptr: int64[n + 1], index in `dep` of the first parent of each node.
-        dep: int64[m], rows of the parents of all nodes.
-        children_left: int64[n], number of children of each node; the kernel uses it up.
-        ready: int64[n + 1], scratch memory.
+    The kernel uses up `children_left`, int64[n], the number of children of each node; ready: int64[n + 1], scratch.
     """
     nodes = children_left.shape[0]
     waiting = 0

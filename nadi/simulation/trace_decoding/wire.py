@@ -6,14 +6,10 @@ The tables use open addressing with ENTRY words per entry: address of the bytes 
 
 from pdes.kernels import inline, load_unaligned, store_unaligned
 
-ENTRY = 4
-"""Words per entry of a table."""
-HIGH_BITS = -0x7F7F7F7F7F7F7F80
-"""Highest bit of each byte of a word."""
-MAX_PROBES = 64
-"""Maximum number of entries that a search visits."""
-LOW31, MULTIPLIER = 0x7FFFFFFF, 0x5BD1E995
-"""Mask of 31 bits, and the multiplier of MurmurHash2."""
+ENTRY = 4  # words per entry of a table
+HIGH_BITS = -0x7F7F7F7F7F7F7F80  # highest bit of each byte of a word
+MAX_PROBES = 64  # maximum number of entries that a search visits
+LOW31, MULTIPLIER = 0x7FFFFFFF, 0x5BD1E995  # mask of 31 bits, and the multiplier of MurmurHash2
 
 
 @inline

@@ -1,112 +1,137 @@
-"""Checks that refuse runs which need more memory than this machine has, or more than a day; `--force` skips them."""
+"""Estimate of the work of a run before it begins, and the resources that the run needs.
 
+The progress display counts against the estimate. Checks refuse a run that needs more memory than is free, or more than
+a day, unless the user gives `--force`. A batch job requests hours and memory with a margin.
+"""
+
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 import partition
 import topologies
+from inputs.units import GIB
 from nadi.errors import ConfigError
-from nadi.simulation.wiring.estimate import Estimate, estimate, work
+from nadi.launching.world import RankGather
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
 from topologies import Graph
 from topologies.bounds import MAX_BYTES
+from topologies.routing import path_links
 from workload import Program
-from workload.program.traffic import traffic
+from workload.program.traffic import sample, traffic
 
-HOPS_PER_S = 5e6
-"""Packet-hops per second of one worker, a lower bound for machines of 2025."""
-MESSAGES_PER_S = 1e6
-"""Messages per second at message level, a lower bound for machines of 2025."""
-MAX_WALL_S = 86_400.0
-"""Longest wall time of a run in seconds: one day."""
+HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
+MESSAGES_PER_S = 1e6  # messages per second at message level, a lower bound for machines of 2025
+MAX_WALL_S = 86_400.0  # longest wall time of a run in seconds: one day
+# memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes
 ROW_BYTES = 60
-"""Memory in bytes per trace node of a run at closed forms and its analysis, measured with 10^6 to 10^7 nodes."""
-NODE_BYTES = 4000
-"""Memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes."""
+NODE_BYTES = 4000  # memory in bytes per node of a trace during its generation, measured with traces of 10^5 nodes
 _HOUR_S = 3600
+# ratio of the requested to the expected time and memory: packets are retransmitted, and parts of a fabric are not equal
+MARGIN = 2.0
+MIN_TIME_LIMIT_S = 900.0  # minimum time limit: every node compiles kernels for up to half a minute and reads traces
+PROCESS_BYTES = 500_000_000  # memory of a process before it simulates: Python, its packages and the compiler of kernels
+_TIME_LIMIT_STEP_S = 300  # step in seconds to which time limits are rounded up
+MAX_PAIRS = 1 << 18  # maximum number of pairs of NPUs whose paths and packets are counted; of more, a sample is counted
+# Memory in bytes, measured with fabrics of 10^3 to 10^4 NPUs, 2026-11-22.
+_PAIR_BYTES, _CONTROLLED_PAIR_BYTES = 450, 250  # per pair of NPUs, and more with congestion control
+_MESSAGE_BYTES = 120  # per recorded message
+_LINK_BYTES, _NPU_BYTES, _BASE_BYTES = 1000, 3000, 60_000_000  # per link, per NPU, and per rank
+# per row of an NPU's trace: the count of unfinished parents; and, if recorded, start and end
+_ROW_BYTES, _ROW_TIMES_BYTES = 4, 16
 
 
-def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool = False) -> None:
-    """Refuse a fabric that needs more memory than is free.
+class Estimate(NamedTuple):
+    """Work of a run, or of one rank's NPUs."""
 
-    Raises:
-        ConfigError: The fabric needs too much memory.
-        TopologyError: Parameters of the fabric are wrong.
+    messages: float  # number of data messages
+    packets: float  # number of data packets; at message level, the number of messages
+    packet_hops: float  # packet-hops of data and acknowledgements; at message level, message-hops
+    wire_bytes: float  # bytes on the wire of data packets with their headers, and of acknowledgements
+    pairs: float  # number of pairs of sender and receiver, counted per size that a collective has
+    # approximate memory of the engine in bytes, including rows of traces, excluding the fabric and files
+    memory_bytes: float
+
+
+def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
+    """Return the work of a program on a fabric; on a rank, of its NPUs.
+
+    The estimate assumes no losses, no detours round failed links, and messages of equal size per pair.
     """
+    fabric, running, _ = with_reducers(graph, program)
+    sampled = sample(running, MAX_PAIRS)
+    messages = np.maximum(sampled.messages, 1)
+    message_level = settings.fidelity.act is not None
+    packets_per_message = 1 if message_level else np.maximum(-(-sampled.bytes // (messages * settings.mtu_bytes)), 1)
+    packets = sampled.weight * messages * packets_per_message
+    hops = packets * path_links(fabric, sampled.src, sampled.dst) * (1 if message_level else 2)
+    sent = float((sampled.weight * sampled.messages).sum())
+    pairs = float(sampled.weight.sum())
+    per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
+    memory = fabric_bytes(graph) + per_pair * min(pairs, float(graph.npus) ** 2)
+    memory += _MESSAGE_BYTES * sent * settings.record_flows
+    rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
+    memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
+    wire = float((sampled.weight * sampled.bytes).sum())
+    wire += 0 if message_level else float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
+    return Estimate(sent, float(packets.sum()), float(hops.sum()), wire, pairs, memory)
+
+
+def fabric_bytes(graph: Graph) -> float:
+    """Return the memory in bytes that the engine takes for a fabric, on every rank."""
+    return _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
+
+
+def of_all_ranks(own: Estimate, ranks: RankGather) -> Estimate:
+    """Return the sum of the estimates of all ranks; every rank must call this function."""
+    return Estimate(*(sum(column) for column in zip(*ranks.exchange(own), strict=True)))
+
+
+def work(expected: Estimate, settings: Settings) -> float:
+    """Return the unit of progress: packet-hops, or messages at message level."""
+    return expected.messages if settings.fidelity.act else expected.packet_hops
+
+
+def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:
+    """Refuse a fabric that needs more memory than is free; TopologyError if its parameters are wrong."""
     extent = topologies.extent(topology)
-    if extent is None or force:
-        return
-    free = available_bytes()
-    if free is not None and extent.peak_bytes > free:
+    if extent is not None:
         label = topologies.format_spec(topology) if isinstance(topology, Mapping) else topology
-        raise ConfigError(
-            f"{label}: {extent.nodes:,} nodes and {extent.cables:,} cables would take about {_gb(extent.peak_bytes)} "
-            f"of memory, {_gb(free)} are free; expected a smaller fabric, or --force"
-        )
+        subject = f"{label}: {extent.nodes:,} nodes and {extent.cables:,} cables"
+        _check_free_memory(subject, extent.peak_bytes, "a smaller fabric", force=force)
 
 
-def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, *, force: bool = False) -> None:
-    """Refuse a run that needs more memory than is free, or more than a day.
-
-    Args:
-        own: Work of the NPUs of this process.
-        total: Work of all NPUs.
-        settings: Settings of the run.
-        workers: Number of workers that share the work.
-        force: True = refuse nothing.
-
-    Raises:
-        ConfigError: The run needs too much memory or time.
-    """
-    if force:
-        return
-    free = available_bytes()
-    if free is not None and own.memory_bytes > free:
-        raise ConfigError(
-            f"{total.messages:,.0f} messages between {total.pairs:,.0f} pairs of NPUs would take about "
-            f"{_gb(own.memory_bytes)} of memory, {_gb(free)} are free; expected a smaller run, or --force"
-        )
+def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, *, force: bool) -> None:
+    """Refuse a run that needs more memory for this process's own work than is free, or more than a day for all work."""
+    messages = f"{total.messages:,.0f} messages between {total.pairs:,.0f} pairs of NPUs"
+    _check_free_memory(messages, own.memory_bytes, "a smaller run", force=force)
     message_level = settings.fidelity.act is not None
     rate = MESSAGES_PER_S if message_level else HOPS_PER_S * workers
     wall_s = work(total, settings) / rate
-    if wall_s > MAX_WALL_S:
-        what = "messages" if message_level else f"packet-hops ({total.packets:.3g} packets)"
+    if wall_s > MAX_WALL_S and not force:
+        unit = "messages" if message_level else f"packet-hops ({total.packets:.3g} packets)"
         raise ConfigError(
-            f"{work(total, settings):.3g} {what} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
+            f"{work(total, settings):.3g} {unit} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
             "second; expected less than 24, or --force"
         )
 
 
-def schedule_bytes(*, force: bool = False) -> int | None:
+def schedule_bytes(*, force: bool) -> int | None:
     """Return the memory in bytes for plans of collectives during their construction; None = unlimited."""
     return None if force else available_bytes()
 
 
 def check_rows(rows: int, *, force: bool = False) -> None:
-    """Refuse a run at closed forms that needs more memory than is free.
-
-    Args:
-        rows: Number of trace nodes of one NPU per class.
-        force: True = refuse nothing.
-
-    Raises:
-        ConfigError: The run needs too much memory.
-    """
-    free = available_bytes()
-    if not force and free is not None and rows * ROW_BYTES > free:
-        raise ConfigError(
-            f"{rows:,} trace nodes of distinct NPUs would take about {_gb(rows * ROW_BYTES)} of "
-            f"memory, {_gb(free)} are free; expected a smaller run, or --force"
-        )
+    """Refuse a run at closed forms whose trace nodes of one NPU per class need more memory than is free."""
+    _check_free_memory(f"{rows:,} trace nodes of distinct NPUs", rows * ROW_BYTES, "a smaller run", force=force)
 
 
 def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
-    """Refuse a run if a link would send more bytes than its counter holds.
-
-    Raises:
-        ConfigError: The NPUs of this process would send too many bytes over a link.
-    """
+    """Refuse a run in which the NPUs of this process would send more bytes over a link than its counter holds."""
     if own.wire_bytes <= MAX_BYTES:
         return
     fabric, running, _ = with_reducers(graph, program)
@@ -122,7 +147,7 @@ def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
         )
 
 
-def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = False) -> Callable[[Program], None]:
+def checker(graph: Graph, settings: Settings, workers: int, *, force: bool) -> Callable[[Program], None]:
     """Return a function that checks programs of all NPUs as `check_run` and `check_counters` do."""
 
     def check(program: Program) -> None:
@@ -133,36 +158,25 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool = Fal
     return check
 
 
-def check_trace(
-    nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool = False
-) -> None:
-    """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller.
+def check_trace(nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool) -> None:
+    """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller."""
+    _check_free_memory(f"a trace of {nodes:,} nodes", nodes * node_bytes, f"fewer {fewer}", force=force)
 
-    Raises:
-        ConfigError: The trace needs too much memory.
-    """
-    free = available_bytes()
-    if not force and free is not None and nodes * node_bytes > free:
+
+def _check_free_memory(subject: str, needed_bytes: float, smaller: str, *, force: bool) -> None:
+    """Refuse what needs more memory than is free; `smaller` names what needs less."""
+    free = None if force else available_bytes()
+    if free is not None and needed_bytes > free:
         raise ConfigError(
-            f"a trace of {nodes:,} nodes would take about {_gb(nodes * node_bytes)} of memory, {_gb(free)} are free; "
-            f"expected fewer {fewer}, or --force"
+            f"{subject} would take about {_gb(needed_bytes)} of memory, {_gb(free)} are free; "
+            f"expected {smaller}, or --force"
         )
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Return the memory in bytes that this process may still use, by free memory and control groups; None = unknown.
-
-    Args:
-        root: Folder that contains proc and sys.
-    """
-    limits = [*_of_machine(root), *_of_groups(root)]
-    return min(limits) if limits else None
-
-
-def _of_machine(root: Path) -> Iterator[int]:
-    for line in _lines(root / "proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            yield int(line.split()[1]) * 1024
+    """Return the memory that this process may still use, by proc and sys in `root`: free memory and control groups."""
+    free = [int(line.split()[1]) * 1024 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
+    return min([*free, *_of_groups(root)], default=None)
 
 
 def _of_groups(root: Path) -> Iterator[int]:
@@ -178,10 +192,8 @@ def _of_groups(root: Path) -> Iterator[int]:
         for folder in (base / inside, *(base / above for above in inside.parents)):
             maximum, used = (_number(folder / name) for name in (limit, usage))
             if maximum is not None and used is not None:
-                files = next(
-                    (int(s.split()[1]) for s in _lines(folder / "memory.stat") if s.startswith("inactive_f")), 0
-                )
-                yield max(maximum - max(used - files, 0), 0)
+                statistics = dict(line.split() for line in _lines(folder / "memory.stat"))
+                yield max(maximum - max(used - int(statistics.get("inactive_file", 0)), 0), 0)
 
 
 def _number(path: Path) -> int | None:
@@ -199,3 +211,74 @@ def _lines(path: Path) -> list[str]:
 
 def _gb(size_bytes: float) -> str:
     return f"{size_bytes / 1e9:,.1f} GB"
+
+
+class NodeLimits(NamedTuple):
+    """Resources of a node of the cluster."""
+
+    # memory in bytes that the job requests per node; None = the check uses the free memory of this machine
+    memory_bytes: int | None = None
+    force: bool = False  # True = refuse nothing for its time or memory
+
+
+class JobCost(NamedTuple):
+    """Expected cost of a run."""
+
+    wall_s: float  # wall-clock time in seconds from start to end
+    memory_bytes: float  # memory in bytes per node
+
+    def __str__(self) -> str:
+        """Return the cost in words, rounded up to minutes, or to tenths of hours."""
+        minutes = math.ceil(self.wall_s / 60)
+        time = f"{minutes} minutes" if minutes < 120 else f"{self.wall_s / 3600:.1f} hours"
+        return f"about {time} and {self.memory_bytes / 1e9:.1f} GB on each node"
+
+    @property
+    def time_limit(self) -> str:
+        """Return the time limit in SLURM's format HH:MM:SS, with a margin, in steps of five minutes."""
+        whole_s = math.ceil(max(MARGIN * self.wall_s, MIN_TIME_LIMIT_S) / _TIME_LIMIT_STEP_S) * _TIME_LIMIT_STEP_S
+        return f"{whole_s // 3600:02}:{whole_s // 60 % 60:02}:{whole_s % 60:02}"
+
+    @property
+    def memory_limit(self) -> str:
+        """Return the memory per node in SLURM's format, in GiB, with a margin."""
+        return f"{math.ceil(MARGIN * self.memory_bytes / GIB)}G"
+
+
+def cost_of_packets(
+    expected: Estimate,
+    graph: Graph,
+    settings: Settings,
+    nodes: int,
+    ranks_per_node: int,
+    workers: int,
+    limits: NodeLimits,
+) -> JobCost:
+    """Return the cost of a run of packets or messages on several nodes; refuse more memory than a node has, or a day.
+
+    `expected`: Work of all ranks, and the memory that one process would need for all of it. Each rank holds the fabric
+    and its part of the rest.
+    """
+    of_fabric = fabric_bytes(graph)
+    memory = ranks_per_node * (PROCESS_BYTES + of_fabric) + max(expected.memory_bytes - of_fabric, 0.0) / nodes
+    _check_requested_memory(memory, limits)
+    own = expected._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
+    check_run(own, expected, settings, workers, force=limits.force)
+    rate = MESSAGES_PER_S if settings.fidelity.act else HOPS_PER_S * workers
+    return JobCost(work(expected, settings) / rate, memory)
+
+
+def cost_at_closed_forms(rows: int, graph: Graph, limits: NodeLimits) -> JobCost:
+    """Return the cost of a run at closed forms, which one process does; refuse more memory than a node has."""
+    memory = PROCESS_BYTES + fabric_bytes(graph) + rows * ROW_BYTES
+    _check_requested_memory(memory, limits)
+    return JobCost(rows / MESSAGES_PER_S, memory)
+
+
+def _check_requested_memory(memory_bytes: float, limits: NodeLimits) -> None:
+    """Refuse a run that needs more memory than the job requests."""
+    if limits.memory_bytes and memory_bytes > limits.memory_bytes and not limits.force:
+        raise ConfigError(
+            f"--mem: {limits.memory_bytes / 1e9:,.1f} GB on each node; the run would take about "
+            f"{memory_bytes / 1e9:,.1f} GB there; expected more memory, more nodes, or --force"
+        )

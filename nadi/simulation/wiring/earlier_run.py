@@ -16,15 +16,7 @@ _BLOCK_ROWS = 1 << 20
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Read summary.json of a run.
-
-    Args:
-        folder: Folder of the results.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The contents are not what a run writes; the message has one line.
-    """
+    """Read summary.json of a run; OSError, or ValueError of one line if the contents are not what a run writes."""
     from inputs.documents import DocumentError, read_document
     from nadi.simulation.summary_schema import SUMMARY
 
@@ -41,23 +33,13 @@ def read_table(
     columns: Iterable[str] | None = None,
     counts: Mapping[str, Any] | None = None,
 ) -> "pa.Table | None":
-    """Read a table of a folder of results and check it against its schema.
+    """Read a table of a folder of results and check it against its schema; None if the folder does not have it.
 
-    Args:
-        folder: Folder of the results.
-        schema: Schema of the table.
-        needed: Names of the columns that the table must have.
-        columns: Names of the columns to read if the table has them; None = all.
-        counts: Summary of the same run; the check compares rows and indices with its `npus`, `nodes` and `links`. None
-            = no such check.
+    `columns`: Names of the columns to read if the table has them; None = all. `counts`: Summary of the same run; the
+    check compares rows and indices with its `npus`, `nodes` and `links`.
 
-    Returns:
-        The table, or None if the folder does not have it.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It is not a Parquet file, a column is missing or has another type, a value is out of range, or the
-            file claims more rows than memory holds.
+    Raises OSError, or ValueError if the file is no Parquet file, a column is missing or has another type, a value is
+    out of range, or the file claims more rows than memory holds.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -83,17 +65,7 @@ def read_table(
 def table_blocks(
     folder: Path, schema: Schema, needed: Sequence[str], counts: Mapping[str, Any] | None = None
 ) -> "Iterator[pa.RecordBatch]":
-    """Yield columns of a table in blocks of a million rows, which fit in memory; yield nothing if there is no table.
-
-    Args:
-        folder: Folder of the results.
-        schema: Schema of the table.
-        needed: Names of the columns.
-        counts: Summary of the same run, as for `read_table`.
-
-    Raises:
-        OSError, ValueError: As for `read_table`.
-    """
+    """Yield columns of a table in blocks of a million rows, which fit in memory; errors are those of `read_table`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -111,15 +83,7 @@ def table_blocks(
 
 
 def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: Iterable[str], columns: int) -> None:
-    """Check what the footer of a file claims.
-
-    Args:
-        file: The open file.
-        path: Path of the file, for messages.
-        schema: Schema of the table.
-        needed: Names of the columns that the file must have.
-        columns: Number of columns that memory must hold.
-    """
+    """Check what the footer of a file claims."""
     rows = file.metadata.num_rows
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if rows * columns * _WORD_BYTES > memory_bytes:
@@ -139,14 +103,7 @@ def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: It
 
 
 def _check_values(table: "pa.Table | pa.RecordBatch", name: str, schema: Schema, counts: Mapping[str, Any]) -> None:
-    """Check that required values exist and that all are within the ranges of the schema.
-
-    Args:
-        table: Table, or a block of it.
-        name: Name of the file, for messages.
-        schema: Schema of the table.
-        counts: Summary of the run.
-    """
+    """Check that required values exist and that all are within the ranges of the schema."""
     import pyarrow.compute as pc
 
     for field in schema.fields:

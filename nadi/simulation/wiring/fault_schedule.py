@@ -1,37 +1,103 @@
-"""Conversion of [[faults]] of a run file to the engine's fault schedule for a fabric."""
+"""Conversion of [[faults]] of a run file, with names of nodes, to the engine's fault schedule for a fabric."""
 
+import difflib
+import re
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 import pdes
 from nadi.configuration.faults import FaultSection
 from nadi.errors import ConfigError
-from nadi.simulation.wiring.node_names import NodeNames
 from topologies import Graph, TableRouting, routing_without
 
-_MAX_NEIGHBOURS = 6
+_MAX_NEIGHBOURS = 6  # number of linked nodes that a message lists
+_MAX_SUGGESTIONS = 4  # number of similar names that a message lists
+_MIN_SIMILARITY = 0.5  # minimum similarity of a suggestion to the text, as difflib measures it
+_SEPARATORS = tuple(re.compile(separator) for separator in (" → ", " -> ", " - ", "-"))
+
+
+class NodeNames:
+    """Names of the nodes of one fabric."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def node(self, text: str) -> int:
+        """Return the node of a name or number; ValueError suggests similar names if there is no such node."""
+        node = self._node(text)
+        if node is not None:
+            return node
+        wanted = " ".join(text.split())
+        if wanted.isascii() and wanted.isdigit():
+            raise ValueError(f"found node {wanted}; expected one of the nodes 0 to {self._graph.nodes - 1}")
+        raise ValueError(f"found {wanted!r}, which is not the name of a node; {self._near(wanted)}")
+
+    def ends(self, text: str) -> tuple[int, int]:
+        """Return both nodes of "12-40", "leaf 0 - spine 1" or, as in reports, "leaf 0 → spine 1"; else ValueError."""
+        places = [match.span() for separator in _SEPARATORS for match in separator.finditer(text)]
+        if not places:
+            raise ValueError(f'found {text!r}; expected two nodes, as "12-40" or "leaf 0 - spine 1"')
+        for begin, end in places:
+            a, b = self._node(text[:begin]), self._node(text[end:])
+            if a is not None and b is not None:
+                return a, b
+        begin, end = places[0]
+        return self.node(text[:begin]), self.node(text[end:])
+
+    @cached_property
+    def _node_of(self) -> dict[str, int]:
+        return {self._graph.node_name(node): node for node in reversed(range(self._graph.nodes))}
+
+    @cached_property
+    def _names_by_kind(self) -> dict[str, list[str]]:
+        """Return the names in the order of their nodes, by kind."""
+        names: dict[str, list[str]] = {}
+        for node in range(self._graph.nodes):
+            name = self._graph.node_name(node)
+            names.setdefault(_kind(name), []).append(name)
+        return names
+
+    def _node(self, text: str) -> int | None:
+        name = " ".join(text.split())
+        if name in self._node_of:
+            return self._node_of[name]
+        return int(name) if re.fullmatch("[0-9]{1,9}", name) and int(name) < self._graph.nodes else None
+
+    def _near(self, name: str) -> str:
+        """Return a hint: the names of the same kind, else the nearest names, else some name of each kind."""
+        same = self._names_by_kind.get(_kind(name), [])
+        if same:
+            return f"expected one of {same[0]} to {same[-1]}" if len(same) > 1 else f"expected {same[0]}"
+        like = difflib.get_close_matches(_kind(name), self._names_by_kind, n=_MAX_SUGGESTIONS, cutoff=_MIN_SIMILARITY)
+        number = name.rpartition(" ")[2]
+        alike = {kind: f"{kind} {number}" for kind in like}
+        near = [name if name in self._node_of else self._names_by_kind[kind][0] for kind, name in alike.items()]
+        every = [names[0] for names in self._names_by_kind.values()][:_MAX_SUGGESTIONS]
+        return f"nearest: {', '.join(near)}" if near else f"expected a name like {', '.join(every)}"
+
+
+def _kind(name: str) -> str:
+    """Return the kind of a node's name, "leaf" for "leaf 2"; a name without a number is a kind of its own."""
+    word, _, number = name.rpartition(" ")
+    return word if word and number.isdigit() else name
 
 
 def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
-    Args:
-        faults: Faults of the run file.
-        detection_time_ps: Time in picoseconds from when links go down or come up until routes change.
-        graph: Fabric of the run.
-        cut_through: True = switches cut through.
-
-    Raises:
-        ConfigError: The fabric lacks a node or link, changes of one property overlap, or the fabric or its switches do
-            not support the fault.
+    `detection_time_ps`: Time in picoseconds from when links go down or come up until routes change. The function
+    refuses nodes and links that the fabric lacks, overlapping changes, and faults that the fabric or its switches do
+    not support.
     """
     links, npus = [], []
     names = NodeNames(graph)
     reserved: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for number, fault in enumerate(faults):
-        place = _FaultPlace(graph, names, fault, f"[faults.{number}]")
-        where = place.where
+        where = f"[faults.{number}]"
+        place = _FaultPlace(graph, names, fault, where)
         if fault.npu is not None:
             npu = place.npu()
             _reserve(reserved, "npu", [npu], fault, number)
@@ -63,14 +129,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
 
 
 def check_lasting(faults: Sequence[FaultSection]) -> None:
-    """Refuse faults that closed forms do not support: they support slow NPUs, and links slow for the whole run.
-
-    Args:
-        faults: Faults of the run file.
-
-    Raises:
-        ConfigError: A link is down, loses packets, or changes during the run.
-    """
+    """Refuse faults that closed forms do not support, which are all but slow NPUs and links slow for the whole run."""
     for number, fault in enumerate(faults):
         where = f"[faults.{number}]"
         if fault.what not in {"slowdown", "rate", "added_latency"}:
@@ -90,17 +149,14 @@ class _FaultPlace:
     """NPU or links of a fault; every method raises ConfigError if the fabric has no such NPU, switch or link."""
 
     def __init__(self, graph: Graph, names: NodeNames, fault: FaultSection, where: str) -> None:
-        self._graph = graph
-        self._names = names
-        self._fault = fault
-        self.where = where
+        self._graph, self._names, self._fault, self._where = graph, names, fault, where
 
     def npu(self) -> int:
         """Return the NPU."""
         npu = self._node("npu")
         if not 0 <= npu < self._graph.npus:
             raise ConfigError(
-                f"{self.where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
+                f"{self._where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
             )
         return npu
 
@@ -108,7 +164,7 @@ class _FaultPlace:
         """Return both directions of all links of a switch."""
         graph, node = self._graph, self._node("switch")
         if not graph.npus <= node < graph.nodes:
-            found = f"{self.where} switch: found {self._fault.switch}"
+            found = f"{self._where} switch: found {self._fault.switch}"
             if graph.nodes == graph.npus:
                 raise ConfigError(f"{found}, but {graph.name} has no switches")
             first, last = graph.node_name(graph.npus), graph.node_name(graph.nodes - 1)
@@ -122,23 +178,23 @@ class _FaultPlace:
         graph, link = self._graph, self._fault.link
         if not isinstance(link, str):
             if link is None or not 0 <= link < graph.links:
-                raise ConfigError(f"{self.where} link: found {link}; expected one of the links 0 to {graph.links - 1}")
+                raise ConfigError(f"{self._where} link: found {link}; expected one of the links 0 to {graph.links - 1}")
             return [link & ~1, link | 1]
         try:
             a, b = self._names.ends(link)
         except ValueError as error:
-            raise ConfigError(f"{self.where} link: {error}") from None
+            raise ConfigError(f"{self._where} link: {error}") from None
         links = np.flatnonzero((graph.link_src == a) & (graph.link_dst == b))
         if not len(links):
             near = sorted(set(graph.link_dst[graph.out_links(a)].tolist()))[:_MAX_NEIGHBOURS]
             raise ConfigError(
-                f"{self.where} link: {graph.node_name(a)} and {graph.node_name(b)} are not linked; "
+                f"{self._where} link: {graph.node_name(a)} and {graph.node_name(b)} are not linked; "
                 f"nodes next to {a}: {', '.join(f'{node} ({graph.node_name(node)})' for node in near)}"
             )
         cable = self._fault.cable
         if cable is not None:
             if not 0 <= cable < len(links):
-                raise ConfigError(f"{self.where} cable: found {cable}; expected 0 to {len(links) - 1}")
+                raise ConfigError(f"{self._where} cable: found {cable}; expected 0 to {len(links) - 1}")
             links = links[[cable]]
         return sorted([*links.tolist(), *(links ^ 1).tolist()])
 
@@ -149,7 +205,7 @@ class _FaultPlace:
         try:
             return self._names.node(node)
         except ValueError as error:
-            raise ConfigError(f"{self.where} {key}: {error}") from None
+            raise ConfigError(f"{self._where} {key}: {error}") from None
 
 
 def _reserve(
@@ -169,3 +225,32 @@ def _reserve(
                     "property of the same NPU or link; expected one to end before the other begins"
                 )
         own.append((fault.at, fault.until_ps, number))
+
+
+def with_slow_links(graph: Graph, faults: pdes.Faults) -> Graph:
+    """Return the fabric with the rates and delays that link faults leave; the fabric itself if no links have faults.
+
+    If a switch may send over several equal links, packet hashes choose one of them, and a collective waits for the
+    slowest of its messages. Closed forms use one path between two NPUs, so all links of such a set become as slow as
+    the slowest of them, in both directions.
+
+    `faults`: Fault schedule of a run; its link faults hold for the whole run and change rates or delays only.
+    """
+    if not faults.links:
+        return graph
+    rate_bps, delay_ps = graph.link_rate_bps.copy(), graph.link_delay_ps.copy()
+    is_slow = np.zeros(graph.links, np.bool_)
+    for fault in faults.links:
+        links = list(fault.links)
+        is_slow[links] = True
+        if fault.rate_bps:
+            rate_bps[links] = fault.rate_bps
+        delay_ps[links] += fault.added_latency_ps
+    set_ptr, set_link = graph.routing.set_ptr, graph.routing.set_link
+    set_of_link = np.repeat(np.arange(len(set_ptr) - 1), np.diff(set_ptr))
+    for number in np.unique(set_of_link[is_slow[set_link]]).tolist():
+        equal = set_link[set_ptr[number] : set_ptr[number + 1]]
+        for side in (equal, equal ^ 1):
+            rate_bps[side] = rate_bps[side].min()
+            delay_ps[side] = delay_ps[side].max()
+    return replace(graph, link_rate_bps=rate_bps, link_delay_ps=delay_ps)

@@ -27,12 +27,7 @@ def with_reducers(
 
 
 def without_reducers(results: pdes.Results, graph: Graph) -> pdes.Results:
-    """Return results without the links, trace rows and messages of aggregators.
-
-    Args:
-        results: Results of a run.
-        graph: Fabric without aggregators.
-    """
+    """Return results without the links, trace rows and messages of aggregators."""
     if len(results.npu_node_ptr) == graph.npus + 1:
         return results
     rows = int(results.npu_node_ptr[graph.npus])

@@ -1,22 +1,23 @@
-"""Workload of a run file: traces, collectives and the program of the NPUs."""
+"""Fabric and workload of a run file: traces, collectives, the program of the NPUs, and the pace of computation."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+import topologies
 import workload
 from et import TraceTable, read_groups
 from inputs.units import BITS_PER_BYTE
 from nadi.configuration.from_model import trace_set
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
-from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
+from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring.affordable import schedule_bytes
-from nadi.simulation.wiring.building import host_memories, memory_nodes
-from topologies import Graph
+from topologies import Graph, TopologyError
+from topologies.endpoints import with_host_memories
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ALONE, IN_SERVING, IN_STEPS, ComputeTimes, Efficiencies, find_gpu, read_tables
@@ -26,25 +27,20 @@ from workload.program.memory_pool import with_memory_nodes
 from workload.program.remote import RemoteMemory
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 
+if TYPE_CHECKING:
+    from workload.generators.training.rules import Framework
+
 _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 
 
 class LoadedWorkload(NamedTuple):
-    """Work of all NPUs, or of this rank's NPUs.
+    """Work of all NPUs, or of this rank's NPUs."""
 
-    Attributes:
-        traces: Distinct trace files.
-        trace_of_npu: int32[npus], trace of each NPU, -1 = none, -2 = another rank's.
-        program: Program for the engine.
-        collectives: Algorithms and options of collectives.
-        framework: Framework whose training steps the traces are, "" = not known.
-    """
-
-    traces: list[TraceTable]
-    trace_of_npu: NDArray[np.int32]
-    program: Program
-    collectives: CollectiveSettings
-    framework: str
+    traces: list[TraceTable]  # distinct trace files
+    trace_of_npu: NDArray[np.int32]  # int32[npus], trace of each NPU, -1 = none, -2 = another rank's
+    program: Program  # Program for the engine
+    collectives: CollectiveSettings  # algorithms and options of collectives
+    framework: str  # framework whose training steps the traces are, "" = not known
 
     def opens(self, file: Path) -> bool:
         """Return whether this rank may open a file, which is False for traces that only other ranks have."""
@@ -66,12 +62,9 @@ def read_work(
 ) -> LoadedWorkload:
     """Read the traces of a run file, check them against each other, and build the program.
 
-    Args:
-        config: Configuration of the run file.
-        graph: Fabric of the run.
-        own: bool[npus], True = the NPU belongs to this rank; None = all do.
-        exchange: Function by which ranks exchange objects.
-        force: True = also build plans of collectives that need more memory than is free.
+    `own`: bool[npus], True = the NPU belongs to this rank; None = all do.
+    `exchange`: Function by which ranks exchange objects.
+    `force`: True = also build plans of collectives that need more memory than is free.
 
     Raises:
         TraceError, WorkloadError: The traces are wrong, or plans need more memory than is free.
@@ -102,11 +95,7 @@ def read_work(
 
 
 def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:
-    """Return the settings of collectives on a fabric; force: allow plans that need more memory than is free.
-
-    Raises:
-        WorkloadError: A kind, algorithm or parameter does not exist.
-    """
+    """Return the settings of collectives on a fabric; force: allow plans that need more memory than is free."""
     system = config.system
     return CollectiveSettings(
         defaults_on(graph) | system.collectives,
@@ -150,36 +139,26 @@ def _given(traces: workload.TraceSet | str, npus: int, own: NDArray[np.bool_] | 
 
 
 def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
-    """Return the model of durations.
-
-    Args:
-        config: Configuration of the run.
-        serves: True = the traces serve requests, which sets the pace of operators unless the run file names one.
-
-    Raises:
-        WorkloadError: A GPU or a table is unknown or wrong.
-    """
-    bandwidth_bps = config.memory.bandwidth
+    """Return the model of durations; serves: the traces serve requests, which sets the default pace of operators."""
+    memory, remote = config.memory, None
+    if memory.remote is not None:
+        remote = RemoteMemory(
+            latency_ps=memory.remote_latency,
+            bandwidth_Bps=_bytes_per_s(memory.remote_bandwidth),
+            is_there=memory.remote != "none",
+        )
     return ComputeModel(
         model=config.compute.model,
         peak_flops=config.compute.peak_flops,
-        memory_bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
-        memory_latency_ps=config.memory.latency,
+        memory_bandwidth_Bps=_bytes_per_s(memory.bandwidth),
+        memory_latency_ps=memory.latency,
         times=_compute_times(config, serves=serves),
-        remote=_remote_memory(config),
+        remote=remote,
     )
 
 
-def _remote_memory(config: RunConfig) -> RemoteMemory | None:
-    memory = config.memory
-    if memory.remote is None:
-        return None
-    bandwidth_bps = memory.remote_bandwidth
-    return RemoteMemory(
-        latency_ps=memory.remote_latency,
-        bandwidth_Bps=None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE,
-        is_there=memory.remote != "none",
-    )
+def _bytes_per_s(bandwidth_bps: int | None) -> float | None:
+    return None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE
 
 
 def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
@@ -199,3 +178,41 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
         efficiencies=Efficiencies(**section.efficiency),
         pace=_PACES[section.pace or ("serving" if serves else "step")],
     )
+
+
+def with_interference(config: RunConfig, graph: Graph, framework: str) -> RunConfig:
+    """Return the configuration with compute_slowdown settled; "auto" is 1 without GPU and known framework."""
+    if config.system.compute_slowdown is not None:
+        return config
+    slowdown = 1.0
+    if framework and config.compute.gpu is not None:
+        from workload.generators.training.interference import channels_on, compute_slowdown
+
+        gpu = find_gpu(config.compute.gpu)
+        in_a_row = config.compute.pace in {None, "step"}  # the default pace of training steps
+        slowdown = compute_slowdown(cast("Framework", framework), gpu, channels_on(graph), in_a_row=in_a_row)
+    return config.model_copy(update={"system": config.system.model_copy(update={"compute_slowdown": slowdown})})
+
+
+def built_fabric(config: RunConfig) -> Graph:
+    """Return the fabric of a run file; with `remote = "node"` the last endpoints are the memories of its hosts."""
+    given = config.topology.graph
+    graph = given if isinstance(given, Graph) else topologies.build(config.topology.source())
+    if config.memory.remote != "node":
+        return graph
+    try:
+        return with_host_memories(graph)
+    except TopologyError as error:
+        raise ConfigError(f'[memory] remote: found "node", but {error}; expected "npu" or "pool"') from None
+
+
+def memory_nodes(config: RunConfig, graph: Graph) -> tuple[int, ...]:
+    """Return the endpoints of the fabric that are remote memories: those of a pool, or the memories of hosts."""
+    return config.memory.remote_npus or host_memories(config, graph)
+
+
+def host_memories(config: RunConfig, graph: Graph) -> tuple[int, ...]:
+    """Return the endpoints of `built_fabric` that are memories of hosts."""
+    if config.memory.remote != "node":
+        return ()
+    return tuple(range(graph.npus - len(np.unique(graph.host)), graph.npus))

@@ -22,7 +22,7 @@ from et.schema import Node
 from inputs.units import MIB
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.python import code_command
-from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
+from nadi.simulation.trace_decoding import use_compiled_decoder
 
 NAME = "trace"
 NODES = 1_000_000

@@ -21,8 +21,7 @@ from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.likeness import Classes
-from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.curves import PLANNER_EFFORT
+from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
-from nadi.insight.runs.figures import FIGURES, Figure
-from nadi.insight.runs.ranking import SAME_WITHIN, as_good_as_best, best_value, costs, order
+from nadi.insight.runs.figures import FIGURES, SAME_WITHIN, Figure, as_good_as_best, best_value, costs, order
 from nadi.reports.pages.charts import style
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, explanations
 from nadi.simulation.schemas import FLOWS, QUEUES

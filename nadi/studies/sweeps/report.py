@@ -2,8 +2,7 @@
 
 import pyarrow as pa
 
-from nadi.insight.runs.figures import Figure
-from nadi.insight.runs.ranking import order
+from nadi.insight.runs.figures import Figure, order
 from nadi.studies.sweeps.page import figures_shown, keys_of, label
 from nadi.terminal.readable import figure_text
 from nadi.terminal.tables import FittedTable, TableColumn

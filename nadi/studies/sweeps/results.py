@@ -9,8 +9,7 @@ import inputs
 from nadi import __version__
 from nadi.errors import OutputError
 from nadi.insight.runs import Run
-from nadi.insight.runs.figures import FIGURES, figures
-from nadi.insight.runs.ranking import ranking_figure
+from nadi.insight.runs.figures import FIGURES, figures, ranking_figure
 from nadi.reports.pages import has_plotly
 from nadi.studies.sweeps.points import SweepDefinition, Value, toml
 from nadi.studies.sweeps.running import RUNS, PointOutcome, folder_of, is_finished

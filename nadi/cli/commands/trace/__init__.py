@@ -16,6 +16,6 @@ def register(app: typer.Typer) -> None:
 
 def _group() -> None:
     """Enable the compiled trace reader before any of the commands."""
-    from nadi.simulation.trace_decoding.compiled import use_compiled_decoder
+    from nadi.simulation.trace_decoding import use_compiled_decoder
 
     use_compiled_decoder()

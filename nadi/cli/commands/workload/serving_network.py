@@ -8,8 +8,7 @@ import topologies
 import workload
 from nadi.configuration.sections import NetworkSection
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
-from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.curves import Curve
+from nadi.simulation.closed_forms.costs import CollectiveCosts, Curve
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings
 from topologies.clusters import find

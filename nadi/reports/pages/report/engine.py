@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from nadi.insight.runs import Run
-from nadi.insight.runs.balance import balance
+from nadi.insight.runs.figures import balance
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Fact, Facts, Heading, PageSection, Part, Plot, Table
 from nadi.terminal.readable import amount_text

@@ -9,15 +9,7 @@ matter, and one NPU of a class (`likeness`) can represent the class.
 
 import numpy as np
 
-from nadi.simulation.closed_forms.advancing.state import (
-    EVENT_ARRIVED,
-    EVENT_LANE,
-    EVENT_LEFT,
-    EVENT_POSTED,
-    EVENT_RUNS,
-    EVENT_TOGETHER,
-    state_of,
-)
+from nadi.simulation.closed_forms.advancing.state import state_of
 from pdes import LONGEST_RUN_PS
 from pdes.kernels import heap_pop, heap_push, inline, kernel, mix2, mix3, outline
 from pdes.traces import (
@@ -27,6 +19,7 @@ from pdes.traces import (
     KIND_MEMORY,
     KIND_RECV,
     KIND_SEND,
+    LANES,
     ROW_ARRIVED,
     ROW_POSTED,
     ROW_READY,
@@ -41,6 +34,10 @@ from pdes.traces import (
     wait_for_lane,
 )
 
+# Kinds of events; events of one moment are handled in this order. A lane's event is EVENT_LANE + lane; at EVENT_RUNS a
+# collective takes its first step. Kind 0 begins the run.
+EVENT_LEFT, EVENT_LANE, EVENT_ARRIVED = 1, 2, 2 + LANES
+EVENT_RUNS, EVENT_TOGETHER, EVENT_POSTED = EVENT_ARRIVED + 1, EVENT_ARRIVED + 2, EVENT_ARRIVED + 3
 ALL_DONE, NO_ROOM, PAUSED, TOO_LATE = range(4)
 CLASS_SHIFT, KIND_SHIFT = 32, 56
 ROW_MASK, CLASS_MASK = (1 << 32) - 1, (1 << 24) - 1

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers
-from nadi.simulation.closed_forms.advancing.rows import GroupClass
+from nadi.simulation.closed_forms.advancing.likeness import Classes, TracePeers, slots_of
+from nadi.simulation.closed_forms.advancing.state import GroupClass
 from pdes.arrays import Array, Float64, Int32, Int64, Program, Rows
 from pdes.kernels import rows_of
 from pdes.traces import offsets
@@ -14,80 +14,45 @@ from workload.program.assembling import receive_key
 
 
 class CollectiveKeys(NamedTuple):
-    """K collectives that need a time of their own.
+    """K collectives that need a time of their own."""
 
-    Attributes:
-        group: int64[K], first group that does the collective.
-        schedule: int64[K], number of its schedule in Program.
-        bytes: int64[K], size of its buffer.
-        npu: int64[K], an NPU that takes part.
-        row: int64[K], row of the collective in that NPU's trace.
-    """
-
-    group: Int64
-    schedule: Int64
-    bytes: Int64
-    npu: Int64
-    row: Int64
+    group: Int64  # int64[K], first group that does the collective
+    schedule: Int64  # int64[K], number of its schedule in Program
+    bytes: Int64  # int64[K], size of its buffer
+    npu: Int64  # int64[K], an NPU that takes part
+    row: Int64  # int64[K], row of the collective in that NPU's trace
 
 
 class MessageKeys(NamedTuple):
-    """M messages that need a time of their own.
+    """M messages that need a time of their own."""
 
-    Attributes:
-        src: int64[M], an NPU that sends the message.
-        dst: int64[M], NPU that receives it.
-        bytes: int64[M], payload in bytes.
-        shares: float64[M], divisor of the port's line rate: the NPU drives the message at line rate / shares; 1 = line
-            rate.
-    """
-
-    src: Int64
-    dst: Int64
-    bytes: Int64
+    src: Int64  # int64[M], an NPU that sends the message
+    dst: Int64  # int64[M], NPU that receives it
+    bytes: Int64  # int64[M], payload in bytes
+    # float64[M], divisor of the port's line rate: the NPU drives the message at line rate / shares; 1 = line rate
     shares: Float64
 
 
 class FoldedProgram(NamedTuple):
-    """Classes of a Program as arrays for the kernel, without times.
+    """Classes of a Program as arrays for the kernel, without times."""
 
-    Attributes:
-        program: Program of all NPUs.
-        classes: Classes of its NPUs and groups.
-        row_ptr: int64[C+1], range of the rows of each class.
-        send_ptr: int64[C+1], range of the sends of each class.
-        send_key: int32[], row of `messages` for each send.
-        send_ordinal: int32[N], index of each row of the Program among the sends of its trace.
-        sends: Port, receiving class, row there, and line of each send, int32[] each.
-        lines: Number of lines, which are connections of a class to a peer at one share.
-        port_ptr: int64[C+1], range of the ports of each class.
-        slot_ptr: int64[C+1], range of the slots of each class.
-        slot_group: int32[], class of the group of each slot.
-        group: Rows of GroupClass.
-        member: int32[], class of NPUs of each member of each class of groups.
-        member_slot: int32[], slot of the group on that member.
-        instance_key: int64[instances], row of `collectives`, -1 = the collective takes no time.
-        collectives: Collectives that need a time.
-        messages: Messages that need a time.
-    """
-
-    program: Program
-    classes: Classes
-    row_ptr: Int64
-    send_ptr: Int64
-    send_key: Int32
-    send_ordinal: Int32
-    sends: tuple[Int32, Int32, Int32, Int32]
-    lines: int
-    port_ptr: Int64
-    slot_ptr: Int64
-    slot_group: Int32
-    group: np.recarray
-    member: Int32
-    member_slot: Int32
-    instance_key: Int64
-    collectives: CollectiveKeys
-    messages: MessageKeys
+    program: Program  # Program of all NPUs
+    classes: Classes  # classes of its NPUs and groups
+    row_ptr: Int64  # int64[C+1], range of the rows of each class
+    send_ptr: Int64  # int64[C+1], range of the sends of each class
+    send_key: Int32  # int32[], row of `messages` for each send
+    send_ordinal: Int32  # int32[N], index of each row of the Program among the sends of its trace
+    sends: tuple[Int32, Int32, Int32, Int32]  # port, receiving class, row there, and line of each send, int32[] each
+    lines: int  # number of lines, which are connections of a class to a peer at one share
+    port_ptr: Int64  # int64[C+1], range of the ports of each class
+    slot_ptr: Int64  # int64[C+1], range of the slots of each class
+    slot_group: Int32  # int32[], class of the group of each slot
+    group: np.recarray  # rows of GroupClass
+    member: Int32  # int32[], class of NPUs of each member of each class of groups
+    member_slot: Int32  # int32[], slot of the group on that member
+    instance_key: Int64  # int64[instances], row of `collectives`, -1 = the collective takes no time
+    collectives: CollectiveKeys  # collectives that need a time
+    messages: MessageKeys  # messages that need a time
 
 
 def lay_out(
@@ -95,18 +60,16 @@ def lay_out(
 ) -> FoldedProgram:
     """Lay out the classes of a Program, and list the collectives and messages that need a time.
 
-    Args:
-        program: Program of all NPUs.
-        classes: Classes of its NPUs, see `likeness`.
-        pairs: Peers of all NPUs.
-        group_likeness: int64[G], equal numbers for groups with equal positions on the fabric.
-        pair_likeness: int64[k], equal numbers for pairs with equal paths.
-        port: int32[k], number of the sender's port of each pair.
+    `group_likeness`: int64[G], equal numbers for groups with equal positions on the fabric.
+    `pair_likeness`: int64[k], equal numbers for pairs with equal paths.
+    `port`: int32[k], number of the sender's port of each pair.
     """
     trace = program.trace_of_npu[classes.example]
     rows = np.diff(program.trace_ptr)[trace]
     slot_ptr = offsets(np.diff(program.slot_ptr)[classes.example])
     slot = ranges(program.slot_ptr[classes.example], np.diff(slot_ptr))
+    sends_before = np.concatenate([[0], np.cumsum(program.node_kind == SEND)])
+    ordinal = sends_before[:-1] - np.repeat(sends_before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))
     group, member, member_slot = _groups(program, classes)
     collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
     send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port)
@@ -116,7 +79,7 @@ def lay_out(
         row_ptr=offsets(rows),
         send_ptr=send_ptr,
         send_key=send_key,
-        send_ordinal=_ordinals(program),
+        send_ordinal=ordinal.astype(np.int32),
         sends=sends,
         lines=int(sends[3].max(initial=-1)) + 1,
         port_ptr=offsets(ports),
@@ -137,20 +100,9 @@ def ranges(first: Array, counts: Array) -> Int64:
     return np.arange(ptr[-1]) - np.repeat(ptr[:-1] - first, counts)
 
 
-def _ordinals(program: Program) -> Int32:
-    """Return int32[N], the index of each row among the sends of its trace."""
-    is_send = program.node_kind == SEND
-    before = np.concatenate([[0], np.cumsum(is_send)])
-    return (before[:-1] - np.repeat(before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))).astype(np.int32)
-
-
 def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
-    """Return the rows of the classes of groups, and their distinct members as classes and slots.
-
-    The function leaves instance_base of the groups open.
-    """
-    owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
-    slot = np.arange(len(owner)) - program.slot_ptr[owner]
+    """Return rows of the classes of groups, without instance_base, and their distinct members as classes and slots."""
+    owner, slot = slots_of(program)
     is_example = np.zeros(len(program.group_ptr) - 1, np.bool_)
     is_example[classes.group_example] = True
     own = np.flatnonzero(is_example[program.slot_group])
@@ -170,61 +122,34 @@ def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
 def _collectives(
     program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, likeness: Int64
 ) -> tuple[CollectiveKeys, Int64]:
-    """Return the collectives that need a time, and the row of these for each collective of each class of groups.
-
-    The function also sets instance_base of the groups.
-    """
+    """Return the collectives that need a time, and the row of these for each one; set instance_base of the groups."""
     first = group.member_base
-    trace = program.trace_of_npu[classes.example[member[first]]].astype(np.int64)
+    npu = classes.example[member[first]].astype(np.int64)
+    trace = program.trace_of_npu[npu]
     entry = program.trace_slot_ptr[trace] + member_slot[first]
     counts = program.coll_ptr[entry + 1] - program.coll_ptr[entry]
     group.instance_base = offsets(counts)[:-1]
-    done = _collective_numbers(program)
-    stands = _numbers(likeness[classes.group_example])
-    at = ranges(program.coll_ptr[entry], counts)
-    of_row = np.repeat(stands, counts) * (int(done.max(initial=0)) + 1) + done[at]
-    costs = done[at] > 0
-    found = np.zeros(int(of_row.max(initial=0)) + 1, np.bool_)
-    found[of_row[costs]] = True
-    instance_key = np.where(costs, np.cumsum(found)[of_row] - 1, -1)
-    chosen = np.full(int(np.count_nonzero(found)), len(at))
-    np.minimum.at(chosen, instance_key[costs], np.flatnonzero(costs))
-    of_group = np.searchsorted(offsets(counts), chosen, side="right") - 1
-    row = program.coll_node[at[chosen]].astype(np.int64)
-    node = program.trace_ptr[trace[of_group]] + row
-    least = _first_equal_group(likeness, classes.group_example)
-    keys = CollectiveKeys(
-        group=least[classes.group_example[of_group]].astype(np.int64),
-        schedule=program.node_schedule[node].astype(np.int64),
-        bytes=program.node_bytes[node],
-        npu=classes.example[member[first[of_group]]].astype(np.int64),
-        row=row,
-    )
-    return keys, instance_key
-
-
-def _collective_numbers(program: Program) -> Int64:
-    """Return int64[], equal numbers for entries of coll_node with one schedule and size; 0 = without a schedule."""
-    trace = np.searchsorted(program.coll_ptr[program.trace_slot_ptr], np.arange(len(program.coll_node)), side="right")
-    node = program.trace_ptr[trace - 1] + program.coll_node
+    group_class = np.repeat(np.arange(len(counts)), counts)
+    row = program.coll_node[ranges(program.coll_ptr[entry], counts)].astype(np.int64)
+    node = program.trace_ptr[trace[group_class]] + row
     schedule = program.node_schedule[node].astype(np.int64)
-    size = _numbers(program.node_bytes[node])
-    number = _numbers(schedule * (int(size.max(initial=0)) + 1) + size) + 1
-    return np.where(schedule >= 0, number, 0)
+    position = _numbers(likeness[classes.group_example])
+    takes_time = np.flatnonzero(schedule >= 0)
+    columns = [position[group_class], schedule, program.node_bytes[node]]
+    keys, chosen, key_of_collective = _unlike(np.stack(columns, axis=1)[takes_time])
+    instance_key = np.full(len(node), -1)
+    instance_key[takes_time] = key_of_collective
+    first_group = np.full(len(position), np.iinfo(np.int64).max)
+    np.minimum.at(first_group, position, classes.group_example)
+    chosen = takes_time[chosen]
+    return CollectiveKeys(
+        first_group[keys[:, 0]], keys[:, 1], keys[:, 2], npu[group_class[chosen]], row[chosen]
+    ), instance_key
 
 
 def _numbers(keys: Array) -> Int64:
     """Return int64[n], equal numbers from 0 on for equal keys."""
     return np.unique(keys, return_inverse=True)[1].reshape(-1)
-
-
-def _first_equal_group(likeness: Int64, used: Int32) -> Int64:
-    """Return int64[G], the first of the used groups with an equal position."""
-    least = np.arange(len(likeness))
-    order = np.sort(used)
-    _, first, inverse = np.unique(likeness[order], return_index=True, return_inverse=True)
-    least[order] = order[first[inverse.reshape(-1)]]
-    return least
 
 
 def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
@@ -239,19 +164,16 @@ def _sends(
     program: Program, classes: Classes, pairs: TracePeers, likeness: Int64, port: Int32
 ) -> tuple[Int64, tuple[Int32, Int32, Int32, Int32], Int32, MessageKeys, Int64]:
     """Return the pointers, columns and keys of the sends of all classes, and the number of ports of each class."""
-    kind = program.node_kind
-    count = np.add.reduceat(np.append(kind == SEND, False).astype(np.int64), program.trace_ptr[:-1])
-    count = np.where(np.diff(program.trace_ptr) > 0, count, 0)
-    send_ptr = offsets(count[program.trace_of_npu[classes.example]])
+    all_sends = np.flatnonzero(program.node_kind == SEND)
+    trace_sends = np.searchsorted(all_sends, program.trace_ptr)
+    send_ptr = offsets(np.diff(trace_sends)[program.trace_of_npu[classes.example]])
     total = int(send_ptr[-1])
     pair, size, channel = (np.zeros(total, np.int64) for _ in range(3))
     to, to_row = np.zeros(total, np.int32), np.zeros(total, np.int32)
     for c in np.flatnonzero(np.diff(send_ptr)).tolist():
         npu = int(classes.example[c])
         trace = int(program.trace_of_npu[npu])
-        rows = int(program.trace_ptr[trace]) + np.flatnonzero(
-            kind[program.trace_ptr[trace] : program.trace_ptr[trace + 1]] == SEND
-        )
+        rows = all_sends[trace_sends[trace] : trace_sends[trace + 1]]
         own = slice(int(send_ptr[c]), int(send_ptr[c + 1]))
         peer = npu + program.node_peer[rows].astype(np.int64)
         known = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))

@@ -23,39 +23,23 @@ _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 
 
 class TracePeers(NamedTuple):
-    """Peers with which each NPU exchanges messages, by the rows of its trace; k pairs, NPU by NPU.
+    """Peers with which each NPU exchanges messages, by the rows of its trace; k pairs, NPU by NPU."""
 
-    Attributes:
-        ptr: int64[npus+1], range of the pairs of each NPU.
-        npu: int64[k], NPU of the pair.
-        place: int64[k], index of the pair among those of the NPU's trace, in order of distance.
-        peer: int64[k], the other NPU.
-        sends: bool[k], True = the NPU sends to the peer; False = it only receives.
-    """
-
-    ptr: Int64
-    npu: Int64
-    place: Int64
-    peer: Int64
-    sends: NDArray[np.bool_]
+    ptr: Int64  # int64[npus+1], range of the pairs of each NPU
+    npu: Int64  # int64[k], NPU of the pair
+    place: Int64  # int64[k], index of the pair among those of the NPU's trace, in order of distance
+    peer: Int64  # int64[k], the other NPU
+    sends: NDArray[np.bool_]  # bool[k], True = the NPU sends to the peer; False = it only receives
 
 
 class Classes(NamedTuple):
-    """C classes of NPUs, numbered by their first member, and Q classes of groups.
+    """C classes of NPUs, numbered by their first member, and Q classes of groups."""
 
-    Attributes:
-        class_of_npu: int32[npus], class of each NPU.
-        example: int32[C], first NPU of each class.
-        size: int64[C], number of NPUs of each class.
-        class_of_group: int32[G], class of each group, -1 = no NPU has a slot of the group.
-        group_example: int32[Q], first group of each class.
-    """
-
-    class_of_npu: Int32
-    example: Int32
-    size: Int64
-    class_of_group: Int32
-    group_example: Int32
+    class_of_npu: Int32  # int32[npus], class of each NPU
+    example: Int32  # int32[C], first NPU of each class
+    size: Int64  # int64[C], number of NPUs of each class
+    class_of_group: Int32  # int32[G], class of each group, -1 = no NPU has a slot of the group
+    group_example: Int32  # int32[Q], first group of each class
 
 
 def pairs_of(program: Program) -> TracePeers:
@@ -82,12 +66,9 @@ def classes_of(
 ) -> Classes:
     """Return the coarsest classes whose members do the same at the same times.
 
-    Args:
-        program: Program of all NPUs.
-        pairs: Peers of all NPUs.
-        group_likeness: int64[G], equal numbers for groups with equal positions on the fabric.
-        pair_likeness: int64[k], equal numbers for pairs with equal paths.
-        npu_likeness: int64[npus], equal numbers for NPUs with equal pace at all times; None = all NPUs are equal.
+    `group_likeness`: int64[G], equal numbers for groups with equal positions on the fabric.
+    `pair_likeness`: int64[k], equal numbers for pairs with equal paths.
+    `npu_likeness`: int64[npus], equal numbers for NPUs with equal pace at all times; None = all NPUs are equal.
     """
     own = np.zeros(program.npus, np.int64) if npu_likeness is None else npu_likeness
     colour = numbered([program.trace_of_npu.astype(np.uint64), own.astype(np.uint64)])
@@ -96,25 +77,17 @@ def classes_of(
         sums = [_npu_sums(seed, program, pairs, colour, of_groups, pair_likeness) for seed in _SEEDS]
         refined = numbered([colour.astype(np.uint64), *sums])
         if refined.max(initial=0) == colour.max(initial=0):
-            return _classes(program, refined, _group_colours(program, refined, group_likeness))
+            break
         colour = refined
-
-
-def every_npu(program: Program, group_likeness: Int64) -> Classes:
-    """Return classes of one NPU each; folded runs must agree with runs of these."""
-    colour = np.arange(program.npus)
-    return _classes(program, colour, _group_colours(program, colour, group_likeness))
-
-
-def _classes(program: Program, colour: Int64, of_groups: list[Words]) -> Classes:
-    _, example, size = np.unique(colour, return_index=True, return_counts=True)
+    _, example, size = np.unique(refined, return_index=True, return_counts=True)
+    of_groups = _group_colours(program, refined, group_likeness)
     used = np.unique(program.slot_group)
     class_of_group = np.full(len(program.group_ptr) - 1, -1, np.int32)
     number = numbered([words[used] for words in of_groups]) if len(used) else np.zeros(0, np.int64)
     class_of_group[used] = number
     _, first = np.unique(number, return_index=True)
     return Classes(
-        colour.astype(np.int32), example.astype(np.int32), size.astype(np.int64), class_of_group, used[first]
+        refined.astype(np.int32), example.astype(np.int32), size.astype(np.int64), class_of_group, used[first]
     )
 
 
@@ -138,7 +111,7 @@ def mixed(seed: int, *words: NDArray) -> Words:
     return hashed
 
 
-def _slots(program: Program) -> tuple[Int64, Int64]:
+def slots_of(program: Program) -> tuple[Int64, Int64]:
     """Return int64[slots], twice: the NPU that owns each slot, and the index of the slot on that NPU."""
     owner = np.repeat(np.arange(program.npus), np.diff(program.slot_ptr))
     return owner, np.arange(len(owner)) - program.slot_ptr[owner]
@@ -146,7 +119,7 @@ def _slots(program: Program) -> tuple[Int64, Int64]:
 
 def _group_colours(program: Program, colour: Int64, likeness: Int64) -> list[Words]:
     """Return uint64[G], twice: a hash of each group's position and of the classes and slots of its members."""
-    owner, slot = _slots(program)
+    owner, slot = slots_of(program)
     hashed = []
     for seed in _SEEDS:
         total = np.zeros(len(likeness), np.uint64)
@@ -159,7 +132,7 @@ def _npu_sums(
     seed: int, program: Program, pairs: TracePeers, colour: Int64, of_groups: list[Words], pair_likeness: Int64
 ) -> Words:
     """Return uint64[npus], a hash of each NPU's groups, slot by slot, and of its peers, pair by pair."""
-    owner, slot = _slots(program)
+    owner, slot = slots_of(program)
     total = np.zeros(program.npus, np.uint64)
     np.add.at(total, owner, mixed(seed, slot, *(words[program.slot_group] for words in of_groups)))
     np.add.at(total, pairs.npu, mixed(seed + 1, pairs.place, colour[pairs.peer], pair_likeness))

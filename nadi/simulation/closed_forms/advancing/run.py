@@ -1,4 +1,4 @@
-"""Run of a Program at closed forms, one NPU per class."""
+"""Run of a Program at closed forms, one NPU per class, and the message for a run that cannot finish."""
 
 import hashlib
 import time
@@ -12,106 +12,81 @@ from nadi.simulation.closed_forms.advancing import state as s
 from nadi.simulation.closed_forms.advancing.advance import ALL_DONE, NO_ROOM, TOO_LATE, add_digests, advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.advancing.likeness import Classes
-from nadi.simulation.closed_forms.advancing.rows import NpuClass, RunState
-from nadi.simulation.closed_forms.advancing.waiting import deadlock_message
-from pdes import LONGEST_RUN_PS, TOO_LATE_TEXT, NpuFault, RunError, Snapshot
+from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
+from pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
 from pdes.arrays import Int64, Rows
 from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
-from pdes.traces import LANES, SLOWDOWN_UNIT, begin_traces, padded, row_states, slow_changes, trace_tables
 
-EVENTS_OF_A_PAUSE = 1_000_000
-"""Number of events between two progress snapshots."""
-_MIN_PS = 1
-"""Minimum time of a collective or a message in picoseconds: effects of other NPUs come later than their cause."""
+EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
+_MIN_PS = 1  # minimum time of a collective or a message: effects on other NPUs come later than their cause
+# maximum number of events of a collective besides its ends at the members: it begins to run, and compute slows down
 _ADDITIONAL_EVENTS = 2
-"""Maximum number of events of a collective besides its ends at the members: it begins to run, and compute slows
-down."""
 
 
 class MessageTimes(NamedTuple):
-    """Times of M messages in picoseconds.
+    """Times of M messages in picoseconds."""
 
-    Attributes:
-        hold_ps: int64[M], time that a message holds its sender's port.
-        left_ps: int64[M], time from its begin until its sender is done.
-        total_ps: int64[M], time from its begin until its receiver has it.
-    """
-
-    hold_ps: Int64
-    left_ps: Int64
-    total_ps: Int64
+    hold_ps: Int64  # int64[M], time that a message holds its sender's port
+    left_ps: Int64  # int64[M], time from its begin until its sender is done
+    total_ps: Int64  # int64[M], time from its begin until its receiver has it
 
 
 class ClassTimes(NamedTuple):
-    """Results of a run, per class of NPUs.
+    """Results of a run, per class of NPUs."""
 
-    Attributes:
-        row_ptr: int64[C+1], range of the rows of each class.
-        start_ps: int64[], start of each row in picoseconds.
-        finish_ps: int64[], finish of each row in picoseconds.
-        send_ptr: int64[C+1], range of the sends of each class, in the order of its rows.
-        arrived_ps: int64[], arrival of each send in picoseconds.
-        finish_time_ps: Finish of the last row in picoseconds.
-        events: Number of rows that ran.
-        wall_s: Wall-clock time of the run in seconds.
-    """
-
-    row_ptr: Int64
-    start_ps: Int64
-    finish_ps: Int64
-    send_ptr: Int64
-    arrived_ps: Int64
-    finish_time_ps: int
-    events: int
-    wall_s: float
+    row_ptr: Int64  # int64[C+1], range of the rows of each class
+    start_ps: Int64  # int64[], start of each row in picoseconds
+    finish_ps: Int64  # int64[], finish of each row in picoseconds
+    send_ptr: Int64  # int64[C+1], range of the sends of each class, in the order of its rows
+    arrived_ps: Int64  # int64[], arrival of each send in picoseconds
+    finish_time_ps: int  # finish of the last row in picoseconds
+    events: int  # number of rows that ran
+    wall_s: float  # wall-clock time of the run in seconds
 
 
 def run_closed_form(
     folded: FoldedProgram,
     collective_ps: Int64,
     messages: MessageTimes,
-    *,
-    concurrent: bool = False,
-    compute_slowdown: float = 1.0,
-    endpoint_delay_ps: int = 0,
-    slow: Sequence[NpuFault] = (),
+    settings: Settings,
     progress: Callable[[Snapshot], None] | None = None,
 ) -> ClassTimes:
-    """Run a Program, one NPU per class.
+    """Run a Program, one NPU per class; collective_ps: int64[K], time of each of folded.collectives.
 
-    Args:
-        folded: Classes of NPUs with their work.
-        collective_ps: int64[K], time of each of folded.collectives in picoseconds.
-        messages: Times of folded.messages.
-        concurrent: True = collectives of one group run side by side.
-        compute_slowdown: Time of compute beside a collective divided by its time alone.
-        endpoint_delay_ps: Delay before the first step of a collective in picoseconds.
-        slow: NPU faults: which NPUs compute slower, and when; the NPUs of a class have equal faults.
-        progress: Function that receives a Snapshot from time to time.
-
-    Raises:
-        RunError: Rows wait for ever (the message lists what they wait for), or simulated time is too long.
+    Raises RunError if rows wait for ever (the message lists what they wait for), or simulated time is too long.
     """
     begun = time.perf_counter()
-    work = _initial_state(folded, collective_ps, messages, concurrent=concurrent)
-    work = work._replace(changes=_changes(folded.classes, work.classes, slow))
-    if compute_slowdown != 1:
-        work.ctl.compute_slow_1000ths = round(SLOWDOWN_UNIT * compute_slowdown)
-        work.collectives.launch_ps[:] += endpoint_delay_ps
+    work = _initial_state(folded, collective_ps, messages, concurrent=settings.concurrent_collectives)
+    work = work._replace(changes=_changes(folded.classes, work.classes, settings.faults.npus))
+    if settings.compute_slowdown != 1:
+        work.ctl.compute_slow_1000ths = round(traces.SLOWDOWN_UNIT * settings.compute_slowdown)
+        work.collectives.launch_ps[:] += settings.fidelity.endpoint_delay_ps
     directory, events = Directory(work, "closed forms"), 0
     total = int(folded.row_ptr[-1])
     while (stopped := advance(directory.address, EVENTS_OF_A_PAUSE)) != ALL_DONE:
         if stopped == TOO_LATE:
             raise RunError(TOO_LATE_TEXT)
         if stopped == NO_ROOM:
-            work = _with_more_room(work)
+            heap = zeros(2 * len(work.heap))
+            heap[: len(work.heap)] = work.heap
+            work = work._replace(heap=heap)
+            work.ctl.room = len(heap) // 2
             directory.update(work)
         elif progress is not None:
             events += EVENTS_OF_A_PAUSE
-            progress(_snapshot(work, events, total, time.perf_counter() - begun))
+            progress(
+                Snapshot(
+                    now_ps=int(work.ctl.now_ps),
+                    packet_hops=0,
+                    nodes_done=int(work.ctl.done),
+                    nodes_total=total,
+                    wall_s=time.perf_counter() - begun,
+                    messages=events,
+                )
+            )
     directory.check_guards()
     if int(work.ctl.done) < total:
-        raise RunError(deadlock_message(folded, work))
+        raise RunError(_deadlock_message(folded, work))
     return ClassTimes(
         row_ptr=folded.row_ptr,
         start_ps=work.rows.start[:total],
@@ -149,11 +124,11 @@ def _initial_state(
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
     words = rows_of(NpuClass, count)
-    state, _ = begin_traces(words, trace, program)
+    state, _ = traces.begin_traces(words, trace, program)
     words.slot_base[:count] = folded.slot_ptr[:-1]
     words.send_base[:count] = folded.send_ptr[:-1]
     words.port_base[:count] = folded.port_ptr[:-1]
-    most = max(LANES, int(folded.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
+    most = max(traces.LANES, int(folded.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
     heap[0 : 2 * count : 2] = 0
@@ -165,13 +140,13 @@ def _initial_state(
         ctl=ctl,
         classes=words,
         heap=heap,
-        trace=trace_tables(program, 1.0),
-        rows=row_states(state, int(folded.slot_ptr[-1]), recorded=True),
+        trace=traces.trace_tables(program, 1.0),
+        rows=traces.row_states(state, int(folded.slot_ptr[-1]), recorded=True),
         collectives=s.CollectiveClasses(
-            slot_group=padded(folded.slot_group, np.int32),
+            slot_group=traces.padded(folded.slot_group, np.int32),
             group=aligned(folded.group),
-            member=padded(folded.member, np.int32),
-            member_slot=padded(folded.member_slot, np.int32),
+            member=traces.padded(folded.member, np.int32),
+            member_slot=traces.padded(folded.member_slot, np.int32),
             came=zeros(len(takes), np.int32),
             time_ps=_bounded(takes),
             launch_ps=aligned(program.schedules.launch_ps, np.int64),
@@ -197,7 +172,7 @@ def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.PaceC
     changes: list[tuple[int, int]] = []
     for number, npu in enumerate(classes.example.tolist()):
         words[number].next_change = len(changes)
-        changes += slow_changes(of_npu.get(npu, []), cell_ps=1)
+        changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
         words[number].changes_end = len(changes)
     columns = np.array(changes, np.int64).reshape(-1, 2)
     return s.PaceChanges(aligned(columns[:, 0]), aligned(columns[:, 1]))
@@ -207,20 +182,50 @@ def _bounded(times_ps: ArrayLike) -> Int64:
     return aligned(np.clip(np.asarray(times_ps, np.int64), _MIN_PS, LONGEST_RUN_PS + 1))
 
 
-def _with_more_room(work: s.AdvanceState) -> s.AdvanceState:
-    """Return the state with a heap of twice the size."""
-    heap = zeros(2 * len(work.heap))
-    heap[: len(work.heap)] = work.heap
-    work.ctl.room = len(heap) // 2
-    return work._replace(heap=heap)
+def _deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
+    """Return a message with one line per unfinished row of the first NPU of each class, and what it waits for."""
+    flag = work.rows.flag[: folded.row_ptr[-1]]
+    begun = np.flatnonzero(((flag & (traces.ROW_STARTED | traces.ROW_READY)) != 0) & ((flag & traces.ROW_DONE) == 0))
+    which = np.searchsorted(folded.row_ptr, begun, side="right") - 1
+    rows = begun - folded.row_ptr[which]
+    shown = zip(which[:MAX_LINES].tolist(), rows[:MAX_LINES].tolist(), strict=True)
+    lines = [_waits(folded, work, c, row) for c, row in shown]
+    done = np.add.reduceat(np.append((flag & traces.ROW_DONE) != 0, False).astype(np.int64), folded.row_ptr[:-1])
+    of_class = np.diff(folded.row_ptr)
+    left = int(((of_class - np.where(of_class > 0, done, 0)) * folded.classes.size).sum())
+    more = f"\n  and {len(begun) - MAX_LINES} more" if len(begun) > MAX_LINES else ""
+    head = f"nothing is left to happen at {int(work.ctl.now_ps)} ps, but {left} trace nodes are not done:"
+    return head + "".join(f"\n  {line}" for line in lines) + more
 
 
-def _snapshot(work: s.AdvanceState, events: int, total: int, wall_s: float) -> Snapshot:
-    return Snapshot(
-        now_ps=int(work.ctl.now_ps),
-        packet_hops=0,
-        nodes_done=int(work.ctl.done),
-        nodes_total=total,
-        wall_s=wall_s,
-        messages=events,
-    )
+def _waits(folded: FoldedProgram, work: s.AdvanceState, c: int, row: int) -> str:
+    """Return what a row of the first NPU of class c waits for."""
+    program, classes = folded.program, folded.classes
+    npu = int(classes.example[c])
+    at = int(program.trace_ptr[program.trace_of_npu[npu]]) + row
+    kind, seq = int(program.node_kind[at]), int(program.node_seq[at])
+    if kind == traces.KIND_RECV:
+        peer = npu + int(program.node_peer[at])
+        return f"npu {npu} row {row}: receive {seq} of tag {program.node_tag[at]} waits for npu {peer}"
+    if kind != traces.KIND_COLLECTIVE:
+        return f"npu {npu} row {row} is under way (engine defect)"
+    slot = int(program.node_group[at])
+    group = int(program.slot_group[program.slot_ptr[npu] + slot])
+    name = f"npu {npu} row {row}: collective {seq} of group {group}"
+    turn = int(work.rows.slot_next[folded.slot_ptr[c] + slot])
+    if work.ctl.serial == 1 and turn != seq:
+        return f"{name} waits for its turn: collective {turn} of the group is not done"
+    members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist()
+    absent = next((m for m in members if not _has_come(folded, work, m, group, seq)), None)
+    return f"{name} waits for npu {absent}" if absent is not None else f"{name} waits for nothing (engine defect)"
+
+
+def _has_come(folded: FoldedProgram, work: s.AdvanceState, npu: int, group: int, seq: int) -> bool:
+    """Return whether a member is ready for a collective of its group."""
+    program, c = folded.program, int(folded.classes.class_of_npu[npu])
+    slots = np.flatnonzero(program.slot_group[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] == group)
+    if not len(slots):
+        return False
+    entry = program.trace_slot_ptr[program.trace_of_npu[npu]] + slots[0]
+    row = int(program.coll_node[program.coll_ptr[entry] + seq])
+    return bool(work.rows.flag[folded.row_ptr[c] + row] & traces.ROW_STARTED)

@@ -20,24 +20,21 @@ from numpy.typing import NDArray
 from nadi.simulation.closed_forms.lone_message import ACKNOWLEDGEMENT, Way
 from nadi.simulation.closed_forms.playing import state as idle
 from nadi.simulation.closed_forms.playing.idle_paths import IdleFabric, PathTimes
-from nadi.simulation.closed_forms.playing.network import play
-from nadi.simulation.closed_forms.playing.rows import Clock, MessageEnds, PacketKind, PlayEvent, PlayState
+from nadi.simulation.closed_forms.playing.network import ALL_DONE, NO_ROOM, play
+from nadi.simulation.closed_forms.playing.state import Clock, PacketKind, PlayEvent, PlayState
 from pdes.kernels import Directory, aligned, compile_for, guarded, row_of, rows_of
 from workload import Schedules
 from workload.collectives.plans.plan import NONE
 from workload.collectives.schedules.read_back import all_steps
 
-_BATCH_ABOVE_PACKETS = 1 << 22
-"""Number of packets from which on long messages send batches of packets."""
-_MIN_PIECES_PER_MESSAGE = 1024
-"""Minimum number of batches per message on average."""
-_MIN_PIECES_PER_WINDOW = 16
-"""Minimum number of batches in a window."""
-_LATER_PIECES = 2
-"""Batches added to a window: a batch is forwarded when its first packet arrives, but acknowledged when its last one
-does."""
-_PAUSE_PACKETS = 1 << 20
-"""Packets between returns of the kernel, which let Python handle interrupts: about half a second."""
+_BATCH_ABOVE_PACKETS = 1 << 22  # number of packets from which on long messages send batches of packets
+_MIN_PIECES_PER_MESSAGE = 1024  # minimum number of batches per message on average
+_MIN_PIECES_PER_WINDOW = 16  # minimum number of batches in a window
+_LATER_PIECES = (
+    2  # batches added to a window, since a batch leads with its first packet and is acknowledged at its last
+)
+_BUSY_TIMES = ("first_ps", "last_ps", "between_ps", "meet_ps")  # fields of PathTimes that add up over packets
+_PAUSE_PACKETS = 1 << 20  # packets between returns of the kernel, which let Python handle interrupts: about 0.5 s
 
 Int64 = NDArray[np.int64]
 
@@ -50,21 +47,10 @@ def compile_player() -> float:
 
 
 class PreparedSchedule:
-    """A schedule on an idle fabric, ready to play.
-
-    Attributes:
-        packets: Number of packets or batches to play.
-    """
+    """A schedule on an idle fabric, ready to play; `packets` is the number of packets or batches to play."""
 
     def __init__(self, schedules: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> None:
-        """Lay out the schedule.
-
-        Args:
-            schedules: Packed schedules.
-            index: Number of the schedule.
-            size_bytes: Size of the whole buffer in bytes.
-            fabric: Paths of the members, and times of packets on them.
-        """
+        """Lay out the schedule."""
         self._schedules, self._index = schedules, index
         self._steps = all_steps(schedules, index, size_bytes)
         payload = self._steps.bytes[self._steps.dst >= 0]
@@ -79,8 +65,8 @@ class PreparedSchedule:
         """Return the time in picoseconds until the last member is done."""
         state = self._state()
         directory = Directory(state, "closed form of a collective")
-        while (stopped := play(directory.address)) != idle.ALL_DONE:
-            if stopped == idle.NO_ROOM:
+        while (stopped := play(directory.address)) != ALL_DONE:
+            if stopped == NO_ROOM:
                 state = _with_more_room(state)
                 directory.update(state)
             else:
@@ -104,12 +90,12 @@ class PreparedSchedule:
         if fabric.ends.send_ps > 0:  # every posted message waits in the heap, and a lane may post all its messages
             room += len(sends)
             length += len(sends)
-        ctl, clock, ends = row_of(PlayState), row_of(Clock), row_of(MessageEnds)
+        ctl, clock = row_of(PlayState), row_of(Clock)
         ctl.window_packets, ctl.mtu_bytes, ctl.room = fabric.window_packets, fabric.mtu_bytes, room
         ctl.pause_after, ctl.seed = _PAUSE_PACKETS, fabric.seed
-        clock.now_ps = clock.end_ps = s.launch_ps[self._index] + self._begins_after_ps()
-        for name, value in zip(MessageEnds.declared, fabric.ends, strict=True):
-            ends[name] = value
+        # delay until the first step may be done, unless lanes wait on their own
+        waits = len(steps.row) > 0 and steps.row[0] != NONE and s.lane_begins[steps.row[0]] > 0
+        clock.now_ps = clock.end_ps = s.launch_ps[self._index] + (0.0 if waits else fabric.ends.begin_ps)
         laid_out = idle.IdleGroup(
             lanes=self._lanes(),
             steps=idle.PlayedSteps(
@@ -130,7 +116,7 @@ class PreparedSchedule:
             ports=_ports(count, room),
             ctl=ctl,
             clock=clock,
-            ends=ends,
+            ends=fabric.ends,
             kind=kinds.times(),
             time_ps=np.zeros(length),
             event=rows_of(PlayEvent, length),
@@ -161,12 +147,6 @@ class PreparedSchedule:
             taken=np.zeros(lanes, np.int64),
             taken_ps=np.zeros(lanes),
         )
-
-    def _begins_after_ps(self) -> float:
-        """Return the delay from the common begin until the first step may be done; 0 if lanes wait on their own."""
-        lane = self._steps.row[0] if len(self._steps.row) else NONE
-        waits = lane != NONE and self._schedules.lane_begins[lane] > 0
-        return 0.0 if waits else self._fabric.ends.begin_ps
 
     def _pairs(self) -> tuple[Int64, idle.QueuePairs, idle.MemberPaths, Int64, "_PacketKinds"]:
         """Return the queue pair of each step, the queue pairs, their paths, the hops of each, and the packet kinds."""
@@ -238,26 +218,10 @@ def _batched(fabric: IdleFabric, packets: int) -> IdleFabric:
             last_bytes -= (count - 1) * fabric.mtu_bytes
         last = fabric.times(hops, last_bytes)
         full = last if size_bytes == ACKNOWLEDGEMENT else fabric.times(hops, fabric.mtu_bytes)
-        first_ps, last_ps, between_ps, meet_ps = (
-            (count - 1) * a + b
-            for a, b in (
-                (full.first_ps, last.first_ps),
-                (full.last_ps, last.last_ps),
-                (full.between_ps, last.between_ps),
-                (full.meet_ps, last.meet_ps),
-            )
-        )
         leads = full if count > 1 else last
-        return last._replace(
-            first_ps=first_ps,
-            head_ps=leads.head_ps,
-            last_ps=last_ps,
-            left_ps=first_ps,
-            between_ps=between_ps,
-            seen_ps=leads.seen_ps,
-            meet_ps=meet_ps,
-            on_head_ps=leads.on_head_ps,
-        )
+        batch_ps = {name: (count - 1) * getattr(full, name) + getattr(last, name) for name in _BUSY_TIMES}
+        batch_ps["left_ps"] = batch_ps["first_ps"]
+        return last._replace(head_ps=leads.head_ps, seen_ps=leads.seen_ps, on_head_ps=leads.on_head_ps, **batch_ps)
 
     window = -(-fabric.window_packets // packets) + _LATER_PIECES
     return fabric._replace(mtu_bytes=packets * fabric.mtu_bytes, window_packets=window, times=times)

@@ -1,137 +1,80 @@
 """Idle fabric of a group's messages: ports, links, and the times of a packet on them."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 import topologies
-from nadi.simulation.closed_forms.lone_message import (
-    ACKNOWLEDGEMENT,
-    Hop,
-    Way,
-    bytes_on,
-    bytes_seen,
-    message_level_ps,
-    rates_of,
-    ways_of,
-)
+from nadi.simulation.closed_forms import lone_message as lone
+from nadi.simulation.closed_forms.playing.state import MessageEnds
 from pdes import Fidelity, Settings
+from pdes.kernels import row_of
 from pdes.wire import window_packets, wire_bytes
 from topologies import Graph, TableRouting
 from workload.collectives.plans.plan import NONE
 
-_LARGE_WINDOW = 1 << 40
-"""Window in packets that never fills, for message level."""
-_TIES_BY_SENDER = -1
-"""Seed that orders simultaneous packets by their sender."""
-_UNLIMITED_BYTES = 1 << 62
-"""Payload of a packet that holds any message."""
+_LARGE_WINDOW = 1 << 40  # window in packets that never fills, for message level
+_TIES_BY_SENDER = -1  # seed that orders simultaneous packets by their sender
+_UNLIMITED_BYTES = 1 << 62  # payload of a packet that holds any message
 
 
 class Path(NamedTuple):
-    """Path from one member to another; members with equal positions have equal paths.
+    """Path from one member to another; members with equal positions have equal paths."""
 
-    Attributes:
-        first: Number of the sender's own port.
-        last: Number of the second port at which packets queue, -1 = the path has one link. It is the port of the
-            slowest link after the first, or the last of several slowest. Pairs share this port only if the link is the
-            last one of the path.
-        hops: All links in order.
-        order: Number of the links after the first port that keep the sender's packets in order, -1 = there are no such
-            links, or hashes choose the links.
-        meets: Number of the port before the last at which all paths to the receiver have met, -1 = no such port. This
-            port sets the order of packets to the receiver.
-    """
-
-    first: int
+    first: int  # number of the sender's own port
+    # number of the second port at which packets queue, -1 = the path has one link. It is the port of the slowest link
+    # after the first, or the last of several slowest. Pairs share this port only if the link is the last one of the
+    # path.
     last: int
-    hops: Way
+    hops: lone.Way  # all links in order
+    # number of the links after the first port that keep the sender's packets in order, -1 = there are no such links, or
+    # hashes choose the links
     order: int = NONE
+    # number of the port before the last at which all paths to the receiver have met, -1 = no such port. This port sets
+    # the order of packets to the receiver.
     meets: int = NONE
 
 
-Pair = tuple[int, int]
-"""Sender and receiver, as members of the group."""
+Pair = tuple[int, int]  # sender and receiver, as members of the group
 Key = tuple[tuple[Pair, Path], ...]
 
 
 class PathTimes(NamedTuple):
-    """Times of a packet on a path in picoseconds.
+    """Times of a packet on a path in picoseconds."""
 
-    Attributes:
-        first_ps: Time that the first port is busy.
-        head_ps: Time from the start of sending until the second port, or the port where paths meet, may begin.
-        last_ps: Time that the second port is busy.
-        tail_ps: Time from the last bit sent until the second port is done, if it begins at once; without a second port,
-            until the last bit arrives.
-        after_ps: Time from the end of the second port until the last bit arrives.
-        left_ps: Time from the start of sending until the last byte has left.
-        between_ps: Time that the slowest link between the ports is busy, 0 = no such link.
-        seen_ps: Time from the start on that link until the switch behind it may forward the packet.
-        meet_ps: Time that the port where paths meet is busy, 0 = no such port.
-        on_head_ps: Time from the start at that port until the second port may begin.
-        on_tail_ps: Time from the last bit sent there until the second port is done, if it begins at once.
-    """
-
-    first_ps: float
-    head_ps: float
-    last_ps: float
+    first_ps: float  # time that the first port is busy
+    head_ps: float  # time from the start of sending until the second port, or the port where paths meet, may begin
+    last_ps: float  # time that the second port is busy
+    # time from the last bit sent until the second port is done, if it begins at once; without a second port, until the
+    # last bit arrives
     tail_ps: float
-    after_ps: float
-    left_ps: float
-    between_ps: float = 0.0
-    seen_ps: float = 0.0
-    meet_ps: float = 0.0
-    on_head_ps: float = 0.0
-    on_tail_ps: float = 0.0
-
-
-class PathEnds(NamedTuple):
-    """Delays at the ends of a message, in addition to its PathTimes.
-
-    Attributes:
-        begin_ps: Delay in picoseconds before the first step of a collective.
-        send_ps: Delay in picoseconds from the post of a message until its first packet may be sent.
-        act_ps: Delay in picoseconds before the receiver acts on the message.
-        memory_psb: Picoseconds per byte of each memory access of a reduction, 0 = reductions take no time.
-        resolution_ps: Resolution of that time in picoseconds.
-        counts_back: 1 = a message counts as received when its last acknowledgement has returned, else 0.
-    """
-
-    begin_ps: float = 0.0
-    send_ps: float = 0.0
-    act_ps: float = 0.0
-    memory_psb: float = 0.0
-    resolution_ps: float = 1.0
-    counts_back: float = 0.0
+    after_ps: float  # time from the end of the second port until the last bit arrives
+    left_ps: float  # time from the start of sending until the last byte has left
+    between_ps: float = 0.0  # time that the slowest link between the ports is busy, 0 = no such link
+    seen_ps: float = 0.0  # time from the start on that link until the switch behind it may forward the packet
+    meet_ps: float = 0.0  # time that the port where paths meet is busy, 0 = no such port
+    on_head_ps: float = 0.0  # time from the start at that port until the second port may begin
+    on_tail_ps: float = 0.0  # time from the last bit sent there until the second port is done, if it begins at once
 
 
 class IdleFabric(NamedTuple):
-    """Ports, links and packet times on which a schedule is played.
+    """Ports, links and packet times on which a schedule is played."""
 
-    Attributes:
-        paths: Path of each pair of sender and receiver, as members of the group.
-        links: Per pair, the link to the switch of the port where paths meet (else of the last port), that switch's
-            latency in picoseconds, and the link to the receiver.
-        mtu_bytes: Payload of a full packet in bytes.
-        window_packets: Maximum number of unacknowledged packets of a queue pair.
-        seed: Seed of the hash that orders packets which reach a node at the same moment; -1 = the order is by sender,
-            and `links` holds senders instead of links.
-        times: Return the times of a packet with this payload, or of an acknowledgement, on these links.
-        moved_ps: Return the picoseconds per byte of payload in full packets at a link's line rate; None = message
-            level.
-        ends: Delays at the ends of messages.
-    """
-
-    paths: dict[Pair, Path]
+    paths: dict[Pair, Path]  # path of each pair of sender and receiver, as members of the group
+    # per pair, the link to the switch of the port where paths meet (else of the last port), that switch's latency in
+    # picoseconds, and the link to the receiver
     links: dict[Pair, tuple[int, int, int]]
-    mtu_bytes: int
-    window_packets: int
+    mtu_bytes: int  # payload of a full packet in bytes
+    window_packets: int  # maximum number of unacknowledged packets of a queue pair
+    # seed of the hash that orders packets which reach a node at the same moment; -1 = the order is by sender, and
+    # `links` holds senders instead of links
     seed: int
-    times: Callable[[Way, int], PathTimes]
-    moved_ps: Callable[[Hop], float] | None
-    ends: PathEnds = PathEnds()
+    # returns the times of a packet with this payload, or of an acknowledgement, on these links
+    times: Callable[[lone.Way, int], PathTimes]
+    # returns the picoseconds per byte of payload in full packets at a link's line rate; None = message level
+    moved_ps: Callable[[lone.Hop], float] | None
+    ends: Annotated[np.record, MessageEnds]  # delays at the ends of messages
 
     @property
     def is_message_level(self) -> bool:
@@ -145,10 +88,7 @@ class IdleFabric(NamedTuple):
 
 
 def with_port_ties(fabric: IdleFabric) -> IdleFabric:
-    """Return the fabric with ports instead of links in the order of simultaneous packets.
-
-    Groups with equal positions then take the same time.
-    """
+    """Return the fabric with ports instead of links in the order of ties, so that equal positions take equal time."""
     if fabric.seed == _TIES_BY_SENDER:
         return fabric
     ties = {pair: (path.first, fabric.links[pair][1], path.last) for pair, path in fabric.paths.items()}
@@ -156,18 +96,11 @@ def with_port_ties(fabric: IdleFabric) -> IdleFabric:
 
 
 def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable[Pair]) -> IdleFabric:
-    """Return the idle fabric of a group's messages.
-
-    Args:
-        graph: Network, including the aggregators that are members.
-        settings: Settings of packets and switches.
-        npus: NPU of each member.
-        pairs: Members that send and receive; acknowledgements use the opposite direction.
-    """
+    """Return the idle fabric of messages between pairs of members; acknowledgements use the other direction."""
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routed = {(src, dst): _route(graph, settings, npus[src], npus[dst]) for src, dst in both}
     links = {pair: route.links for pair, route in routed.items()}
-    ways = dict(zip(links, ways_of(graph, settings, list(links.values())), strict=True))
+    ways = dict(zip(links, lone.ways_of(graph, settings, list(links.values())), strict=True))
     if not settings.fidelity.alone_ps:
         ways |= _meeting(routed, ways)
     ports: dict[object, int] = {}
@@ -182,7 +115,10 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
         if before < queue:
             meets = ports.setdefault(("meets", pair[1]), len(ports))
         if before > 1 and routed[pair].is_only:
-            order = orders.setdefault(_order_key(pair, routed[pair], way), len(orders))
+            # packets keep their order on the slowest link before their queue
+            between = _slowest(way[:before])
+            behind_ps = sum(way[i].delay_ps + way[i + 1].latency_ps for i in range(between, before))
+            order = orders.setdefault((pair[0], own[between], behind_ps), len(orders))
         paths[pair] = Path(ports.setdefault(own[0], len(ports)), last, way, order, meets)
         ties[pair] = own[max(0, before - 1)], way[before].latency_ps, own[-1]
     fabric = IdleFabric(
@@ -210,15 +146,10 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
 
 
 class _Route(NamedTuple):
-    """Route from one NPU to another.
+    """Route from one NPU to another."""
 
-    Attributes:
-        links: Links in order; if hashes choose among equal links, the first of them.
-        is_only: True if every packet takes these links: there are no equal links, or a rule chooses by destination.
-    """
-
-    links: list[int]
-    is_only: bool
+    links: list[int]  # links in order; if hashes choose among equal links, the first of them
+    is_only: bool  # True if every packet takes these links: there are no equal links, or a rule chooses by destination
 
 
 def _route(graph: Graph, settings: Settings, src: int, dst: int) -> _Route:
@@ -237,7 +168,7 @@ def _route(graph: Graph, settings: Settings, src: int, dst: int) -> _Route:
     return _Route(topologies.route(graph, src, dst, chosen), is_only)
 
 
-def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, Way]) -> dict[Pair, Way]:
+def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, lone.Way]) -> dict[Pair, lone.Way]:
     """Return the paths on which the paths of several senders meet before the last of the slowest links, marked there.
 
     They meet at the first of the links that all of them have in common.
@@ -260,51 +191,33 @@ def _meeting(routed: dict[Pair, _Route], ways: dict[Pair, Way]) -> dict[Pair, Wa
     return marked
 
 
-def _first_queue(way: Way) -> int:
-    """Return the index of the first link after the sender's own at which packets queue.
-
-    That is the link where paths meet, or the last of the slowest links.
-    """
+def _first_queue(way: lone.Way) -> int:
+    """Return the index of the link after the first at which packets queue: where paths meet, or the slowest one."""
     return next((i for i, hop in enumerate(way) if hop.meets), _slowest(way))
 
 
-def _order_key(pair: Pair, route: _Route, way: Way) -> object:
-    """Return a key of the packets that keep their order on the slowest link before their queue."""
-    before = _first_queue(way)
-    between = _slowest(way[:before])
-    behind_ps = sum(way[i].delay_ps + way[i + 1].latency_ps for i in range(between, before))
-    return pair[0], route.links[between], behind_ps
-
-
-def _ends(model: Fidelity) -> PathEnds:
+def _ends(model: Fidelity) -> np.record:
     """Return the delays at the ends of messages; at message level, PathTimes include the delay before receivers act."""
-    return PathEnds(
-        begin_ps=float(model.endpoint_delay_ps),
-        send_ps=float(model.send_latency_ps),
-        act_ps=0.0 if model.alone_ps else float(model.endpoint_delay_ps),
-        memory_psb=model.reduction_psb,
-        resolution_ps=float(model.resolution_ps),
-        counts_back=float(model.acknowledged),
-    )
+    ends = row_of(MessageEnds)
+    ends.begin_ps, ends.send_ps = model.endpoint_delay_ps, model.send_latency_ps
+    ends.act_ps = 0 if model.alone_ps else model.endpoint_delay_ps
+    ends.memory_ps_per_byte, ends.resolution_ps = model.reduction_psb, model.resolution_ps
+    ends.counts_back = model.acknowledged
+    return ends
 
 
-def _slowest(way: Way) -> int:
+def _slowest(way: lone.Way) -> int:
     """Return the index of the last of the slowest links after the first; 0 = the path has one link."""
     return max(range(1, len(way)), key=lambda i: (way[i].ps_per_byte, i), default=0)
 
 
-def packet_times(way: Way, size_bytes: int, settings: Settings) -> PathTimes:
-    """Return the times of a packet or an acknowledgement on these links.
+def packet_times(way: lone.Way, size_bytes: int, settings: Settings) -> PathTimes:
+    """Return the times of a packet, or of an ACKNOWLEDGEMENT, on these links.
 
     Ports are busy for whole picoseconds, so that packets tie here if they tie in the engine.
-
-    Args:
-        way: All links in order.
-        size_bytes: Payload in bytes; ACKNOWLEDGEMENT = an acknowledgement.
-        settings: Settings of packets and switches.
     """
-    on_wire, psb = bytes_on(way, size_bytes, settings), rates_of(way)
-    own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, bytes_seen(on_wire, settings)))
+    on_wire, psb = lone.bytes_on(way, size_bytes, settings), lone.rates_of(way)
+    own, forward = (np.floor(size * psb + 0.5).tolist() for size in (on_wire, lone.bytes_seen(on_wire, settings)))
     fixed = [hop.delay_ps + (way[i + 1].latency_ps if i + 1 < len(way) else 0) for i, hop in enumerate(way)]
     queue, meets = _slowest(way), _first_queue(way)
     before = sum(forward[1:meets]) + sum(fixed[:meets])
@@ -320,13 +233,13 @@ def packet_times(way: Way, size_bytes: int, settings: Settings) -> PathTimes:
     return times._replace(meet_ps=own[meets], on_head_ps=on_head_ps, on_tail_ps=on_tail_ps)
 
 
-def _message_level_times(way: Way, size_bytes: int, model: Fidelity) -> PathTimes:
+def _message_level_times(way: lone.Way, size_bytes: int, model: Fidelity) -> PathTimes:
     """Return the times of a message at message level by the run's model: hop by hop, or without busy links."""
-    if size_bytes in {ACKNOWLEDGEMENT, _UNLIMITED_BYTES}:  # message level has no such packets
+    if size_bytes in {lone.ACKNOWLEDGEMENT, _UNLIMITED_BYTES}:  # message level has no such packets
         return PathTimes(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
-    def taken_ps(hops: Way, *, fixed: bool = True) -> float:
-        return float(message_level_ps(hops, np.array([size_bytes]), model, fixed=fixed)[0])
+    def taken_ps(hops: lone.Way, *, fixed: bool = True) -> float:
+        return float(lone.message_level_ps(hops, np.array([size_bytes]), model, fixed=fixed)[0])
 
     queue, delay_ps = _slowest(way), float(model.endpoint_delay_ps)
     if not model.congestion_aware:

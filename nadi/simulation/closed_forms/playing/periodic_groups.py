@@ -18,28 +18,23 @@ from workload.collectives.schedules.sends import lanes_of, offsets, steps_of
 
 
 def smaller_group(s: Schedules, index: int, size_bytes: int, fabric: IdleFabric) -> tuple[Schedules, IdleFabric] | None:
-    """Return a group with fewer members that takes the same time; None if no such group is known.
-
-    Args:
-        s: Packed schedules.
-        index: Number of the schedule.
-        size_bytes: Size of the whole buffer in bytes.
-        fabric: Idle fabric of all members.
-
-    Returns:
-        Schedules in which this schedule has fewer members, and the fabric of these members.
-    """
+    """Return schedules and fabric with fewer members that take the same time; None if none are known."""
     n, distances = int(s.members[index]), _distances(s, index, size_bytes)
     there = {(m, distance): (m, (m + distance) % n) for m in range(n) for distance in distances}
     used = list(there.values())
+    both_ways = distances
     if not fabric.is_message_level:
         used += [(b, a) for a, b in used]
-    if not distances or _share_ports(fabric, used):
+        both_ways = [*distances, *(-distance for distance in distances)]
+    first = [fabric.paths[pair].first for pair in used]
+    last = [fabric.paths[pair].last for pair in used if fabric.paths[pair].last != NONE]
+    share_ports = len(set(first)) < len(first) or len(set(last)) < len(last)
+    if not distances or share_ports:
         return None
     period = _period(fabric, n, distances)
-    fewer = _fewest(
-        period, distances if fabric.is_message_level else [*distances, *(-distance for distance in distances)]
-    )
+    fewer = period  # a multiple of the period for which all distances lead to distinct other members
+    while len({distance % fewer for distance in both_ways} - {0}) < len(set(both_ways)):
+        fewer += period
     if fewer >= n:
         return None
     stands_for: dict[Pair, Pair] = {}
@@ -60,44 +55,24 @@ def _distances(s: Schedules, index: int, size_bytes: int) -> list[int]:
 
 
 def _signed(offset: int, n: int) -> int:
+    """Return the distance, -n/2 to n/2, of an offset from 0 to n - 1."""
     return offset if 2 * offset <= n else offset - n
-
-
-def _share_ports(fabric: IdleFabric, used: Sequence[Pair]) -> bool:
-    """Return whether two of these pairs use the same port."""
-    paths = [fabric.paths[pair] for pair in used]
-    last = [path.last for path in paths if path.last != NONE]
-    return len({path.first for path in paths}) < len(paths) or len(set(last)) < len(last)
 
 
 def _period(fabric: IdleFabric, n: int, distances: Sequence[int]) -> int:
     """Return the smallest distance at which members have equal paths, there and back."""
     number: dict[object, int] = {}
-    looks = np.array(
-        [
-            [
-                number.setdefault(tuple(fabric.paths[pair].hops for pair in _both(m, distance, n)), len(number))
-                for distance in distances
-            ]
-            for m in range(n)
-        ]
-    )
-    return next(p for p in range(1, n + 1) if n % p == 0 and np.array_equal(looks, np.roll(looks, p, axis=0)))
-
-
-def _both(m: int, distance: int, n: int) -> tuple[Pair, Pair]:
-    return (m, (m + distance) % n), ((m + distance) % n, m)
-
-
-def _fewest(period: int, distances: Sequence[int]) -> int:
-    """Return the smallest multiple of the period for which all distances lead to distinct other members."""
-    fewer = period
-    while len({distance % fewer for distance in distances} - {0}) < len(set(distances)):
-        fewer += period
-    return fewer
+    kinds = np.zeros((n, len(distances)), np.int64)
+    for m in range(n):
+        for column, distance in enumerate(distances):
+            other = (m + distance) % n
+            hops = fabric.paths[m, other].hops, fabric.paths[other, m].hops
+            kinds[m, column] = number.setdefault(hops, len(number))
+    return next(p for p in range(1, n + 1) if n % p == 0 and np.array_equal(kinds, np.roll(kinds, p, axis=0)))
 
 
 def _with_members(s: Schedules, index: int, n: int, fewer: int) -> Schedules:
+    """Return the schedules, in which this one has `fewer` members instead of n."""
     members, steps = s.members.copy(), s.steps.copy()
     members[index] = fewer
     own = steps_of(s, index)

@@ -17,65 +17,41 @@ from workload.collectives import AlgorithmChoice
 from workload.collectives.schedules.sends import has_gates, message_count, packet_count, pairs
 from workload.collectives.trees.aggregators import trees_of
 
-_MAX_MESSAGES_OF_ESTIMATES = 1 << 21
-_MAX_MESSAGES = 1 << 19
-"""Maximum number of messages to play: the first if the formula is an estimate and messages are packets, the second
-otherwise. Laying out two million messages takes half a gigabyte, and longer than simulating them."""
+# Maximum number of messages to play: the first if the formula is an estimate and messages are packets, the second
+# otherwise. Laying out two million messages takes half a gigabyte, and longer than simulating them.
+_MAX_MESSAGES_OF_ESTIMATES, _MAX_MESSAGES = 1 << 21, 1 << 19
+# Maximum number of sender-receiver pairs to play if there is a formula, over all groups of this size on the fabric
+# together. Laying them out takes a second or two.
 _MAX_PAIRS = 1 << 14
-"""Maximum number of sender-receiver pairs to play if there is a formula, over all groups of this size on the fabric
-together. Laying them out takes a second or two."""
-_MAX_PACKETS = 1 << 23
-_MAX_PACKETS_OF_ESTIMATES = 1 << 26
-"""Maximum number of packets to play: the first if the formula is exact, the second if it is an estimate. A packet takes
-about a microsecond."""
-_MAX_HOPS = 1 << 18
-"""Maximum number of links on the paths of all pairs, there and back; finding them takes two seconds."""
-_FEW_PAIRS = 8
-"""Number of pairs that estimate the mean length of a path."""
+# Maximum number of packets to play, a microsecond each: the first if the formula is exact, the second if an estimate.
+_MAX_PACKETS, _MAX_PACKETS_OF_ESTIMATES = 1 << 23, 1 << 26
+_MAX_HOPS = 1 << 18  # maximum number of links on the paths of all pairs, there and back; finding them takes 2 s
+_FEW_PAIRS = 8  # number of pairs that estimate the mean length of a path
 _UNLIMITED = 1 << 62
 
 
 class Group(NamedTuple):
-    """A collective of one group.
+    """A collective of one group."""
 
-    Attributes:
-        choice: Algorithm of the collective.
-        schedule: Number of the schedule in the program.
-        members: NPUs of the group, in member order.
-        size_bytes: Size of the whole buffer in bytes.
-    """
-
-    choice: AlgorithmChoice
-    schedule: int
-    members: list[int]
-    size_bytes: int
+    choice: AlgorithmChoice  # algorithm of the collective
+    schedule: int  # number of the schedule in the program
+    members: list[int]  # NPUs of the group, in member order
+    size_bytes: int  # size of the whole buffer in bytes
 
 
 class Paths(NamedTuple):
-    """Equal paths of a group's messages.
+    """Equal paths of a group's messages."""
 
-    Attributes:
-        links: Links of one of the paths, in order.
-        both_ways: True if the sender acknowledges another message over the same cable meanwhile.
-        multiplicity: Number of these paths.
-    """
-
-    links: list[int]
-    both_ways: bool
-    multiplicity: int
+    links: list[int]  # links of one of the paths, in order
+    both_ways: bool  # True if the sender acknowledges another message over the same cable meanwhile
+    multiplicity: int  # number of these paths
 
 
 class PlayedCollectives:
-    """Collectives of a program on an idle network, each played once.
+    """Collectives of a program on an idle network, each played once, whatever others are played.
 
-    Whether a collective is played does not depend on other collectives.
-
-    Attributes:
-        paths: Distinct paths by schedule and members, kept for formulas (nadi.simulation.closed_forms.collective).
-
-    Args:
-        max_packets: Maximum number of packets to play for a collective that has a formula; None = the limits of this
-            module.
+    `paths`: Distinct paths by schedule and members, for formulas. `max_packets`: Maximum number of packets to play for
+    a collective that has a formula; None = the limits of this module.
     """
 
     def __init__(self, max_packets: int | None = None) -> None:
@@ -106,14 +82,13 @@ class PlayedCollectives:
         return self._times_ps[key]
 
     def _takes_long(self, s: Schedules, fabric: IdleFabric, group: Group) -> bool:
-        messages = message_count(s, group.schedule)
-        if messages > (
-            _MAX_MESSAGES if fabric.is_message_level or group.choice.is_exact else _MAX_MESSAGES_OF_ESTIMATES
-        ):
+        """Return whether a group has more messages or packets than are played."""
+        is_exact, messages = group.choice.is_exact, message_count(s, group.schedule)
+        if messages > (_MAX_MESSAGES if fabric.is_message_level or is_exact else _MAX_MESSAGES_OF_ESTIMATES):
             return True
         max_packets = self._max_packets
         if max_packets is None:
-            max_packets = _MAX_PACKETS if group.choice.is_exact else _MAX_PACKETS_OF_ESTIMATES
+            max_packets = _MAX_PACKETS if is_exact else _MAX_PACKETS_OF_ESTIMATES
         packets = packet_count(s, group.schedule, group.size_bytes, fabric.mtu_bytes)
         return packets / packets_per_batch(int(packets), messages, fabric.window_packets) > max_packets
 

@@ -1,0 +1,256 @@
+"""Comparison of the collectives of runs, by group, kind and size."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from nadi.insight.analysis.network import tiers as tiers_of
+from nadi.insight.runs import Run
+from nadi.simulation.schemas import COLLECTIVES, LINKS, STEP_CATEGORIES
+
+_SUMS = ("tx_bytes", "dropped_packets", "marked_packets", "pause_frames", "paused_ps")
+_OF_LINK = ("rate_bps", "tx_bytes", "utilisation", "max_queue_bytes", "dropped_packets", "paused_ps")
+Link = tuple[str, str, int]  # names of the source and the destination, and the index among parallel links between them
+_OF_NPU = ("compute_ps", "exposed_ps", "host_ps", "idle_ps", "finish_ps")
+Parts = dict[str, NDArray[np.float64]]
+
+
+def relative(values: Sequence[float | None]) -> list[float | None]:
+    """Return each value over the first, minus 1; None where either is missing or only the first is 0."""
+    first = values[0]
+    changes: list[float | None] = []
+    for value in values:
+        if first is None or value is None or (first == 0 and value != 0):
+            changes.append(None)
+        else:
+            changes.append(value / first - 1 if first else 0.0)
+    return changes
+
+
+def difference(values: Sequence[float | None]) -> list[float | None]:
+    """Return each value minus the first; None where either is missing."""
+    first = values[0]
+    return [None if first is None or value is None else value - first for value in values]
+
+
+def size(values: Sequence[float | None]) -> float:
+    """Return the largest absolute difference from the first value, missing values being 0; rows are sorted by it."""
+    first = values[0] or 0.0
+    return max(abs((value or 0.0) - first) for value in values)
+
+
+class Key(NamedTuple):
+    """The key by which collectives of different runs are matched."""
+
+    group: str  # name of the group in the traces, which groups of one family share; "" for all NPUs
+    kind: str  # kind of the collective, such as "all-reduce"
+    members: int  # number of NPUs in the group
+    size_bytes: int  # size of the whole buffer in bytes
+
+
+def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return a row per key that any run has, sorted by the change of the summed time.
+
+    Values are None for runs without such collectives. `count` is the number of collectives, `time_ps` the sum of their
+    times since the last member began, `median_ps` the median of these times, `wait_ps` the summed time that the first
+    member waited for the last, and `ratio` the summed time over the summed closed forms.
+    """
+    names = ("algorithm", "count", "time_ps", "median_ps", "wait_ps", "ratio")
+    rows = [
+        {**key._asdict(), **values, "change": relative(values["time_ps"])}
+        for key, values in _by_key([_collectives_of(run) for run in runs], names)
+    ]
+    return sorted(rows, key=lambda row: -size(row["time_ps"]))
+
+
+def _by_key(of_runs: Sequence[Mapping[Any, dict[str, Any]]], names: Sequence[str]) -> Iterator[tuple[Any, dict]]:
+    """Yield each key that any run has, and the list of each value by run; None where a run lacks the key."""
+    for key in dict.fromkeys(key for of_run in of_runs for key in of_run):
+        yield key, {name: [of_run[key][name] if key in of_run else None for of_run in of_runs] for name in names}
+
+
+def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sum the rows of `collectives` over sizes and members, so that runs with other plans are comparable.
+
+    Returns:
+        A row per group and kind: `count`, `bytes` (count times the buffer) and `time_ps` of each run, 0 where a run
+        lacks them, and `change` of the time.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        runs = len(row["count"])
+        empty = {name: [0] * runs for name in ("count", "bytes", "time_ps")}
+        total = found.setdefault((row["group"], row["kind"]), {"group": row["group"], "kind": row["kind"], **empty})
+        for run, count in enumerate(row["count"]):
+            total["count"][run] += count or 0
+            total["bytes"][run] += (count or 0) * row["size_bytes"]
+            total["time_ps"][run] += row["time_ps"][run] or 0
+    changed = [row | {"change": relative(row["time_ps"])} for row in found.values()]
+    return sorted(changed, key=lambda row: -size(row["time_ps"]))
+
+
+def _collectives_of(run: Run) -> dict[Key, dict[str, Any]]:
+    """Return count, times, waits and algorithms of the collectives of each key."""
+    if not run.has(COLLECTIVES) or not len(run.collectives):
+        return {}
+    table = run.collectives
+    names, kinds, algorithms = (table[name].to_pylist() for name in ("group_name", "kind", "algorithm"))
+    members, sizes = (table[name].to_pylist() for name in ("members", "bytes"))
+    keys = list(map(Key, names, kinds, members, sizes))
+    order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    number = np.array([order[key] for key in keys])
+    by_key = np.argsort(number, kind="stable")
+    starts = np.flatnonzero(np.diff(number[by_key], prepend=-1))
+    parts = np.split(by_key, starts[1:])
+    values = {name: np.asarray(table[name], np.float64) for name in ("time_ps", "closed_form_ps")}
+    values["wait_ps"] = np.asarray(table["ready_ps"], np.float64) - np.asarray(table["start_ps"], np.float64)
+    found = {}
+    for key, part in zip(order, parts, strict=True):
+        time_ps, closed_ps = values["time_ps"][part], float(values["closed_form_ps"][part].sum())
+        found[key] = {
+            "count": len(part),
+            "time_ps": float(time_ps.sum()),
+            "median_ps": float(np.median(time_ps)),
+            "wait_ps": float(values["wait_ps"][part].sum()),
+            "ratio": float(time_ps.sum()) / closed_ps if closed_ps else None,
+            "algorithm": ", ".join(dict.fromkeys(algorithms[row] for row in part.tolist())),
+        }
+    return found
+
+
+def knows_links(run: Run) -> bool:
+    """Return whether the run's network model has links that carried packets or messages."""
+    return run.has(LINKS) and len(run.links) > 0 and run.summary.get("network") != "closed-form"
+
+
+def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return a row per tier ("npu → leaf") that any run has; lists have a value per run, None where it is missing."""
+    names = ("links", "rate_bps", "mean_utilisation", "max_utilisation", "max_queue_bytes", *_SUMS)
+    of_runs = [_by_tier(run) if knows_links(run) else {} for run in runs]
+    return [{"tier": tier} | values for tier, values in _by_key(of_runs, names)]
+
+
+def links(runs: Sequence[Run], max_rows: int) -> dict[str, Any]:
+    """Return the links that all runs have, sorted by the change of their utilisation.
+
+    Returns:
+        `matched`: number of links that all runs have; `of`: number of links per run; `rows`: at most `max_rows` links
+        that differ; `left_out`: number of other links that differ.
+    """
+    counts = [len(run.links) if knows_links(run) else 0 for run in runs]
+    if not all(counts):
+        return {"matched": 0, "of": counts, "rows": [], "left_out": 0}
+    places = [_places(run) for run in runs]
+    common = [link for link in places[0] if all(link in each for each in places)]
+    at = [np.array([each[link] for link in common], np.int64) for each in places]
+    columns = {
+        name: np.array([np.asarray(run.links[name], np.float64)[rows] for run, rows in zip(runs, at, strict=True)])
+        for name in _OF_LINK
+    }
+    differs = np.zeros(len(common), np.bool_)
+    for values in columns.values():
+        differs |= (values != values[:1]).any(axis=0)
+    busy = columns["utilisation"]
+    order = np.argsort(-np.abs(busy - busy[:1]).max(axis=0), kind="stable") if common else np.zeros(0, np.int64)
+    order = order[differs[order]]
+    rows = [
+        {"link": _name(common[row])} | {name: of[:, row].tolist() for name, of in columns.items()}
+        for row in order[:max_rows]
+    ]
+    return {"matched": len(common), "of": counts, "rows": rows, "left_out": max(len(order) - max_rows, 0)}
+
+
+def by_load(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the tiers sorted by the change of their highest utilisation."""
+    return sorted(rows, key=lambda row: -size(row["max_utilisation"]))
+
+
+def _by_tier(run: Run) -> dict[str, dict[str, Any]]:
+    """Return count, rate, utilisation, queue and sums of the links of each tier."""
+    table = run.links
+    tier = np.array(tiers_of({name: table[name].to_pylist() for name in ("src", "dst")}))
+    values = {name: np.asarray(table[name], np.float64) for name in {*_SUMS, *_OF_LINK}}
+    found = {}
+    for name in dict.fromkeys(tier.tolist()):
+        own = {column: numbers[tier == name] for column, numbers in values.items()}
+        found[name] = {
+            "links": len(own["utilisation"]),
+            "rate_bps": float(own["rate_bps"].mean()),
+            "mean_utilisation": float(own["utilisation"].mean()),
+            "max_utilisation": float(own["utilisation"].max()),
+            "max_queue_bytes": float(own["max_queue_bytes"].max()),
+            **{column: float(own[column].sum()) for column in _SUMS},
+        }
+    return found
+
+
+def _places(run: Run) -> dict[Link, int]:
+    """Return the row of each link."""
+    seen: Counter[tuple[str, str]] = Counter()
+    found = {}
+    ends = zip(run.links["src"].to_pylist(), run.links["dst"].to_pylist(), strict=True)
+    for row, (src, dst) in enumerate(ends):
+        found[src, dst, seen[src, dst]] = row
+        seen[src, dst] += 1
+    return found
+
+
+def _name(link: Link) -> str:
+    src, dst, number = link
+    return f"{src} → {dst}" + (f" #{number}" if number else "")
+
+
+def times(runs: Sequence[Run]) -> dict[str, Any]:
+    """Compare the time per category, as the mean over all NPUs of a run; the categories add up to the run's time.
+
+    Returns:
+        `by`: "axes" where the node names of every run give the axes of communication, else "kinds", without axes;
+        `rows`: per category `time_ps` and `share` by run, and `change_ps`, the difference from the first run.
+    """
+    steps = [run.steps for run in runs]
+    by_axes = all(table is not None for table in steps)
+    parts = [
+        _by_kind(run) if table is None or not by_axes else _by_axis(table)
+        for run, table in zip(runs, steps, strict=True)
+    ]
+    rows = []
+    for name in dict.fromkeys(name for each in parts for name in each):
+        mean_ps = [float(each[name].mean()) if name in each else 0.0 for each in parts]
+        if any(mean_ps):
+            share = [
+                mean / run.finish_time_ps if run.finish_time_ps else 0.0
+                for mean, run in zip(mean_ps, runs, strict=True)
+            ]
+            rows.append({"what": name, "time_ps": mean_ps, "share": share, "change_ps": difference(mean_ps)})
+    return {"by": "axes" if by_axes else "kinds", "rows": rows}
+
+
+def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
+    """Return up to max_rows NPUs whose times change most; an empty list where the runs differ in the number of NPUs."""
+    count = {len(run.npus) for run in runs}
+    if len(count) > 1:
+        return []
+    columns = {name: np.array([np.asarray(run.npus[name], np.float64) for run in runs]) for name in _OF_NPU}
+    moved = np.max([np.abs(of - of[:1]).max(axis=0) for of in columns.values()], axis=0)
+    order = np.argsort(-moved, kind="stable")[:max_rows]
+    number = np.asarray(runs[0].npus["npu"])
+    return [
+        {"npu": int(number[row])} | {name: of[:, row].tolist() for name, of in columns.items()}
+        for row in order.tolist()
+        if moved[row]
+    ]
+
+
+def _by_axis(steps: pa.Table) -> Parts:
+    return {name: np.asarray(steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
+
+
+def _by_kind(run: Run) -> Parts:
+    """Return times by kind: communication that compute does not cover is exposed; memory time alone is "other"."""
+    known = {name: np.asarray(run.npus[f"{name}_ps"], np.float64) for name in ("compute", "exposed", "host", "idle")}
+    known["other"] = run.finish_time_ps - np.sum(list(known.values()), axis=0)
+    return {name: known[name] for name in ("compute", "exposed", "host", "other", "idle")}
