@@ -74,6 +74,7 @@ def summary(
         "digest": results.digest,
         "warnings": list(findings.warnings) if findings else [],
         "step": step.document(simulation, findings.step_times if findings else None),
+        **simulation.operators.document(),
         **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
         **({"ports": _ports(simulation)} if simulation.settings.fidelity.is_closed_form else {}),
         "settled": _settled(simulation),

@@ -22,6 +22,7 @@ from workload import KINDS
 from workload.collectives import ON_NVSWITCHES
 from workload.collectives.nccl.generations import AUTO, generation_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from workload.compute import SOURCES
 
 MAX_NPUS = 8
 MAX_COLLECTIVES = 20
@@ -166,7 +167,8 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
     is_closed_form = simulation.settings.fidelity.is_closed_form
     return (
-        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}{_interference(simulation)}"
+        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
+        f"{_constants(simulation)}{_interference(simulation)}{_operators(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
@@ -214,6 +216,16 @@ def _interference(simulation: FinishedRun) -> str:
     """Return a line about the slow-down of computation beside collectives, if there is one."""
     slowdown = simulation.settings.compute_slowdown
     return "" if slowdown == 1 else f"computation beside a collective takes {slowdown:g} times as long\n"
+
+
+def _operators(simulation: FinishedRun) -> str:
+    """Return a line about the sources of operator times, if some are measured."""
+    counts, tables = simulation.operators
+    if set(counts) <= {"roofline"}:
+        return ""
+    package = f" ({tables})" if tables else ""
+    numbers = ", ".join(f"{counts[source]:,} {source}" for source in SOURCES if source in counts)
+    return f"operators: {numbers}{package}\n"
 
 
 def step_line(simulation: FinishedRun) -> str:

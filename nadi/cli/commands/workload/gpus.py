@@ -62,7 +62,7 @@ def operator_times(
 def _show_all(known: "list[Gpu]") -> None:
     from nadi.terminal.readable import size_text
     from nadi.terminal.tables import FittedTable, name_column
-    from workload.compute import table_names
+    from workload.compute import nvidia, table_names
 
     rates = "16-bit TFLOP/s", ("fp8 TFLOP/s", 2), "memory", "TB/s", ("SMs", 3)
     table = FittedTable("", name_column("GPU"), *rates, name_column("attention", 1))
@@ -73,6 +73,19 @@ def _show_all(known: "list[Gpu]") -> None:
         table.add_row(gpu.name, *speeds, *memory, str(gpu.sms), gpu.attention)
     print_table(table)
     say(f"measured tables: {', '.join(table_names()) or 'none'}")
+    systems = [gpu.name for gpu in known if nvidia.has_tables(gpu.nvidia_tables)]
+    of_nvidia = f"{', '.join(systems)} ({nvidia.installed()})" if systems else "not installed (nadi[measured])"
+    say(f"NVIDIA's tables: {of_nvidia}")
+
+
+def _vendor_tables(gpu: "Gpu") -> str:
+    from workload.compute import nvidia
+
+    if not gpu.nvidia_tables:
+        return "none of this GPU"
+    if nvidia.has_tables(gpu.nvidia_tables):
+        return f"{gpu.nvidia_tables} of {nvidia.installed()}"
+    return f"{gpu.nvidia_tables}, not installed: pip install 'nadi[measured]'"
 
 
 def _teraflops(rate: float | None) -> str:
@@ -96,6 +109,7 @@ def _show_one(gpu: "Gpu") -> None:
         f"launch {gpu.launch_overhead_ps / PS_PER_US:g} µs",
         "host link": f"{gpu.host_link_Bps / 1e9:g} GB/s",
         "attention": gpu.attention,
+        "NVIDIA's tables": _vendor_tables(gpu),
     }
     shown |= {f"source of {key}": text for key, text in gpu.sources.items()}
     print_table(facts("", tuple(shown.items())))

@@ -36,11 +36,20 @@ def section(run: Run) -> PageSection:
             Fact("messages", f"{summary.get('flows', 0):,}", "Sends of the traces, and messages of collectives."),
             Fact("payload", amount_text(summary.get("payload_bytes", 0)), "Bytes of messages, without headers."),
         ]
+    if summary.get("operators"):
+        facts.append(Fact("operators", *_operators(summary["operators"], summary.get("operator_tables", ""))))
     if summary.get("packets"):
         facts.append(Fact("packets", f"{summary['packets']:,}", "Data and acknowledgements."))
     facts += [Fact(name, f"{summary[key]:,}", why) for key, (name, why) in _EVENTS.items() if summary.get(key)]
     facts.append(Fact("digest", run.digest[:12], "Digest of all events; runs with equal digests are identical."))
     return PageSection("overview", "Overview", "Main results of the run.", [*parts, Facts(facts)])
+
+
+def _operators(operators: dict[str, int], tables: str) -> tuple[str, str]:
+    """Return the number of operators by source of their times, and an explanation."""
+    counts = ", ".join(f"{count:,} {source}" for source, count in operators.items() if count)
+    why = "Distinct operators of the traces by source of their times: docs/explanation/compute.md."
+    return counts, f"{why} NVIDIA's tables: {tables}." if tables else why
 
 
 def _step(step: dict[str, Any], finish_ps: int) -> list[Fact]:
