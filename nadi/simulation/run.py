@@ -16,10 +16,9 @@ from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, files_read
 from nadi.configuration.sections import PACKET_SYSTEM_KEYS, NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
-from nadi.launching.gather import ALONE, RankGather
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
-from nadi.launching.world import together
+from nadi.launching.world import ALONE, RankGather, together
 from nadi.simulation import fidelities
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
