@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-from nadi.launching.gather import ALONE, RankGather
 from nadi.launching.progress import Progress
-from nadi.launching.world import together
+from nadi.launching.world import ALONE, RankGather, together
 from pdes import setting
 from topologies import Graph
 from workload import Program
@@ -66,12 +65,8 @@ class Workers:
         settings: pdes.Settings,
         progress: Progress,
     ) -> pdes.Results:
-        """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP.
-
-        Raises:
-            pdes.RunError: The run failed.
-        """
-        if settings.fidelity.act:
+        """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP."""
+        if settings.fidelity.is_message_level:
             return self.by_rank_0(graph.npus, lambda: pdes.run(pdes.build_world(graph, program, settings), progress))
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None

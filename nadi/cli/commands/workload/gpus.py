@@ -17,10 +17,7 @@ _SEQUENCE_PARALLEL = "Norms process their share of the tokens."
 _GPU = "GPU to show with its sources: a name or a TOML file."
 
 
-def gpus(
-    gpu: str | None = typer.Argument(None, metavar="[GPU]", help=_GPU),
-    as_json: AsJson = False,
-) -> None:
+def gpus(gpu: str | None = typer.Argument(None, metavar="[GPU]", help=_GPU), as_json: AsJson = False) -> None:
     """List the GPUs for [compute] gpu and the tables of measured times."""
     from workload.compute import find_gpu, gpu_names
 
@@ -53,16 +50,9 @@ def operator_times(
     """Convert AICB's measured times, which lack shapes, to a table for [compute] tables."""
     from workload.compute import AicbModel, read_aicb, write_table
 
-    shape: dict[str, Any] = {
-        "hidden": hidden,
-        "heads": heads,
-        "vocab": vocab,
-        "sequence": seq,
-        "ffn": ffn,
-        "gated": gated,
-    }
-    division: dict[str, Any] = {"micro_batch": micro_batch, "tp": tp, "sequence_parallel": sequence_parallel}
-    model = AicbModel(**shape, **division, parameters=parameters, dtype=dtype)
+    sizes: dict[str, Any] = {"hidden": hidden, "heads": heads, "vocab": vocab, "sequence": seq, "ffn": ffn, "tp": tp}
+    sizes |= {"micro_batch": micro_batch, "parameters": parameters}
+    model = AicbModel(**sizes, sequence_parallel=sequence_parallel, gated=gated, dtype=dtype)
     rows, left_out = read_aicb(file, gpu, model)
     write_table(out, rows)
     without = f"; left out: {', '.join(left_out)}" if left_out else ""

@@ -25,9 +25,11 @@ def section(run: Run) -> PageSection:
     parts: list[Part] = [Paragraph(warning, is_warning=True) for warning in run.warnings]
     facts = [Fact("simulated time", time_text(run.finish_time_ps), "Time from the start to the end of the last NPU.")]
     facts += _step(summary.get("step", {}), run.finish_time_ps)
+    switches = summary.get("switches", "none")
+    network = str(summary.get("network", "")) + (f", {switches}" if switches != "none" else "")
     facts += [
         Fact("NPUs", f"{summary.get('npus', 0):,}", "GPUs or other accelerators, each with its own trace."),
-        Fact("network", _network(summary), "How the network is modelled: docs/explanation/fidelity.md."),
+        Fact("network", network, "How the network is modelled: docs/explanation/fidelity.md."),
     ]
     if summary.get("network") != "closed-form":  # closed forms send no messages
         facts += [
@@ -41,11 +43,6 @@ def section(run: Run) -> PageSection:
     facts += [Fact(name, f"{summary[key]:,}", why) for key, (name, why) in _EVENTS.items() if summary.get(key)]
     facts.append(Fact("digest", run.digest[:12], "Digest of all events; runs with equal digests are identical."))
     return PageSection("overview", "Overview", "Main results of the run.", [*parts, Facts(facts)])
-
-
-def _network(summary: dict[str, Any]) -> str:
-    switches = summary.get("switches", "none")
-    return str(summary.get("network", "")) + (f", {switches}" if switches != "none" else "")
 
 
 def _operators(operators: dict[str, int], tables: str) -> tuple[str, str]:
