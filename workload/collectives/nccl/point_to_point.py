@@ -13,7 +13,7 @@ warps. On GH200 that is 18.35 GB/s; one channel was measured at 18.3 GB/s (nccl 
 import math
 from typing import NamedTuple
 
-from inputs.units import KIB
+from inputs.units import KIB, PS_PER_US
 from workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNDRIVEN_CONNECTIONS
 from workload.collectives.nccl.protocols import LL, PROTOCOLS, SIMPLE, Protocol
 from workload.collectives.nccl.tuning import RING, TuningInput, base_ps, message_hop_ps
@@ -28,6 +28,7 @@ _NVLINK_CHUNK_BYTES = 512 * KIB  # step of a message between GPUs with NVLink (N
 # Step over PCIe, and in every communicator of several hosts (NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE)
 _OTHER_CHUNK_BYTES = 128 * KIB
 _MAX_LL_BYTES = 16 * KIB  # maximum bytes per channel of a message that uses LL inside a host (NCCL_P2P_LL_THRESHOLD)
+_SLOTS = 8  # number of slots of a connection (NCCL_STEPS)
 _SENDING_SHARE = 0.5  # fraction of a block's warps that send (`nSendWarpPerWork` in src/device/sendrecv.h)
 # Connections of messages with one channel: in one host, and in groups over several hosts inside and between hosts.
 # Those of 2, 4, ... 64 channels follow. Rings in one host use the connections from 32 on.
@@ -109,10 +110,24 @@ def message(group: Communicator, size_bytes: float, *, between_hosts: bool, prot
     chosen = LL.name if is_small else SIMPLE.name
     protocol = chosen if proto == AUTO else proto
     generation = group.host.generation
-    gbps = channels * _SENDING_SHARE * generation.ring_ll128[group.host.column] if group.paced else math.inf
+    gbps = channels * _SENDING_SHARE * generation.message_block_gbps if group.paced else math.inf
     hop_ps = message_hop_ps(group.host, protocol, between_hosts=between_hosts)
     first = _FIRST_BETWEEN if between_hosts else _FIRST_INSIDE if group.host.plan.hosts > 1 else _FIRST_CONNECTION
-    return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
+    kernel, peers = group.host.kernel, group.host.members - 1
+    if not kernel or not group.paced:
+        return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
+    port_gbps = group.host.plan.nvlink / generation.nvlink_payload * NVLINK_PAYLOAD
+    gbps = min(gbps, port_gbps * kernel.message_wire / peers)
+    launch_ps = round(kernel.message_us[protocol == SIMPLE.name] * PS_PER_US) - hop_ps
+    if protocol == LL.name:
+        slowest_ps = LL.wire_bytes(size_bytes) / (channels * _SENDING_SHARE * kernel.ll_block_gbps) * 1e3
+        waits_ps = slowest_ps - LL.wire_bytes(size_bytes) / gbps * 1e3
+    else:  # what fills the receiver's buffers is emptied after the last byte has come, unless the channels are slower
+        held_bytes = min(size_bytes, _SLOTS * _NVLINK_CHUNK_BYTES)
+        all_bytes = (size_bytes + kernel.drain * held_bytes) * peers
+        waits_ps = (all_bytes / (port_gbps * kernel.message_wire) - size_bytes / gbps) * 1e3
+    hop_ps += max(0, round(waits_ps))
+    return MessageTransport(protocol, channels, launch_ps, hop_ps, gbps, first)
 
 
 def _channels(group: Communicator, size_bytes: float) -> int:
@@ -120,6 +135,8 @@ def _channels(group: Communicator, size_bytes: float) -> int:
     several = group.host.plan.hosts > 1
     step_bytes = _OTHER_CHUNK_BYTES if several or not group.host.plan.nvlink else _NVLINK_CHUNK_BYTES
     min_bytes, max_bytes = (step_bytes // 2, step_bytes) if several else (step_bytes // 8, step_bytes * 32)
+    if group.host.kernel:
+        min_bytes = group.host.kernel.message_part_bytes
     first = group.per_peer
     while first * group.host.members > group.channels and first > 1:
         first //= 2

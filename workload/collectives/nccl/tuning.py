@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 from inputs.units import PS_PER_US
-from workload.collectives.nccl.generations import Generation
+from workload.collectives.nccl.generations import Generation, KernelTimes
 from workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, GroupChannels, planned
 from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, SIMPLE
 from workload.shape import Shape
@@ -91,6 +91,11 @@ class TuningInput(NamedTuple):
     def column(self) -> int:
         """The index in a triple for 1, 2 and more hosts."""
         return min(self.plan.hosts, 3) - 1
+
+    @property
+    def kernel(self) -> KernelTimes | None:
+        """Times of the kernels if all members are in one NVLink domain and the generation has them."""
+        return self.generation.kernel if self.plan.hosts == 1 and self.plan.nvlink else None
 
     @property
     def inside(self) -> str:
@@ -312,19 +317,10 @@ def _tree_efficiency(host: TuningInput, size_bytes: int, algorithm: str, protoco
 
 
 def _plateau(kind: str, host: TuningInput, size_bytes: int) -> float:
-    """Return the factor on the latency of a ring with Simple: for all-reduces over hosts, and in one Blackwell host."""
-    plan, generation = host.plan, host.generation
-    blackwell = plan.hosts == 1 and bool(plan.nvlink) and generation.compute_capability >= BLACKWELL
-    goes_round = kind in {"all-reduce", "all-gather", "reduce-scatter"}
-    piece_bytes = size_bytes // (plan.used * host.members)
-    if piece_bytes < _PLATEAU_BYTES or not ((blackwell and goes_round) or (plan.hosts > 1 and kind == "all-reduce")):
-        return 1.0
-    if not blackwell:
-        return generation.plateau
-    max_growth, step_growth = generation.plateau - 1, 0.1
-    scale = 1 - (step_growth / max_growth) ** max(0, ring_steps(kind, host.members) - 1)
-    fraction_beyond = min(1.0, max(0.0, (piece_bytes - 256 * 1024) / (256 * 1024)))
-    return 1 + scale * (max_growth - step_growth * fraction_beyond)
+    """Return the factor on the latency of a ring with Simple, which NCCL 2.29 has for all-reduces over hosts."""
+    piece_bytes = size_bytes // (host.plan.used * host.members)
+    grows = kind == "all-reduce" and host.plan.hosts > 1 and piece_bytes >= _PLATEAU_BYTES
+    return host.generation.plateau if grows else 1.0
 
 
 def _column(protocol: str) -> int:
