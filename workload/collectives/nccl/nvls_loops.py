@@ -73,12 +73,13 @@ def launch_ps(
 def pace_gbps(kind: str, host: TuningInput, algorithm: str, cut: BufferLoops, port_gbps: float) -> float:
     """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gbps: NVLink's payload rate.
 
-    In one host a loop takes the time of its data on NVLink, and that in which the members notify each other.
+    In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other; no
+    head is faster than NCCL plans.
     """
+    pace = tuning.nvls_pace(kind, host, algorithm)
     if host.kernel:
         loop_us = host.kernel.nvls_loop_us + cut.loop_bytes / _buffer_gbps(kind, host, port_gbps) / 1e3
-        return cut.loop_bytes / host.plan.per_host / loop_us / 1e3
-    pace = tuning.nvls_pace(kind, host, algorithm)
+        return min(pace, cut.loop_bytes / host.plan.per_host / loop_us / 1e3)
     return pace / slower(kind, host, cut) if algorithm == tuning.NVLS else pace
 
 
