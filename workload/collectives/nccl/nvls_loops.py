@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from inputs.units import KIB, PS_PER_US
 from workload.collectives.nccl import tuning
+from workload.collectives.nccl.graph_search import MAX_HEADS
 from workload.collectives.nccl.protocols import SIMPLE
 from workload.collectives.nccl.tuning import TuningInput
 from workload.shape import Shape
@@ -28,7 +29,8 @@ class BufferLoops(NamedTuple):
 
 
 def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> BufferLoops:
-    """Return the loops of a buffer."""
+    """Return the loops of a buffer; NCCL has MAX_HEADS heads of a host at most."""
+    heads = min(heads, MAX_HEADS)
     chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
     loop_bytes = blocks * heads * chunk_bytes
     return BufferLoops(blocks, chunk_bytes, loop_bytes, max(1, -(-size_bytes // loop_bytes)))
@@ -76,7 +78,7 @@ def pace_gbps(kind: str, host: TuningInput, algorithm: str, cut: BufferLoops, po
     In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other; no
     head is faster than NCCL plans.
     """
-    pace = tuning.nvls_pace(kind, host, algorithm)
+    pace = tuning.nvls_pace(kind, host, algorithm) * min(1.0, MAX_HEADS / host.plan.per_host)
     if host.kernel:
         loop_us = host.kernel.nvls_loop_us + cut.loop_bytes / _buffer_gbps(kind, host, port_gbps) / 1e3
         return min(pace, cut.loop_bytes / host.plan.per_host / loop_us / 1e3)

@@ -118,7 +118,7 @@ def message(group: Communicator, size_bytes: float, *, between_hosts: bool, prot
         return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
     port_gbps = group.host.plan.nvlink / generation.nvlink_payload * NVLINK_PAYLOAD
     gbps = min(gbps, port_gbps * kernel.message_wire / peers)
-    launch_ps = round(kernel.message_us[protocol == SIMPLE.name] * PS_PER_US) - hop_ps
+    launch_ps = round((kernel.message_us[protocol == SIMPLE.name] + peers * kernel.peer_us) * PS_PER_US) - hop_ps
     if protocol == LL.name:
         slowest_ps = LL.wire_bytes(size_bytes) / (channels * _SENDING_SHARE * kernel.ll_block_gbps) * 1e3
         waits_ps = slowest_ps - LL.wire_bytes(size_bytes) / gbps * 1e3

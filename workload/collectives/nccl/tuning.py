@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from inputs.units import PS_PER_US
 from workload.collectives.nccl.generations import Generation, KernelTimes
-from workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, GroupChannels, planned
+from workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, MAX_HEADS, GroupChannels, planned
 from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, SIMPLE
 from workload.shape import Shape
 
@@ -61,7 +61,6 @@ PAT_LINEAR_US = 2.8  # latency of PAT per member
 PAT_LATENCY_PARTS = 3.5  # divisor of PAT's latency per network step
 _ARITY_US = 0.4  # latency of CollNet direct per peer in the host
 _MAX_DIRECT = 8  # maximum number of peers in the host of CollNet direct
-_MAX_HEADS = 32  # maximum number of members per host for NVLS all-gathers and reduce-scatters (NCCL_MAX_NVLS_ARITY)
 
 # fraction of its bandwidth that a tree reaches, by the size from 64 B on in powers of two (treeCorrectionFactor)
 _TREE_EFFICIENCY = {
@@ -163,7 +162,7 @@ def is_supported(kind: str, host: TuningInput, algorithm: str, protocol: str) ->
         return protocol != LL128.name or bool(plan.nvlink)
     if protocol != SIMPLE.name:
         return False
-    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= _MAX_HEADS
+    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= MAX_HEADS
     return {
         NVLS: plan.nvls is not None and heads_fit and (not several or (host.collnet and kind == "all-reduce")),
         NVLS_TREE: plan.nvls is not None and several,
