@@ -7,7 +7,7 @@ in src/init.cc (chunks), and src/device/sendrecv.h (half of a block's warps send
 
 NCCL publishes no rate of a sending channel. In a ring, a block with all of its warps reaches at most the tuning model's
 perChMaxRingLL128Bws (20 GB/s up to Ampere, 36.7 on Hopper, 40 on Blackwell); Nadi assumes half of it for half of the
-warps. On GH200 that is 18.35 GB/s; one channel was measured at 18.3 GB/s (nccl issue 1272).
+warps; among GPUs of one NVLink domain other times are those of `generations.KernelTimes`. On GH200 that is 18.35 GB/s; one channel was measured at 18.3 GB/s (nccl issue 1272).
 """
 
 import math
@@ -95,7 +95,9 @@ def communicator(host: TuningInput, channels: int = 0, *, paced: bool) -> Commun
     return Communicator(host, max_channels, min(max_channels, _power_of_two(min(per_path))), paced)
 
 
-def message(group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO) -> MessageTransport:
+def message(
+    group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO, peers: int = 1
+) -> MessageTransport:
     """Return the transport of a message of a size.
 
     Args:
@@ -103,6 +105,7 @@ def message(group: Communicator, size_bytes: float, *, between_hosts: bool, prot
         size_bytes: Data bytes; a fraction for equal parts of some buffers.
         between_hosts: Whether sender and receiver are in different hosts.
         proto: The user's protocol, or AUTO.
+        peers: Number of peers to which the sender sends as much at once.
     """
     channels = _channels(group, size_bytes)
     # NCCL has no LL buffers between hosts for sends and receives (NCCL_ALLOC_P2P_NET_LL_BUFFERS is 0)
@@ -113,19 +116,19 @@ def message(group: Communicator, size_bytes: float, *, between_hosts: bool, prot
     gbps = channels * _SENDING_SHARE * generation.message_block_gbps if group.paced else math.inf
     hop_ps = message_hop_ps(group.host, protocol, between_hosts=between_hosts)
     first = _FIRST_BETWEEN if between_hosts else _FIRST_INSIDE if group.host.plan.hosts > 1 else _FIRST_CONNECTION
-    kernel, peers = group.host.kernel, group.host.members - 1
+    kernel = group.host.kernel
     if not kernel or not group.paced:
         return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
-    port_gbps = group.host.plan.nvlink / generation.nvlink_payload * NVLINK_PAYLOAD
-    gbps = min(gbps, port_gbps * kernel.message_wire / peers)
     launch_ps = round((kernel.message_us[protocol == SIMPLE.name] + peers * kernel.peer_us) * PS_PER_US) - hop_ps
     if protocol == LL.name:
         slowest_ps = LL.wire_bytes(size_bytes) / (channels * _SENDING_SHARE * kernel.ll_block_gbps) * 1e3
         waits_ps = slowest_ps - LL.wire_bytes(size_bytes) / gbps * 1e3
     else:  # what fills the receiver's buffers is emptied after the last byte has come, unless the channels are slower
+        port_gbps = group.host.plan.nvlink / generation.nvlink_payload * NVLINK_PAYLOAD
         held_bytes = min(size_bytes, _SLOTS * _NVLINK_CHUNK_BYTES)
         all_bytes = (size_bytes + kernel.drain * held_bytes) * peers
-        waits_ps = (all_bytes / (port_gbps * kernel.message_wire) - size_bytes / gbps) * 1e3
+        sent_ps = size_bytes / min(gbps, port_gbps / peers) * 1e3
+        waits_ps = all_bytes / (port_gbps * kernel.message_wire) * 1e3 - sent_ps
     hop_ps += max(0, round(waits_ps))
     return MessageTransport(protocol, channels, launch_ps, hop_ps, gbps, first)
 
