@@ -133,7 +133,13 @@ def lines(table: NcclTable, predicted_us: Sequence[float], measured_us: Sequence
             f"All {len(own)} rows: mean {own.mean():.1%}, worst {own.max():.0%}; without the {sum(marks)} marked ones: "
             f"mean {own[unmarked].mean():.1%}, worst {own[unmarked].max():.0%}.",
         ]
-    return [f"\n### {table.title}\n", f"| size | {' | '.join(KINDS)} |", "| --- | --- | --- | --- | --- |", *rows, *means]
+    return [
+        f"\n### {table.title}\n",
+        f"| size | {' | '.join(KINDS)} |",
+        "| --- | --- | --- | --- | --- |",
+        *rows,
+        *means,
+    ]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -28,9 +28,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import nccl_tables
+
 import et
 import nadi
-import nccl_tables
 from nadi.cli.main import main as run_command
 from nadi.studies.planner.step import step_time, target_machine
 from topologies import clusters

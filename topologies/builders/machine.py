@@ -5,7 +5,6 @@ The GPUs of a server are one NVLink domain, or those of all servers of a rack (N
 """
 
 import math
-
 from collections.abc import Callable
 
 from pydantic import Field

@@ -51,8 +51,9 @@ def launch_ps(
 
     Buffers that are not registered are copied into the multicast buffer and out of it, by other warps of the blocks. In
     one host these are two stages more of a pipeline whose stages take as long as a loop. Over several hosts NCCL's
-    latency of NVLS is that of the whole collective, so the latency of the fabric's path is subtracted, and a block copies
-    the first loop before any sum, and the last loop after all sums, at the maximum rate that NCCL gives for a block.
+    latency of NVLS is that of the whole collective, so the latency of the fabric's path is subtracted. There a block
+    copies the first loop before any sum, and the last loop after all sums, at the maximum rate that NCCL gives for a
+    block.
     """
     path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
     if host.kernel:
@@ -75,8 +76,8 @@ def launch_ps(
 def pace_gbps(kind: str, host: TuningInput, algorithm: str, cut: BufferLoops, port_gbps: float) -> float:
     """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gbps: NVLink's payload rate.
 
-    In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other; no
-    head is faster than NCCL plans.
+    In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other.
+    No head is faster than NCCL plans.
     """
     pace = tuning.nvls_pace(kind, host, algorithm) * min(1.0, MAX_HEADS / host.plan.per_host)
     if host.kernel:

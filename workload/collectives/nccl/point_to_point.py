@@ -7,7 +7,8 @@ in src/init.cc (chunks), and src/device/sendrecv.h (half of a block's warps send
 
 NCCL publishes no rate of a sending channel. In a ring, a block with all of its warps reaches at most the tuning model's
 perChMaxRingLL128Bws (20 GB/s up to Ampere, 36.7 on Hopper, 40 on Blackwell); Nadi assumes half of it for half of the
-warps; among GPUs of one NVLink domain other times are those of `generations.KernelTimes`. On GH200 that is 18.35 GB/s; one channel was measured at 18.3 GB/s (nccl issue 1272).
+warps. On GH200 that is 18.35 GB/s; one channel was measured at 18.3 GB/s (nccl issue 1272). Launch and what a receiver
+still does after the last byte, among GPUs of one NVLink domain, are those of `generations.KernelTimes`.
 """
 
 import math

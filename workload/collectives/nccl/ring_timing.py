@@ -2,8 +2,8 @@
 
 A block (a channel's thread block) moves data at its own rate or at its part of NVLink, whichever is less:
 
-- LL: the block's rate, which is half if each step also keeps a copy (all-gather), and NVLink shared by the used channels,
-- LL128: the block's rate,
+- LL: the block's rate, half of it if each step also keeps a copy (all-gather), or NVLink shared by the used channels,
+- LL128: the block's rate, or NVLink shared likewise,
 - Simple: the part of NVLink that NCCL plans for a channel. A step in the own memory comes on top (LOCAL_STEPS).
 """
 
@@ -12,13 +12,21 @@ from workload.collectives.nccl.generations import KernelTimes
 from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS
 
 # Steps of a loop that only move data in a member's own memory. A ring of n members has n - 1 steps over NVLink, and a
-# last one that completes the output. An all-gather also copies the own part into the output first; as that copy goes
-# along with the first send it counts half (src/device/all_gather.h, reduce_scatter.h, all_reduce.h).
-LOCAL_STEPS = {"all-reduce": 1.0, "reduce-scatter": 1.0, "all-gather": 1.5}
+# last one that completes the output: a sum in a reduce-scatter, a copy, which counts half, in the others. An all-gather
+# also copies its own part into the output beside the first send (src/device/all_gather.h, reduce_scatter.h,
+# all_reduce.h). The weights agree with the slopes of A100's rows.
+LOCAL_STEPS = {"all-reduce": 0.5, "reduce-scatter": 1.0, "all-gather": 1.5}
 
 
 def step_ps(
-    kernel: KernelTimes, kind: str, protocol: str, steps: int, slices: int, message_bytes: float, planned_gbps: float, used_gbps: float
+    kernel: KernelTimes,
+    kind: str,
+    protocol: str,
+    steps: int,
+    slices: int,
+    message_bytes: float,
+    planned_gbps: float,
+    used_gbps: float,
 ) -> float:
     """Return the time of a step in picoseconds.
 
