@@ -17,33 +17,3 @@ from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name, describe
 from et.table import TraceTable
 from et.table_writer import write_table
-
-__all__ = [
-    "Block",
-    "CollectiveCommType",
-    "ComposedNames",
-    "NameTable",
-    "NodeType",
-    "TraceColumns",
-    "TraceError",
-    "TraceTable",
-    "attribute",
-    "children",
-    "coll_node",
-    "collective_name",
-    "comp_node",
-    "depth",
-    "describe",
-    "group_node",
-    "mem_node",
-    "metadata",
-    "read_groups",
-    "read_messages",
-    "read_trace",
-    "recv_node",
-    "send_node",
-    "table_of",
-    "topological_order",
-    "write_table",
-    "write_trace",
-]

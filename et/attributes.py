@@ -59,11 +59,7 @@ COLUMNS: dict[str, tuple[DTypeLike, int]] = {
 
 
 def integer(attribute: Message) -> int:
-    """Return the value of an attribute of INTEGERS.
-
-    Raises:
-        ValueError: The value is not an integer, or is outside the attribute's range.
-    """
+    """Return the value of an attribute of INTEGERS; raise ValueError if it is no integer or out of range."""
     kind, value = _value(attribute)
     if kind in _NOT_NUMBERS or kind.endswith("_list") or (kind in _FLOATS and not value.is_integer()):
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected an integer")
@@ -91,8 +87,7 @@ def text(attribute: Message) -> str:
 def dimension_bits(attribute: Message) -> int:
     """Return involved_dim as a bit set, bit d for dimension d; an empty list gives -1 (all dimensions).
 
-    Raises:
-        ValueError: The value is not a list of booleans or integers, or has more than 31 items.
+    Raise ValueError for anything but a list of up to 31 booleans or integers.
     """
     kind, value = _value(attribute)
     if not kind.endswith("_list") or kind in {"string_list", "bytes_list", "double_list", "float_list"}:
@@ -105,10 +100,8 @@ def dimension_bits(attribute: Message) -> int:
 def split_sizes(attribute: Message) -> tuple[int, ...]:
     """Return the numbers of in_split_size or out_split_size, one per member; () means that the collective is even.
 
-    PyTorch writes them as text, "[3, 1]", and truncates long lists.
-
-    Raises:
-        ValueError: The value is neither a list of integers nor the text of one, or has a negative number.
+    PyTorch writes them as text, "[3, 1]", and truncates long lists. Anything else, or a negative number, raises
+    ValueError.
     """
     kind, value = _value(attribute)
     if kind == "string_val":
@@ -128,8 +121,7 @@ def split_sizes(attribute: Message) -> tuple[int, ...]:
 def integer_list(attribute: Message) -> tuple[int, ...]:
     """Return the integers of a list attribute, such as `ranks` of a METADATA node that defines a process group.
 
-    Raises:
-        ValueError: The value is not a list of integers.
+    Raise ValueError if it is no such list.
     """
     kind, value = _value(attribute)
     if not kind.endswith("_list") or not all(isinstance(v, int) for v in value.values):

@@ -13,14 +13,13 @@ import numpy as np
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
+from et.arrays import Int32, Int64
 from et.attributes import ALL_NPUS, COLUMNS
 from et.builders import SCHEMA_VERSION
 from et.dependencies import compress
 from et.names import ComposedNames, NameTable
 from et.schema import CollectiveCommType, NodeType
 from et.table import TraceTable
-
-Int64 = NDArray[np.int64]
 
 Ports = Mapping[str, int | Sequence[int]]  # parent row or rows of each port
 
@@ -113,12 +112,8 @@ class Block:
 
         `group` is the name of the communicator that carries the message, as in `coll`.
         """
-        values = {
-            "comm_size": comm_size,
-            "comm_dst": _PEER_OF_STAMP if peer is None else peer,
-            "comm_tag": tag,
-            "group": group,
-        }
+        other_end = _PEER_OF_STAMP if peer is None else peer
+        values = {"comm_size": comm_size, "comm_dst": other_end, "comm_tag": tag, "group": group}
         return self._add(name, NodeType.COMM_SEND_NODE, values, links)
 
     def recv(
@@ -132,12 +127,8 @@ class Block:
         **links: Unpack[RowLinks],
     ) -> int:
         """Add the receipt of a message from another NPU; the parameters are those of `send`."""
-        values = {
-            "comm_size": comm_size,
-            "comm_src": _PEER_OF_STAMP if peer is None else peer,
-            "comm_tag": tag,
-            "group": group,
-        }
+        other_end = _PEER_OF_STAMP if peer is None else peer
+        values = {"comm_size": comm_size, "comm_src": other_end, "comm_tag": tag, "group": group}
         return self._add(name, NodeType.COMM_RECV_NODE, values, links)
 
     def _add(self, name: str, node_type: NodeType, values: Mapping[str, Any], links: RowLinks) -> int:
@@ -186,9 +177,6 @@ class TraceColumns:
             after: Parent row or rows for each port of the block; a port that is left out gets no parents.
             tag: Number added to the tags of the block's sends and receives.
             peer: NPU at the other end of sends and receives that the block gives no peer.
-
-        Raises:
-            ValueError: The block lacks a port or has grown, or a parent is not an earlier row.
         """
         number = self._number.get(id(block), -1)
         if number < 0:
@@ -267,7 +255,7 @@ class TraceColumns:
                 prefix = self._prefixes[int(stamp[open_ends][np.argmax(column[open_ends] < 0)])]
                 raise ValueError(f"{prefix}: a send or receive without a peer, expected one of the block or the stamp")
 
-    def _distinct_values(self, name: str) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
+    def _distinct_values(self, name: str) -> tuple[Int32, tuple[Any, ...]]:
         """Return the distinct values of a column, beginning with the absent value, and each row's index into them.
 
         The rows are those of all blocks, concatenated. in_split_size and out_split_size share one list of values.
@@ -280,7 +268,7 @@ class TraceColumns:
         rows = [number[value] for block in self._blocks for value in block._values[name]]  # noqa: SLF001
         return np.array(rows, np.int32), tuple(number)
 
-    def _dependencies(self, block: Int64, first: Int64) -> tuple[Int64, NDArray[np.int32]]:
+    def _dependencies(self, block: Int64, first: Int64) -> tuple[Int64, Int32]:
         """Return dep_ptr and dep, made from the parents within blocks and those of ports."""
         counts = np.array([len(b._children) for b in self._blocks], np.int64)  # noqa: SLF001
         child, parent = (

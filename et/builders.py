@@ -25,9 +25,7 @@ class NodeLinks(TypedDict, total=False):
 def attribute(name: str, kind: str, value: object) -> Message:
     """Return an AttributeProto; `kind` is a type ("int64") or a list of that type ("int64_list").
 
-    Raises:
-        ValueError: The kind is unknown, or the value is out of its range.
-        TypeError: The value has another type.
+    An unknown kind or a value out of its range raises ValueError, a value of another type TypeError.
     """
     element = kind.removesuffix("_list")
     if element not in VALUE_TYPES:
@@ -67,11 +65,7 @@ def comp_node(
 def mem_node(
     node_id: int, name: str, node_type: NodeType, tensor_size: int, *, tensor_loc: int = 0, **links: Unpack[NodeLinks]
 ) -> Message:
-    """Return a memory node; node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE.
-
-    Raises:
-        ValueError: node_type is something else.
-    """
+    """Return a memory node; node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE."""
     if node_type not in {NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE}:
         raise ValueError(f"node {node_id}: {node_type!r}, expected MEM_LOAD_NODE or MEM_STORE_NODE")
     return _node(node_id, name, node_type, {"tensor_size": tensor_size, "tensor_loc": tensor_loc}, links)
@@ -95,15 +89,9 @@ def coll_node(
     in_split_size makes an all-to-all uneven. It has one number per member, in bytes or in any unit that makes their sum
     comm_size; out_split_size gives the received parts in the same way.
     """
-    values = {
-        "comm_type": comm_type,
-        "comm_size": comm_size,
-        "comm_priority": comm_priority,
-        "pg_name": pg_name or None,
-        "involved_dim": involved_dim,
-        "in_split_size": in_split_size,
-        "out_split_size": out_split_size,
-    }
+    values: dict[str, Any] = {"comm_type": comm_type, "comm_size": comm_size, "comm_priority": comm_priority}
+    values |= {"pg_name": pg_name or None, "involved_dim": involved_dim}
+    values |= {"in_split_size": in_split_size, "out_split_size": out_split_size}
     return _node(node_id, name, NodeType.COMM_COLL_NODE, values, links)
 
 

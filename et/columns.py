@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from numpy.typing import DTypeLike, NDArray
 
 from et import attributes
+from et.arrays import Int8, Int32, Int64, Mask, UInt64
 from et.dependencies import Parents, resolve
 from et.errors import TraceError
 from et.groups import Groups, groups_of_metadata_node
@@ -55,11 +56,7 @@ class Columns:
         self._cached_bytes = 0
 
     def add(self, offset: int, message: bytes) -> None:
-        """Append the node in a message; `offset` is the message's position in the file, for errors.
-
-        Raises:
-            TraceError: The message is corrupt, or an attribute has the wrong kind or is out of range.
-        """
+        """Append the node in a message; `offset` is the message's position in the file, for errors."""
         try:
             node = RawNode.FromString(message)
             self._add_fields(node)
@@ -158,7 +155,7 @@ class Columns:
             return self._operator_row.setdefault(attributes.text(attribute), len(self._operator_row))
         return attributes.integer(attribute)
 
-    def _others(self) -> tuple[NDArray[np.int32] | None, Sequence[tuple[bytes, ...]]]:
+    def _others(self) -> tuple[Int32 | None, Sequence[tuple[bytes, ...]]]:
         """Return TraceTable.other and TraceTable.other_attributes."""
         return np.array(self._other, np.int32) if self._keep_others else None, tuple(self._other_row)
 
@@ -169,26 +166,24 @@ class Columns:
         column[rows] = values
         return column
 
-    def _ids_and_types(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+    def _ids_and_types(self) -> tuple[UInt64, NDArray[Any]]:
         return np.array(self._ids, np.uint64), np.array(self._types, np.int64)
 
     def _parents(self, kind: str) -> Parents:
         """Return data or control dependencies."""
         return Parents(np.array(self._parent_ids[kind], np.uint64), np.array(self._parent_counts[kind], np.int64))
 
-    def _resolved(
-        self, ids: NDArray[np.uint64], parents: Sequence[Parents], *, strict: bool
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], int]:
+    def _resolved(self, ids: UInt64, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
         """Return the CSR rows of the parents, as et.dependencies.resolve does."""
         return resolve(self._path, ids, parents, strict=strict)
 
-    def _is_given(self, name: str) -> NDArray[np.bool_]:
+    def _is_given(self, name: str) -> Mask:
         """Return bool[n], whether each node has an attribute."""
         is_given = np.zeros(len(self._ids), np.bool_)
         is_given[self._cells[name][0]] = True
         return is_given
 
-    def _micros(self, name: str) -> NDArray[np.int64]:
+    def _micros(self, name: str) -> Int64:
         column = np.array(self._starts if name == "start_time_micros" else self._durations, np.uint64)
         if len(column) and column.max() >= 2**63:
             row = int(column.argmax())
@@ -209,7 +204,7 @@ class Columns:
             place = f"{self._path}: node {self._ids_and_types()[0][row]}"
             raise TraceError(f"{place}: node type {types[row]}, expected 1 to 7")
 
-    def _collectives(self, types: NDArray[Any], comm_type: NDArray[Any], is_cpu_op: NDArray[Any]) -> NDArray[np.int8]:
+    def _collectives(self, types: NDArray[Any], comm_type: NDArray[Any], is_cpu_op: NDArray[Any]) -> Int8:
         """Return comm_type of the collectives, checked; -1 on other nodes, which may carry meaningless numbers."""
         is_collective = types == NodeType.COMM_COLL_NODE
         is_given = self._is_given("comm_type")

@@ -9,12 +9,11 @@ from google.protobuf.message import Message
 from numpy.typing import DTypeLike, NDArray
 
 from et import attributes
+from et.arrays import Int32, Int64, Mask, UInt64
 from et.columns import Columns
 from et.dependencies import Parents
 from et.names import NameTable
 from et.other_attributes import OtherAttributes
-
-Int64 = NDArray[np.int64]
 
 SLOTS = (*attributes.INTEGERS, "pg_name", "involved_dim", "in_split_size", "out_split_size", "operators")
 _FIELDS = ("id", "type", "start", "duration", "name", "data", "control", "other")
@@ -32,12 +31,7 @@ _NO_END, _LAST_ASCII = 1 << 62, 0x7F
 
 
 class DecodedColumns(Columns):
-    """Columns whose nodes arrive in large batches.
-
-    Attributes:
-        columns, places: Addresses and widths of the arrays that the kernel fills, in its layout.
-        ready_rows: Number of rows that the kernel may fill.
-    """
+    """Columns whose nodes arrive in large batches; the kernel may fill `ready_rows` rows."""
 
     def __init__(self, path: Any, kernel: Any, *, keep_others: bool) -> None:  # noqa: ANN401 - a path, a module
         super().__init__(path, keep_others=keep_others)
@@ -46,6 +40,7 @@ class DecodedColumns(Columns):
         self._arrays = {name: np.empty(0, _dtype(name)) for name in (*_FIELDS, *SLOTS)}
         self._lists = {name: np.empty(0, dtype) for name, dtype in _LISTS.items()}
         self._used = dict.fromkeys(_LISTS, 0)
+        # addresses and widths of the arrays that the kernel fills, in its layout
         self.columns = np.zeros(kernel.COLUMN_WORDS * len(self._arrays), np.int64)
         self.places = np.zeros(kernel.LIST_WORDS * len(_LISTS), np.int64)
         if not keep_others:
@@ -107,7 +102,7 @@ class DecodedColumns(Columns):
         value = self._value(attribute)
         return SLOTS.index(name), int(value != 0) if _dtype(name) is np.bool_ else value
 
-    def _others(self) -> tuple[NDArray[np.int32] | None, Sequence[tuple[bytes, ...]]]:
+    def _others(self) -> tuple[Int32 | None, Sequence[tuple[bytes, ...]]]:
         if not self._keep_others:
             return None, ((),)
         lengths = self._taken("other")
@@ -135,15 +130,13 @@ class DecodedColumns(Columns):
                 pass
         return names
 
-    def _ids_and_types(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+    def _ids_and_types(self) -> tuple[UInt64, NDArray[Any]]:
         return self._taken("id"), self._taken("type")
 
     def _parents(self, kind: str) -> Parents:
         return Parents(self._items(kind), self._taken(kind))
 
-    def _resolved(
-        self, ids: NDArray[np.uint64], parents: Sequence[Parents], *, strict: bool
-    ) -> tuple[Int64, NDArray[np.int32], int]:
+    def _resolved(self, ids: UInt64, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
         """Return the CSR rows of the parents.
 
         A kernel makes them where nodes and their parents are in ascending order, as in most files.
@@ -158,7 +151,7 @@ class DecodedColumns(Columns):
             return super()._resolved(ids, parents, strict=strict)
         return dep_ptr, dep[: len(parent_ids)], 0
 
-    def _is_given(self, name: str) -> NDArray[np.bool_]:
+    def _is_given(self, name: str) -> Mask:
         return self._taken(name) != _NOT_GIVEN
 
     def _micros(self, name: str) -> Int64:

@@ -41,19 +41,13 @@ class _NotSureError(Exception):
 
 
 class _Window:
-    """A moving window of a file's bytes, inflated if it is gzipped, so that a large file needs little memory.
-
-    Attributes:
-        data: uint8[room + SLACK_BYTES], buffer of the window.
-        begin: Offset in `data` of the first byte that is still needed.
-        end: Offset in `data` after the last byte that has been read.
-        taken: Number of bytes of the file that have been read so far.
-    """
+    """A moving window of a file's bytes, inflated if it is gzipped, so that a large file needs little memory."""
 
     def __init__(self, path: Path, first_bytes: int, step_bytes: int) -> None:
         """Make an empty window; the first read takes `first_bytes`, each later read `step_bytes`."""
-        self.data = np.empty(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)
-        self.begin = self.end = self.taken = 0
+        self.data = np.empty(max(first_bytes, 2 * step_bytes) + SLACK_BYTES, np.uint8)  # room and SLACK_BYTES
+        self.begin = self.end = 0  # offsets in `data` of the first byte that is still needed, and after the last one
+        self.taken = 0  # number of bytes of the file that have been read so far
         self._fills = fills_of(path, self._room)
         self._more, self._step_bytes = first_bytes, step_bytes
 
@@ -111,11 +105,7 @@ def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] |
 
 
 def _first_message(path: Path, window: _Window) -> bytes:
-    """Return the first message of a file, and move the window behind it.
-
-    Raises:
-        _NotSureError, TraceError: The file has no complete first message.
-    """
+    """Return the first message of a file, and move the window behind it; raise if it has no complete one."""
     while window.end < MAX_LENGTH_BYTES and window.read_on():
         pass
     length, begin = read_length(path, window.data[: min(window.end, MAX_LENGTH_BYTES)].tobytes(), 0, 0)
@@ -152,9 +142,7 @@ class _Decoder:
     def take(self, window: _Window) -> DecodedColumns:
         """Decode all nodes of a file.
 
-        Raises:
-            _NotSureError: The other reader must read the file.
-            DecodeError, ValueError, TraceError: The file is malformed.
+        Raise _NotSureError if the other reader must read it, and other errors if it is malformed.
         """
         self._window = window
         while True:
@@ -169,21 +157,11 @@ class _Decoder:
         """Decode the messages that the window holds completely, and move its beginning behind them."""
         window, kernel, state = self._window, self._kernel, self._state
         data, columns, places = window.data.ctypes.data, self._columns.columns, self._columns.places
+        known = self._names, self._follows, self._attributes, self._arena.ctypes.data
         state[kernel.POSITION] = window.begin
         while True:
-            outcome = kernel.decode_nodes(
-                data,
-                window.end,
-                self._names,
-                self._follows,
-                self._attributes,
-                self._arena.ctypes.data,
-                columns,
-                self._columns.ready_rows,
-                self._spans,
-                places,
-                state,
-            )
+            out = columns, self._columns.ready_rows, self._spans, places
+            outcome = kernel.decode_nodes(data, window.end, *known, *out, state)
             if outcome == kernel.DOUBTFUL:
                 raise _NotSureError
             if outcome in {kernel.NEW_NAME, kernel.NEW_ATTRIBUTE}:

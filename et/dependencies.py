@@ -5,37 +5,24 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32, Int64, Mask, UInt64
 from et.errors import StrictTraceError, TraceError
 
 Path = str | os.PathLike[str]
-Ids = NDArray[np.uint64]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 
 class Parents(NamedTuple):
     """The parents that n nodes name, data or control, as ids."""
 
-    ids: Ids  # uint64[m], the parents of all nodes, node by node
-    counts: NDArray[np.int64]  # int64[n], number of parents of each node
+    ids: UInt64  # uint64[m], the parents of all nodes, node by node
+    counts: Int64  # int64[n], number of parents of each node
 
 
-def resolve(path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
-    """Convert parents given by id to CSR rows, sorted and without repeats.
+def resolve(path: Path, ids: UInt64, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
+    """Convert parents given by id to CSR rows; return dep_ptr int64[n+1], dep int32[], number of parents dropped.
 
-    Args:
-        path: Trace file, for messages.
-        ids: uint64[n], ids of the nodes.
-        parents: Kinds of parents to combine.
-        strict: Whether a parent that is not in `ids` is an error; otherwise it is dropped.
-
-    Returns:
-        dep_ptr int64[n+1], dep int32[], number of parents dropped.
-
-    Raises:
-        TraceError: An id occurs twice, or a parent is not in `ids` (strict).
+    Rows are sorted and without repeats. A parent that is not in `ids` is an error if `strict`, otherwise it is dropped.
     """
     named = [kind for kind in parents if len(kind.ids)] or list(parents[:1])
     parent_ids = np.concatenate([kind.ids for kind in named])
@@ -54,7 +41,7 @@ def resolve(path: Path, ids: Ids, parents: Sequence[Parents], *, strict: bool) -
     return *compress(len(ids), row, place), dangling
 
 
-def _rows_of(path: Path, ids: Ids, parent_ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _rows_of(path: Path, ids: UInt64, parent_ids: UInt64) -> tuple[Int64, Mask]:
     """Return int64[m], the row of each parent, and bool[m], whether the file has that parent."""
     first_id = ids[0] if len(ids) else np.uint64(0)
     if np.array_equal(ids, np.arange(len(ids), dtype=np.uint64) + first_id):  # as most files number their nodes
@@ -71,7 +58,7 @@ def _rows_of(path: Path, ids: Ids, parent_ids: Ids) -> tuple[NDArray[np.int64], 
     return by_id[np.where(is_there, place, 0)] if len(ids) else place, is_there
 
 
-def compress(n: int, row: NDArray[np.int64], parent: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def compress(n: int, row: Int64, parent: Int64) -> tuple[Int64, Int32]:
     """Return the pairs (row, parent) as CSR arrays, sorted and each once."""
     pairs = row * max(n, 1) + parent
     if not np.all(pairs[1:] > pairs[:-1]):

@@ -17,16 +17,12 @@ class TraceError(ValueError):
 
 
 class StrictTraceError(TraceError):
-    """Dependencies of a trace are meaningless, and strict=False would drop them.
-
-    Attributes:
-        problem: File, node, what was found, what was expected.
-        drops: Clause about what strict=False drops, such as "drops such dependencies".
-    """
+    """Dependencies of a trace are meaningless, and strict=False would drop them."""
 
     def __init__(self, problem: str, drops: str) -> None:
         super().__init__(problem, drops)
-        self.problem, self.drops = problem, drops
+        self.problem = problem  # file, node, what was found, what was expected
+        self.drops = drops  # clause about what strict=False drops, such as "drops such dependencies"
 
     def __str__(self) -> str:
         """Name the key of a run file, which most commands that read traces strictly have."""
@@ -35,11 +31,7 @@ class StrictTraceError(TraceError):
 
 @contextmanager
 def advising(option: str) -> Iterator[None]:
-    """Name a command's own option, such as "--from chakra:strict=false", in errors of strict reading.
-
-    Raises:
-        TraceError: A StrictTraceError of the block, with the option in its text.
-    """
+    """Name a command's own option, such as "--from chakra:strict=false", in errors of strict reading."""
     try:
         yield
     except StrictTraceError as error:

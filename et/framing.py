@@ -28,10 +28,7 @@ def iter_messages(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield (byte offset of the frame, message) for every message of the file, including messages of length 0.
 
     Offsets in a gzipped file count its uncompressed bytes. The first message is the GlobalMetadata, the rest are Nodes.
-
-    Raises:
-        TraceError: The file cannot be read, is empty or of another kind, ends inside a message, holds a corrupt length
-            or inflates to more than inputs.LARGEST_INFLATED_BYTES.
+    Inflated data have at most inputs.LARGEST_INFLATED_BYTES.
     """
     blocks = blocks_of(path)
     data, following, before = next(blocks, b""), next(blocks, None), 0
@@ -79,11 +76,7 @@ def frame(message: bytes) -> bytes:
 
 
 def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, int]:
-    """Return the message length at `start`, and the offset after it; `before` is the file's bytes before `data`.
-
-    Raises:
-        TraceError: The length is truncated, has too many bytes, or is too large.
-    """
+    """Return the message length at `start`, and the offset after it; `before` is the file's bytes before `data`."""
     length = 0
     for i, byte in enumerate(data[start : start + MAX_LENGTH_BYTES]):
         length |= (byte & 0x7F) << (7 * i)
@@ -98,11 +91,7 @@ def read_length(path: Path, data: bytes, start: int, before: int) -> tuple[int, 
 
 
 def refuse_others(path: Path, data: bytes) -> None:
-    """Refuse a file of another kind by its kind, before its first bytes (inflated) are taken for a length.
-
-    Raises:
-        TraceError: The file is empty, or of another kind.
-    """
+    """Refuse a file of another kind by its kind, before its first bytes (inflated) are taken for a length."""
     if not data:
         raise TraceError(f"{path}: byte 0: the file is empty, expected a GlobalMetadata message")
     kind = inputs.kind_of_bytes(data[:HEAD_BYTES])
@@ -147,11 +136,7 @@ def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable
 
 
 def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
-    """Write a file of messages that have their lengths already; each item of `frames` may hold several.
-
-    Raises:
-        TraceError: The file cannot be written.
-    """
+    """Write a file of messages that have their lengths already; each item of `frames` may hold several."""
     path = pathlib.Path(path)
     try:
         with inputs.whole_file(path) as file, _compressed(file, path) as out:

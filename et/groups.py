@@ -15,14 +15,9 @@ Groups = dict[str, tuple[int, ...]]
 
 
 def read_groups(path: str | os.PathLike[str]) -> Groups:
-    """Read a group file, JSON `{"<id>": [npu, ...], ...}`.
+    """Read a group file, JSON `{"<id>": [npu, ...], ...}`; return the NPUs of each group in member order, by its name.
 
-    Returns:
-        NPUs of each group in member order, by the group's name.
-
-    Raises:
-        TraceError: The file is unreadable or no such JSON, a group occurs twice or has no members, a member occurs
-            twice in a group or is not an integer from 0, or a group has the name "" or "0" (all NPUs).
+    Members are distinct integers from 0, at least one per group; "" and "0" (all NPUs) are no names of groups.
     """
     try:
         data = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)

@@ -6,11 +6,8 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-UInt8 = NDArray[np.uint8]
+from et.arrays import Int32, Int64, UInt8
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

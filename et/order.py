@@ -7,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import decoder
+from et.arrays import Int32, Int64
 from et.errors import TraceError
 from et.table import TraceTable
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 _MAX_NODES_SHOWN = 12  # of a cycle in a message
 _MIN_KERNEL_DEPENDENCIES = 100_000  # fewer are not worth waiting for a compiler
@@ -23,11 +21,7 @@ def parent_rows(table: TraceTable) -> Int64:
 
 
 def children(table: TraceTable) -> tuple[Int64, Int32]:
-    """Return the children of all rows as CSR arrays: those of row i are child[child_ptr[i]:child_ptr[i+1]], sorted.
-
-    Returns:
-        child_ptr int64[n+1], child int32[len(dep)].
-    """
+    """Return child_ptr int64[n+1], child int32[]: child[child_ptr[i]:child_ptr[i+1]] are row i's children, in order."""
     return _children(table.dep_ptr, table.dep)
 
 
@@ -43,13 +37,9 @@ def _rows(dep_ptr: Int64) -> Int64:
 
 
 def topological_order(table: TraceTable) -> Int32:
-    """Return the rows, parents before children; among the rows that could come next, the smallest is first.
+    """Return int32[n], the rows, parents before children; among the rows that could come next, the smallest is first.
 
-    Returns:
-        int32[n].
-
-    Raises:
-        TraceError: The dependencies have a cycle; the message holds it as node ids, `3 -> 5 -> 3`.
+    A cycle raises TraceError, whose text holds it as node ids, `3 -> 5 -> 3`.
     """
     order, waits_for = order_of(table.dep_ptr, table.dep)
     if len(order) < len(table):
@@ -78,9 +68,7 @@ def _is_acyclic(table: TraceTable, kernel: Any) -> bool:  # noqa: ANN401 - a mod
 def order_of(dep_ptr: Int64, dep: Int32) -> tuple[Int32, list[int]]:
     """Return rows in topological order, without those behind a cycle, and each row's number of parents left.
 
-    Args:
-        dep_ptr: int64[n+1], as in TraceTable.
-        dep: int32[], as in TraceTable.
+    dep_ptr and dep are as in TraceTable.
     """
     if np.all(dep < _rows(dep_ptr)):  # the file has this order already, like most files
         return np.arange(len(dep_ptr) - 1, dtype=np.int32), []

@@ -12,6 +12,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int64, UInt8
 from et.framing import read_length
 from et.schema import AttributeProto
 from et.table import TraceTable
@@ -23,12 +24,10 @@ WAIT_MICROS, NANOS = "wait_micros", "duration_nanos"
 class OtherAttributes(Sequence[Others]):
     """Lists of AttributeProto, each as its bytes, made on demand from the fields of their nodes.
 
-    Attributes:
-        fields: uint8[bytes], attribute fields of Nodes (tag, length and message), concatenated.
-        offsets: int64[lists + 1], list i is fields[offsets[i]:offsets[i+1]].
+    The fields are attribute fields of Nodes (tag, length and message); list i is fields[offsets[i]:offsets[i+1]].
     """
 
-    def __init__(self, fields: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+    def __init__(self, fields: UInt8, offsets: Int64) -> None:
         self.fields, self.offsets = fields, offsets
 
     def __len__(self) -> int:
@@ -57,7 +56,7 @@ def _messages(fields: bytes) -> Iterator[bytes]:
         yield fields[begin:at]
 
 
-def waited_micros(table: TraceTable) -> NDArray[np.int64]:
+def waited_micros(table: TraceTable) -> Int64:
     """Return int64[n], the waiting of collectives, 0 without the attribute and in tables without `keep_others`."""
     waited = np.zeros(len(table), np.int64)
     for row, micros in other_numbers(table, WAIT_MICROS, np.flatnonzero(table.comm_type >= 0)).items():

@@ -19,11 +19,7 @@ class PlainTraces(NamedTuple):
 
 
 def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
-    """Return the traces `<prefix>.<npu>.et` or `.et.gz` of a prefix, or of a folder that holds those of one prefix.
-
-    Raises:
-        TraceError: No trace exists, the folder holds those of several prefixes, or an NPU has two files.
-    """
+    """Return the traces `<prefix>.<npu>.et` or `.et.gz` of a prefix, or of a folder that holds those of one prefix."""
     given = Path(path)
     folder = given if given.is_dir() else given.parent
     try:
@@ -41,11 +37,7 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
 
 
 def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]:
-    """Return the file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's.
-
-    Raises:
-        TraceError: No file exists, files have several prefixes, or an NPU has two files.
-    """
+    """Return the file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's."""
     listed = [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else [given])]
     of_prefix = _by_prefix(listed, suffix, is_given=lambda file: file in paths)
     if not of_prefix:

@@ -39,8 +39,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "num_ops": _sum(table.num_ops),
         "tensor_bytes": _sum(table.tensor_size),
         "collectives": _collectives(table),
-        "sends": _messages(table, NodeType.COMM_SEND_NODE),
-        "receives": _messages(table, NodeType.COMM_RECV_NODE),
+        "sends": _bytes(table.comm_size[table.type == NodeType.COMM_SEND_NODE]),
+        "receives": _bytes(table.comm_size[table.type == NodeType.COMM_RECV_NODE]),
         "metadata_groups": {name: list(npus) for name, npus in table.metadata_groups.items()},
         "first_nodes": [_node(table, row) for row in range(min(_FIRST_NODES, len(table)))],
     }
@@ -70,10 +70,6 @@ def _collectives(table: TraceTable) -> list[dict[str, Any]]:
         sizes = table.comm_size[rows[(table.comm_type[rows] == kind) & (table.group[rows] == group)]]
         found.append({"kind": collective_name(kind), "group": table.group_names[group], **_bytes(sizes)})
     return found
-
-
-def _messages(table: TraceTable, node_type: NodeType) -> dict[str, int]:
-    return _bytes(table.comm_size[table.type == node_type])
 
 
 def _bytes(sizes: np.ndarray) -> dict[str, int]:

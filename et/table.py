@@ -5,13 +5,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int8, Int32, Int64, Mask, UInt64
 from et.names import ComposedNames, NameTable
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -20,10 +16,10 @@ class TraceTable:
 
     path: str  # path of the file, or another source, for messages
     version: str  # GlobalMetadata.version, or the attribute "schema", which traces of PyTorch have instead; or ""
-    node_id: NDArray[np.uint64]  # uint64[n], distinct ids of the nodes
+    node_id: UInt64  # uint64[n], distinct ids of the nodes
     names: NameTable | ComposedNames  # names of the nodes
     type: Int8  # int8[n], NodeType, never INVALID_NODE
-    is_cpu_op: NDArray[np.bool_]  # bool[n], absent = False
+    is_cpu_op: Mask  # bool[n], absent = False
     start_time_micros: Int64  # int64[n], start time in microseconds
     duration_micros: Int64  # int64[n], duration in microseconds
     num_ops: Int64  # int64[n], floating-point operations, absent = -1

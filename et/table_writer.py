@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64, Mask, UInt8, UInt64
 from et.attributes import INTEGERS, KINDS
 from et.builders import attribute, metadata
 from et.framing import frame, write_frames
@@ -20,10 +20,6 @@ from et.names import ranges
 from et.other_attributes import OtherAttributes
 from et.schema import IOInfo, NodeType
 from et.table import TraceTable
-
-Int64 = NDArray[np.int64]
-UInt64 = NDArray[np.uint64]
-UInt8 = NDArray[np.uint8]
 
 _ROWS_AT_ONCE = 1 << 15
 _ID, _NAME, _TYPE, _DATA_DEPS, _START, _DURATION, _INPUTS, _ATTR = 1, 2, 3, 5, 6, 7, 8, 10
@@ -199,7 +195,7 @@ def _behind_length(number: int, field: _Field) -> _Field:
     return _tagged(number << 3 | _LENGTH, _interleaved([_Field(length.data, sizes), field]), is_there)
 
 
-def _tagged(tag: int, field: _Field, is_there: NDArray[np.bool_]) -> _Field:
+def _tagged(tag: int, field: _Field, is_there: Mask) -> _Field:
     tags = _Field(np.full(int(np.count_nonzero(is_there)), tag, np.uint8), is_there.astype(np.int64))
     return _interleaved([tags, field])
 

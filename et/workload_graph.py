@@ -27,11 +27,7 @@ _LISTS = {"data_deps", "ctrl_deps"}
 
 
 def nodes_of_graph(path: str, found: Mapping[str, Any]) -> Iterator[Message]:
-    """Make the nodes of a file, from its object with `workload_graph`.
-
-    Raises:
-        TraceError: A node is no object, lacks its id or its type, or a value is of the wrong type or out of range.
-    """
+    """Make the nodes of a file, from its object with `workload_graph`."""
     graph = found[GRAPH]
     if not isinstance(graph, list):
         raise TraceError(f"{path}: {GRAPH} is {json.dumps(graph)[:60]}, expected a list of nodes")
@@ -50,12 +46,7 @@ def nodes_of_graph(path: str, found: Mapping[str, Any]) -> Iterator[Message]:
 
 
 def _set(node: Message, key: str, value: object) -> None:
-    """Set a field or attribute of a node from a key and its value.
-
-    Raises:
-        ValueError: The value is out of range.
-        TypeError: The value has another type.
-    """
+    """Set a field or attribute of a node from a key and its value; raise ValueError or TypeError for a wrong value."""
     if key in _FIELDS:
         setattr(node, _FIELDS[key], value)
     elif key in _LISTS:

@@ -9,22 +9,3 @@ from inputs.names import shown
 from inputs.reading import LARGEST_INFLATED_BYTES, blocks, fills, pieces, read_bytes, read_part, read_text, type_of
 from inputs.toml import parse_toml
 from inputs.writing import whole_file, write_whole
-
-__all__ = [
-    "LARGEST_INFLATED_BYTES",
-    "FileKind",
-    "blocks",
-    "complaint",
-    "fills",
-    "kind_of",
-    "kind_of_bytes",
-    "parse_toml",
-    "pieces",
-    "read_bytes",
-    "read_part",
-    "read_text",
-    "shown",
-    "type_of",
-    "whole_file",
-    "write_whole",
-]

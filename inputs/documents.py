@@ -18,12 +18,7 @@ class DocumentError(ValueError):
 
 
 def read_document(path: Path, schema: TypeAdapter[Any]) -> Any:  # noqa: ANN401 - of the schema's type
-    """Read a JSON file and return it as its schema validates it.
-
-    Raises:
-        OSError: The file cannot be read.
-        DocumentError: The file is not JSON, or a value is missing or wrong.
-    """
+    """Read a JSON file and return it as its schema validates it; raise OSError or DocumentError if it cannot."""
     try:
         document = json.loads(read_text(path))
     except RecursionError:

@@ -43,8 +43,7 @@ def type_of(path: str | os.PathLike[str]) -> str:
 def read_bytes(path: str | os.PathLike[str], max_bytes: int = LARGEST_FILE_BYTES) -> bytes:
     """Return the content of a file.
 
-    Raises:
-        OSError: The file cannot be opened or read, is no regular file (nor a pipe of the shell), or exceeds max_bytes.
+    It must be a regular file or a pipe of the shell, of at most max_bytes; otherwise OSError is raised.
     """
     with _opened(path, max_bytes) as file:
         if not _type(os.fstat(file.fileno()).st_mode):
@@ -77,32 +76,19 @@ def _opened(path: str | os.PathLike[str], max_bytes: int, *, or_pipe: bool = Tru
 
 
 def read_text(path: str | os.PathLike[str]) -> str:
-    """Return the content of a UTF-8 file.
-
-    Raises:
-        OSError: As `read_bytes`.
-        UnicodeDecodeError: The content is not UTF-8.
-    """
+    """Return the content of a UTF-8 file; raise UnicodeDecodeError if it is not."""
     return read_bytes(path, LARGEST_TEXT_BYTES).decode("utf-8").replace("\r\n", "\n")
 
 
 def read_part(path: str | os.PathLike[str], begin: int, size_bytes: int) -> bytes:
-    """Return up to `size_bytes` bytes of a file from `begin` on, fewer where it ends.
-
-    Raises:
-        OSError: The file cannot be opened or read, or is no regular file.
-    """
+    """Return up to `size_bytes` bytes of a file from `begin` on, fewer where it ends."""
     with _opened(path, sys.maxsize, or_pipe=False) as file:
         file.seek(begin)
         return file.read(size_bytes)
 
 
 def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yield the content of a file piece by piece, so that a large one needs little memory; without inflating it.
-
-    Raises:
-        OSError: The file cannot be opened or read, or is no regular file.
-    """
+    """Yield the content of a file piece by piece, so that a large one needs little memory; without inflating it."""
     with _opened(path, sys.maxsize, or_pipe=False) as file:
         while piece := file.read(_BLOCK_BYTES):
             yield piece
@@ -111,8 +97,7 @@ def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:
 def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """Yield the content of a file block by block, inflated if it is gzipped; errors at its beginning show early.
 
-    Raises:
-        OSError: As `read_bytes`; corrupt gzip data, or data that inflate beyond the bounds above.
+    Corrupt gzip data, or data that inflate beyond the bounds above, raise OSError.
     """
     with _content(path) as file:
         while block := file.read(_BLOCK_BYTES):
@@ -120,11 +105,7 @@ def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
 
 def fills(path: str | os.PathLike[str], room: Callable[[], memoryview]) -> Iterator[int]:
-    """Read the content of a file, as `blocks`, into the buffers that `room` returns; yield the size of each part.
-
-    Raises:
-        OSError: As `blocks`.
-    """
+    """Read the content of a file, as `blocks`, into the buffers that `room` returns; yield the size of each part."""
     with _content(path) as file:
         while size_bytes := file.readinto(room()):
             yield size_bytes
@@ -132,11 +113,7 @@ def fills(path: str | os.PathLike[str], room: Callable[[], memoryview]) -> Itera
 
 @contextmanager
 def _content(path: str | os.PathLike[str]) -> Iterator[Any]:
-    """Open the inflated content of a file as an unbuffered binary stream.
-
-    Raises:
-        OSError: As `read_bytes`.
-    """
+    """Open the inflated content of a file as an unbuffered binary stream."""
     with _opened(path, LARGEST_FILE_BYTES) as file:
         is_file = not _type(os.fstat(file.fileno()).st_mode)
         if is_file and os.pread(file.fileno(), len(GZIP_MAGIC), 0) != GZIP_MAGIC:

@@ -22,10 +22,7 @@ _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}
 def parse_toml(text: str) -> dict[str, Any]:
     """Parse a TOML document and return the tree of its tables.
 
-    Raises:
-        ValueError: The text is not TOML, holds an integer of more digits than Python reads, has a dotted key of more
-            than MAX_KEY_PARTS parts, or more than MAX_LEVELS levels.
-        RecursionError: Arrays or inline tables are nested too deep.
+    Wrong or too large documents raise ValueError, arrays or inline tables nested too deep RecursionError.
     """
     if text.count(".") >= MAX_KEY_PARTS:
         plain = _STRINGS_AND_COMMENTS.sub(lambda match: "" if match[0].startswith("#") else "s", text)

@@ -22,10 +22,8 @@ _MODE = 0o666  # permissions of a new file, before the umask
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a new file for writing that replaces `path` when the block succeeds; else no trace of it remains.
 
-    A symbolic link at `path` itself is replaced, not followed.
-
-    Raises:
-        OSError: The file cannot be written, or `path` is a folder or a special file; its `filename` is `path`.
+    A symbolic link at `path` itself is replaced, not followed. Failures raise OSError with `path` as filename; a folder
+    or a special file is one, too.
     """
     path = Path(path)
     other = type_of(path) or ("" if path.name else "a folder")
@@ -49,10 +47,6 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: str | os.PathLike[str], content: str | bytes) -> None:
-    """Write a file at once, replacing any existing one; text as UTF-8.
-
-    Raises:
-        OSError: As `whole_file`.
-    """
+    """Write a file at once, replacing any existing one; text as UTF-8."""
     with whole_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
-from nadi.launching.gather import ALONE
+from nadi.launching.world import ALONE
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -36,7 +36,6 @@ from nadi.cli.main import main as run_command
 from nadi.studies.planner.step import step_time, target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, parse_operators
-from workload.compute.nvidia import folder
 from workload.compute.roofline import roofline_ps
 from workload.generators.memory.states import states_of
 from workload.generators.models import find
@@ -356,7 +355,7 @@ def main() -> None:
             date = recorded[group.name]["date"] if group.name in recorded else "never"
             print(f"{group.name}: not run; recorded {date}")
             continue
-        if group.tables and folder() is None:
+        if group.tables and nccl_tables.folder() is None:
             print(f"{group.name}: not run; it needs NVIDIA's tables (pip install aiconfigurator-core)")
             continue
         start_s = time.perf_counter()

@@ -51,18 +51,12 @@ def open_trace(trace: int, path: str | os.PathLike[str]) -> OpenedTrace:
 
 
 class CheckContext:
-    """State that all checks of one pass share.
-
-    Attributes:
-        sources: The traces to check.
-        communicators: Groups of the traces.
-        unread: Numbers of the traces visited so far that cannot be read.
-    """
+    """State that all checks of one pass share."""
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self.communicators = Communicators(sources)
-        self.unread: set[int] = set()
+        self.unread: set[int] = set()  # numbers of the traces visited so far that cannot be read
         self._kept: dict[int, OpenedTrace] = {}
 
     def reopened(self, trace: int) -> CheckedTrace:

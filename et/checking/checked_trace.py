@@ -1,4 +1,4 @@
-"""A trace as checks use it: its table, its execution order, its messages and its collectives."""
+"""A trace as checks use it: its table, order, messages and collectives, and hashes that compare sets of rows."""
 
 import dataclasses
 from functools import cached_property
@@ -6,13 +6,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int8, Int32, Int64, Mask, UInt64
 from et.order import occurrence, topological_order
 from et.schema import CollectiveCommType, NodeType
 from et.table import TraceTable
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 UNEVEN = -2  # size of a collective whose members need not have the same size
 WHOLE = -1  # involved_dim of a collective over all dimensions
@@ -37,21 +34,16 @@ class CollectiveNodes:
     row: Int32  # int32[c], row of the table
     group: Int32  # int32[c], row of the table's group_names
     dims: Int32  # int32[c], involved_dim if it omits dimensions, otherwise WHOLE = -1
-    kind: NDArray[np.int8]  # int8[c], CollectiveCommType; both kinds of reduce-scatter are one
+    kind: Int8  # int8[c], CollectiveCommType; both kinds of reduce-scatter are one
     size: Int64  # int64[c], bytes, 0 for barriers, -1 = missing, UNEVEN = -2 if the members' sizes may differ
 
 
 class CheckedTrace:
-    """A trace that could be read.
-
-    Attributes:
-        trace: Number of the trace in Sources.
-        table: Table of the trace, without the dependencies that checks of single files report.
-    """
+    """A trace that could be read."""
 
     def __init__(self, trace: int, table: TraceTable) -> None:
-        self.trace = trace
-        self.table = table
+        self.trace = trace  # number in Sources
+        self.table = table  # without the dependencies that checks of single files report
 
     @cached_property
     def order(self) -> Int32:
@@ -87,3 +79,14 @@ class CheckedTrace:
     def node(self, row: int) -> int:
         """Return the id of a row."""
         return int(self.table.node_id[row])
+
+
+def mixed(*columns: NDArray[np.integer]) -> UInt64:
+    """Return uint64[n], a hash of each row, mixed as in splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    hashes = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        hashes += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        hashes = (hashes ^ (hashes >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        hashes = (hashes ^ (hashes >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        hashes ^= hashes >> np.uint64(31)
+    return hashes

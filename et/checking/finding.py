@@ -50,14 +50,10 @@ def at_nodes(
 
 
 @dataclass(frozen=True)
-class FindingGroup:
+class FindingGroup(Finding):
     """Findings of one check and kind, over all files."""
 
     check: str  # name of the check
-    severity: str  # severity as in Finding
-    what: str  # kind of problem as in Finding
-    count: int  # number of occurrences in all files
-    examples: tuple[Example, ...]  # the first occurrences
 
 
 class CheckReport:
@@ -81,7 +77,10 @@ class CheckReport:
     @property
     def groups(self) -> list[FindingGroup]:
         """Findings by severity, most severe first, then by check."""
-        found = [FindingGroup(*key, count, tuple(examples)) for key, (count, examples) in self._groups.items()]
+        found = [
+            FindingGroup(severity, what, count, tuple(examples), check)
+            for (check, severity, what), (count, examples) in self._groups.items()
+        ]
         return sorted(found, key=lambda group: (SEVERITIES.index(group.severity), group.check, group.what))
 
     def count(self, severity: str) -> int:
@@ -102,13 +101,8 @@ class CheckReport:
             "nodes": self.nodes,
             **{f"{severity}s": self.count(severity) for severity in SEVERITIES},
             "findings": [
-                {
-                    "check": group.check,
-                    "severity": group.severity,
-                    "what": group.what,
-                    "count": group.count,
-                    "examples": [example._asdict() for example in group.examples[:max_examples]],
-                }
+                {key: getattr(group, key) for key in ("check", "severity", "what", "count")}
+                | {"examples": [example._asdict() for example in group.examples[:max_examples]]}
                 for group in self.groups
             ],
         }

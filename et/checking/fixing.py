@@ -6,16 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 
+from et.arrays import Mask
 from et.checking.finding import MAX_EXAMPLES, Example
 from et.checking.raw import RawTrace
 from et.errors import TraceError
 from et.framing import iter_messages
 from et.schema import Node
-
-Int64 = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -78,11 +75,7 @@ def readable_changes(raw: RawTrace) -> FileChanges:
 
 
 def changed_messages(raw: RawTrace, changes: FileChanges) -> Iterator[bytes]:
-    """Yield the messages of the file with the changes, metadata first; everything else is the same byte for byte.
-
-    Raises:
-        TraceError: The file can no longer be read.
-    """
+    """Yield the messages of the file with the changes, metadata first; everything else is the same byte for byte."""
     deps = raw.dependencies
     of_node = np.searchsorted(deps.row, np.arange(len(raw.node_id) + 1))
     is_changed = np.zeros(len(raw.node_id), np.bool_)

@@ -7,18 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
+from et.arrays import Int64, Mask, UInt64
 from et.errors import TraceError
 from et.framing import iter_messages
 from et.order import cycle_text
 from et.schema import RawNode
-
-Int64 = NDArray[np.int64]
-UInt64 = NDArray[np.uint64]
-Mask = NDArray[np.bool_]
 
 
 class Dependencies(NamedTuple):
@@ -31,18 +27,11 @@ class Dependencies(NamedTuple):
 
 
 class RawTrace:
-    """The n nodes of a file.
-
-    Attributes:
-        path: Path of the file.
-        error: Reason why the file could not be read to its end; "" = it could.
-        node_id: uint64[n], ids as written.
-        dependencies: Dependencies of the nodes.
-    """
+    """The n nodes of a file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = str(path)
-        self.error = ""
+        self.error = ""  # reason why the file could not be read to its end; "" = it could
         ids, parents = array.array("Q"), array.array("Q")
         counts: tuple[array.array[int], array.array[int]] = array.array("q"), array.array("q")
         try:
@@ -60,7 +49,7 @@ class RawTrace:
                     count.append(len(deps))
         except TraceError as error:
             self.error = str(error)
-        self.node_id = np.array(ids, np.uint64)
+        self.node_id = np.array(ids, np.uint64)  # uint64[n], as written
         data, control = (np.array(count, np.int64) for count in counts)
         self.dependencies = self._resolved(np.array(parents, np.uint64), data, control)
 
@@ -83,8 +72,7 @@ class RawTrace:
     def on_cycles(self, among: Mask) -> tuple[Mask, Int64]:
         """Return the dependencies on cycles of those `among` (bool[m]), and the sets of rows that these connect.
 
-        Returns:
-            bool[m], whether a dependency is on a cycle; int64[n], the same number for rows that wait for each other.
+        The results are bool[m], and int64[n] with the same number for rows that wait for each other.
         """
         deps = self.dependencies
         use = among & ~self.dangling

@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from et.attributes import ALL_NPUS
 from et.table import TraceTable
-
-Int64 = NDArray[np.int64]
 
 AS_WRITTEN = -1
 

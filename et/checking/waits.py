@@ -14,10 +14,10 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
+from et.arrays import Int64, Mask
 from et.checking.checked_trace import WHOLE, MessageNodes
 from et.checking.sources import UNKNOWN
 from et.order import occurrence, parent_rows
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from et.checking.checked_trace import CheckedTrace
     from et.checking.sources import Communicators, Sources
 
-Int64 = NDArray[np.int64]
 
 _NONE = -1
 
@@ -286,7 +285,7 @@ def _joined(arrays: Sequence[Int64]) -> Int64:
     return np.concatenate([np.zeros(0, np.int64), *arrays])
 
 
-def _matrix(graph: _Graph, keep: NDArray[np.bool_] | slice = slice(None)) -> csr_matrix:
+def _matrix(graph: _Graph, keep: Mask | slice = slice(None)) -> csr_matrix:
     before, after = graph.before[keep], graph.after[keep]
     return csr_matrix((np.ones(len(before), np.int8), (after, before)), (graph.vertices, graph.vertices))
 

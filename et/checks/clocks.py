@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from et.checking.check import Check, CheckContext
 from et.checking.checked_trace import WHOLE, CheckedTrace
 from et.checking.finding import NOTE, WARNING, Example, Finding
@@ -14,7 +14,6 @@ from et.schema import CollectiveCommType
 NAME = "clocks"
 LOOKS_FOR = "recorded times that show that the NPUs' clocks disagree"
 
-Int64 = NDArray[np.int64]
 
 _ALL_WAIT_FOR_ALL = (
     CollectiveCommType.ALL_REDUCE,

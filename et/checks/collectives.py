@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from et.checking.check import Check, CheckContext
 from et.checking.checked_trace import UNEVEN, WHOLE, CheckedTrace
 from et.checking.finding import ERROR, NOTE, Example, Finding
@@ -20,7 +20,6 @@ from et.summary import collective_name
 NAME = "collectives"
 LOOKS_FOR = "collectives on which the members of a group disagree: missing, in another order, kind or size"
 
-Int64 = NDArray[np.int64]
 
 _MAX_GROUPS_SHOWN = 20
 

@@ -8,17 +8,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64, UInt64
 from et.checking.check import Check, CheckContext
-from et.checking.checked_trace import CheckedTrace
+from et.checking.checked_trace import CheckedTrace, mixed
 from et.checking.finding import ERROR, Example, Finding
-from et.checking.hashing import mixed
 
 NAME = "messages"
 LOOKS_FOR = "sends without receives and receives without sends, by pair, tag, order and bytes"
 
-Int64 = NDArray[np.int64]
 
 _MAX_PAIRS_SHOWN = 20
 
@@ -29,7 +27,7 @@ class TraceCheck(Check):
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
         self._pairs: list[Int64] = []
-        self._sums: list[NDArray[np.uint64]] = []
+        self._sums: list[UInt64] = []
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
         """Add up the messages of a trace by peer and direction, and store the sums for each of its users."""

@@ -6,19 +6,17 @@ Sent and expected bytes are compared by sums of hashes, of sends minus those of 
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from et.checking.check import Check, CheckContext
-from et.checking.checked_trace import UNEVEN, CheckedTrace
+from et.checking.checked_trace import UNEVEN, CheckedTrace, mixed
 from et.checking.finding import ERROR, Example, Finding
-from et.checking.hashing import mixed
 from et.checking.sources import UNKNOWN
 from et.order import occurrence
 
 NAME = "splits"
 LOOKS_FOR = "split sizes that do not divide comm_size into whole bytes, are not one per member, or do not match"
 
-Int64 = NDArray[np.int64]
 
 _MAX_EXAMPLES = 20
 

@@ -61,11 +61,7 @@ def format_of(path: Path) -> ModuleType:
 
 
 def chosen(text: str, known: Mapping[str, ModuleType], option: str) -> tuple[ModuleType, dict[str, str]]:
-    """Return a format and its options from NAME or NAME:option=value,...; `option` is "--from" or "--to", for messages.
-
-    Raises:
-        TraceError: A format or option is unknown, or an option is repeated or has no value.
-    """
+    """Return a format and its options from NAME or NAME:option=value,...; `option` is "--from" or "--to"."""
     name, _, rest = text.partition(":")
     if name not in known:
         raise TraceError(f"{option} {name!r}: expected one of {', '.join(known)}")

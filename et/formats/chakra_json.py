@@ -56,11 +56,7 @@ def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
 
 
 def read_json(path: Path, *, strict: bool = True) -> TraceTable:
-    """Read one file, gzipped or not; `strict` as in et.read_trace.
-
-    Raises:
-        TraceError: The file cannot be read, is no such JSON, or holds what et.read_trace refuses.
-    """
+    """Read one file, gzipped or not; `strict` as in et.read_trace."""
     messages = _messages(path)
     metadata = next(messages, None)
     if metadata is None:

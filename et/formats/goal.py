@@ -30,11 +30,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # noqa: ARG001 - none for reading
-    """Return the ranks of one file, each read on demand.
-
-    Raises:
-        TraceError: There are several files, or the file is wrong.
-    """
+    """Return the ranks of one file, each read on demand."""
     if len(paths) != 1:
         raise TraceError(f"{paths[1]}: a second file, expected one GOAL schedule")
     file = GoalFile(paths[0])

@@ -20,14 +20,10 @@ class ExpansionRound(NamedTuple):
 
 
 def rounds(kind: Kind, me: int, n: int, size: int, splits: Splits | None) -> list[ExpansionRound]:
-    """Return the rounds of one member.
+    """Return the rounds of member `me` of n.
 
-    Args:
-        kind: Kind of the collective.
-        me: Number of the member.
-        n: Number of members.
-        size: comm_size in bytes; for all-gather and gather, one member's contribution.
-        splits: Bytes to each member and from each, for an uneven all-to-all.
+    `size` is comm_size in bytes; for all-gather and gather, one member's contribution. `splits` is for uneven
+    all-to-alls.
     """
     if n == 1:
         return []

@@ -35,11 +35,7 @@ class Dialect:
 
 
 def table_of_layers(file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int]) -> TraceTable:
-    """Return the trace of every NPU, with groups "TP", "DP", "EP", "DP_EP" of `members` NPUs, and "" for all.
-
-    Raises:
-        TraceError: There are too many nodes, or checkpoints do not fit together.
-    """
+    """Return the trace of every NPU, with groups "TP", "DP", "EP", "DP_EP" of `members` NPUs, and "" for all."""
     if passes * len(file.layers) * 8 > _MAX_NODES:
         raise TraceError(f"{file.path}: {len(file.layers)} layers in {passes} passes, expected fewer")
     return _Steps(file, dialect, members).table(passes)

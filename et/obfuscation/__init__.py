@@ -8,5 +8,3 @@ together. docs/explanation/synthetic-traces.md describes what is hidden, how, an
 from et.obfuscation.levels import LEVELS, Level, level_of
 from et.obfuscation.obfuscating import Obfuscation, Vocabulary, obfuscate
 from et.obfuscation.secret import SecretKey, read_secret
-
-__all__ = ["LEVELS", "Level", "Obfuscation", "SecretKey", "Vocabulary", "level_of", "obfuscate", "read_secret"]

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from et.errors import TraceError
 from et.obfuscation.secret import SecretKey
-
-Int64 = NDArray[np.int64]
 
 # Choices of Nadi; docs/explanation/synthetic-traces.md measures their effect.
 _JITTER = 0.005
@@ -63,12 +61,7 @@ def level_of(name: str) -> Level:
 def hidden(level: Level, secret: SecretKey, column: str, unit: str, values: Int64) -> Int64:
     """Return the replacements of numbers: equal ones stay equal, and positive ones positive; 0 and less are kept.
 
-    Args:
-        level: Level of fidelity.
-        secret: The key.
-        column: Column of the numbers, such as "comm_size".
-        unit: Unit of the numbers: bytes, micros or flops.
-        values: int64[n], the numbers; those below 0 are absent.
+    The numbers belong to a column, such as "comm_size", in bytes, micros or flops.
     """
     distinct, row = np.unique(values, return_inverse=True)
     found = [_hidden(level, secret, column, unit, value) if value > 0 else value for value in distinct.tolist()]

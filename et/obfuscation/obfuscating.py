@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32, Int64, UInt64
 from et.attributes import ALL_NPUS
 from et.builders import SCHEMA_VERSION
 from et.names import NameTable
@@ -14,7 +14,6 @@ from et.obfuscation.levels import Level, hidden
 from et.obfuscation.secret import SecretKey
 from et.table import TraceTable
 
-Int64 = NDArray[np.int64]
 Splits = tuple[int, ...]
 
 _UNITS = {"comm_size": "bytes", "tensor_size": "bytes", "num_ops": "flops", "duration_micros": "micros"}
@@ -25,7 +24,7 @@ _BYTES_PER_SHARE = "bytes per share"
 class Vocabulary:
     """Values that the traces of a set use; it grows trace by trace, and keeps nothing else of them."""
 
-    ids: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))  # uint64[], ids of nodes, ascending
+    ids: UInt64 = field(default_factory=lambda: np.zeros(0, np.uint64))  # uint64[], ids of nodes, ascending
     groups: set[str] = field(default_factory=set)  # names of groups except that of all NPUs
     tags: set[int] = field(default_factory=set)  # tags of messages
     first_start_micros: int = 0  # smallest start time that is not 0; 0 = no node has one
@@ -43,18 +42,12 @@ class Vocabulary:
 
 
 class Obfuscation:
-    """Replacement of values in all traces of a set: equal values get equal replacements in all of them.
-
-    Attributes:
-        secret: The key.
-        level: Level of fidelity.
-        groups: Replacement of each group's name, a number from 1 on, because other simulators expect numbers.
-        first_start_micros: Start time that becomes the first microsecond.
-    """
+    """Replacement of values in all traces of a set: equal values get equal replacements in all of them."""
 
     def __init__(self, secret: SecretKey, level: Level, vocabulary: Vocabulary) -> None:
         self.secret = secret
         self.level = level
+        # Replacement of each group's name, a number from 1 on, because other simulators expect numbers
         self.groups = {name: str(number) for name, number in secret.numbered("group", vocabulary.groups, 1).items()}
         self.groups[ALL_NPUS] = ALL_NPUS
         self.first_start_micros = vocabulary.first_start_micros
@@ -64,11 +57,11 @@ class Obfuscation:
         self._tags = secret.numbered("tag", vocabulary.tags)
         self._names: dict[str, bytes] = {}
 
-    def ids(self, node_id: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    def ids(self, node_id: UInt64) -> UInt64:
         """Return uint64[n], the replacements of ids: 0 .. number of ids - 1 in a secret order."""
         return self._new_ids[np.searchsorted(self._ids, node_id)]
 
-    def tags(self, comm_tag: NDArray[np.int32]) -> NDArray[np.int32]:
+    def tags(self, comm_tag: Int32) -> Int32:
         """Return int32[n], the replacements of tags; -1, absent, is kept."""
         distinct, row = np.unique(comm_tag, return_inverse=True)
         return np.array([self._tags.get(tag, -1) for tag in distinct.tolist()], np.int32)[row]

@@ -22,11 +22,7 @@ Value = TypeVar("Value", str, int)
 
 
 def read_secret(path: str | os.PathLike[str]) -> "SecretKey":
-    """Return the key in a file, which may have any bytes.
-
-    Raises:
-        TraceError: The file cannot be read, or has fewer than 16 bytes.
-    """
+    """Return the key in a file, which has 16 or more bytes of any kind."""
     try:
         key = inputs.read_bytes(path, MAX_KEY_BYTES)
     except OSError as error:

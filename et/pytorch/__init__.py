@@ -2,5 +2,3 @@
 
 from et.pytorch.conversion import convert
 from et.pytorch.injected.nadi_collecting import collect
-
-__all__ = ["collect", "convert"]

@@ -14,18 +14,10 @@ from dataclasses import dataclass, field
 
 from et.pytorch.comms import Comm
 from et.pytorch.kineto import RESOLUTION_NS
-from et.schema import CollectiveCommType
+from et.schema import CollectiveCommType as Kind
 
-TOGETHER = frozenset(
-    {
-        CollectiveCommType.ALL_REDUCE,
-        CollectiveCommType.ALL_GATHER,
-        CollectiveCommType.REDUCE_SCATTER,
-        CollectiveCommType.ALL_TO_ALL,
-        CollectiveCommType.BARRIER,
-    }
-)
-"""Kinds that no member can leave before the last one has arrived."""
+# Kinds that no member can leave before the last one has arrived
+TOGETHER = frozenset({Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_TO_ALL, Kind.BARRIER})
 _MIN_OFFSET_OF_SPREAD = 4  # smallest offset that counts, in spreads of single collectives; a choice for Nadi
 
 
@@ -85,13 +77,8 @@ def waited_and_early_ns(
     """Return how long each rank was in a collective before the last rank that it needs arrived, and ranks too early.
 
     Ranks that leave before that arrival show that clocks are wrong: their waiting cannot be determined and counts as 0,
-    and the second result has how long before they leave.
-
-    Args:
-        kind: CollectiveCommType.
-        instance: The call of each rank, with its interval on the rank's own clock.
-        offset_ns: Offset of each rank's clock.
-        root: Root of a broadcast, reduce, gather or scatter if it is known and has a trace.
+    and the second result has how long before they leave. `instance` has the call of each rank, with its interval on the
+    rank's own clock; `root` is known for a broadcast, reduce, gather or scatter whose root has a trace.
     """
     waited, early = {}, {}
     for rank, needed_ns in _needed_ns(kind, instance, offset_ns, root).items():
@@ -109,6 +96,6 @@ def _needed_ns(
     arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}
     if kind in TOGETHER:
         return dict.fromkeys(arrived_ns, max(arrived_ns.values()))
-    if kind in {CollectiveCommType.BROADCAST, CollectiveCommType.SCATTER}:
+    if kind in {Kind.BROADCAST, Kind.SCATTER}:
         return {rank: max(at, arrived_ns.get(root, at) if root is not None else at) for rank, at in arrived_ns.items()}
     return {rank: max(arrived_ns.values()) if rank == root else at for rank, at in arrived_ns.items()}

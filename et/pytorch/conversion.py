@@ -15,7 +15,7 @@ from et.pytorch import clocks, comm_calls
 from et.pytorch.clocks import ClockOffsets
 from et.pytorch.comm_calls import RECV, SEND, CommCall
 from et.pytorch.comms import Comm
-from et.pytorch.groups import Groups, listed_groups, ranks_of, world_of
+from et.pytorch.groups import Groups, ranks_of
 from et.pytorch.host_only import HostNodes, host_nodes
 from et.pytorch.host_threads import add_ends, fastest_ns, take_turns, waits_for_all
 from et.pytorch.kineto import KinetoTrace
@@ -76,14 +76,9 @@ class Conversion:
 
 
 def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
-    """Convert files, or folders of files, of one run.
+    """Convert the host traces and Kineto traces of all ranks of one run, given as files or folders.
 
-    Args:
-        paths: Host traces and Kineto traces of all ranks.
-        step: Number of a ProfilerStep, "all", or "": the last step that all ranks have, otherwise all.
-
-    Raises:
-        TraceError: A file is wrong, ranks do not fit together, or the step does not exist.
+    `step` is the number of a ProfilerStep, "all", or "": the last step that all ranks have, otherwise all.
     """
     ranks = rank_files(paths)
     for files in ranks:
@@ -102,8 +97,9 @@ def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
             steps[files.rank] = rank_nodes(files.rank, files.kineto, own, begin_ns, end_ns)
         elif files.host is not None:
             steps[files.rank] = host_nodes(files.rank, files.host)
-    sizes = [size for files in ranks for size in _world_sizes(files)]
-    conversion = Conversion(number, ranks, steps, Groups(world_of(list(steps), sizes)))
+    # the ranks that have traces, and those that the traces mention
+    world = range(max([max(steps) + 1, *(size for files in ranks for size in _world_sizes(files))]))
+    conversion = Conversion(number, ranks, steps, Groups(tuple(world)))
     _place(conversion)
     _set_clocks(conversion)
     _finish(conversion)
@@ -164,7 +160,8 @@ def _place(conversion: Conversion) -> None:
     """Find the group of every call."""
     for files in conversion.ranks:
         rank_step = conversion.steps[files.rank]
-        listed = listed_groups(files.kineto, files.host.groups if files.host is not None else {})
+        in_kineto = {name: ranks for name, ranks in files.kineto.groups.items() if ranks} if files.kineto else {}
+        listed = {**(files.host.groups if files.host else {}), **in_kineto}
         lost = conversion.lost.setdefault(files.rank, list(rank_step.comms.lost))
         placed = conversion.placed.setdefault(files.rank, [])
         for place in sorted(rank_step.node_of_comm, key=rank_step.order_of):

@@ -34,11 +34,7 @@ def kind_of(path: Path) -> str:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that paths name; for a folder, the files that PyTorch has written, at any depth, sorted by name.
-
-    Raises:
-        TraceError: A folder has no such file.
-    """
+    """Return the files that paths name; for a folder, those that PyTorch has written, at any depth, sorted by name."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():

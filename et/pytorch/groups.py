@@ -5,11 +5,10 @@ to one process only. A group is identified by its members, and by its name where
 the same members without such a name are identified by the order in which a rank uses them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from et.pytorch.comm_calls import CommCall
-from et.pytorch.kineto import KinetoTrace
 
 _MAX_COUNTER_DIGITS = 6  # longer numbers are ids of a process, such as hashes
 _DEFAULT = ("", "0")
@@ -42,11 +41,6 @@ class Groups:
         return self._names[key]
 
 
-def world_of(ranks: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return all ranks: those that have traces, and those that the traces mention."""
-    return tuple(range(max([*sizes, max(ranks) + 1])))
-
-
 def ranks_of(
     rank: int, call: CommCall, listed_groups: Mapping[str, tuple[int, ...]], world: tuple[int, ...]
 ) -> tuple[int, ...] | None:
@@ -65,8 +59,3 @@ def ranks_of(
     if size == len(world) or (size == 0 and (call.group in _DEFAULT or listed is not None or len(listed_groups) <= 1)):
         return world
     return None
-
-
-def listed_groups(kineto: KinetoTrace | None, host: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return the groups that a rank's traces list; those of Kineto take precedence."""
-    return {**host, **{name: ranks for name, ranks in (kineto.groups if kineto else {}).items() if ranks}}

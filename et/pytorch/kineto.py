@@ -141,11 +141,7 @@ class KinetoTrace:
 
 
 def kineto_trace(document: Document) -> KinetoTrace:
-    """Read a Kineto trace.
-
-    Raises:
-        TraceError: An event lacks its time or name, or the file has nothing of the host or the device.
-    """
+    """Read a Kineto trace."""
     data = document.data
     distributed = data.get("distributedInfo")
     info: Mapping[str, Any] = distributed if isinstance(distributed, dict) else {}

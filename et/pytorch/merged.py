@@ -30,12 +30,8 @@ def is_merged(document: Document) -> bool:
 def separated(document: Document) -> tuple[Document, Document]:
     """Return the host trace and the Kineto trace of a merged one.
 
-    Returns:
-        The host trace, without nodes of the device and with a record function id for each operator, and the Kineto
-        trace, with an event for each operator that has a time, each launch and each node of the device.
-
-    Raises:
-        TraceError: A node is no object, or lacks its id, name, attributes or a time that is a number.
+    The host trace is without nodes of the device and has a record function id for each operator; the Kineto trace has
+    an event for each operator that has a time, each launch and each node of the device.
     """
     nodes = document.data["nodes"]
     for number, node in enumerate(nodes):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32
 from et.attributes import COLUMNS
 from et.builders import attribute
 from et.dependencies import compress
@@ -103,7 +103,7 @@ def _parents_first(nodes: Sequence[Node]) -> list[int]:
     return order
 
 
-def _distinct(values: Iterable[Any], absent: object) -> tuple[NDArray[np.int32], tuple[Any, ...]]:
+def _distinct(values: Iterable[Any], absent: object) -> tuple[Int32, tuple[Any, ...]]:
     """Return for each value its index among the distinct ones, and these; the first means absent."""
     number: dict[Any, int] = {absent: 0}
     rows = [number.setdefault(value, len(number)) for value in values]

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from et.pytorch import comm_calls
+from et.pytorch import comm_calls, streams
 from et.pytorch.comms import Comms, find
 from et.pytorch.host_pieces import NO_OWNER, HostPiece, HostSpan, pieces
 from et.pytorch.host_threads import add_beginnings
@@ -22,15 +22,6 @@ from et.pytorch.host_trace import HostOp
 from et.pytorch.kineto import KinetoTrace
 from et.pytorch.linking import Links
 from et.pytorch.nodes import Node
-from et.pytorch.streams import (
-    AwaitedOps,
-    DeviceWork,
-    StreamOrder,
-    device_work,
-    is_blocking,
-    stream_order,
-    waited_copies,
-)
 from et.schema import NodeType
 
 IDLE = "(no operator)"
@@ -51,8 +42,8 @@ class RankNodes:
     nodes: list[Node]  # all nodes of the step
     comms: Comms  # collectives and messages
     links: Links  # pairs of operators of Kineto and of the host trace
-    work: DeviceWork  # operations of the device
-    order: StreamOrder  # order of the streams
+    work: streams.DeviceWork  # operations of the device
+    order: streams.StreamOrder  # order of the streams
     node_of_comm: dict[int, int] = field(default_factory=dict)  # node of each call, by the call's place in comms.calls
     ops: int = 0  # number of operators of the host
     overlap_ns: int = 0  # time when kernels of several streams ran at once, without collectives
@@ -81,10 +72,10 @@ class _Builder:
     def __init__(self, rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> None:
         self._kineto, self._links = kineto, links
         self._begin_ns, self._end_ns = begin_ns, end_ns
-        work = device_work(kineto, begin_ns, end_ns)
+        work = streams.device_work(kineto, begin_ns, end_ns)
         comms = find(kineto, links.host, work, begin_ns, end_ns)
         own = _stream_of_waits(kineto, comms, work)
-        order = stream_order(work, kineto, own)
+        order = streams.stream_order(work, kineto, own)
         last_ns = max([end_ns, *(op.end_ns for op in work.ops)])
         self._step = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], comms, links, work, order)
         self._owners: list[tuple[str, int]] = []  # "op", "call" or "wait", and its number
@@ -120,7 +111,7 @@ class _Builder:
         """Return pieces of operators, launches and blocking calls; `_owners` has the owner of each."""
         kineto, work = self._kineto, self._step.work
         begin_ns, end_ns = self._begin_ns, self._end_ns
-        awaited, copies = AwaitedOps(work, kineto.waits), waited_copies(work)
+        awaited, copies = streams.AwaitedOps(work, kineto.waits), streams.waited_copies(work)
         launching = {call.correlation for call in work.launches.values()}
         busy = {op.thread for i, op in enumerate(kineto.ops) if i not in self._step.comms.carriers}
         spans: list[HostSpan] = []
@@ -144,7 +135,7 @@ class _Builder:
                 spans.append(self._span(middle_ns, stop_ns, "wait", number))
             elif call.correlation in launching:
                 spans.append(self._span(start_ns, stop_ns, "call", number))
-            elif is_blocking(call) and (found := awaited.by(call)):
+            elif streams.is_blocking(call) and (found := awaited.by(call)):
                 self._waits[len(self._owners)] = found
                 spans.append(self._span(start_ns, stop_ns, "wait", number))
         return pieces(spans, begin_ns, end_ns)
@@ -342,16 +333,16 @@ def _record_id(op: HostOp | None) -> list[tuple[str, str, int]]:
     return [("rf_id", "int64", op.rf_id)] if op is not None else []
 
 
-def _stream_of_waits(kineto: KinetoTrace, comms: Comms, work: DeviceWork) -> Mapping[int, int]:
+def _stream_of_waits(kineto: KinetoTrace, comms: Comms, work: streams.DeviceWork) -> Mapping[int, int]:
     """Return, for calls within the operator of a collective that launches a kernel, the kernel's stream, by place."""
     issuers = ((comms.calls[place].issuer, kernel) for kernel, places in comms.of_kernel.items() for place in places)
     stream = {issuer: work.ops[kernel].stream for issuer, kernel in issuers}
-    streams: dict[int, int] = {}
+    stream_of_call: dict[int, int] = {}
     for place, call in enumerate(kineto.calls):
         issuer = next((number for number in kineto.enclosing(call.op) if number in stream), None)
         if issuer is not None:
-            streams[place] = stream[issuer]
-    return streams
+            stream_of_call[place] = stream[issuer]
+    return stream_of_call
 
 
 def _overlap_ns(step: RankNodes) -> int:

@@ -32,9 +32,6 @@ def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
     """Read all files.
 
     A Kineto trace has its rank, a host trace is of the Kineto trace with its process id. Otherwise file names decide.
-
-    Raises:
-        TraceError: A file is wrong, or two files of a kind belong to one rank.
     """
     files = files_of(paths)
     documents: list[Document] = []

@@ -7,16 +7,3 @@ from et.reshape.files import TraceFile, find_files
 from et.reshape.merging import merge, read_index, split
 from et.reshape.reducing import ReduceResult, reduce_trace
 from et.reshape.slicing import Selection, SliceResult, slice_traces
-
-__all__ = [
-    "ReduceResult",
-    "Selection",
-    "SliceResult",
-    "TraceFile",
-    "find_files",
-    "merge",
-    "read_index",
-    "reduce_trace",
-    "slice_traces",
-    "split",
-]

@@ -8,12 +8,10 @@ stays as a joint, which does nothing.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Mask
 from et.order import children, topological_order
 from et.table import TraceTable
-
-Mask = NDArray[np.bool_]
 
 _MAX_ADDED_PER_NODE = 64  # dependencies that a removed node may add before it becomes a joint
 

@@ -29,11 +29,7 @@ def npu_of(name: str) -> int:
 
 
 def find_files(place: str | os.PathLike[str]) -> list[TraceFile]:
-    """Return the traces in a folder, those with a prefix, or the named one, sorted by NPU and name.
-
-    Raises:
-        TraceError: No trace exists, or a folder cannot be listed.
-    """
+    """Return the traces in a folder, those with a prefix, or the named one, sorted by NPU and name."""
     path = Path(place)
     if path.is_dir():
         found = [TraceFile(npu_of(file.name), file) for file in _listed(path) if file.name.endswith(_ENDINGS)]

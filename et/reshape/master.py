@@ -62,11 +62,7 @@ class Numbering(NamedTuple):
         return [i + shift for i in ids]
 
     def to_file(self, ids: Sequence[int]) -> list[int]:
-        """Return the ids of the file for ids of the master trace.
-
-        Raises:
-            ValueError: An id does not belong to the file.
-        """
+        """Return the ids of the file for ids of the master trace; raise ValueError if one is of another file."""
         for i in ids:
             if not self.first <= i < self.first + self.extent:
                 raise ValueError(f"id {i}, expected {self.first} to {self.first + self.extent - 1}")
@@ -112,11 +108,7 @@ def master_metadata(index: Index, version: str) -> Message:
 
 
 def index_of(path: str | os.PathLike[str], master: Message) -> Index:
-    """Return the files of a master trace, read from its GlobalMetadata.
-
-    Raises:
-        TraceError: The trace is no master trace, is of another version, or has an inconsistent index.
-    """
+    """Return the files of a master trace, read from its GlobalMetadata."""
     attrs = {attr.name: attr for attr in master.attr}
     if _MASTER not in attrs:
         raise TraceError(f"{path}: a trace of one NPU, expected a master trace of `nadi trace merge`")

@@ -25,17 +25,10 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: Sequence[Path] = ()) -> Index:
-    """Write the nodes of all files into one, with ids of their own and the attribute `npu`.
+    """Write the nodes of all files (of distinct names) into one, with ids of their own and the attribute `npu`.
 
-    Each file is read twice, and one file is in memory at a time.
-
-    Args:
-        out: Path of the master trace, gzipped if its name ends in .gz; it appears only when it is complete.
-        files: Files with distinct names.
-        companions: Further files that the master trace is to keep: a manifest, group files.
-
-    Raises:
-        TraceError: A file is corrupt or has an id twice, two have the same name, or `out` cannot be written.
+    Each file is read twice, and one file is in memory at a time. `out` is gzipped if its name ends in .gz, and appears
+    only when it is complete. The master trace keeps `companions`, further files: a manifest, group files.
     """
     names = [file.path.name for file in files]
     if len(set(names)) < len(names):
@@ -126,9 +119,6 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
     """Write the files of a master trace into an existing folder; the caller publishes them when all are complete.
 
     Gzipped files have the same inflated bytes as before; they are compressed again.
-
-    Raises:
-        TraceError: The trace is corrupt or no master trace, or its nodes differ from its index.
     """
     trace = WireTrace(Path(path))
     index = index_of(path, GlobalMetadata.FromString(trace.metadata))

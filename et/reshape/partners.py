@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int8
 from et.order import topological_order
 from et.schema import NodeType
 from et.table import TraceTable
@@ -20,11 +20,8 @@ def communications(table: TraceTable, npu: int) -> Iterator[tuple[int, Key]]:
     """Yield row and key of each node that takes part in a communication, in order of execution.
 
     Nodes of several NPUs with the same key are partners: the n-th collective of a group, or the n-th message with a tag
-    from one NPU to another. The order on an NPU is a topological order, smallest row first, as in runs.
-
-    Args:
-        table: Trace with the nodes.
-        npu: NPU that runs it; -1 = the NPU in its sends and receives.
+    from one NPU to another. The order on an NPU is a topological order, smallest row first, as in runs. `npu` runs the
+    trace; -1 = the NPU in its sends and receives.
     """
     seen: dict[Key, int] = {}
     for row in topological_order(table).tolist():
@@ -42,7 +39,7 @@ def communication_text(key: Key) -> str:
     return f"message {key[-1]} from NPU {key[1]} to NPU {key[2]} with tag {key[3]}"
 
 
-def lanes_of(table: TraceTable) -> NDArray[np.int8]:
+def lanes_of(table: TraceTable) -> Int8:
     """Return int8[n], the row of LANES for each node, NO_LANE = -1 for METADATA."""
     lane_of_type = np.full(max(NodeType) + 1, NO_LANE, np.int8)
     lane_of_type[NodeType.COMP_NODE] = COMPUTE_LANE

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64, Mask
 from et.order import children, topological_order
 from et.reader import read_trace
 from et.reshape.bridging import bridge
@@ -33,7 +33,6 @@ from et.reshape.slicing import defines_groups
 from et.reshape.wire import rewrite
 from et.table import TraceTable
 
-Mask = NDArray[np.bool_]
 Parents = dict[int, set[int]]
 
 _MAX_BITS = 1 << 31  # 256 MiB for exact reachability: a bit per pair of rows
@@ -55,13 +54,10 @@ class ReduceResult(NamedTuple):
 
 
 def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = False) -> ReduceResult:
-    """Write a trace without what does not matter for its simulated time.
+    """Write a trace without what does not matter for its simulated time; `out` is gzipped if its name ends in .gz.
 
-    Args:
-        path: Path of the trace.
-        out: Path of the new file, gzipped if its name ends in .gz.
-        npu: NPU that runs the trace, -1 = the NPU in its sends and receives.
-        without_host: Whether to remove all host operators, and keep only the accelerator's time.
+    `npu` runs the trace; -1 = the NPU in its sends and receives. `without_host` removes all host operators, and keeps
+    only the accelerator's time.
     """
     table = read_trace(path, strict=False)
     order = topological_order(table).tolist()
@@ -190,7 +186,7 @@ def is_ordered(table: TraceTable, order: Sequence[int], chosen: Mask) -> Mask:
     return ~chosen | (before + after == count + 1)
 
 
-def _reach(ptr: list[int], to: list[int], order: Sequence[int], chosen: Mask, count: int) -> NDArray[np.int64]:
+def _reach(ptr: list[int], to: list[int], order: Sequence[int], chosen: Mask, count: int) -> Int64:
     """Return int64[n], the number of chosen rows that each row reaches, itself included.
 
     If there are too many rows for that, it is the number of chosen rows on the row's longest path.

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64, Mask
 from et.errors import TraceError
 from et.groups import groups_of_metadata_node
 from et.order import topological_order
@@ -24,7 +24,6 @@ from et.reshape.wire import WireTrace, rewrite
 from et.schema import NodeType, RawNode
 from et.table import TraceTable
 
-Mask = NDArray[np.bool_]
 Partners = Literal["keep", "drop", "refuse"]
 
 _STEP = re.compile(r"step(\d+)(?:/|\Z)")
@@ -80,17 +79,9 @@ def slice_traces(
 ) -> list[SliceResult]:
     """Write the selected nodes of each file under its own name into an existing folder.
 
-    Args:
-        files: Files of the set; those of unselected NPUs are read, too, to find partners.
-        folder: Folder for the new files; the caller publishes them when all are complete.
-        selection: The nodes to select.
-        partners: Treatment of a communication of which only a part is selected: "keep" all of it, "drop" it, or
-            "refuse".
-        progress: Function called with each file before it is read.
-
-    Raises:
-        TraceError: A file is wrong; no node is selected; or a selected communication has an unselected partner
-            ("refuse"), or has one in a trace that is not selected (unless "drop").
+    A communication may be selected in part. `partners` says whether to "keep" all of it, which fails if a partner's
+    trace is not selected, to "drop" it, or to "refuse", which fails. `files` include those of unselected NPUs, to find
+    partners. `progress` is called with each file before it is read.
     """
     parts = []
     for file in files:
@@ -146,16 +137,11 @@ def _write(part: _Part, folder: Path) -> SliceResult:
     order = [row for row in topological_order(table).tolist() if row in bridged.parents]
     in_file_order = all(a < b for a, b in itertools.pairwise(order))
     rewrite(folder / part.file.path.name, table, bridged.parents, bridged.joints, None if in_file_order else order)
-    return SliceResult(
-        part.file,
-        len(table),
-        len(bridged.parents),
-        int(np.count_nonzero(bridged.joints)),
-        bridged.added,
-        int(np.count_nonzero(part.keep & ~part.selected)),
-        int(np.count_nonzero(part.selected & ~part.keep)),
-        table.dangling + table.dangling_control,
-    )
+    masks = bridged.joints, part.keep & ~part.selected, part.selected & ~part.keep
+    joints, for_partners, without_partners = (int(np.count_nonzero(mask)) for mask in masks)
+    nodes = len(table), len(bridged.parents), joints
+    dangling = table.dangling + table.dangling_control
+    return SliceResult(part.file, *nodes, bridged.added, for_partners, without_partners, dangling)
 
 
 def _selected(table: TraceTable, selection: Selection) -> Mask:
@@ -180,7 +166,7 @@ def matching(table: TraceTable, ids: Sequence[tuple[int, int]] | None, names: Se
     return matches
 
 
-def steps_of(table: TraceTable) -> NDArray[np.int64]:
+def steps_of(table: TraceTable) -> Int64:
     """Return int64[n], the training step of each node, -1 = none.
 
     The step is in the node's name, step0/..., or that of the node ProfilerStep#0 of PyTorch during which it starts.

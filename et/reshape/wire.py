@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-import numpy as np
 from google.protobuf.message import DecodeError, Message
-from numpy.typing import NDArray
 
+from et.arrays import Mask
 from et.errors import TraceError
 from et.framing import frame, iter_messages, write_frames
 from et.reader import metadata_of
@@ -19,14 +18,7 @@ Parents = Mapping[int, set[int]]
 
 
 class WireTrace:
-    """The messages of a trace file: its metadata at once, its nodes in an iteration.
-
-    Attributes:
-        metadata: Bytes of the GlobalMetadata.
-
-    Raises:
-        TraceError: The file cannot be read, or its first message is no GlobalMetadata.
-    """
+    """The messages of a trace file: its metadata (bytes of the GlobalMetadata) at once, its nodes in an iteration."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,11 +37,7 @@ class WireTrace:
             yield message
 
     def nodes(self) -> Iterator[tuple[bytes, Message]]:
-        """Yield bytes and WireNode of each node.
-
-        Raises:
-            TraceError: The file is truncated or corrupt, as in `__iter__`, or a node is corrupt.
-        """
+        """Yield bytes and WireNode of each node."""
         for message in self:
             begin = self._at - len(frame(message))
             try:
@@ -62,22 +50,15 @@ def rewrite(
     out: Path,
     table: TraceTable,
     parents: Parents,
-    joints: NDArray[np.bool_],
+    joints: Mask,
     order: Sequence[int] | None = None,
     durations: Mapping[int, int] = MappingProxyType({}),
 ) -> None:
-    """Write those rows of a trace that have an entry in `parents`.
+    """Write those rows of a trace, read again from its path, that have an entry in `parents`.
 
     A control dependency that stays remains one. Dependencies that bridge removed nodes are data dependencies, which
-    every reader of Chakra traces supports.
-
-    Args:
-        out: Path of the new file, gzipped if its name ends in .gz.
-        table: The trace; it is read again from its path.
-        parents: Parents of each row.
-        joints: bool[n], rows that become METADATA nodes, which do nothing.
-        order: Rows in the order of the new file; None = as in the old file.
-        durations: New durations of rows in microseconds.
+    every reader of Chakra traces supports. `joints` (bool[n]) become METADATA nodes, which do nothing. `order` has the
+    rows in the order of the new file, `durations` new durations of rows in microseconds. A name in .gz means gzip.
     """
     trace = WireTrace(Path(table.path))
     nodes = _nodes(trace, table, parents, joints, durations)
@@ -90,7 +71,7 @@ def rewrite(
 
 
 def _nodes(
-    trace: WireTrace, table: TraceTable, parents: Parents, joints: NDArray[np.bool_], durations: Mapping[int, int]
+    trace: WireTrace, table: TraceTable, parents: Parents, joints: Mask, durations: Mapping[int, int]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield row and frame of each node that stays, with its new dependencies."""
     row_of_id = {node_id: row for row, node_id in enumerate(table.node_id.tolist())}

@@ -6,5 +6,3 @@
 
 from et.selection.choosing import Coverage, TraceSelection, choose, coverage
 from et.selection.features import FAMILIES, FEATURES, features
-
-__all__ = ["FAMILIES", "FEATURES", "Coverage", "TraceSelection", "choose", "coverage", "features"]

@@ -3,14 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import cdist
 
+from et.arrays import Float64, Int64
 from et.selection.features import FAMILIES
-
-Floats = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 _MAX_CLUSTERED = 4000  # distinct traces whose pairwise distances fit into 128 MB; of more traces a sample is clustered
 
@@ -23,28 +20,23 @@ class TraceSelection:
 
     chosen: Int64  # int64[k], rows of the chosen traces, those that represent most first
     representative: Int64  # int64[n], place in `chosen` of the trace nearest to each trace
-    distance: Floats  # float64[n], distance of each trace from its representative
-    counts: Floats  # float64[n], number of times that each trace counts
-    places: Floats  # float64[n, d], the traces as points, between which distances are measured
+    distance: Float64  # float64[n], distance of each trace from its representative
+    counts: Float64  # float64[n], number of times that each trace counts
+    places: Float64  # float64[n, d], the traces as points, between which distances are measured
 
     @property
-    def weights(self) -> Floats:
+    def weights(self) -> Float64:
         """float64[k], the share of all traces that each chosen trace represents; the sum is 1."""
         found = np.bincount(self.representative, self.counts, minlength=len(self.chosen))
         return np.asarray(found / self.counts.sum(), np.float64)
 
 
-def choose(rows: Floats, counts: Floats, k: int, seed: int = 0) -> TraceSelection:
-    """Choose k traces, or all distinct ones if they are fewer.
+def choose(rows: Float64, counts: Float64, k: int, seed: int = 0) -> TraceSelection:
+    """Choose k traces, or all distinct ones if they are fewer; rows: float64[n, features], counts: float64[n], weights.
 
     Clusters are those of Ward (J. Am. Stat. Assoc. 58, 1963) on the distinct rows. Each is represented by its medoid,
     the row with the smallest sum of distances to the others, weighted by their counts. Rows go to the nearest medoid.
-
-    Args:
-        rows: float64[n, features], features of each trace from et.selection.features.
-        counts: float64[n], number of times that each trace counts, more than 0.
-        k: Number of traces to choose, at least 1.
-        seed: Seed of the sample that is clustered if more than 4,000 rows are distinct.
+    Of more than 4,000 distinct rows, a sample is clustered, drawn with `seed`.
     """
     places = _places(rows, counts)
     distinct, first, same = np.unique(places.round(9), axis=0, return_index=True, return_inverse=True)
@@ -63,7 +55,7 @@ def choose(rows: Floats, counts: Floats, k: int, seed: int = 0) -> TraceSelectio
     return TraceSelection(chosen, representative, distance, counts, places)
 
 
-def _places(rows: Floats, counts: Floats) -> Floats:
+def _places(rows: Float64, counts: Float64) -> Float64:
     """Return the rows as points: features in units of their deviation, with equal weight for all families."""
     mean = np.average(rows, axis=0, weights=counts)
     deviation = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=counts))
@@ -78,7 +70,7 @@ def _places(rows: Floats, counts: Floats) -> Floats:
     return np.concatenate(scaled, axis=1) / np.sqrt(len(FAMILIES))
 
 
-def _medoids(places: Floats, counts: Floats, k: int) -> Int64:
+def _medoids(places: Float64, counts: Float64, k: int) -> Int64:
     """Return int64[k or fewer], the middle row of each cluster."""
     if len(places) <= k:
         return np.arange(len(places))
@@ -91,7 +83,7 @@ def _medoids(places: Floats, counts: Floats, k: int) -> Int64:
     return np.array(found, np.int64)
 
 
-def _nearest(places: Floats, chosen: Floats) -> Int64:
+def _nearest(places: Float64, chosen: Float64) -> Int64:
     return np.asarray(np.argmin(cdist(places, chosen), axis=1), np.int64)
 
 

@@ -1,14 +1,12 @@
 """Features of a trace, numbers that can be compared: size, mix, messages, compute and the shape of its graph."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Float64, Int64
 from et.order import depth
 from et.schema import CollectiveCommType, NodeType
 from et.summary import collective_name
 from et.table import TraceTable
-
-Floats = NDArray[np.float64]
 
 _QUANTILES = (0.1, 0.5, 0.9)
 _KINDS = [kind for kind in NodeType if kind != NodeType.INVALID_NODE]
@@ -28,7 +26,7 @@ FAMILIES: dict[str, dict[str, float]] = {
 FEATURES = tuple(name for family in FAMILIES.values() for name in family)
 
 
-def features(table: TraceTable) -> Floats:
+def features(table: TraceTable) -> Float64:
     """Return float64[features], the values of FEATURES for a trace."""
     nodes = max(len(table), 1)
     fan_in = np.diff(table.dep_ptr)
@@ -52,7 +50,7 @@ def features(table: TraceTable) -> Floats:
     return np.array(found, np.float64)
 
 
-def _positive(values: NDArray[np.int64]) -> NDArray[np.float64]:
+def _positive(values: Int64) -> Float64:
     return values[values > 0].astype(np.float64)
 
 
@@ -60,5 +58,5 @@ def _log(value: float) -> float:
     return float(np.log2(1 + value))
 
 
-def _quantiles(values: NDArray[np.float64]) -> list[float]:
+def _quantiles(values: Float64) -> list[float]:
     return [_log(value) for value in np.quantile(values, _QUANTILES)] if len(values) else [0.0] * len(_QUANTILES)

@@ -14,8 +14,6 @@ from et.statistics.ranks import Rank, communications_of, some_of
 from et.statistics.sizes import bytes_by_rank, sizes_by_collective
 from et.statistics.timing import arrivals, has_starts, overlap
 
-__all__ = ["Rank", "statistics"]
-
 
 def statistics(ranks: Sequence[Rank], max_nodes: int = MAX_NODES) -> dict[str, Any]:
     """Return statistics over the traces of some NPUs.

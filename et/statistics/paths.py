@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from et.order import children
 from et.reshape.partners import LANES, NO_LANE, Key, lanes_of
 from et.schema import NodeType
@@ -29,9 +29,9 @@ class EarliestTimes:
     """Earliest start and end of nodes."""
 
     # int64[n] per rank, times of its rows; -1 = never, because a partner is missing
-    start_micros: list[NDArray[np.int64]]
-    end_micros: list[NDArray[np.int64]]
-    took_micros: list[NDArray[np.int64]]  # int64[n] per rank, duration of each row without waiting
+    start_micros: list[Int64]
+    end_micros: list[Int64]
+    took_micros: list[Int64]  # int64[n] per rank, duration of each row without waiting
     before: list[list[tuple[int, int]]]  # parent (rank, row) that ends last, of each rank's row; (-1, -1) = none
 
 

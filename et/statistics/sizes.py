@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Float64
 from et.reshape.partners import COLLECTIVE_LANE, COMMUNICATION_LANES, LANES, Key, lanes_of
 from et.statistics.ranks import CommunicationMember, Rank, evenly
 from et.summary import collective_name
@@ -77,7 +77,7 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Comm
     }
 
 
-def _worst_rows(deviation: NDArray[np.float64]) -> list[int]:
+def _worst_rows(deviation: Float64) -> list[int]:
     """Return the ranks that take part in the shown collectives; of many ranks, those that deviate most."""
     present = np.flatnonzero((~np.isnan(deviation)).any(axis=1)) if deviation.size else np.arange(0)
     if len(present) > MAX_RANKS:
@@ -97,7 +97,7 @@ def _bytes(rank: Rank) -> dict[str, int]:
     return found
 
 
-def _deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _deviation(values: Float64) -> Float64:
     """Return the relative deviation of each value from its column's mean; values below 0 are missing and give NaN."""
     is_there = values >= 0
     counts = is_there.sum(axis=0)
@@ -105,9 +105,7 @@ def _deviation(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(is_there, (values - mean) / np.where(mean > 0, mean, 1), np.nan)
 
 
-def _largest_deviation(
-    deviation: NDArray[np.float64], kinds: Sequence[str], ranks: Sequence[Rank]
-) -> dict[str, Any] | None:
+def _largest_deviation(deviation: Float64, kinds: Sequence[str], ranks: Sequence[Rank]) -> dict[str, Any] | None:
     if not deviation.size or np.all(np.isnan(deviation)):
         return None
     at = int(np.nanargmax(np.abs(deviation)))
@@ -115,5 +113,5 @@ def _largest_deviation(
     return {"npu": ranks[row].npu, "kind": kinds[column], "deviation": float(deviation[row, column])}
 
 
-def _as_lists(values: NDArray[np.float64]) -> list[list[float | None]]:
+def _as_lists(values: Float64) -> list[list[float | None]]:
     return [[None if np.isnan(v) else round(float(v), 6) for v in row] for row in values]

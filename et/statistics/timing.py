@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from et.other_attributes import waited_micros
 from et.reshape.partners import COMMUNICATION_LANES, COMPUTE_LANE, MEMORY_LANE, Key, lanes_of
 from et.statistics.ranks import CommunicationMember, Rank
 from et.summary import collective_name
-
-Int64 = NDArray[np.int64]
 
 MAX_SLOWEST = 10
 _WORK = (COMPUTE_LANE, MEMORY_LANE)

@@ -7,15 +7,3 @@ describes the method and its limits.
 from et.synthesis.generating import Generated, Learned, Originals, SynthesisError, generate, learn
 from et.synthesis.request import SynthesisRequest, request_of
 from et.synthesis.streams import stream_of
-
-__all__ = [
-    "Generated",
-    "Learned",
-    "Originals",
-    "SynthesisError",
-    "SynthesisRequest",
-    "generate",
-    "learn",
-    "request_of",
-    "stream_of",
-]

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32
 from et.synthesis.layout import Groups, SetLayout, TraceSetFields
 from et.synthesis.request import SynthesisRequest, TotalKey, classify, key_of, request_of, total_of
 from et.synthesis.schedule import Schedule
@@ -69,8 +69,8 @@ class Generated:
     """A new trace set, with the fields of a `TraceSetFields`."""
 
     traces: list[TraceTable]  # trace of each role
-    trace_of_npu: NDArray[np.int32]  # int32[npus], role of each NPU
-    example_npu: NDArray[np.int32]  # int32[roles], first NPU of each role
+    trace_of_npu: Int32  # int32[npus], role of each NPU
+    example_npu: Int32  # int32[roles], first NPU of each role
     families: Mapping[str, Groups]  # groups by name
 
 
@@ -83,11 +83,7 @@ def learn(sets: Sequence[TraceSetFields]) -> Learned:
 
 
 def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generated:
-    """Return a new trace set; values are drawn again if eight consecutive ones are those of an original.
-
-    Raises:
-        SynthesisError: All drawn sets repeat originals.
-    """
+    """Return a new trace set; values are drawn again if eight consecutive ones are those of an original."""
     generator = np.random.default_rng(seed)
     events = ordered_events(learned, request)
     for _ in range(_ATTEMPTS):

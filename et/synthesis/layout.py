@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32
 from et.attributes import ALL_NPUS
 from et.errors import TraceError
 from et.table import TraceTable
@@ -28,11 +28,11 @@ class TraceSetFields(Protocol):
         """Distinct traces."""
 
     @property
-    def trace_of_npu(self) -> NDArray[np.int32]:
+    def trace_of_npu(self) -> Int32:
         """Trace of each NPU."""
 
     @property
-    def example_npu(self) -> NDArray[np.int32]:
+    def example_npu(self) -> Int32:
         """NPU from which each trace counts its peers."""
 
     @property
@@ -65,8 +65,7 @@ class SetLayout:
     def scaled(self, ranks: int) -> "SetLayout":
         """Return the layout for `ranks` NPUs: groups that reach to the last NPU of a role grow or shrink.
 
-        Raises:
-            TraceError: The families do not divide this number.
+        Raise TraceError if the families do not divide it.
         """
         width, rest = divmod(ranks, self.roles)
         families = [
@@ -112,11 +111,7 @@ class NamedLayout(NamedTuple):
 
 
 def layout_of(traces: TraceSetFields) -> NamedLayout:
-    """Return the layout of a trace set.
-
-    Raises:
-        TraceError: Roles have different numbers of NPUs, or a family is not a product of roles and a stride.
-    """
+    """Return the layout of a trace set."""
     roles = len(traces.traces)
     users = [np.flatnonzero(traces.trace_of_npu == role).tolist() for role in range(roles)]
     width = len(users[0]) if users else 0

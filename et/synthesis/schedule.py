@@ -86,12 +86,9 @@ class Schedule:
     def plan(self, roles: int, messages: Messages, passes: Mapping[Pass, Sequence[Parts]], events: int) -> Plan:
         """Return the passes of each role, with the messages in an order that can happen.
 
-        Args:
-            roles: Number of roles.
-            messages: Messages to send and receive.
-            passes: Contents of the passes of each kind; other kinds take those of the closest kind. If a kind has more
-                or fewer passes than given here, their sequence is stretched.
-            events: Number of events of all roles, to which passes are stretched.
+        `passes` has the contents of the passes of each kind; other kinds take those of the closest kind. If a kind has
+        more or fewer passes than given here, their sequence is stretched, and so are passes to the number of events of
+        all roles.
         """
         of_role = _messages_by_role(roles, messages)
         kinds: list[list[Pass]] = [[] for _ in range(roles)]

@@ -7,12 +7,8 @@ from et.views.picture import COLOURS, DEPENDS, Picture
 _STYLES = {"through": ' [style="dashed"]', "message": ' [style="dotted" color="#b03060" constraint="false"]'}
 
 
-def dot(picture: Picture) -> str:
-    """Return the text of a .dot file, with a cluster per NPU if there are several."""
-    return "".join(f"{line}\n" for line in _lines(picture))
-
-
-def _lines(picture: Picture) -> Iterator[str]:
+def dot(picture: Picture) -> Iterator[str]:
+    """Yield the lines of a .dot file, with a cluster per NPU if there are several."""
     yield "digraph trace {"
     notes = "; ".join(picture.notes())
     yield f"  graph [rankdir=TB label={_quoted(notes)}]"

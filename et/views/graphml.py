@@ -17,12 +17,8 @@ _NODE = (
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def graphml(picture: Picture) -> str:
-    """Return the text of a .graphml file."""
-    return "".join(f"{line}\n" for line in _lines(picture))
-
-
-def _lines(picture: Picture) -> Iterator[str]:
+def graphml(picture: Picture) -> Iterator[str]:
+    """Yield the lines of a .graphml file."""
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
     for name, kind in _NODE:

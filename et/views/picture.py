@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Mask
 from et.errors import TraceError
 from et.order import children, topological_order
 from et.reshape.bridging import bridge
@@ -15,8 +15,6 @@ from et.schema import NodeType
 from et.statistics.ranks import Rank, communications_of
 from et.summary import collective_name
 from et.table import TraceTable
-
-Mask = NDArray[np.bool_]
 
 DEPENDS, THROUGH, MESSAGE = "depends", "through", "message"
 COLOURS = {
@@ -79,11 +77,7 @@ class NodeFilter(NamedTuple):
 
 
 def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> Picture:
-    """Return the picture of some traces: each NPU's first nodes in the order of dependencies, up to `max_nodes` in all.
-
-    Raises:
-        TraceError: No node is selected, or dependencies have a cycle.
-    """
+    """Return the picture of some traces: each NPU's first nodes in order of dependencies, up to `max_nodes` in all."""
     shown: list[PictureNode] = []
     edges: list[Edge] = []
     place: dict[tuple[int, int], int] = {}

@@ -17,24 +17,8 @@ _STYLES = {THROUGH: ' stroke-dasharray="6 4"', MESSAGE: ' stroke="#b03060" strok
 _FONT = 'font-family="sans-serif" font-size="11"'
 
 
-def svg(picture: Picture) -> str:
-    """Return the text of a .svg file."""
-    return "".join(f"{line}\n" for line in _lines(picture))
-
-
-def places(picture: Picture) -> list[tuple[int, int]]:
-    """Return the upper left corner of each node."""
-    layers = _ordered(picture)
-    widest = max(len(layer) for layer in layers)
-    found = [(0, 0)] * len(picture.nodes)
-    for depth, layer in enumerate(layers):
-        left = _MARGIN + (widest - len(layer)) * (_WIDTH + _ACROSS) // 2
-        for i, node in enumerate(layer):
-            found[node] = (left + i * (_WIDTH + _ACROSS), _MARGIN + depth * (_HEIGHT + _DOWN))
-    return found
-
-
-def _lines(picture: Picture) -> Iterator[str]:
+def svg(picture: Picture) -> Iterator[str]:
+    """Yield the lines of a .svg file."""
     corners = places(picture)
     notes = picture.notes()
     several = len({node.npu for node in picture.nodes}) > 1
@@ -67,6 +51,18 @@ def _lines(picture: Picture) -> Iterator[str]:
     for i, note in enumerate(notes):
         yield f'<text x="{_MARGIN}" y="{bottom + 16 * (i + 1)}" {_FONT}>{content(note)}</text>'
     yield "</svg>"
+
+
+def places(picture: Picture) -> list[tuple[int, int]]:
+    """Return the upper left corner of each node."""
+    layers = _ordered(picture)
+    widest = max(len(layer) for layer in layers)
+    found = [(0, 0)] * len(picture.nodes)
+    for depth, layer in enumerate(layers):
+        left = _MARGIN + (widest - len(layer)) * (_WIDTH + _ACROSS) // 2
+        for i, node in enumerate(layer):
+            found[node] = (left + i * (_WIDTH + _ACROSS), _MARGIN + depth * (_HEIGHT + _DOWN))
+    return found
 
 
 def _ordered(picture: Picture) -> list[list[int]]:

@@ -30,7 +30,9 @@ def algorithms(incomplete: str) -> list[str]:
     from workload.collectives import uneven_algorithms
     from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
-    kind = next((word for word in _words() if word in kinds("")), None)
+    # the shell's variables, because the parser fails if an option lacks a value
+    words = (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
+    kind = next((word for word in words if word in kinds("")), None)
     before, comma, last = incomplete.rpartition(",")
     if kind == UNEVEN:
         names: Iterable[str] = uneven_algorithms()
@@ -51,11 +53,6 @@ def benches(incomplete: str) -> list[str]:
     from nadi.studies.benchmarks.bench import BENCHES
 
     return _beginning(incomplete, [*BENCHES, "trace"])
-
-
-def _words() -> list[str]:
-    """Return the words of the command line from the shell's variables; the parser fails if an option lacks a value."""
-    return (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -37,7 +37,7 @@ class MachineFinding(NamedTuple):
 
 def diagnose() -> Iterator[MachineFinding]:
     """Yield all findings, each as soon as it is known."""
-    for check in (_python, _packages, _jit, _cache, _cores, _memory, _launcher, _mpi):
+    for check in (_python, _packages, _jit, _cache, _cores, _memory, _tables, _launcher, _mpi):
         try:
             yield check()
         except Exception as error:  # noqa: BLE001 - a check that fails is a finding
@@ -110,6 +110,13 @@ def _memory() -> MachineFinding:
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     found = f"{total / GIB:.1f} GiB, {free / GIB:.1f} GiB free"
     return MachineFinding(total >= MIN_MEMORY_BYTES, "memory", found, "fabrics of 16,384 NPUs need 8 GiB")
+
+
+def _tables() -> MachineFinding:
+    from workload.compute import nvidia
+
+    found = nvidia.installed() or "not installed (optional: pip install 'nadi[measured]')"
+    return MachineFinding(True, "NVIDIA's tables", found)
 
 
 def _launcher() -> MachineFinding:

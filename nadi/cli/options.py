@@ -10,16 +10,12 @@ from nadi.configuration.bounds import MAX_WORKERS
 from nadi.errors import ConfigError
 
 if TYPE_CHECKING:
-    from nadi.launching.gather import RankGather
     from nadi.launching.workers import Backend
+    from nadi.launching.world import RankGather
 
 
 def named_path(text: str) -> Path:
-    """Return a path; an empty text is an error instead of the current folder.
-
-    Raises:
-        typer.BadParameter: The text is empty.
-    """
+    """Return a path; an empty text is an error instead of the current folder."""
     if not text.strip():
         raise typer.BadParameter("found an empty path; expected a name, or . for this folder")
     return Path(text)
@@ -59,11 +55,7 @@ NodeNames = Annotated[list[str], typer.Option("--name", metavar="PATTERN", help=
 
 
 def number_ranges(option: str, text: str) -> tuple[tuple[int, int], ...] | None:
-    """Return the ranges (first, last) of a list such as 0-7,16; None for an empty text.
-
-    Raises:
-        ConfigError: The text is not such a list.
-    """
+    """Return the ranges (first, last) of a list such as 0-7,16; None for an empty text."""
     if not text.strip():
         return None
     ranges = []
@@ -79,11 +71,7 @@ def number_ranges(option: str, text: str) -> tuple[tuple[int, int], ...] | None:
 
 
 def backend_of(name: str, ranks: "RankGather") -> "Backend":
-    """Return the kind of workers of a value of --backend.
-
-    Raises:
-        ConfigError: The name is unknown, or the backend does not support several ranks.
-    """
+    """Return the kind of workers of a value of --backend."""
     if name == "threads":
         return "threads"
     if name != "processes":

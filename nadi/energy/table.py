@@ -99,11 +99,7 @@ def choose(table: EnergyTable, gpu: str) -> tuple[str, GpuCost]:
 
 
 def read_table(path: Path | None = None) -> EnergyTable:
-    """Return the default table, with the values of a user's table in place of its own.
-
-    Raises:
-        ConfigError: The file cannot be read, is not TOML, or holds a value that is not a power or price.
-    """
+    """Return the default table, with the values of a user's table in place of its own."""
     return _default() if path is None else _validated(path, _over(_tree(DEFAULT), _tree(path)))
 
 

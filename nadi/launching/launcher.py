@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from nadi.launching.gather import ALONE, RankGather
+from nadi.launching.world import ALONE, RankGather
 
 # Variable that makes each process a run of its own if it is "none", whatever started the process
 LAUNCHER_VARIABLE = "NADI_LAUNCHER"
@@ -99,9 +99,8 @@ def check(environ: Mapping[str, str], size: int, library: str) -> None:
 def check_library(environ: Mapping[str, str], library: str) -> None:
     """Refuse combinations of launcher and library with which MPI_Init would end the process without a useful message.
 
-    Raises:
-        LauncherError: Open MPI's mpirun or SLURM starts an MPICH without PMIx over PMIx; or an srun without PMIx and
-            PMI starts Open MPI.
+    Open MPI's mpirun or SLURM must not start an MPICH without PMIx over PMIx, nor an srun without PMIx and PMI Open
+    MPI.
     """
     family = _family(library)
     over_pmix = "PMIX_RANK" in environ and "PMI_SIZE" not in environ
@@ -116,9 +115,7 @@ def check_library(environ: Mapping[str, str], library: str) -> None:
 def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py is optional
     """Return the communicator of all ranks after MPI_Init; None for a single process, which does not load mpi4py.
 
-    Raises:
-        LauncherError: mpi4py or MPI is missing, or the launcher belongs to another MPI. On all ranks but the first, the
-            message is empty and the error comes a moment later.
+    Without a fitting MPI, raise LauncherError; on all ranks but the first a moment later, with an empty message.
     """
     if not wants_mpi(environ):
         return None

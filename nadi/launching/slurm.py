@@ -47,8 +47,7 @@ class Task(NamedTuple):
 class Job:
     """Contents of a script: one run, or an array of tasks.
 
-    Raises:
-        ConfigError: SLURM would refuse a value or interpret it differently.
+    Values that SLURM would refuse or interpret differently raise ConfigError.
     """
 
     run_file: PurePath

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import pdes
-from nadi.launching.gather import ALONE, RankGather
 from nadi.launching.progress import Progress
-from nadi.launching.world import together
+from nadi.launching.world import ALONE, RankGather, together
 from pdes import setting
 from topologies import Graph
 from workload import Program
@@ -66,11 +65,7 @@ class Workers:
         settings: pdes.Settings,
         progress: Progress,
     ) -> pdes.Results:
-        """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP.
-
-        Raises:
-            pdes.RunError: The run failed.
-        """
+        """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP."""
         if settings.fidelity.act:
             return self.by_rank_0(graph.npus, lambda: pdes.run(pdes.build_world(graph, program, settings), progress))
         if self.ranks.communicator is not None:

@@ -6,12 +6,28 @@ rank ends the others through MPI_Abort.
 """
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from nadi.launching.gather import RankGather
+from workload.errors import Exchange, alone
+
+# Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others None
+Gather = Callable[[Any], list[Any] | None]
+
+
+class RankGather(NamedTuple):
+    """This rank and its connections to the others."""
+
+    exchange: Exchange  # Function that returns the values of all ranks on every rank
+    gather: Gather  # Function that returns the values of all ranks on rank 0
+    rank: int = 0  # Number of this rank
+    size: int = 1  # Number of ranks
+    communicator: Any = None  # Communicator of mpi4py, None = there are no other ranks
+
+
+ALONE = RankGather(alone, alone)
 
 
 class AgreedError(Exception):
@@ -41,11 +57,7 @@ def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optio
 
 @contextmanager
 def together(ranks: RankGather) -> Iterator[None]:
-    """Run a block in which all ranks do the same exchanges; all ranks complete it, or all raise.
-
-    Raises:
-        AgreedError: One of several ranks failed.
-    """
+    """Run a block in which all ranks do the same exchanges; all ranks complete it, or all raise."""
     if ranks.communicator is None:
         yield
         return

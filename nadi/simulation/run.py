@@ -16,10 +16,9 @@ from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, files_read
 from nadi.configuration.sections import PACKET_SYSTEM_KEYS, NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
-from nadi.launching.gather import ALONE, RankGather
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
-from nadi.launching.world import together
+from nadi.launching.world import ALONE, RankGather, together
 from nadi.simulation import fidelities
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
@@ -32,7 +31,7 @@ from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_lasting, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.partitioning import place
-from nadi.simulation.wiring.reading import LoadedWorkload, built_fabric, with_interference
+from nadi.simulation.wiring.reading import LoadedWorkload, OperatorSources, built_fabric, with_interference
 from pdes import LONGEST_RUN_PS, jit_enabled, work, work_messages
 from topologies import Graph
 from topologies.units import format_time
@@ -52,6 +51,7 @@ class FinishedRun:
     collectives: CollectiveSettings  # settled algorithms of collectives
     workers: Workers  # ranks and workers that ran it
     results: pdes.Results  # times, counters, flows and links
+    operators: OperatorSources  # sources of the times of operators
     files: Sequence[InputFiles] = ()  # user files that the run read, as they were when it began
     # schedule and size of the collectives that a closed-form run computes by formula; it plays the others
     formulas: frozenset[tuple[int, int]] = frozenset()
@@ -106,9 +106,20 @@ def simulate(
             affordable.check_counters(graph, work.program, own)
         _warn(config, progress, ranks)
         results = run_program(graph, work.program, settings, progress, workers, owner, expected)
-    traces, trace_of_npu, program, collectives, _ = work
+    traces, trace_of_npu, program, collectives, _, operators = work
     return FinishedRun(
-        config, graph, traces, trace_of_npu, program, settings, collectives, workers, results, files, frozenset(derived)
+        config,
+        graph,
+        traces,
+        trace_of_npu,
+        program,
+        settings,
+        collectives,
+        workers,
+        results,
+        operators,
+        files,
+        frozenset(derived),
     )
 
 

@@ -138,6 +138,7 @@ class RunSummary(TypedDict, total=False):
     warnings: list[_Text]
     files: list[HashedFiles]
     step: dict[str, _Amount]
+    operators: dict[str, _Count]
     serving: ServingFigures
     ports: PortsByKind
     settled: dict[str, Any]

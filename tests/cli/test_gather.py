@@ -14,8 +14,8 @@ from nadi.configuration.run_file import load_config
 from nadi.insight.analysis import findings
 from nadi.insight.analysis import node_times as analysis
 from nadi.insight.analysis.findings import find, merge, part
-from nadi.launching.gather import RankGather
 from nadi.launching.progress import NoProgress
+from nadi.launching.world import RankGather
 from nadi.reports.result_files.run_folder import TABLES, summary, write_results
 from nadi.reports.text.run import render
 from nadi.simulation.run import simulate

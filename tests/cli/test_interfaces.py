@@ -29,7 +29,7 @@ STAGES = {
     "partition.Partition",
     "workload.Schedules",
     "pdes.Results",
-    "nadi.launching.gather.RankGather",
+    "nadi.launching.world.RankGather",
 }
 
 

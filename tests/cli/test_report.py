@@ -82,7 +82,7 @@ def test_a_run_without_nodes_says_so(nadi, write_run, step, tmp_path):
     ("out", "expected"), [("page.txt", "expected a file .html"), ("no/page.html", "expected a file")]
 )
 def test_a_page_that_cannot_be_written(run, nadi, tmp_path, out, expected):
-    outcome = nadi("report", run.folder, "-o", tmp_path / out)
+    outcome = nadi("report", run.folder, "-q", "-o", tmp_path / out)
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert expected in outcome.err
 

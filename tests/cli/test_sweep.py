@@ -277,3 +277,11 @@ def test_values_within_a_percent_are_as_good_as_each_other():
     assert best_value({"a": 1.0, "b": 1.02}, is_cost=True) == "a"
     assert best_value({"a": 1.0, "b": 1.009}, is_cost=True) is None
     assert best_value({"a": 1.0, "b": 1.2}, is_cost=False) == "b"
+
+
+def test_another_version_of_nvidias_tables_makes_other_points(sweep, monkeypatch):
+    names = []
+    for version in ("", "aiconfigurator-core 0.12.0", "aiconfigurator-core 0.12.1"):
+        monkeypatch.setattr("workload.compute.nvidia.installed", lambda version=version: version)
+        names.append(frozenset(point.name for point in read_sweep(sweep(GRID)).points))
+    assert len(set(names)) == 3

@@ -21,8 +21,10 @@ from nadi.simulation.closed_forms.playing.idle_paths import (
     packet_times,
     with_port_ties,
 )
+from nadi.simulation.closed_forms.playing.state import MessageEnds
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run
+from pdes.kernels import row_of
 from pdes.messages.fidelity import fidelity
 from pdes.network.balancing import balancing
 from tests.plain_python import plain_python
@@ -90,7 +92,8 @@ def two_members(way, back, mtu_bytes, window_packets, times):
     """A fabric of two members with ports of their own."""
     paths = {(0, 1): Path(0, 1, way), (1, 0): Path(2, 3, back)}
     links = {(0, 1): (0, 0, 1), (1, 0): (2, 0, 3)}
-    return IdleFabric(paths, links, mtu_bytes, window_packets, seed=1, times=times, moved_ps=None)
+    ends = row_of(MessageEnds)
+    return IdleFabric(paths, links, mtu_bytes, window_packets, seed=1, times=times, moved_ps=None, ends=ends)
 
 
 def played(spec, kind, algorithm, size, **settings):

@@ -190,10 +190,10 @@ class Group:
             crossing = steps_of(kind, self.nodes)
         latency = base + (steps - crossing) * hop + crossing * net[proto]
         if proto == "simple":
-            latency *= self.plateau(kind, size, steps)
+            latency *= self.plateau(kind, size)
         return latency + size / (1000 * bus * n / steps)
 
-    def plateau(self, kind, size, steps):
+    def plateau(self, kind, size):
         piece = size // (self.used() * self.n)
         if piece < 64:
             return 1.0

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.budgets import bounded
 from workload.compute import Efficiencies, Operator, find_gpu, gpu_names
 from workload.compute.attention import attention_ps
-from workload.compute.gemm import SPLITS, TILES, product_ps
+from workload.compute.gemm import SPLITS, TILES, product_ps, products_ps
 from workload.compute.roofline import roofline_ps
 
 NONE_LOST = Efficiencies(1.0, 1.0, 1.0, 1.0)
@@ -80,6 +80,14 @@ def naive_product_ps(batch, m, n, k, gpu, efficiencies, bytes_of_value):
 def test_products_are_as_a_naive_model_of_tiles_says(gpu, shape):
     found = product_ps(Operator("batched-gemm", shape), gpu, Efficiencies())
     assert found == pytest.approx(naive_product_ps(*shape, gpu, Efficiencies(), 2), rel=1e-9)
+
+
+def test_many_products_at_a_time_take_what_each_takes_alone():
+    shapes = [(1, 2048, 4608, 12288), (3, 1000, 700, 300), (0, 1, 1, 1), (7, 130, 257, 65), (1, 128, 128, 65536)]
+    operators = [Operator("batched-gemm", shape) for shape in shapes]
+    alone = [product_ps(operator, H100, Efficiencies()) for operator in operators]
+    assert products_ps(operators, H100, Efficiencies()).tolist() == alone
+    assert alone[2] == 0
 
 
 def test_groups_are_products_of_their_share_of_rows():

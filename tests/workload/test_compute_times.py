@@ -58,7 +58,7 @@ def test_between_shapes_the_roofline_is_corrected_as_around_it():
     low, high, between = (f"norm {r}x4096 bf16" for r in (2048, 8192, 4096))
     times = ComputeTimes(A100, rows((low, round(roofline(low) * 1.2)), (high, round(roofline(high) * 1.8))))
     found = times.find(op(between))
-    assert found.how == "between measured shapes"
+    assert found.how == "interpolated"
     assert found.time_ps == pytest.approx(roofline(between) * math.sqrt(1.2 * 1.8), rel=1e-6)
 
 
@@ -88,13 +88,13 @@ def test_nothing_is_extrapolated(text):
 def test_a_shape_that_is_far_from_all_that_were_measured_is_not_between_them():
     table = rows(("norm 64x4096 bf16", 10**7), ("norm 65536x4096 bf16", 10**9))
     assert ComputeTimes(A100, table).find(op("norm 2048x4096 bf16")).how == "roofline"
-    assert ComputeTimes(A100, table).find(op("norm 256x4096 bf16")).how == "between measured shapes"
+    assert ComputeTimes(A100, table).find(op("norm 256x4096 bf16")).how == "interpolated"
 
 
 def test_entries_that_are_no_sizes_must_be_the_same():
     table = rows(*((f"attention 1x8x8x{s}x{s}x128x128x1 bf16", 10**9) for s in (1024, 4096)))
     times = ComputeTimes(A100, table)
-    assert times.find(op("attention 1x8x8x2048x2048x128x128x1 bf16")).how == "between measured shapes"
+    assert times.find(op("attention 1x8x8x2048x2048x128x128x1 bf16")).how == "interpolated"
     assert times.find(op("attention 1x8x8x2048x2048x128x128x0 bf16")).how == "roofline"
     assert times.find(op("attention 1x8x8x2048x2048x64x64x1 bf16")).how == "roofline"
 

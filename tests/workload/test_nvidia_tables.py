@@ -1,5 +1,7 @@
 """NVIDIA's measured kernel times: a package made for the test, with the columns that aiconfigurator-core has."""
 
+from collections import Counter
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -44,9 +46,9 @@ def test_the_fastest_framework_counts_in_its_newest_version(package):
     times = ComputeTimes(H100)
     assert times.find(op("gemm 1024x4096x8192 bf16")) == (100_000_000, "measured")
     assert times.find(op("gemm 4096x4096x8192 bf16")) == (400_000_000, "measured")
-    assert times.find(op("gemm 2048x4096x8192 bf16")).how == "between measured shapes"
+    assert times.find(op("gemm 2048x4096x8192 bf16")).how == "interpolated"
     assert times.find(op("gemm 8192x4096x8192 bf16")).how == "roofline"
-    assert times.sources() == {"measured": 2, "between measured shapes": 1, "roofline": 1}
+    assert Counter(times.sources().values()) == {"measured": 2, "interpolated": 1, "roofline": 1}
 
 
 def test_a_gpu_without_tables_and_vendor_tables_off(package):
@@ -117,8 +119,18 @@ def test_a_damaged_table_is_refused_in_one_line(package, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.skipif(nvidia.version() is None, reason="needs aiconfigurator-core")
+@pytest.mark.skipif(not nvidia.installed(), reason="needs aiconfigurator-core")
 def test_the_installed_package_has_the_gpus_that_name_a_system():
     times = ComputeTimes(H100)
     assert times.find(op("gemm 4096x4096x4096 bf16")).how == "measured"
     assert times.find(op("attention 2x32x8x2048x2048x128x128x1 bf16")).how == "measured"
+
+
+def test_a_run_names_the_sources_of_its_operator_times(package, monkeypatch):
+    monkeypatch.setattr(nvidia, "installed", lambda: "aiconfigurator-core 0.12.0")
+    gemm(package, "vllm", "0.24.0", "bfloat16", [0.2, 0.4])
+    times = ComputeTimes(H100)
+    times.text_ps("gemm 1024x4096x8192 bf16; norm 1024x4096 bf16")
+    assert times.sources() == {op("gemm 1024x4096x8192 bf16"): "measured", op("norm 1024x4096 bf16"): "roofline"}
+    assert times.vendor_tables == "aiconfigurator-core 0.12.0"
+    assert ComputeTimes(H100, vendor_tables=False).vendor_tables == ""

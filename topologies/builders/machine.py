@@ -1,7 +1,7 @@
 """Common parts of named machines: GPUs on NVSwitches with a NIC for each GPU, on rails (`rail_optimised`).
 
-The GPUs of a server are one NVLink domain, or those of all servers of a rack (NVL72). NCCL takes such a rack as one host
-(MNNVL), and so do the graph's hosts.
+The GPUs of a server are one NVLink domain, or those of all servers of a rack (NVL72). NCCL takes such a rack as one
+host (MNNVL), and so do the graph's hosts.
 """
 
 import math

@@ -12,6 +12,11 @@ A wave begins with a read and ends with a write that nothing hides: two memory l
 split is monotonic in m, n, k and batch, and so is the best.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from inputs.units import PS_PER_S
 from workload.compute.efficiency import Efficiencies
 from workload.compute.gpu import Gpu
@@ -26,26 +31,37 @@ _K_STEP = 64
 _SUM_BYTES = 8
 """Bytes of memory traffic per partial sum: one fp32 write and one fp32 read."""
 
+Float64 = NDArray[np.float64]
+
+_ROWS, _COLUMNS, _PARTS = np.array([(*tile, parts) for tile in TILES for parts in SPLITS], np.float64).T
+"""float64[tilings]: rows and columns of the tile, and parts of the loop over k, of every tile and split."""
+
 
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
     """Return the time in ps of a gemm, batched-gemm or grouped-gemm.
+
+    Raises:
+        WorkloadError: The GPU has no rate for the data type.
+    """
+    return float(products_ps([operator], gpu, efficiencies)[0])
+
+
+def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficiencies) -> Float64:
+    """Return float64[operators]: the times in ps of products of one data type.
 
     The rows of a grouped product are divided evenly over the groups; uneven groups would take longer.
 
     Raises:
         WorkloadError: The GPU has no rate for the data type.
     """
-    batch, m, n, k = _dimensions(operator)
-    peak = gpu.peak_of(operator.dtype) * gpu.sustained
-    if not batch * m * n * k:
-        return 0.0
-    work_ps = min(
-        _tiled_ps(batch, m, n, k, tile, splits, operator.dtype, gpu, peak * efficiencies.gemm, efficiencies.memory)
-        for tile in TILES
-        for splits in SPLITS
-    )
-    memory_ps = operator.bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S + gpu.memory_latency_ps
-    return gpu.launch_overhead_ps + max(work_ps, memory_ps)
+    dtype = operators[0].dtype
+    flops = gpu.peak_of(dtype) * gpu.sustained * efficiencies.gemm
+    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
+    sizes = np.array([_dimensions(operator) for operator in operators], np.float64)
+    work_ps = _tiled_ps(sizes, DTYPE_BYTES[dtype], gpu, flops, memory_Bps).min(axis=1)
+    memory_ps = np.array([operator.bytes for operator in operators], np.float64) / memory_Bps * PS_PER_S
+    times_ps = gpu.launch_overhead_ps + np.maximum(work_ps, memory_ps + gpu.memory_latency_ps)
+    return np.where(sizes.all(axis=1), times_ps, 0.0)
 
 
 def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
@@ -59,42 +75,23 @@ def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
     return batch, m, n, k
 
 
-def _tiled_ps(
-    batch: int,
-    m: int,
-    n: int,
-    k: int,
-    tile: tuple[int, int],
-    splits: int,
-    dtype: str,
-    gpu: Gpu,
-    flops: float,
-    memory_efficiency: float,
-) -> float:
-    """Return the time in ps with one tile and one split.
+def _tiled_ps(sizes: Float64, value_bytes: float, gpu: Gpu, flops: float, memory_Bps: float) -> Float64:  # noqa: N803
+    """Return float64[products, tilings]: times in ps with each tile and split.
 
     Args:
-        batch: Number of products.
-        m: Rows of each product.
-        n: Columns of each product.
-        k: Length of the sum.
-        tile: Rows and columns of a tile.
-        splits: Number of parts of the loop over k.
-        dtype: Data type of the operands.
+        sizes: float64[products, 4], number of products, their rows, columns, and length of the sum.
+        value_bytes: Bytes per value of the operands.
         gpu: GPU that runs the products.
         flops: Operations per second that all SMs reach together.
-        memory_efficiency: Share of the memory bandwidth that is reached.
+        memory_Bps: Bytes per second that memory reaches.
     """
-    rows, columns = tile
-    tiles = batch * -(-m // rows) * -(-n // columns) * splits
-    waves = -(-tiles // gpu.sms)
-    depth = -(-k // (splits * _K_STEP)) * _K_STEP
-    compute_ps = 2.0 * rows * columns * depth / (flops / gpu.sms) * PS_PER_S
-    narrow, wide = sorted((min(rows, m), min(columns, n)))
-    read_bytes = (narrow + wide / gpu.cluster) * depth * DTYPE_BYTES[dtype]
+    batch, m, n, k = sizes.T[:, :, None]
+    tiles = batch * np.ceil(m / _ROWS) * np.ceil(n / _COLUMNS) * _PARTS
+    waves = np.ceil(tiles / gpu.sms)
+    depth = np.ceil(k / (_PARTS * _K_STEP)) * _K_STEP
+    compute_ps = 2.0 * _ROWS * _COLUMNS * depth / (flops / gpu.sms) * PS_PER_S
+    rows, columns = np.minimum(_ROWS, m), np.minimum(_COLUMNS, n)
+    read_bytes = (np.minimum(rows, columns) + np.maximum(rows, columns) / gpu.cluster) * depth * value_bytes
     read_ps = read_bytes / (gpu.l2_bandwidth_Bps / gpu.sms) * PS_PER_S
-    sums_ps = 0.0
-    if splits > 1:
-        moved_bytes = _SUM_BYTES * splits * batch * m * n
-        sums_ps = moved_bytes / (gpu.memory_bandwidth_Bps * memory_efficiency) * PS_PER_S + gpu.launch_overhead_ps
-    return waves * (max(compute_ps, read_ps) + 2 * gpu.memory_latency_ps) + sums_ps
+    sums_ps = _SUM_BYTES * _PARTS * batch * m * n / memory_Bps * PS_PER_S + gpu.launch_overhead_ps
+    return waves * (np.maximum(compute_ps, read_ps) + 2 * gpu.memory_latency_ps) + np.where(_PARTS > 1, sums_ps, 0.0)

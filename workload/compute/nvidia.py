@@ -18,7 +18,7 @@ How rows become operators:
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from importlib import metadata, util
 from pathlib import Path
@@ -28,14 +28,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from inputs.units import PS_PER_S
-from workload.compute.measured_times import MeasuredTimes, Roofline, Row
+from workload.compute.measured_times import MeasuredTimes, Row
 from workload.compute.operators import Operator
 from workload.errors import WorkloadError
 
 PACKAGE = "aiconfigurator-core"
 _MODULE = "aiconfigurator_core"
-NAME = "nvidia"
-"""Name of these tables in `[compute] tables`."""
+Rooflines = Callable[[Sequence[Operator]], NDArray[np.float64]]
+"""Function from operators of one kind and data type to their times in ps by the roofline."""
 Columns = dict[str, NDArray[np.generic]]
 """Columns of a table by name."""
 _PS_PER_MS = PS_PER_S // 1000
@@ -47,12 +47,12 @@ _KEY_DIM, _VALUE_DIM = 192, 128  # of DeepSeek's attention before compression
 _RANK, _ROPE_DIM = 512, 64  # of DeepSeek's latent attention
 
 
-def version() -> str | None:
-    """Return the version of the installed package, None = not installed."""
+def installed() -> str:
+    """Return the name and version of the installed package, "" = not installed."""
     try:
-        return metadata.version(PACKAGE)
+        return f"{PACKAGE} {metadata.version(PACKAGE)}"
     except metadata.PackageNotFoundError:
-        return None
+        return ""
 
 
 def folder() -> Path | None:
@@ -63,33 +63,39 @@ def folder() -> Path | None:
     return Path(found.submodule_search_locations[0]) / "systems" / "data"
 
 
-def nvidia_times(system: str, roofline_ps: Roofline) -> MeasuredTimes | None:
+def has_tables(system: str) -> bool:
+    """Return whether the installed package has tables of a system, such as h100_sxm."""
+    root = folder()
+    return bool(root and system and (root / system).is_dir())
+
+
+def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
     """Return NVIDIA's measured times of a system, None = the package is not installed or has no such system.
 
     Args:
         system: Name of the system in the package, such as h100_sxm; "" = none.
-        roofline_ps: Roofline of the system's GPU.
+        rooflines_ps: Roofline of the system's GPU.
     """
     root = folder()
-    if root is None or not system or not (root / system).is_dir():
+    if root is None or not has_tables(system):
         return None
-    return MeasuredTimes.loaded_by(lambda kind, dtype: _rows(root / system, kind, dtype, roofline_ps))
+    return MeasuredTimes.loaded_by(lambda kind, dtype: _rows(root / system, kind, dtype, rooflines_ps))
 
 
-def _rows(system: Path, kind: str, dtype: str, roofline_ps: Roofline) -> Iterable[Row]:
+def _rows(system: Path, kind: str, dtype: str, rooflines_ps: Rooflines) -> Iterable[Row]:
     """Return the measured operators of a kind and data type, of several of one operator the fastest."""
     table_dtype = _DTYPES.get(dtype)
     reader = _READERS.get(kind)
     if table_dtype is None or reader is None:
         return ()
     fastest: dict[Operator, float] = {}
-    for operator, time_ps in reader(system, dtype, table_dtype, roofline_ps):
+    for operator, time_ps in reader(system, dtype, table_dtype, rooflines_ps):
         if operator.kind == kind:
             fastest[operator] = min(fastest.get(operator, np.inf), time_ps)
     return fastest.items()
 
 
-def _gemm(system: Path, dtype: str, table_dtype: str, _roofline_ps: Roofline) -> Iterator[Row]:
+def _gemm(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
     quantisation_ms = _quantisation_ms(system) if dtype == "fp8" else {}
     for framework, table in _tables(system, "gemm", "gemm_perf"):
         if quantisation_ms and framework != _WITH_QUANTISATION:
@@ -112,7 +118,7 @@ def _quantisation_ms(system: Path) -> dict[tuple[int, int], float]:
     return total_ms
 
 
-def _attention(system: Path, dtype: str, table_dtype: str, _roofline_ps: Roofline) -> Iterator[Row]:
+def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
     names = ("batch_size", "num_heads", "num_key_value_heads", "isl", "step", "head_dim", "latency")
     for file in ("context_attention_perf", "generation_attention_perf"):
         for _, table in _tables(system, "attention", file):
@@ -127,7 +133,7 @@ def _attention(system: Path, dtype: str, table_dtype: str, _roofline_ps: Rooflin
         yield Operator("attention", shape, dtype), context_ms * _PS_PER_MS
 
 
-def _latent_attention(system: Path, dtype: str, table_dtype: str, _roofline_ps: Roofline) -> Iterator[Row]:
+def _latent_attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
     for batch, heads, queries, step, time_ms in _mla(system, "generation_mla_perf", table_dtype):
         yield (
             Operator("latent-attention", (batch, heads, queries, queries + step, _RANK, _ROPE_DIM), dtype),
@@ -142,32 +148,32 @@ def _mla(system: Path, file: str, table_dtype: str) -> Iterator[tuple[int, int, 
         yield from _columns(table, chosen, "batch_size", "num_heads", "isl", "step", "latency")  # type: ignore[misc]
 
 
-def _experts(system: Path, dtype: str, table_dtype: str, roofline_ps: Roofline) -> Iterator[Row]:
+def _experts(system: Path, dtype: str, table_dtype: str, rooflines_ps: Rooflines) -> Iterator[Row]:
     """Yield the two grouped products of each layer with balanced routing and unsharded experts."""
     names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency")
+    layers: list[tuple[int, int, int, int, float]] = []  # local experts, rows, width, hidden, ps
     for _, table in _tables(system, "moe", "moe_perf"):
         is_gated = ~np.char.endswith(table["kernel_source"].astype(str), "nongated")
         chosen = (table["moe_dtype"] == table_dtype) & (table["distribution"] == "balanced") & is_gated
         for tokens, hidden, inner, top_k, experts, tp, ep, time_ms in _columns(table, chosen, *names):
-            local, width = experts // ep, inner // tp
-            rows = tokens * top_k // ep
-            if not (local and width and rows):
-                continue
-            products = (
-                Operator("grouped-gemm", (local, rows, 2 * width, hidden), dtype),
-                Operator("grouped-gemm", (local, rows, hidden, width), dtype),
-            )
-            others = (
-                Operator("elementwise", (rows * width, 2, 1), "bf16"),
-                Operator("permute", (rows, hidden), "bf16"),
-                Operator("permute", (rows, hidden), "bf16"),
-            )
-            products_ps = [roofline_ps(product) for product in products]
-            share = time_ms * _PS_PER_MS / (sum(products_ps) + sum(roofline_ps(other) for other in others))
-            yield from ((product, share * time_ps) for product, time_ps in zip(products, products_ps, strict=True))
+            if experts >= ep and inner >= tp and tokens * top_k >= ep:
+                layers.append((experts // ep, tokens * top_k // ep, inner // tp, hidden, time_ms * _PS_PER_MS))
+    if not layers:
+        return
+    products = (
+        [Operator("grouped-gemm", (local, rows, 2 * width, hidden), dtype) for local, rows, width, hidden, _ in layers],
+        [Operator("grouped-gemm", (local, rows, hidden, width), dtype) for local, rows, width, hidden, _ in layers],
+    )
+    activations = [Operator("elementwise", (rows * width, 2, 1), "bf16") for _, rows, width, _, _ in layers]
+    permutations = [Operator("permute", (rows, hidden), "bf16") for _, rows, _, hidden, _ in layers]
+    alone_ps = [rooflines_ps(operators) for operators in products]
+    layer_ps = sum(alone_ps) + rooflines_ps(activations) + 2 * rooflines_ps(permutations)
+    shares = np.array([layer[-1] for layer in layers]) / layer_ps
+    for operators, times_ps in zip(products, alone_ps, strict=True):
+        yield from zip(operators, (shares * times_ps).tolist(), strict=True)
 
 
-_READERS: dict[str, Callable[[Path, str, str, Roofline], Iterator[Row]]] = {
+_READERS: dict[str, Callable[[Path, str, str, Rooflines], Iterator[Row]]] = {
     "gemm": _gemm,
     "attention": _attention,
     "latent-attention": _latent_attention,

@@ -1,8 +1,13 @@
 """A roofline with mechanisms: operator times on a GPU without measurements."""
 
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
 from workload.compute.attention import attention_ps
 from workload.compute.efficiency import Efficiencies
-from workload.compute.gemm import product_ps
+from workload.compute.gemm import product_ps, products_ps
 from workload.compute.gpu import Gpu
 from workload.compute.operators import Operator
 from workload.compute.streaming import streaming_ps
@@ -31,3 +36,14 @@ def roofline_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> flo
         WorkloadError: The GPU has no rate for the data type.
     """
     return _TIMES.get(class_of(operator.kind), streaming_ps)(operator, gpu, efficiencies)
+
+
+def rooflines_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficiencies) -> NDArray[np.float64]:
+    """Return float64[operators]: the times of operators of one kind and data type in ps.
+
+    Raises:
+        WorkloadError: The GPU has no rate for the data type.
+    """
+    if operators and class_of(operators[0].kind) == "gemm":
+        return products_ps(operators, gpu, efficiencies)
+    return np.array([roofline_ps(operator, gpu, efficiencies) for operator in operators], np.float64)

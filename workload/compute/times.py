@@ -1,22 +1,26 @@
 """Operator times on a GPU: measured on it, scaled from another GPU's measurements, or from a roofline."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from topologies.bounds import LONGEST_PS
+from workload.compute import nvidia
 from workload.compute.efficiency import ALONE, Efficiencies, SustainedShare
 from workload.compute.gpu import Gpu
 from workload.compute.measured_times import MeasuredTimes
-from workload.compute.nvidia import nvidia_times
 from workload.compute.operators import Operator, parse_operators
-from workload.compute.roofline import roofline_ps
+from workload.compute.roofline import roofline_ps, rooflines_ps
 from workload.compute.scaling import scaled_ps
 from workload.compute.tables import Measurement
 from workload.errors import WorkloadError
 
-MEASURED, BETWEEN, SCALED, ROOFLINE = "measured", "between measured shapes", "scaled", "roofline"
+MEASURED, BETWEEN, SCALED, ROOFLINE = "measured", "interpolated", "scaled", "roofline"
 """Source of a time."""
+SOURCES = (MEASURED, BETWEEN, SCALED, ROOFLINE)
+"""All sources, the most accurate first."""
 
 
 class TimeEstimate(NamedTuple):
@@ -38,6 +42,7 @@ class ComputeTimes:
         gpu: GPU that runs the operators.
         efficiencies: Efficiencies of the roofline.
         pace: Sustained share of the rate, which applies to all times, measured ones included.
+        vendor_tables: Package and version of NVIDIA's tables, "" = these times do not use them.
     """
 
     def __init__(
@@ -69,7 +74,8 @@ class ComputeTimes:
         self.pace = pace
         rows = list(tables)
         own = _times_on(gpu, rows)
-        vendor = nvidia_times(gpu.nvidia_tables, self._roofline_ps) if vendor_tables else None
+        vendor = nvidia.nvidia_times(gpu.nvidia_tables, self._rooflines_ps) if vendor_tables else None
+        self.vendor_tables = "" if vendor is None else nvidia.installed()
         self._own: Sequence[MeasuredTimes] = (own,) if vendor is None else (own, vendor)
         self._other = None if scale_from is None else _times_on(scale_from, rows)
         self._scale_from = scale_from
@@ -129,6 +135,9 @@ class ComputeTimes:
     def _roofline_ps(self, operator: Operator) -> float:
         return roofline_ps(operator, self.gpu, self.efficiencies)
 
+    def _rooflines_ps(self, operators: Sequence[Operator]) -> NDArray[np.float64]:
+        return rooflines_ps(operators, self.gpu, self.efficiencies)
+
     def text_ps(self, text: str) -> int:
         """Return the time in ps of the sequential operators of an `operators` attribute.
 
@@ -140,9 +149,9 @@ class ComputeTimes:
             time_ps = self._of_text[text] = sum(self.time_ps(operator) for operator in parse_operators(text))
         return time_ps
 
-    def sources(self) -> dict[str, int]:
-        """Return the number of distinct operators asked for so far by the source of their times."""
-        return dict(Counter(estimate.how for estimate in self._estimates.values()))
+    def sources(self) -> dict[Operator, str]:
+        """Return the source of the time of each operator asked for so far."""
+        return {operator: estimate.how for operator, estimate in self._estimates.items()}
 
     @property
     def product_flops(self) -> float:

@@ -30,15 +30,10 @@ _CALLS = (
 
 
 class Recorder:
-    """Recorder of some steps of this process.
+    """Recorder of some steps of this process into a folder, which is created if it does not exist.
 
-    Args:
-        folder: Folder for the traces; it is created if it does not exist.
-        steps: Consecutive numbers of steps, from 1 on: the step before the first one warms the profiler up.
-        first: Number of the step that is in progress.
-
-    Raises:
-        ValueError: The steps are not consecutive, or have begun.
+    Numbers of steps are consecutive, from 1 on: the step before the first one warms the profiler up. `first` is the
+    number of the step that is in progress.
     """
 
     def __init__(self, folder: str | os.PathLike[str], steps: Iterable[int], first: int = 0) -> None:

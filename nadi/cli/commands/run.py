@@ -17,7 +17,7 @@ from nadi.terminal.printing import say
 
 if TYPE_CHECKING:
     from nadi.configuration.sections import RunConfig
-    from nadi.launching.gather import RankGather
+    from nadi.launching.world import RankGather
 
 _FILE = "Run file; docs/reference/run-file.md lists its keys."
 _MODEL = "Model to train, by name or file: `nadi workload models`."

@@ -6,9 +6,7 @@ Plotly has no types. It is an extra, so that these functions import it when they
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from et.arrays import Float64
 from nadi.terminal.printing import in_page
 
 Plotly = Any  # a plotly Figure
@@ -56,19 +54,14 @@ def figure(x_title: str = "", y_title: str = "") -> Plotly:
 
 def bars(
     rows: Sequence[str],
-    series: Mapping[str, Sequence[float] | NDArray[np.float64]],
+    series: Mapping[str, Sequence[float] | Float64],
     colours: Sequence[str],
     unit: str,
     mode: str = "stack",
 ) -> Plotly:
-    """Return a chart of horizontal bars, the first row at the top.
+    """Return a chart of horizontal bars, the first row at the top, with a colour for each series of values by row.
 
-    Args:
-        rows: Name of each row.
-        series: Values of each row by series.
-        colours: Colour of each series.
-        unit: Unit of the values, which is also the title of their axis.
-        mode: "stack", or "group" for series beside each other.
+    `mode` is "stack", or "group" for series beside each other.
     """
     drawn = figure(unit)
     for (name, values), colour in zip(series.items(), colours, strict=True):
@@ -86,16 +79,7 @@ def bars(
 
 
 def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, hover: str, **options: Any) -> Plotly:  # noqa: ANN401
-    """Return a heat map, the first row at the top.
-
-    Args:
-        x: Position of each column.
-        rows: Name of each row.
-        values: Value of each cell, [rows, columns].
-        x_title: Title of the axis of columns.
-        hover: Tooltip of a cell as a plotly template.
-        options: Further options of plotly's Heatmap.
-    """
+    """Return a heat map of values[rows, columns], the first row at the top; `hover` is a plotly template."""
     drawn = figure(x_title)
     names = [in_page(row) for row in rows]
     drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{hover}<extra></extra>", **options)

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from inputs.units import PS_PER_US
 from nadi.insight.measured.accuracy import joint_operations
 from nadi.insight.measured.timed_nodes import KINDS, TimedNodes
@@ -16,8 +16,6 @@ from nadi.reports.pages.page import Fact, Facts, Page, PageSection, Paragraph, P
 from nadi.reports.text import measured as tables
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import size_text
-
-Int64 = NDArray[np.int64]
 
 DOCUMENT, PAGE = FILES = "measured.json", "measured.html"
 MAX_POINTS = 5000  # Number of points per kind in the chart
@@ -29,13 +27,7 @@ _WHY = {
 
 
 def write_measured(folder: Path, nodes: TimedNodes, found: dict[str, Any]) -> None:
-    """Write FILES into a folder (see `staging.staged`), the page only if plotly is installed.
-
-    Args:
-        folder: Folder to write into.
-        nodes: Measured and simulated nodes.
-        found: Document of nadi.insight.measured.accuracy.
-    """
+    """Write FILES into a folder (see `staging.staged`), the page only if plotly is installed."""
     folder.mkdir(exist_ok=True)
     (folder / DOCUMENT).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     if has_plotly():

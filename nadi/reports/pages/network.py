@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Float64, Int64
 from nadi.insight.analysis.network import NetRun, find_pauses, most, read_run, tiers
 from nadi.insight.analysis.network import Table as Columns
 from nadi.insight.analysis.network import document as document_of
@@ -17,9 +18,6 @@ from nadi.reports.text.network import ports, spread_heading, victims_table
 from nadi.simulation.fidelities import LOGGED_PAUSES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import TimeUnit, amount_text, size_text, time_text, time_unit
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 MAX_LINKS = 200  # Number of links per tier in the chart of utilisation
 MAX_PORTS = 12  # Number of ports in the chart of queues
@@ -32,12 +30,7 @@ _LEAD = "Utilisation of links, queues, pauses, and completion times of messages.
 
 
 def page(run: NetRun, document: Mapping[str, Any]) -> Page:
-    """Return the page of `nadi net DIR -o FILE.html`.
-
-    Args:
-        run: Network results of the run.
-        document: Result of nadi.insight.analysis.network.document for the run.
-    """
+    """Return the page of `nadi net DIR -o FILE.html`; `document` is its document in nadi.insight.analysis.network."""
     title = f"{run.summary.get('topology', '')}: {time_text(run.summary.get('finish_time_ps') or 0)}"
     return Page(title, "The network of a run.", [PageSection("network", "Network", _LEAD, parts(run, document))])
 

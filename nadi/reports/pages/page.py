@@ -137,17 +137,16 @@ class Page:
     def html(self) -> str:
         """Return the page as one HTML file; it includes plotly's script if it has a plotly chart."""
         sections = [section for section in self.sections if section.parts]
-        has_plots = any(isinstance(part, Plot) for section in sections for part in section.parts)
-        template = _environment().get_template("page.html.j2")
-        return template.render(page=self, sections=sections, plotly=_plotly() if has_plots else "")
+        plotly = ""
+        if any(isinstance(part, Plot) for section in sections for part in section.parts):
+            from plotly.offline import get_plotlyjs
+
+            plotly = get_plotlyjs()
+        return _environment().get_template("page.html.j2").render(page=self, sections=sections, plotly=plotly)
 
 
 def check_page(path: Path) -> None:
-    """Check before the work whether a page can be written.
-
-    Raises:
-        ConfigError: The file name does not end in .html, or plotly is not installed.
-    """
+    """Check before the work whether a page can be written; the file name must end in .html, and plotly be installed."""
     if path.suffix.lower() != ".html":
         raise ConfigError(f"-o {path}: found {path.suffix or 'no ending'!r}; expected a file .html")
     if not has_plotly():
@@ -155,12 +154,7 @@ def check_page(path: Path) -> None:
 
 
 def write_page(path: Path, page: Page) -> None:
-    """Write a page; the file appears when it is complete.
-
-    Raises:
-        ConfigError: See `check_page`.
-        OutputError: The file cannot be written.
-    """
+    """Write a page; the file appears when it is complete."""
     check_page(path)
     text = page.html()
     try:
@@ -187,10 +181,3 @@ def _environment() -> "jinja2.Environment":
 def _plain(value: object) -> object:
     """Return text without control characters and invalid bytes; HTML from Nadi is returned unchanged."""
     return inputs.shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
-
-
-def _plotly() -> str:
-    """Return plotly's script."""
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())

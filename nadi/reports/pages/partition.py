@@ -22,8 +22,7 @@ _NPU, _SWITCH = "circle", "square"
 def check_plot(path: Path) -> None:
     """Check before the work whether a plot can be written.
 
-    Raises:
-        ConfigError: The file name ends neither in .html nor in .png, or plotly is not installed.
+    The file name must end in .html or .png, and plotly be installed.
     """
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"--plot {path}: found {path.suffix or 'no ending'!r}; expected a file .html or .png")
@@ -32,12 +31,7 @@ def check_plot(path: Path) -> None:
 
 
 def write_plot(path: Path, graph: Graph, found: Partition, weights: TrafficWeights) -> None:
-    """Write a picture of a partition; an HTML file needs no other files.
-
-    Raises:
-        ConfigError: See `check_plot`; or a PNG is requested without kaleido and a browser.
-        OutputError: The file cannot be written.
-    """
+    """Write a picture of a partition; an HTML file needs no other files."""
     check_plot(path)
     drawn = figure(graph, found, weights)
     try:

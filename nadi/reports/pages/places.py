@@ -6,10 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Float64, Int64, Mask
 from topologies import NVSWITCH, DimensionRouting, Graph
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 MAX_MARKS = 4000  # Number of marks above which nodes are merged
 MAX_LINES = 40_000  # Number of lines that are drawn
@@ -22,7 +20,7 @@ class Marks(NamedTuple):
     part: Int64  # int64[m], part of each mark
     x: Float64  # float64[m], coordinate to the right
     y: Float64  # float64[m], coordinate upwards
-    is_switch: NDArray[np.bool_]  # bool[m], whether the mark's nodes are switches
+    is_switch: Mask  # bool[m], whether the mark's nodes are switches
     nodes: Int64  # int64[m], number of nodes per mark
     first: Int64  # int64[m], first node of each mark
     line: Int64  # int64[2, lines], marks at the ends of each line; cut lines first, then lines with most packets
@@ -33,10 +31,8 @@ class Marks(NamedTuple):
 def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer]) -> Marks:
     """Place the nodes; in large fabrics the nodes of a server, of a switch, or more nodes of a part share one mark.
 
-    Args:
-        graph: Fabric to draw.
-        owner: int[nodes], part of each node; nodes of different parts never share a mark.
-        load: int[links], load that ranks lines if there are too many; lines between parts rank first.
+    `owner` int[nodes] is the part of each node; nodes of different parts never share a mark. `load` int[links] ranks
+    lines if there are too many; lines between parts rank first.
     """
     tier = _tiers(graph)
     x, y = _grid(graph) if isinstance(graph.routing, DimensionRouting) else _tree(graph, tier)

@@ -9,7 +9,7 @@ from nadi import __version__
 from nadi.insight.analysis import serving
 from nadi.insight.analysis import training_step as step
 from nadi.insight.analysis.findings import Findings
-from nadi.launching.gather import ALONE, RankGather
+from nadi.launching.world import ALONE, RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities.fabric_settings import settled_parameters
@@ -29,11 +29,7 @@ def write_results(
 ) -> None:
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 
-    Args:
-        simulation: Part of the run on this rank; rank 0 has flows, links and counters of all ranks.
-        findings: Findings of the whole run; None on other ranks than 0.
-        folder: Folder to write into; None on other ranks than 0.
-        ranks: Connection to the other ranks.
+    Rank 0 has flows, links and counters of all ranks; findings and folder are None on the others.
     """
     from nadi.reports.result_files import run_tables
 
@@ -78,6 +74,7 @@ def summary(
         "digest": results.digest,
         "warnings": list(findings.warnings) if findings else [],
         "step": step.document(simulation, findings.step_times if findings else None),
+        **simulation.operators.document(),
         **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
         **({"ports": _ports(simulation)} if simulation.settings.fidelity.is_closed_form else {}),
         "settled": _settled(simulation),

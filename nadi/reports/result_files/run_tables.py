@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import pdes
+from et.arrays import Int64, UInt64
 from nadi.insight.analysis.findings import Findings
 from nadi.insight.analysis.node_times import npu_blocks, rows_of
-from nadi.launching.gather import RankGather
+from nadi.launching.world import RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.simulation.run import FinishedRun
@@ -37,9 +38,13 @@ def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) ->
     """Write links, collectives and NPUs."""
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
     pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
-    pq.write_table(_npus(simulation, findings), folder / schemas.NPUS.file)
+    times, folded = findings.npu_times, simulation.results.folded
+    npu = np.arange(len(times.idle_ps))
+    like = {"like": folded.like} if folded else {}  # NPU whose trace nodes represent each one, if only those are kept
+    pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **like}), folder / schemas.NPUS.file)
     if findings.step_times is not None:
-        pq.write_table(_steps(findings.step_times), folder / schemas.STEPS.file)
+        steps = {f"{name}_ps": findings.step_times[:, i] for i, name in enumerate(schemas.STEP_CATEGORIES)}
+        pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:
@@ -61,7 +66,7 @@ def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather)
                 writer.write_table(_by_npu(parts))
 
 
-def _rows_of_npu(simulation: FinishedRun, ranks: RankGather) -> NDArray[np.int64]:
+def _rows_of_npu(simulation: FinishedRun, ranks: RankGather) -> Int64:
     """Return int64[npus]: number of trace nodes of each NPU, over all ranks."""
     own = np.flatnonzero(simulation.program.trace_of_npu >= 0)
     rows_of_npu = np.zeros(simulation.program.npus, np.int64)
@@ -113,10 +118,10 @@ class _NodeNames:
         words = pa.array([name for trace in traces for name in trace.names], pa.string()).dictionary_encode()
         self._words, self._index = words.dictionary, words.indices.to_numpy()
 
-    def ids(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.uint64]:
+    def ids(self, npu: Int64, row: Int64) -> UInt64:
         return self._ids[self._ptr[self._trace_of_npu[npu]] + row]
 
-    def names(self, npu: NDArray[np.int64], row: NDArray[np.int64]) -> pa.DictionaryArray:
+    def names(self, npu: Int64, row: Int64) -> pa.DictionaryArray:
         index = self._index[self._ptr[self._trace_of_npu[npu]] + row]
         return pa.DictionaryArray.from_arrays(index.astype(np.int32), self._words)
 
@@ -153,16 +158,3 @@ def _collectives(findings: Findings) -> pa.Table:
     columns |= {name: getattr(found, name) for name in own}
     columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
     return schemas.COLLECTIVES.table(columns)
-
-
-def _steps(times: NDArray[np.int64]) -> pa.Table:
-    """Return a row per NPU; times: int64[npus, len(STEP_CATEGORIES)]."""
-    columns = {f"{name}_ps": times[:, column] for column, name in enumerate(schemas.STEP_CATEGORIES)}
-    return schemas.STEPS.table({"npu": np.arange(len(times)), **columns})
-
-
-def _npus(simulation: FinishedRun, findings: Findings) -> pa.Table:
-    """Return a row per NPU; the column `like` names the NPU whose trace nodes represent it, if only those are kept."""
-    times, folded = findings.npu_times, simulation.results.folded
-    more = {"like": folded.like} if folded else {}
-    return schemas.NPUS.table({"npu": np.arange(len(times.idle_ps)), **times._asdict(), **more})

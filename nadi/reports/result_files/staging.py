@@ -20,8 +20,7 @@ from pathlib import Path
 import inputs
 from nadi.errors import OutputError
 from nadi.launching.ending import unwound
-from nadi.launching.gather import ALONE, RankGather
-from nadi.launching.world import AgreedError, together
+from nadi.launching.world import ALONE, AgreedError, RankGather, together
 
 _HIDDEN = ".nadi-"
 _HOLDER = "written-by"
@@ -34,18 +33,12 @@ def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: s
 
     If the block fails or a signal ends it, nothing remains. Files in `files` that an earlier run wrote and this run
     does not are removed; files of these names that no run wrote belong to the user, and the folder is refused. With
-    several ranks only rank 0 gets the folder, and all ranks fail if it cannot be written.
+    several ranks only rank 0 gets the folder, and all ranks fail if it cannot be written. Raise OutputError before the
+    block runs if `out` cannot be made or written to, holds files of the user, or another run is writing to it
+    (AgreedError with several ranks), and EndedBySignalError on SIGTERM or SIGHUP.
 
-    Args:
-        out: Folder of results.
-        files: Names that the block may write; the first marks a complete folder.
-        ranks: Connection to the other ranks.
-        key: Top-level key of the first of `files` by which Nadi knows its JSON documents; "" = its name suffices.
-
-    Raises:
-        OutputError: Before the block runs: `out` cannot be made or written to, holds files of the user, or another run
-            is writing to it; with several ranks AgreedError.
-        EndedBySignalError: SIGTERM or SIGHUP.
+    The first of `files` marks a complete folder; `key` is a top-level key of it by which Nadi knows its JSON documents,
+    "" = its name suffices.
     """
     is_first = ranks.rank == 0
     with unwound() if is_first else nullcontext(), ExitStack() as stack:

@@ -7,16 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from nadi.insight.comparison.tables import by_load
-from nadi.terminal.readable import (
-    TimeUnit,
-    amount_text,
-    buffer_text,
-    figure_text,
-    in_unit,
-    rate_text,
-    time_text,
-    time_unit,
-)
+from nadi.terminal import readable
 from nadi.terminal.tables import FittedTable, name_column
 
 MAX_ROWS = 20  # Number of rows per table
@@ -36,7 +27,7 @@ def runs_table(document: dict[str, Any]) -> FittedTable:
     columns = "NPUs", name_column("network", 2), "simulated time", name_column("digest", 3)
     table = FittedTable("runs", name_column("run"), name_column("topology"), *columns)
     for run in document["runs"]:
-        names, time = (run["name"], run["topology"] or "-"), time_text(run["finish_time_ps"])
+        names, time = (run["name"], run["topology"] or "-"), readable.time_text(run["finish_time_ps"])
         table.add_row(*names, run["npus"] or 0, run["network"] or "-", time, run["digest"][:12])
     return table
 
@@ -58,7 +49,7 @@ def figures_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of metrics with their changes from the first run."""
     table = FittedTable("metrics", name_column("metric"), *_beside(document))
     for row in document["figures"]:
-        values = [figure_text(row["form"], value) for value in row["values"]]
+        values = [readable.figure_text(row["form"], value) for value in row["values"]]
         is_share = row["form"] == "share"
         table.add_row(label(row["name"]), *_pairs(values, [change_text(each, is_share) for each in row["change"]]))
     return table
@@ -67,11 +58,11 @@ def figures_table(document: dict[str, Any]) -> FittedTable:
 def times_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of time by category."""
     rows = document["times"]["rows"]
-    unit = time_unit(time for row in rows for time in row["time_ps"])
+    unit = readable.time_unit(time for row in rows for time in row["time_ps"])
     title = f"time of the NPUs by category, mean ({unit.name})"
     table = FittedTable(title, name_column("category"), *_beside(document))
     for row in rows:
-        values = [in_unit(time, unit) for time in row["time_ps"]]
+        values = [readable.in_unit(time, unit) for time in row["time_ps"]]
         table.add_row(row["what"], *_pairs(values, [_added(change, unit) for change in row["change_ps"]]))
     return table
 
@@ -79,13 +70,13 @@ def times_table(document: dict[str, Any]) -> FittedTable:
 def groups_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of collectives by group and kind, summed over sizes."""
     rows = document["groups"]
-    unit = time_unit(time for row in rows for time in row["time_ps"])
+    unit = readable.time_unit(time for row in rows for time in row["time_ps"])
     title = f"collectives by group and kind: their summed time ({unit.name})"
     columns = name_column("group"), name_column("kind"), ("count", 1), ("buffers", 2)
     table = FittedTable(title, *columns, *_beside(document))
     for row in rows[:MAX_ROWS]:
-        count, sizes = (_either(row["count"], "{:,}".format), _either(row["bytes"], amount_text))
-        values = [in_unit(time, unit) for time in row["time_ps"]]
+        count, sizes = (_either(row["count"], "{:,}".format), _either(row["bytes"], readable.amount_text))
+        values = [readable.in_unit(time, unit) for time in row["time_ps"]]
         changes = [change_text(each) for each in row["change"]]
         table.add_row(row["group"] or "all", row["kind"], count, sizes, *_pairs(values, changes))
     _note_more(table, rows)
@@ -96,14 +87,14 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
     """Return the table of collectives by group, kind and size, sorted by change."""
     rows = document["collectives"]
     shown = rows[:MAX_ROWS]
-    unit = time_unit(time for row in shown for time in row["median_ps"] if time)
+    unit = readable.time_unit(time for row in shown for time in row["median_ps"] if time)
     columns = name_column("group"), name_column("kind"), ("n", 3), "size", ("count", 2)
     title = f"collectives: median time ({unit.name}), and change of the summed time from the first run"
     table = FittedTable(title, *columns, *_beside(document))
     for row in shown:
         count = _either(row["count"], "{:,}".format)
-        cells = row["group"] or "all", row["kind"], row["members"], buffer_text(row["size_bytes"]), count
-        values = ["-" if each is None else in_unit(each, unit) for each in row["median_ps"]]
+        cells = row["group"] or "all", row["kind"], row["members"], readable.buffer_text(row["size_bytes"]), count
+        values = ["-" if each is None else readable.in_unit(each, unit) for each in row["median_ps"]]
         table.add_row(*cells, *_pairs(values, [change_text(each) for each in row["change"]]))
     _note_more(table, rows)
     return table
@@ -140,16 +131,16 @@ def links_table(document: dict[str, Any]) -> FittedTable:
 
 # Quantities of a tier: key, label and format
 TIER_ROWS = (
-    ("rate_bps", "mean rate", rate_text),
+    ("rate_bps", "mean rate", readable.rate_text),
     ("links", "links", "{:,}".format),
     ("max_utilisation", "maximum utilisation", "{:.1%}".format),
     ("mean_utilisation", "mean utilisation", "{:.1%}".format),
-    ("tx_bytes", "sent", amount_text),
-    ("max_queue_bytes", "longest queue", amount_text),
+    ("tx_bytes", "sent", readable.amount_text),
+    ("max_queue_bytes", "longest queue", readable.amount_text),
     ("dropped_packets", "packets dropped", "{:,.0f}".format),
     ("marked_packets", "packets marked", "{:,.0f}".format),
     ("pause_frames", "pauses", "{:,.0f}".format),
-    ("paused_ps", "time paused", time_text),
+    ("paused_ps", "time paused", readable.time_text),
 )
 # Quantities that are shown even if all values are 0
 _ALWAYS = ("rate_bps", "links", "max_utilisation", "mean_utilisation", "tx_bytes")
@@ -194,11 +185,11 @@ def _note_more(table: FittedTable, rows: Sequence[Any]) -> None:
         table.notes.append(f"and {len(rows) - MAX_ROWS:,} more with smaller changes (--json has all)")
 
 
-def _added(change_ps: float | None, unit: TimeUnit) -> str:
+def _added(change_ps: float | None, unit: readable.TimeUnit) -> str:
     """Return a change of a time with its sign."""
     if change_ps is None:
         return "-"
-    return f"{'+' if change_ps > 0 else '-'}{in_unit(abs(change_ps), unit)}" if abs(change_ps) >= 1 else "="
+    return f"{'+' if change_ps > 0 else '-'}{readable.in_unit(abs(change_ps), unit)}" if abs(change_ps) >= 1 else "="
 
 
 def _names(document: dict[str, Any]) -> list[str]:

@@ -10,12 +10,7 @@ _MAX_NAMES = 8
 
 
 def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
-    """Return labels and values in the order of the table.
-
-    Args:
-        facts: Result of topologies.describe.
-        graph: Fabric that the facts describe.
-    """
+    """Return labels and values of the result of topologies.describe for a fabric, in the order of the table."""
     switches = ", ".join(f"{count:,} {name}" for name, count in facts["switches"].items())
     cables = ", ".join(f"{count:,} of {rate_text(int(rate))}" for rate, count in facts["rates_bps"].items())
     min_ps, max_ps, hops = facts["min_delay_ps"], facts["max_delay_ps"], facts["diameter_hops"]
@@ -43,7 +38,9 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
         rows.append(("oversubscription", ", ".join(ratios) or "none, as no switch has uplinks"))
     for tier in facts.get("tiers", ()):
         what = f"{tier['cables']:,} cables, {rate_text(tier['rate_bps'])} one way"
-        rows.append((_tier(tier["tier"], in_server=tier["in_server"]), what))
+        below = tier["tier"]  # distance of the lower end in links from an NPU
+        between = f"switch tier {below} to {below + 1}" if below else "NPUs to switches"
+        rows.append(("NPUs to NVSwitches" if not below and tier["in_server"] else between, what))
     return rows
 
 
@@ -55,10 +52,3 @@ def _names(graph: Graph) -> str:
         first.setdefault(name.rpartition(" ")[0] or name, name)
     more = ["..."] if len(first) < graph.nodes else []
     return ", ".join([*list(first.values())[:_MAX_NAMES], *more])
-
-
-def _tier(below: int, *, in_server: bool) -> str:
-    """Return a label of a tier of cables: NPUs to switches, or switches at a distance of `below` links from an NPU."""
-    if below == 0:
-        return "NPUs to NVSwitches" if in_server else "NPUs to switches"
-    return f"switch tier {below} to {below + 1}"

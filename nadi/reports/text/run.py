@@ -7,10 +7,12 @@ from numpy.typing import NDArray
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
 from nadi.insight.analysis.findings import Findings
+from nadi.insight.analysis.step_times import AXES, CATEGORIES
+from nadi.insight.analysis.training_step import at_work, throughput
 from nadi.reports.text.serving import serving_table
-from nadi.reports.text.training_step import step_line, step_table
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
@@ -20,6 +22,7 @@ from workload import KINDS
 from workload.collectives import ON_NVSWITCHES
 from workload.collectives.nccl.generations import AUTO, generation_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
+from workload.compute import SOURCES
 
 MAX_NPUS = 8
 MAX_COLLECTIVES = 20
@@ -38,13 +41,9 @@ _FABRIC_COUNTERS = {
 
 
 def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
-    """Print times, collectives, the busiest links, and the folder of the tables.
+    """Print times, collectives, the busiest links, and the folder of the tables; `out` is None if they are not kept.
 
-    Args:
-        simulation: Finished run.
-        findings: Findings of the run.
-        out: Folder of the results; None = they are not kept.
-        took_s: Seconds since the command began, with reading, setup, compilation and analysis.
+    took_s counts seconds since the command began, with reading, setup, compilation and analysis.
     """
     console().print(render(simulation, findings, took_s))
     say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")
@@ -168,7 +167,8 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
     is_closed_form = simulation.settings.fidelity.is_closed_form
     return (
-        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n{_constants(simulation)}{_interference(simulation)}"
+        f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
+        f"{_constants(simulation)}{_interference(simulation)}{_operators(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
@@ -216,3 +216,56 @@ def _interference(simulation: FinishedRun) -> str:
     """Return a line about the slow-down of computation beside collectives, if there is one."""
     slowdown = simulation.settings.compute_slowdown
     return "" if slowdown == 1 else f"computation beside a collective takes {slowdown:g} times as long\n"
+
+
+def _operators(simulation: FinishedRun) -> str:
+    """Return a line about the sources of operator times, if some are measured."""
+    counts, tables = simulation.operators
+    if set(counts) <= {"roofline"}:
+        return ""
+    package = f" ({tables})" if tables else ""
+    numbers = ", ".join(f"{counts[source]:,} {source}" for source in SOURCES if source in counts)
+    return f"operators: {numbers}{package}\n"
+
+
+def step_line(simulation: FinishedRun) -> str:
+    """Return time per step, tokens per second and utilisation; "" for a run without a model."""
+    rates = throughput(simulation)
+    if rates is None:
+        return ""
+    step_ps = simulation.results.finish_time_ps / rates.steps
+    said = [f"step: {time_text(step_ps)}", f"{rates.tokens_per_s:,.0f} tokens/s"]
+    said.append(f"{rates.model_flops / step_ps * PS_PER_S / 1e15:,.2f} PFLOP/s")
+    if rates.mfu is None or rates.hfu is None or rates.mfu_all_pairs is None or rates.hfu_all_pairs is None:
+        return ", ".join(said)
+    said.append(f"MFU {rates.mfu:.1%}")
+    all_pairs = f"{rates.mfu_all_pairs:.1%}"
+    if rates.hardware_flops != rates.model_flops:
+        said.append(f"HFU {rates.hfu:.1%}")
+        all_pairs += f" and {rates.hfu_all_pairs:.1%}"
+    return f"{', '.join(said)} ({all_pairs} with all pairs of query and key)"
+
+
+def step_table(findings: Findings) -> FittedTable | None:
+    """Return the time of the NPUs by category; None if no node name has an axis."""
+    if findings.step_times is None:
+        return None
+    times = at_work(findings.step_times)
+    unit = time_unit(times[:, 0].tolist())
+    columns = "mean", "share", ("minimum", 1), ("maximum", 2)
+    title = f"time of {len(times):,} NPUs by category ({unit.name})"
+    table = FittedTable(title, name_column("category"), *columns, full_output_option=WHOLE)
+    whole_ps = max(float(times[0].sum()), 1.0)
+    for place, name in enumerate(CATEGORIES):
+        column = times[:, place]
+        if column.any() or name == "compute":
+            mean_ps, ends = float(column.mean()), (float(np.min(column)), float(np.max(column)))
+            row = [in_unit(time_ps, unit) for time_ps in (mean_ps, *ends)]
+            table.add_row(_words(name), row[0], f"{mean_ps / whole_ps:.1%}", *row[1:])
+    return table
+
+
+def _words(category: str) -> str:
+    if category in AXES:
+        return f"exposed {category}"
+    return "exposed, no axis" if category == "unnamed" else category

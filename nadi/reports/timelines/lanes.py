@@ -4,11 +4,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value
-
-Int64 = NDArray[np.int64]
 
 MAX_TRACKS = 64  # Number of tracks per lane; more are not readable
 
@@ -36,19 +34,8 @@ def write_npu(
 ) -> tuple[int, int, int]:
     """Write the lanes of an NPU, of many nodes the longest, and one slice for the shorter nodes between them.
 
-    Args:
-        trace: Trace to write to.
-        npu: Number of the NPU.
-        position: Position among the NPUs of the timeline.
-        lanes: Nodes (indices of the arrays below) of each lane, by its name.
-        begin_ns: int64[nodes], begin of each node.
-        end_ns: int64[nodes], end of each node.
-        slice_of: Function that returns the slice of a node.
-        max_slices: Number of nodes that have slices of their own.
-
-    Returns:
-        Number of slices, of nodes that are merged into slices of several nodes, and of nodes that are left out because
-        more than MAX_TRACKS overlap.
+    `lanes` has nodes (indices of begin_ns and end_ns) by lane; `slice_of` returns the slice of one. The result counts
+    slices, nodes merged into slices of several nodes, and nodes left out because more than MAX_TRACKS overlap.
     """
     process = trace.process(f"NPU {npu}", npu + 1, position)
     nodes = np.sort(np.concatenate([np.zeros(0, np.int64), *lanes.values()]))
@@ -92,8 +79,7 @@ def write_notes(trace: PerfettoTrace, notes: Sequence[str]) -> None:
 def write_lane(trace: PerfettoTrace, name: str, parent: int, slices: Sequence[Slice], rank: int = 0) -> int:
     """Write the slices of a lane, and overlapping slices onto further tracks of the same name.
 
-    Returns:
-        Number of slices that are left out because more than MAX_TRACKS overlap.
+    Return the number of slices that are left out because more than MAX_TRACKS overlap.
     """
     tracks = _apart(slices)
     for own in tracks:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from et.arrays import Int64
 from nadi.errors import ConfigError
 from nadi.insight.analysis.link_load import link_load
 from nadi.insight.explanation.path import axis_of
@@ -16,8 +17,6 @@ from nadi.insight.runs import Run
 from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
 from nadi.simulation.schemas import FLOWS, LINKS
-
-Int64 = NDArray[np.int64]
 
 MAX_NPUS = 64  # Number of NPUs that are shown by default
 MAX_SLICES = 200_000  # Number of slices of all NPUs
@@ -55,17 +54,9 @@ class RunTimeline(NamedTuple):
 def write_timeline(
     path: str | os.PathLike[str], run: Run, npus: Sequence[int] = (), max_slices: int = MAX_SLICES
 ) -> RunTimeline:
-    """Write the timeline of a run; the limits on slices and counters bound its size.
+    """Write the timeline of a run that keeps its trace nodes; the limits on slices and counters bound its size.
 
-    Args:
-        path: Path of the file to write.
-        run: Run that keeps its trace nodes.
-        npus: NPUs that are shown; empty = at most MAX_NPUS, evenly spaced.
-        max_slices: Number of slices of all NPUs.
-
-    Raises:
-        ConfigError: The run has kept no trace nodes, or no nodes of one of the NPUs.
-        OutputError: The file cannot be written.
+    Without `npus` it shows at most MAX_NPUS, evenly spaced; max_slices is the number of slices of all NPUs.
     """
     known = np.unique(np.asarray(run.nodes["npu"], np.int64))
     missing = sorted(set(npus) - set(known.tolist()))

@@ -5,17 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from et import TraceTable, collective_name
+from et.arrays import Int64
 from et.reshape.partners import LANES, NO_LANE, Key, lanes_of
 from et.statistics.paths import MAX_NODES, earliest
 from et.statistics.ranks import CommunicationMember, Rank, communications_of, some_of
 from et.statistics.timing import has_starts
 from nadi.reports.timelines.lanes import Slice, write_notes, write_npu
 from nadi.reports.timelines.perfetto import PerfettoTrace, Value, perfetto_trace
-
-Int64 = NDArray[np.int64]
 
 MAX_SLICES = 200_000  # Number of slices of all NPUs
 _NS_PER_MICRO = 1000
@@ -58,19 +56,10 @@ class _NodeTimes(NamedTuple):
 
 
 def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], max_slices: int = MAX_SLICES) -> TraceTimeline:
-    """Write the timeline of some NPUs.
+    """Write the timeline of some NPUs with max_slices slices in all.
 
     If there are too many nodes, the timeline shows fewer NPUs (et.statistics.ranks.some_of); if one NPU alone has too
     many, it shows the longest nodes, and one slice for the shorter nodes between them.
-
-    Args:
-        path: Path of the file to write.
-        ranks: NPUs and their traces.
-        max_slices: Number of slices of all NPUs.
-
-    Raises:
-        TraceError: The dependencies have a cycle.
-        OutputError: The file cannot be written.
     """
     picked = some_of(ranks, min(max_slices, MAX_NODES))
     communications = communications_of(picked)

@@ -171,11 +171,7 @@ class PerfettoTrace:
 
 @contextmanager
 def perfetto_trace(path: str | os.PathLike[str]) -> Iterator[PerfettoTrace]:
-    """Open a trace for writing; the file appears when the block ends normally, and not at all after an exception.
-
-    Raises:
-        OutputError: The file cannot be written.
-    """
+    """Open a trace for writing; the file appears when the block ends normally, and not at all after an exception."""
     try:
         with inputs.whole_file(path) as out:
             yield PerfettoTrace(out)

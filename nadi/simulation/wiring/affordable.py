@@ -15,7 +15,7 @@ import partition
 import topologies
 from inputs.units import GIB
 from nadi.errors import ConfigError
-from nadi.launching.gather import RankGather
+from nadi.launching.world import RankGather
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
 from topologies import Graph

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 import partition
 from nadi.configuration.sections import WEIGHT_SOURCES, NetworkSection, RunConfig
 from nadi.errors import ConfigError
-from nadi.launching.gather import ALONE, RankGather
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import Workers
+from nadi.launching.world import ALONE, RankGather
 from nadi.simulation.schemas import LINKS
 from nadi.simulation.wiring.earlier_run import read_summary, read_table
 from nadi.simulation.wiring.in_network import folded_weights, with_reducers

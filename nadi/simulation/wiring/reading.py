@@ -1,8 +1,9 @@
 """Fabric and workload of a run file: traces, collectives, the program of the NPUs, and the pace of computation."""
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from topologies import Graph, TopologyError
 from topologies.endpoints import with_host_memories
 from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
-from workload.compute import ALONE, IN_SERVING, IN_STEPS, ComputeTimes, Efficiencies, find_gpu, read_tables
+from workload.compute import ALONE, IN_SERVING, IN_STEPS, SOURCES, ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.errors import Exchange, alone
 from workload.generators.inference.request_names import names_requests
 from workload.program.memory_pool import with_memory_nodes
@@ -33,6 +34,20 @@ if TYPE_CHECKING:
 _PACES = {"step": IN_STEPS, "serving": IN_SERVING, "alone": ALONE}
 
 
+class OperatorSources(NamedTuple):
+    """Sources of the times of the distinct operators of a run."""
+
+    counts: dict[str, int]  # number of operators by source: measured, interpolated, scaled, roofline
+    tables: str  # package and version of NVIDIA's tables, "" = not used
+
+    def document(self) -> dict[str, Any]:
+        """Return the entries of summary.json."""
+        if not self.counts:
+            return {}
+        counts = {source: self.counts.get(source, 0) for source in SOURCES}
+        return {"operators": counts, "operator_tables": self.tables}
+
+
 class LoadedWorkload(NamedTuple):
     """Work of all NPUs, or of this rank's NPUs."""
 
@@ -41,6 +56,7 @@ class LoadedWorkload(NamedTuple):
     program: Program  # Program for the engine
     collectives: CollectiveSettings  # algorithms and options of collectives
     framework: str  # framework whose training steps the traces are, "" = not known
+    operators: OperatorSources  # sources of the times of operators
 
     def opens(self, file: Path) -> bool:
         """Return whether this rank may open a file, which is False for traces that only other ranks have."""
@@ -78,12 +94,13 @@ def read_work(
     named = config.workload.groups or (config.workload.traces and workload.groups_of(config.workload.traces))
     groups = read_groups(named) if named else {}
     collectives = replace(collective_settings(config, graph, force=force), copied=traces.copied)
+    durations = compute_model(config, serves=any(exchange(any(names_requests(trace) for trace in traces.traces))))
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
         graph.npus,
         groups,
-        compute_model(config, serves=any(exchange(any(names_requests(trace) for trace in traces.traces)))),
+        durations,
         collectives,
         fabric=graph,
         exchange=exchange,
@@ -91,7 +108,16 @@ def read_work(
         families=traces.families,
         memory_nodes=servers,
     )
-    return LoadedWorkload(list(traces.traces), traces.trace_of_npu, program, collectives, traces.framework)
+    operators = _operator_sources(durations.times, exchange)
+    return LoadedWorkload(list(traces.traces), traces.trace_of_npu, program, collectives, traces.framework, operators)
+
+
+def _operator_sources(times: ComputeTimes | None, exchange: Exchange) -> OperatorSources:
+    """Return the sources of the operators of all ranks; an operator of several ranks counts once."""
+    if times is None:
+        return OperatorSources({}, "")
+    sources = {operator: source for part in exchange(times.sources()) for operator, source in part.items()}
+    return OperatorSources(dict(Counter(sources.values())), times.vendor_tables)
 
 
 def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nadi.errors import ConfigError
-from nadi.launching.gather import RankGather
+from nadi.launching.world import RankGather
 from nadi.studies.replay.buffers import Buffers, Bytes
 from nadi.studies.replay.steps import ReplayOperation
 

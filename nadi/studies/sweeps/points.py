@@ -23,6 +23,7 @@ from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.insight.runs.figures import FIGURES
 from topologies.units import format_bytes, format_rate, format_time, parse_bytes, parse_rate, parse_time
+from workload.compute import nvidia
 
 MAX_POINTS = 100_000
 _FOLDER_NAME_LENGTH = 20  # number of hexadecimal digits of a point's folder name: 80 bits of its hash
@@ -197,5 +198,8 @@ def _quantity(path: Path, key: str, bounds: Range) -> tuple[Any, Any]:
 def _name(config: RunConfig, known: Known) -> str:
     """Return a hash of everything that determines the run; known: files whose hashes are cached."""
     files = [entry.document() for entry in files_read(config, known)]
-    text = json.dumps({"version": __version__, "config": config.settled(), "files": files}, sort_keys=True)
+    determinants = {"version": __version__, "config": config.settled(), "files": files}
+    if config.compute.gpu and config.compute.vendor_tables and nvidia.installed():
+        determinants["tables"] = nvidia.installed()
+    text = json.dumps(determinants, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_FOLDER_NAME_LENGTH]

@@ -14,7 +14,7 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from et.checking.hashing import mixed
+from et.checking.checked_trace import mixed
 from workload.arrays import Int32, Int64, Mask, UInt64, sums
 from workload.errors import Exchange, WorkloadError, agree, alone, first_of
 from workload.node_kinds import SEND

@@ -47,8 +47,8 @@ def graph(
         if not shown:
             raise ConfigError(f"--npus {npus}: no trace in {path} is of these; expected some of its {len(ranks)} NPUs")
         found = picture(shown, wanted, most or _MAX_NODES[ending])
-        drawn = {".svg": svg, ".dot": dot, ".graphml": graphml}[ending](found)
-        write_frames(out, [drawn.encode()])
+        lines = {".svg": svg, ".dot": dot, ".graphml": graphml}[ending](found)
+        write_frames(out, (f"{line}\n".encode() for line in lines))
     if as_json:
         counts = {"nodes": len(found.nodes), "edges": len(found.edges), "left_out": found.left_out, "cut": found.cut}
         print_json({"path": str(out), **counts, "notes": found.notes()}, indent=None)

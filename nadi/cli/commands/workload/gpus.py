@@ -17,10 +17,7 @@ _SEQUENCE_PARALLEL = "Norms process their share of the tokens."
 _GPU = "GPU to show with its sources: a name or a TOML file."
 
 
-def gpus(
-    gpu: str | None = typer.Argument(None, metavar="[GPU]", help=_GPU),
-    as_json: AsJson = False,
-) -> None:
+def gpus(gpu: str | None = typer.Argument(None, metavar="[GPU]", help=_GPU), as_json: AsJson = False) -> None:
     """List the GPUs for [compute] gpu and the tables of measured times."""
     from workload.compute import find_gpu, gpu_names
 
@@ -53,16 +50,9 @@ def operator_times(
     """Convert AICB's measured times, which lack shapes, to a table for [compute] tables."""
     from workload.compute import AicbModel, read_aicb, write_table
 
-    shape: dict[str, Any] = {
-        "hidden": hidden,
-        "heads": heads,
-        "vocab": vocab,
-        "sequence": seq,
-        "ffn": ffn,
-        "gated": gated,
-    }
-    division: dict[str, Any] = {"micro_batch": micro_batch, "tp": tp, "sequence_parallel": sequence_parallel}
-    model = AicbModel(**shape, **division, parameters=parameters, dtype=dtype)
+    sizes: dict[str, Any] = {"hidden": hidden, "heads": heads, "vocab": vocab, "sequence": seq, "ffn": ffn, "tp": tp}
+    sizes |= {"micro_batch": micro_batch, "parameters": parameters}
+    model = AicbModel(**sizes, sequence_parallel=sequence_parallel, gated=gated, dtype=dtype)
     rows, left_out = read_aicb(file, gpu, model)
     write_table(out, rows)
     without = f"; left out: {', '.join(left_out)}" if left_out else ""
@@ -72,7 +62,7 @@ def operator_times(
 def _show_all(known: "list[Gpu]") -> None:
     from nadi.terminal.readable import size_text
     from nadi.terminal.tables import FittedTable, name_column
-    from workload.compute import table_names
+    from workload.compute import nvidia, table_names
 
     rates = "16-bit TFLOP/s", ("fp8 TFLOP/s", 2), "memory", "TB/s", ("SMs", 3)
     table = FittedTable("", name_column("GPU"), *rates, name_column("attention", 1))
@@ -83,6 +73,19 @@ def _show_all(known: "list[Gpu]") -> None:
         table.add_row(gpu.name, *speeds, *memory, str(gpu.sms), gpu.attention)
     print_table(table)
     say(f"measured tables: {', '.join(table_names()) or 'none'}")
+    systems = [gpu.name for gpu in known if nvidia.has_tables(gpu.nvidia_tables)]
+    of_nvidia = f"{', '.join(systems)} ({nvidia.installed()})" if systems else "not installed (nadi[measured])"
+    say(f"NVIDIA's tables: {of_nvidia}")
+
+
+def _vendor_tables(gpu: "Gpu") -> str:
+    from workload.compute import nvidia
+
+    if not gpu.nvidia_tables:
+        return "none of this GPU"
+    if nvidia.has_tables(gpu.nvidia_tables):
+        return f"{gpu.nvidia_tables} of {nvidia.installed()}"
+    return f"{gpu.nvidia_tables}, not installed: pip install 'nadi[measured]'"
 
 
 def _teraflops(rate: float | None) -> str:
@@ -106,6 +109,7 @@ def _show_one(gpu: "Gpu") -> None:
         f"launch {gpu.launch_overhead_ps / PS_PER_US:g} µs",
         "host link": f"{gpu.host_link_Bps / 1e9:g} GB/s",
         "attention": gpu.attention,
+        "NVIDIA's tables": _vendor_tables(gpu),
     }
     shown |= {f"source of {key}": text for key, text in gpu.sources.items()}
     print_table(facts("", tuple(shown.items())))

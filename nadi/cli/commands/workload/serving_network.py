@@ -22,11 +22,7 @@ from workload.program.sends import SendColumns
 
 
 def network(name: str, gpus: int) -> Network:
-    """Return the network of the first GPUs of a cluster.
-
-    Raises:
-        TopologyError: The cluster is unknown, or has no fabric of this size.
-    """
+    """Return the network of the first GPUs of a cluster."""
     cluster = find(name)
     graph = topologies.build(cluster.topology(gpus))
     section = NetworkSection.model_validate({**cluster.network, "fidelity": "closed-form"})

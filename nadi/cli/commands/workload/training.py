@@ -67,11 +67,7 @@ def _write(
 
 
 def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:
-    """Write a trace set, or a trace per NPU; return a description of the result.
-
-    Raises:
-        WorkloadError: The folder cannot be written, or holds other traces.
-    """
+    """Write a trace set, or a trace per NPU; return a description of the result."""
     from workload import expand as expanded
     from workload import write_set
 

@@ -25,11 +25,7 @@ SECTIONS = (overview, serving, step, explanation, timeline, collectives, fabric,
 
 
 def report(run: Run, progress: Callable[[str], None] = lambda _text: None) -> Page:
-    """Return the page of a run; `progress` is called with the name of each section before it is made.
-
-    Raises:
-        ConfigError: A table of the run is missing or cannot be read.
-    """
+    """Return the page of a run; `progress` is called with the name of each section before it is made."""
     summary = run.summary
     work = summary.get("config", {}).get("workload", {})
     npus, fabric = f"{summary.get('npus', 0):,} NPUs", str(summary.get("topology", ""))

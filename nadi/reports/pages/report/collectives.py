@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Float64, Int64
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import figure, style
 from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table
@@ -25,7 +25,7 @@ class AlikeCollectives(NamedTuple):
     kind: str
     bytes: int
     members: int
-    rows: NDArray[np.int64]
+    rows: Int64
 
 
 def section(run: Run) -> PageSection:
@@ -114,5 +114,5 @@ def _table(run: Run, found: list[AlikeCollectives]) -> Table:
     return Table("collectives by summed time", headings, rows)
 
 
-def _closed_ps(run: Run, each: AlikeCollectives) -> NDArray[np.float64]:
+def _closed_ps(run: Run, each: AlikeCollectives) -> Float64:
     return np.asarray(run.collectives["closed_form_ps"], np.float64)[each.rows]

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Float64, Int64
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import Plotly, figure
@@ -70,14 +70,14 @@ def _plot(run: Run, graph: Graph) -> Plot:
     return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, description, 560)
 
 
-def _lines(drawn: Plotly, marks: Marks, here: NDArray[np.int64], colour: str, name: str) -> None:
+def _lines(drawn: Plotly, marks: Marks, here: Int64, colour: str, name: str) -> None:
     x, y = (with_gaps(place[marks.line[:, here]]) for place in (marks.x, marks.y))
     look = {"color": colour, "width": 2.2 if len(here) < 400 else 1}
     add = drawn.add_scatter if marks.line.shape[1] <= MAX_DRAWN_SHARP else drawn.add_scattergl
     add(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
 
 
-def _hover(drawn: Plotly, graph: Graph, marks: Marks, of_line: NDArray[np.float64]) -> None:
+def _hover(drawn: Plotly, graph: Graph, marks: Marks, of_line: Float64) -> None:
     """Add invisible points in the middle of the busiest lines, whose tooltips describe the line."""
     chosen = np.argsort(-of_line, kind="stable")[:2000]
     ends = marks.line[:, chosen]

@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int64
 from nadi.insight.runs import Run
 
 MAX_GROUPS = 32  # Number of groups that are shown
@@ -14,7 +14,7 @@ class NpuGroups(NamedTuple):
     """The groups of a run."""
 
     names: list[str]  # g names of groups
-    group: NDArray[np.int64]  # int64[npus], group of each NPU
+    group: Int64  # int64[npus], group of each NPU
     why: str  # Description of a group in words
 
     def first(self) -> list[int]:

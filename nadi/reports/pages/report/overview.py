@@ -25,15 +25,19 @@ def section(run: Run) -> PageSection:
     parts: list[Part] = [Paragraph(warning, is_warning=True) for warning in run.warnings]
     facts = [Fact("simulated time", time_text(run.finish_time_ps), "Time from the start to the end of the last NPU.")]
     facts += _step(summary.get("step", {}), run.finish_time_ps)
+    switches = summary.get("switches", "none")
+    network = str(summary.get("network", "")) + (f", {switches}" if switches != "none" else "")
     facts += [
         Fact("NPUs", f"{summary.get('npus', 0):,}", "GPUs or other accelerators, each with its own trace."),
-        Fact("network", _network(summary), "How the network is modelled: docs/explanation/fidelity.md."),
+        Fact("network", network, "How the network is modelled: docs/explanation/fidelity.md."),
     ]
     if summary.get("network") != "closed-form":  # closed forms send no messages
         facts += [
             Fact("messages", f"{summary.get('flows', 0):,}", "Sends of the traces, and messages of collectives."),
             Fact("payload", amount_text(summary.get("payload_bytes", 0)), "Bytes of messages, without headers."),
         ]
+    if summary.get("operators"):
+        facts.append(Fact("operators", *_operators(summary["operators"], summary.get("operator_tables", ""))))
     if summary.get("packets"):
         facts.append(Fact("packets", f"{summary['packets']:,}", "Data and acknowledgements."))
     facts += [Fact(name, f"{summary[key]:,}", why) for key, (name, why) in _EVENTS.items() if summary.get(key)]
@@ -41,9 +45,11 @@ def section(run: Run) -> PageSection:
     return PageSection("overview", "Overview", "Main results of the run.", [*parts, Facts(facts)])
 
 
-def _network(summary: dict[str, Any]) -> str:
-    switches = summary.get("switches", "none")
-    return str(summary.get("network", "")) + (f", {switches}" if switches != "none" else "")
+def _operators(operators: dict[str, int], tables: str) -> tuple[str, str]:
+    """Return the number of operators by source of their times, and an explanation."""
+    counts = ", ".join(f"{count:,} {source}" for source, count in operators.items() if count)
+    why = "Distinct operators of the traces by source of their times: docs/explanation/compute.md."
+    return counts, f"{why} NVIDIA's tables: {tables}." if tables else why
 
 
 def _step(step: dict[str, Any], finish_ps: int) -> list[Fact]:

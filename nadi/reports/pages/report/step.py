@@ -1,8 +1,8 @@
 """The section on the time of the NPUs: compute, exposed communication by axis, bubble, idle."""
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Float64
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Heading, PageSection, Part, Plot, Table
@@ -40,7 +40,7 @@ def section(run: Run) -> PageSection:
     return PageSection("step", "Time by category", lead, parts)
 
 
-def times_of(run: Run) -> dict[str, NDArray[np.float64]]:
+def times_of(run: Run) -> dict[str, Float64]:
     """Return float64[npus] picoseconds for each category with a non-zero value; the categories add up to the run."""
     if run.steps is not None:
         found = {name: np.asarray(run.steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
@@ -53,22 +53,22 @@ def times_of(run: Run) -> dict[str, NDArray[np.float64]]:
     return {name: values for name, values in found.items() if values.any()}
 
 
-def exposed(times: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+def exposed(times: dict[str, Float64]) -> Float64:
     """Return float64[npus]: exposed communication of all axes."""
     names = [name for name in times if name in {*COMMUNICATION_AXES, "unnamed", "communication"}]
     return np.sum([times[name] for name in names], axis=0) if names else np.zeros(len(next(iter(times.values()))))
 
 
-def _unit(times: dict[str, NDArray[np.float64]]) -> TimeUnit:
+def _unit(times: dict[str, Float64]) -> TimeUnit:
     """Return the unit of the chart and the table."""
     return time_unit([float(sum(values[0] for values in times.values()))])
 
 
-def _means(groups: NpuGroups, values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _means(groups: NpuGroups, values: Float64) -> Float64:
     return np.bincount(groups.group, values) / np.bincount(groups.group)
 
 
-def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
+def _plot(groups: NpuGroups, times: dict[str, Float64]) -> Plot:
     unit = _unit(times)
     means = {name: _means(groups, values) / unit.ps for name, values in times.items()}
     drawn = bars(groups.names, means, [COLOURS[name] for name in times], unit.name)
@@ -79,7 +79,7 @@ def _plot(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Plot:
     return Plot(f"time of the run by category ({unit.name})", drawn, description, height)
 
 
-def _table(groups: NpuGroups, times: dict[str, NDArray[np.float64]]) -> Table:
+def _table(groups: NpuGroups, times: dict[str, Float64]) -> Table:
     unit = _unit(times)
     headings = [Heading("NPUs", groups.why.capitalize() + ".", is_text=True)]
     headings += [Heading(f"{name} ({unit.name})") for name in times]

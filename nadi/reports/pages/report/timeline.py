@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from et.arrays import Float64, Int64
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import heat_map
 from nadi.reports.pages.network import time_before
@@ -78,9 +78,7 @@ def _shade(colour: str, opacity: float) -> str:
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
-def _lanes(
-    nodes: pa.Table, npu: int, edges: NDArray[np.float64]
-) -> list[tuple[str, NDArray[np.int64], NDArray[np.float64]]]:
+def _lanes(nodes: pa.Table, npu: int, edges: Float64) -> list[tuple[str, Int64, Float64]]:
     """Return for each non-empty lane of an NPU: name, activity that covers most of each interval, and its share."""
     own = nodes.filter(pc.equal(nodes["npu"], npu))
     start_ps, finish_ps = (np.asarray(own[name], np.float64) for name in ("start_ps", "finish_ps"))
@@ -94,7 +92,7 @@ def _lanes(
     return found
 
 
-def _codes(nodes: pa.Table) -> NDArray[np.int64]:
+def _codes(nodes: pa.Table) -> Int64:
     """Return int64[n]: activity of each node as an index of _NAMES; -1 = not shown."""
     kind, lane = (np.array(nodes[name].to_pylist(), object) for name in ("kind", "lane"))
     code = np.full(len(kind), -1)
@@ -106,8 +104,6 @@ def _codes(nodes: pa.Table) -> NDArray[np.int64]:
     return code
 
 
-def _covered(
-    start_ps: NDArray[np.float64], finish_ps: NDArray[np.float64], edges: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _covered(start_ps: Float64, finish_ps: Float64, edges: Float64) -> Float64:
     """Return float64[stretches]: share of each interval that the activities cover; overlaps count twice."""
     return np.diff(time_before(finish_ps, edges) - time_before(start_ps, edges)) * -1 / np.diff(edges)
