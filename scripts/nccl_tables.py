@@ -3,8 +3,8 @@
 A table holds 80 rows: four kinds of collectives in 20 sizes from 1 KiB to 512 MiB, in half precision, by the newest
 NCCL of the system's folder. The package's `message_size` is the number of elements of nccl-tests' size, the whole
 buffer (its collector, ai-dynamo/aiconfigurator collector/collect_nccl.py, divides the bytes by the element's size; int8
-and half have equal times at equal bytes). Times are those of operations in a row, out of place, from one process with a thread
-per GPU.
+and half have equal times at equal bytes). Times are those of operations in a row, out of place, from one process with
+a thread per GPU.
 
 A row is marked if a larger buffer of the same kind takes less than 1 / MARKED of its time: more bytes never take less
 in NCCL but where it changes its protocol, and never so much less.
@@ -128,9 +128,7 @@ def lines(table: NcclTable, predicted_us: Sequence[float], measured_us: Sequence
         unmarked = ~np.array(marks)
         means = [f"| mean, worst | {' | '.join(f'{kind.mean():.1%}, {kind.max():.0%}' for kind in errors)} |"]
         own = errors.reshape(-1)
-        summary = (
-            f"All {len(own)} rows: mean {own.mean():.1%}, worst {own.max():.0%}; without the {sum(marks)} marked: "
-        )
+        summary = f"All rows: mean {own.mean():.1%}, worst {own.max():.0%}; without the {sum(marks)} marked: "
         means += ["", f"{summary}mean {own[unmarked].mean():.1%}, worst {own[unmarked].max():.0%}."]
     return [
         f"\n### {table.title}\n",
