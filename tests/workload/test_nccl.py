@@ -458,7 +458,7 @@ def test_each_channel_takes_its_bytes_and_hops(gbps, planned, payload, constants
     assert (made.channels, made.shares, made.slices) == (planned, planned, 2 if proto == "simple" else 1)
     assert made.shares == pytest.approx(gbps / 8 * 0.8 / (payload / planned))
     steps = 14 * made.slices * made.pieces
-    own = {1200: 0, 2400: 0.6, 3600: 0.2, 7200: 0.8}[gbps] / 2 / 14 if proto == "simple" else 0
+    own = {1200: 0, 2400: 0.43, 3600: 0.17, 7200: 0.55}[gbps] / 2 / 14 if proto == "simple" else 0
     data_us = size / 8 / made.slices / made.pieces * wire / rate / 1e3
     step_us = (hop + data_us) * (1 + own)
     if gbps == 7200 and proto == "simple":  # a slice is longer on its way than the other one takes
