@@ -43,8 +43,7 @@ class NcclTable(NamedTuple):
     @property
     def title(self) -> str:
         """The table's heading."""
-        version = self.version()
-        return f"{self.machine}, {self.gpus} GPUs" + (f", NCCL {version}" if version else "")
+        return f"{self.machine}, {self.gpus} GPUs"
 
     def version(self) -> str:
         """Return the newest measured version of NCCL; "" without the package."""
