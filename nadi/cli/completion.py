@@ -52,7 +52,7 @@ def benches(incomplete: str) -> list[str]:
     """Return matching benchmarks."""
     from nadi.studies.benchmarks.bench import BENCHES
 
-    return _beginning(incomplete, [*BENCHES, "trace"])
+    return _beginning(incomplete, [*BENCHES, "flow", "trace"])
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -83,7 +83,8 @@ def _can_time_out(run: EffectContext) -> bool:
 
 
 _PACKETS = _fidelity("packet")
-_LINKS = _fidelity("packet", "closed-form")
+_LINKS = _fidelity("packet", "flow", "closed-form")
+_ENDS = _fidelity("packet", "closed-form")
 _MESSAGE_LEVEL = _fidelity("analytical")
 _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
@@ -96,9 +97,9 @@ _NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambd
 _FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 _SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 _BALANCED = Condition(
-    '[network] fidelity = "packet", or load_balancing by destination ("static", "rail")',
+    '[network] fidelity = "packet" or "flow", or load_balancing by destination ("static", "rail")',
     lambda run: (
-        run.network.fidelity == "packet"
+        run.network.fidelity in {"packet", "flow"}
         or (run.network.fidelity == "closed-form" and _balancing(run.network).by_destination)
     ),
 )
@@ -152,7 +153,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     "topology": _keys("spec name params file graph cluster gpus"),
     "system": {
         **_keys("collectives concurrent_collectives splits dataset_splits dimension_order phases_per_dimension"),
-        **_keys("scheduling", _fidelity("packet", "analytical"), _QUEUED),
+        **_keys("scheduling", _fidelity("packet", "flow", "analytical"), _QUEUED),
         **_keys("collectives_in_flight rendezvous", _PACKETS),
         **_keys("rendezvous_control", _PACKETS, _ASKED),
         **_keys("compute_slowdown"),
@@ -160,11 +161,12 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     "network": {
         **_keys("fidelity endpoint_delay reduction_bandwidth"),
         **_keys("congestion_aware resolution", _MESSAGE_LEVEL),
-        **_keys("send_latency acknowledged mtu header ack window cut_through nvlink_framing p2p_share", _LINKS),
+        **_keys("acknowledged", _ENDS),
+        **_keys("send_latency mtu header ack window cut_through nvlink_framing p2p_share", _LINKS),
         **_keys("queue_limit", _PACKETS, _QUEUES),
         **_keys("rto switch congestion_control selective_repeat", _PACKETS),
         **_keys("max_retries", _PACKETS, _TIMEOUTS),
-        **_keys("detection_time", _PACKETS, _DOWN),
+        **_keys("detection_time", _fidelity("packet", "flow"), _DOWN),
         **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _PACKETS, _SHARED),
         **_keys("pfc_headroom pfc_resume_offset", _PACKETS, _SHARED, _PFC),
         **_keys("ecn_kmin ecn_kmax ecn_pmax", _PACKETS, _SHARED, _ECN),

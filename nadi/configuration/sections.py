@@ -423,7 +423,7 @@ class NetworkSection(Section):
     of the network.
     """
 
-    fidelity: Literal["packet", "analytical", "closed-form"] = _engine("fidelity")
+    fidelity: Literal["packet", "flow", "analytical", "closed-form"] = _engine("fidelity")
     congestion_aware: StrictBool | None = _engine_if("congestion_aware")
     endpoint_delay: Time = _engine("endpoint_delay")
     reduction_bandwidth: OptionalRate = _engine("reduction_bandwidth")
@@ -534,8 +534,8 @@ def fidelity_of(key: str) -> str:
 
 
 def fidelity_like(fidelity: Any) -> Any:  # noqa: ANN401 - as it was read, of any type
-    """Return the model whose keys a model has: closed forms are computed for packets on an idle network."""
-    return "packet" if fidelity == "closed-form" else fidelity
+    """Return the model whose keys a model has: flows and closed forms have the times of packets on an idle network."""
+    return "packet" if fidelity in {"closed-form", "flow"} else fidelity
 
 
 class ComputeSection(Section):

@@ -28,7 +28,7 @@ from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
-from nadi.simulation.wiring.fault_schedule import check_lasting, schedule, with_slow_links
+from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.partitioning import place
 from nadi.simulation.wiring.reading import LoadedWorkload, OperatorSources, built_fabric, with_interference
@@ -162,12 +162,7 @@ def _set_up(
     config = with_interference(config, graph, work.framework)
     network, record_flows = config.network, keep_flows and config.output.flows == "all"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
-    if settings.fidelity.act and config.faults:
-        raise ConfigError(
-            f'[[faults]]: found with [network] fidelity = "{network.fidelity}"; expected "packet" or "closed-form"'
-        )
-    if settings.fidelity.is_closed_form:
-        check_lasting(config.faults)
+    check_supported(config.faults, settings.fidelity)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
@@ -257,7 +252,9 @@ def run_program(
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())
-    _announce_compilation(work_messages if settings.fidelity.act else work, "up to half a minute", progress)
+    _announce_compilation(
+        work_messages if settings.fidelity.is_message_level else work, "up to half a minute", progress
+    )
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())

@@ -94,6 +94,8 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.compute_slow_1000ths = slow_1000ths if slow_1000ths > s.SLOWDOWN_UNIT else 0
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0
+    const.spreads = settings.load_balancing.reorders
+    const.reserve_hops = 2 * graph.links  # no path crosses a link twice; as many for acknowledgements
     if switch:
         weights = switch.class_weights or (1, 1)
         const.depths = settings.queue_samples
@@ -135,6 +137,7 @@ def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple
         ("post", by_message, post_whole),
         ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
         ("act", by_message, ends.act),
+        ("settle", ends.settle, ends.settle),
         ("ask", settings.rendezvous_bytes, ask),
         ("expect", has_control, expect),
         ("message_by_kind", has_control, message_by_kind),
@@ -155,8 +158,9 @@ def all_hooks() -> list[Hook]:
     controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
-    models = [fidelity.fidelity(name).act for name in fidelity.names()]
-    return [hook for hook in dict.fromkeys(ours + controls + rules + orders + models) if hook]
+    models = [fidelity.fidelity(name) for name in fidelity.names()]
+    moves = [hook for model in models for hook in (model.act, model.settle)]
+    return [hook for hook in dict.fromkeys(ours + controls + rules + orders + moves) if hook]
 
 
 def hooks_of(graph: Graph, settings: Settings) -> dict[str, Hook]:

@@ -59,12 +59,12 @@ class Fabric:
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         max_cell_ps = (MAX_BATCH - 2 * degree.max(initial=0)) / max(packets_per_ps.max(initial=0), 1e-12)
         self.cell_ps = int(min(self.reach_ps.min(), max_cell_ps, MAX_CELL_PS))  # length of a cell
-        if max_cell_ps < 1 and not settings.fidelity.act:
+        if max_cell_ps < 1 and not settings.fidelity.is_message_level:
             raise RunError(
                 f"a node of {degree.max()} links receives {packets_per_ps.max():,.0f} packets a picosecond; at most "
                 f"{MAX_BATCH} packets may arrive at a time"
             )
-        if exact_ps.min(initial=1) < 0.5 and not settings.fidelity.act:
+        if exact_ps.min(initial=1) < 0.5 and not settings.fidelity.is_message_level:
             raise RunError(
                 f"the smallest packet, of {self.smallest_bytes} bytes, takes less than half a picosecond over a "
                 "link; expected slower links or larger packets"

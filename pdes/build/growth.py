@@ -80,6 +80,14 @@ def _with_events(w: s.World, room: int) -> s.World:
     return w._replace(messages=old._replace(event=event, rush=rush))
 
 
+def _with_flows(w: s.World, old: int, new: int) -> s.World:
+    """Return the world with flows for `new` queue pairs in place of `old`, if it has flows."""
+    if w.net.hooks.settle == 0:
+        return w
+    flows = _with_rows(w.flows, old, new, "flow", "finish_heap", "fresh", "reached_flow")
+    return w._replace(flows=flows._replace(fill_heap=zeros(2 * (len(flows.link) + new))))
+
+
 def _with_receivers(w: s.World) -> s.World:
     """Return the world with twice the receiving queue pairs."""
     # the rows are their own hash map, so in a longer one every row finds a new place; arrays parallel to them move
@@ -117,7 +125,7 @@ def grow(w: s.World) -> s.World:
             old = len(qps.qp_key) // 2
             key, val = _rehashed(qps.qp_key, qps.qp_val, 4 * max(old, int(const.reserve_queue_pairs)))
             grown = _with_rows(qps, old, len(key) // 2, "qp", "cc", "arrived", "sel_tx")
-            return w._replace(qps=grown._replace(qp_key=key, qp_val=val))
+            return _with_flows(w._replace(qps=grown._replace(qp_key=key, qp_val=val)), old, len(key) // 2)
         case s.NEED_RXQPS:
             return _with_receivers(w)
         case s.NEED_INSTS:
@@ -125,6 +133,9 @@ def grow(w: s.World) -> s.World:
             grown = _with_free_rows(w, w.insts, len(w.insts.inst_free), "free_instances", "inst_free", *arrays)
             key, val = _rehashed(grown.inst_key, grown.inst_val, 2 * len(grown.inst_free))
             return _with_room_for_events(w._replace(insts=grown._replace(inst_key=key, inst_val=val)))
+        case s.NEED_HOPS:
+            hops = len(w.flows.hop)
+            return w._replace(flows=_with_rows(w.flows, hops, 2 * hops, "hop"))
         case s.NEED_EVENTS:
             return _with_events(w, 2 * len(w.messages.event))
     raise ValueError(net.ctl.need)

@@ -21,12 +21,14 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
+from pdes.core.rows.flows import Flow, FlowHop, FlowLink
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
 from pdes.messages.fidelity import PACKET
+from pdes.messages.flows.rates import MAX_RATE_BPS, capacities
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
 from pdes.nic.rendezvous import MAX_TAG
@@ -95,7 +97,7 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
         par=par,
         sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(Selective, receivers if settings.selective_repeat else 1),
-        arrived=zeros(pairs if settings.fidelity.act else 1),
+        arrived=zeros(pairs if settings.fidelity.is_message_level else 1),
         begun=zeros(receivers if const.reduces else 1),
     )
 
@@ -124,7 +126,7 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
     model, steps = settings.fidelity, program.schedules
     receives = (steps.recv_peer >= 0) & (model.reduction_psb > 0)
     room = 1
-    if model.act:
+    if model.is_message_level:
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
     return unused(s.MessageModels)._replace(
@@ -133,6 +135,26 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
         receive_ptr=aligned(offsets(receives)[steps.lane_ptr]),
         reduces=aligned(steps.reduce[receives], np.int8),
         memory_psb=aligned((model.reduction_psb,), np.float64),
+    )
+
+
+def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
+    """Return no flows yet; pairs: number of rows of qp."""
+    if not settings.fidelity.settle:
+        return unused(s.Flows)
+    links = len(net.tx)
+    return unused(s.Flows)._replace(
+        flow=rows_of(Flow, pairs),
+        hop=rows_of(FlowHop, 2 * int(net.const.reserve_hops)),
+        link=rows_of(FlowLink, links, capacity=capacities(net)),
+        finish_heap=zeros(pairs),
+        dirty=zeros(links),
+        fresh=zeros(pairs),
+        reached_link=zeros(links),
+        reached_flow=zeros(pairs),
+        fill_heap=zeros(2 * (links + pairs)),
+        front=zeros(nodes),
+        node_share=zeros(nodes),
     )
 
 
@@ -154,14 +176,16 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
     ):
         if size > maximum:
             raise RunError(f"{size} {unit}: at most {maximum} are possible")
-    if settings.load_balancing.reorders and not settings.selective_repeat:
+    if settings.load_balancing.reorders and not (settings.selective_repeat or settings.fidelity.is_message_level):
         raise RunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
-    if settings.fidelity.act and settings.beyond_messages():
+    if settings.fidelity.settle and graph.link_rate_bps.max(initial=0) > MAX_RATE_BPS:
+        raise RunError(f"a link of {graph.link_rate_bps.max()} bit/s: flows support at most {MAX_RATE_BPS}")
+    if settings.fidelity.is_message_level and settings.beyond_messages():
         raise RunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
 
 
@@ -225,11 +249,12 @@ def _build_lp(
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
     rx_psb = fabric.psb if fabric.cut.any() else zeros(1, np.float64)
     trace, plans = tables
+    qps = _qps(part, const, net.ctl, settings)
     world = s.World(
         net=net,
         inbox=s.Inbox(rx_psb=rx_psb, bucket=zeros(BUCKETS + 2), **batch),
         npus=idle_npus(part, npu, const, settings),
-        qps=_qps(part, const, net.ctl, settings),
+        qps=qps,
         rows=row_states(state, int(program.slot_ptr[-1]), recorded=settings.record_nodes),
         insts=_insts(part, const, net.ctl),
         routes=routes,
@@ -237,5 +262,6 @@ def _build_lp(
         plans=plans,
         schedule=schedule,
         messages=_messages(program, part, const, net.ctl, settings),
+        flows=_flows(net, len(qps.qp), len(part.nodes), settings),
     )
     return LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from pdes.core.jit import inline, reader, seen_as
-from pdes.core.rows import messages, network, nic, npu
+from pdes.core.rows import flows, messages, network, nic, npu
 from pdes.core.rows.row import INF
 from pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
@@ -78,7 +78,7 @@ ROW_DONE = 16
 ROW_ASKED = 32  # its sender has asked to send
 ROW_CALLED = 64  # a collective that starts without waiting for a place among those in flight
 
-NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS, NEED_EVENTS = range(1, 8)
+NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS, NEED_EVENTS, NEED_HOPS = range(1, 9)
 
 
 class Routes(NamedTuple):
@@ -275,6 +275,23 @@ class MessageModels(NamedTuple):
     memory_psb: Float64  # [1] ps per byte of an NPU's memory
 
 
+class Flows(NamedTuple):
+    """The flow model (pdes/messages/flows)."""
+
+    state: Annotated[np.record, flows.FlowState]
+    flow: Annotated[np.recarray, flows.Flow]  # [rows of qp]
+    hop: Annotated[np.recarray, flows.FlowHop]  # rows, consecutive for each connection
+    link: Annotated[np.recarray, flows.FlowLink]  # [rows of tx]
+    finish_heap: Int64  # [rows of qp] connections with a message under way (pdes/messages/flows/finish_heap.py)
+    dirty: Int64  # [rows of tx] links whose flows or capacity changed since the latest solution
+    fresh: Int64  # [rows of qp] connections whose rate the next solution sets in any case
+    reached_link: Int64  # [rows of tx] links of a solution
+    reached_flow: Int64  # [rows of qp] connections of a solution
+    fill_heap: Int64  # [2 * (rows of tx + rows of qp)] (rate, link or links + connection) pairs
+    front: Int64  # [nodes] nodes that packets reach, where they spread over equal links
+    node_share: Int64  # [nodes] what part of the packets reaches them
+
+
 CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)
 
 
@@ -302,6 +319,7 @@ class World(NamedTuple):
     plans: PlanTables
     schedule: FaultSchedule
     messages: MessageModels
+    flows: Flows
 
 
 world_at = reader(World)

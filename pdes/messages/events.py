@@ -9,9 +9,9 @@ which its time differs from now, and of that digit's value. When now advances, t
 later events move to lists of lower digits, a few times per event at most. Where many NPUs do the same at the same time,
 an event costs a few list operations, however many there are.
 
-The events of the current time form one sorted list. STEPs, also those added at this time, wait in a list of their own,
-which is sorted when the first is due. All other events added at the current time (actions that take no time) are rare
-and enter a small heap.
+The events of the current time form one sorted list. STEPs and SOLVEs, also those added at this time, wait in a list of
+their own, which is sorted when the first is due. All other events added at the current time (actions that take no time)
+are rare and enter a small heap.
 """
 
 import numpy as np
@@ -24,11 +24,13 @@ from pdes.core.state import MessageModels
 
 KIND_SHIFT = 60
 KEY_SHIFT = 40
-OWN, LEFT, LAUNCH, TAKE, ARRIVE, STEP = range(6)
+FINISH, OWN, LEFT, LAUNCH, TAKE, ARRIVE, STEP, SOLVE = range(8)
 """Kinds of events, with key and item. OWN: NPU << KEY_SHIFT | lane (LANES: the begin of the run), and the NPU. LAUNCH,
-the first step of a collective: the instance's key and the instance. The others: sender << KEY_SHIFT | number of the
-message within its sender, and the message. LEFT: its last byte has left; the item may be -1 - instance, whose other
-sends have left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it moves on from its node.
+the first step of a collective: the instance's key and the instance. FINISH and SOLVE have neither: flows that are due
+end, and others get new rates when everything else at this time has happened (pdes/messages/flows). The others: sender
+<< KEY_SHIFT | number of the message within its sender, and the message. LEFT: its last byte has left; the item may be
+-1 - instance, whose other sends have left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it moves on
+from its node.
 """
 FIRST_POST = 1 << 32  # first number in place of the lane of an OWN event that means a trace row that posts its message
 
@@ -71,7 +73,7 @@ def put_in_list(queue, event, e):
 
 @inline
 def wait_for_turn(queue, event, e):
-    """Append a STEP of the current time to the STEPs that wait."""
+    """Append a STEP or SOLVE of the current time to those that wait."""
     event[e].next_event = NONE
     event[queue.waiting_last].next_event = e
     queue.waiting_last = e
@@ -100,7 +102,7 @@ def add_event(ctl, messages, time, kind, key, item):
     event[e].which = item
     if time > queue.now_ps:
         put_in_list(queue, event, e)
-    elif kind == STEP and queue.kind < STEP:
+    elif kind >= STEP and queue.kind < STEP:
         wait_for_turn(queue, event, e)
     else:
         rush_in(queue, event, messages.rush, e)
@@ -184,7 +186,7 @@ def next_moment(messages):
         following = event[e].next_event
         if event[e].time_ps > now:
             put_in_list(queue, event, e)
-        elif event[e].order >> KIND_SHIFT == STEP:
+        elif event[e].order >> KIND_SHIFT >= STEP:
             wait_for_turn(queue, event, e)
         else:
             event[last].next_event = e

@@ -16,18 +16,21 @@ from pdes.core.state import (
     LANES,
     LONGEST_RUN_PS,
     NEED_EVENTS,
+    NEED_HOPS,
     give_row_back,
     whole_messages,
     world_at,
 )
 from pdes.messages.events import (
     ARRIVE,
+    FINISH,
     FIRST_POST,
     KEY_SHIFT,
     KIND_SHIFT,
     LAUNCH,
     LEFT,
     OWN,
+    SOLVE,
     TAKE,
     add_event,
     take_event,
@@ -132,12 +135,25 @@ def has_lapsed(w, node, now):
 def are_events_short(w):
     """Return whether obsolete events have used up the room of others (pdes.build.growth.events_room)."""
     ctl, const = w.net.ctl, w.net.const
-    if const.compute_slow_1000ths == 0:
+    if const.compute_slow_1000ths == 0 and w.net.hooks.settle == 0:
         return False
-    others = 2 * ctl.free_messages + (const.lane_stride + 2) * ctl.free_instances + (LANES + 1) * const.npus
+    others = (
+        2 * (ctl.free_messages + w.flows.state.held)
+        + (const.lane_stride + 2) * ctl.free_instances
+        + (LANES + 1) * const.npus
+    )
     if ctl.events + others + SPARE_EVENTS < w.messages.event.shape[0]:
         return False
     ctl.need = NEED_EVENTS
+    return True
+
+
+@inline
+def are_hops_short(w):
+    """Return whether the path of another connection may not fit."""
+    if w.net.hooks.settle == 0 or w.flows.state.hops + w.net.const.reserve_hops <= w.flows.hop.shape[0]:
+        return False
+    w.net.ctl.need = NEED_HOPS
     return True
 
 
@@ -201,7 +217,7 @@ def work_messages(address, max_events):
     events = 0
     order = np.int64(0)
     while True:
-        if (ctl.check == 1 and short_of(net, w.qps) > 0) or are_events_short(w):
+        if (ctl.check == 1 and short_of(net, w.qps) > 0) or are_events_short(w) or are_hops_short(w):
             return FULL
         node = ctl.resume_node
         now = ctl.now_ps
@@ -217,8 +233,13 @@ def work_messages(address, max_events):
             net.count.events += 1
             now, order, item = take_event(ctl, w.messages)
             kind = order >> KIND_SHIFT
-            if now > LONGEST_RUN_PS:
+            if now > LONGEST_RUN_PS and (kind != FINISH or w.flows.state.alarm_ps == now):
                 return TOO_LATE
+            if kind == FINISH or kind == SOLVE:
+                ctl.resume_node = -1
+                ctl.now_ps = now
+                call_hook(net.hooks.settle, address, kind, now)
+                continue
             node = node_of(w, kind, order, item)
             ctl.resume_node = node
             ctl.now_ps = now

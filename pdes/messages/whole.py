@@ -86,7 +86,7 @@ def post_whole(address, node, dst, connection, tag, size, ref, now):
         flow.payload_bytes = size
         flow.posted_ps = now
         flow.ordinal = ordinal
-    add_message_event(net, qps, w.messages, now, STEP, message)
+    add_message_event(net, qps, w.messages, now + net.const.send_latency_ps, STEP, message)
     return 0
 
 

@@ -66,11 +66,9 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes
     forward = routes.node[node].forward
-    leaves = begin + (forward >> 1)
-    cut = forward & 1 == 1
+    leaves, cut = begin + (forward >> 1), forward & 1 == 1
     rule, alone = net.hooks.balancing != 0, net.const.neighbours == 0
-    near_end, far_end = reach(net), far_reach(net)
-    nodes = net.const.nodes
+    near_end, far_end, nodes = reach(net), far_reach(net), net.const.nodes
     near = far = np.int64(0)
     last_apart = batch - 1
     for i in range(batch):

@@ -114,6 +114,6 @@ def with_driven(settings: Settings, *, driven: bool) -> Settings:
 
     A congestion control enforces the shares itself (pdes.nic.allowed.pace), and message-level models need no other.
     """
-    if not driven or settings.fidelity.act or settings.congestion_control.update:
+    if not driven or settings.fidelity.is_message_level or settings.congestion_control.update:
         return settings
     return replace(settings, congestion_control=DRIVEN)

@@ -18,7 +18,7 @@ from pdes.core.state import DONE, FAILED, FULL
 from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from pdes.messages import message_loop
-from pdes.messages.events import KEY_SHIFT, KIND_SHIFT, OWN, begin_with
+from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.workers import team as tm
 from pdes.workers.mailbox import ProcessPlace
 from pdes.workers.other_teams import OTHER_TEAMS
@@ -36,7 +36,7 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
     """Compile or load all kernels of a run and return the seconds; without a graph, those of every packet run."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
-    if settings is not None and settings.fidelity.act:
+    if settings is not None and settings.fidelity.is_message_level:
         compile_for(message_loop.work_messages, 0, 0)
     else:
         compile_for(tm.work, 0, 0, 0, 0)
@@ -77,7 +77,7 @@ class Crew:
         self._workers = range(place.first, place.first + place.threads)
         self._progress = progress
         self._nodes_total = nodes_total
-        self._by_message = sim.settings.fidelity.act is not None
+        self._by_message = sim.settings.fidelity.is_message_level
         addresses = np.array([lp.address for lp in sim.lps], np.int64)
         crew = tm.new_crew(len(sim.lps), place.first, place.threads)
         self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels), "workers")
@@ -169,7 +169,10 @@ class Crew:
         (lp,) = self.sim.lps
         w = lp.world
         ready = np.flatnonzero(w.npus.npu.ready_head[: lp.part.npus] >= 0)
-        begin_with(w.messages, w.net.ctl, (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready)
+        orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
+        if self.sim.settings.fidelity.settle and self.sim.settings.faults:
+            orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)
+        begin_with(w.messages, w.net.ctl, orders, items)
         while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
             if status == FULL:
                 make_room(lp)

@@ -62,6 +62,7 @@ VALUES = {
     "compute.peak_flops": "1TFLOPS",
     "compute.gpu": "h100",
     "compute.tables": ["h100"],
+    "compute.vendor_tables": False,
     "compute.scale_from": "h100",
     "compute.efficiency": {"gemm": 0.1},
     "compute.pace": "alone",

@@ -33,7 +33,7 @@ BAD = {
     "unknown key": (fault('link = 0\nstat = "down"'), ["[faults.0] stat", "unknown key", "state"]),
     "rate zero": (fault('link = 0\nrate = "0Gbps"'), ["[faults.0] rate", "zero", 'state = "down"']),
     "a rate without unit": (fault("link = 0\nrate = 5"), ["[faults.0] rate", "400Gbps"]),
-    "speed-up": (fault("npu = 0\nslowdown = 0.5"), ["[faults.0] slowdown", "0.5", "greater than or equal to 1"]),
+    "speed-up": (fault("npu = 0\nslowdown = 0.5"), ["[faults.0] slowdown", "0.5", "1 to 1000"]),
     "error rate": (fault("link = 0\nerror_rate = 1.5"), ["[faults.0] error_rate", "1.5"]),
     "the end before the begin": (fault('until = "1us"\n' + DOWN), ["[faults.0]", "until 1us", "after at 1us"]),
     "no unit": ('[[faults]]\nat = 5\nlink = 0\nstate = "down"\n', ["[faults.0] at", "not a time"]),

@@ -19,7 +19,7 @@ CONGESTION = "network.congestion"
 
 _VALUES = {
     "network": {
-        "fidelity": ["packet", "analytical", "closed-form"],
+        "fidelity": ["packet", "flow", "analytical", "closed-form"],
         "congestion_aware": [True, False],
         "endpoint_delay": ["300ns"],
         "reduction_bandwidth": ["100GB/s"],

@@ -4,12 +4,14 @@ from pdes.core.fifo import after, push, take_block
 from pdes.core.hashing import FREE, find, get, mix, mix2, mix3, remove
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import kernel, reader
-from pdes.core.state import MessageModels
+from pdes.core.state import Flows, MessageModels
 from pdes.messages.events import add_event, take_event
+from pdes.messages.flows.rates import enter, leave, set_capacity, solve
 from pdes.network.batch import order_ties, sort_batch
 from pdes.network.link import link_send
 
 messages_at = reader(MessageModels)
+flows_at = reader(Flows)
 
 
 @kernel
@@ -91,3 +93,27 @@ def order_batch(net, inbox, batch, begin, end):
 @kernel
 def inject(net, link, start, w1):
     link_send(net, link, start, start, w1, 0, 0)
+
+
+@kernel
+def flow_enter(address, f, now):
+    enter(flows_at(address), f, now)
+    return 0
+
+
+@kernel
+def flow_leave(address, f):
+    leave(flows_at(address), f)
+    return 0
+
+
+@kernel
+def flow_capacity(address, link, capacity):
+    set_capacity(flows_at(address), link, capacity)
+    return 0
+
+
+@kernel
+def flow_solve(address, now):
+    solve(flows_at(address), now)
+    return 0

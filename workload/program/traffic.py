@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.arrays import Int64, sums
+from workload.arrays import Int32, Int64, sums
 from workload.collectives.schedules.packed import Schedules
 from workload.node_kinds import COLLECTIVE, SEND
 from workload.program.program import Program
@@ -25,14 +25,23 @@ _GOLDEN = (math.sqrt(5) - 1) / 2  # Reciprocal of the golden ratio, whose multip
 
 
 class Traffic(NamedTuple):
-    """Bytes and messages of p pairs of NPUs, by src and then dst, each pair once, unless said otherwise."""
+    """Bytes and messages of p pairs of NPUs, by src and then dst, each pair once."""
 
-    src: NDArray[np.integer]  # int32[p], sending NPU
-    dst: NDArray[np.integer]  # int32[p], receiving NPU
+    src: Int32  # int32[p], sending NPU
+    dst: Int32  # int32[p], receiving NPU
     # int64[p], payload in bytes. If a lane's bytes on the wire differ from those of its data and its chunks differ by a
     # byte, less than a byte per message may be missing.
     bytes: Int64
     messages: Int64  # int64[p], number of messages, including empty ones
+
+
+class _Part(NamedTuple):
+    """Columns of Traffic in any order, with repeated pairs; int64 or int32 NPUs."""
+
+    src: NDArray[np.integer]
+    dst: NDArray[np.integer]
+    bytes: Int64
+    messages: Int64
 
 
 def traffic(program: Program) -> Traffic:
@@ -78,10 +87,10 @@ class _Pairs:
     """Collector of unsummed pairs in any order, which sums them when they exceed _MAX_PENDING."""
 
     def __init__(self) -> None:
-        self._parts: list[Traffic] = []
+        self._parts: list[Traffic | _Part] = []
         self._pending = 0
 
-    def add(self, part: Traffic) -> None:
+    def add(self, part: _Part) -> None:
         self._parts.append(part)
         self._pending += len(part.src)
         if self._pending > _MAX_PENDING:
@@ -92,7 +101,7 @@ class _Pairs:
         return merge(self._parts)
 
 
-def merge(parts: Sequence[Traffic]) -> Traffic:
+def merge(parts: Sequence[Traffic | _Part]) -> Traffic:
     """Return the sum of several traffics; pairs may occur more than once."""
     if not parts:
         empty = np.zeros(0, np.int64)
@@ -116,16 +125,16 @@ class _Users:
         return row, self._npu[at]
 
 
-def _sends(program: Program, users: _Users) -> Iterator[Traffic]:
+def _sends(program: Program, users: _Users) -> Iterator[_Part]:
     rows = np.flatnonzero(program.node_kind == SEND)
     key = _trace_of(program, rows) << 21 | (program.node_peer[rows].astype(np.int64) + _PEER_BIAS)
     key, size_bytes, messages = sums(key, program.node_bytes[rows], np.ones(len(rows), np.int64))
     row, npu = users.spread(key >> 21)
     peer = (key & (2**21 - 1)) - _PEER_BIAS
-    yield Traffic(npu, npu + peer[row], size_bytes[row], messages[row])
+    yield _Part(npu, npu + peer[row], size_bytes[row], messages[row])
 
 
-def _collectives(program: Program, users: _Users, most_pairs: int | None = None) -> Iterator[tuple[Traffic, float]]:
+def _collectives(program: Program, users: _Users, most_pairs: int | None = None) -> Iterator[tuple[_Part, float]]:
     """Yield the pairs of collectives by schedule and buffer size, each with the weight of its sampled calls.
 
     `most_pairs` is the approximate number of pairs of the sample, None = all pairs with weight 1.
@@ -272,7 +281,7 @@ def _peer(offset: int, messages: int, chunks: int, chunk: Int64, visits: Int64) 
     return _Peer(offset, messages, usual, chunk[odd], visits[odd] - usual)
 
 
-def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Peer]) -> Iterator[Traffic]:
+def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Peer]) -> Iterator[_Part]:
     s = program.schedules
     n, place = int(s.members[calls.schedule]), calls.member
     part, parts, chunks = np.full(len(place), buffer.part, np.int64), buffer.parts, buffer.chunks
@@ -303,7 +312,7 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
         if buffer.view >= 0:
             to = s.view_member[begin + to]
         dst = program.group_member[calls.group_begin + to]
-        yield Traffic(calls.npu, dst, size_bytes * calls.times, peer.messages * calls.times)
+        yield _Part(calls.npu, dst, size_bytes * calls.times, peer.messages * calls.times)
 
 
 def _sent_by_members(s: Schedules, calls: _Calls) -> _Sent:
@@ -322,11 +331,11 @@ def _sent_by_members(s: Schedules, calls: _Calls) -> _Sent:
     return _Sent(np.searchsorted(key, np.arange(members + 1) * members), key % members, size_bytes, messages)
 
 
-def _absolute(program: Program, calls: _Calls, sent: _Sent) -> Traffic:
+def _absolute(program: Program, calls: _Calls, sent: _Sent) -> _Part:
     call, at = _spans(sent.ptr[calls.member], sent.ptr[calls.member + 1])
     dst = program.group_member[calls.group_begin[call] + sent.peer[at]]
     times = calls.times[call]
-    return Traffic(calls.npu[call], dst, sent.bytes[at] * times, sent.messages[at] * times)
+    return _Part(calls.npu[call], dst, sent.bytes[at] * times, sent.messages[at] * times)
 
 
 def _chunk_bytes(begin: Int64, end: Int64, size_bytes: int, chunks: int | Int64) -> Int64:

@@ -94,7 +94,7 @@ def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[st
 def _narrow_window(simulation: FinishedRun) -> str:
     """Return a warning if selective repeat keeps `window = "auto"` below the bandwidth-delay product, else ""."""
     settings = simulation.settings
-    if settings.fidelity.act or settings.window_bytes or not settings.selective_repeat:
+    if settings.fidelity.is_message_level or settings.window_bytes or not settings.selective_repeat:
         return ""
     packets = covering_packets(simulation.graph, settings)
     if packets <= SELECTIVE_PACKETS:

@@ -4,7 +4,6 @@ A page works offline, in dark and light mode, on narrow screens, with a keyboard
 has a description in words, and every term with an explanation is a button that shows it.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -44,7 +43,7 @@ class Facts:
 @cache
 def explanations() -> dict[str, str]:
     """Return the explanations of the columns of all pages' tables, by heading without its unit."""
-    return tomllib.loads(_EXPLANATIONS.read_text(encoding="utf-8"))
+    return inputs.parse_toml(_EXPLANATIONS.read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

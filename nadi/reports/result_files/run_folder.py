@@ -87,7 +87,7 @@ def summary(
 
 def _switches(simulation: FinishedRun) -> str:
     """Return the switch model; "none" for message-level models, which have no switches."""
-    is_message_level = simulation.settings.fidelity.act or simulation.settings.fidelity.is_closed_form
+    is_message_level = simulation.settings.fidelity.is_message_level or simulation.settings.fidelity.is_closed_form
     return "none" if is_message_level else _SWITCHES[simulation.config.network.switch]
 
 

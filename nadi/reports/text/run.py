@@ -182,7 +182,7 @@ def _moved(simulation: FinishedRun) -> str:
     results, counters = simulation.results, simulation.results.counters
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
-    if simulation.settings.fidelity.act:
+    if simulation.settings.fidelity.is_message_level:
         moved = f"{counters['flows']:,} messages, whole ({simulation.settings.fidelity.name.replace('_', '-')})"
         hops = "message-hops"
     rate = counters["packet_hops"] / max(results.wall_s, 1e-9)

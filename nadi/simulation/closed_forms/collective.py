@@ -128,7 +128,7 @@ def _paths(
     sends = _sampled_sends(s, schedule, max(len(few_sends), max_sends))
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
-        answers = not one_way and sender != src and not settings.fidelity.alone_ps
+        answers = not one_way and sender != src and settings.fidelity.has_headers
         both_ways = answers and links[0] == min(next_links(graph, npus[src], npus[sender]))
         paths = kinds.get((way, both_ways), Paths(links, both_ways, 0))
         kinds[way, both_ways] = paths._replace(multiplicity=paths.multiplicity + 1)
@@ -141,7 +141,7 @@ def _payload_rates(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
     The rates inside a host and between hosts also carry acknowledgements, because as much data flows in the other
     direction.
     """
-    if settings.fidelity.alone_ps:
+    if not settings.fidelity.has_headers:
         return shape
 
     def payload_bps(rate_bps: int, *, framed: bool, answered: bool = True) -> int:

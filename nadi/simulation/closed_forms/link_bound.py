@@ -71,7 +71,7 @@ def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> 
     """Return the data, and the acknowledgements that must return before the last data leaves."""
     src, dst = sent.src.astype(np.int64), sent.dst.astype(np.int64)
     size_bytes = sent.bytes.astype(np.float64)
-    if settings.fidelity.act:
+    if not settings.fidelity.has_headers:
         cut_ps = (0.5 + settings.fidelity.resolution_ps) * sent.messages
         return _Load(src, dst, np.stack([size_bytes, 0 * cut_ps, 0 * cut_ps, cut_ps]))
     packets = np.maximum(sent.messages, -(-sent.bytes // settings.mtu_bytes)).astype(np.float64)
@@ -184,8 +184,8 @@ def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRout
 
 def _sets(graph: Graph, settings: Settings, links: NDArray[np.integer], number: Int64, count: int) -> _LinkSets:
     """Return `count` sets of links; `number` holds the set of each link."""
-    message_level = settings.fidelity.act is not None
-    is_link_framed = np.zeros(graph.links, np.bool_) if message_level else is_framed(graph, settings)
+    has_headers = settings.fidelity.has_headers
+    is_link_framed = is_framed(graph, settings) if has_headers else np.zeros(graph.links, np.bool_)
     rate, most = np.zeros(count), np.zeros(count)
     delay = np.full(count, np.inf)
     np.add.at(rate, number, graph.link_rate_bps[links])

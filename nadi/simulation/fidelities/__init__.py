@@ -2,7 +2,7 @@
 
 "packet" has packets, queues, transport and congestion control (docs/explanation/fabric.md). "analytical" has messages
 that take latency and bandwidth. "closed-form" has collectives at their closed forms and messages alone on their paths,
-without contention.
+without contention. "flow" has messages as fluids on the routes of packets, which share links max-min fairly.
 """
 
 from dataclasses import replace
@@ -35,6 +35,8 @@ def settings(network: NetworkSection) -> dict[str, Any]:
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
+    if network.fidelity == "flow":
+        keywords |= _WITHOUT_QUEUES | {"fidelity": pdes.fidelity.fidelity("flow", **model | {"acknowledged": False})}
     if network.fidelity == "closed-form":  # closed forms are computed from the settings of packets
         keywords |= _WITHOUT_QUEUES | {"fidelity": replace(fidelity, name="closed_form", is_closed_form=True)}
     return keywords

@@ -238,10 +238,8 @@ def keep_counts(name_bytes, parents, control, columns, row, state):
 @inline
 def decode_node(at, end, names, follows, attributes, arena, columns, row, places, state):
     """Decode the node between `at` and `end`, and return its type, or -1 minus the reason for a failure."""
-    data_deps = places[LIST_WORDS * DATA]
-    control_deps = places[LIST_WORDS * CONTROL]
-    parents = state[DATA]
-    control = state[CONTROL]
+    data_deps, control_deps = places[LIST_WORDS * DATA], places[LIST_WORDS * CONTROL]
+    parents, control = state[DATA], state[CONTROL]
     node_id = kind = start = duration = name_bytes = 0
     name_at = at
     state[NODE_OTHER_BYTES] = 0

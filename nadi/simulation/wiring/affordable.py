@@ -65,10 +65,11 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     fabric, running, _ = with_reducers(graph, program)
     sampled = sample(running, MAX_PAIRS)
     messages = np.maximum(sampled.messages, 1)
-    message_level = settings.fidelity.act is not None
-    packets_per_message = 1 if message_level else np.maximum(-(-sampled.bytes // (messages * settings.mtu_bytes)), 1)
-    packets = sampled.weight * messages * packets_per_message
-    hops = packets * path_links(fabric, sampled.src, sampled.dst) * (1 if message_level else 2)
+    message_level, has_headers = settings.fidelity.is_message_level, settings.fidelity.has_headers
+    of_message = np.maximum(-(-sampled.bytes // (messages * settings.mtu_bytes)), 1)  # packets
+    packets = sampled.weight * messages * (of_message if has_headers else 1)
+    moved = sampled.weight * messages if message_level else packets
+    hops = moved * path_links(fabric, sampled.src, sampled.dst) * (1 if message_level else 2)
     sent = float((sampled.weight * sampled.messages).sum())
     pairs = float(sampled.weight.sum())
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
@@ -77,8 +78,8 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
     memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((sampled.weight * sampled.bytes).sum())
-    wire += 0 if message_level else float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
-    return Estimate(sent, float(packets.sum()), float(hops.sum()), wire, pairs, memory)
+    wire += has_headers * float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
+    return Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory)
 
 
 def fabric_bytes(graph: Graph) -> float:
@@ -93,7 +94,7 @@ def of_all_ranks(own: Estimate, ranks: RankGather) -> Estimate:
 
 def work(expected: Estimate, settings: Settings) -> float:
     """Return the unit of progress: packet-hops, or messages at message level."""
-    return expected.messages if settings.fidelity.act else expected.packet_hops
+    return expected.messages if settings.fidelity.is_message_level else expected.packet_hops
 
 
 def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:
@@ -109,7 +110,7 @@ def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, 
     """Refuse a run that needs more memory for this process's own work than is free, or more than a day for all work."""
     messages = f"{total.messages:,.0f} messages between {total.pairs:,.0f} pairs of NPUs"
     _check_free_memory(messages, own.memory_bytes, "a smaller run", force=force)
-    message_level = settings.fidelity.act is not None
+    message_level = settings.fidelity.is_message_level
     rate = MESSAGES_PER_S if message_level else HOPS_PER_S * workers
     wall_s = work(total, settings) / rate
     if wall_s > MAX_WALL_S and not force:
@@ -264,7 +265,7 @@ def cost_of_packets(
     _check_requested_memory(memory, limits)
     own = expected._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
     check_run(own, expected, settings, workers, force=limits.force)
-    rate = MESSAGES_PER_S if settings.fidelity.act else HOPS_PER_S * workers
+    rate = MESSAGES_PER_S if settings.fidelity.is_message_level else HOPS_PER_S * workers
     return JobCost(work(expected, settings) / rate, memory)
 
 

@@ -128,7 +128,24 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
     return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings)
 
 
-def check_lasting(faults: Sequence[FaultSection]) -> None:
+def check_supported(faults: Sequence[FaultSection], model: pdes.Fidelity) -> None:
+    """Refuse faults that the model of the network does not support; packets support all."""
+    if model.is_message_level and faults:
+        if not model.settle:
+            raise ConfigError(
+                '[[faults]]: found with [network] fidelity = "analytical"; expected "packet", "flow" or "closed-form"'
+            )
+        for number, fault in enumerate(faults):
+            if fault.what == "error_rate":
+                raise ConfigError(
+                    f"[faults.{number}] error_rate: flows lose nothing; expected another fault, or "
+                    '[network] fidelity = "packet"'
+                )
+    if model.is_closed_form:
+        _check_lasting(faults)
+
+
+def _check_lasting(faults: Sequence[FaultSection]) -> None:
     """Refuse faults that closed forms do not support, which are all but slow NPUs and links slow for the whole run."""
     for number, fault in enumerate(faults):
         where = f"[faults.{number}]"

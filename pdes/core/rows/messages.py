@@ -4,7 +4,7 @@ from pdes.core.rows.row import Row, word
 
 MERGING, SORTING, WAITING, FIRST_EVENT = range(4)
 """Rows of `event` that hold no event but precede the first of a list: one being merged, one being sorted, and the
-STEPs that wait. With them, appending to a list needs no test whether it is empty.
+STEPs and SOLVEs that wait. With them, appending to a list needs no test whether it is empty.
 """
 
 
@@ -26,6 +26,7 @@ class WholeMessage(Row, words=8, written_by="messages.fidelity.* messages.whole"
     ordinal = word("count", "number of messages that its sender had posted before")
     node = word("node", "its current node")
     ref = word("packed", "as of Message")
+    following = word("message", "flows: the connection's next message")
 
 
 class EventQueue(Row, words=1440, written_by="messages.events"):
@@ -34,7 +35,9 @@ class EventQueue(Row, words=1440, written_by="messages.events"):
     now_ps = word("time", "current time")
     kind = word("code", "latest kind of event at the current time so far")
     due = word("place", "sorted events of the current time", begins=-1)
-    waiting_last = word("place", "last of the STEPs that joined them, WAITING if there is no STEP", begins=WAITING)
+    waiting_last = word(
+        "place", "last of the STEPs and SOLVEs that joined them, WAITING if there is none", begins=WAITING
+    )
     rushing = word("count", "number of entries of the heap `rush`")
     free = word("place", "list of free rows", begins=-1)
     fresh = word("count", "number of rows that were ever used", begins=FIRST_EVENT)

@@ -144,6 +144,8 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     send_latency_ps = word("duration", "time from when a message is posted until its first packet may be sent")
     outer = word("node", "first of the switches that act before NPUs and other switches")
     splits = word("flag", "only these send to other teams: the cell pauses between them and the other nodes")
+    spreads = word("flag", "flows: packets of a message spread equally over equal links")
+    reserve_hops = word("count", "rows of `hop` that one connection may use")
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
 
 
@@ -176,6 +178,7 @@ class Hooks(Row, words=32, written_by="build.simulation"):
         "one that is sent later or whose acknowledgement counts (pdes/npu/endpoints.py)",
     )
     act = word("hook", "(message, now): moves messages (pdes/messages/fidelity), 0: they travel as packets")
+    settle = word("hook", "(kind, now): ends flows and sets rates (pdes/messages/fidelity/flow.py)")
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
     expect = word("hook", "(node, inst, number, lane, step, now): acts for a lane that waits for a message")
     may_start = word("hook", "(node, row): holds collectives back")

@@ -1,10 +1,12 @@
 """Models of how messages cross the network other than as packets. One file each, found here.
 
-A file holds TITLE, a hook `act(address, message, now, ...)` that moves a message on from its node, and
+A file holds TITLE, a hook `act(address, message, now)` that moves a message on from its node, and
 `alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps)`, the time of messages on an idle path: float64[k] ps
 per byte and int64[k] delays of its links, int64[] latencies of its switches, int64[m] bytes -> int64[m]. Events move a
 message (events.py): LEFT when its last byte has left its sender, ARRIVE when it has arrived, STEP when it is to leave
-a node. The rest of the engine is the packet-level model.
+a node. The rest of the engine is the packet-level model. A file without `alone_ps` gives messages the headers and
+acknowledgements of packets, and its times on an idle path are those of packets. A file may have a hook
+`settle(address, kind, now)` for events that are not of one message.
 """
 
 import importlib
@@ -20,7 +22,7 @@ from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 
 @dataclass(frozen=True)
 class Fidelity:
-    """The model of a run; act and alone_ps are None for packets.
+    """The model of a run; act, alone_ps and settle are None for packets.
 
     A reduction adds three times the message's bytes at reduction_bandwidth_bps (two reads and a write).
     congestion_aware: LINKS_ARE_BUSY of the module, if it has that. is_closed_form: collectives and messages take the
@@ -30,6 +32,7 @@ class Fidelity:
     name: str = setting("packet", "model of the network", is_given=False)
     act: Callable | None = setting(None, "moves a message on", is_given=False)
     alone_ps: Callable | None = setting(None, "time of messages on an idle path", is_given=False)
+    settle: Callable | None = setting(None, "ends flows and sets their rates", is_given=False)
     endpoint_delay_ps: int = setting(0, "delay of a collective's first step, and of a receiver's action on a message")
     reduction_bandwidth_bps: float | None = setting(
         None, "memory bandwidth of reductions; without it, reductions take no time"
@@ -44,6 +47,16 @@ class Fidelity:
         "a message is complete, at both ends, when its last acknowledgement is back, not when its last byte is in",
     )
     is_closed_form: bool = setting(False, "no message crosses the network", is_given=False)
+
+    @property
+    def is_message_level(self) -> bool:
+        """Whether messages move as a whole."""
+        return self.act is not None
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether messages have the headers, acknowledgements and closed forms of packets."""
+        return self.alone_ps is None
 
     @property
     def reduction_psb(self) -> float:
@@ -67,4 +80,5 @@ def fidelity(name: str, **parameters: Any) -> Fidelity:
         return Fidelity(name, **parameters)
     module = importlib.import_module(f"{__name__}.{name}")
     busy = getattr(module, "LINKS_ARE_BUSY", True)
-    return Fidelity(name, module.act, module.alone_ps, congestion_aware=busy, **parameters)
+    alone_ps, settle = (getattr(module, hook, None) for hook in ("alone_ps", "settle"))
+    return Fidelity(name, module.act, alone_ps, settle, congestion_aware=busy, **parameters)

@@ -101,7 +101,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
     routed = {(src, dst): _route(graph, settings, npus[src], npus[dst]) for src, dst in both}
     links = {pair: route.links for pair, route in routed.items()}
     ways = dict(zip(links, lone.ways_of(graph, settings, list(links.values())), strict=True))
-    if not settings.fidelity.alone_ps:
+    if settings.fidelity.has_headers:
         ways |= _meeting(routed, ways)
     ports: dict[object, int] = {}
     orders: dict[object, int] = {}
@@ -133,7 +133,7 @@ def fabric_of(graph: Graph, settings: Settings, npus: list[int], pairs: Iterable
         ),
         ends=_ends(settings.fidelity),
     )
-    if settings.fidelity.alone_ps:
+    if not settings.fidelity.has_headers:
         return fabric._replace(
             mtu_bytes=_UNLIMITED_BYTES,
             window_packets=_LARGE_WINDOW,

@@ -1,0 +1,234 @@
+"""Paths of connections, and what a message puts on them: weights of links, bytes, latency."""
+
+import numpy as np
+
+from pdes.core.jit import inline, outline
+from pdes.core.packet import SHARE_UNITS, destination, end_of, header
+from pdes.core.state import FRAMED
+from pdes.messages.flows.rates import UNITS_PER_PS, WEIGHT_SHIFT
+from pdes.network.framing import FLIT_BYTES, framed_bytes
+from pdes.network.link import class_row, full_packet_bytes, link_psb, on_link_bytes, share_psb
+from pdes.network.routing import SET_MASK, SET_SHIFT, balanced, forwarding_ps, next_link, npu_route, switch_cell_to
+
+WHOLE = 1 << WEIGHT_SHIFT  # share of a link that all packets of a flow take
+
+
+@inline
+def add_hop(flows, q, link, share, is_back):
+    """Append a link to a path, which is at the end of `hop`."""
+    flow = flows.flow[q]
+    hop = flows.hop[flow.first_hop + flow.hops]
+    hop.link = link
+    hop.flow = q
+    hop.share = share
+    hop.is_back = is_back
+    flow.hops += 1
+
+
+@inline
+def ahead(net, routes, node, dst, w1, w2, now):
+    """Return the link that all packets of a flow take at a node, where packets do not spread."""
+    if node < net.const.npus or net.hooks.balancing == 0:
+        return next_link(net, routes, node, dst, w2)
+    return balanced(net, routes, np.int64(switch_cell_to(net, routes, node, dst, w2)), node, w1, w2, now)
+
+
+@inline
+def lay_single(w, q, is_back, now):
+    """Append the links from sender to receiver, or those back."""
+    net, routes = w.net, w.routes
+    qp = w.qps.qp[q]
+    src, dst = np.int64(qp.npu), destination(qp.w1)
+    if is_back == 1:
+        src, dst = dst, src
+    w1 = header(dst, src, 0, 0)
+    node = src
+    while node != dst:
+        link = ahead(net, routes, node, dst, w1, qp.w2, now)
+        add_hop(w.flows, q, link, WHOLE, is_back)
+        if link == net.const.pit and net.const.pit > 0:
+            break
+        node = end_of(net.tx[link].meta)
+
+
+@inline
+def spread(w, q, node, dst, is_back, ends):
+    """Append the links over which a node sends a flow's packets; share out `node_share`. Return `ends`, grown."""
+    # ends: number of nodes in flows.front that have received a share for the next round
+    net, routes, flows = w.net, w.routes, w.flows
+    w2 = w.qps.qp[q].w2
+    share = flows.node_share[node]
+    flows.node_share[node] = 0
+    if node < net.const.npus:
+        first, count, at_port = npu_route(net, node, dst, w2), np.int64(1), True
+    else:
+        cell = np.int64(switch_cell_to(net, routes, node, dst, w2))
+        first, count, at_port = cell & SET_MASK, cell >> SET_SHIFT, False
+    for i in range(count):
+        link = np.int64(first)
+        if not at_port:
+            link = np.int64(routes.link[first + i]) if count > 1 else np.int64(first)
+            link += routes.node[node].first_link
+        part = share // count + np.int64(i < share % count)
+        if part == 0:
+            continue
+        add_hop(flows, q, link, part, is_back)
+        after = end_of(net.tx[link].meta)
+        if after != dst and not (net.const.pit > 0 and link == net.const.pit):
+            if flows.node_share[after] == 0:
+                flows.front[ends] = after
+                ends += 1
+            flows.node_share[after] += part
+    return ends
+
+
+@inline
+def lay_spread(w, q, is_back):
+    """Append the links from sender to receiver, or those back, over which the packets of a flow spread equally."""
+    flows = w.flows
+    qp = w.qps.qp[q]
+    src, dst = np.int64(qp.npu), destination(qp.w1)
+    if is_back == 1:
+        src, dst = dst, src
+    flows.front[0] = src
+    flows.node_share[src] = WHOLE
+    at, ends = 0, 1
+    while at < ends:
+        ends = spread(w, q, np.int64(flows.front[at]), dst, is_back, ends)
+        at += 1
+
+
+@outline
+def lay_path(w, q, now):
+    """Find the links of a connection and of its acknowledgements, and its idle round trip."""
+    net, routes, flows = w.net, w.routes, w.flows
+    flow, qp = flows.flow[q], w.qps.qp[q]
+    flow.first_hop = flows.state.hops
+    flow.hops = 0
+    flow.epoch = flows.state.epoch
+    if net.const.spreads == 1:
+        lay_spread(w, q, 0)
+        lay_spread(w, q, 1)
+    else:
+        lay_single(w, q, 0, now)
+        lay_single(w, q, 1, now)
+    flows.state.hops += flow.hops
+    full = full_packet_bytes(net)
+    round_ps = np.int64(0)
+    for back in range(2):
+        node, dst = np.int64(qp.npu), destination(qp.w1)
+        if back == 1:
+            node, dst = dst, node
+        size = full if back == 0 else net.const.ack_bytes
+        for h in range(flow.first_hop, flow.first_hop + flow.hops):
+            hop = flows.hop[h]
+            # the first path: each link begins where the one before it ends
+            if hop.is_back == back and node != dst and starts_at(net, np.int64(hop.link), node):
+                round_ps += forwarding_ps(net, routes, node) + class_row(net, hop.link).delay_ps
+                round_ps += np.int64(size * link_psb(net, hop.link))
+                node = end_of(net.tx[hop.link].meta)
+    flow.round_trip_ps = round_ps
+
+
+@inline
+def starts_at(net, link, node):
+    """Return whether a link leaves a node."""
+    return net.out_ptr[node] <= link and link < net.out_ptr[node + 1]
+
+
+@inline
+def bytes_on(net, link, size, packets):
+    """Return the bytes on a link of a message of `size` bytes in `packets` packets."""
+    if class_row(net, link).special & FRAMED == 0:
+        return size + packets * net.const.header_bytes
+    full = framed_bytes(net, 0, full_packet_bytes(net))
+    last = size - (packets - 1) * net.const.mtu_bytes
+    return (packets - 1) * full + framed_bytes(net, 0, last + net.const.header_bytes)
+
+
+@inline
+def back_bytes_on(net, link, packets):
+    """Return the bytes on a link of the acknowledgements of `packets` packets."""
+    return packets * (FLIT_BYTES if class_row(net, link).special & FRAMED != 0 else net.const.ack_bytes)
+
+
+@inline
+def packets_of(net, size):
+    """Return the number of packets of a message."""
+    return max(1, (size + net.const.mtu_bytes - 1) // net.const.mtu_bytes)
+
+
+@outline
+def load_message(w, q, size):
+    """Set weights, remaining bytes, cap and latency of a connection for a message that begins."""
+    net, flows = w.net, w.flows
+    flow, qp = flows.flow[q], w.qps.qp[q]
+    packets = packets_of(net, size)
+    wire = size + packets * net.const.header_bytes
+    slowest_ps = 0.0  # of a full packet
+    slowest = np.int64(-1)
+    node = np.int64(qp.npu)
+    full = full_packet_bytes(net)
+    flow.remaining_bytes = float(wire)
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        hop = flows.hop[h]
+        link = np.int64(hop.link)
+        if hop.is_back == 1:
+            on_link = back_bytes_on(net, link, packets)
+        else:
+            on_link = bytes_on(net, link, size, packets)
+        hop.weight = np.int64(np.float64(hop.share) * on_link / wire + 0.5)
+        if hop.is_back == 0 and starts_at(net, link, node):
+            packet_ps = on_link_bytes(net, link, 0, full) * link_psb(net, link)
+            if packet_ps > slowest_ps:
+                slowest_ps = packet_ps
+                slowest = np.int64(h)
+                # so that a weight, which is rounded, changes nothing on an idle path
+                if hop.share == WHOLE:
+                    flow.remaining_bytes = np.float64(on_link) * WHOLE / hop.weight
+            node = end_of(net.tx[link].meta)
+    psb = share_psb(net, np.int64(qp.port), 0, qp.shares)
+    slowest_psb = slowest_ps / full
+    if qp.shares > SHARE_UNITS and psb > slowest_psb:
+        slowest, slowest_psb = np.int64(-1), psb
+        flow.remaining_bytes = float(wire)
+    cap = UNITS_PER_PS / psb
+    if packets > net.const.window_packets:
+        cap = min(cap, UNITS_PER_PS * net.const.window_packets * full / flow.round_trip_ps)
+    flow.cap = np.int64(cap)
+    flow.latency_ps = latency_of(w, q, size, packets, slowest, slowest_psb)
+
+
+@inline
+def latency_of(w, q, size, packets, slowest, slowest_psb):
+    """Return the time from the end of a message at its slowest link until it has arrived."""
+    # slowest: the link's row of `hop`, -1 if the sender's cap is slower than all links; slowest_psb: ps per byte there.
+    # The first packet reaches the slowest link after it has crossed those before, and the last packet crosses those
+    # behind it. A short last packet does not overtake the one before it, which is full: it follows on the last link.
+    net, flows = w.net, w.flows
+    flow, qp = flows.flow[q], w.qps.qp[q]
+    full = full_packet_bytes(net)
+    last = size - (packets - 1) * net.const.mtu_bytes + net.const.header_bytes
+    fixed = np.int64(0)
+    last_ps = 0.0
+    full_ps = -last * slowest_psb
+    on_last_link_ps = 0.0
+    node = np.int64(qp.npu)
+    before = slowest >= 0
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        link = np.int64(flows.hop[h].link)
+        if flows.hop[h].is_back == 1 or not starts_at(net, link, node):
+            continue
+        row = class_row(net, link)
+        fixed += forwarding_ps(net, w.routes, node) + row.delay_ps
+        of_full = min(on_link_bytes(net, link, 0, full), row.seen_bytes) * row.ps_per_byte
+        on_last_link_ps = min(on_link_bytes(net, link, 0, last), row.seen_bytes) * row.ps_per_byte
+        if h == slowest:
+            before = False
+        else:
+            last_ps += of_full if before and packets > 1 else on_last_link_ps
+            full_ps += of_full
+        node = end_of(net.tx[link].meta)
+    if packets > 1:
+        last_ps = max(last_ps, full_ps + on_last_link_ps)
+    return fixed + np.int64(last_ps + 0.5)
