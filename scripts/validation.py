@@ -17,15 +17,18 @@ import datetime as dt
 import hashlib
 import io
 import json
+import math
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import nccl_tables
 
 import et
 import nadi
@@ -79,9 +82,14 @@ class Group(NamedTuple):
     remark: str = ""  # assumptions, and parameters that were fitted
     cluster: str = ""  # of training steps; "" = the rows are no training steps
     first_when: str = ""  # commit of the first predictions; "" = they were not kept
+    # tables of NVIDIA's package (nccl_tables): system, machine and number of GPUs of each; their rows come from there
+    tables: tuple[nccl_tables.NcclTable, ...] = ()
+    is_read: bool = True  # whether somebody has read the measured values of the tables
 
     def run(self) -> list[float]:
         """Return Nadi's values in the order of the rows."""
+        if self.tables:
+            return [us for table in self.tables for us in table.predicted_us()]
         if self.cluster:
             return [_step_s(row["model"], row.get("changes", {}), row["plan"], self.cluster) for row in self.rows]
         if self.name in _RUNS:
@@ -216,21 +224,33 @@ _RUNS: dict[str, Callable[[Group], list[float]]] = {
     "zero": _zero,
 }
 """Functions that return Nadi's values of groups whose rows are neither training steps nor sizes of a collective."""
-GROUPS = tuple(
-    Group(**group) for group in tomllib.loads((HERE / "published_figures.toml").read_text(encoding="utf-8"))["group"]
-)
+
+
+def _groups() -> Iterator[Group]:
+    """Yield the groups of published_figures.toml; the rows of NVIDIA's tables are those recorded."""
+    recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
+    for group in tomllib.loads((HERE / "published_figures.toml").read_text(encoding="utf-8"))["group"]:
+        tables = tuple(nccl_tables.NcclTable(*table) for table in group.pop("tables", ()))
+        published = recorded.get(group["name"], {}).get("published", [])
+        names = [name for table in tables for name in nccl_tables.names(table)]
+        if tables:
+            group["rows"] = [{"what": what, "published": us} for what, us in zip(names, published, strict=False)]
+        yield Group(**group, tables=tables)
+
+
+GROUPS = tuple(_groups())
 
 
 def errors_of(group: Group, values: Sequence[float]) -> list[float]:
     """Return the signed relative errors in the order of the figures."""
-    return [value / row["published"] - 1 for row, value in zip(group.rows, values, strict=True)]
+    return [value / row["published"] - 1 for row, value in zip(group.rows, values, strict=not group.tables)]
 
 
 def page(recorded: dict[str, Any]) -> str:
     """Return docs/explanation/validation.md with the recorded values."""
     parts = [_INTRODUCTION, "| group | figures | mean | worst | run |\n| --- | --- | --- | --- | --- |"]
     for group in GROUPS:
-        absolute = [abs(error) for error in errors_of(group, recorded[group.name]["values"])]
+        absolute = [abs(error) for error in errors_of(group, recorded[group.name]["values"])] or [math.nan]
         mean = sum(absolute) / len(absolute)
         date = recorded[group.name]["date"]
         parts.append(
@@ -242,6 +262,8 @@ def page(recorded: dict[str, Any]) -> str:
 
 def _section(group: Group, values: Sequence[float]) -> str:
     """Return the section of a group; groups with first predictions have two more columns and a row of means."""
+    if group.tables:
+        return _tables_section(group, values)
     first = [row["first"] for row in group.rows] if group.first_when else []
     first_heading = f" predicted at {group.first_when} | first error |" if first else ""
     lines = [
@@ -264,6 +286,17 @@ def _section(group: Group, values: Sequence[float]) -> str:
     if first:
         first_mean, mean = (sum(map(abs, each)) / len(each) for each in (first_errors, errors))
         lines.append(f"| mean absolute error | | | {first_mean:.1%} | | {mean:.1%} |")
+    return "\n".join(lines)
+
+
+def _tables_section(group: Group, values: Sequence[float]) -> str:
+    """Return the section of a group of NVIDIA's tables: times in microseconds, predicted / measured (error)."""
+    lines = [f'\n<a id="{group.name}"></a>\n', f"## {group.title}\n", f"Published: {group.source}. {group.remark}\n"]
+    lines.append(f"    {group.command}")
+    count = len(nccl_tables.KINDS) * len(nccl_tables.SIZES)
+    for number, table in enumerate(group.tables):
+        rows = slice(number * count, (number + 1) * count)
+        lines += nccl_tables.lines(table, values[rows], [row["published"] for row in group.rows[rows]])
     return "\n".join(lines)
 
 
@@ -332,12 +365,22 @@ def main() -> None:
             date = recorded[group.name]["date"] if group.name in recorded else "never"
             print(f"{group.name}: not run; recorded {date}")
             continue
+        if group.tables and nccl_tables.folder() is None:
+            print(f"{group.name}: not run; it needs NVIDIA's tables (pip install aiconfigurator-core)")
+            continue
         start_s = time.perf_counter()
         values = group.run()
         today = dt.datetime.now(tz=dt.UTC).date().isoformat()
         recorded[group.name] = {"date": today, "code": code, "values": values}
+        if group.tables and group.is_read:
+            published = [us for table in group.tables for us in table.measured_us()]
+            if published != [row["published"] for row in group.rows]:
+                names = [name for table in group.tables for name in nccl_tables.names(table)]
+                group.rows[:] = [{"what": what, "published": us} for what, us in zip(names, published, strict=True)]
+        if group.tables:
+            recorded[group.name]["published"] = [row["published"] for row in group.rows]
         write(recorded)
-        errors = [abs(error) for error in errors_of(group, values)]
+        errors = [abs(error) for error in errors_of(group, values)] or [math.nan]
         mean, took_s = sum(errors) / len(errors), time.perf_counter() - start_s
         print(
             f"{group.name}: {len(errors)} figures, mean {mean:.1%}, worst {max(errors):.1%}, {took_s:.0f} s", flush=True

@@ -3,12 +3,14 @@
 import json
 import re
 import runpy
+import sys
 
 import pytest
 
 from tests.docs.pages import DOCS, ROOT
 from tests.nonempty import nonempty
 
+sys.path.insert(0, str(ROOT / "scripts"))  # for the modules beside the script
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "validation.py"))
 RECORDED = json.loads((ROOT / "scripts" / "validation.json").read_text())
 GROUPS = {group.name: group for group in SCRIPT["GROUPS"]}

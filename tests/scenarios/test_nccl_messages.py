@@ -53,13 +53,13 @@ def packets(graph, program, **settings):
 @pytest.mark.parametrize(
     ("fabric", "dst", "size", "by_hand_us"),
     [
-        ("dgx-b200:npus=8", 1, KIB, 6.6 + 0.6),  # LL, one channel
-        ("dgx-b200:npus=8", 1, 100 * KIB, 8.4 + 3.4 + 100 * KIB / 40e3),  # Simple, two channels of 20 GB/s
-        ("dgx-b200:npus=8", 1, MIB, 8.4 + 3.4 + MIB / 80e3),  # four
-        ("dgx-b200:npus=8", 1, 32 * MIB, 8.4 + 3.4 + 32 * MIB / 80e3),
-        ("dgx-b200:npus=2", 1, 32 * MIB, 8.4 + 3.4 + 32 * MIB / 320e3),  # a communicator of two: 16 channels
-        ("dgx-a100:npus=8", 1, MIB, 8.4 + 3.4 + MIB / 40e3),
-        ("dgx-h100:npus=8", 1, 4 * MIB, 8.4 + 3.4 + 4 * MIB / 73.4e3),
+        ("dgx-b200:npus=8", 1, KIB, 8.8 + 0.36 + 2 * KIB / 18e3),  # LL, one channel: launch, one peer, bytes
+        ("dgx-b200:npus=8", 1, 100 * KIB, 13.8 + 0.36 + 100 * KIB / 40e3),  # Simple, two channels of 20 GB/s
+        ("dgx-b200:npus=8", 1, MIB, 13.8 + 0.36 + MIB / 80e3),  # four
+        ("dgx-b200:npus=8", 1, 32 * MIB, 13.8 + 0.36 + 32 * MIB / 80e3),
+        ("dgx-b200:npus=2", 1, 32 * MIB, 13.8 + 0.36 + 32 * MIB / 320e3),  # a communicator of two: 16 channels
+        ("dgx-a100:npus=8", 1, MIB, 9.7 + 0.51 + MIB / 20e3),  # a channel for each 512 KiB
+        ("dgx-h100:npus=8", 1, 4 * MIB, 9.7 + 0.22 + 4 * MIB / 73.4e3),
         ("dgx-b200:npus=16", 8, KIB, 8.4 + 14),  # between hosts: Simple, whatever the size
         ("dgx-a100:npus=16", 8, 4 * MIB, 8.4 + 14 + 4 * MIB / 20e3),  # two channels of 10 GB/s
         ("dgx-h100:npus=16", 8, 64 * MIB, 8.4 + 14 + 64 * MIB / (50e3 * 4096 / 4178)),  # four: the NIC's rate
@@ -82,7 +82,7 @@ def test_a_message_takes_its_launch_hop_and_bytes_at_its_channels_rate(fabric, d
 def test_whole_messages_pay_launch_and_hop_too(model):
     """And a share of the line rate, of which the model leaves out NVLink's framing."""
     graph = topologies.build("dgx-h100:npus=8")
-    for size, by_hand_us in ((KIB, 7.2), (4 * MIB, 11.8 + 4 * MIB / (450e3 / (360 / 73.4)))):
+    for size, by_hand_us in ((KIB, 6.02 + 2 * KIB / 18e3), (4 * MIB, 9.92 + 4 * MIB / (450e3 / (360 / 73.4)))):
         found = packets(graph, of_messages_alone(graph, (0, 1, size)), fidelity=fidelity(model))
         assert found.finish_time_ps / 1e6 == pytest.approx(by_hand_us, rel=0.2 if model == WHOLE[1] else 0.02)
 

@@ -103,7 +103,20 @@ def test_the_bisection_is_the_largest_flow_between_two_halves(spec):
         assert bisection == halves
 
 
-@pytest.mark.parametrize("machine", ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200"])
+def test_a_rack_is_one_nvlink_domain_with_four_rails():
+    graph = topologies.build("gb200-nvl72:npus=144")
+    assert graph.host.tolist() == [0] * 72 + [1] * 72
+    assert {tier: count for tier, count in switches(graph).items() if tier in {"nvswitch", "leaf"}} == {
+        "nvswitch": 2,
+        "leaf": 8,
+    }
+    for npu in range(72):  # the NICs of the servers of 4 are on rails 0 to 3
+        assert len(topologies.route(graph, npu, 72 + npu)) == 4
+        assert len(topologies.route(graph, npu, (npu + 5) % 72)) == 2
+    assert set(topologies.build("gb300-nvl72:npus=4").link_rate_bps.tolist()) == {7200 * GBPS, 800 * GBPS}
+
+
+@pytest.mark.parametrize("machine", ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "dgx-b300"])
 def test_machines_have_as_many_spines_as_their_oversubscription_needs(machine):
     for ratio, spines in ((1, 4), (2, 2), ("4/3", 3)):
         graph = topologies.build(f"{machine}:npus=64,hosts_per_rail_leaf=4,oversubscription={ratio}")

@@ -1,4 +1,4 @@
-"""What NCCL 2.30 takes for a collective, worked out anew: its search link by link, then its times one after another.
+"""What NCCL 2.29 takes for a collective, worked out anew: its search link by link, then its times one after another.
 
 Written from NCCL's src/graph/search.cc and src/tuning (before 2.30: src/graph/tuning.cc); nothing here is Nadi's.
 """
@@ -190,21 +190,14 @@ class Group:
             crossing = steps_of(kind, self.nodes)
         latency = base + (steps - crossing) * hop + crossing * net[proto]
         if proto == "simple":
-            latency *= self.plateau(kind, size, steps)
+            latency *= self.plateau(kind, size)
         return latency + size / (1000 * bus * n / steps)
 
-    def plateau(self, kind, size, steps):
+    def plateau(self, kind, size):
         piece = size // (self.used() * self.n)
         if piece < 64:
             return 1.0
-        if self.nodes > 1:
-            return (1.9 if self.cc < 80 else 1.4) if kind == "all-reduce" else 1.0
-        if self.cc < 100:
-            return 1.0
-        delta = 0.4
-        if piece > 262144:
-            delta -= 0.1 * min(1.0, (piece - 262144) / 262144)
-        return 1.0 + (1.0 - (0.1 / 0.4) ** (steps - 1)) * delta
+        return (1.9 if self.cc < 80 else 1.4) if self.nodes > 1 and kind == "all-reduce" else 1.0
 
     def tree(self, size, proto):
         bus = min(self.channels * self.tree_speed * 0.92, self.channels * TREE_SIMPLE[self.age][self.column])
@@ -252,7 +245,8 @@ class Group:
         for proto in ("ll", "ll128", "simple"):
             if proto == "ll128" and self.gpus == 1:
                 continue
-            found["ring", proto] = self.ring(kind, size, proto)
+            if (proto, self.gpu, self.nodes) != ("ll128", "b200", 1):  # as NVIDIA's measurements with 2.29.2 show
+                found["ring", proto] = self.ring(kind, size, proto)
             if kind == "all-reduce":
                 found["tree", proto] = self.tree(size, proto)
         if EFFICIENCY[self.age] and self.gpus > 2:

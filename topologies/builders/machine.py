@@ -1,5 +1,10 @@
-"""Common parts of named machines: servers with an NVSwitch and a NIC for each GPU, on rails (`rail_optimised`)."""
+"""Common parts of named machines: GPUs on NVSwitches with a NIC for each GPU, on rails (`rail_optimised`).
 
+The GPUs of a server are one NVLink domain, or those of all servers of a rack (NVL72). NCCL takes such a rack as one
+host (MNNVL), and so do the graph's hosts.
+"""
+
+import math
 from collections.abc import Callable
 
 from pydantic import Field
@@ -10,7 +15,8 @@ from topologies.graph import Graph
 from topologies.parameters import Count, Parameters, Ratio, Time
 from topologies.units import NS
 
-_GPUS_PER_HOST = 8
+_GPUS_PER_SERVER, _GPUS_PER_RACK = 8, 72
+_RAILS_OF_RACK = 4  # NICs of a server of a rack, each on its rail
 
 
 class MachineArguments(Parameters):
@@ -24,15 +30,22 @@ class MachineArguments(Parameters):
     switch_latency: Time = Field(0, description="forwarding latency of leaves and spines")
 
 
+class RackArguments(MachineArguments):
+    """Parameters of a cluster of racks, each of which is one NVLink domain."""
+
+    npus: Count = Field(description="number of GPUs: a multiple of 72, or fewer than 72")
+    hosts_per_rail_leaf: Count = Field(1, description="racks that share a leaf per rail")
+
+
 def extent_of_machine(arguments: MachineArguments, name: str) -> Extent:
     """Return the size of a cluster, which does not depend on rates."""
-    return rail_optimised.extent(arguments, name, gpus_per_host=min(_GPUS_PER_HOST, arguments.npus))
+    return rail_optimised.extent(arguments, name, **_domain(arguments))
 
 
 def machine_builder(
     accelerator: str, *, nic_bps: int, nvlink_bps: int, nvlink_delay_ps: int
 ) -> Callable[[MachineArguments, str], Graph]:
-    """Return the builder of clusters of servers of eight GPUs.
+    """Return the builder of clusters of servers of eight GPUs, or of racks of 72 if its arguments are RackArguments.
 
     Args:
         accelerator: Generation of the GPUs, which selects NCCL's constants.
@@ -44,7 +57,14 @@ def machine_builder(
 
     def build(arguments: MachineArguments, name: str) -> Graph:
         """Build the cluster, laid out as `rail-optimised`; TopologyError if the counts do not fit."""
-        size = min(_GPUS_PER_HOST, arguments.npus)
-        return rail_optimised.build(arguments, name, gpus_per_host=size, accelerator=accelerator, **links)
+        return rail_optimised.build(arguments, name, accelerator=accelerator, **_domain(arguments), **links)
 
     return build
+
+
+def _domain(arguments: MachineArguments) -> dict[str, int]:
+    """Return the GPUs and rails of an NVLink domain."""
+    if not isinstance(arguments, RackArguments):
+        return {"gpus_per_host": min(_GPUS_PER_SERVER, arguments.npus)}
+    size = min(_GPUS_PER_RACK, arguments.npus)
+    return {"gpus_per_host": size, "rails": math.gcd(size, _RAILS_OF_RACK)}

@@ -110,6 +110,7 @@ def size_class(kind: str, shape: Shape, size_bytes: int, **asked: Any) -> int:  
         for far in (False, True):
             sent = group.message(size_bytes / shape.members, far=far)
             number = number << 10 | sent.channels << 2 | NAMED_PROTOCOLS.index(sent.protocol)
+            number = number << 48 | sent.hop_ps
         return number
     way = way_of(kind, shape, size_bytes, _parameters(**asked))
     chunks = 0

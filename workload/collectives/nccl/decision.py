@@ -11,10 +11,11 @@ from typing import NamedTuple
 from inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US
 from topologies import TopologyError
 from topologies.units import parse_bytes
-from workload.collectives.nccl import nvls_loops, tuning
+from workload.collectives.nccl import nvls_loops, ring_timing, tuning
 from workload.collectives.nccl.channel_orders import tree
 from workload.collectives.nccl.generations import generation_of
 from workload.collectives.nccl.protocols import LL128, PROTOCOLS, Protocol
+from workload.collectives.nccl.ring_timing import LOCAL_STEPS
 from workload.collectives.nccl.tuning import TuningInput
 from workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
 from workload.errors import WorkloadError
@@ -96,6 +97,7 @@ class NcclDecision(NamedTuple):
         kind = tuple(tuning.ALGORITHMS).index(self.algorithm) * len(names) + names.index(self.protocol)
         count = (self.pieces * (MAX_CHANNELS + 1) + self.channels) * MAX_SLICES + self.slices - 1
         number = (count * len(names) * len(tuning.ALGORITHMS) + kind << 48) + self.launch_ps
+        number = number << 48 | self.inside_ps
         return number << _SHARES_BITS | round(self.shares / SHARE_STEP)
 
     def wait_ps(self, shape: Shape, *, far: bool) -> int:
@@ -138,11 +140,12 @@ def way_of(kind: str, shape: Shape, size_bytes: int, parameters: NcclParameters)
         blocks = parameters.channels or host.generation.nvls_channels[host.plan.hosts > 1]
         cut = nvls_loops.cut_of(size_bytes, blocks, host.plan.per_host, host.plan.hosts, algorithm)
         launch_ps = nvls_loops.launch_ps(
-            kind, shape, size_bytes, host, algorithm, cut, registered=parameters.registered
+            kind, shape, size_bytes, host, algorithm, cut, _port(shape), registered=parameters.registered
         )
-        shares = _port(shape) / tuning.nvls_pace(kind, host, algorithm) if parameters.pacing == PLANNED else 1.0
-        if algorithm == tuning.NVLS and parameters.pacing == PLANNED:
-            shares *= nvls_loops.slower(kind, host, cut)
+        shares = 1.0
+        if parameters.pacing == PLANNED:
+            pace_gbps = nvls_loops.pace_gbps(kind, host, algorithm, cut, _port(shape))
+            shares = _port(shape) / pace_gbps
         pieces = min(cut.loops, MAX_STEPS)
         return way._replace(channels=blocks, pieces=pieces, shares=max(1.0, shares), launch_ps=launch_ps)
     if algorithm == tuning.COLLNET_DIRECT:
@@ -181,7 +184,18 @@ def _with_channels(
         pieces = min(-(-size_bytes // (used * transport.chunk_bytes(kind))), MAX_STEPS)
     else:
         loops = -(-size_bytes // (used * shape.members * transport.chunk_bytes(kind)))
-        pieces = min(loops, MAX_STEPS // (steps * slices))
+        pieces = max(1, min(loops, MAX_STEPS // (steps * slices)))
+    kernel = host.kernel
+    if kernel and algorithm == tuning.RING and kind in LOCAL_STEPS and parameters.pacing == PLANNED:
+        message_bytes = size_bytes / (used * pieces * slices * shape.members)
+        port_gbps = _port(shape)
+        gbps = port_gbps / shares, port_gbps / used
+        step_ps = ring_timing.step_ps(kernel, kind, way.protocol, steps, slices, message_bytes, *gbps)
+        data_ps = way.link_ps(shape._replace(inside_bps=round(port_gbps * 8e9)), message_bytes, far=False) * shares
+        way = way._replace(
+            launch_ps=round(kernel.launch_us[tuple(PROTOCOLS).index(way.protocol)] * PS_PER_US),
+            inside_ps=max(0, round(step_ps - data_ps)),
+        )
     return way._replace(channels=used, shares=shares, slices=slices, pieces=max(1, pieces))
 
 

@@ -13,7 +13,7 @@ from workload.collectives.nccl.generations import Generation
 from workload.shape import Shape
 
 _MAX_CHANNELS = 16  # maximum number of channels of a search (MAXCHANNELS / 2); the communicator then uses each twice
-_MAX_HEADS = 32  # maximum number of NPUs that pull from NVSwitches (NCCL_MAX_NVLS_ARITY)
+MAX_HEADS = 32  # maximum number of NPUs that pull from NVSwitches (NCCL_MAX_NVLS_ARITY)
 _MIN_TO_DOUBLE = 25.0  # minimum speed in GB/s of a channel that is split into two (ncclTopoDupChannels)
 # After Ampere, more than _MANY channels are split only from this speed in GB/s on (ncclTopoDupChannels)
 _MIN_OF_MANY = 50.0
@@ -130,7 +130,7 @@ def _nvls(hosts: int, per_host: int, net: float, nvlink: float, generation: Gene
     As in ncclTopoSearchTryNvls, the speed between hosts is raised while it is below twice the speed inside and, if
     there are NICs, fits them.
     """
-    heads = min(per_host, _MAX_HEADS)
+    heads = min(per_host, MAX_HEADS)
 
     def greatest(speeds: tuple[float, ...], fastest: float) -> float:
         fits = (s for s in speeds if s <= fastest + _ROUNDING and (heads + 1) * s <= nvlink + _ROUNDING)

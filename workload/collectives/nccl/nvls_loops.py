@@ -5,8 +5,9 @@ Blocks are the thread blocks that run in parallel (NCCL calls them channels); he
 
 from typing import NamedTuple
 
-from inputs.units import KIB
+from inputs.units import KIB, PS_PER_US
 from workload.collectives.nccl import tuning
+from workload.collectives.nccl.graph_search import MAX_HEADS
 from workload.collectives.nccl.protocols import SIMPLE
 from workload.collectives.nccl.tuning import TuningInput
 from workload.shape import Shape
@@ -28,22 +29,39 @@ class BufferLoops(NamedTuple):
 
 
 def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> BufferLoops:
-    """Return the loops of a buffer."""
+    """Return the loops of a buffer; NCCL has MAX_HEADS heads of a host at most."""
+    heads = min(heads, MAX_HEADS)
     chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
     loop_bytes = blocks * heads * chunk_bytes
     return BufferLoops(blocks, chunk_bytes, loop_bytes, max(1, -(-size_bytes // loop_bytes)))
 
 
 def launch_ps(
-    kind: str, shape: Shape, size_bytes: int, host: TuningInput, algorithm: str, cut: BufferLoops, *, registered: bool
+    kind: str,
+    shape: Shape,
+    size_bytes: int,
+    host: TuningInput,
+    algorithm: str,
+    cut: BufferLoops,
+    port_gbps: float,
+    *,
+    registered: bool,
 ) -> int:
     """Return the time before the first step in picoseconds.
 
-    NCCL's latency of NVLS is that of the whole collective, so the latency of the fabric's path is subtracted. Buffers
-    that are not registered are copied into the multicast buffer and out of it: the first loop before any sum, the last
-    loop after all sums. A block copies at the maximum rate that NCCL gives for a block.
+    Buffers that are not registered are copied into the multicast buffer and out of it, by other warps of the blocks. In
+    one host these are two stages more of a pipeline whose stages take as long as a loop. Over several hosts NCCL's
+    latency of NVLS is that of the whole collective, so the latency of the fabric's path is subtracted. There a block
+    copies the first loop before any sum, and the last loop after all sums, at the maximum rate that NCCL gives for a
+    block.
     """
     path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
+    if host.kernel:
+        loop_us = host.kernel.nvls_loop_us
+        data_us = min(size_bytes, cut.loop_bytes) / _buffer_gbps(kind, host, port_gbps) / 1e3
+        partial_us = max(0.0, 1 - size_bytes / cut.loop_bytes) * loop_us
+        stages_us = 0.0 if registered else 2 * (loop_us + data_us)
+        return max(0, round((host.kernel.nvls_launch_us + partial_us + stages_us) * PS_PER_US) - path_ps)
     if algorithm == tuning.NVLS_TREE:
         path_ps += 2 * (host.plan.hosts.bit_length() - 1) * shape.outside_ps
     waits_ps = max(0, tuning.empty_all_reduce_ps(host, algorithm) - path_ps)
@@ -53,6 +71,24 @@ def launch_ps(
     if kind != "all-reduce":  # what goes in or comes out is a member's own share
         copied_bytes *= (host.plan.per_host + 1) / host.plan.per_host / 2
     return waits_ps + round(copied_bytes / cut.blocks / host.generation.tree[0] * 1e3)
+
+
+def pace_gbps(kind: str, host: TuningInput, algorithm: str, cut: BufferLoops, port_gbps: float) -> float:
+    """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gbps: NVLink's payload rate.
+
+    In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other.
+    No head is faster than NCCL plans.
+    """
+    pace = tuning.nvls_pace(kind, host, algorithm) * min(1.0, MAX_HEADS / host.plan.per_host)
+    if host.kernel:
+        loop_us = host.kernel.nvls_loop_us + cut.loop_bytes / _buffer_gbps(kind, host, port_gbps) / 1e3
+        return min(pace, cut.loop_bytes / host.plan.per_host / loop_us / 1e3)
+    return pace / slower(kind, host, cut) if algorithm == tuning.NVLS else pace
+
+
+def _buffer_gbps(kind: str, host: TuningInput, port_gbps: float) -> float:
+    """Return the rate of the whole buffer in GB/s: an all-reduce's sums share the links with what is to be summed."""
+    return port_gbps / (1 + 1 / host.plan.per_host if kind == "all-reduce" else 1)
 
 
 def slower(kind: str, host: TuningInput, cut: BufferLoops) -> float:

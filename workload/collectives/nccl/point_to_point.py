@@ -7,13 +7,14 @@ in src/init.cc (chunks), and src/device/sendrecv.h (half of a block's warps send
 
 NCCL publishes no rate of a sending channel. In a ring, a block with all of its warps reaches at most the tuning model's
 perChMaxRingLL128Bws (20 GB/s up to Ampere, 36.7 on Hopper, 40 on Blackwell); Nadi assumes half of it for half of the
-warps. On GH200 that is 18.35 GB/s; one channel was measured at 18.3 GB/s (nccl issue 1272).
+warps. On GH200 that is 18.35 GB/s; one channel was measured at 18.3 GB/s (nccl issue 1272). Launch and what a receiver
+still does after the last byte, among GPUs of one NVLink domain, are those of `generations.KernelTimes`.
 """
 
 import math
 from typing import NamedTuple
 
-from inputs.units import KIB
+from inputs.units import KIB, PS_PER_US
 from workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNDRIVEN_CONNECTIONS
 from workload.collectives.nccl.protocols import LL, PROTOCOLS, SIMPLE, Protocol
 from workload.collectives.nccl.tuning import RING, TuningInput, base_ps, message_hop_ps
@@ -28,6 +29,7 @@ _NVLINK_CHUNK_BYTES = 512 * KIB  # step of a message between GPUs with NVLink (N
 # Step over PCIe, and in every communicator of several hosts (NCCL_P2P_PCI_CHUNKSIZE, NCCL_P2P_NET_CHUNKSIZE)
 _OTHER_CHUNK_BYTES = 128 * KIB
 _MAX_LL_BYTES = 16 * KIB  # maximum bytes per channel of a message that uses LL inside a host (NCCL_P2P_LL_THRESHOLD)
+_SLOTS = 8  # number of slots of a connection (NCCL_STEPS)
 _SENDING_SHARE = 0.5  # fraction of a block's warps that send (`nSendWarpPerWork` in src/device/sendrecv.h)
 # Connections of messages with one channel: in one host, and in groups over several hosts inside and between hosts.
 # Those of 2, 4, ... 64 channels follow. Rings in one host use the connections from 32 on.
@@ -94,7 +96,9 @@ def communicator(host: TuningInput, channels: int = 0, *, paced: bool) -> Commun
     return Communicator(host, max_channels, min(max_channels, _power_of_two(min(per_path))), paced)
 
 
-def message(group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO) -> MessageTransport:
+def message(
+    group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO, peers: int = 1
+) -> MessageTransport:
     """Return the transport of a message of a size.
 
     Args:
@@ -102,6 +106,7 @@ def message(group: Communicator, size_bytes: float, *, between_hosts: bool, prot
         size_bytes: Data bytes; a fraction for equal parts of some buffers.
         between_hosts: Whether sender and receiver are in different hosts.
         proto: The user's protocol, or AUTO.
+        peers: Number of peers to which the sender sends as much at once.
     """
     channels = _channels(group, size_bytes)
     # NCCL has no LL buffers between hosts for sends and receives (NCCL_ALLOC_P2P_NET_LL_BUFFERS is 0)
@@ -109,10 +114,24 @@ def message(group: Communicator, size_bytes: float, *, between_hosts: bool, prot
     chosen = LL.name if is_small else SIMPLE.name
     protocol = chosen if proto == AUTO else proto
     generation = group.host.generation
-    gbps = channels * _SENDING_SHARE * generation.ring_ll128[group.host.column] if group.paced else math.inf
+    gbps = channels * _SENDING_SHARE * generation.message_block_gbps if group.paced else math.inf
     hop_ps = message_hop_ps(group.host, protocol, between_hosts=between_hosts)
     first = _FIRST_BETWEEN if between_hosts else _FIRST_INSIDE if group.host.plan.hosts > 1 else _FIRST_CONNECTION
-    return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
+    kernel = group.host.kernel
+    if not kernel or not group.paced:
+        return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
+    launch_ps = round((kernel.message_us[protocol == SIMPLE.name] + peers * kernel.peer_us) * PS_PER_US) - hop_ps
+    if protocol == LL.name:
+        slowest_ps = LL.wire_bytes(size_bytes) / (channels * _SENDING_SHARE * kernel.ll_block_gbps) * 1e3
+        waits_ps = slowest_ps - LL.wire_bytes(size_bytes) / gbps * 1e3
+    else:  # what fills the receiver's buffers is emptied after the last byte has come, unless the channels are slower
+        port_gbps = group.host.plan.nvlink / generation.nvlink_payload * NVLINK_PAYLOAD
+        held_bytes = min(size_bytes, _SLOTS * _NVLINK_CHUNK_BYTES)
+        all_bytes = (size_bytes + kernel.drain * held_bytes) * peers
+        sent_ps = size_bytes / min(gbps, port_gbps / peers) * 1e3
+        waits_ps = all_bytes / (port_gbps * kernel.message_wire) * 1e3 - sent_ps
+    hop_ps += max(0, round(waits_ps))
+    return MessageTransport(protocol, channels, launch_ps, hop_ps, gbps, first)
 
 
 def _channels(group: Communicator, size_bytes: float) -> int:
@@ -120,6 +139,8 @@ def _channels(group: Communicator, size_bytes: float) -> int:
     several = group.host.plan.hosts > 1
     step_bytes = _OTHER_CHUNK_BYTES if several or not group.host.plan.nvlink else _NVLINK_CHUNK_BYTES
     min_bytes, max_bytes = (step_bytes // 2, step_bytes) if several else (step_bytes // 8, step_bytes * 32)
+    if group.host.kernel:
+        min_bytes = group.host.kernel.message_part_bytes
     first = group.per_peer
     while first * group.host.members > group.channels and first > 1:
         first //= 2

@@ -54,7 +54,8 @@ class SendGroup(NamedTuple):
 
     def message(self, size_bytes: float, *, far: bool) -> MessageTransport:
         """Return the transport of a message of a size; far: whether it goes to another host."""
-        return message(self.communicator, size_bytes, between_hosts=far, proto=self.proto)
+        peers = self.shape.members - 1
+        return message(self.communicator, size_bytes, between_hosts=far, proto=self.proto, peers=peers)
 
 
 class Blocks:

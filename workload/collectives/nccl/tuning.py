@@ -9,8 +9,8 @@ import math
 from typing import NamedTuple
 
 from inputs.units import PS_PER_US
-from workload.collectives.nccl.generations import Generation
-from workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, GroupChannels, planned
+from workload.collectives.nccl.generations import Generation, KernelTimes
+from workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, MAX_HEADS, GroupChannels, planned
 from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, SIMPLE
 from workload.shape import Shape
 
@@ -61,7 +61,6 @@ PAT_LINEAR_US = 2.8  # latency of PAT per member
 PAT_LATENCY_PARTS = 3.5  # divisor of PAT's latency per network step
 _ARITY_US = 0.4  # latency of CollNet direct per peer in the host
 _MAX_DIRECT = 8  # maximum number of peers in the host of CollNet direct
-_MAX_HEADS = 32  # maximum number of members per host for NVLS all-gathers and reduce-scatters (NCCL_MAX_NVLS_ARITY)
 
 # fraction of its bandwidth that a tree reaches, by the size from 64 B on in powers of two (treeCorrectionFactor)
 _TREE_EFFICIENCY = {
@@ -91,6 +90,11 @@ class TuningInput(NamedTuple):
     def column(self) -> int:
         """The index in a triple for 1, 2 and more hosts."""
         return min(self.plan.hosts, 3) - 1
+
+    @property
+    def kernel(self) -> KernelTimes | None:
+        """Times of the kernels if all members are in one NVLink domain and the generation has them."""
+        return self.generation.kernel if self.plan.hosts == 1 and self.plan.nvlink else None
 
     @property
     def inside(self) -> str:
@@ -158,7 +162,7 @@ def is_supported(kind: str, host: TuningInput, algorithm: str, protocol: str) ->
         return protocol != LL128.name or bool(plan.nvlink)
     if protocol != SIMPLE.name:
         return False
-    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= _MAX_HEADS
+    several, heads_fit = plan.hosts > 1, kind == "all-reduce" or plan.per_host <= MAX_HEADS
     return {
         NVLS: plan.nvls is not None and heads_fit and (not several or (host.collnet and kind == "all-reduce")),
         NVLS_TREE: plan.nvls is not None and several,
@@ -312,19 +316,10 @@ def _tree_efficiency(host: TuningInput, size_bytes: int, algorithm: str, protoco
 
 
 def _plateau(kind: str, host: TuningInput, size_bytes: int) -> float:
-    """Return the factor on the latency of a ring with Simple: for all-reduces over hosts, and in one Blackwell host."""
-    plan, generation = host.plan, host.generation
-    blackwell = plan.hosts == 1 and bool(plan.nvlink) and generation.compute_capability >= BLACKWELL
-    goes_round = kind in {"all-reduce", "all-gather", "reduce-scatter"}
-    piece_bytes = size_bytes // (plan.used * host.members)
-    if piece_bytes < _PLATEAU_BYTES or not ((blackwell and goes_round) or (plan.hosts > 1 and kind == "all-reduce")):
-        return 1.0
-    if not blackwell:
-        return generation.plateau
-    max_growth, step_growth = generation.plateau - 1, 0.1
-    scale = 1 - (step_growth / max_growth) ** max(0, ring_steps(kind, host.members) - 1)
-    fraction_beyond = min(1.0, max(0.0, (piece_bytes - 256 * 1024) / (256 * 1024)))
-    return 1 + scale * (max_growth - step_growth * fraction_beyond)
+    """Return the factor on the latency of a ring with Simple, which NCCL 2.29 has for all-reduces over hosts."""
+    piece_bytes = size_bytes // (host.plan.used * host.members)
+    grows = kind == "all-reduce" and host.plan.hosts > 1 and piece_bytes >= _PLATEAU_BYTES
+    return host.generation.plateau if grows else 1.0
 
 
 def _column(protocol: str) -> int:

@@ -9,6 +9,33 @@ from typing import NamedTuple
 Triple = tuple[float, float, float]
 
 
+class KernelTimes(NamedTuple):
+    """Times and rates of NCCL's kernels among the GPUs of one NVLink domain, which NCCL's tuning model does not hold.
+
+    Nadi fits them to NVIDIA's measurements of 8 GPUs (package aiconfigurator-core, systems A100 with NCCL 2.27.3, H100
+    and B200 with 2.29.2, operations in a row), never to other numbers of GPUs; docs/explanation/nccl.md says to which
+    rows. Triples are for LL, LL128 and Simple.
+    """
+
+    launch_us: Triple  # time per operation of a ring before its first step
+    hop_us: Triple  # time of a ring's step beside its data
+    # Simple: time from the send of a slice until its receiver can send it on, which other slices of the chunk hide
+    flight_us: float
+    ll_block_gbps: float  # rate on the wire of a block with LL that sums; half of it if it also keeps a copy
+    block_gbps: float  # rate on the wire of a block with LL128
+    ll_wire: float  # fraction of the payload rate of NVLinks that LL reaches, with stores of 16 bytes
+    local_step: float  # time of a step in the own memory (`ring_timing.LOCAL_STEPS`), in steps over NVLink
+    nvls_launch_us: float  # time per operation of NVLS before its first loop
+    nvls_loop_us: float  # time of a loop of NVLS beside its data: the members notify each other
+    message_us: tuple[float, float]  # time of an empty message with LL and with Simple, launch included
+    peer_us: float  # the same per peer, as each is a send and a receive to prepare
+    message_wire: float  # fraction of the payload rate of NVLinks that messages to all peers reach
+    drain: (
+        float  # time in which a receiver empties the buffers of a connection, in times that NVLink takes to fill them
+    )
+    message_part_bytes: int  # minimum bytes of a message per channel
+
+
 class Generation(NamedTuple):
     """Constants of NCCL's graph search (src/graph/search.cc, topo.h, topo.cc) and tuning model (src/graph/tuning.cc).
 
@@ -28,6 +55,7 @@ class Generation(NamedTuple):
     cpu: str  # CPU vendor of the usual hosts, "intel" or "amd"
     ll: float  # maximum of LL in one host, over all channels
     ring_ll128: Triple  # maximum of LL128 in a ring, per channel
+    message_block_gbps: float  # maximum rate of a block with all warps (perChMaxRingLL128Bws), for messages
     tree_ll128: Triple  # maximum of LL128 in a tree, per channel
     tree: Triple  # maximum of Simple in a tree, per channel
     nvls_tree: Triple  # maximum of an NVLS tree, per channel
@@ -35,6 +63,7 @@ class Generation(NamedTuple):
     nvls_channels: tuple[int, int]  # number of blocks that run NVLS, in one host and in several
     in_grains: bool  # whether the NCCL of its time distributes LL128 in whole grains (nccl.ways.CHUNKS)
     plateau: float  # factor on the latency of a ring with Simple if the buffer's pieces have 64 bytes or more
+    kernel: KernelTimes | None = None  # times in one NVLink domain; None = those of NCCL's tuning model
 
 
 INSIDE = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)

@@ -1,6 +1,7 @@
 """Blackwell: eighteen NVLinks of 50 GB/s, counted as 40.1 by NCCL's graph search."""
 
-from workload.collectives.nccl.generations import Generation
+from inputs.units import KIB
+from workload.collectives.nccl.generations import Generation, KernelTimes
 
 GENERATION = Generation(
     name="b200",
@@ -16,7 +17,8 @@ GENERATION = Generation(
     ),
     cpu="intel",
     ll=282.0,
-    ring_ll128=(40.0, 40.0, 40.0),
+    ring_ll128=(0.0, 40.0, 40.0),
+    message_block_gbps=40.0,
     tree_ll128=(55.6, 31.67, 20.0),
     tree=(70.0, 42.8, 24.0),
     nvls_tree=(0.0, 96.0, 80.0),
@@ -24,4 +26,20 @@ GENERATION = Generation(
     nvls_channels=(24, 32),
     in_grains=False,
     plateau=1.4,
+    kernel=KernelTimes(
+        launch_us=(7.5, 20.0, 7.5),
+        hop_us=(1.25, 0.6, 1.0),
+        flight_us=12.4,
+        ll_block_gbps=36.0,
+        block_gbps=22.5,
+        ll_wire=0.92,
+        local_step=0.55,
+        nvls_launch_us=7.0,
+        nvls_loop_us=10.0,
+        message_us=(8.8, 13.8),
+        peer_us=0.36,
+        message_wire=0.82,
+        drain=0.44,
+        message_part_bytes=64 * KIB,
+    ),
 )

@@ -1,6 +1,7 @@
 """Hopper (H100, H200): eighteen NVLinks of 25 GB/s, counted as 20.6 by NCCL's graph search."""
 
-from workload.collectives.nccl.generations import Generation
+from inputs.units import KIB
+from workload.collectives.nccl.generations import Generation, KernelTimes
 
 GENERATION = Generation(
     name="h100",
@@ -17,6 +18,7 @@ GENERATION = Generation(
     cpu="intel",
     ll=141.0,
     ring_ll128=(36.7, 36.7, 36.7),
+    message_block_gbps=36.7,
     tree_ll128=(36.7, 36.7, 29.0),
     tree=(38.7, 41.4, 36.0),
     nvls_tree=(0.0, 57.7, 45.5),
@@ -24,4 +26,20 @@ GENERATION = Generation(
     nvls_channels=(16, 16),
     in_grains=False,
     plateau=1.4,
+    kernel=KernelTimes(
+        launch_us=(5.1, 18.0, 5.1),
+        hop_us=(0.73, 0.6, 2.2),
+        flight_us=0.0,
+        ll_block_gbps=36.0,
+        block_gbps=13.3,
+        ll_wire=1.1,
+        local_step=0.17,
+        nvls_launch_us=3.0,
+        nvls_loop_us=6.0,
+        message_us=(5.8, 9.7),
+        peer_us=0.22,
+        message_wire=0.9,
+        drain=0.28,
+        message_part_bytes=64 * KIB,
+    ),
 )

@@ -14,6 +14,7 @@ GENERATION = Generation(
     cpu="intel",
     ll=39.0,
     ring_ll128=(20.0, 20.0, 20.0),
+    message_block_gbps=20.0,
     tree_ll128=(20.0, 20.0, 20.0),
     tree=(26.5, 18.5, 10.0),
     nvls_tree=(26.5, 18.5, 10.0),

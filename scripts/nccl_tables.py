@@ -1,0 +1,142 @@
+"""NVIDIA's measurements of NCCL (package aiconfigurator-core), beside Nadi's times: groups of scripts/validation.py.
+
+A table holds 80 rows: four kinds of collectives in 20 sizes from 1 KiB to 512 MiB, in half precision, by the newest
+NCCL of the system's folder. The package's `message_size` is the number of elements of nccl-tests' size, the whole
+buffer (its collector, ai-dynamo/aiconfigurator collector/collect_nccl.py, divides the bytes by the element's size; int8
+and half have equal times at equal bytes). Times are those of operations in a row, out of place, from one process with
+a thread per GPU.
+
+A row is marked if a larger buffer of the same kind takes less than 1 / MARKED of its time: more bytes never take less
+in NCCL but where it changes its protocol, and never so much less.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+import topologies
+from nadi.configuration.run_file import collective_config
+from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.fidelities.fabric_settings import fitted
+from nadi.simulation.run import network_settings
+from nadi.simulation.wiring.reading import collective_settings
+from nadi.studies.collectives.microbench import CollectiveCase
+from workload.compute.nvidia import folder
+
+KINDS = {"all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter"}
+KINDS["all-to-all"] = "alltoall"
+SIZES = tuple(1 << exponent for exponent in range(10, 30))
+MARKED = 1.2
+_BYTES_PER_ELEMENT = 2  # of half precision
+
+
+class NcclTable(NamedTuple):
+    """The measurements of one system with one number of GPUs."""
+
+    system: str  # folder of the package
+    machine: str  # topology of Nadi
+    gpus: int  # number of GPUs
+
+    @property
+    def title(self) -> str:
+        """The table's heading."""
+        return f"{self.machine}, {self.gpus} GPUs"
+
+    def version(self) -> str:
+        """Return the newest measured version of NCCL; "" without the package."""
+        path = self._folder()
+        return max((each.name for each in path.iterdir()), key=_numbers) if path and path.is_dir() else ""
+
+    def predicted_us(self) -> Iterator[float]:
+        """Yield Nadi's times in microseconds by closed form, in the order of `KINDS` and `SIZES`."""
+        config = collective_config(f"{self.machine}:npus={self.gpus}", [])
+        graph = topologies.build(config.topology.source())
+        collectives = collective_settings(config, graph, force=False)
+        settings = fitted(graph, network_settings(config.network, config.system, record_nodes=False))
+        for kind in KINDS:
+            case = CollectiveCase(kind, None, collectives)
+            algorithm = case.with_parameters(case.default(graph))
+            for size_bytes in SIZES:
+                program = case.program(graph, algorithm, size_bytes)
+                form = closed_form(
+                    graph,
+                    program,
+                    settings,
+                    kind=kind,
+                    algorithm=algorithm,
+                    schedule=int(program.node_schedule[0]),
+                    members=np.arange(graph.npus),
+                    size_bytes=size_bytes,
+                )
+                yield form.time_ps / 1e6
+
+    def measured_us(self) -> list[float]:
+        """Return the measured times in microseconds, in the order of `KINDS` and `SIZES`."""
+        path = self._folder()
+        if path is None:
+            raise FileNotFoundError("the package aiconfigurator-core is not installed")
+        rows = pq.read_table(
+            path / self.version() / "nccl_perf.parquet",
+            columns=["op_name", "message_size", "latency"],
+            filters=[("nccl_dtype", "=", "half"), ("num_gpus", "=", self.gpus)],
+        ).to_pylist()
+        us = {(row["op_name"], row["message_size"] * _BYTES_PER_ELEMENT): 1e3 * row["latency"] for row in rows}
+        return [us[name, size_bytes] for name in KINDS.values() for size_bytes in SIZES]
+
+    def _folder(self) -> Path | None:
+        root = folder()
+        return root / self.system / "comm" / "nccl" if root else None
+
+
+def marked(measured_us: Sequence[float]) -> list[bool]:
+    """Return which rows of a table take far longer than a larger buffer of the same kind."""
+    of_kind = [measured_us[first : first + len(SIZES)] for first in range(0, len(measured_us), len(SIZES))]
+    return [us > MARKED * min(times[place:]) for times in of_kind for place, us in enumerate(times)]
+
+
+def names(table: NcclTable) -> list[str]:
+    """Return the name of each row."""
+    return [f"{table.machine}, {table.gpus} GPUs, {kind}, {shown(size)}" for kind in KINDS for size in SIZES]
+
+
+def shown(size_bytes: int) -> str:
+    """Return a size in KiB or MiB."""
+    return f"{size_bytes >> 10} KiB" if size_bytes < 1 << 20 else f"{size_bytes >> 20} MiB"
+
+
+def lines(table: NcclTable, predicted_us: Sequence[float], measured_us: Sequence[float]) -> list[str]:
+    """Return the table as Markdown, a row per size: predicted time, measured time (if known) and error of each kind."""
+    marks = marked(measured_us) if measured_us else [False] * len(predicted_us)
+
+    def cell(row: int) -> str:
+        if not measured_us:
+            return f"{predicted_us[row]:.4g}"
+        error = predicted_us[row] / measured_us[row] - 1
+        return f"{predicted_us[row]:.4g} / {measured_us[row]:.4g}{'*' if marks[row] else ''} ({error:+.0%})"
+
+    rows = [
+        f"| {shown(size)} | {' | '.join(cell(kind * len(SIZES) + place) for kind in range(len(KINDS)))} |"
+        for place, size in enumerate(SIZES)
+    ]
+    means = []
+    if measured_us:
+        errors = np.abs(np.array(predicted_us) / np.array(measured_us) - 1).reshape(len(KINDS), -1)
+        unmarked = ~np.array(marks)
+        means = [f"| mean, worst | {' | '.join(f'{kind.mean():.1%}, {kind.max():.0%}' for kind in errors)} |"]
+        own = errors.reshape(-1)
+        summary = f"All rows: mean {own.mean():.1%}, worst {own.max():.0%}; without the {sum(marks)} marked: "
+        means += ["", f"{summary}mean {own[unmarked].mean():.1%}, worst {own[unmarked].max():.0%}."]
+    return [
+        f"\n### {table.title}\n",
+        f"| size | {' | '.join(KINDS)} |",
+        "| --- | --- | --- | --- | --- |",
+        *rows,
+        *means,
+    ]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
