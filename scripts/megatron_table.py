@@ -86,7 +86,9 @@ def seconds(machine: TargetMachine, row: Row, *, exact: bool) -> float:
 
 def line(row: Row, *, exact: bool) -> Line:
     """Return how the time of a row depends on the shares."""
-    machine = target_machine(clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100")))
+    machine = target_machine(
+        clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100"), vendor_tables=False)
+    )
     times = [seconds(with_share(machine, SustainedShare(*shares)), row, exact=exact) for shares in _SAMPLED_SHARES]
     matrix = np.array([[1, 1 / products, 1 / others] for products, others in _SAMPLED_SHARES])
     return Line(*np.linalg.solve(matrix, np.array(times)).tolist())

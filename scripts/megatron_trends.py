@@ -140,7 +140,7 @@ def point(machine: TargetMachine, trend: Trend, case: Case) -> Point:
 def run(trend: Trend, cluster: str = "selene") -> list[Point]:
     """Simulate all cases of a trend, each on its number of GPUs of the cluster."""
     found_cluster = clusters.find(cluster)
-    times = ComputeTimes(find_gpu(found_cluster.gpu), pace=IN_STEPS)
+    times = ComputeTimes(find_gpu(found_cluster.gpu), pace=IN_STEPS, vendor_tables=False)
     machines: dict[int, TargetMachine] = {}
     points = []
     for case in trend.cases:

@@ -123,7 +123,7 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
     start_s = time.perf_counter()
     plan, model, cluster = settled(run), find(run.model), clusters.find(run.cluster)
     gpu = find_gpu(run.gpu or cluster.gpu)
-    machine = target_machine(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS))
+    machine = target_machine(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS, vendor_tables=False))
     step = step_time(machine, model, plan, run.framework, exact=exact)
     seconds = step.step_ps / PS_PER_S
     peak_operations = gpu.peak_of(plan.dtype) * plan.gpus * seconds

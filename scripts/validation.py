@@ -32,7 +32,7 @@ import nadi
 from nadi.cli.main import main as run_command
 from nadi.studies.planner.step import step_time, target_machine
 from topologies import clusters
-from workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, parse_operators
+from workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
 from workload.compute.roofline import roofline_ps
 from workload.generators.memory.states import states_of
 from workload.generators.models import find
@@ -100,14 +100,13 @@ def _collectives(group: Group) -> list[float]:
     return [row["algbw_Bps"] / 1e9 if group.unit == "GB/s" else row["time_ps"] / 1e6 for row in rows]
 
 
-def _script(group: Group) -> dict[str, Any]:
+def _script(group: Group) -> Any:  # noqa: ANN401 - the JSON of any script
     """Run the group's command, which is a script of this folder, and return its JSON output."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         command = [sys.executable, *shlex.split(group.command)[1:], "-o", str(out)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=HERE.parent)  # noqa: S603 - ours
-        document: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-        return document
+        return json.loads(out.read_text(encoding="utf-8"))
 
 
 def _megatron_table(group: Group) -> list[float]:
@@ -182,7 +181,9 @@ def _step_s(name: str, changes: dict[str, Any], text: str, cluster_name: str) ->
     model, cluster = find(name).model_copy(update=changes), clusters.find(cluster_name)
     plan = rules.settle(model, parallel_plan(text))
     rules.check(model, plan)
-    machine = target_machine(cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS))
+    machine = target_machine(
+        cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS, vendor_tables=False)
+    )
     return step_time(machine, model, plan, "megatron").step_ps / 1e12
 
 
@@ -199,12 +200,19 @@ def _layers(group: Group) -> list[float]:
     return [1e3 * (micro_batch_s(3, row["options"]) - micro_batch_s(2, row["options"])) for row in group.rows]
 
 
+def _kernel_tables(group: Group) -> list[float]:
+    """Return 1 + the mean absolute error of the roofline by GPU and class."""
+    found = {f"{gpu}, {title}": 1 + error for gpu, title, _, _, error, _ in _script(group)}
+    return [found[row["what"]] for row in group.rows]
+
+
 _RUNS: dict[str, Callable[[Group], list[float]]] = {
     "megatron-table": _megatron_table,
     "megatron-plans": _megatron_plans,
     "layer-a100": _layers,
     "ns-3": _ns3,
     "operators": _operators,
+    "kernel-tables": _kernel_tables,
     "zero": _zero,
 }
 """Functions that return Nadi's values of groups whose rows are neither training steps nor sizes of a collective."""
@@ -288,6 +296,8 @@ def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: s
     """
     if names:
         return group.name in names
+    if group.name == "kernel-tables" and not nvidia.installed():
+        return False
     before = recorded.get(group.name, {})
     if everything:
         return bool(before.get("code") != code)

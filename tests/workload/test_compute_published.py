@@ -58,8 +58,8 @@ BACKWARD = {
     64: {512: 272, 1024: 363, 2048: 422, 4096: 453, 8192: 472, 16384: 474},
     128: {512: 316, 1024: 424, 2048: 501, 4096: 542, 8192: 559, 16384: 561},
 }
-TOLERANCE = {512: 0.40, 1024: 0.20}
-"""10 % from 2,048 tokens on; of shorter sequences the model does not know what a block costs at its beginning."""
+TOLERANCE = {512: 0.25, 1024: 0.12}
+"""10 % from 2,048 tokens on; shorter sequences have a share of exposed reading and writing that differs by kernel."""
 
 
 @pytest.mark.parametrize(("dim", "causal"), FORWARD)

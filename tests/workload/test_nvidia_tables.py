@@ -83,9 +83,14 @@ def test_attention_of_prompts_and_of_single_tokens(package):
     columns |= {"isl": [1, 1, 1], "step": [1023, 1023, 1023]}
     package("attention", "vllm", "0.24.0", "generation_attention_perf", **columns)
     times = ComputeTimes(H100)
-    assert times.time_ps(op("attention 2x32x8x1024x1024x128x128x1 bf16")) == 100_000_000
-    assert times.time_ps(op("attention 2x32x32x1024x1024x128x128x1 bf16")) == 300_000_000
-    assert times.time_ps(op("attention 2x32x8x1x1024x128x128x1 bf16")) == 100_000_000
+    for text, values, row_ps in (
+        ("attention 2x32x8x1024x1024x128x128x1 bf16", 2 * 1024 * 8 * 256, 100_000_000),
+        ("attention 2x32x32x1024x1024x128x128x1 bf16", 2 * 1024 * 32 * 256, 300_000_000),
+        ("attention 2x32x8x1x1024x128x128x1 bf16", 2 * 8 * 256, 100_000_000),
+    ):
+        others = (op(f"elementwise {values}x1x1 bf16"), op("elementwise 1x1x1 bf16"))  # cache and schedule
+        alone_ps, *others_ps = (roofline_ps(each, H100, Efficiencies()) for each in (op(text), *others))
+        assert times.time_ps(op(text)) == pytest.approx(row_ps * alone_ps / (alone_ps + sum(others_ps)), rel=1e-6)
 
 
 def test_both_products_of_experts_share_the_time_of_their_layer(package):

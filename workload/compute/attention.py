@@ -8,6 +8,9 @@ does not hide add to the time:
 
     pair = 2 (d + dv) / (peak of an SM x reach x efficiency) + exposed / exponentials of an SM
 
+A forward block reads its queries before its first product and writes its results after its last one. An SM's share of
+the memory bandwidth bounds both, and other blocks hide only part of them, so that short sequences are slow.
+
 With a causal mask, blocks of keys beyond the diagonal are skipped, blocks on the diagonal are computed completely, and
 the longest blocks start first. With few queries (decoding), the queries of the heads that share keys are rows of one
 block, and the keys are split among SMs whose partial results are combined (Flash-Decoding).
@@ -29,22 +32,29 @@ class AttentionAlgorithm(NamedTuple):
     Attributes:
         reach: Share of the tensor-core peak that its instructions can reach, 0 to 1.
         exposed: Share of the exponentials that its products do not hide, 0 to 1.
+        start_ps: Further time in ps to start a forward block.
     """
 
     reach: float
     exposed: float
+    start_ps: int
 
 
 ALGORITHMS = {
-    "flash-attention-1": AttentionAlgorithm(0.55, 1.0),
-    "flash-attention-2": AttentionAlgorithm(1.0, 1.0),
-    "flash-attention-3": AttentionAlgorithm(1.0, 1.0),
-    "flash-attention-4": AttentionAlgorithm(1.0, 0.3),
+    "flash-attention-1": AttentionAlgorithm(0.55, 1.0, 0),
+    "flash-attention-2": AttentionAlgorithm(1.0, 1.0, 0),
+    "flash-attention-3": AttentionAlgorithm(1.0, 1.0, 0),
+    "flash-attention-4": AttentionAlgorithm(1.0, 0.6, 1_500_000),
 }
 """Fused attention algorithms. 1: 25 to 40 % of A100's peak (arXiv 2307.08691, section 1). 2 on Ampere, and 3 on Hopper:
 with fully exposed exponentials both match their papers' figures at one efficiency (tests/workload/
-test_compute_published.py). 4 on Blackwell: about 1,600 of 2,250 TFLOP/s, because polynomials replace part of the
-exponentials."""
+test_compute_published.py). 4 on Blackwell: polynomials replace part of the exponentials; both numbers are fitted to
+prompts in NVIDIA's tables of B200 (aiconfigurator-core 0.12.0), 700 rows, which reach 1,200 to 1,300 of 2,250 TFLOP/s
+at 16,384 tokens; its authors measured about 1,600."""
+_EXPOSED_ENDS = 0.33
+"""Share of a forward block's reading of queries and writing of results that other blocks do not hide. 0.5 to 0.7 fit
+prompts of A100, and 1 prompts of H100 in NVIDIA's tables; 0.33 is about the largest share that keeps FlashAttention-3's
+published rates (arXiv 2407.08608, figure 5) from 2,048 tokens on within 10 %."""
 _BACKWARD_PRODUCTS = 2.5
 """Products of the backward pass over those of the forward pass: five to two (arXiv 2307.08691, section 3.1)."""
 _BACKWARD_REACH = 0.76
@@ -81,7 +91,10 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     pair_ps = _pair_ps(operator, gpu, efficiencies, backward=backward)
     is_decoding = not backward and operator.shape[3] <= _DECODING_ROWS
     splits, rows = (_SPLITS, _DECODING_ROWS) if is_decoding else ((1,), _ROWS)
-    work_ps = min(_blocked_ps(operator, rows, parts, gpu, pair_ps, efficiencies) for parts in splits)
+    ends, start_ps = (0.0, 0) if backward else (_EXPOSED_ENDS, ALGORITHMS[gpu.attention].start_ps)
+    work_ps = min(
+        _blocked_ps(operator, rows, parts, gpu, pair_ps, efficiencies, ends=ends, start_ps=start_ps) for parts in splits
+    )
     memory_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S + gpu.memory_latency_ps
     extras_ps = _backward_extras_ps(operator, gpu, efficiencies) if backward else 0.0
     return gpu.launch_overhead_ps + max(work_ps, memory_ps) + extras_ps
@@ -116,10 +129,18 @@ def _pair_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies, *, backwa
 
 
 def _blocked_ps(
-    operator: Operator, rows: int, parts: int, gpu: Gpu, pair_ps: float, efficiencies: Efficiencies
+    operator: Operator,
+    rows: int,
+    parts: int,
+    gpu: Gpu,
+    pair_ps: float,
+    efficiencies: Efficiencies,
+    *,
+    ends: float,
+    start_ps: int,
 ) -> float:
     """Return the time in ps with blocks of `rows` query rows and the keys split into `parts`."""
-    batch, heads, kv_heads, queries, keys, _, value_dim, causal = operator.shape
+    batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal = operator.shape
     group = max(heads // max(kv_heads, 1), 1) if rows == _DECODING_ROWS else 1
     own_rows = queries * group
     pairs = _pairs_of_blocks(own_rows, group, queries, keys, rows, causal=bool(causal)) / parts
@@ -129,11 +150,15 @@ def _blocked_ps(
     longest = float(pairs.max())
     mean_pairs = blocks * float(pairs.sum()) * parts / gpu.sms
     pairs_of_busiest_sm = max(mean_pairs, longest) if causal else waves * longest
+    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
+    end_bytes = min(own_rows, rows) * (head_dim + value_dim) * DTYPE_BYTES[operator.dtype]
+    block_ps = 2.0 * gpu.memory_latency_ps + start_ps
+    block_ps += ends * end_bytes * min(units, gpu.sms) / memory_Bps * PS_PER_S
     combine_ps = 0.0
     if parts > 1:
         moved_bytes = _COMBINE_BYTES * parts * batch * heads * queries * value_dim
-        combine_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S + gpu.launch_overhead_ps
-    return pairs_of_busiest_sm * pair_ps + waves * 2 * gpu.memory_latency_ps + combine_ps
+        combine_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.launch_overhead_ps
+    return pairs_of_busiest_sm * pair_ps + waves * block_ps + combine_ps
 
 
 def _pairs_of_blocks(

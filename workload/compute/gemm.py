@@ -6,9 +6,11 @@ tiles, the loop over k is split among several SMs, whose partial sums are then a
 of the best of a list of tiles and splits:
 
     wave = max(2 tile_m tile_n k / (peak of an SM x efficiency), bytes of operands / an SM's share of L2) + 2 latencies
-    time = launch + max(waves x wave + sums, bytes of the matrices / (bandwidth x efficiency))
+    time = launch + max(waves x wave + sums, bytes of the matrices / (bandwidth x efficiency x share))
 
-A wave begins with a read and ends with a write that nothing hides: two memory latencies. The time of every tile and
+A wave begins with a read and ends with a write that nothing hides: two memory latencies. The products of each GPU reach
+their own share of the memory bandwidth (`Gpu.product_memory`): Ampere copies operands with the threads that multiply
+(cp.async), later GPUs with a separate unit (TMA). The time of every tile and
 split is monotonic in m, n, k and batch, and so is the best.
 """
 
@@ -59,7 +61,9 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
     sizes = np.array([_dimensions(operator) for operator in operators], np.float64)
     work_ps = _tiled_ps(sizes, DTYPE_BYTES[dtype], gpu, flops, memory_Bps).min(axis=1)
-    memory_ps = np.array([operator.bytes for operator in operators], np.float64) / memory_Bps * PS_PER_S
+    memory_ps = (
+        np.array([operator.bytes for operator in operators], np.float64) / (memory_Bps * gpu.product_memory) * PS_PER_S
+    )
     times_ps = gpu.launch_overhead_ps + np.maximum(work_ps, memory_ps + gpu.memory_latency_ps)
     return np.where(sizes.all(axis=1), times_ps, 0.0)
 

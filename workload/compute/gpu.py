@@ -77,6 +77,7 @@ class Gpu(BaseModel):
         sustained: Share of the peak that the power limit leaves to large dense matrix products, relative to A100 (1).
         in_a_row: Further share by data type that is left in long sequences of products, as in a training step, relative
             to A100 (1); 1 for data types that are not named.
+        product_memory: Share of the bandwidth of streaming operators that the operands of matrix products reach.
         cluster: Number of SMs that share reads of one operand of a matrix product (thread block cluster).
         special_functions: Exponentials per SM and clock.
         memory_latency_ps: Latency of an HBM read in ps.
@@ -99,6 +100,7 @@ class Gpu(BaseModel):
     clock_hz: Annotated[float, _as(_clock_hz)]
     sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
+    product_memory: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     cluster: Literal[1, 2, 4] = 1
     special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16
     memory_latency_ps: Annotated[int, _as(_latency_ps)]

@@ -23,6 +23,8 @@ _MAX_DISTANCE = 2.0  # of the nearest measured shape, in logarithms to base 2
 _NEIGHBOURS = 4  # measured shapes from which others are interpolated
 
 Roofline = Callable[[Operator], float]
+Share = Callable[[Operator], float]
+"""Function from an operator to its share of its measured time, 0 to 1; other kernels take the rest."""
 Family = tuple[object, ...]
 """What two operators must share for interpolation: kind, data type, and entries of shapes that are not sizes."""
 Row = tuple[Operator, float]
@@ -32,15 +34,22 @@ Row = tuple[Operator, float]
 class MeasuredTimes:
     """Measured times on one GPU, in families of operators that differ in their sizes only."""
 
-    def __init__(self, families: Mapping[Family, "MeasuredFamily"], load: Callable[[str, str], Iterable[Row]]) -> None:
+    def __init__(
+        self,
+        families: Mapping[Family, "MeasuredFamily"],
+        load: Callable[[str, str], Iterable[Row]],
+        share: Share = lambda _operator: 1.0,
+    ) -> None:
         """Keep the families, and load others when an operator needs them.
 
         Args:
             families: Families that are known from the start.
             load: Function from the kind and data type of an operator to measured rows of all its families.
+            share: Share that an operator has of its measured time.
         """
         self._families = dict(families)
         self._load = load
+        self._share = share
         self._loaded: set[tuple[str, str]] = set()
 
     @classmethod
@@ -49,9 +58,9 @@ class MeasuredTimes:
         return cls(_families(rows), lambda _kind, _dtype: ())
 
     @classmethod
-    def loaded_by(cls, load: Callable[[str, str], Iterable[Row]]) -> "MeasuredTimes":
+    def loaded_by(cls, load: Callable[[str, str], Iterable[Row]], share: Share) -> "MeasuredTimes":
         """Return times that are loaded by kind and data type when an operator needs them."""
-        return cls({}, load)
+        return cls({}, load, share)
 
     def __len__(self) -> int:
         return sum(len(family.exact) for family in self._families.values())
@@ -59,7 +68,8 @@ class MeasuredTimes:
     def exact_ps(self, operator: Operator) -> float | None:
         """Return the measured time of an operator in ps, None = not measured."""
         family = self._family(operator)
-        return None if family is None else family.exact.get(operator.shape)
+        time_ps = None if family is None else family.exact.get(operator.shape)
+        return None if time_ps is None else time_ps * self._share(operator)
 
     def between_ps(self, operator: Operator, roofline_ps: Roofline) -> float | None:
         """Return the time in ps interpolated between measured shapes, None = outside the measured range.
@@ -69,7 +79,7 @@ class MeasuredTimes:
             roofline_ps: Roofline of the GPU of these measurements.
         """
         family = self._family(operator)
-        return None if family is None else family.between_ps(operator, roofline_ps)
+        return None if family is None else family.between_ps(operator, roofline_ps, self._share)
 
     def _family(self, operator: Operator) -> "MeasuredFamily | None":
         table = operator.kind, operator.dtype
@@ -101,7 +111,7 @@ class MeasuredFamily:
         self._shapes = [shape for shape in exact if min(shape) > 0]
         self._tree: Any = None  # scipy's cKDTree of the positions, built at the first interpolation
 
-    def between_ps(self, operator: Operator, roofline_ps: Roofline) -> float | None:
+    def between_ps(self, operator: Operator, roofline_ps: Roofline, share: Share) -> float | None:
         """Return the time in ps interpolated between measured shapes, None = outside the measured range."""
         if min(operator.shape) <= 0 or not self._shapes:
             return None
@@ -116,9 +126,10 @@ class MeasuredFamily:
         distances, rows = self._tree.query(position, k=range(1, neighbours + 1))
         if distances[0] > _MAX_DISTANCE:
             return None
-        known = [self._shapes[row] for row in rows]
-        rooflines_ps = [max(roofline_ps(self._example._replace(shape=shape)), 1.0) for shape in known]
-        corrections = np.log([max(self.exact[shape], 1.0) for shape in known]) - np.log(rooflines_ps)
+        known = [self._example._replace(shape=self._shapes[row]) for row in rows]
+        rooflines_ps = [max(roofline_ps(near), 1.0) for near in known]
+        measured_ps = [max(self.exact[near.shape] * share(near), 1.0) for near in known]
+        corrections = np.log(measured_ps) - np.log(rooflines_ps)
         weights = 1.0 / np.maximum(distances, 1e-9) ** 2
         return roofline_ps(operator) * float(np.exp(np.average(corrections, weights=weights)))
 

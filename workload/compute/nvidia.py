@@ -10,7 +10,9 @@ How rows become operators:
 - gemm: m, n, k. FP8 rows include the quantisation of the left operand from BF16 (a maximum, then the scaled copy),
   which TensorRT-LLM's tables also have alone (`quantize`); the product is the difference, so only TensorRT-LLM counts.
   FP4 rows keep it, as no table has it alone.
-- context and generation attention (causal, no window): queries = `isl`, keys = `isl` + `step`.
+- context and generation attention (causal, no window): queries = `isl`, keys = `isl` + `step`. The collector captures
+  one call of a framework's attention in a CUDA graph, which begins with a kernel that stores keys and values in the
+  cache and one that schedules blocks. Attention has the share of the time that its roofline has of all.
 - generation MLA: latent attention with rank 512 and 64 rotary dimensions (DeepSeek-V2, arXiv 2405.04434, section 2.1);
   context MLA: attention with heads of 192 (keys) and 128 (values).
 - mixture of experts: a row has the time of a whole layer with balanced routing. Its two grouped products share it in
@@ -79,10 +81,13 @@ def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
     root = folder()
     if root is None or not has_tables(system):
         return None
-    return MeasuredTimes.loaded_by(lambda kind, dtype: _rows(root / system, kind, dtype, rooflines_ps))
+    return MeasuredTimes.loaded_by(
+        lambda kind, dtype: rows_of(root / system, kind, dtype, rooflines_ps),
+        lambda operator: share_of(operator, rooflines_ps),
+    )
 
 
-def _rows(system: Path, kind: str, dtype: str, rooflines_ps: Rooflines) -> Iterable[Row]:
+def rows_of(system: Path, kind: str, dtype: str, rooflines_ps: Rooflines) -> Iterable[Row]:
     """Return the measured operators of a kind and data type, of several of one operator the fastest."""
     table_dtype = _DTYPES.get(dtype)
     reader = _READERS.get(kind)
@@ -131,6 +136,17 @@ def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Roofli
     for batch, heads, queries, step, context_ms in _mla(system, "context_mla_perf", table_dtype):
         shape = (batch, heads, heads, queries, queries + step, _KEY_DIM, _VALUE_DIM, 1)
         yield Operator("attention", shape, dtype), context_ms * _PS_PER_MS
+
+
+def share_of(operator: Operator, rooflines_ps: Rooflines) -> float:
+    """Return the share that an operator has of its row's time: all but storing keys and values, and scheduling."""
+    if operator.kind != "attention":
+        return 1.0
+    batch, _, kv_heads, queries, _, head_dim, value_dim, _ = operator.shape
+    values = batch * queries * kv_heads * (head_dim + value_dim)
+    others = [Operator("elementwise", shape, operator.dtype) for shape in ((values, 1, 1), (1, 1, 1))]
+    alone_ps = float(rooflines_ps([operator])[0])
+    return alone_ps / (alone_ps + float(rooflines_ps(others).sum()))
 
 
 def _latent_attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
