@@ -227,3 +227,17 @@ def test_a_collective_that_asks_too_much_of_links(nadi, aware, algorithm):
         "collective", "all-gather", "-t", "switch:npus=8", "--sizes", "8MiB", "--algorithm", algorithm, *given
     )
     assert ("of their capacity" in outcome.out) == (aware == "false" and algorithm == "direct")
+
+
+FLOWS = '[network]\nfidelity = "flow"\n'
+
+
+def test_flows_run_warn_of_keys_for_queues_and_refuse_losses(nadi, write_run, step, tmp_path):
+    run = write_run([step] * 4, FLOWS)
+    outcome = nadi("run", run, "--out", tmp_path / "out", "--set", "network.buffer=4MB")
+    assert outcome.code == 0, outcome.err
+    assert "messages as flows" in outcome.out
+    assert '[network] buffer (needs [network] fidelity = "packet")' in outcome.err
+    faults = ("faults.0.at=1us", "faults.0.link=npu 0-npu 1", "faults.0.error_rate=0.1")
+    line = refused(nadi, "run", run, "-q", *(word for each in faults for word in ("--set", each)))
+    assert line.startswith("nadi: error: [faults.0] error_rate: flows lose nothing; expected another fault")

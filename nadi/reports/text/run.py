@@ -182,8 +182,10 @@ def _moved(simulation: FinishedRun) -> str:
     results, counters = simulation.results, simulation.results.counters
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
-    if simulation.settings.fidelity.is_message_level:
-        moved = f"{counters['flows']:,} messages, whole ({simulation.settings.fidelity.name.replace('_', '-')})"
+    model = simulation.settings.fidelity
+    if model.is_message_level:
+        how = " as flows" if model.settle else f", whole ({model.name.replace('_', '-')})"
+        moved = f"{counters['flows']:,} messages{how}"
         hops = "message-hops"
     rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
     return f"{moved}\n{counters['packet_hops']:,} {hops}, {rate / 1e6:.1f} M/s"
