@@ -199,7 +199,7 @@ def test_set_replaces_values(load):
         ("[network]\nmtu = '4q'", "[network] mtu: '4q' is not a size; expected a number >= 0 and a unit"),
         ("[network]\nmtu = 0", "[network] mtu: 0 is zero; expected more than 0"),
         ("[network]\nwindow = 0", "[network] window: 0 is zero; expected more than 0 or 'auto'"),
-        ("[network]\nfidelity = 'flow'", "[network] fidelity: found 'flow'; expected 'packet'"),
+        ("[network]\nfidelity = 'fluid'", "[network] fidelity: found 'fluid'; expected 'packet'"),
         ("[system]\nsplits = 0", "[system] splits: found 0; expected 1 to 1024"),
         ("[system]\nscheduling = 'best'", "[system] scheduling: found 'best'; expected 'fifo', 'lifo' or 'priority'"),
         (

@@ -193,4 +193,5 @@ def test_trace_sets_keep_what_the_generator_knows(tmp_path, plan):
     assert found.copied == ({"tp"} if "overlap_tp" in plan else set())
     assert by_files.finish_time_ps == by_model.finish_time_ps
     slower = nadi.simulate(workload={"traces": str(tmp_path / "set")}, system={"compute_slowdown": 3}, **common)
-    assert slower.finish_time_ps > by_files.finish_time_ps
+    # With overlap_tp, the collectives beside computation are copies, which take no SMs from it.
+    assert (slower.finish_time_ps > by_files.finish_time_ps) == ("overlap_tp" not in plan)
