@@ -10,7 +10,7 @@ from pdes.kernels import Float64, Int64, Row, reader, word
 class PlayState(
     Row,
     words=16,
-    written_by="nadi.simulation.closed_forms.playing.network nadi.simulation.closed_forms.playing.idle_fabric "
+    written_by="nadi.simulation.closed_forms.playing.events nadi.simulation.closed_forms.playing.idle_fabric "
     "nadi.simulation.closed_forms.playing.network",
 ):
     """Progress and parameters of the play of one group."""
@@ -65,7 +65,7 @@ class PacketKind(Row, written_by="nadi.simulation.closed_forms.playing.idle_fabr
     on_tail_ps = word("float", "ps between these links")
 
 
-class PlayEvent(Row, written_by="nadi.simulation.closed_forms.playing.network"):
+class PlayEvent(Row, written_by="nadi.simulation.closed_forms.playing.events"):
     """An event of a play."""
 
     order = word("packed", "order among the events of one moment")
