@@ -10,8 +10,8 @@ of the best of a list of tiles and splits:
 
 A wave begins with a read and ends with a write that nothing hides: two memory latencies. The products of each GPU reach
 their own share of the memory bandwidth (`Gpu.product_memory`): Ampere copies operands with the threads that multiply
-(cp.async), later GPUs with a separate unit (TMA). The time of every tile and
-split is monotonic in m, n, k and batch, and so is the best.
+(cp.async), later GPUs with a separate unit (TMA). The time of every tile and split is monotonic in m, n, k and batch,
+and so is the best.
 """
 
 from collections.abc import Sequence

@@ -26,7 +26,6 @@ from importlib import metadata, util
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from inputs.units import PS_PER_S
@@ -213,6 +212,8 @@ def _read(path: Path) -> Columns:
     Raises:
         WorkloadError: The file is no table.
     """
+    import pyarrow.parquet as pq  # noqa: PLC0415 - half a second, only if NVIDIA's tables are used
+
     try:
         table = pq.read_table(path)
     except (OSError, ValueError) as error:
