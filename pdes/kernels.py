@@ -1,4 +1,4 @@
-"""How compiled kernels are written: decorators, atomics, rows of state, memory, hashes and the heap.
+"""How compiled kernels are written: decorators, rows of state, memory, hashes and the heap.
 
 `Float64`, `Int32` and `Int64` declare arrays among the fields of a kernel's state; `pdes.arrays` names the arrays of
 plain Python.
@@ -8,18 +8,15 @@ from pdes.core.hashing import mix, mix2, mix3
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import (
     Directory,
-    clock_ns,
     compile_for,
     copy_row,
     inline,
     kernel,
-    load_acquire,
     load_unaligned,
     outline,
     reader,
-    store_release,
     store_unaligned,
 )
 from pdes.core.memory import aligned, full, guarded, row_of, rows_of, zeros
-from pdes.core.rows.row import Row, WordKind, word
-from pdes.core.state import INF, Float64, Int32, Int64
+from pdes.core.rows.row import Row, word
+from pdes.core.state import Float64, Int32, Int64
