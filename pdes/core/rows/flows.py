@@ -15,6 +15,7 @@ class FlowState(Row, words=16, written_by="messages.fidelity.* messages.flows.fi
     alarm_ps = word("time", "time of the FINISH event that counts, INF none", begins=INF)
     held = word("count", "messages of all connections that have not left")
     epoch = word("count", "1 + number of the routing tables in force", begins=1)
+    moved_epoch = word("count", "the epoch to whose paths all flows under way have moved", begins=1)
     solved = word("count", "flows whose rates all solutions have set")
     solve_ns = word("count", "nanoseconds of all solutions")
 

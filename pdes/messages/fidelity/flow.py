@@ -131,6 +131,7 @@ def reroute(w, now):
             flow.remaining_bytes = min(flow.remaining_bytes, left_bytes)
             enter(flows, q, now)
             ask_to_solve(w, now)
+    flows.state.moved_epoch = flows.state.epoch
 
 
 @hook
@@ -169,7 +170,8 @@ def settle(address, kind, now):
         if w.net.hooks.make_changes != 0:
             if w.net.ctl.fault_ps <= now or now == 0:  # at 0 for the event of the first change
                 change_network(w, now)
-            reroute(w, now)
+            if flows.state.moved_epoch != flows.state.epoch:
+                reroute(w, now)
         while flows.state.active > 0 and flows.flow[flows.finish_heap[0]].finish_ps <= now:
             end(w, np.int64(flows.finish_heap[0]), now)
     set_alarm(w)
