@@ -36,8 +36,8 @@ PLANS = ("tp2,pp2,dp2,gb8", "tp4,pp1,dp2,gb8", "tp1,pp4,dp2,gb8", "tp2,pp2,dp1,g
 FABRIC = "leaf-spine:leaves=4,hosts_per_leaf=8,spines=4,rate=100Gbps,delay=1us"
 
 
-def trained(plan, layers=4, hidden=512):
-    model = Model(name="m", layers=layers, hidden=hidden, heads=8, vocab=4096, sequence=512)
+def trained(plan, layers=4, hidden=512, sequence=512):
+    model = Model(name="m", layers=layers, hidden=hidden, heads=8, vocab=4096, sequence=sequence)
     traces = training_step(model, parallel_plan(plan))
     times = ComputeTimes(find_gpu("h100"))
     return dataclasses.replace(traces, traces=[with_recorded_times(table, times) for table in traces.traces])
@@ -165,14 +165,15 @@ def test_a_learned_set_comes_back_in_its_order(sets, number):
 
 
 def test_another_width_of_the_model_has_the_same_order():
-    """Parts of a model that is an eighth wider take the order of the narrow ones, rank by rank.
+    """Parts of a model half again as wide take the order of the narrow ones, rank by rank.
 
-    Times decide the order of independent events, and with the widths from 640 to 1,024 a few of them change places.
+    Times decide the order of independent events. With 1,024 tokens no two of them change places; with 512 a few do on
+    most GPUs.
     """
-    learned = learn([trained(plan, layers, 512) for plan in PLANS for layers in (4, 8)])
+    learned = learn([trained(plan, layers, 512, 1024) for plan in PLANS for layers in (4, 8)])
     different = events = 0
     for plan in PLANS:
-        stream = stream_of(trained(plan, 4, 576))
+        stream = stream_of(trained(plan, 4, 768, 1024))
         for made, original in nonempty(zip(ordered_events(learned, request_of(stream)), stream.roles, strict=True)):
             assert [each.operation for each in made] == [each.operation for each in original]
             different += sum(own.parents != other.parents for own, other in zip(made, original, strict=True))
