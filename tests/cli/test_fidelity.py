@@ -122,7 +122,10 @@ def test_keys_of_whole_messages_change_nothing_with_packets(key):
         ("reduction_bandwidth=0GB/s", "[network] reduction_bandwidth: rate '0GB/s' is zero"),
         ("congestion_aware='yes'", "[network] congestion_aware: found 'yes'"),
         ("congestion_awre=true", "[network] congestion_awre: unknown key; nearest known key: congestion_aware"),
-        ("fidelity=analytic", "[network] fidelity: found 'analytic'; expected 'packet', 'analytical' or 'closed-form'"),
+        (
+            "fidelity=analytic",
+            "[network] fidelity: found 'analytic'; expected 'packet', 'flow', 'analytical' or 'closed-form'",
+        ),
     ],
 )
 def test_wrong_values(key, complaint):

@@ -13,7 +13,7 @@ from topologies import TopologyError
 from topologies.units import parse_bytes
 from workload.collectives.nccl import nvls_loops, ring_timing, tuning
 from workload.collectives.nccl.channel_orders import tree
-from workload.collectives.nccl.generations import generation_of
+from workload.collectives.nccl.generations import KernelTimes, generation_of
 from workload.collectives.nccl.protocols import LL128, PROTOCOLS, Protocol
 from workload.collectives.nccl.ring_timing import LOCAL_STEPS
 from workload.collectives.nccl.tuning import TuningInput
@@ -169,34 +169,52 @@ def _with_channels(
         # NCCL plans an equal part of NVLink for each channel, used or not
         channel_gbps = host.plan.ring.inside * host.plan.ring.channels / host.plan.used
         shares = max(1.0, _port(shape) / channel_gbps)
-    slices, transport = 1, way.transport
-    steps = tuning.ring_steps(kind, shape.members)
-    if algorithm == tuning.RING:
-        slices = transport.slices_of(kind, size_bytes / (used * shape.members))
-        slices = slices if steps * slices <= MAX_STEPS else 1
-    if algorithm == tuning.TREE:  # a chunk is one slot, or smaller to keep a deep tree busy
-        depth = max(tree(shape, channel, used).depth for channel in {0, used - 1})
-        chunk_bytes, share_bytes = transport.slot_bytes, -(-size_bytes // used)
-        while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= transport.least_bytes:
-            chunk_bytes //= 2
-        pieces = min(-(-share_bytes // chunk_bytes), MAX_STEPS)
-    elif kind in {"broadcast", "reduce"}:
-        pieces = min(-(-size_bytes // (used * transport.chunk_bytes(kind))), MAX_STEPS)
-    else:
-        loops = -(-size_bytes // (used * shape.members * transport.chunk_bytes(kind)))
-        pieces = max(1, min(loops, MAX_STEPS // (steps * slices)))
-    kernel = host.kernel
-    if kernel and algorithm == tuning.RING and kind in LOCAL_STEPS and parameters.pacing == PLANNED:
-        message_bytes = size_bytes / (used * pieces * slices * shape.members)
-        port_gbps = _port(shape)
-        gbps = port_gbps / shares, port_gbps / used
-        step_ps = ring_timing.step_ps(kernel, kind, way.protocol, steps, slices, message_bytes, *gbps)
-        data_ps = way.link_ps(shape._replace(inside_bps=round(port_gbps * 8e9)), message_bytes, far=False) * shares
-        way = way._replace(
-            launch_ps=round(kernel.launch_us[tuple(PROTOCOLS).index(way.protocol)] * PS_PER_US),
-            inside_ps=max(0, round(step_ps - data_ps)),
-        )
-    return way._replace(channels=used, shares=shares, slices=slices, pieces=max(1, pieces))
+    way = way._replace(channels=used, shares=shares)
+    way = way._replace(slices=_slices(kind, shape, size_bytes, way))
+    way = way._replace(pieces=_pieces(kind, shape, size_bytes, way))
+    is_timed = algorithm == tuning.RING and kind in LOCAL_STEPS and parameters.pacing == PLANNED
+    return _timed_ring(kind, shape, size_bytes, host.kernel, way) if is_timed and host.kernel else way
+
+
+def _slices(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> int:
+    """Return the number of slices of a chunk, 1 if a lane would get too many steps."""
+    slices = way.transport.slices_of(kind, size_bytes / (way.channels * shape.members))
+    return (
+        slices if way.algorithm == tuning.RING and tuning.ring_steps(kind, shape.members) * slices <= MAX_STEPS else 1
+    )
+
+
+def _pieces(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> int:
+    """Return the number of chunks that a channel moves one after the other, at most what MAX_STEPS allows."""
+    if way.algorithm == tuning.TREE:
+        return _tree_chunks(shape, size_bytes, way)
+    chunk_bytes = way.transport.chunk_bytes(kind)
+    if kind in {"broadcast", "reduce"}:
+        return max(1, min(-(-size_bytes // (way.channels * chunk_bytes)), MAX_STEPS))
+    loops = -(-size_bytes // (way.channels * shape.members * chunk_bytes))
+    return max(1, min(loops, MAX_STEPS // (tuning.ring_steps(kind, shape.members) * way.slices)))
+
+
+def _tree_chunks(shape: Shape, size_bytes: int, way: NcclDecision) -> int:
+    """Return the number of chunks of a channel: one slot each, or smaller ones that keep a deep tree busy."""
+    depth = max(tree(shape, channel, way.channels).depth for channel in {0, way.channels - 1})
+    chunk_bytes, share_bytes = way.transport.slot_bytes, -(-size_bytes // way.channels)
+    while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= way.transport.least_bytes:
+        chunk_bytes //= 2
+    return max(1, min(-(-share_bytes // chunk_bytes), MAX_STEPS))
+
+
+def _timed_ring(kind: str, shape: Shape, size_bytes: int, kernel: KernelTimes, way: NcclDecision) -> NcclDecision:
+    """Return the decision with the launch and step times of the kernel of a ring in one NVLink domain."""
+    message_bytes = size_bytes / (way.channels * way.pieces * way.slices * shape.members)
+    steps, port_gbps = tuning.ring_steps(kind, shape.members), _port(shape)
+    gbps = port_gbps / way.shares, port_gbps / way.channels
+    step_ps = ring_timing.step_ps(kernel, kind, way.protocol, steps, way.slices, message_bytes, *gbps)
+    data_ps = way.link_ps(shape._replace(inside_bps=round(port_gbps * 8e9)), message_bytes, far=False) * way.shares
+    return way._replace(
+        launch_ps=round(kernel.launch_us[tuning.column_of(way.protocol)] * PS_PER_US),
+        inside_ps=max(0, round(step_ps - data_ps)),
+    )
 
 
 def _port(shape: Shape) -> float:

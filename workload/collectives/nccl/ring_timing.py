@@ -10,6 +10,7 @@ A block (a channel's thread block) moves data at its own rate or at its part of 
 from inputs.units import PS_PER_US
 from workload.collectives.nccl.generations import KernelTimes
 from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS
+from workload.collectives.nccl.tuning import column_of
 
 # Steps of a loop that only move data in a member's own memory: the last, which completes the output, and in an
 # all-gather the copy of the own part into the output (src/device/all_gather.h, reduce_scatter.h, all_reduce.h). The
@@ -40,7 +41,7 @@ def step_ps(
         used_gbps: The same if only the used channels share NVLink.
     """
     wire_bytes = PROTOCOLS[protocol].wire_bytes(message_bytes)
-    hop_us = kernel.hop_us[tuple(PROTOCOLS).index(protocol)]
+    hop_us = kernel.hop_us[column_of(protocol)]
     if protocol == LL.name:
         block_gbps = kernel.ll_block_gbps / (2 if kind == "all-gather" else 1)
         data_us = wire_bytes / min(block_gbps, used_gbps * kernel.ll_wire) / 1e3

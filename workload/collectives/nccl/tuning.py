@@ -110,7 +110,7 @@ def host_of(shape: Shape, generation: Generation, cpu: str, *, collnet: bool) ->
 
 def base_ps(algorithm: str, protocol: str) -> int:
     """Return the time from the launch to the first step in picoseconds."""
-    return round(_BASE_US.get(algorithm, _NOTHING)[_column(protocol)] * PS_PER_US)
+    return round(_BASE_US.get(algorithm, _NOTHING)[column_of(protocol)] * PS_PER_US)
 
 
 def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: bool) -> int:
@@ -122,7 +122,7 @@ def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: 
     several = host.plan.hosts > 1
     alone = several and host.plan.per_host == 1 and algorithm == RING
     by_protocol = _STEP_US[NET if between_hosts else host.inside, TREE if alone and between_hosts else algorithm]
-    step_us = by_protocol[_column(protocol)]
+    step_us = by_protocol[column_of(protocol)]
     if several and not between_hosts and algorithm == RING:
         step_us = max(step_us, _POST_US[host.cpu] * (_SIMPLE_POSTS if protocol == SIMPLE.name else 1))
     return round(step_us * PS_PER_US)
@@ -131,7 +131,7 @@ def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: 
 def message_hop_ps(host: TuningInput, protocol: str, *, between_hosts: bool) -> int:
     """Return the time of an empty send and its receive in picoseconds: NCCL's ring hop without launch, with path."""
     hardware = NET if between_hosts else host.inside
-    return round(_STEP_US[hardware, RING][_column(protocol)] * PS_PER_US)
+    return round(_STEP_US[hardware, RING][column_of(protocol)] * PS_PER_US)
 
 
 def ring_steps(kind: str, count: int) -> int:
@@ -300,7 +300,7 @@ def _ring_latency_ps(kind: str, host: TuningInput, protocol: str) -> float:
     base = base_ps(RING, protocol)
     if kind in {"broadcast", "reduce"}:
         hardware = NET if plan.hosts > 1 else host.inside
-        hop = _STEP_US[hardware, TREE if protocol == SIMPLE.name else RING][_column(protocol)]
+        hop = _STEP_US[hardware, TREE if protocol == SIMPLE.name else RING][column_of(protocol)]
         return base + steps * hop * PS_PER_US
     between, inside = (step_ps(host, RING, protocol, between_hosts=far) for far in (plan.hosts > 1, False))
     crossing = ring_steps(kind, plan.hosts) if plan.hosts > 1 else 0
@@ -322,5 +322,6 @@ def _plateau(kind: str, host: TuningInput, size_bytes: int) -> float:
     return host.generation.plateau if grows else 1.0
 
 
-def _column(protocol: str) -> int:
+def column_of(protocol: str) -> int:
+    """Return the place of a protocol in triples of LL, LL128 and Simple."""
     return tuple(PROTOCOLS).index(protocol)

@@ -30,9 +30,8 @@ class KernelTimes(NamedTuple):
     message_us: tuple[float, float]  # time of an empty message with LL and with Simple, launch included
     peer_us: float  # the same per peer, as each is a send and a receive to prepare
     message_wire: float  # fraction of the payload rate of NVLinks that messages to all peers reach
-    drain: (
-        float  # time in which a receiver empties the buffers of a connection, in times that NVLink takes to fill them
-    )
+    # time in which a receiver empties the buffers of a connection, in times that NVLink takes to fill them
+    drain: float
     message_part_bytes: int  # minimum bytes of a message per channel
 
 
