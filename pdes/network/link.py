@@ -204,7 +204,7 @@ def occupy(net, link, asked, start, w1):
     if special & FRAMED != 0:
         size = framed_bytes(net, w1, size)
     psb = link_class.ps_per_byte
-    busy = start + serialisation_ps(size, psb)
+    busy = start + max(1, serialisation_ps(size, psb))  # a node then receives no more packets than its batch holds
     tx.busy_ps = busy
     seen = link_class.seen_bytes
     ready = start + serialisation_ps(seen, psb) if size > seen else busy
