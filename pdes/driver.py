@@ -66,9 +66,9 @@ def _run(
     mailbox: Mailbox,
     threads: int,
     progress: Progress | None,
-    ready: Simulation | None = None,
+    built: Simulation | None = None,
 ) -> Results:
-    """Compile, let every process run its share, and return Results; ready: a Simulation built before."""
+    """Compile, let every process run its share, and return Results; built: a Simulation ready to run, or None."""
     begun = time.perf_counter()
     compile_s = compile_kernels(layout.graph, settings)
     trace = np.asarray(program.trace_of_npu)
@@ -77,13 +77,13 @@ def _run(
     seconds = {"compile_s": compile_s}
 
     def share(place: ProcessPlace) -> Harvest:
-        if ready:
-            sim = ready
+        if built:
+            sim = built
         else:
             assert place.post is not None, "a process that builds its worlds has outboxes"  # noqa: S101 - for the reader
             sim = build_lps(layout, program, settings, place.parts, place.post)
         workers = Crew(sim, place, progress, nodes_total)
-        seconds["setup_s"] = time.perf_counter() - begun - compile_s + (ready.setup_s if ready else 0.0)
+        seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
         with mailbox.windows():
             started = time.perf_counter()
             workers.run()
