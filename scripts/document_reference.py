@@ -44,7 +44,7 @@ def commands_page() -> str:
 
 
 def commands_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield each visible command with its full name (`trace show`), in alphabetical order."""
+    """Yield each visible command of a Typer group with its full name (`trace show`); path: names of groups above."""
     for name, command in sorted(group.commands.items()):
         if command.hidden:
             continue
@@ -78,13 +78,13 @@ def _default(option: Any) -> str:
 
 
 def _prose(text: str | None) -> str:
-    """Join the lines of each paragraph, and escape the characters that Markdown tables and HTML interpret."""
+    """Return a help text as Markdown: the lines of each paragraph joined, special characters escaped."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", (text or "").strip().split("\f")[0])]
     return "\n\n".join(paragraphs).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
 
 
 def keys_table(section: str) -> str:
-    """Return the table of a run file's section: each key with its default and meaning."""
+    """Return the Markdown table of a run file's section, a key per row with its default and meaning."""
     field = RunConfig.model_fields[section]
     model = next(each for each in (*get_args(field.annotation), field.annotation) if hasattr(each, "model_fields"))
     has_defaults = not field.is_required() and model is field.annotation  # a run file may lack the section
@@ -94,7 +94,7 @@ def keys_table(section: str) -> str:
 
 
 def _key(section: str, key: str, field: Any, defaults: Mapping[str, Any]) -> str:
-    """Return the table row of a key. The engine's settings have the engine's defaults."""
+    """Return the table row of a section's key; field: its pydantic field, defaults: default values by key."""
     if field.is_required():
         default = "required"
     else:
@@ -130,7 +130,7 @@ def _kinds_of_words() -> list[str]:
 
 
 def _section(kind: type[Row]) -> list[str]:
-    """Return the lines of the section of one kind of row."""
+    """Return the lines of the data dictionary about one kind of row."""
     doc = " ".join((kind.__doc__ or "").split())
     written = ", ".join(f"`{name}`" for name in kind.written_by)
     facts = f"{_size(kind)}, declared in `{_file(kind)}`, {'written by ' + written if written else 'read only'}."
@@ -183,7 +183,7 @@ def with_tables(markdown: str) -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the generated pages to the site (a hook of mkdocs)."""
+    """Add the generated pages to the files of the site, and return these (a hook of mkdocs)."""
     for path, page in PAGES.items():
         files.append(File.generated(config, path, content=page()))
     return files

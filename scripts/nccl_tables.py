@@ -92,7 +92,7 @@ class NcclTable(NamedTuple):
 
 
 def marked(measured_us: Sequence[float]) -> list[bool]:
-    """Return which rows of a table take far longer than a larger buffer of the same kind."""
+    """Return bool per row of a table: whether it takes far longer than a larger buffer of the same collective."""
     of_kind = [measured_us[first : first + len(SIZES)] for first in range(0, len(measured_us), len(SIZES))]
     return [us > MARKED * min(times[place:]) for times in of_kind for place, us in enumerate(times)]
 

@@ -55,7 +55,7 @@ def with_aggregators_of(values: NDArray, graph: Graph, switches: Sequence[int]) 
 
 
 def folded(values: NDArray, graph: Graph, switches: Sequence[int]) -> NDArray:
-    """Return values of the nodes of `with_aggregators(graph, switches)` as [nodes]; aggregators' add to switches'."""
+    """Return values of the nodes of `with_aggregators(graph, switches)` as [nodes]: switches' plus aggregators'."""
     n, more = graph.npus, len(switches)
     totals = np.delete(values, np.s_[n : n + more])
     np.add.at(totals, np.asarray(switches, np.int64), values[n : n + more])
@@ -80,7 +80,7 @@ def with_host_memories(graph: Graph) -> Graph:
 
 
 def _memory_links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int64]:
-    """Return memory, switch, rate and delay of each link of a memory."""
+    """Return int64[m] each: index of the host's memory, switch, rate in bit/s and delay in ps of memories' cables."""
     down = np.flatnonzero((graph.link_dst < graph.npus) & (graph.link_src >= graph.npus))
     place = np.searchsorted(hosts, graph.host)
     of_link = place[graph.link_dst[down]]

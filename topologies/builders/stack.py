@@ -96,7 +96,7 @@ class OneDimension(Parameters):
 def one_dimension(
     kind: str,
 ) -> tuple[Callable[[OneDimension, str], Graph], Callable[[OneDimension, str], Extent]]:
-    """Return `build` and `extent` of a network of one dimension of this kind."""
+    """Return `build` and `extent` of a network of one dimension of a kind: Ring, FullyConnected or Switch."""
 
     def build(arguments: OneDimension, name: str) -> Graph:
         """Build the network; TopologyError for fewer than two NPUs, or too many."""

@@ -103,16 +103,16 @@ class Cluster(Parameters):
                 raise TopologyError(f"{self.name}: gpus: {error}") from None
         return self.model_copy(update=update)
 
-    def table(self, others: Mapping[str, object]) -> dict[str, object]:
+    def table(self, parameters: Mapping[str, object]) -> dict[str, object]:
         """Return the table of its fabric with "gpus" and parameters of the topology that are given with its name.
 
         Raises TopologyError: as `topology`; gpus is no count; or npus or name are given too.
         """
         for key in ("npus", "name"):
-            if key in others:
+            if key in parameters:
                 expected = "gpus" if key == "npus" else "none"
                 raise TopologyError(f"{self.name}: {key} is given with a cluster; expected {expected}")
-        return self.with_parameters(others).topology()
+        return self.with_parameters(parameters).topology()
 
     def defaults(self) -> dict[str, dict[str, object]]:
         """Return the defaults that it sets in the sections of a run file other than [topology], by section."""
@@ -139,32 +139,32 @@ class Cluster(Parameters):
         """Return the sizes, or one entry for any number of GPUs up to those of the cluster."""
         return self.sizes or (Size(most=self.gpus),)
 
-    def _counts(self, near: int) -> str:
-        """Return a text with the allowed numbers of GPUs, and those next to `near`."""
+    def _counts(self, gpus: int) -> str:
+        """Return a text with the allowed numbers of GPUs, and those next to a number."""
         exact = [size.gpus for size in self._all_sizes() if size.gpus is not None]
         largest = max((size.most for size in self._all_sizes() if size.most is not None), default=0)
         ranges = []
         valid: Sequence[int] = exact
         if largest:
             ranges = [f"1 to {self.gpus_per_host}, or a multiple of {self.gpus_per_host} up to {largest}"]
-            lower = max(near // self.gpus_per_host, 1) * self.gpus_per_host
+            lower = max(gpus // self.gpus_per_host, 1) * self.gpus_per_host
             valid = [*exact, *(count for count in (lower, lower + self.gpus_per_host, largest) if count <= largest)]
         if exact:
             ranges = [*ranges, f"one of {', '.join(map(str, exact[:_MAX_NAMED]))}"]
-        below = max((count for count in valid if count <= near), default=None)
-        above = min((count for count in valid if count > near), default=None)
+        below = max((count for count in valid if count <= gpus), default=None)
+        above = min((count for count in valid if count > gpus), default=None)
         nearest = " and ".join(str(count) for count in (below, above) if count is not None)
         return f"{' or '.join(ranges)}; nearest: {nearest}"
 
 
-def _replaced(table: Mapping[str, object], parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return a table with other parameters in it, without those that express the same quantity."""
+def _replaced(defaults: Mapping[str, object], parameters: Mapping[str, object]) -> dict[str, object]:
+    """Return parameters with others in their place, without those that express the same quantity."""
     without = {key for given in parameters for key in _INSTEAD.get(given, ())}
-    return {key: value for key, value in table.items() if key not in without} | dict(parameters)
+    return {key: value for key, value in defaults.items() if key not in without} | dict(parameters)
 
 
 def _parameters_of(builder: str) -> Sequence[str]:
-    """Return the names of a topology's parameters by its module; none if it does not exist, which building reports."""
+    """Return the names of a topology's parameters by its module's name; none if there is no such module."""
     try:
         module = importlib.import_module(f"topologies.builders.{builder}")
     except ModuleNotFoundError:
