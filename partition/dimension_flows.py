@@ -55,10 +55,8 @@ def _set_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, 
 def _ring_loads(
     routing: DimensionRouting, dimension: int, stride: int, here: Int64, goal: Int64, packets: Float64
 ) -> Float64:
-    """Return float64[sets]: packets of each port set from moves in a Ring dimension, the shorter way.
-
-    stride: distance of neighbours' numbers; here, goal, packets: [p], NPU, target digit and packets of each move.
-    """
+    """Return float64[sets]: packets of each port set from moves in a Ring dimension, the shorter way."""
+    # stride: distance of neighbours' numbers; here, goal, packets: [p], NPU, target digit and packets of each move.
     size = int(routing.sizes[dimension])
     npus = int(np.prod(routing.sizes, dtype=np.int64))
     digit = routing.digit[here, dimension].astype(np.int64)

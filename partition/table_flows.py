@@ -77,10 +77,8 @@ class _Fluid:
         return np.where(home < 0, UNREACHABLE, self._routing.hops[rows[:, None], home]).astype(np.int64)
 
     def _leave_npus(self, states: Int64, packets: Float64) -> tuple[Int64, Float64]:
-        """Move packets from (NPU, target) over the NPU's links that `next_links` allows, to (switch, target).
-
-        states: int64[n], node x targets + target. Returns such states and their packets.
-        """
+        """Move packets from (NPU, target) over the NPU's links that `next_links` allows, to (switch, target)."""
+        # states: int64[n], node x targets + target. Returns such states and their packets.
         if not len(states):
             return states, packets
         npu, target = np.divmod(states, len(self._npu_of))

@@ -118,7 +118,7 @@ def act(world, world_address):
 
 @inline
 def stops(net, end_ps):
-    """Return whether an LP stops after its outer switches in the last cell before end_ps, as others have events left.
+    """Return whether an LP stops after its outer switches in the last cell before end_ps, as others have events.
 
     The outer switches alone send to other teams, so the rest of the window sends nothing more there.
     """

@@ -31,10 +31,8 @@ CLASSES = (
 
 
 def results(gpus: Sequence[str], row_count: int, seed: int) -> Iterator[tuple[str, str, int, float, float, float]]:
-    """Yield GPU, class, number of rows, geometric mean of the ratio, mean absolute error, and spread.
-
-    row_count: number of rows of each class that are drawn from NVIDIA's tables with `seed`.
-    """
+    """Yield GPU, class, number of rows, geometric mean of the ratio, mean absolute error, and spread."""
+    # row_count: number of rows of each class that are drawn from NVIDIA's tables with `seed`.
     root = nvidia.folder()
     if root is None:
         raise SystemExit(f"{nvidia.PACKAGE} is not installed; expected pip install 'nadi[measured]'")

@@ -525,10 +525,8 @@ def _embedding(bench: Bench, vocab: int, tokens: int, hidden: int) -> Callable[[
 
 
 def _embedding_backward(bench: Bench, vocabulary: int, tokens: int, hidden: int) -> Callable[[], Any]:
-    """Return a call that adds gradients to an existing buffer, as frameworks with one gradient buffer do.
-
-    vocabulary, tokens, hidden: rows of the buffer, rows that are added, and width.
-    """
+    """Return a call that adds gradients to an existing buffer, as frameworks with one gradient buffer do."""
+    # vocabulary, tokens, hidden: rows of the buffer, rows that are added, and width.
     total, ids, gradient = (
         bench.tensor(vocabulary, hidden),
         bench.integers(vocabulary, tokens),

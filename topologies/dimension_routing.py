@@ -167,10 +167,8 @@ def _parse_dimension(text: object) -> Dimension:
 
 
 def _neighbours(layout: Hierarchy, number: int, dimension: Dimension) -> list[tuple[Int64, int, Int64]]:
-    """Return triples of the nodes that act in dimension `number`: nodes int64[n], mode, neighbours int64[n, sets].
-
-    dimension: that dimension of the layout.
-    """
+    """Return triples of the nodes that act in dimension `number`: nodes int64[n], mode, neighbours int64[n, sets]."""
+    # dimension: that dimension of the layout.
     npu = np.arange(layout.npus)
     stride, n = math.prod(x.size for x in layout.dimensions[:number]), dimension.size
     own = layout.digit[: layout.npus, number].astype(np.int64)

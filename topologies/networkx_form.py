@@ -84,10 +84,8 @@ def from_networkx(
 def _cables(
     graph: "nx.Graph[Any]", label: str, edge_defaults: Mapping[str, str | int | None]
 ) -> Iterator[tuple[Any, Any, int, int, int]]:
-    """Yield both ends, rate in bps, delay in ps and count of each edge.
-
-    label: name of the network, for errors; edge_defaults: values of "rate" and "delay" of edges without them.
-    """
+    """Yield both ends, rate in bps, delay in ps and count of each edge."""
+    # label: name of the network, for errors; edge_defaults: values of "rate" and "delay" of edges without them.
     for a, b, data in graph.edges(data=True):
         place = f"{label}: edge {a!r} - {b!r}"
         values = {key: data.get(key, default) for key, default in edge_defaults.items()}

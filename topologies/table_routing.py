@@ -134,10 +134,8 @@ class PortSets:
 def _attach(
     npus: int, npu: Int32, column: npt.NDArray[np.intp], link: npt.NDArray[np.intp], sets: PortSets
 ) -> tuple[Int32, Int32]:
-    """Return fields home and attach_set, int32[npus, H] each, and add to `sets` the port sets from homes to NPUs.
-
-    npu, column, link: NPU, column of the home and number of each link from a home to an NPU.
-    """
+    """Return fields home and attach_set, int32[npus, H] each, and add to `sets` the port sets from homes to NPUs."""
+    # npu, column, link: NPU, column of the home and number of each link from a home to an NPU.
     order = np.lexsort((link, column, npu))
     key = np.stack([npu[order], column[order]])
     first = np.flatnonzero((np.diff(key, axis=1, prepend=-1) != 0).any(axis=0))
@@ -153,10 +151,9 @@ def _attach(
 
 
 def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], sets: PortSets) -> Int32:
-    """Return int32[switches, homes]: the set of links that lead nearer to the home; a switch's equal sets are one.
-
-    hops: as of `all_hops`; src, dst, link: switches that links join, src ascending, and their numbers; sets: added to.
-    """
+    """Return int32[switches, homes]: the set of links that lead nearer to the home; a switch's equal sets are one."""
+    # hops: as of `all_hops`; src, dst, link: switches that links join, src ascending, and their numbers; sets: added
+    # to.
     next_set = np.full(hops.shape, -1, np.int32)
     bounds = np.searchsorted(src, np.arange(len(hops) + 1))
     for row, low, high in zip(range(len(hops)), bounds[:-1], bounds[1:], strict=True):

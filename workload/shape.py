@@ -19,7 +19,7 @@ _MAX_PAIRS = 32
 """Maximum number of member pairs whose paths are sampled; a minimum over all pairs is too slow for large groups."""
 
 
-class Shape(NamedTuple):
+class GroupShape(NamedTuple):
     """A group of n members on a fabric; hashable, and equal for groups with the same positions."""
 
     members: int  # Number of members n
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
         return self.trees
 
 
-def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
+def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape:
     """Return the shape of a group of NPUs, given in member order (int[n]).
 
     It includes the named aggregation trees (workload.collectives.trees.aggregators) for groups of at least two members;
@@ -66,7 +66,7 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
     host, place = _hosts(graph, npu)
     rates, latencies = zip(*links, strict=True)
     inside, outside = _neighbours(npu, host, place)
-    return Shape(
+    return GroupShape(
         *(len(npu), grid, rates, latencies, host, place),
         *_paths(graph, inside),
         *_paths(graph, outside),

@@ -38,10 +38,8 @@ def _longer(array: Any, length: int) -> Any:
 
 
 def _with_rows(tables: Any, old_rows: int, new_rows: int, *names: str) -> Any:
-    """Return a NamedTuple of a world whose named arrays have `new_rows` rows in place of `old_rows`.
-
-    An array that has several words per row grows in proportion; one that the run does not use keeps its one row.
-    """
+    """Return a NamedTuple of a world whose named arrays have `new_rows` rows in place of `old_rows`."""
+    # An array that has several words per row grows in proportion; one that the run does not use keeps its one row.
     arrays = {name: getattr(tables, name) for name in names}
     return tables._replace(
         **{name: _longer(array, len(array) // old_rows * new_rows) for name, array in arrays.items()}
@@ -49,10 +47,8 @@ def _with_rows(tables: Any, old_rows: int, new_rows: int, *names: str) -> Any:
 
 
 def _with_free_rows(world: s.World, tables: Any, added_rows: int, counter: str, stack: str, *names: str) -> Any:
-    """Return a NamedTuple of a world whose pool, the named arrays, has `added_rows` more rows, which are free.
-
-    `stack` names the array that holds the numbers of free rows, `counter` the word of `ctl` that counts them.
-    """
+    """Return a NamedTuple of a world whose pool, the named arrays, has `added_rows` more rows, which are free."""
+    # `stack` names the array that holds the numbers of free rows, `counter` the word of `ctl` that counts them.
     old, free = len(getattr(tables, stack)), int(world.net.ctl[counter])
     grown = _longer(getattr(tables, stack), old + added_rows)
     grown[free : free + added_rows] = np.arange(old + added_rows - 1, old - 1, -1)
@@ -95,10 +91,8 @@ def _with_flows(world: s.World, old_pairs: int, new_pairs: int) -> s.World:
 
 
 def _with_receivers(world: s.World) -> s.World:
-    """Return the world with twice the receiving queue pairs.
-
-    Their rows are their own hash map, so every row gets a new place; arrays parallel to them move along.
-    """
+    """Return the world with twice the receiving queue pairs."""
+    # Their rows are their own hash map, so every row gets a new place; arrays parallel to them move along.
     old = world.qps.rxqp
     keys, came_from = _rehashed(np.array(old.key), np.arange(len(old)), 2 * len(old))
     places = np.flatnonzero(keys != FREE)

@@ -87,10 +87,8 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Sett
 
 
 def _by_table(graph: Graph, part: "Part", cells: Int32, forwarding: Rows) -> dict[str, Array]:
-    """Fill the rows `forwarding` of own switches; return the routes' arrays for routing by tables, by name.
-
-    Hops of other LPs' switches are included where NPUs with several ports compare them. cells: int32[sets].
-    """
+    """Fill the rows `forwarding` of own switches; return the routes' arrays for routing by tables, by name."""
+    # Hops of other LPs' switches are included where NPUs with several ports compare them. cells: int32[sets].
     r: Any = graph.routing
     homes = len(r.home_node)
     column = np.full(graph.nodes, -1, np.int32)
@@ -108,12 +106,10 @@ def _by_table(graph: Graph, part: "Part", cells: Int32, forwarding: Rows) -> dic
 
 
 def _stretches(cells: Int32) -> tuple[Int64, Int32]:
-    """Return the rows of cells, int32[rows, homes], without the cells at both ends that equal a row's default.
-
-    Returns int64[4, rows]: first and last + 1 column, default cell and the (virtual) place of column 0; and the array
-    of stretches, equal ones once. An entry without a cell (NO_CELL: the switch itself, or unreachable) matches any
-    other.
-    """
+    """Return the rows of cells, int32[rows, homes], without the cells at both ends that equal a row's default."""
+    # Returns int64[4, rows]: first and last + 1 column, default cell and the (virtual) place of column 0; and the array
+    # of stretches, equal ones once. An entry without a cell (NO_CELL: the switch itself, or unreachable) matches any
+    # other.
     rows, homes = cells.shape
     has_cell = cells != NO_CELL
     best = np.array([np.zeros(rows, np.int64), np.full(rows, homes + 1), np.zeros(rows, np.int64)])
@@ -130,10 +126,8 @@ def _stretches(cells: Int32) -> tuple[Int64, Int32]:
 
 
 def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
-    """Return the routes' arrays of hops to homes, from own switches and from those at the other end of NPUs' ports.
-
-    column: int32[nodes], number of the home that a node is, -1 = none.
-    """
+    """Return the routes' arrays of hops to homes, from own switches and from those at the other end of NPUs' ports."""
+    # column: int32[nodes], number of the home that a node is, -1 = none.
     r: Any = graph.routing
     beyond = graph.link_dst[part.links[: part.out_ptr[part.npus]]]
     extra = np.unique(beyond[part.local[beyond] < 0])

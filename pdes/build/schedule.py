@@ -123,10 +123,8 @@ def _stretches(faults: Sequence[Fault], cell_ps: int) -> Iterable[tuple[int, lis
 def link_changes(
     faults: Faults, cell_ps: int, link_class: Int64, classes: Rows
 ) -> tuple[list[tuple[int, int, int]], Rows]:
-    """Return changes of links, (ps, link, class) in time order, and the class table with the classes that they need.
-
-    link_class: int64[links], each link's row of `classes`; changes happen at multiples of cell_ps, in picoseconds.
-    """
+    """Return changes of links, (ps, link, class) in time order, and the class table with the classes that they need."""
+    # link_class: int64[links], each link's row of `classes`; changes happen at multiples of cell_ps, in picoseconds.
     table = list(classes)
     number = {row.tobytes(): i for i, row in enumerate(classes)}
     faults_of_link: dict[int, list[LinkFault]] = {}
@@ -230,10 +228,8 @@ def _epochs(
     routes: s.Routes,
     down_of_epoch: list[frozenset[int]],
 ) -> tuple[s.Routes, dict[str, Any]]:
-    """Return routes with room for every set of tables, and the tables of all sets, by fields of FaultSchedule.
-
-    down_of_epoch: the links that are down under each set of tables, none under the first, whose tables are `routes`.
-    """
+    """Return routes with room for every set of tables, and the tables of all sets, by fields of FaultSchedule."""
+    # down_of_epoch: the links that are down under each set of tables, none under the first, whose tables are `routes`.
     all_routes = [routes]
     for down in down_of_epoch[1:]:
         if down not in settings.faults.routings:

@@ -175,10 +175,8 @@ def row_states(state: Int32, slots: int, *, is_recorded: bool) -> s.RowStates:
 
 
 def _slots(ports: Int64, settings: Settings) -> Int64:
-    """Return int64[n], entries of NPUs' heaps: ports (twice with pacing), lanes, timer, agenda, message list.
-
-    ports: int64[n], number of ports of each NPU.
-    """
+    """Return int64[n], entries of NPUs' heaps: ports (twice with pacing), lanes, timer, agenda, message list."""
+    # ports: int64[n], number of ports of each NPU.
     return ports * (2 if settings.congestion_control.update else 1) + s.LANES + 3
 
 

@@ -91,10 +91,8 @@ def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
 
 
 def circle(held_links: Int64) -> list[int]:
-    """Return the nodes of a circle of held links, each held back by the switch at its end; [] without a circle.
-
-    held_links: int64[k, 3], rows of `held_links`: link and its two ends.
-    """
+    """Return the nodes of a circle of held links, each held back by the switch at its end; [] without a circle."""
+    # held_links: int64[k, 3], rows of `held_links`: link and its two ends.
     held_links = held_links[np.argsort(held_links[:, 0])]
     while not (continues := np.isin(held_links[:, 2], held_links[:, 1])).all():
         held_links = held_links[continues]

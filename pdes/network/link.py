@@ -71,11 +71,9 @@ def inbox_of(node, side):
 
 @inline
 def inbox_for(net, link_word, arrival_ps):
-    """Return the place in `net.inbox` for a packet that arrives over a link at arrival_ps, and the packet's word 0.
-
-    The inbox is that of the receiving node for the cell of the arrival: the current one or one of the next SIDES - 1.
-    Time and link of a packet in an inbox share a word. link_word: the link's word `meta`.
-    """
+    """Return the place in `net.inbox` for a packet that arrives over a link at arrival_ps, and the packet's word 0."""
+    # The inbox is that of the receiving node for the cell of the arrival: the current one or one of the next SIDES - 1.
+    # Time and link of a packet in an inbox share a word. link_word: the link's word `meta`.
     cell = net.const.cell_ps
     later = arrival_ps - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
@@ -167,12 +165,10 @@ def drop(net, link, word1):
 
 @inline
 def hand_over(net, link, link_word, arrival_ps, word1, word2, word3):
-    """Put a packet into an inbox, an outbox or the link's list; return SET_DOWN or PUT_OUT, and the place.
-
-    Packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
-    because the LP at the other end may let them wait on the link again, in a list that must be in order.
-    link_word: the link's word `meta`.
-    """
+    """Put a packet into an inbox, an outbox or the link's list; return SET_DOWN or PUT_OUT, and the place."""
+    # Packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
+    # because the LP at the other end may let them wait on the link again, in a list that must be in order. link_word:
+    # the link's word `meta`.
     is_far = end_of(link_word) >= net.const.nodes
     if arrival_ps < reach(net) and not is_far:
         return SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3)
@@ -201,7 +197,7 @@ def hand_over_with_care(net, link, link_word, arrival_ps, word1, word2, word3):
 
 @inline
 def occupy(net, link, queued_ps, start_ps, word1):
-    """Occupy an outgoing link from start_ps, when it is idle; return its special flags and the packet's arrival in ps.
+    """Occupy an outgoing link from start_ps, when it is idle; return its special flags and the arrival in ps.
 
     The packet came to the port at queued_ps. A receiving node that cuts through gets the packet once its header is in,
     unless it is the destination.
@@ -224,11 +220,9 @@ def occupy(net, link, queued_ps, start_ps, word1):
 
 @inline
 def link_send(net, link, queued_ps, start_ps, word1, word2, word3):
-    """Send a packet over an outgoing link, as `occupy`.
-
-    A packet that arrives within the next few cells enters the node's inboxes; a later one waits on the link
-    (`release`). For a node of another LP, a packet that arrives in the next windows enters the outbox.
-    """
+    """Send a packet over an outgoing link, as `occupy`."""
+    # A packet that arrives within the next few cells enters the node's inboxes; a later one waits on the link
+    # (`release`). For a node of another LP, a packet that arrives in the next windows enters the outbox.
     special, arrival_ps = occupy(net, link, queued_ps, start_ps, word1)
     link_word = net.tx[link].meta
     if special & CARE != 0:

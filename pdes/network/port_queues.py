@@ -60,10 +60,8 @@ def control_waits(mask):
 
 @inline
 def next_queue(net, link, ready_queues):
-    """Return the queue of a port that sends next among those in the bit set `ready_queues`.
-
-    Pause frames come first, then control packets, then trimmed packets and data, whose class the discipline chooses.
-    """
+    """Return the queue of a port that sends next among those in the bit set `ready_queues`."""
+    # Pause frames come first, then control packets, then trimmed packets and data, whose class the discipline chooses.
     gate = net.gate[link]
     first = control_waits(ready_queues)
     if first != 0:

@@ -131,11 +131,9 @@ def hops_by(net, routes, port, dst):
 
 @hook
 def cell_of_several(world_address, node, dst, word2):
-    """Return the cell of switch `node` towards NPU `dst`; in table mode towards its nearest home.
-
-    The packet's entropy, in word 2, decides between equally near homes. Where faults have left no path, the cell leads
-    into the pit.
-    """
+    """Return the cell of switch `node` towards NPU `dst`; in table mode towards its nearest home."""
+    # The packet's entropy, in word 2, decides between equally near homes. Where faults have left no path, the cell
+    # leads into the pit.
     world = world_at(world_address)
     net, routes = world.net, world.routes
     if net.const.dimensions > 0:

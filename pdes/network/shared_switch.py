@@ -71,10 +71,8 @@ def threshold(net, node):
 
 @inline
 def admit(net, node, link, ingress, klass, size_bytes):
-    """Return whether a data packet stays below the threshold of its ingress port (with pauses) or of its queue.
-
-    If it does, its bytes are counted. ingress: own outgoing link whose reverse carried it; klass: its data class.
-    """
+    """Return whether a data packet stays below the threshold of its ingress port (with pauses) or of its queue."""
+    # If it does, its bytes are counted. ingress: own outgoing link whose reverse carried it; klass: its data class.
     pool = net.pool[node]
     used = pool.used_bytes + size_bytes
     in_use = size_bytes + (
@@ -156,10 +154,8 @@ def set_off(net, link, queued_ps, start_ps, left_bytes, all_left_bytes, word1, w
 
 @inline
 def send_or_line_up(net, node, link, queue, now_ps, word1, word2, word3):
-    """Send a control packet, a pause frame or a trimmed packet over a link, or append it to its queue at the port.
-
-    Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
-    """
+    """Send a control packet, a pause frame or a trimmed packet over a link, or append it to its queue at the port."""
+    # Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
     waits = may_go(net, link) if queue == TRIMMED else control_waits(net.gate[link].mask) != 0
     if net.tx[link].busy_ps <= now_ps and not waits:
         link_send(net, link, now_ps, now_ps, word1, word2, word3)

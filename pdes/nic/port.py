@@ -202,10 +202,8 @@ def take(net, record):
 
 @inline
 def first_to_send(npus, qps, link):
-    """Return the queue pair whose turn it is at the port of a link, -1 = none.
-
-    A queue pair with nothing left to send is removed: it went back, then everything was acknowledged.
-    """
+    """Return the queue pair whose turn it is at the port of a link, -1 = none."""
+    # A queue pair with nothing left to send is removed: it went back, then everything was acknowledged.
     port = npus.port[link]
     last = np.int64(port.ring)
     while last >= 0:
@@ -262,10 +260,8 @@ def transit_allowed(net, npus, link):
 
 @inline
 def transmit(net, npus, qps, node, link, now_ps):
-    """Send one packet over a link of NPU `node` if its port is idle and has one.
-
-    If more packets are left, or a message's last byte is awaited, an event follows when the port falls idle.
-    """
+    """Send one packet over a link of NPU `node` if its port is idle and has one."""
+    # If more packets are left, or a message's last byte is awaited, an event follows when the port falls idle.
     tx = net.tx[link]
     port = npus.port[link]
     busy = tx.busy_ps

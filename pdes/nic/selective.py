@@ -105,12 +105,10 @@ def take_lost(qps, pair):
 
 @hook
 def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
-    """Carry out an operation for the sending queue pair `pair`, and return its result or 0.
-
-    FORGET: all packets from first_seq to before end_seq are acknowledged. SELECTED: an acknowledgement names first_seq;
-    is_trimmed: as lost. LOSE_ALL: after a timeout, mark all packets that have been sent and have not arrived.
-    TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS + message.
-    """
+    """Carry out an operation for the sending queue pair `pair`, and return its result or 0."""
+    # FORGET: all packets from first_seq to before end_seq are acknowledged. SELECTED: an acknowledgement names
+    # first_seq; is_trimmed: as lost. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
+    # arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS + message.
     world = world_at(world_address)
     qps = world.qps
     if operation == FORGET:

@@ -376,10 +376,8 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
 
 @inline
 def take_acknowledged(net, npus, qps, node, pair, now_ps, advance):
-    """Acknowledge `advance` packets from the first unacknowledged one on; return how many are newly acknowledged.
-
-    Numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old.
-    """
+    """Acknowledge `advance` packets from the first unacknowledged one on; return how many are newly acknowledged."""
+    # Numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old.
     qp = qps.qp[pair]
     una = qp.una + advance
     if advance == 0 or advance >= HALF_PSN or una > qp.sent_max:
@@ -400,10 +398,8 @@ def take_acknowledged(net, npus, qps, node, pair, now_ps, advance):
 
 @inline
 def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq):
-    """Check for a loss and prepare retransmission: by bit sets with selective repeat, else by going back.
-
-    named_seq: number of the packet that the acknowledgement, with words 1 and 2, answers.
-    """
+    """Check for a loss and prepare retransmission: by bit sets with selective repeat, else by going back."""
+    # named_seq: number of the packet that the acknowledgement, with words 1 and 2, answers.
     qp = qps.qp[pair]
     una = qp.una
     if net.hooks.selective_sender != 0:

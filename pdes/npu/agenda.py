@@ -58,10 +58,8 @@ def arm(net, npus, insts, node, lane_place, was_armed):
 
 @inline
 def put_in(rows, head, tail, row, due_word):
-    """Insert a row into a list by `due`, behind rows of the same time; return the list's first and last row.
-
-    rows: table with words `due` (time << 1) and `later`; head, tail: first and last row of the list, -1 = empty.
-    """
+    """Insert a row into a list by `due`, behind rows of the same time; return the list's first and last row."""
+    # rows: table with words `due` (time << 1) and `later`; head, tail: first and last row of the list, -1 = empty.
     rows[row].due = due_word
     if head < 0 or due_word >> 1 < rows[head].due >> 1:
         rows[row].later = head

@@ -151,10 +151,8 @@ def part_bytes(world_address, instance, lane_row_number, chunk, count):
 
 @inline
 def npu_of_peer(insts, plans, instance, lane, peer):
-    """Return the NPU of a step's peer in an instance; lane: row of the lane in `lane_row`.
-
-    peer: distance from this member in its view or, in relative plans, in the group; else the number of the member.
-    """
+    """Return the NPU of a step's peer in an instance; lane: row of the lane in `lane_row`."""
+    # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member.
     lane_row = plans.lane_row[lane]
     collective = insts.inst[instance]
     if lane_row.view_number >= 0:
@@ -312,10 +310,8 @@ def advance_lane(world, node, inst, lane, now_ps):
 
 @outline
 def advance(world_address, node, inst, now_ps):
-    """Do every step of an instance that is possible now, in rounds over its lanes from the first to the last.
-
-    Only lanes with new events are checked, and lanes that wait for one that has advanced.
-    """
+    """Do every step of an instance that is possible now, in rounds over its lanes from the first to the last."""
+    # Only lanes with new events are checked, and lanes that wait for one that has advanced.
     world = world_at(world_address)
     net, insts, plans = world.net, world.insts, world.plans
     collective = insts.inst[inst]

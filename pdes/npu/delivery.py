@@ -112,10 +112,8 @@ def message_is_in(net, npus, insts, node, now_ps, word1, word2, word3):
 
 @inline
 def in_lane_at(world, node, tag, size_bytes, earliest_ps, is_data):
-    """Return when (ps) a lane of NPU `node` takes a message: after its reduction and the messages before it.
-
-    The message's number within its lane determines whether it is reduced; without is_data it only stays in order.
-    """
+    """Return when (ps) a lane of NPU `node` takes a message: after its reduction and the messages before it."""
+    # The message's number within its lane determines whether it is reduced; without is_data it only stays in order.
     net, messages, taken = world.net, world.messages, world.insts.taken
     number = tag_lane(tag)
     inst = instance(net, world.insts, node, tag_group(tag), tag_seq(tag))

@@ -89,10 +89,8 @@ def send(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
 
 @hook
 def post_at_ends(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
-    """Post a message, as pdes.nic.transport.post; with a latency its queue pair gets it later.
-
-    Everything that takes room in a pool happens now, since the later part must succeed whatever room there is.
-    """
+    """Post a message, as pdes.nic.transport.post; with a latency its queue pair gets it later."""
+    # Everything that takes room in a pool happens now, since the later part must succeed whatever room there is.
     world = world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
     latency = net.const.send_latency_ps

@@ -81,10 +81,8 @@ def first_in_line(net, npus, rows, trace, node):
 
 @hook
 def running(world_address, node, row, change, now_ps):
-    """Count the collective of NPU `node`'s trace row `row` that begins to run (change 1) or ends (-1).
-
-    At its end, another collective may take its place, and compute gets its multiprocessors back.
-    """
+    """Count the collective of NPU `node`'s trace row `row` that begins to run (change 1) or ends (-1)."""
+    # At its end, another collective may take its place, and compute gets its multiprocessors back.
     world = world_at(world_address)
     const, system = world.net.const, world.npus.system[node]
     if const.compute_slow_1000ths != 0 and world.trace.lane[world.npus.npu[node].trace_base + row] == COMPUTE_LANE:

@@ -75,7 +75,7 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
 
 @inline
 def own_event(net, npus, rows, insts, node, now_ps):
-    """Take NPU `node`'s earliest own event: a port falls idle, a lane's row is done, or the timer expires, for example.
+    """Take NPU `node`'s earliest own event: a port falls idle, a lane's row is done, the timer expires, and so on.
 
     Returns a row that is done, an instance to advance, and the port that fell idle, or NOTHING for each.
     """
@@ -131,12 +131,10 @@ def packet_event(net, npus, qps, node, record, now_ps):
 
 @inline
 def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
-    """Take NPU `node`'s next action of the current time, or advance to the next time.
-
-    Returns packets_done, the number of packets of the batch that are done; the time, at least end_ps if there is no
-    earlier one; row and instance as `start_row`; the port that fell idle or is to be tried; and tag and words of a
-    complete message. NOTHING replaces whatever does not apply.
-    """
+    """Take NPU `node`'s next action of the current time, or advance to the next time."""
+    # Returns packets_done, the number of packets of the batch that are done; the time, at least end_ps if there is no
+    # earlier one; row and instance as `start_row`; the port that fell idle or is to be tried; and tag and words of a
+    # complete message. NOTHING replaces whatever does not apply.
     net, inbox, npus, qps = world.net, world.inbox, world.npus, world.qps
     npu = npus.npu[node]
     now_ps = npu.now_ps

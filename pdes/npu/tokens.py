@@ -67,7 +67,7 @@ def leave_line(npus, insts, token, phase):
 
 @inline
 def first_in_turn(net, npus, insts, token):
-    """Return the next phase to get a row of `token`: first to come, last, or first of the highest priority; -1 = none.
+    """Return the next phase to get a row of `token`: first or last to come, or of the highest priority; -1 = none.
 
     The line begins with the last to come.
     """

@@ -122,10 +122,8 @@ def plan_next(crew, lps, window_number):
 
 @inline
 def next_lp(crew, lps, parity, worker):
-    """Take the next free LP of a crew for a worker, preferably one that it did last; -1 = all are taken.
-
-    parity: 1 in windows of odd number, else 0.
-    """
+    """Take the next free LP of a crew for a worker, preferably one that it did last; -1 = all are taken."""
+    # parity: 1 in windows of odd number, else 0.
     for of_all in range(2):
         for place in range(parity * lps, (parity + 1) * lps):
             lp = crew.orders[place]
@@ -140,10 +138,8 @@ def next_lp(crew, lps, parity, worker):
 
 @inline
 def await_word(team, place, minimum, worker_row):
-    """Wait until a word of the team's memory is at least `minimum`. Return DONE, ABORTED, or WAITING after a while.
-
-    The waiting time is counted in worker_row, the waiting worker's, only while it actually waits.
-    """
+    """Wait until a word of the team's memory is at least `minimum`. Return DONE, ABORTED, or WAITING after a while."""
+    # The waiting time is counted in worker_row, the waiting worker's, only while it actually waits.
     words = team.words
     if load_acquire(words, place) >= minimum:
         return DONE

@@ -154,10 +154,8 @@ def _counts(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Counts:
 
 
 def _add_units(builder: GraphBuilder, arguments: Arguments, counts: _Counts, pod_of_unit: Int64) -> tuple[Int64, Int64]:
-    """Add units one by one, for close numbers; return NVSwitches by server, and leaves int64[units, ports, rails].
-
-    pod_of_unit: int64[units], number of the pod of each unit.
-    """
+    """Add units one by one, for close numbers; return NVSwitches by server, and leaves int64[units, ports, rails]."""
+    # pod_of_unit: int64[units], number of the pod of each unit.
     nvswitch, leaf = [], []
     for unit in range(counts.units):
         count = min(counts.per_unit, counts.hosts - unit * counts.per_unit)

@@ -30,7 +30,7 @@ from workload.program.program import InNetworkGroup, Program
 from workload.program.remote import lanes
 from workload.program.sends import SendColumns
 from workload.program.settings import CollectiveSettings
-from workload.shape import Shape, shape_of
+from workload.shape import GroupShape, shape_of
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.rank_traces import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
@@ -196,10 +196,10 @@ class _Chooser:
         self._uneven_of: dict[int, list[Int64]] = {}
         for (group, _), matrix in sorted(uneven.items(), key=operator.itemgetter(0)):
             self._uneven_of.setdefault(group, []).append(matrix)
-        self._uneven_schedules: dict[tuple[int, Shape | None], tuple[int, int]] = {}
+        self._uneven_schedules: dict[tuple[int, GroupShape | None], tuple[int, int]] = {}
         self._groups, self._fabric = groups, fabric
-        self._shapes: dict[int, Shape] = {}
-        self._known: dict[tuple[str, int, Shape | None, int], int] = {}
+        self._shapes: dict[int, GroupShape] = {}
+        self._known: dict[tuple[str, int, GroupShape | None, int], int] = {}
 
     def needs_shape(self, kind: str) -> bool:
         """Return whether the algorithm of a kind depends on the group's shape and on the size."""
@@ -226,7 +226,7 @@ class _Chooser:
             group, members, switches, np.array([number[call] for call in calls], np.int32), size_bytes, priority
         )
 
-    def _add(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> int:
+    def _add(self, kind: str, members: int, shape: GroupShape | None, size_bytes: int) -> int:
         key = kind, members, shape, size_bytes
         if key in self._known:
             return self._known[key]
@@ -254,7 +254,7 @@ class _Chooser:
         shape = (by_shape and self._shape(group)) or members
         return shape, tuple(id(matrix) for matrix in self._uneven_of.get(group, ()))  # equal matrices are one array
 
-    def _shape(self, group: int) -> Shape | None:
+    def _shape(self, group: int) -> GroupShape | None:
         if group not in self._shapes and self._fabric is not None:
             self._shapes[group] = shape_of(self._fabric, self._groups.members(group), trees=self.trees)
         return self._shapes.get(group)

@@ -21,7 +21,7 @@ from workload.node_kinds import SEND
 from workload.program.assembling import TraceRows
 from workload.program.program import NO_CHANNELS, Channels
 from workload.program.settings import CollectiveSettings
-from workload.shape import Shape, shape_of
+from workload.shape import GroupShape, shape_of
 from workload.trace_sets.trace_set import Families, group_of_npu
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 
@@ -50,7 +50,7 @@ class SendColumns:
         self._is_member = np.zeros(fabric.npus if fabric else 0, np.bool_)
         self._is_member[npus if fabric else []] = True
         self._communicators: dict[tuple[int, ...], int] = {}
-        self._known: list[tuple[Shape, Communicator]] = []
+        self._known: list[tuple[GroupShape, Communicator]] = []
         self._proto = str(dict(self._choice.parameters)["proto"]) if self._choice else ""
         self._ways: dict[tuple[int, float, bool], int] = {}  # Number of each row of `Channels`
 
@@ -109,10 +109,10 @@ class SendColumns:
         return self._communicators[counts]
 
     @cached_property
-    def _fabrics_shape(self) -> Shape:
+    def _fabrics_shape(self) -> GroupShape:
         return shape_of(cast("Graph", self._fabric), self._npus)
 
-    def _communicator(self, counts: tuple[int, ...]) -> tuple[Shape, Communicator]:
+    def _communicator(self, counts: tuple[int, ...]) -> tuple[GroupShape, Communicator]:
         """Return the communicator of a group with `counts` members per host, and its shape with the fabric's links."""
         chosen = cast("AlgorithmChoice", self._choice)
         shape = self._fabrics_shape._replace(

@@ -142,10 +142,8 @@ def on_loss(net, params, state, qp, kind):
 
 @hook
 def update(world_address, pair, event, _now, packets_or_kind, is_marked, _c):
-    """Update row `pair` of `cc` after an event (CC_START and so on).
-
-    packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
-    """
+    """Update row `pair` of `cc` after an event (CC_START and so on)."""
+    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]

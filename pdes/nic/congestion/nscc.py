@@ -268,10 +268,8 @@ def on_inferred_loss(net, params, state, packets):
 
 @hook
 def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_ps):
-    """Update row `pair` of `cc` after an event (CC_START and so on).
-
-    packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
-    """
+    """Update row `pair` of `cc` after an event (CC_START and so on)."""
+    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]

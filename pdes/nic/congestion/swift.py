@@ -175,10 +175,8 @@ def on_loss(net, params, state, now_ps, kind):
 
 @hook
 def update(world_address, pair, event, now_ps, packets_or_kind, _b, rtt_ps):
-    """Update row `pair` of `cc` after an event (CC_START and so on).
-
-    packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
-    """
+    """Update row `pair` of `cc` after an event (CC_START and so on)."""
+    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
     world = world_at(world_address)
     net, qps = world.net, world.qps
     params, state = parameters(qps.par)[0], own(qps.cc)[pair]

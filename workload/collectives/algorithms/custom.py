@@ -17,7 +17,7 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.errors import WorkloadError
 from workload.kinds import KINDS as ALL_KINDS
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 NAME = "custom"
 KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")
@@ -27,58 +27,63 @@ NAMED_ONLY = True
 _MIN_STEP_BYTES = 24
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> Plans:
-    """Return the plans of the file or digest; WorkloadError for unreadable ones, and for another number of members."""
-    read_plans = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
+def plan(kind: str, shape: GroupShape, size_bytes: int, file_path: str, made_for: str, digest: str) -> Plans:
+    """Return the plans of a file (made for a buffer size, "" = this one) or, if given, of a digest (keep).
+
+    Raises WorkloadError: they are unreadable, or for another number of members.
+    """
+    read_plans = given(digest) if digest else read_custom(_path(file_path), kind, _made_for(size_bytes, made_for))
     if read_plans.members != shape.members:
-        label = file or f"plans {plans}"
+        label = file_path or f"plans {digest}"
         raise WorkloadError(
             f"{label}: {read_plans.members} members, expected {shape.members} as the group of this {kind}"
         )
     return read_plans
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> PlanExtent:  # noqa: ARG001 - see plan
-    """Return a bound from the size of the files: no step takes fewer bytes than a node of a trace."""
-    if plans:
-        return PlanExtent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
-    path = _path(file)
+def extent(kind: str, shape: GroupShape, size_bytes: int, file_path: str, made_for: str, digest: str) -> PlanExtent:  # noqa: ARG001 - see plan
+    """Return a bound from the size of the files: no step takes fewer bytes than a node of a trace; as `plan`."""
+    if digest:
+        return PlanExtent(sum(len(lane) for own in given(digest).plans for lane in own), 0, shape.members)
+    path = _path(file_path)
     files = [path] if is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
     steps = sum(trace.stat().st_size for trace in files if trace.exists()) // _MIN_STEP_BYTES
     return PlanExtent(steps, 0, shape.members)
 
 
-def size_class(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
+def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
     """Return the size for messages of fixed bytes, else 0."""
     return 0 if plans or size or is_msccl(_path(file)) else size_bytes
 
 
-def with_path(spec: str, change: Callable[[str], str]) -> str:
-    """Return the specification with its path changed, if it is `custom:file=PATH`."""
-    name, colon, rest = spec.partition(":")
+def with_path(algorithm: str, replace_path: Callable[[str], str]) -> str:
+    """Return the text of an algorithm with its path replaced, if it is `custom:file=PATH`."""
+    name, colon, rest = algorithm.partition(":")
     if name.strip() != NAME:
-        return spec
+        return algorithm
     parts = [part.partition("=") for part in rest.split(",")]
     changed = [
-        f"file={change(value.strip())}" if key.strip() == "file" and value.strip() else key + equals + value
+        f"file={replace_path(value.strip())}" if key.strip() == "file" and value.strip() else key + equals + value
         for key, equals, value in parts
     ]
     return name + colon + ",".join(changed)
 
 
-def _path(file: str) -> Path:
-    if not file:
+def _path(file_path: str) -> Path:
+    """Return the path that a user gives; WorkloadError if it is ""."""
+    if not file_path:
         raise WorkloadError("algorithm 'custom': no file, expected custom:file=PATH")
-    return Path(file)
+    return Path(file_path)
 
 
-def _made_for(size_bytes: int, size: str) -> int:
-    if not size:
+def _made_for(size_bytes: int, size_text: str) -> int:
+    """Return the buffer size for which a file is made: that of a text like "1MiB", or size_bytes if it is ""."""
+    if not size_text:
         return size_bytes
     try:
-        made_for = parse_bytes(size)
+        made_for = parse_bytes(size_text)
     except ValueError as error:
         raise WorkloadError(f"algorithm 'custom': size is {error}") from None
     if made_for == 0:
-        raise WorkloadError(f"algorithm 'custom': size is {size!r}, expected more than 0")
+        raise WorkloadError(f"algorithm 'custom': size is {size_text!r}, expected more than 0")
     return made_for

@@ -105,6 +105,7 @@ def member_lanes(
 
 def extent(groups: int, size: int, count: int, *, ways: int = 2) -> PlanExtent:
     """Return the number of steps and lanes of `groups` of `size` members; ways: 1 = only sums or copies, 2 = both."""
+    # count: number of chunks of a share.
     steps, of_member, of_switch = 2 * count * size * (size + 1) * ways, size + OTHERS, 2 * size + 1
     lanes = size * of_member + of_switch
     return PlanExtent(groups * steps, groups * lanes, groups * (size + 1), max(of_switch, of_member))

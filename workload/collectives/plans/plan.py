@@ -54,9 +54,9 @@ class Step(NamedTuple):
     recv_count: int  # number of chunks to receive
     reduce: bool  # whether received data is added to the chunk instead of replacing it
 
-    def moved(self, base: int) -> "Step":
-        """Return the step with lanes, its own and the receiver's, that are numbered from `base` on."""
-        dep_lane, send_lane = (NONE if lane == NONE else lane + base for lane in (self.dep_lane, self.send_lane))
+    def moved(self, first_lane: int) -> "Step":
+        """Return the step with lanes, its own and the receiver's, that are numbered from first_lane on."""
+        dep_lane, send_lane = (NONE if lane == NONE else lane + first_lane for lane in (self.dep_lane, self.send_lane))
         return self._replace(dep_lane=dep_lane, send_lane=send_lane)
 
     def waiting(self, after: tuple[int, int]) -> "Step":
@@ -137,13 +137,13 @@ class LaneSteps(Sequence[Step]):
         return self.end - self.begin
 
     @overload
-    def __getitem__(self, at: int) -> Step: ...
+    def __getitem__(self, index: int) -> Step: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[Step, ...]: ...
-    def __getitem__(self, at: int | slice) -> Step | tuple[Step, ...]:
-        if isinstance(at, slice):
-            return tuple(self[i] for i in range(*at.indices(len(self))))
-        first = _WORDS * range(self.begin, self.end)[at]
+    def __getitem__(self, index: slice) -> tuple[Step, ...]: ...
+    def __getitem__(self, index: int | slice) -> Step | tuple[Step, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        first = _WORDS * range(self.begin, self.end)[index]
         *numbers, reduce = self.array[first : first + _WORDS]
         return Step._make((*numbers, bool(reduce)))
 
@@ -307,6 +307,15 @@ def everyone_alike(
     """Return plans of identical members: peer p is member (me + p) mod n, chunk c is (me chunks/n + c) mod chunks.
 
     In a lane with a view, `me` and n are the place in the line and the line's size; chunks turn within their region.
+
+    Args:
+        members: Number n of members.
+        chunks: Number of chunks of the buffer.
+        lanes: Lanes of every member.
+        views: Views that lanes name.
+        regions: Number of buffers of a member.
+        launch_ps: Time before the first step.
+        arrangements: Orders of pieces that lanes name.
     """
     plans = _plans(chunks, [lanes], regions=regions, launch_ps=launch_ps)
     return plans._replace(members=members, relative=True, views=tuple(views), arrangements=tuple(arrangements))
@@ -322,12 +331,13 @@ def each_its_own(
     aggregators: int = 0,
 ) -> Plans:
     """Return plans of members with lanes of their own and absolute peers and chunks; the last may be aggregators."""
+    # The other arguments are those of `everyone_alike`; aggregators: number of members that are aggregators.
     plans = _plans(chunks, lanes_of_members, regions=regions, launch_ps=launch_ps)
     return plans._replace(arrangements=tuple(arrangements), aggregators=aggregators)
 
 
 def _plans(chunks: int, lanes_of_plans: Iterable[Sequence[Lane]], *, regions: int, launch_ps: int) -> Plans:
-    """Return one plan per member; all steps share one array, and equal attributes are stored once."""
+    """Return one plan per list of lanes; all steps share one array, and equal attributes are stored once."""
     words: array[int] = array("i")
     plans: list[Plan] = []
     attributes: list[tuple[Attributes, ...]] = []
