@@ -197,11 +197,9 @@ def hand_over_with_care(net, link, link_word, arrival_ps, word1, word2, word3):
 
 @inline
 def occupy(net, link, queued_ps, start_ps, word1):
-    """Occupy an outgoing link from start_ps, when it is idle; return its special flags and the arrival in ps.
-
-    The packet came to the port at queued_ps. A receiving node that cuts through gets the packet once its header is in,
-    unless it is the destination.
-    """
+    """Occupy an outgoing link from start_ps, when it is idle; return its special flags and the arrival in ps."""
+    # The packet came to the port at queued_ps. A receiving node that cuts through gets the packet once its header is
+    # in, unless it is the destination.
     tx = net.tx[link]
     size_bytes = wire_bytes(word1)
     link_word = tx.meta

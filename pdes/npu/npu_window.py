@@ -75,10 +75,8 @@ def pass_on(net, npus, node, now_ps, word1, word2, word3):
 
 @inline
 def own_event(net, npus, rows, insts, node, now_ps):
-    """Take NPU `node`'s earliest own event: a port falls idle, a lane's row is done, the timer expires, and so on.
-
-    Returns a row that is done, an instance to advance, and the port that fell idle, or NOTHING for each.
-    """
+    """Take NPU `node`'s earliest own event: a port falls idle, a lane's row is done, the timer expires, and so on."""
+    # Returns a row that is done, an instance to advance, and the port that fell idle, or NOTHING for each.
     npu = npus.npu[node]
     heap = npu.heap
     ports = npu.ports

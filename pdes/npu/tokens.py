@@ -67,10 +67,8 @@ def leave_line(npus, insts, token, phase):
 
 @inline
 def first_in_turn(net, npus, insts, token):
-    """Return the next phase to get a row of `token`: first or last to come, or of the highest priority; -1 = none.
-
-    The line begins with the last to come.
-    """
+    """Return the next phase to get a row of `token`: first or last to come, or of the highest priority; -1 = none."""
+    # The line begins with the last to come.
     stride = net.const.phase_stride
     best = npus.token[token].waiting
     phase = best

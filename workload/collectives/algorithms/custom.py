@@ -28,10 +28,8 @@ _MIN_STEP_BYTES = 24
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, file_path: str, made_for: str, digest: str) -> Plans:
-    """Return the plans of a file (made for a buffer size, "" = this one) or, if given, of a digest (keep).
-
-    Raises WorkloadError: they are unreadable, or for another number of members.
-    """
+    """Return the plans of a file (made for a buffer size, "" = this one) or, if given, of a digest (keep)."""
+    # Raises WorkloadError: they are unreadable, or for another number of members.
     read_plans = given(digest) if digest else read_custom(_path(file_path), kind, _made_for(size_bytes, made_for))
     if read_plans.members != shape.members:
         label = file_path or f"plans {digest}"

@@ -23,10 +23,8 @@ _AT_ONCE = (-1, -1)
 
 
 def plan(kind: str, members: int, window: int = 0) -> Plans:
-    """Return each member's steps: a sending and a receiving lane, twice for all-reduce; with a window, one per peer.
-
-    window: maximum number of unanswered messages of a member, 0 = no limit; none for kinds with a root.
-    """
+    """Return each member's steps: a sending and a receiving lane, twice for all-reduce; with a window, one per peer."""
+    # window: maximum number of unanswered messages of a member, 0 = no limit; none for kinds with a root.
     if kind in _STARS:
         if window:
             raise WorkloadError(f"algorithm 'direct:window={window}' for {kind}: expected 0, as no sender receives")
@@ -111,10 +109,8 @@ def _lanes(kind: str, members: int) -> list[Lane]:
 
 
 def _to_all(members: int, *, to_lane: int, sends_own: bool, after: tuple[int, int] = _AT_ONCE) -> Lane:
-    """Return a lane that sends the own chunk, or else the chunk of each peer, to each peer's lane to_lane.
-
-    after: (lane, step) that must be done before.
-    """
+    """Return a lane that sends the own chunk, or else the chunk of each peer, to each peer's lane to_lane."""
+    # after: (lane, step) that must be done before.
     lane = Lane()
     for peer in range(1, members):
         lane.step(send_to=peer, to_lane=to_lane, send=0 if sends_own else peer, after=after if peer == 1 else _AT_ONCE)

@@ -37,10 +37,8 @@ def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
 
 
 def make(kind: str, members: int, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
-    """Return the lanes of the members and their NVSwitch's aggregator; count: number of chunks of a share.
-
-    pace: rates of the members' connections; launch_ps: time before the first step.
-    """
+    """Return the lanes of the members and their NVSwitch's aggregator; count: number of chunks of a share."""
+    # pace: rates of the members' connections; launch_ps: time before the first step.
     # pace: rates of the members' connections; launch_ps: time before the first step.
     reduces, copies = kind != "all-gather", kind != "reduce-scatter"
     lanes = [

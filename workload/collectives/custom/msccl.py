@@ -189,10 +189,8 @@ def _int(
     minimum: int = -1,
     maximum: int = _LARGEST_NUMBER,
 ) -> int:
-    """Return a whole number, minimum to maximum, from an attribute of an XML element; label: its name in errors.
-
-    default: value without the attribute, None = it is required.
-    """
+    """Return a whole number, minimum to maximum, from an attribute of an XML element; label: its name in errors."""
+    # default: value without the attribute, None = it is required.
     text = element.get(key)
     if text is None and default is not None:
         return default

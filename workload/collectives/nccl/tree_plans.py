@@ -127,10 +127,8 @@ def _member(
 
 
 def _add_up(lane: Lane, child: int, parent: int, to_lane: int, before: int, chunks: range) -> None:
-    """Add to a lane a child's data after lane `before` has added its own; send the previous chunk's sum up.
-
-    child, parent: members, -1 = none; to_lane: lane of the parent; chunks: numbers of the channel's chunks.
-    """
+    """Add to a lane a child's data after lane `before` has added its own; send the previous chunk's sum up."""
+    # child, parent: members, -1 = none; to_lane: lane of the parent; chunks: numbers of the channel's chunks.
     if child < 0:
         for chunk in chunks:
             lane.step(send_to=parent, to_lane=to_lane, send=chunk)

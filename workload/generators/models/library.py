@@ -93,6 +93,7 @@ def _bare(name: str) -> str:
 
 
 def _by_family_and_size(name: str) -> tuple[str, list[float]]:
+    """Return a model's name without its sizes, and the sizes in parameters: ("llama-", [7e9]) for "llama-7b"."""
     family, numbers = name, []
     for match in _SIZE.finditer(name):
         family = family.replace(match[0], "", 1)
