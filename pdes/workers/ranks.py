@@ -141,10 +141,8 @@ class _Team(Outboxes):
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int
     ) -> tuple[Int64, Int64]:
-        """Allocate memory that the team's ranks share; return that of the team and of its parcels, on the first rank.
-
-        mpi: mpi4py.MPI; parts_of: parts of each rank; team_length, parcels_length: words.
-        """
+        """Allocate memory that the ranks share; return that of the team and of its parcels, on the first rank."""
+        # mpi: mpi4py.MPI; parts_of: parts of each rank; team_length, parcels_length: words.
         # There is room for everything that links can carry, so most of it is never written and must not be touched
         words = [sum(segment_words(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
         words[0] += segment_words(team_length) + segment_words(parcels_length)

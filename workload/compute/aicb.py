@@ -52,6 +52,7 @@ class AicbModel:
     dtype: str = "bf16"
 
     def __post_init__(self) -> None:
+        """Check the sizes; WorkloadError if they do not fit together."""
         for name in ("hidden", "heads", "vocab", "sequence", "micro_batch", "tp"):
             if getattr(self, name) < 1:
                 raise WorkloadError(f"{name} is {getattr(self, name)}; expected at least 1")
@@ -131,7 +132,7 @@ def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measur
 
 
 def _averages(path: Path) -> dict[str, float]:
-    """Return the average time in microseconds by name."""
+    """Return the average time in microseconds of each name in AIOB's text."""
     try:
         lines = inputs.read_text(path).splitlines()
     except (OSError, ValueError) as error:

@@ -46,6 +46,7 @@ class Efficiencies:
     optimizer: float = 0.80
 
     def __post_init__(self) -> None:
+        """Check the values; WorkloadError if one is out of range."""
         for field in fields(self):
             value = getattr(self, field.name)
             if not 0 < value <= 1.5:
@@ -73,6 +74,7 @@ class SustainedShare:
     in_a_row: bool = False
 
     def __post_init__(self) -> None:
+        """Check the values; WorkloadError if one is out of range."""
         for name in ("products", "others"):
             value = getattr(self, name)
             if not 0 < value <= 1.5:

@@ -23,6 +23,7 @@ _CLOCK = {"GHz": 1e9, "MHz": 1e6}
 
 
 def _clock_hz(value: object) -> float:
+    """Return hertz, from "1.41GHz"; ValueError for other forms or beyond 1 MHz to 100 GHz."""
     text = value.strip() if isinstance(value, str) and len(value) < 20 else ""
     number, unit = text[:-3].strip(), text[-3:]
     try:
@@ -35,6 +36,7 @@ def _clock_hz(value: object) -> float:
 
 
 def _memory_bytes(value: object) -> int:
+    """Return the bytes of a memory, from "80GB"; ValueError for other forms or beyond 1 B to 1 PiB."""
     size_bytes = parse_bytes(value)
     if not 1 <= size_bytes <= _MAX_MEMORY_BYTES:
         raise ValueError(f"{short(value)}; expected 1 B to 1 PiB")
@@ -157,6 +159,7 @@ def find_gpu(name: str | Path) -> Gpu:
 
 
 def _read(path: Path) -> Gpu:
+    """Return the GPU of a TOML file; WorkloadError if it is unreadable or wrong."""
     try:
         tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:

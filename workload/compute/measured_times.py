@@ -82,6 +82,7 @@ class MeasuredTimes:
         return None if family is None else family.between_ps(operator, roofline_ps, self._share)
 
     def _family(self, operator: Operator) -> "MeasuredFamily | None":
+        """Return the family of an operator, loaded at first use; None = not measured."""
         table = operator.kind, operator.dtype
         if table not in self._loaded:
             self._loaded.add(table)
@@ -111,8 +112,9 @@ class MeasuredFamily:
         self._shapes = [shape for shape in exact if min(shape) > 0]
         self._tree: Any = None  # scipy's cKDTree of the positions, built at the first interpolation
 
-    def between_ps(self, operator: Operator, roofline_ps: Roofline, share: Share) -> float | None:
+    def between_ps(self, operator: Operator, roofline_ps: Roofline, share_of: Share) -> float | None:
         """Return the time in ps interpolated between measured shapes, None = outside the measured range."""
+        # roofline_ps: roofline of the GPU; share_of: function that returns an operator's share of its measured time.
         if min(operator.shape) <= 0 or not self._shapes:
             return None
         if self._tree is None:
@@ -128,7 +130,7 @@ class MeasuredFamily:
             return None
         known = [self._example._replace(shape=self._shapes[row]) for row in rows]
         rooflines_ps = [max(roofline_ps(near), 1.0) for near in known]
-        measured_ps = [max(self.exact[near.shape] * share(near), 1.0) for near in known]
+        measured_ps = [max(self.exact[near.shape] * share_of(near), 1.0) for near in known]
         corrections = np.log(measured_ps) - np.log(rooflines_ps)
         weights = 1.0 / np.maximum(distances, 1e-9) ** 2
         return roofline_ps(operator) * float(np.exp(np.average(corrections, weights=weights)))
@@ -138,10 +140,11 @@ class MeasuredFamily:
         return np.log2(np.asarray(shapes, np.float64)[:, self._sizes])
 
 
-def _families(rows: Iterable[Row]) -> dict[Family, MeasuredFamily]:
+def _families(measurements: Iterable[Row]) -> dict[Family, MeasuredFamily]:
+    """Return the measurements, pairs of operator and time in ps, by family."""
     exact: dict[Family, dict[tuple[int, ...], float]] = defaultdict(dict)
     examples: dict[Family, Operator] = {}
-    for operator, time_ps in rows:
+    for operator, time_ps in measurements:
         family = _family_of(operator)
         exact[family][operator.shape] = time_ps
         examples[family] = operator
@@ -149,6 +152,7 @@ def _families(rows: Iterable[Row]) -> dict[Family, MeasuredFamily]:
 
 
 def _family_of(operator: Operator) -> Family:
+    """Return the key of an operator's family: kind, data type and the entries of its shape that are no sizes."""
     names = KINDS[operator.kind].shape
     fixed = [entry for name, entry in zip(names, operator.shape, strict=True) if name in _NOT_SIZES]
     return (operator.kind, operator.dtype, *fixed)

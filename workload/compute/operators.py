@@ -167,6 +167,7 @@ def parse_operators(text: str) -> tuple[Operator, ...]:
 
 
 def _parse(text: str) -> Operator:
+    """Return the operator of a text such as "gemm 128x64x32 bf16"; WorkloadError for other forms."""
     words = text.split()
     kind = KINDS.get(words[0]) if len(words) == 3 else None
     if kind is None:

@@ -118,19 +118,23 @@ def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    """Check that a table, whose path errors name, has the required columns."""
     missing = [column for column in _REQUIRED if column not in columns]
     if missing:
         raise WorkloadError(f"{path}: no column {missing[0]}; expected {', '.join(COLUMNS)}")
 
 
-def _measurement(path: Path, number: int, row: Mapping[str, object]) -> Measurement:
+def _measurement(path: Path, row_number: int, row: Mapping[str, object]) -> Measurement:
+    """Return the measurement of a row of a table, by column; WorkloadError if it is wrong."""
     text = {column: str(row.get(column) or "").strip() for column in COLUMNS}
     try:
         operator = parse_operators(f"{text['operator']} {text['shape']} {text['dtype']}")[0]
     except WorkloadError as error:
-        raise WorkloadError(f"{path}: row {number}: {error}") from None
+        raise WorkloadError(f"{path}: row {row_number}: {error}") from None
     if not text["time_ps"].isdecimal() or len(text["time_ps"]) > 18 or not 0 < int(text["time_ps"]) <= LONGEST_PS:
-        raise WorkloadError(f"{path}: row {number}: time_ps {text['time_ps']!r}; expected whole picoseconds above 0")
+        raise WorkloadError(
+            f"{path}: row {row_number}: time_ps {text['time_ps']!r}; expected whole picoseconds above 0"
+        )
     if not text["gpu"]:
-        raise WorkloadError(f"{path}: row {number}: no gpu; expected its name, as h100")
+        raise WorkloadError(f"{path}: row {row_number}: no gpu; expected its name, as h100")
     return Measurement(text["gpu"], operator, int(text["time_ps"]), text["source"], text["date"])

@@ -39,6 +39,7 @@ class CollectiveSettings:
     most_bytes: int | None = None  # Maximum memory in bytes to construct collectives' plans, None = unlimited
 
     def __post_init__(self) -> None:
+        """Check the algorithms and the size of all-gathers; WorkloadError if one is unknown."""
         for kind in self.algorithm:
             if kind == UNEVEN:
                 collectives.choose_uneven(self.algorithm_of(kind))

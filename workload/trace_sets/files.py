@@ -89,12 +89,14 @@ def read_set(
     )
 
 
-def with_node_counts(folder: Path, nodes: Mapping[str, int]) -> None:
+def with_node_counts(folder: Path, nodes_of_file: Mapping[str, int]) -> None:
     """Update the numbers of nodes, given by file name, in the manifest of a folder, if there is one."""
     path = folder / manifest.NAME
     if path.is_file():
         contents = read_manifest(path)
-        counts = tuple(nodes.get(file, count) for file, count in zip(contents.files, contents.nodes, strict=True))
+        counts = tuple(
+            nodes_of_file.get(file, count) for file, count in zip(contents.files, contents.nodes, strict=True)
+        )
         inputs.write_whole(path, manifest.written(contents._replace(nodes=counts)))
 
 

@@ -67,6 +67,7 @@ class TraceSet:
 
 
 def _members(name: str, members: Sequence[int], npus: int) -> tuple[int, ...]:
+    """Return the members of a named group after a check; WorkloadError if one is no NPU or occurs twice."""
     numbers = tuple(int(member) for member in members)
     if name in {"", "0"}:
         raise WorkloadError(f"group {name!r}: always all NPUs, expected another name")

@@ -30,6 +30,7 @@ class TraceView:
     """
 
     def __init__(self, table: TraceTable, dims: tuple[int, ...] | None = None, example: int = AS_WRITTEN) -> None:
+        """Compute the columns; table: trace; dims, example: see the class."""
         self.table = table
         self.example = example
         self.kind = _KIND_OF_NODE_TYPE[table.type]  # int8[n], NOOP, COMPUTE, MEMORY, SEND, RECV or COLLECTIVE
