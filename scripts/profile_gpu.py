@@ -335,9 +335,9 @@ def attentions(bench: Bench) -> Iterator[Case]:
                 yield Case("attention", shape, "bf16", decode, *_amounts(shape), contexts)
 
 
-def _amounts(attention_shape: tuple[int, ...]) -> tuple[float, float]:
+def _amounts(shape: tuple[int, ...]) -> tuple[float, float]:
     """Return floating-point operations and memory traffic in bytes of an attention; its shape is batch, heads, ..."""
-    batch, heads, kv_heads, queries, keys, dim, value_dim, causal = attention_shape
+    batch, heads, kv_heads, queries, keys, dim, value_dim, causal = shape
     pairs = queries * (queries + 1) / 2 if causal else queries * keys
     moved = 2.0 * batch * (dim + value_dim) * (heads * queries + kv_heads * keys)
     return 2.0 * batch * heads * pairs * (dim + value_dim), moved
@@ -353,28 +353,20 @@ def _backends(bench: Bench) -> tuple[tuple[str, Callable[[], AbstractContextMana
     return tuple((name, functools.partial(sdpa_kernel, [backend])) for name, backend in backends.items())
 
 
-def _attention(bench: Bench, attention_shape: tuple[int, ...]) -> Iterator[Case]:
+def _attention(bench: Bench, shape: tuple[int, ...]) -> Iterator[Case]:
     """Yield forward and backward of one attention, whose shape is that of `_fused`."""
-    flops, moved = _amounts(attention_shape)
+    flops, moved = _amounts(shape)
     contexts = _backends(bench)
-    yield Case(
-        "attention",
-        attention_shape,
-        "bf16",
-        functools.partial(_forward, bench, attention_shape),
-        flops,
-        moved,
-        contexts,
-    )
-    backward = functools.partial(_backward, bench, attention_shape)
-    yield Case("attention-backward", attention_shape, "bf16", backward, 2.5 * flops, 2 * moved, contexts)
+    yield Case("attention", shape, "bf16", functools.partial(_forward, bench, shape), flops, moved, contexts)
+    backward = functools.partial(_backward, bench, shape)
+    yield Case("attention-backward", shape, "bf16", backward, 2.5 * flops, 2 * moved, contexts)
 
 
 def _fused(
-    bench: Bench, attention_shape: tuple[int, ...], *, grad: bool
+    bench: Bench, shape: tuple[int, ...], *, grad: bool
 ) -> tuple[list[torch.Tensor], Callable[[], torch.Tensor]]:
     """Return query, key and value, and a call of fused attention on them; grad: whether gradients are needed."""
-    batch, heads, kv_heads, queries, keys, dim, value_dim, causal = attention_shape
+    batch, heads, kv_heads, queries, keys, dim, value_dim, causal = shape
     q = bench.tensor(batch, heads, queries, dim, grad=grad)
     k = bench.tensor(batch, kv_heads, keys, dim, grad=grad)
     v = bench.tensor(batch, kv_heads, keys, value_dim, grad=grad)
@@ -385,9 +377,9 @@ def _fused(
     return [q, k, v], call
 
 
-def _forward(bench: Bench, attention_shape: tuple[int, ...]) -> Callable[[], Any]:
+def _forward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
     """Return a call of fused attention without gradients; the shape is that of `_fused`."""
-    _, call = _fused(bench, attention_shape, grad=False)
+    _, call = _fused(bench, shape, grad=False)
 
     def without_gradients() -> torch.Tensor:
         with torch.no_grad():
@@ -396,9 +388,9 @@ def _forward(bench: Bench, attention_shape: tuple[int, ...]) -> Callable[[], Any
     return without_gradients
 
 
-def _backward(bench: Bench, attention_shape: tuple[int, ...]) -> Callable[[], Any]:
+def _backward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
     """Return a call that computes the gradients of one fused attention; the shape is that of `_fused`."""
-    inputs, call = _fused(bench, attention_shape, grad=True)
+    inputs, call = _fused(bench, shape, grad=True)
     out = call()
     gradient = torch.randn_like(out)
     return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
@@ -414,9 +406,9 @@ def latent_attentions(bench: Bench) -> Iterator[Case]:
         yield Case("latent-attention", shape, "bf16", functools.partial(_latent, bench, shape), flops, moved)
 
 
-def _latent(bench: Bench, attention_shape: tuple[int, ...]) -> Callable[[], Any]:
+def _latent(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
     """Return a call of attention of all heads on one compressed cache."""
-    batch, heads, queries, keys, rank, rope = attention_shape
+    batch, heads, queries, keys, rank, rope = shape
     q = bench.tensor(batch, heads * queries, rank + rope)
     cache = bench.tensor(batch, keys, rank + rope)
 
@@ -524,14 +516,10 @@ def _embedding(bench: Bench, vocab: int, tokens: int, hidden: int) -> Callable[[
     return lambda: nnf.embedding(ids, table)
 
 
-def _embedding_backward(bench: Bench, vocabulary: int, tokens: int, hidden: int) -> Callable[[], Any]:
+def _embedding_backward(bench: Bench, vocab: int, tokens: int, hidden: int) -> Callable[[], Any]:
     """Return a call that adds gradients to an existing buffer, as frameworks with one gradient buffer do."""
     # vocabulary, tokens, hidden: rows of the buffer, rows that are added, and width.
-    total, ids, gradient = (
-        bench.tensor(vocabulary, hidden),
-        bench.integers(vocabulary, tokens),
-        bench.tensor(tokens, hidden),
-    )
+    total, ids, gradient = (bench.tensor(vocab, hidden), bench.integers(vocab, tokens), bench.tensor(tokens, hidden))
     return lambda: total.index_add_(0, ids, gradient)
 
 

@@ -72,12 +72,7 @@ class GraphBuilder:
         return np.arange(first, first + len(names))
 
     def add_cables(
-        self,
-        a: npt.ArrayLike,
-        b: npt.ArrayLike,
-        rate_bps: npt.ArrayLike,
-        delay_ps: npt.ArrayLike,
-        count: int = 1,
+        self, a: npt.ArrayLike, b: npt.ArrayLike, rate_bps: npt.ArrayLike, delay_ps: npt.ArrayLike, count: int = 1
     ) -> None:
         """Add `count` cables per pair (a[i], b[i]) of nodes; arguments are broadcast. TopologyError for too many."""
         columns = np.broadcast_arrays(*(np.asarray(x, np.int64).reshape(-1) for x in (a, b, rate_bps, delay_ps)))

@@ -93,9 +93,7 @@ class OneDimension(Parameters):
     delay: Time = Field(500 * NS, description="propagation delay of a link")
 
 
-def one_dimension(
-    kind: str,
-) -> tuple[Callable[[OneDimension, str], Graph], Callable[[OneDimension, str], Extent]]:
+def one_dimension(kind: str) -> tuple[Callable[[OneDimension, str], Graph], Callable[[OneDimension, str], Extent]]:
     """Return `build` and `extent` of a network of one dimension of a kind: Ring, FullyConnected or Switch."""
 
     def build(arguments: OneDimension, name: str) -> Graph:

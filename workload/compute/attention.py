@@ -88,7 +88,7 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
         shape = (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0)
         operator = Operator("attention", shape, operator.dtype)
     backward = operator.kind == "attention-backward"
-    pair_ps = _pair_ps(operator, gpu, efficiencies, is_backward=backward)
+    pair_ps = _pair_ps(operator, gpu, efficiencies, backward=backward)
     is_decoding = not backward and operator.shape[3] <= _DECODING_ROWS
     splits, rows = (_SPLITS, _DECODING_ROWS) if is_decoding else ((1,), _ROWS)
     ends, start_ps = (0.0, 0) if backward else (_EXPOSED_ENDS, ALGORITHMS[gpu.attention].start_ps)
@@ -117,14 +117,14 @@ def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies
     )
 
 
-def _pair_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies, *, is_backward: bool) -> float:
+def _pair_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies, *, backward: bool) -> float:
     """Return the time in ps of one query-key pair on one SM."""
     algorithm = ALGORITHMS[gpu.attention]
     peak = gpu.peak_of(operator.dtype) / gpu.sms * algorithm.reach * efficiencies.attention
     head_dim, value_dim = operator.shape[5:7]
     product_ps = 2.0 * (head_dim + value_dim) / peak * PS_PER_S
     exponential_ps = algorithm.exposed / (gpu.special_functions * gpu.clock_hz) * PS_PER_S
-    if is_backward:
+    if backward:
         return (_BACKWARD_PRODUCTS * product_ps + exponential_ps) / _BACKWARD_REACH
     return product_ps + exponential_ps
 

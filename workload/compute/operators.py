@@ -72,9 +72,7 @@ def _attention_values(b: int, h: int, kv: int, q: int, k: int, d: int, dv: int, 
 KINDS: dict[str, _Kind] = {
     "gemm": _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
     "batched-gemm": _Kind(
-        ("batch", "m", "n", "k"),
-        lambda b, m, n, k: 2.0 * b * m * n * k,
-        lambda b, m, n, k: b * (m * k + k * n + m * n),
+        ("batch", "m", "n", "k"), lambda b, m, n, k: 2.0 * b * m * n * k, lambda b, m, n, k: b * (m * k + k * n + m * n)
     ),
     "grouped-gemm": _Kind(
         ("groups", "m", "n", "k"),
@@ -104,9 +102,7 @@ KINDS: dict[str, _Kind] = {
         ("values", "reads", "writes"), lambda v, r, w: float(v * (r + w)), lambda v, r, w: float(v * (r + w))
     ),
     "dropout": _Kind(
-        ("values", "reads", "writes"),
-        lambda v, r, w: float(v * (r + w)),
-        lambda v, r, w: v * (r + w + _MASK_VALUES),
+        ("values", "reads", "writes"), lambda v, r, w: float(v * (r + w)), lambda v, r, w: v * (r + w + _MASK_VALUES)
     ),
     "embedding": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
     "embedding-backward": _Kind(("tokens", "hidden"), lambda t, h: float(t * h), lambda t, h: 3.0 * t * h),

@@ -75,35 +75,31 @@ def _steps(values: Int64) -> list[list[int]] | None:
     return None if outer is None else [*outer, [length, int(values[1] - values[0])]]
 
 
-def _numbers(entry: object, limit: int) -> Int64:
+def _numbers(entry: object, most: int) -> Int64:
     """Return the numbers of one entry of a shortened list, which must be below a limit."""
-    if _is_number(entry, limit):
+    if _is_number(entry, most):
         return np.array([entry], np.int64)
     if type(entry) is int:
-        raise ValueError(f"found {entry}, expected a number below {limit}")
+        raise ValueError(f"found {entry}, expected a number below {most}")
     if not isinstance(entry, dict) or set(entry) != {"first", "repeat"}:
         raise ValueError(f'found {_short(entry)}, expected a number or {{"first": 0, "repeat": [[2, 1]]}}')
     first, repeat = entry["first"], entry["repeat"]
-    if (
-        not _is_number(first, limit)
-        or not isinstance(repeat, list)
-        or not all(_is_pair(pair, limit) for pair in repeat)
-    ):
-        raise ValueError(f"found {_short(entry)}, expected numbers below {limit} and pairs [count, step]")
-    if math.prod(count for count, _ in repeat) > limit:
-        raise ValueError(f"found {_short(entry)}, expected at most {limit} numbers")
+    if not _is_number(first, most) or not isinstance(repeat, list) or not all(_is_pair(pair, most) for pair in repeat):
+        raise ValueError(f"found {_short(entry)}, expected numbers below {most} and pairs [count, step]")
+    if math.prod(count for count, _ in repeat) > most:
+        raise ValueError(f"found {_short(entry)}, expected at most {most} numbers")
     values = np.array([first], np.int64)
     for count, step in repeat:
         values = (values[:, None] + np.arange(count) * step).reshape(-1)
     return values
 
 
-def _is_pair(pair: object, limit: int) -> bool:
+def _is_pair(pair: object, most: int) -> bool:
     """Return whether a JSON value is [count, step] of a progression of numbers below a limit."""
     if not isinstance(pair, list) or len(pair) != 2:
         return False
     count, step = pair
-    return type(count) is int and 1 <= count <= limit and _is_number(step, limit)
+    return type(count) is int and 1 <= count <= most and _is_number(step, most)
 
 
 def _is_number(value: object, most: int) -> bool:

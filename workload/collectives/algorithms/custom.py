@@ -27,23 +27,24 @@ NAMED_ONLY = True
 _MIN_STEP_BYTES = 24
 
 
-def plan(kind: str, shape: GroupShape, size_bytes: int, file_path: str, made_for: str, digest: str) -> Plans:
-    """Return the plans of a file (made for a buffer size, "" = this one) or, if given, of a digest (keep)."""
-    # Raises WorkloadError: they are unreadable, or for another number of members.
-    read_plans = given(digest) if digest else read_custom(_path(file_path), kind, _made_for(size_bytes, made_for))
+def plan(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> Plans:
+    """Return the plans in a file, or if given, of a digest (`plans`) that python_plans.keep has made."""
+    # size: buffer size for which the file is made, "" = size_bytes. Raises WorkloadError: the plans are unreadable, or
+    # for another number of members.
+    read_plans = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
     if read_plans.members != shape.members:
-        label = file_path or f"plans {digest}"
+        label = file or f"plans {plans}"
         raise WorkloadError(
             f"{label}: {read_plans.members} members, expected {shape.members} as the group of this {kind}"
         )
     return read_plans
 
 
-def extent(kind: str, shape: GroupShape, size_bytes: int, file_path: str, made_for: str, digest: str) -> PlanExtent:  # noqa: ARG001 - see plan
+def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> PlanExtent:  # noqa: ARG001 - see plan
     """Return a bound from the size of the files: no step takes fewer bytes than a node of a trace; as `plan`."""
-    if digest:
-        return PlanExtent(sum(len(lane) for own in given(digest).plans for lane in own), 0, shape.members)
-    path = _path(file_path)
+    if plans:
+        return PlanExtent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
+    path = _path(file)
     files = [path] if is_msccl(path) else path.parent.glob(f"{path.name}.*.et")
     steps = sum(trace.stat().st_size for trace in files if trace.exists()) // _MIN_STEP_BYTES
     return PlanExtent(steps, 0, shape.members)

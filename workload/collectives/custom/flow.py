@@ -42,7 +42,7 @@ class StepGraph(NamedTuple):
     order: list[int]  # the nodes, each after those before it
 
 
-def flow_of(plans: Plans, name_of_step: Name, turn: Turn | None = None) -> StepGraph:
+def flow_of(plans: Plans, name_of: Name, turn: Turn | None = None) -> StepGraph:
     """Return the graph of plans that are not relative; turn: order of a member's sends to a lane, None = one lane.
 
     name_of_step: function of member, lane and step that names it in errors. Raises WorkloadError: a send without a
@@ -64,22 +64,20 @@ def flow_of(plans: Plans, name_of_step: Name, turn: Turn | None = None) -> StepG
         if step.dep_lane != NONE:
             needed = row.get(StepPlace(place.member, step.dep_lane, step.dep_step))
             if needed is None:
-                raise WorkloadError(
-                    f"{name_of_step(*place)}: waits for a step that is not there, expected one of the file"
-                )
+                raise WorkloadError(f"{name_of(*place)}: waits for a step that is not there, expected one of the file")
             before[2 * k].append(2 * needed + 1)
-    for send, receive in _messages(places, steps, name_of_step, turn):
+    for send, receive in _messages(places, steps, name_of, turn):
         before[2 * receive + 1].append(2 * send)
     try:
         order = list(TopologicalSorter(dict(enumerate(before))).static_order())
     except CycleError as error:
-        raise WorkloadError(_cycle(error.args[1], places, name_of_step)) from None
+        raise WorkloadError(_cycle(error.args[1], places, name_of)) from None
     return StepGraph(places, steps, before, order)
 
 
-def check_races(flow: StepGraph, plans: Plans, name_of_step: Name) -> None:
+def check_races(flow: StepGraph, plans: Plans, name_of: Name) -> None:
     """Check that steps of a member that use a chunk are ordered, if one of them writes; WorkloadError if not."""
-    # name_of_step: function of member, lane and step that names it in errors.
+    # name_of: function of member, lane and step that names it in errors.
     for member in range(plans.members):
         uses = _uses(flow, member)
         known = {node: bit for bit, node in enumerate(dict.fromkeys(node for own in uses.values() for node, _ in own))}
@@ -89,7 +87,7 @@ def check_races(flow: StepGraph, plans: Plans, name_of_step: Name) -> None:
                 for other, other_writes in own[:i]:
                     in_order = node == other or (earlier[node] >> known[other] | earlier[other] >> known[node]) & 1
                     if (writes or other_writes) and not in_order:
-                        first, second = (name_of_step(*flow.places[k // 2]) for k in sorted((other, node)))
+                        first, second = (name_of(*flow.places[k // 2]) for k in sorted((other, node)))
                         raise WorkloadError(
                             f"{second}: may be at the same chunk at the same time as "
                             f"{_short_name(first, second)}, and one of them writes it; expected a dependency "
@@ -108,7 +106,7 @@ def check_result(plans: Plans, kind: str, label: str) -> None:
 
 
 def _messages(
-    places: list[StepPlace], steps: list[Step], name_of_step: Name, turn: Turn | None
+    places: list[StepPlace], steps: list[Step], name_of: Name, turn: Turn | None
 ) -> Iterator[tuple[int, int]]:
     """Yield the rows of each send and its receive: those of one sender and lane are matched in order (turn)."""
     # steps and their places are by row; name_of_step names one in errors.
@@ -124,7 +122,7 @@ def _messages(
             sent.sort(key=lambda k: turn(*places[k]))
         for send, receive in zip(sent, taken, strict=False):
             if steps[send].send_count != steps[receive].recv_count:
-                receive_name, send_name = name_of_step(*places[receive]), name_of_step(*places[send])
+                receive_name, send_name = name_of(*places[receive]), name_of(*places[send])
                 raise WorkloadError(
                     f"{receive_name}: receives {steps[receive].recv_count} chunks, expected "
                     f"{steps[send].send_count} that {_short_name(send_name, receive_name)} sends"
@@ -132,24 +130,20 @@ def _messages(
             yield send, receive
         if len(sent) > len(taken):
             place = places[sent[len(taken)]]
-            raise WorkloadError(
-                f"{name_of_step(*place)}: sends to {wire[1]}, which does not receive it; expected a receive"
-            )
+            raise WorkloadError(f"{name_of(*place)}: sends to {wire[1]}, which does not receive it; expected a receive")
         if len(taken) > len(sent):
             place = places[taken[len(sent)]]
-            raise WorkloadError(
-                f"{name_of_step(*place)}: receives from {wire[0]}, which does not send it; expected a send"
-            )
+            raise WorkloadError(f"{name_of(*place)}: receives from {wire[0]}, which does not send it; expected a send")
 
 
-def _cycle(cycle: list[int], places: list[StepPlace], name_of_step: Name) -> str:
+def _cycle(cycle: list[int], places: list[StepPlace], name_of: Name) -> str:
     """Return the error message for a cycle of nodes, each before the next, from its first step on."""
     circle = [node // 2 for node in reversed(cycle[1:])]
     rows = [k for i, k in enumerate(circle) if k != circle[i - 1]] or circle[:1]
     first_row = rows.index(min(rows))
     rows = rows[first_row:] + rows[:first_row] + [rows[first_row]]
-    first = name_of_step(*places[rows[0]])
-    names = [_short_name(name_of_step(*places[k]), first) for k in rows]
+    first = name_of(*places[rows[0]])
+    names = [_short_name(name_of(*places[k]), first) for k in rows]
     names = [step_name for i, step_name in enumerate(names) if i == 0 or step_name != names[i - 1]]
     if len(names) > _MAX_NAMES:
         names = [*names[: _MAX_NAMES - 1], "...", names[-1]]

@@ -116,7 +116,7 @@ def _parse(path: Path, kind: str) -> MscclAlgorithm:
     if KIND_OF.get(coll) != kind:
         names = [name for name, known in KIND_OF.items() if known == kind]
         raise WorkloadError(f"{path}: coll {coll!r}, expected {' or '.join(map(repr, names)) or f'none for {kind}'}")
-    n, chunks = _int(root, "ngpus", label, minimum=2), _int(root, "nchunksperloop", label, minimum=1)
+    n, chunks = _int(root, "ngpus", label, least=2), _int(root, "nchunksperloop", label, least=1)
     proto = root.get("proto", "Simple")
     if proto not in WIRE_OF:
         raise WorkloadError(f"{path}: proto {proto!r}, expected one of {', '.join(WIRE_OF)}")
@@ -135,7 +135,7 @@ def _parse(path: Path, kind: str) -> MscclAlgorithm:
 def _gpu(element: ET.Element, gpu_number: int, gpus: int, file_name: str) -> MscclGpu:
     """Return a GPU of an algorithm for `gpus` GPUs, with the thread blocks that have steps, from its XML element."""
     label = f"{file_name}: gpu {gpu_number}"
-    chunks = {letter: _int(element, f"{letter}_chunks", label, default=0, minimum=0) for letter in "ios"}
+    chunks = {letter: _int(element, f"{letter}_chunks", label, default=0, least=0) for letter in "ios"}
     blocks: dict[int, ThreadBlock] = {}
     for child in element.findall("tb"):
         block = _int(child, "id", f"{label} tb")
@@ -157,7 +157,7 @@ def _block(element: ET.Element, label: str, gpu_number: int, gpus: int) -> Threa
             if step.type in types and peer < 0:
                 raise WorkloadError(f"{step.label}: type {step.type} in a tb with {key} -1, expected a GPU")
     return ThreadBlock(
-        label, send, recv, _int(element, "chan", label, default=0, minimum=0, maximum=_LAST_CONNECTION), steps
+        label, send, recv, _int(element, "chan", label, default=0, least=0, most=_LAST_CONNECTION), steps
     )
 
 
@@ -175,19 +175,14 @@ def _step(element: ET.Element, number: int, block_label: str) -> MscclStep:
             letter = element.get(f"{side}buf", "")
             if letter not in {"i", "o", "s"}:
                 raise WorkloadError(f"{label}: {side}buf {letter!r}, expected i, o or s")
-            places[side] = letter, _int(element, f"{side}off", label, minimum=0)
-    count = _int(element, "cnt", label, default=1, minimum=0 if kind == "nop" else 1)
+            places[side] = letter, _int(element, f"{side}off", label, least=0)
+    count = _int(element, "cnt", label, default=1, least=0 if kind == "nop" else 1)
     block_of, step_of = (_int(element, key, label, default=-1) for key in ("depid", "deps"))
     return MscclStep(label, kind, places["src"], places["dst"], count, None if block_of < 0 else (block_of, step_of))
 
 
 def _int(
-    element: ET.Element,
-    key: str,
-    label: str,
-    default: int | None = None,
-    minimum: int = -1,
-    maximum: int = _LARGEST_NUMBER,
+    element: ET.Element, key: str, label: str, default: int | None = None, least: int = -1, most: int = _LARGEST_NUMBER
 ) -> int:
     """Return a whole number, minimum to maximum, from an attribute of an XML element; label: its name in errors."""
     # default: value without the attribute, None = it is required.
@@ -197,9 +192,9 @@ def _int(
     try:
         number = int(text or "")
     except ValueError:
-        number = minimum - 1
-    if not minimum <= number <= maximum:
-        raise WorkloadError(f"{label}: {key} {short(text)}, expected a whole number from {minimum} to {maximum}")
+        number = least - 1
+    if not least <= number <= most:
+        raise WorkloadError(f"{label}: {key} {short(text)}, expected a whole number from {least} to {most}")
     return number
 
 
@@ -357,21 +352,15 @@ def _final_output(algorithm: MscclAlgorithm, gpu_number: int, memory: _Memory) -
 
 
 def _add(
-    lane: Lane,
-    step: MscclStep,
-    block: ThreadBlock,
-    to_lane: int,
-    memory: _Memory,
-    kept_chunk: int,
-    after: tuple[int, int],
+    lane: Lane, step: MscclStep, block: ThreadBlock, to_lane: int, memory: _Memory, kept: int, after: tuple[int, int]
 ) -> None:
     """Add to a lane the steps for a step of the file, the first of which waits for `after`, a (lane, step)."""
-    # block: thread block of the step; to_lane: lane of the receiver; memory: buffers of the GPU; kept_chunk: first
+    # block: thread block of the step; to_lane: lane of the receiver; memory: buffers of the GPU; kept: first
     # chunk for sums of rrs.
     src = memory.chunk(step.src, step) if step.type in _READS else -1
     dst = memory.chunk(step.dst, step) if step.type in _WRITES else -1
     if step.type == "rrs":
-        dst = kept_chunk + src % memory.chunks
+        dst = kept + src % memory.chunks
     if step.type == "nop":
         lane.step(after=after)
     elif step.type in {"cpy", "re"}:

@@ -140,22 +140,22 @@ class _Maker:
             rows.append((self._named(own, split, phase, view=view, chunks=chunks, begins=_begins(steps)), steps))
         return rows
 
-    def _view(self, phase: GridPhase, attributes: Attributes, line_plans: Plans) -> int:
+    def _view(self, phase: GridPhase, lane: Attributes, line_plans: Plans) -> int:
         """Return the row of a lane's view: the dimension's lines in the order of the lane's own view, and the parts."""
-        # phase: phase of the lane; attributes: those of the lane; line_plans: plans of the phase on one line.
+        # phase: phase of the lane; lane: those of the lane; line_plans: plans of the phase on one line.
         key = (
             phase.dimension,
             phase.earlier,
-            attributes.part,
-            attributes.parts,
-            (phase.kind, attributes.view) if attributes.view >= 0 else NONE,
+            lane.part,
+            lane.parts,
+            (phase.kind, lane.view) if lane.view >= 0 else NONE,
         )
         if key not in self._view_of:
             table, place = self.levels.lines(phase.dimension), self.levels.digit[phase.dimension]
-            part = self.levels.part(phase.earlier) * attributes.parts + attributes.part
-            parts = self.levels.parts(phase.earlier) * attributes.parts
-            if attributes.view >= 0:
-                view = line_plans.views[attributes.view]
+            part = self.levels.part(phase.earlier) * lane.parts + lane.part
+            parts = self.levels.parts(phase.earlier) * lane.parts
+            if lane.view >= 0:
+                view = line_plans.views[lane.view]
                 table = table[:, view.member].reshape(-1, view.size)
                 part, parts = part * view.parts + view.part[place], parts * view.parts
             self._view_of[key] = len(self.views)
@@ -265,7 +265,7 @@ class _Maker:
 def _append_phase(
     lanes: list[Lane],
     rows: LaneRows,
-    phase_number: int,
+    number_of_phase: int,
     regions: Sequence[int],
     after: tuple[int, int],
     *,
@@ -276,14 +276,14 @@ def _append_phase(
     Args:
         lanes: Lanes of earlier phases.
         rows: Lanes of the phase.
-        phase_number: Number of the phase.
+        number_of_phase: Number of the phase.
         regions: Region of the schedule for each region of the phase.
         after: (lane, step), NONE = none.
         joined: Whether one more lane waits for all lanes of the phase.
     """
     base = len(lanes)
     for attributes, steps in rows:
-        lane = Lane(**attributes._replace(phase=phase_number)._asdict())
+        lane = Lane(**attributes._replace(phase=number_of_phase)._asdict())
         chunks = attributes.chunks or 1
         for number, step in enumerate(steps):
             moved = step.moved(base)
@@ -298,7 +298,7 @@ def _append_phase(
     ends = [(base + i, len(steps) - 1) for i, (_, steps) in enumerate(rows) if steps]
     if not joined:
         return ends[0]
-    join = Lane(phase=phase_number, gate=rows[0][0].gate)
+    join = Lane(phase=number_of_phase, gate=rows[0][0].gate)
     for end in ends or [after]:
         join.add(IDLE.waiting(end))
     lanes.append(join)

@@ -88,14 +88,9 @@ def _count(channel_tree: ChannelTree, member: int) -> int:
 
 
 def _member(
-    shape: GroupShape,
-    decision: NcclDecision,
-    channel_tree: ChannelTree,
-    member: int,
-    first_lane: list[int],
-    chunks: range,
+    shape: GroupShape, decision: NcclDecision, channel_tree: ChannelTree, member: int, first: list[int], chunks: range
 ) -> list[Lane]:
-    """Return a member's lanes in a channel's tree; first_lane: of this channel, by member; chunks: their numbers."""
+    """Return a member's lanes in a channel's tree; first: of this channel, by member; chunks: their numbers."""
     parent, children = channel_tree.parent[member], channel_tree.children[member]
     connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
 
@@ -108,11 +103,11 @@ def _member(
     for child in children or (-1,):
         is_last = child == (children[-1] if children else -1)
         to = parent if is_last else -1
-        before = first_lane[member] + len(lanes) - 1 if lanes else -1
-        to_lane = first_lane[to] + channel_tree.children[to].index(member) if to >= 0 else 0
+        before = first[member] + len(lanes) - 1 if lanes else -1
+        to_lane = first[to] + channel_tree.children[to].index(member) if to >= 0 else 0
         lanes.append(sending_lane(to))
         _add_up(lanes[-1], child, to, to_lane, before, chunks)
-    complete = first_lane[member] + len(lanes) - 1
+    complete = first[member] + len(lanes) - 1
     if parent >= 0:
         complete += 1
         lanes.append(Lane())
@@ -120,7 +115,7 @@ def _member(
             lanes[-1].step(receive_from=parent, receive=chunk)
     for child in children:
         lanes.append(sending_lane(child))
-        to_lane = first_lane[child] + max(1, len(channel_tree.children[child]))
+        to_lane = first[child] + max(1, len(channel_tree.children[child]))
         for step, chunk in enumerate(chunks):
             lanes[-1].step(send_to=child, to_lane=to_lane, send=chunk, after=(complete, step))
     return lanes

@@ -325,34 +325,23 @@ def _checked(plans: Plans, label: str, kind: str = "", earlier_shares: SharesOf 
     return plans
 
 
-def _check_attributes(plans: Plans, attributes: Attributes, label: str) -> None:
+def _check_attributes(plans: Plans, lane: Attributes, label: str) -> None:
     """Check the attributes of a lane by themselves and against those of the plans; label: for errors."""
-    has_view = -1 <= attributes.view < len(plans.views) and (attributes.view < 0 or plans.relative)
-    has_part = 0 <= attributes.part < attributes.parts and (attributes.chunks is None or attributes.chunks >= 1)
-    has_times = (
-        min(attributes.wire) >= 1 and attributes.latency_ps >= 0 and min(attributes.phase, attributes.gate) >= -1
-    )
+    has_view = -1 <= lane.view < len(plans.views) and (lane.view < 0 or plans.relative)
+    has_part = 0 <= lane.part < lane.parts and (lane.chunks is None or lane.chunks >= 1)
+    has_times = min(lane.wire) >= 1 and lane.latency_ps >= 0 and min(lane.phase, lane.gate) >= -1
     views, arrangements, connections = len(plans.views), len(plans.arrangements), MAX_CONNECTIONS
     for holds, problem in (
-        (has_view, f"view {attributes.view}, expected one of {views} in relative plans"),
-        (
-            -1 <= attributes.arrangement < arrangements,
-            f"arrangement {attributes.arrangement}, expected one of {arrangements}",
-        ),
-        (has_part, f"part {attributes.part} of {attributes.parts} in {attributes.chunks} chunks, expected one"),
-        (has_times, f"{attributes}, expected a wire factor above 0 and no negative times"),
-        (
-            0 <= attributes.connection < connections,
-            f"connection {attributes.connection}, expected one of 0 .. {connections - 1}",
-        ),
-        (
-            1 <= attributes.shares <= MAX_SHARES,
-            f"{attributes.shares} shares of a line rate, expected 1 .. {MAX_SHARES}",
-        ),
+        (has_view, f"view {lane.view}, expected one of {views} in relative plans"),
+        (-1 <= lane.arrangement < arrangements, f"arrangement {lane.arrangement}, expected one of {arrangements}"),
+        (has_part, f"part {lane.part} of {lane.parts} in {lane.chunks} chunks, expected one"),
+        (has_times, f"{lane}, expected a wire factor above 0 and no negative times"),
+        (0 <= lane.connection < connections, f"connection {lane.connection}, expected one of 0 .. {connections - 1}"),
+        (1 <= lane.shares <= MAX_SHARES, f"{lane.shares} shares of a line rate, expected 1 .. {MAX_SHARES}"),
     ):
         if not holds:
             raise WorkloadError(f"{label}: a lane with {problem}")
-    chunks, size = attributes.chunks or plans.chunks, _line_size(plans, attributes)
+    chunks, size = lane.chunks or plans.chunks, _line_size(plans, lane)
     if plans.relative and chunks > 1 and chunks % size:
         members = "the members" if size == plans.members else f"the {size} members of a line"
         raise WorkloadError(f"{label}: {chunks} chunks, expected 1 or a multiple of {members}")

@@ -198,7 +198,7 @@ def _numbered(graph: Graph, npu: Int64, paths: dict[int, list[int]]) -> tuple[Ag
     return AggregatorTree(*map(tuple, zip(*edges, strict=True))), tuple(list(number)[len(npu) :])
 
 
-def _edge(graph: Graph, number_of_node: dict[int, int], path: list[int]) -> tuple[int, int, int, int, int, bool]:
+def _edge(graph: Graph, number_of: dict[int, int], path: list[int]) -> tuple[int, int, int, int, int, bool]:
     """Return the fields of an AggregatorTree for a node; way: path from the node to the next aggregator's switch."""
     links = []
     for src, dst in pairwise(path):
@@ -209,7 +209,7 @@ def _edge(graph: Graph, number_of_node: dict[int, int], path: list[int]) -> tupl
     latency_ps = int(graph.link_delay_ps[links].sum() + graph.node_latency_ps[path if from_switch else path[1:]].sum())
     latency_ps += (2 if from_switch else 1) * AGGREGATOR_DELAY_PS
     return (
-        number_of_node[path[-1]],
+        number_of[path[-1]],
         rate_bps,
         rate_bps,
         latency_ps,

@@ -81,13 +81,11 @@ def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] |
     """
     if algorithm not in ALGORITHMS:
         raise WorkloadError(f"algorithm {algorithm!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
-    split_units = units(matrix_bytes)
+    split = units(matrix_bytes)
     if algorithm == "hierarchical":
-        return _by_hosts(split_units.sent, split_units.chunks, _places_of(hosts, len(split_units.sent)))._replace(
-            uneven=True
-        )
-    lanes = (_member(me, split_units, at_once=algorithm == "direct") for me in range(len(split_units.sent)))
-    return each_its_own(split_units.chunks, lanes, regions=2)._replace(uneven=True)
+        return _by_hosts(split.sent, split.chunks, _places_of(hosts, len(split.sent)))._replace(uneven=True)
+    lanes = (_member(me, split, at_once=algorithm == "direct") for me in range(len(split.sent)))
+    return each_its_own(split.chunks, lanes, regions=2)._replace(uneven=True)
 
 
 def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
@@ -95,15 +93,15 @@ def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
     return plans.chunks * units(matrix_bytes).unit_bytes
 
 
-def _member(member: int, split_units: Units, *, at_once: bool) -> list[Lane]:
+def _member(member: int, split: Units, *, at_once: bool) -> list[Lane]:
     """Return a member's lanes: one that sends and one that receives all messages at once; else one per step.
 
     The first lane begins with a copy of the member's own block, or with a step that does nothing.
     """
-    n, sent = len(split_units.sent), split_units.sent
+    n, sent = len(split.sent), split.sent
     inputs, outputs = (
         np.cumsum(sent[member]) - sent[member],
-        split_units.chunks + np.cumsum(sent[:, member]) - sent[:, member],
+        split.chunks + np.cumsum(sent[:, member]) - sent[:, member],
     )
     own = Lane()
     if sent[member, member]:

@@ -138,7 +138,7 @@ def _row(path: Path, line_number: int, row: list[str]) -> tuple[int, int, int]:
     if not 0 <= arrival_s <= _MAX_ARRIVAL_S or not all(1 <= each <= MAX_TOKENS for each in tokens):
         found = ",".join(row)[:60]
         raise WorkloadError(
-            f"{path}: request {line_number} is {found!r}, expected seconds from 0 to {_MAX_ARRIVAL_S:,} and two numbers of "
-            f"tokens from 1 to {MAX_TOKENS:,}"
+            f"{path}: request {line_number} is {found!r}, expected seconds from 0 to {_MAX_ARRIVAL_S:,} and two "
+            f"numbers of tokens from 1 to {MAX_TOKENS:,}"
         )
     return round(arrival_s * US_PER_S), *tokens

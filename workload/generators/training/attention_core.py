@@ -17,7 +17,7 @@ def forward(shard: Shard) -> Items:
     """Return the forward pass of attention's core (scores, weighted values) for one micro-batch."""
     if shard.plan.cp == 1:
         return [Compute("attention", pieces(shard, shard.sequence, shard.sequence, shard.heads, shard.kv_heads))]
-    return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[shard.plan.context](shard, is_backward=False)
+    return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[shard.plan.context](shard, backward=False)
 
 
 def backward(shard: Shard) -> Items:
@@ -25,22 +25,14 @@ def backward(shard: Shard) -> Items:
     if shard.plan.cp == 1:
         return [
             Compute(
-                "attention",
-                pieces(shard, shard.sequence, shard.sequence, shard.heads, shard.kv_heads, is_backward=True),
+                "attention", pieces(shard, shard.sequence, shard.sequence, shard.heads, shard.kv_heads, backward=True)
             )
         ]
-    return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[shard.plan.context](shard, is_backward=True)
+    return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[shard.plan.context](shard, backward=True)
 
 
 def pieces(
-    shard: Shard,
-    queries: int,
-    keys: int,
-    heads: int,
-    kv_heads: int,
-    *,
-    is_backward: bool = False,
-    is_causal: bool = True,
+    shard: Shard, queries: int, keys: int, heads: int, kv_heads: int, *, backward: bool = False, causal: bool = True
 ) -> Operators:
     """Return the operators of attention between `queries` and `keys` tokens per sequence.
 
@@ -50,13 +42,13 @@ def pieces(
     """
     b, d, dv = shard.plan.micro_batch, shard.model.query_dim, shard.model.value_dim
     if shard.plan.attention == "flash":
-        kind = "attention-backward" if is_backward else "attention"
-        return (shard.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(is_causal)),)
+        kind = "attention-backward" if backward else "attention"
+        return (shard.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(causal)),)
     dropout = (shard.operator("dropout", b * heads * queries * keys, 1, 1),) if shard.model.dropout else ()
     output = shard.operator("elementwise", b * heads * queries * dv, 1, 1)
     inputs = shard.operator("elementwise", b * (heads * queries * d + kv_heads * keys * (d + dv)), 1, 1)
     softmax, product = (b * heads * queries, keys), "batched-gemm"
-    if not is_backward:
+    if not backward:
         return (
             shard.operator(product, b * heads, queries, keys, d),
             shard.operator("softmax", *softmax),
@@ -81,7 +73,7 @@ def key_value_values(shard: Shard) -> int:
     return shard.tokens * shard.kv_heads * (shard.model.query_dim + shard.model.value_dim)
 
 
-def _ring(shard: Shard, *, is_backward: bool) -> Items:
+def _ring(shard: Shard, *, backward: bool) -> Items:
     """Return attention on the GPU's own piece, then on the other GPUs' pieces as they arrive on the ring.
 
     In the backward pass the gradients of keys and values follow around the ring back to their GPU. A causal mask leaves
@@ -99,9 +91,9 @@ def _ring(shard: Shard, *, is_backward: bool) -> Items:
             items += _hop(size, _KEYS_VALUES, own, needs, is_early=turn > 0)
         is_masked = turn > 0 and shard.plan.attention == "flash"  # unfused attention computes all pairs
         keys, causal = (local // 2, False) if is_masked else (local, True)
-        operators = pieces(shard, local, keys, shard.heads, shard.kv_heads, is_backward=is_backward, is_causal=causal)
+        operators = pieces(shard, local, keys, shard.heads, shard.kv_heads, backward=backward, causal=causal)
         items.append(Compute("attention", operators, needs))
-        if is_backward and turn:
+        if backward and turn:
             items += _hop(size, _GRADIENTS, f"gradients {turn}", (home,) if home else (), is_early=False)
             home = f"gradients {turn}"
     if home:
@@ -119,35 +111,35 @@ def _hop(size: int, tag: int, key: str, needs: tuple[str, ...], *, is_early: boo
     ]
 
 
-def _gathered(shard: Shard, *, is_backward: bool) -> Items:
-    """Return attention after an all-gather of keys and values; is_backward: with the reduce-scatter of gradients."""
+def _gathered(shard: Shard, *, backward: bool) -> Items:
+    """Return attention after an all-gather of keys and values; backward: with the reduce-scatter of gradients."""
     half, size = shard.sequence // shard.plan.cp // 2, key_value_values(shard) * shard.value_bytes
     gather = GroupCollective("attention/cp:all-gather", CollectiveCommType.ALL_GATHER, size, "cp")
     if shard.plan.attention == "unfused":
-        operators = pieces(shard, 2 * half, shard.sequence, shard.heads, shard.kv_heads, is_backward=is_backward)
+        operators = pieces(shard, 2 * half, shard.sequence, shard.heads, shard.kv_heads, backward=backward)
     else:
         operators = (
-            *pieces(shard, half, half, shard.heads, shard.kv_heads, is_backward=is_backward),
-            *pieces(shard, half, shard.sequence, shard.heads, shard.kv_heads, is_backward=is_backward),
+            *pieces(shard, half, half, shard.heads, shard.kv_heads, backward=backward),
+            *pieces(shard, half, shard.sequence, shard.heads, shard.kv_heads, backward=backward),
         )
     items: Items = [gather, Compute("attention", operators)]
-    if is_backward:
+    if backward:
         kind = CollectiveCommType.REDUCE_SCATTER
         items.append(GroupCollective("attention/cp:reduce-scatter", kind, size * shard.plan.cp, "cp"))
     return items
 
 
-def _exchanged(shard: Shard, *, is_backward: bool) -> Items:
+def _exchanged(shard: Shard, *, backward: bool) -> Items:
     """Return attention of some heads on the whole sequence, between all-to-alls that exchange heads and sequence."""
     cp, width = shard.plan.cp, shard.value_bytes * shard.tokens
     queries, keys = shard.heads * shard.model.query_dim * width, shard.kv_heads * shard.model.query_dim * width
     values, outputs = shard.kv_heads * shard.model.value_dim * width, shard.heads * shard.model.value_dim * width
     inward = [_to_all(size) for size in (queries, keys, values)]
     operators = pieces(
-        shard, shard.sequence, shard.sequence, shard.heads // cp, max(1, shard.kv_heads // cp), is_backward=is_backward
+        shard, shard.sequence, shard.sequence, shard.heads // cp, max(1, shard.kv_heads // cp), backward=backward
     )
     compute = Compute("attention", operators)
-    return [_to_all(outputs), compute, *inward] if is_backward else [*inward, compute, _to_all(outputs)]
+    return [_to_all(outputs), compute, *inward] if backward else [*inward, compute, _to_all(outputs)]
 
 
 def _to_all(size: int) -> GroupCollective:

@@ -86,7 +86,7 @@ def backward(shard: Shard, layer: int) -> Items:
         Compute("combine", (shard.operator("elementwise", sent * h, 2, 1), shard.operator("permute", sent, h))),
         *_dispatch(shard, tokens),
         *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
-        Compute("experts", (permute, *_products(shard, rows, is_backward=True), permute)),
+        Compute("experts", (permute, *_products(shard, rows, backward=True), permute)),
         weights_product(shard, "experts", _products(shard, rows)),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
         *_combine(shard, tokens),
@@ -114,13 +114,13 @@ def _router(shard: Shard) -> Operators:
     return scores, shard.operator("routing", shard.routed_rows, experts.count, experts.top_k)
 
 
-def _products(shard: Shard, rows: int, *, is_backward: bool = False) -> Operators:
+def _products(shard: Shard, rows: int, *, backward: bool = False) -> Operators:
     """Return both products of the GPU's experts with `rows` rows in total, and the activation between them.
 
     The products for gradients of weights have the same shapes as the forward pass.
     """
     local, width = shard.experts.count // shard.plan.ep, shard.experts.ffn // shard.plan.etp
-    if not is_backward:
+    if not backward:
         return products(shard, local, rows)
     h, both = shard.model.hidden, 2 * width if shard.model.is_gated else width
     return (
@@ -130,14 +130,14 @@ def _products(shard: Shard, rows: int, *, is_backward: bool = False) -> Operator
     )
 
 
-def products(shard: Shard, experts_on_gpu: int, rows: int) -> Operators:
+def products(shard: Shard, local_experts: int, rows: int) -> Operators:
     """Return both products of a GPU's experts with `rows` rows in total, and the activation between them."""
     h, width = shard.model.hidden, shard.experts.ffn // shard.plan.etp
     both = 2 * width if shard.model.is_gated else width
     return (
-        product(shard, experts_on_gpu, rows, both, h),
+        product(shard, local_experts, rows, both, h),
         shard.activation(rows, width),
-        product(shard, experts_on_gpu, rows, h, width),
+        product(shard, local_experts, rows, h, width),
     )
 
 

@@ -27,13 +27,7 @@ from workload.generators.training.shard import Operators, Shard
 
 
 def all_gather(
-    shard: Shard,
-    part: str,
-    value_count: int,
-    *,
-    key: str = "",
-    is_for_weights: bool = False,
-    is_quantised: bool = False,
+    shard: Shard, part: str, values: int, *, key: str = "", for_weights: bool = False, quantised: bool = False
 ) -> Items:
     """Return the all-gather of values over the tensor-parallel group.
 
@@ -43,12 +37,12 @@ def all_gather(
     """
     if shard.plan.tp == 1:
         return []
-    size = -(-value_count * (shard.operand_bytes if is_quantised else shard.value_bytes) // shard.plan.tp)
+    size = -(-values * (shard.operand_bytes if quantised else shard.value_bytes) // shard.plan.tp)
     name = f"{part}/tp:all-gather"
-    return [GroupCollective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=is_for_weights)]
+    return [GroupCollective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=for_weights)]
 
 
-def reduction(shard: Shard, name: str, value_count: int, *, key: str = "") -> Items:
+def reduction(shard: Shard, name: str, values: int, *, key: str = "") -> Items:
     """Return the sum of values over the group: a reduce-scatter with sequence parallelism, else an all-reduce."""
     if shard.plan.tp == 1:
         return []
@@ -56,18 +50,16 @@ def reduction(shard: Shard, name: str, value_count: int, *, key: str = "") -> It
         kind, word = CollectiveCommType.REDUCE_SCATTER, "reduce-scatter"
     else:
         kind, word = CollectiveCommType.ALL_REDUCE, "all-reduce"
-    return [GroupCollective(f"{name}/tp:{word}", kind, value_count * shard.value_bytes, "tp", key)]
+    return [GroupCollective(f"{name}/tp:{word}", kind, values * shard.value_bytes, "tp", key)]
 
 
-def enter(shard: Shard, name: str, width: int, *, is_quantised: bool = True) -> Items:
+def enter(shard: Shard, name: str, width: int, *, quantised: bool = True) -> Items:
     """Return the gather of `width` values per token before a matrix split by columns; backward: by rows.
 
     is_quantised: the matrix is multiplied in the plan's data type; false for both ends of the model. name: begin of the
     items' names.
     """
-    return (
-        all_gather(shard, name, shard.tokens * width, is_quantised=is_quantised) if shard.plan.sequence_parallel else []
-    )
+    return all_gather(shard, name, shard.tokens * width, quantised=quantised) if shard.plan.sequence_parallel else []
 
 
 def leave(shard: Shard, part: str, width: int) -> Items:
@@ -76,7 +68,7 @@ def leave(shard: Shard, part: str, width: int) -> Items:
 
 
 def enter_backward(
-    shard: Shard, name: str, width: int, data: Operators, weights: Operators, *, is_quantised: bool = True
+    shard: Shard, name: str, width: int, data: Operators, weights: Operators, *, quantised: bool = True
 ) -> tuple[Items, str]:
     """Return the backward pass of matrices split by columns, with operators for gradients of `data` and `weights`.
 
@@ -90,9 +82,7 @@ def enter_backward(
     needs: tuple[str, ...] = ()
     items: Items = []
     if shard.plan.sequence_parallel:
-        items += all_gather(
-            shard, name, shard.tokens * width, key=gathered, is_for_weights=True, is_quantised=is_quantised
-        )
+        items += all_gather(shard, name, shard.tokens * width, key=gathered, for_weights=True, quantised=quantised)
         needs = waiting(gathered)
     items.append(Compute(name, data))
     items += reduction(shard, name, shard.tokens * width, key=reduced)

@@ -122,7 +122,7 @@ class ParameterBucket(NamedTuple):
     is_expert: bool  # Whether the parameters are those of experts, which have other replicas
 
 
-def buckets(units: Sequence[Tensors], max_parameters: int | None, *, ends_before: bool) -> list[ParameterBucket]:
+def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -> list[ParameterBucket]:
     """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them.
 
     A bucket has up to max_parameters; None = one bucket for dense parameters and one for experts. It ends before the
@@ -139,16 +139,11 @@ def buckets(units: Sequence[Tensors], max_parameters: int | None, *, ends_before
         ]
         bucket: list[tuple[int, int]] = []
         for number, count in tensors:
-            if (
-                ends_before
-                and max_parameters is not None
-                and bucket
-                and sum(c for _, c in bucket) + count > max_parameters
-            ):
+            if ends_before and limit is not None and bucket and sum(c for _, c in bucket) + count > limit:
                 closed.append(_closed(bucket, is_expert=is_expert))
                 bucket = []
             bucket.append((number, count))
-            if not ends_before and max_parameters is not None and sum(c for _, c in bucket) >= max_parameters:
+            if not ends_before and limit is not None and sum(c for _, c in bucket) >= limit:
                 closed.append(_closed(bucket, is_expert=is_expert))
                 bucket = []
         if bucket:

@@ -25,7 +25,7 @@ def embedding(shard: Shard) -> Items:
 def embedding_backward(shard: Shard) -> Items:
     """Return the addition of gradients to the GPU's part of the table."""
     h = shard.model.hidden
-    gradient = enter(shard, "embedding", h, is_quantised=False)
+    gradient = enter(shard, "embedding", h, quantised=False)
     return [*gradient, Compute("embedding", (shard.operator("embedding-backward", shard.tokens, h),))]
 
 
@@ -40,7 +40,7 @@ def head(shard: Shard) -> Items:
     sums = [] if shard.plan.tp == 1 else [GroupCollective("loss/tp:all-reduce", kind, shard.tokens * _LOSS_BYTES, "tp")]
     return [
         Compute("head-norm", (shard.operator("norm", shard.rows, h),)),
-        *enter(shard, "head", h, is_quantised=False),
+        *enter(shard, "head", h, quantised=False),
         Compute("head", (shard.operator("gemm", shard.tokens, shard.vocabulary, h),)),
         *sums,
         Compute("loss", (shard.operator("cross-entropy", shard.tokens, shard.vocabulary),)),
@@ -53,7 +53,7 @@ def head_backward(shard: Shard) -> Items:
     """Return the gradients of the output matrix and of the last norm; `head` includes the gradient of the loss."""
     h, m, v = shard.model.hidden, shard.tokens, shard.vocabulary
     data, weights = shard.operator("gemm", m, h, v), shard.operator("gemm", v, h, m)
-    items, key = enter_backward(shard, "head", h, (data,), (weights,), is_quantised=False)
+    items, key = enter_backward(shard, "head", h, (data,), (weights,), quantised=False)
     return [*items, Compute("head-norm", (shard.operator("norm-backward", shard.rows, h),), waiting(key))]
 
 
