@@ -50,8 +50,7 @@ def partition(
         smallest_bytes: Wire size of the smallest packet; with a link's delay it determines the link's reach.
         keep_hosts: Whether a server's inner links, and links of NPUs to their only switch, are never cut.
 
-    Raises:
-        PartitionError: The method is unknown, parts is less than one or more than the clusters, or the method fails.
+    Raises PartitionError: the method is unknown, parts is less than one or more than the clusters, or the method fails.
     """
     assign = find_method(method).assign
     if parts < 1:

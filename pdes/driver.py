@@ -26,9 +26,8 @@ def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> 
         progress: Function that receives a Snapshot a few times a second.
         threads: Number of workers that share the LPs; one at message level.
 
-    Raises:
-        RunError: Events run out and work is left (the text lists which row waits for what), a queue pair gives up, or
-            an invariant of the engine is broken (a defect, never the user's fault).
+    Raises RunError: events run out and work is left (the text lists which row waits for what), a queue pair gives up,
+    or an invariant of the engine is broken (a defect, never the user's fault).
     """
     alone = SingleProcess([lp.part for lp in sim.lps])
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim)
@@ -52,8 +51,7 @@ def run_divided(
         threads: Number of workers of each process.
         progress: Function that receives a Snapshot from time to time on the first rank; None on others.
 
-    Raises:
-        RunError: The run failed, see `run`; or a process ended early.
+    Raises RunError: the run failed, see `run`; or a process ended early.
     """
     settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress)

@@ -131,12 +131,10 @@ def stops(net, end_ps):
 
 @outline
 def window(world_address, begin_ps, number):
-    """Process an LP's part of the `number`-th window, or continue it after an interruption.
-
-    Returns DONE, SENT (everything for other teams is sent: call again for the rest), FULL (a pool is too small: make
-    room and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows of this call; and after
-    DONE, the packet-hops of the whole window and the LP's earliest event; after SENT, a bound of it.
-    """
+    """Process an LP's part of the `number`-th window, or continue it after an interruption."""
+    # Returns DONE, SENT (everything for other teams is sent: call again for the rest), FULL (a pool is too small: make
+    # room and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows of this call; and after
+    # DONE, the packet-hops of the whole window and the LP's earliest event; after SENT, a bound of it.
     world = world_at(world_address)
     net = world.net
     ctl = net.ctl

@@ -89,8 +89,7 @@ def compare(ranks: dict[int, Rank], run_folder: Path) -> Comparison:
 def run(folder: Path, topology: str, out: Path) -> Comparison:
     """Convert the traces in a folder (or tar archive), simulate them on a topology, and compare; out: for results.
 
-    Raises:
-        SystemExit: A command failed and printed the reason.
+    Raises SystemExit: a command failed and printed the reason.
     """
     with tempfile.TemporaryDirectory() as unpacked:
         if folder.is_file():

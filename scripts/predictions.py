@@ -117,8 +117,7 @@ def settled(run: Run) -> ParallelPlan:
 def predicted(run: Run, *, exact: bool = False) -> Prediction:
     """Return the predicted step of a run; exact: simulate the whole step, without extrapolation from short ones.
 
-    Raises:
-        WorkloadError, TopologyError: The run is wrong, see `settled`.
+    Raises WorkloadError, TopologyError: the run is wrong, see `settled`.
     """
     start_s = time.perf_counter()
     plan, model, cluster = settled(run), find(run.model), clusters.find(run.cluster)

@@ -178,14 +178,9 @@ def _ns3_us(topology_name: str, size_bytes: int) -> float:
 
 
 def _step_s(model_name: str, changes: dict[str, Any], plan_text: str, cluster_name: str) -> float:
-    """Return the seconds of a training step of Megatron.
-
-    Args:
-        model_name: Name of a model of the library.
-        changes: Keys of the model that have other values.
-        plan_text: Parallel plan as text.
-        cluster_name: Name of the cluster.
-    """
+    """Return the seconds of a training step of Megatron."""
+    # model_name: Name of a model of the library. changes: Keys of the model that have other values. plan_text: Parallel
+    # plan as text. cluster_name: Name of the cluster.
     model, cluster = find(model_name).model_copy(update=changes), clusters.find(cluster_name)
     plan = rules.settle(model, parallel_plan(plan_text))
     rules.check(model, plan)

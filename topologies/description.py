@@ -21,12 +21,9 @@ def describe(graph: Graph) -> dict[str, object]:
     shortest path between NPUs; measured from 1,024 of them if more differ in their switches), ecmp_width (maximum
     number of links among which a switch, or an NPU that carries transit, chooses), routing_bytes, bisection_bps, and
     for table routing tiers (cables and rate of each direction between NPUs and switches and from tier to tier) and
-    oversubscription.
-
-    `bisection_bps` is the rate of one direction over the cut of NPUs into two halves: under dimension routing over the
-    smallest cut through the middle of a dimension, else half the rate of the narrowest tier outside servers, which is
-    exact for fat trees and leaf-spine networks of full leaves and an estimate for other graphs.
-
+    oversubscription. `bisection_bps` is the rate of one direction over the cut of NPUs into two halves: under dimension
+    routing over the smallest cut through the middle of a dimension, else half the rate of the narrowest tier outside
+    servers, which is exact for fat trees and leaf-spine networks of full leaves and an estimate for other graphs.
     `oversubscription` maps each kind of switch that has links to a higher tier, by the word of its names, to the
     largest ratio of a switch's rate from below to its rate upwards.
     """

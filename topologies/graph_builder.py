@@ -22,8 +22,7 @@ class GraphBuilder:
         name: Name of the graph, with which errors begin.
         npus: Number of NPUs.
 
-    Raises:
-        TopologyError: There is no NPU, or more than MAX_NPUS.
+    Raises TopologyError: there is no NPU, or more than MAX_NPUS.
     """
 
     def __init__(self, name: str, npus: int) -> None:
@@ -101,9 +100,8 @@ class GraphBuilder:
             layout: Dimensions for routing; None = routing by tables over the switches.
             accelerator: Model of the NPUs; "" = unknown.
 
-        Raises:
-            TopologyError: A link has a rate or delay out of bounds or joins a node to itself, an NPU has no link, two
-                NPUs are not connected, dims or host do not fit, or the network cannot be routed.
+        Raises TopologyError: a link has a rate or delay out of bounds or joins a node to itself, an NPU has no link,
+        two NPUs are not connected, dims or host do not fit, or the network cannot be routed.
         """
         try:
             return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator)

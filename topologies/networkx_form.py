@@ -41,9 +41,8 @@ def from_networkx(
         delay: Delay of edges without one.
         accelerator: Model of the NPUs, "h100"; "" = unknown.
 
-    Raises:
-        TopologyError: The graph is directed; a node has no kind or an unknown one; a value is no time, rate or number;
-            or `GraphBuilder.graph` refuses the network.
+    Raises TopologyError: the graph is directed; a node has no kind or an unknown one; a value is no time, rate or
+    number; or `GraphBuilder.graph` refuses the network.
     """
     label = name or graph.name or "networkx graph"
     if graph.is_directed():

@@ -74,8 +74,7 @@ def parse_pairs(text: str, pairs_text: str) -> dict[str, str]:
         text: The whole text that the user wrote, for messages.
         pairs_text: The part of it that holds the pairs, "" = none.
 
-    Raises:
-        TopologyError: A part is no key=value, or a key occurs twice.
+    Raises TopologyError: a part is no key=value, or a key occurs twice.
     """
     pairs: dict[str, str] = {}
     for part in pairs_text.split(",") if pairs_text.strip() else []:

@@ -34,8 +34,7 @@ def route(graph: Graph, src: int, dst: int, choose: Choose = min) -> list[int]:
         dst: NPU that receives, another one.
         choose: Function that picks one of several equal-cost links, given in ascending order.
 
-    Raises:
-        TopologyError: src or dst is no NPU, or they are equal.
+    Raises TopologyError: src or dst is no NPU, or they are equal.
     """
     for npu in (src, dst):
         if not 0 <= npu < graph.npus:

@@ -24,8 +24,7 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
         link_src: int32[links], sending node of every link; each link's reverse is included.
         link_dst: int32[links], receiving node.
 
-    Raises:
-        TopologyError: Two NPUs are linked directly, or the tables would not fit in memory.
+    Raises TopologyError: two NPUs are linked directly, or the tables would not fit in memory.
     """
     _refuse_direct_links(npus, link_src, link_dst)
     row = np.arange(-npus, nodes - npus, dtype=np.int32)
@@ -196,8 +195,7 @@ def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
         graph: Graph of the complete fabric.
         links: Numbers of links that are down; the reverse of each must be among them.
 
-    Raises:
-        TopologyError: The fabric has dimension routing, which has only one path; or a detour is too long.
+    Raises TopologyError: the fabric has dimension routing, which has only one path; or a detour is too long.
     """
     original = graph.routing
     if not isinstance(original, TableRouting):

@@ -36,9 +36,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     """Return arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP; {} without shared buffers.
 
     The log has room for twice the pauses that are kept, so that no more are lost in the cell during which it fills up.
-
-    Raises:
-        RunError: The headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
+    Raises RunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
     """
     if settings.switch is None:
         return {}

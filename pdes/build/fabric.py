@@ -77,14 +77,10 @@ class Fabric:
             raise RunError(f"the fabric has {len(self.classes)} kinds of links; at most {s.MAX_CLASSES} are possible")
 
     def _classes(self, seen_bytes: Int64, framed: Bools, is_limited: Bools, settings: Settings) -> tuple[Rows, Int64]:
-        """Return the table `link_class` without repetitions, and int64[links], the row of each link.
-
-        Args:
-            seen_bytes: [links], bytes that must arrive before the receiving end may act.
-            framed: bool[links], whether the link carries NVLink's flits.
-            is_limited: bool[links], NVLink in a run where messages to other hosts have a share of the rate.
-            settings: Settings of the packet network.
-        """
+        """Return the table `link_class` without repetitions, and int64[links], the row of each link."""
+        # seen_bytes: [links], bytes that must arrive before the receiving end may act. framed: bool[links], whether the
+        # link carries NVLink's flits. is_limited: bool[links], NVLink in a run where messages to other hosts have a
+        # share of the rate. settings: Settings of the packet network.
         needs_care = "telemetry" in settings.congestion_control.signals
         special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * is_limited
         delay_ps, switch = self.delay_ps, settings.switch

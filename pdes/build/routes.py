@@ -154,16 +154,10 @@ def _shares_leaves(graph: Graph) -> bool:
 
 
 def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own_column: Array) -> tuple[Int8, Int32]:
-    """Return hops doubled, with 1 in place of 0 at homes other than NVSwitches, so that NPUs prefer NVSwitches.
-
-    NPUs compare hops; a switch recognises itself as a home by its own column, so that of the others becomes -1.
-
-    Args:
-        graph: Graph of the fabric.
-        entries: int64[n], nodes.
-        hops: int8[switches among them, homes].
-        own_column: int32[n], column of the home that the node is, -1 = none.
-    """
+    """Return hops doubled, with 1 in place of 0 at homes other than NVSwitches, so that NPUs prefer NVSwitches."""
+    # NPUs compare hops; a switch recognises itself as a home by its own column, so that of the others becomes -1.
+    # graph: Graph of the fabric. entries: int64[n], nodes. hops: int8[switches among them, homes]. own_column:
+    # int32[n], column of the home that the node is, -1 = none.
     later = (own_column >= 0) & (graph.node_kind[entries] != NVSWITCH_KIND)
     r: Any = graph.routing
     row = np.cumsum(r.row[entries] >= 0) - 1

@@ -203,14 +203,9 @@ def _watched(lp: LogicalProcess, samples: Array | None) -> Int64:
 
 
 def _stretches(samples: Int64, width_ps: int, name: str, merge_values: np.ufunc) -> dict[str, Array]:
-    """Return a table with a row per link and interval of width_ps, the longest interval of all LPs.
-
-    Args:
-        samples: int64[k, 3], results of `_watched`.
-        width_ps: Length of the intervals in picoseconds.
-        name: Column name of the values.
-        merge_values: Ufunc that merges the values of shorter intervals.
-    """
+    """Return a table with a row per link and interval of width_ps, the longest interval of all LPs."""
+    # samples: int64[k, 3], results of `_watched`. width_ps: Length of the intervals in picoseconds. name: Column name
+    # of the values. merge_values: Ufunc that merges the values of shorter intervals.
     link, time, value = samples[:, 0], samples[:, 1] // width_ps * width_ps, samples[:, 2]
     order = np.lexsort((time, link))
     link, time, value = link[order], time[order], value[order]
@@ -233,11 +228,9 @@ def _pauses(log: Int64, count: int) -> dict[str, Array]:
 def check(total: Harvest) -> None:
     """Check that all work is done and that the invariants of the engine hold.
 
-    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances returned.
-
-    Raises:
-        RunError: The run takes more simulated time than the engine can represent; work is left (the text lists which
-            row waits for what); or an invariant is broken (a defect, never the user's fault).
+    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances returned. Raises
+    RunError: the run takes more simulated time than the engine can represent; work is left (the text lists which row
+    waits for what); or an invariant is broken (a defect, never the user's fault).
     """
     if total.too_late or total.finish_ps > s.LONGEST_RUN_PS:
         raise RunError(TOO_LATE_TEXT)

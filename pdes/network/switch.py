@@ -55,14 +55,12 @@ def is_full(net, link, wait_ps, word1, limit_bytes):
 
 @inline
 def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
-    """Let the ports send the packets of the batch, in order of arrival, and return three counts that sort them.
-
-    The counts: packets for inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), packets for
-    other LPs (`batch_apart`, from its begin), and the last index before those that wait on their links (`batch_apart`,
-    from its end backwards). Whether a packet stays in the LP is hard to predict, so it is written to both lists,
-    without a branch, and the wrong entry is overwritten; without other LPs only the first list is used. Prefetches the
-    next switch's inbox, blocks `first_block` to `last_block`.
-    """
+    """Let the ports send the packets of the batch, in order of arrival, and return three counts that sort them."""
+    # The counts: packets for inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), packets for
+    # other LPs (`batch_apart`, from its begin), and the last index before those that wait on their links
+    # (`batch_apart`, from its end backwards). Whether a packet stays in the LP is hard to predict, so it is written to
+    # both lists, without a branch, and the wrong entry is overwritten; without other LPs only the first list is used.
+    # Prefetches the next switch's inbox, blocks `first_block` to `last_block`.
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes
     forward = routes.node[node].forward

@@ -13,11 +13,9 @@ from pdes.nic.port import leave_turns, may_send, set_pace, someone_waits, take_t
 
 @hook
 def pace(world_address, link, pair, now_ps, seq, size_bytes, flag_bits):
-    """Let congestion control handle and pace a packet that a queue pair sends; return 1 if that may send at once.
-
-    At its pace, which is at most the queue pair's share of the line rate, the next packet may leave when this one's
-    bytes have passed; "at once" is when the port falls idle.
-    """
+    """Let congestion control handle and pace a packet that a queue pair sends; return 1 if that may send at once."""
+    # At its pace, which is at most the queue pair's share of the line rate, the next packet may leave when this one's
+    # bytes have passed; "at once" is when the port falls idle.
     world = world_at(world_address)
     net, cc = world.net, world.qps.cc[pair]
     if flag_bits & FLAG_LAST != 0:

@@ -62,10 +62,8 @@ def call(world_address, node, group, seq):
 
 @inline
 def first_in_line(net, npus, rows, trace, node):
-    """Return NPU `node`'s row that is next by `scheduling`: first or last to come, or first of the highest priority.
-
-    The line begins with the last to come.
-    """
+    """Return NPU `node`'s row that is next by `scheduling`: first or last to come, or first of the highest priority."""
+    # The line begins with the last to come.
     npu = npus.npu[node]
     first = npu.row_base
     base = npu.trace_base

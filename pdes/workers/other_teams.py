@@ -132,12 +132,10 @@ def take_parcels(meeting_address, worker):
 
 @hook
 def agree(meeting_address, window_number):
-    """Find the earliest event of all teams. Return DONE, or EXCHANGE if Python must do it or MPI has failed.
-
-    The parcels contain it if no team had LPs that stopped in the middle of the window. Otherwise it is known if any
-    team announces that the next window begins at the end of this one: nothing is earlier. Otherwise a reduction
-    follows.
-    """
+    """Find the earliest event of all teams. Return DONE, or EXCHANGE if Python must do it or MPI has failed."""
+    # The parcels contain it if no team had LPs that stopped in the middle of the window. Otherwise it is known if any
+    # team announces that the next window begins at the end of this one: nothing is earlier. Otherwise a reduction
+    # follows.
     meeting = meeting_at(meeting_address)
     parcels, state, worker_row = meeting.parcels, meeting.team.state, meeting.team.workers[0]
     calls = parcels.calls[0]

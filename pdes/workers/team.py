@@ -282,13 +282,11 @@ def do_parts(meeting_address, worker_row, worker):
 
 @kernel
 def work(meeting_address, worker, max_hops, max_windows):
-    """Do windows as worker number `worker` of the team, with others of its crew; meeting_address: of a Meeting.
-
-    Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
-    WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work is
-    done, all teams must agree on the next event. PAUSED, to the first of all: the team has done `max_hops` packet-hops
-    or `max_windows` windows in all. Call again to continue.
-    """
+    """Do windows as worker number `worker` of the team, with others of its crew; meeting_address: of a Meeting."""
+    # Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
+    # WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work
+    # is done, all teams must agree on the next event. PAUSED, to the first of all: the team has done `max_hops` packet-
+    # hops or `max_windows` windows in all. Call again to continue.
     team = meeting_at(meeting_address).team
     worker_row = team.workers[worker]
     while True:

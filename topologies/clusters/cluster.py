@@ -70,8 +70,7 @@ class Cluster(Parameters):
         Args:
             gpus: Number of its GPUs, the first ones; None = all.
 
-        Raises:
-            TopologyError: The cluster has no fabric of that size; the text gives the allowed sizes, and the nearest.
+        Raises TopologyError: the cluster has no fabric of that size; the text gives the allowed sizes, and the nearest.
         """
         count = self.gpus if gpus is None else gpus
         in_servers = count <= self.gpus_per_host or count % self.gpus_per_host == 0

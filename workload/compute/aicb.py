@@ -20,36 +20,19 @@ _VALUE = re.compile(r"\s+time_gpu_(max|min|avg):\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+
 
 @dataclass(frozen=True)
 class AicbModel:
-    """The model that AIOB ran.
+    """The model that AIOB ran. Raises WorkloadError: a size is below 1, or not a multiple of tp."""
 
-    Attributes:
-        hidden: Hidden size of the model.
-        heads: Number of attention heads before tensor parallelism.
-        ffn: Width of the MLP; 0 = 4 hidden.
-        vocab: Padded vocabulary size.
-        sequence: Sequence length in tokens.
-        micro_batch: Number of sequences per micro-batch.
-        tp: Number of tensor-parallel GPUs.
-        sequence_parallel: Whether norms process only one tensor-parallel GPU's share of the tokens.
-        gated: Whether the MLP has a third matrix (SwiGLU).
-        parameters: Number of parameters of the model, needed for param_time only; 0 = unknown.
-        dtype: Data type of all operators except param_time.
-
-    Raises:
-        WorkloadError: A size is below 1, or not a multiple of tp.
-    """
-
-    hidden: int
-    heads: int
-    vocab: int
-    sequence: int
-    micro_batch: int = 1
-    ffn: int = 0
-    tp: int = 1
-    sequence_parallel: bool = False
-    gated: bool = False
-    parameters: int = 0
-    dtype: str = "bf16"
+    hidden: int  # Hidden size of the model
+    heads: int  # Number of attention heads before tensor parallelism
+    vocab: int  # Padded vocabulary size
+    sequence: int  # Sequence length in tokens
+    micro_batch: int = 1  # Number of sequences per micro-batch
+    ffn: int = 0  # Width of the MLP; 0 = 4 hidden
+    tp: int = 1  # Number of tensor-parallel GPUs
+    sequence_parallel: bool = False  # Whether norms process only one tensor-parallel GPU's share of the tokens
+    gated: bool = False  # Whether the MLP has a third matrix (SwiGLU)
+    parameters: int = 0  # Number of parameters of the model, needed for param_time only; 0 = unknown
+    dtype: str = "bf16"  # Data type of all operators except param_time
 
     def __post_init__(self) -> None:
         """Check the sizes; WorkloadError if they do not fit together."""
@@ -114,8 +97,7 @@ def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measur
     Returns:
         The measurements, and the names without a known operator.
 
-    Raises:
-        WorkloadError: The file cannot be read, or does not have this format.
+    Raises WorkloadError: the file cannot be read, or does not have this format.
     """
     averages = _averages(Path(path))
     known = model.operators()

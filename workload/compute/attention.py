@@ -27,17 +27,11 @@ from workload.compute.operators import DTYPE_BYTES, Operator
 
 
 class AttentionAlgorithm(NamedTuple):
-    """Parameters of a fused attention algorithm.
+    """Parameters of a fused attention algorithm."""
 
-    Attributes:
-        reach: Share of the tensor-core peak that its instructions can reach, 0 to 1.
-        exposed: Share of the exponentials that its products do not hide, 0 to 1.
-        start_ps: Further time in ps to start a forward block.
-    """
-
-    reach: float
-    exposed: float
-    start_ps: int
+    reach: float  # Share of the tensor-core peak that its instructions can reach, 0 to 1
+    exposed: float  # Share of the exponentials that its products do not hide, 0 to 1
+    start_ps: int  # Further time in ps to start a forward block
 
 
 ALGORITHMS = {
@@ -75,10 +69,8 @@ _FP32_BYTES = 4
 def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
     """Return the time in ps of attention, attention-backward or latent-attention.
 
-    In latent attention all heads share one key, part of which is the value, so memory reads serve both.
-
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
+    In latent attention all heads share one key, part of which is the value, so memory reads serve both. Raises
+    WorkloadError: the GPU has no rate for the data type.
     """
     if not operator.flops:
         return 0.0
@@ -102,11 +94,9 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
 
 
 def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the time in ps of the kernels that run before and after the main kernel of the backward pass.
-
-    Before: the queries' gradient is zeroed in fp32, and the sum of output times output gradient is computed per row.
-    After: the queries' gradient is converted to the data type.
-    """
+    """Return the time in ps of the kernels that run before and after the main kernel of the backward pass."""
+    # Before: the queries' gradient is zeroed in fp32, and the sum of output times output gradient is computed per row.
+    # After: the queries' gradient is converted to the data type.
     batch, heads, _, queries, _, head_dim, value_dim, _ = operator.shape
     value_bytes = DTYPE_BYTES[operator.dtype]
     bytes_per_row = head_dim * (2 * _FP32_BYTES + value_bytes) + 2 * value_dim * value_bytes

@@ -42,8 +42,7 @@ _ROWS, _COLUMNS, _PARTS = np.array([(*tile, parts) for tile in TILES for parts i
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
     """Return the time in ps of a gemm, batched-gemm or grouped-gemm.
 
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
+    Raises WorkloadError: the GPU has no rate for the data type.
     """
     return float(products_ps([operator], gpu, efficiencies)[0])
 
@@ -51,10 +50,8 @@ def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> floa
 def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficiencies) -> Float64:
     """Return float64[operators]: the times in ps of products of one data type.
 
-    The rows of a grouped product are divided evenly over the groups; uneven groups would take longer.
-
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
+    The rows of a grouped product are divided evenly over the groups; uneven groups would take longer. Raises
+    WorkloadError: the GPU has no rate for the data type.
     """
     dtype = operators[0].dtype
     flops = gpu.peak_of(dtype) * gpu.sustained * efficiencies.gemm

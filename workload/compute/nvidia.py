@@ -212,11 +212,8 @@ def _tables(system: Path, operator_class: str, file: str) -> Iterator[tuple[str,
 
 @lru_cache(maxsize=4)
 def _read(path: Path) -> Columns:
-    """Return the columns of a table; names of data types as NumPy strings.
-
-    Raises:
-        WorkloadError: The file is no table.
-    """
+    """Return the columns of a table; names of data types as NumPy strings."""
+    # Raises WorkloadError: the file is no table.
     import pyarrow.parquet as pq  # noqa: PLC0415 - half a second, only if NVIDIA's tables are used
 
     try:

@@ -43,13 +43,11 @@ class _Kind(NamedTuple):
     """Work and memory traffic of a kind of operator.
 
     Attributes:
-        shape: Names of the shape's entries.
-        flops: Function from the entries to floating-point operations.
         values: Function from the entries to the minimum number of values that memory reads or writes.
     """
 
-    shape: tuple[str, ...]
-    flops: Callable[..., float]
+    shape: tuple[str, ...]  # Names of the shape's entries
+    flops: Callable[..., float]  # Function from the entries to floating-point operations
     values: Callable[..., float]
 
 
@@ -121,17 +119,11 @@ PRODUCTS = ("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-back
 
 
 class Operator(NamedTuple):
-    """One computation.
+    """One computation."""
 
-    Attributes:
-        kind: Key of KINDS.
-        shape: Entries of the shape, see the table above.
-        dtype: Key of DTYPE_BYTES.
-    """
-
-    kind: str
-    shape: tuple[int, ...]
-    dtype: str = "bf16"
+    kind: str  # Key of KINDS
+    shape: tuple[int, ...]  # Entries of the shape, see the table above
+    dtype: str = "bf16"  # Key of DTYPE_BYTES
 
     @property
     def flops(self) -> int:
@@ -156,8 +148,7 @@ def format_operators(operators: Sequence[Operator]) -> str:
 def parse_operators(text: str) -> tuple[Operator, ...]:
     """Parse the text of an `operators` attribute.
 
-    Raises:
-        WorkloadError: A kind or data type is unknown, or a shape does not match its kind.
+    Raises WorkloadError: a kind or data type is unknown, or a shape does not match its kind.
     """
     return tuple(_parse(part) for part in text.split(";")) if text.strip() else ()
 

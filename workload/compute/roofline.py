@@ -32,8 +32,7 @@ def class_of(kind: str) -> str:
 def roofline_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
     """Return the time of an operator in ps from the mechanisms alone; 0 for empty operators.
 
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
+    Raises WorkloadError: the GPU has no rate for the data type.
     """
     return _TIMES.get(class_of(operator.kind), streaming_ps)(operator, gpu, efficiencies)
 
@@ -41,8 +40,7 @@ def roofline_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> flo
 def rooflines_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficiencies) -> NDArray[np.float64]:
     """Return float64[operators]: the times of operators of one kind and data type in ps.
 
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
+    Raises WorkloadError: the GPU has no rate for the data type.
     """
     if operators and class_of(operators[0].kind) == "gemm":
         return products_ps(operators, gpu, efficiencies)

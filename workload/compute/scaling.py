@@ -12,8 +12,7 @@ from workload.compute.operators import PRODUCTS, Operator
 def bound_of(operator: Operator, gpu: Gpu) -> str:
     """Return the bound of an operator on a GPU at full rates: "compute", "memory" or "latency".
 
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
+    Raises WorkloadError: the GPU has no rate for the data type.
     """
     count = operator.shape[0] if operator.kind == "copies" else 1
     times = {
@@ -27,8 +26,7 @@ def bound_of(operator: Operator, gpu: Gpu) -> str:
 def scaled_ps(time_ps: float, operator: Operator, known: Gpu, new: Gpu) -> float:
     """Return the time in ps on GPU `new` of an operator that took time_ps on GPU `known`.
 
-    Raises:
-        WorkloadError: One of the GPUs has no rate for the data type.
+    Raises WorkloadError: one of the GPUs has no rate for the data type.
     """
     bound = bound_of(operator, known)
     if bound == "compute":

@@ -22,21 +22,13 @@ _REQUIRED = COLUMNS[:5]
 
 
 class Measurement(NamedTuple):
-    """One row of a table.
+    """One row of a table."""
 
-    Attributes:
-        gpu: Name of the GPU.
-        operator: Operator that was measured.
-        time_ps: Measured time in ps.
-        source: Tool or person that measured it.
-        date: Date of the measurement.
-    """
-
-    gpu: str
-    operator: Operator
-    time_ps: int
-    source: str = ""
-    date: str = ""
+    gpu: str  # Name of the GPU
+    operator: Operator  # Operator that was measured
+    time_ps: int  # Measured time in ps
+    source: str = ""  # Tool or person that measured it
+    date: str = ""  # Date of the measurement
 
 
 def table_names() -> tuple[str, ...]:
@@ -47,8 +39,7 @@ def table_names() -> tuple[str, ...]:
 def read_tables(tables: Sequence[str | Path]) -> list[Measurement]:
     """Read the rows of several tables, by name in the library or by path.
 
-    Raises:
-        WorkloadError: A table does not exist or cannot be read, or a row is wrong.
+    Raises WorkloadError: a table does not exist or cannot be read, or a row is wrong.
     """
     return [row for table in tables for row in read_table(table)]
 
@@ -56,8 +47,7 @@ def read_tables(tables: Sequence[str | Path]) -> list[Measurement]:
 def read_table(table: str | Path) -> list[Measurement]:
     """Read the rows of one table.
 
-    Raises:
-        WorkloadError: The table does not exist or cannot be read, or a row is wrong.
+    Raises WorkloadError: the table does not exist or cannot be read, or a row is wrong.
     """
     path = _FOLDER / f"{table}.csv" if str(table) in table_names() else Path(table)
     if path.suffix not in {".csv", ".parquet"}:
@@ -75,11 +65,7 @@ def read_table(table: str | Path) -> list[Measurement]:
 
 
 def write_table(path: Path, rows: Iterable[Measurement]) -> None:
-    """Write rows as CSV, replacing the file.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write rows as CSV, replacing the file. Raises OSError: the file cannot be written."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)

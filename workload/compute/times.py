@@ -24,15 +24,10 @@ SOURCES = (MEASURED, BETWEEN, SCALED, ROOFLINE)
 
 
 class TimeEstimate(NamedTuple):
-    """A time and its source.
+    """A time and its source."""
 
-    Attributes:
-        time_ps: Time in ps.
-        how: Source of the time: MEASURED, BETWEEN, SCALED or ROOFLINE.
-    """
-
-    time_ps: int
-    how: str
+    time_ps: int  # Time in ps
+    how: str  # Source of the time: MEASURED, BETWEEN, SCALED or ROOFLINE
 
 
 class ComputeTimes:
@@ -66,8 +61,7 @@ class ComputeTimes:
             efficiencies: Efficiencies of the roofline; None = defaults.
             pace: Sustained share of the rate that operators reach alone.
 
-        Raises:
-            WorkloadError: The tables have no row of the GPU scale_from.
+        Raises WorkloadError: the tables have no row of the GPU scale_from.
         """
         self.gpu = gpu
         self.efficiencies = efficiencies or Efficiencies()
@@ -87,16 +81,14 @@ class ComputeTimes:
     def time_ps(self, operator: Operator) -> int:
         """Return the time of one operator in ps.
 
-        Raises:
-            WorkloadError: The GPU has no rate for the data type, or the operator takes longer than 11 days.
+        Raises WorkloadError: the GPU has no rate for the data type, or the operator takes longer than 11 days.
         """
         return self.find(operator).time_ps
 
     def find(self, operator: Operator) -> TimeEstimate:
         """Return the time of one operator and its source.
 
-        Raises:
-            WorkloadError: The GPU has no rate for the data type, or the operator takes longer than 11 days.
+        Raises WorkloadError: the GPU has no rate for the data type, or the operator takes longer than 11 days.
         """
         estimate = self._estimates.get(operator)
         if estimate is None:
@@ -141,8 +133,7 @@ class ComputeTimes:
     def text_ps(self, text: str) -> int:
         """Return the time in ps of the sequential operators of an `operators` attribute.
 
-        Raises:
-            WorkloadError: The text is wrong, or an operator has no time.
+        Raises WorkloadError: the text is wrong, or an operator has no time.
         """
         time_ps = self._of_text.get(text)
         if time_ps is None:

@@ -73,10 +73,8 @@ def _longer(pointer: Int64, more: Int64) -> Int64:
 
 
 def _aggregators(program: Program, groups_of_aggregators: list[list[tuple[InNetworkGroup, int]]]) -> Program:
-    """Return a program of the aggregators alone, one trace each, with the groups of the program.
-
-    groups_of_aggregators: by aggregator, its groups, each with its member number there.
-    """
+    """Return a program of the aggregators alone, one trace each, with the groups of the program."""
+    # groups_of_aggregators: by aggregator, its groups, each with its member number there.
     rows = []
     for groups in groups_of_aggregators:
         own = [use for use, _ in groups]

@@ -114,11 +114,9 @@ def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArra
 
 
 def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int32]:
-    """Return the children in CSR form.
-
-    `deps` is int64[N], the number of parents of each node; `parent` int64[], the rows of the parents over all traces,
-    node by node; `trace_ptr` int64[T+1], pointers to the nodes of each trace.
-    """
+    """Return the children in CSR form."""
+    # `deps` is int64[N], the number of parents of each node; `parent` int64[], the rows of the parents over all traces,
+    # node by node; `trace_ptr` int64[T+1], pointers to the nodes of each trace.
     row = np.repeat(np.arange(len(deps)), deps)
     start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))
     by_parent = np.argsort(parent, kind="stable")

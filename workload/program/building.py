@@ -73,9 +73,8 @@ def build_program(
         families: Families of groups by name; an NPU is in at most one group of a family.
         memory_nodes: NPUs that are memory nodes and not in the group of all NPUs.
 
-    Raises:
-        WorkloadError: If a trace is invalid; see workload.program.checks, workload.trace_sets.groups,
-            workload.collectives.uneven.splits and workload.program.durations.
+    Raises WorkloadError: a trace is invalid; see workload.program.checks, workload.trace_sets.groups,
+    workload.collectives.uneven.splits and workload.program.durations.
     """
     compute, settings = compute or ComputeModel(), settings or CollectiveSettings()
     trace = np.asarray(trace_of_npu, np.int32)
@@ -171,11 +170,9 @@ def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange
 
 
 def _trees(settings: CollectiveSettings) -> str:
-    """Return the trees of the in-network algorithms, "" = no such algorithm.
-
-    Algorithms that can run without trees adopt those of the others. All must be the same, because a group has one set
-    of aggregators.
-    """
+    """Return the trees of the in-network algorithms, "" = no such algorithm."""
+    # Algorithms that can run without trees adopt those of the others. All must be the same, because a group has one set
+    # of aggregators.
     chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS if kind in settings.algorithm)
     all_trees = {choice.trees: choice.name for choice in chosen if choice.trees}
     required = {trees: name for trees, name in all_trees.items() if not trees.startswith(IF_ANY)} or all_trees

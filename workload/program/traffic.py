@@ -140,10 +140,8 @@ def _sends(program: Program, npus_of_traces: _Users) -> Iterator[_Part]:
 def _collectives(
     program: Program, npus_of_traces: _Users, max_pairs: int | None = None
 ) -> Iterator[tuple[_Part, float]]:
-    """Yield the pairs of collectives by schedule and buffer size, each with the weight of its sampled calls.
-
-    `max_pairs` is the approximate number of pairs of the sample, None = all pairs with weight 1.
-    """
+    """Yield the pairs of collectives by schedule and buffer size, each with the weight of its sampled calls."""
+    # `max_pairs` is the approximate number of pairs of the sample, None = all pairs with weight 1.
     rows = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
     of_rows = (column[rows].astype(np.int64) for column in (program.node_schedule, program.node_bytes))
     group_slot = program.node_group[rows].astype(np.int64)
@@ -177,11 +175,9 @@ def _collectives(
 
 
 def _sampled(calls: "_Calls", pair_count: int, max_pairs: int | None) -> tuple["_Calls", float]:
-    """Return evenly spread calls that send about `max_pairs` of pair_count pairs, and the calls per sampled call.
-
-    The indices are multiples of an irrational number mod 1 (Knuth, volume 3, section 6.4). Every k-th call instead
-    could select the same member of each host, or never an aggregator.
-    """
+    """Return evenly spread calls that send about `max_pairs` of pair_count pairs, and the calls per sampled call."""
+    # The indices are multiples of an irrational number mod 1 (Knuth, volume 3, section 6.4). Every k-th call instead
+    # could select the same member of each host, or never an aggregator.
     if max_pairs is None or pair_count <= max_pairs or len(calls.npu) == 0:
         return calls, 1.0
     count = -(-len(calls.npu) * max_pairs // pair_count)

@@ -22,11 +22,8 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
     """Write `<folder>/<prefix>.<npu>.et` for each NPU that is not idle, and `<folder>/groups.json` with families.
 
     The name of each group of each family is a number from 1 on, because other simulators read numbers. The result is
-    `<folder>/<prefix>`, the value for `[workload] traces` of run files.
-
-    Raises:
-        WorkloadError: If the folder is not writable or holds other traces, or an NPU is in no group of a family that
-            its trace names.
+    `<folder>/<prefix>`, the value for `[workload] traces` of run files. Raises WorkloadError: the folder is not
+    writable or holds other traces, or an NPU is in no group of a family that its trace names.
     """
     out = Path(folder)
     check_prefix(prefix)

@@ -25,9 +25,7 @@ def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "t
     """Write a set: `<folder>/<prefix>.npu<example>.et` for each trace, and `<folder>/traces.json`; return the folder.
 
     Files get their names when all are complete, the manifest last. The folder is the value for `[workload] traces`.
-
-    Raises:
-        WorkloadError: If the folder is not writable or holds traces of another set, or the prefix is invalid.
+    Raises WorkloadError: the folder is not writable or holds traces of another set, or the prefix is invalid.
     """
     out = Path(folder)
     check_prefix(prefix)

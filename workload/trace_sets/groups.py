@@ -64,11 +64,9 @@ def resolve(
     """Find the groups that the traces use.
 
     METADATA nodes of a trace may define other groups than the named ones. Collectives may be restricted to dimensions
-    of the fabric, whose sizes are `dims`, fastest first. Memory nodes are not in the group of all NPUs.
-
-    Raises:
-        WorkloadError: If a group is unknown, a member is out of range or occurs twice, a name is that of a group and of
-            a family, or an NPU is not a member of a group of its trace.
+    of the fabric, whose sizes are `dims`, fastest first. Memory nodes are not in the group of all NPUs. Raises
+    WorkloadError: a group is unknown, a member is out of range or occurs twice, a name is that of a group and of a
+    family, or an NPU is not a member of a group of its trace.
     """
     book = _Book(npus, named_groups, families or {}, dims, memory_nodes)
     slots = agree(exchange, lambda: rank_traces.each(book.slots))
@@ -110,10 +108,8 @@ _FirstUse = tuple[int, int, bytes]
 
 
 def _by_npu(rank_traces: OwnTraces, slots_of_traces: Sequence[Int32], npus: int) -> tuple[Int64, Int32]:
-    """Return the slots by NPU: pointers int64[npus+1], and the groups' numbers in the book int32[].
-
-    slots_of_traces: for each trace int32[NPUs that run it, slots], or int32[1, slots] if all have the same groups.
-    """
+    """Return the slots by NPU: pointers int64[npus+1], and the groups' numbers in the book int32[]."""
+    # slots_of_traces: for each trace int32[NPUs that run it, slots], or int32[1, slots] if all have the same groups.
     counts = np.zeros(npus, np.int64)
     for groups, users in zip(slots_of_traces, rank_traces.users, strict=True):
         counts[users] = groups.shape[1]
@@ -125,11 +121,9 @@ def _by_npu(rank_traces: OwnTraces, slots_of_traces: Sequence[Int32], npus: int)
 
 
 def _first_uses(slot_ptr: Int64, group_in_book: Int32, npu_of_slot: Int64, keys: Sequence[bytes]) -> list[_FirstUse]:
-    """Return the first use of each group except that of all NPUs.
-
-    `slot_ptr` is int64[npus+1]; for each slot, `group_in_book` int32[] is the number of its group and `npu_of_slot`
-    int64[] its NPU; `keys` has the key of each group in the book.
-    """
+    """Return the first use of each group except that of all NPUs."""
+    # `slot_ptr` is int64[npus+1]; for each slot, `group_in_book` int32[] is the number of its group and `npu_of_slot`
+    # int64[] its NPU; `keys` has the key of each group in the book.
     groups, first = np.unique(group_in_book, return_index=True)
     npu = npu_of_slot[first]
     places = zip(groups.tolist(), npu.tolist(), (first - slot_ptr[npu]).tolist(), strict=True)

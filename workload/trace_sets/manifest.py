@@ -65,9 +65,8 @@ def written(manifest: Manifest) -> str:
 def read_manifest(path: Path) -> Manifest:
     """Read and check a manifest.
 
-    Raises:
-        WorkloadError: If the file is unreadable, is no JSON or has another version; a key is unknown, missing or
-            invalid; or an NPU is in no trace, in two traces, or in two groups of a family.
+    Raises WorkloadError: the file is unreadable, is no JSON or has another version; a key is unknown, missing or
+    invalid; or an NPU is in no trace, in two traces, or in two groups of a family.
     """
     data = _object(path, _json(path), _KEYS, "", may_lack=_MAY_LACK)
     if data["version"] != VERSION or type(data["version"]) is not int:

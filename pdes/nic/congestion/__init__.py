@@ -105,8 +105,7 @@ def parameters(name: str) -> Mapping[str, ControlParameter]:
 def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
     """Return the congestion control with a name; overrides: values of parameters, by name or alias.
 
-    Raises:
-        RunError: The algorithm or a parameter is unknown, or a value is not allowed.
+    Raises RunError: the algorithm or a parameter is unknown, or a value is not allowed.
     """
     overrides = dict(overrides or {})
     if name not in names():

@@ -39,8 +39,7 @@ def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False
         channels: Number of parallel rings or chains, each for an equal share of every chunk.
         bidirectional: Whether there are as many rings in the other direction.
 
-    Raises:
-        WorkloadError: A chain that is bidirectional.
+    Raises WorkloadError: a chain that is bidirectional.
     """
     if kind in {"broadcast", "reduce"}:
         if bidirectional:

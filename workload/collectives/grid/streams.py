@@ -51,8 +51,7 @@ def plans(levels: Levels, kind: str, orders_of_splits: Sequence[tuple[int, ...]]
         orders_of_splits: Order of the dimensions in each split, see workload.collectives.grid.orders.
         algorithms: Algorithms of the phases, see workload.collectives.grid.phases.chosen.
 
-    Raises:
-        WorkloadError: An unsuitable algorithm, or too many steps because an algorithm has a plan per member.
+    Raises WorkloadError: an unsuitable algorithm, or too many steps because an algorithm has a plan per member.
     """
     return _Maker(levels, kind, orders_of_splits, algorithms).plans()
 

@@ -130,11 +130,9 @@ def _tree(channels: int, max_gbps: float, speeds: tuple[float, ...], fastest_gbp
 
 
 def _nvls(hosts: int, per_host: int, net_gbps: float, nvlink_gbps: float, generation: Generation) -> ChannelGraph:
-    """Return a channel per head, which takes its speed from every member's links, and twice from the head's.
-
-    As in ncclTopoSearchTryNvls, the speed between hosts is raised while it is below twice the speed inside and, if
-    there are NICs, fits them.
-    """
+    """Return a channel per head, which takes its speed from every member's links, and twice from the head's."""
+    # As in ncclTopoSearchTryNvls, the speed between hosts is raised while it is below twice the speed inside and, if
+    # there are NICs, fits them.
     heads = min(per_host, MAX_HEADS)
 
     def greatest(speeds: tuple[float, ...], fastest: float) -> float:

@@ -179,11 +179,9 @@ def closed_form(group: SendGroup, size_bytes: int) -> float:
 
 
 def _alike(group: SendGroup, size_bytes: int) -> Plans:
-    """Return one plan for all members: sends in order of distance over several lanes; the last lane receives.
-
-    It serves one host, and groups that are too large for a plan per member; in the latter all messages have the
-    transport of those between hosts, and use their ports' whole rate.
-    """
+    """Return one plan for all members: sends in order of distance over several lanes; the last lane receives."""
+    # It serves one host, and groups that are too large for a plan per member; in the latter all messages have the
+    # transport of those between hosts, and use their ports' whole rate.
     shape, n = group.shape, group.shape.members
     several = len(set(shape.host)) > 1
     transport = group.message(size_bytes / n, between_hosts=several)

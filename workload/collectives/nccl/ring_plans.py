@@ -99,10 +99,8 @@ def _chain_ps(hops: list[_Hop], chunks: int) -> float:
 
 
 def _mean_wait_ps(shape: GroupShape, decision: NcclDecision) -> int:
-    """Return the mean wait in ps of the n-1 hops of a chunk round a ring; (hosts - 1) of them lead to another host.
-
-    A lane is busy while it waits: with unequal waits all lanes of a ring would wait for the longest.
-    """
+    """Return the mean wait in ps of the n-1 hops of a chunk round a ring; (hosts - 1) of them lead to another host."""
+    # A lane is busy while it waits: with unequal waits all lanes of a ring would wait for the longest.
     inside, between = (decision.wait_ps(shape, far=far) for far in (False, True))
     crossing = len(set(shape.host)) - 1
     return round(((shape.members - 1 - crossing) * inside + crossing * between) / (shape.members - 1))
@@ -116,11 +114,9 @@ def _lane(decision: NcclDecision, channel: int, wait_ps: int, **attributes: Any)
 
 
 def _round(kind: str, shape: GroupShape, decision: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
-    """Return plans of a kind that goes round the rings; rings: order of the members, by channel.
-
-    In an all-reduce each channel has its part of the buffer. In an all-gather or reduce-scatter the channels share the
-    members' parts, and each lane sees these parts in the order of its ring.
-    """
+    """Return plans of a kind that goes round the rings; rings: order of the members, by channel."""
+    # In an all-reduce each channel has its part of the buffer. In an all-gather or reduce-scatter the channels share
+    # the members' parts, and each lane sees these parts in the order of its ring.
     n, orders = shape.members, list(dict.fromkeys(rings))
     in_parts, wait_ps = kind != "all-reduce", _mean_wait_ps(shape, decision)
     chunks_of_member = decision.pieces * decision.slices * (decision.channels if in_parts else 1)

@@ -46,8 +46,7 @@ def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: 
         chunks: Number that the user gives; 0 = one per 4 KiB, at most 512, or more to keep a chunk within 256 KiB as
             far as the number of steps allows.
 
-    Raises:
-        WorkloadError: Too many steps to fit into memory.
+    Raises WorkloadError: too many steps to fit into memory.
     """
     steps = 4 * groups * size * size
     if chunks * steps > MAX_STEPS or steps > MAX_STEPS:

@@ -246,8 +246,7 @@ def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int
         part: int[n], the part of each member; None = part 0 for all members.
         parts: Number of parts.
 
-    Raises:
-        WorkloadError: Lines of unequal lengths, a member that is missing or repeated, or a part out of range.
+    Raises WorkloadError: Lines of unequal lengths, a member that is missing or repeated, or a part out of range.
     """
     try:
         table = np.asarray(lines_of_members, np.int32)

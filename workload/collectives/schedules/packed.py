@@ -115,9 +115,8 @@ class ScheduleSet:
             shape: Shape of the group, for algorithms that need it.
             size_bytes: Size of the whole buffer, for algorithms that need it.
 
-        Raises:
-            WorkloadError: Unknown kind, algorithm or parameter, an algorithm that does not implement the kind, a
-                missing shape, or more memory than the set may take.
+        Raises WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not implement the kind, a
+        missing shape, or more memory than the set may take.
         """
         chosen = collectives.choose(kind, algorithm)
         key: object = (kind, chosen, members)
@@ -162,8 +161,7 @@ class ScheduleSet:
             shape: Shape of the group, None = unknown. Algorithms that need it also depend on the size: multiples then
                 have schedules of their own.
 
-        Raises:
-            WorkloadError: As workload.collectives.choose_uneven and uneven.all_to_all_v.all_to_all_v.
+        Raises WorkloadError: As workload.collectives.choose_uneven and uneven.all_to_all_v.all_to_all_v.
         """
         if len(matrix_bytes) == 1:
             return DONE_AT_ONCE

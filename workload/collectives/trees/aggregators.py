@@ -80,9 +80,8 @@ def trees_of(graph: Graph, members: ArrayLike, name: str) -> tuple[tuple[Aggrega
         members: int[n], n >= 2, NPUs in member order.
         name: "all", "hosts" or "hosts and rails", with or without the prefix IF_ANY.
 
-    Raises:
-        WorkloadError: Without IF_ANY: as `tree_of`; for hosts: a host with one member, or hosts of unequal sizes; for
-            rails: only one host.
+    Raises WorkloadError: Without IF_ANY: as `tree_of`; for hosts: a host with one member, or hosts of unequal sizes;
+    for rails: only one host.
     """
     if name.startswith(IF_ANY):
         try:

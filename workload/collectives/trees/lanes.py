@@ -82,11 +82,9 @@ def _aggregator(
     below: list[frozenset[int]],
     result_lanes: list[int],
 ) -> list[Lane]:
-    """Return the lanes of one aggregator (node), which is child number child_number of its parent.
-
-    children: nodes below it; flows: of chunks; below, result_lanes: by node, the members below it and its lane for
-    results.
-    """
+    """Return the lanes of one aggregator (node), which is child number child_number of its parent."""
+    # children: nodes below it; flows: of chunks; below, result_lanes: by node, the members below it and its lane for
+    # results.
     sums, up, down = [Lane() for _ in children], Lane(), Lane()
     above = branch.tree.parent[node]
     parent = branch.number(above) if above != ROOT else ROOT

@@ -43,8 +43,7 @@ def units(matrix_bytes: ArrayLike) -> Units:
     Args:
         matrix_bytes: int[n, n], bytes from member (row) to member (column).
 
-    Raises:
-        WorkloadError: A matrix that is not square, not integer or negative, or more than 2^28 units in a buffer.
+    Raises WorkloadError: a matrix that is not square, not integer or negative, or more than 2^28 units in a buffer.
     """
     try:
         matrix = np.asarray(matrix_bytes)
@@ -94,10 +93,8 @@ def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
 
 
 def _member(member: int, split: Units, *, at_once: bool) -> list[Lane]:
-    """Return a member's lanes: one that sends and one that receives all messages at once; else one per step.
-
-    The first lane begins with a copy of the member's own block, or with a step that does nothing.
-    """
+    """Return a member's lanes: one that sends and one that receives all messages at once; else one per step."""
+    # The first lane begins with a copy of the member's own block, or with a step that does nothing.
     n, sent = len(split.sent), split.sent
     inputs, outputs = (
         np.cumsum(sent[member]) - sent[member],

@@ -33,8 +33,7 @@ _NODES_PER_LAYER = 14  # Maximum number of nodes per layer and iteration, withou
 def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:
     """Generate the traces of all NPUs that serve a model, for random requests, those of a CSV file, or given ones.
 
-    Raises:
-        WorkloadError: If the model cannot be served with these plans and requests, or the requests are invalid.
+    Raises WorkloadError: the model cannot be served with these plans and requests, or the requests are invalid.
     """
     return traces_of(serving, engines(serving, requests_of(requests)))
 

@@ -80,10 +80,8 @@ class NpuTrace:
         return self._columns.table()
 
     def _following(self) -> dict[int, int]:
-        """Return the number of the next iteration of the lane, by that of each iteration whose tokens it needs.
-
-        The result is empty with one stage, which needs no messages.
-        """
+        """Return the number of the next iteration of the lane, by that of each iteration whose tokens it needs."""
+        # The result is empty with one stage, which needs no messages.
         following: dict[int, int] = {}
         latest: dict[int, Iteration] = {}
         if self._plan.pp == 1:
@@ -108,11 +106,9 @@ class NpuTrace:
             self._arrived[request.number], now = row, request.arrival_us
 
     def _pass(self, prefix: str, iteration: Iteration, previous_number: int | None, *, has_next: bool) -> None:
-        """Add an iteration with tokens, with a prefix of its nodes' names.
-
-        It needs the tokens of iteration previous_number, unless that is None; has_next: whether a later one needs its
-        own tokens.
-        """
+        """Add an iteration with tokens, with a prefix of its nodes' names."""
+        # It needs the tokens of iteration previous_number, unless that is None; has_next: whether a later one needs its
+        # own tokens.
         batch = iteration.batch
         shard = layers.shard(self._shard, batch.tokens)
         size = batch.tokens * shard.model.hidden * shard.value_bytes

@@ -122,11 +122,9 @@ def expert_rows(shard: Shard) -> int:
 
 
 def _experts(shard: Shard) -> _Mlp:
-    """Return the bytes of the router's scores, of the received rows, and of the values between the matrices.
-
-    As in Megatron-Core, the router's weights multiply the activation and not the experts' outputs, so that the outputs
-    are not kept.
-    """
+    """Return the bytes of the router's scores, of the received rows, and of the values between the matrices."""
+    # As in Megatron-Core, the router's weights multiply the activation and not the experts' outputs, so that the
+    # outputs are not kept.
     experts, hidden, rows = shard.experts, shard.model.hidden, expert_rows(shard)
     inner = (2 if shard.model.is_gated else 1) * experts.ffn // shard.plan.etp
     scores = FP32_BYTES * shard.rows * experts.count

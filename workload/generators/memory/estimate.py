@@ -120,10 +120,8 @@ def _kinds(model: Model, chunk: Chunk) -> list[bool]:
 
 
 def _kept_by_loss(shard: Shard) -> int:
-    """Return the bytes that final norm, output layer and loss keep per micro-batch.
-
-    These are 4 s b h (1 + V/h) / t bytes (arXiv 2205.05198, section 4.3).
-    """
+    """Return the bytes that final norm, output layer and loss keep per micro-batch."""
+    # These are 4 s b h (1 + V/h) / t bytes (arXiv 2205.05198, section 4.3).
     of_one = 2 * shard.value_bytes * shard.rows * shard.model.hidden + FP32_BYTES * shard.tokens * shard.vocabulary
     return (1 + shard.model.mtp_layers) * of_one
 
@@ -134,11 +132,9 @@ def _loss_working(shard: Shard) -> int:
 
 
 def _deferred(shard: Shard) -> int:
-    """Return the bytes that deferred gradients of the output layer's weights keep until the pipeline drains.
-
-    These are the output layer's input and the gradient of its output for each deferred micro-batch
-    (embedding_activation_buffer and grad_output_buffer of megatron/core/models/gpt/gpt_model.py).
-    """
+    """Return the bytes that deferred gradients of the output layer's weights keep until the pipeline drains."""
+    # These are the output layer's input and the gradient of its output for each deferred micro-batch
+    # (embedding_activation_buffer and grad_output_buffer of megatron/core/models/gpt/gpt_model.py).
     count = min(shard.plan.defer_embedding_wgrad, micro_batches(shard.plan))
     return count * (shard.value_bytes * shard.rows * shard.model.hidden + _loss_working(shard))
 

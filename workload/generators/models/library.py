@@ -30,8 +30,7 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> Model:
     """Return the model with a name or in a file; case, "-", "_" and spaces in names do not matter.
 
-    Raises:
-        WorkloadError: If the name is unknown (the message has the nearest one), or the file is unreadable or no model.
+    Raises WorkloadError: the name is unknown (the message has the nearest one), or the file is unreadable or no model.
     """
     if name.endswith((".toml", ".json")) or "/" in name:
         return read(Path(name))

@@ -57,10 +57,8 @@ def _projections(shard: Shard) -> Items:
 
 
 def _has_separate_bias(shard: Shard) -> bool:
-    """Return whether separate operators add the bias of queries, keys and values, and sum its gradient.
-
-    The layers of Megatron-LM do so, which unfused attention represents; Transformer Engine's products do both.
-    """
+    """Return whether separate operators add the bias of queries, keys and values, and sum its gradient."""
+    # The layers of Megatron-LM do so, which unfused attention represents; Transformer Engine's products do both.
     return (shard.model.bias or shard.model.qkv_bias) and shard.plan.attention == "unfused"
 
 

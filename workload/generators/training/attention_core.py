@@ -74,12 +74,10 @@ def key_value_values(shard: Shard) -> int:
 
 
 def _ring(shard: Shard, *, backward: bool) -> Items:
-    """Return attention on the GPU's own piece, then on the other GPUs' pieces as they arrive on the ring.
-
-    In the backward pass the gradients of keys and values follow around the ring back to their GPU. A causal mask leaves
-    half of the work for a piece of another GPU: all queries on half of the keys, or half of the queries on all keys.
-    Which of the two depends on the GPU, but the amount of work does not.
-    """
+    """Return attention on the GPU's own piece, then on the other GPUs' pieces as they arrive on the ring."""
+    # In the backward pass the gradients of keys and values follow around the ring back to their GPU. A causal mask
+    # leaves half of the work for a piece of another GPU: all queries on half of the keys, or half of the queries on all
+    # keys. Which of the two depends on the GPU, but the amount of work does not.
     local, cp = shard.sequence // shard.plan.cp, shard.plan.cp
     size = key_value_values(shard) * shard.value_bytes
     items: Items = []

@@ -99,11 +99,9 @@ def backward(shard: Shard, layer: int) -> Items:
 
 
 def _rejoin(shard: Shard) -> Items:
-    """Return the all-gather of the experts' results over the tensor-parallel group.
-
-    Without sequence parallelism each GPU of the group has all tokens but routes a share of them only, as in DeepSpeed
-    (moe/mappings.py, drop_tokens and gather_tokens).
-    """
+    """Return the all-gather of the experts' results over the tensor-parallel group."""
+    # Without sequence parallelism each GPU of the group has all tokens but routes a share of them only, as in DeepSpeed
+    # (moe/mappings.py, drop_tokens and gather_tokens).
     return [] if shard.plan.sequence_parallel else all_gather(shard, "combine", shard.tokens * shard.model.hidden)
 
 
@@ -115,10 +113,8 @@ def _router(shard: Shard) -> Operators:
 
 
 def _products(shard: Shard, rows: int, *, backward: bool = False) -> Operators:
-    """Return both products of the GPU's experts with `rows` rows in total, and the activation between them.
-
-    The products for gradients of weights have the same shapes as the forward pass.
-    """
+    """Return both products of the GPU's experts with `rows` rows in total, and the activation between them."""
+    # The products for gradients of weights have the same shapes as the forward pass.
     local, width = shard.experts.count // shard.plan.ep, shard.experts.ffn // shard.plan.etp
     if not backward:
         return products(shard, local, rows)

@@ -56,10 +56,8 @@ def _gathered(gather: GroupCollective, compute: Compute, number: int) -> Items:
 
 
 def _first_piece(items: Items) -> int:
-    """Return the index of the last computation if it is by rows, or of its first piece if it is cut already.
-
-    The result is len(items) if the last item is no such computation.
-    """
+    """Return the index of the last computation if it is by rows, or of its first piece if it is cut already."""
+    # The result is len(items) if the last item is no such computation.
     at = len(items)
     last = items[-1] if items else None
     if isinstance(last, Compute) and _is_by_rows(last):

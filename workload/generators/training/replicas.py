@@ -183,10 +183,8 @@ class Replicas:
         return [GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
 
     def _wrap(self, unit_number: int) -> tuple[int, list[int]]:
-        """Return the first unit, and all units, of the layer of a unit, which FSDP calls a wrap.
-
-        The units of a wrap are gathered and reduced together.
-        """
+        """Return the first unit, and all units, of the layer of a unit, which FSDP calls a wrap."""
+        # The units of a wrap are gathered and reduced together.
         unit = self.units[unit_number]
         if not unit.layer:
             return unit_number, [unit_number]
@@ -201,12 +199,10 @@ class Replicas:
         return [self._wrap(number)[1] for number in range(len(self.units)) if self._wrap(number)[0] == number]
 
     def _gathers(self, unit_number: int, direction: int) -> tuple[Items, list[str]]:
-        """Return the all-gathers that start before a unit, and the keys that the unit waits for.
-
-        Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before the
-        first layer of a pass, those of all layers up to there start. direction: 1 for a forward pass, -1 for a backward
-        pass.
-        """
+        """Return the all-gathers that start before a unit, and the keys that the unit waits for."""
+        # Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before
+        # the first layer of a pass, those of all layers up to there start. direction: 1 for a forward pass, -1 for a
+        # backward pass.
         wraps = self._wraps[::direction]
         at = next(i for i, wrap in enumerate(wraps) if unit_number in wrap)
         entry = wraps[at][0] if direction > 0 else wraps[at][-1]
@@ -290,11 +286,9 @@ class Replicas:
     def _gather_lists(
         self, wraps: Sequence[Sequence[int]], layer_number: int, begun_layers: range, *, is_backward: bool
     ) -> Items:
-        """Return the items with which the GPU waits for a layer of `wraps` and starts to gather begun_layers.
-
-        The wraps, units of each layer, are in the order of the pass. In a backward pass the gathers start when the
-        previous layer's gradients are reduced.
-        """
+        """Return the items with which the GPU waits for a layer of `wraps` and starts to gather begun_layers."""
+        # The wraps, units of each layer, are in the order of the pass. In a backward pass the gathers start when the
+        # previous layer's gradients are reduced.
         reduced = self._reduce_tensors(wraps[layer_number - 1]) if is_backward and layer_number else []
         needs = tuple(item.key for item in reduced if isinstance(item, GroupCollective))
         items: Items = []

@@ -216,10 +216,8 @@ def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Ite
 
 
 def _deferral_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
-    """Yield the broken rules of Megatron-Core's ModelParallelConfig for defer_embedding_wgrad_compute.
-
-    Multi-token prediction is refused as well, because its deferral is not modelled.
-    """
+    """Yield the broken rules of Megatron-Core's ModelParallelConfig for defer_embedding_wgrad_compute."""
+    # Multi-token prediction is refused as well, because its deferral is not modelled.
     if not plan.defer_embedding_wgrad:
         return
     actual = f"defer_embedding_wgrad is {plan.defer_embedding_wgrad}"

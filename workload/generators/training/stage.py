@@ -169,11 +169,9 @@ class Stage:
 
     @cached_property
     def _deferred(self) -> list[FinishedBlock]:
-        """Blocks of the deferred gradients of the output layer's weights.
-
-        Each product overlaps the gather of the next product's input (drain_embedding_wgrad_compute of
-        megatron/core/utils.py).
-        """
+        """Blocks of the deferred gradients of the output layer's weights."""
+        # Each product overlaps the gather of the next product's input (drain_embedding_wgrad_compute of
+        # megatron/core/utils.py).
         builder = BlockBuilder()
         count = min(self._plan.defer_embedding_wgrad, micro_batches(self._plan))
         for replicas in self._replicas:
@@ -233,11 +231,9 @@ class Stage:
         self._send(builder, chunk_number, is_forward=True)
 
     def _backward(self, builder: BlockBuilder, kind: str, chunk_number: int, *, is_last: bool, defers: bool) -> None:
-        """Add a backward pass of a chunk; kind: "backward", or of a split pass "backward-data" or "weights".
-
-        is_last: the pass is the chunk's last one of the step; defers: the gradient of the output layer's weights is
-        left for the end of the step.
-        """
+        """Add a backward pass of a chunk; kind: "backward", or of a split pass "backward-data" or "weights"."""
+        # is_last: the pass is the chunk's last one of the step; defers: the gradient of the output layer's weights is
+        # left for the end of the step.
         replicas = self._replicas[chunk_number]
         if kind != "weights":
             self._receive(builder, chunk_number, is_forward=False)

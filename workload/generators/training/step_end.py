@@ -65,10 +65,8 @@ def _norms(shard: Shard, replicas: Sequence[Replicas]) -> Items:
 
 
 def _tied_embedding(shard: Shard, replicas: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
-    """Return the sum of the gradients of an embedding that the first and the last stage share.
-
-    With DualPipe each of these stages has both ends of the model, so that no collective is needed.
-    """
+    """Return the sum of the gradients of an embedding that the first and the last stage share."""
+    # With DualPipe each of these stages has both ends of the model, so that no collective is needed.
     plan = shard.plan
     is_shared = shard.model.tied_embeddings or shard.model.mtp_layers
     if not is_at_an_end or not is_shared or plan.pp == 1 or plan.is_mirrored:

@@ -61,10 +61,8 @@ def units(shard: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]
 
 
 def _prediction(shard: Shard, layer_number: int, *, has_embedding: bool) -> list[ModelUnit]:
-    """Return the units of a multi-token prediction layer: a layer like the model's last one, with its own loss.
-
-    The layer uses the model's embedding and output matrix; a stage without the embedding holds a copy of it.
-    """
+    """Return the units of a multi-token prediction layer: a layer like the model's last one, with its own loss."""
+    # The layer uses the model's embedding and output matrix; a stage without the embedding holds a copy of it.
     parts = weights.mtp_projection(shard.model)
     if not (has_embedding or shard.model.tied_embeddings):
         parts = (weights.embedding(shard.model, padded_vocab(shard.model, shard.plan))[0], *parts)

@@ -51,8 +51,7 @@ class _Issued(NamedTuple):
 def check_collectives(rank_traces: OwnTraces, group_table: GroupTable, exchange: Exchange = alone) -> None:
     """Check that all members of each group issue the same collectives in the same order.
 
-    Raises:
-        WorkloadError: If a member lacks a collective, or members disagree in kind or size.
+    Raises WorkloadError: a member lacks a collective, or members disagree in kind or size.
     """
     slots = _slots(rank_traces, group_table)
     columns = [np.concatenate(column) for column in zip(*exchange(_summary(slots, group_table)), strict=True)]
@@ -84,10 +83,8 @@ def _slots(rank_traces: OwnTraces, group_table: GroupTable) -> _Slots:
 
 
 def _digests(view: TraceView) -> UInt64:
-    """Return uint64[slots, 2]: digests of the kinds and sizes of each slot's collectives in order.
-
-    Barriers have no size, and the sizes of an all-to-all with split sizes may differ between members.
-    """
+    """Return uint64[slots, 2]: digests of the kinds and sizes of each slot's collectives in order."""
+    # Barriers have no size, and the sizes of an all-to-all with split sizes may differ between members.
     order = np.argsort(view.coll_slot, kind="stable")
     kind = view.coll_kind[order]
     size = np.where(kind == BARRIER, 0, view.table.comm_size[view.coll_rows[order]])

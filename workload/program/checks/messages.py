@@ -52,9 +52,8 @@ class _Message(NamedTuple):
 def check_messages(rank_traces: OwnTraces, exchange: Exchange = alone) -> None:
     """Check that every send has its receive and the other way round.
 
-    Raises:
-        WorkloadError: If an NPU sends to itself, a trace has another NPU's number as its own end, a send or receive has
-            no counterpart, or the two differ in size.
+    Raises WorkloadError: an NPU sends to itself, a trace has another NPU's number as its own end, a send or receive has
+    no counterpart, or the two differ in size.
     """
     npus = len(rank_traces.trace_of_npu)
     of_traces = agree(exchange, lambda: rank_traces.each(lambda view, users: _sums(view, users, npus)))
@@ -81,10 +80,8 @@ def _sums(view: TraceView, running_npus: Int64, npus: int) -> _Sums:
 
 
 def _kinds(view: TraceView) -> _Kinds:
-    """Return the messages of a trace by kind.
-
-    Sequence numbers are the same for all users of the trace, because equal peers stay equal when they shift.
-    """
+    """Return the messages of a trace by kind."""
+    # Sequence numbers are the same for all users of the trace, because equal peers stay equal when they shift.
     rows = view.p2p_rows
     size = view.table.comm_size[rows]
     key = view.p2p_peer.astype(np.int64) * 2 + (view.kind[rows] == SEND)
@@ -93,10 +90,8 @@ def _kinds(view: TraceView) -> _Kinds:
 
 
 def _check_ends(view: TraceView, running_npus: Int64) -> None:
-    """Check that no NPU sends to itself, and that a trace's own end is right for all NPUs that run it.
-
-    The error is that of the smallest NPU.
-    """
+    """Check that no NPU sends to itself, and that a trace's own end is right for all NPUs that run it."""
+    # The error is that of the smallest NPU.
     errors = []
     peer, own = view.p2p_peer, view.p2p_own
     to_itself = _first_equal(view, running_npus, peer)

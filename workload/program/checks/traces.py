@@ -18,10 +18,9 @@ _AT_MOST = f"at most {MAX_BYTES} bytes"
 def check_sizes(view: TraceView, running_npus: Int64, npus: int) -> None:
     """Check sizes, peers and tags of one trace.
 
-    Raises:
-        WorkloadError: If comm_size is missing, above 64 TiB, or 0 (except for barriers and split sizes); split sizes do
-            not cut it into integer bytes; or a peer, a tag, or a count of equal messages or collectives is missing or
-            out of range.
+    Raises WorkloadError: comm_size is missing, above 64 TiB, or 0 (except for barriers and split sizes); split sizes do
+    not cut it into integer bytes; or a peer, a tag, or a count of equal messages or collectives is missing or out of
+    range.
     """
     size = view.table.comm_size[view.coll_rows]
     wrong = np.where(view.coll_uneven, size < 0, (size <= 0) & (view.coll_kind != BARRIER))
