@@ -125,10 +125,7 @@ class Point(NamedTuple):
 
 
 def point(machine: TargetMachine, trend: Trend, case: Case) -> Point:
-    """Return a case of a trend simulated on a machine with its number of GPUs.
-
-    Raises WorkloadError: the plan breaks a rule.
-    """
+    """Return a case of a trend simulated on a machine of its size. Raises WorkloadError: the plan breaks a rule."""
     plan = rules.settle(trend.model, parallel_plan(case.plan), trend.framework)
     rules.check(trend.model, plan, trend.framework)
     step = step_time(machine, trend.model, plan, trend.framework)

@@ -17,10 +17,7 @@ NAME = "by-pod"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Return int32[clusters], parts by pod: a cluster belongs to the pod of its first node that has one.
-
-    Raises PartitionError: the fabric has no pods.
-    """
+    """Return int32[clusters], parts by the pod of a cluster's first node in one; PartitionError: it has none."""
     pod_of = np.full(clusters.number, -1, np.int64)
     in_pod = np.flatnonzero(graph.pod >= 0)[::-1]
     if not len(in_pod):

@@ -89,10 +89,7 @@ class Cluster(Parameters):
         return table
 
     def with_parameters(self, parameters: Mapping[str, object]) -> "Cluster":
-        """Return the cluster with other parameters of its fabric; "gpus" among them is the number of GPUs.
-
-        Raises TopologyError: gpus is no count.
-        """
+        """Return the cluster with other parameters of its fabric; "gpus" is their number (TopologyError: no count)."""
         others = {key: value for key, value in parameters.items() if key != "gpus"}
         update: dict[str, object] = {"parameters": _replaced(self.parameters, others)}
         if "gpus" in parameters:

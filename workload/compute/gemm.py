@@ -40,10 +40,7 @@ _ROWS, _COLUMNS, _PARTS = np.array([(*tile, parts) for tile in TILES for parts i
 
 
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the time in ps of a gemm, batched-gemm or grouped-gemm.
-
-    Raises WorkloadError: the GPU has no rate for the data type.
-    """
+    """Return the ps of a gemm, batched-gemm or grouped-gemm; WorkloadError if the GPU has no rate for its data type."""
     return float(products_ps([operator], gpu, efficiencies)[0])
 
 

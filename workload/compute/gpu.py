@@ -114,10 +114,7 @@ class Gpu(BaseModel):
         return value
 
     def peak_of(self, dtype: str) -> float:
-        """Return the floating-point operations per second of matrix products.
-
-        Raises WorkloadError: the GPU has no rate for the data type.
-        """
+        """Return the operations per second of matrix products of a type; WorkloadError: the GPU has no rate."""
         peak = self.peak_flops.get(dtype)
         if peak is None:
             raise WorkloadError(
@@ -133,10 +130,7 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def find_gpu(name: str | Path) -> Gpu:
-    """Return a GPU by its name in the library, or by the path of a TOML file.
-
-    Raises WorkloadError: the GPU is unknown, or the file is wrong.
-    """
+    """Return a GPU by its name in the library, or by the path of a TOML file; WorkloadError if it is no GPU."""
     if str(name).lower() in gpu_names():
         return _read(_FOLDER / f"{str(name).lower()}.toml")
     if str(name).endswith(".toml"):

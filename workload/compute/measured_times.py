@@ -92,19 +92,10 @@ class MeasuredTimes:
 
 
 class MeasuredFamily:
-    """Measured operators of one family.
-
-    Attributes:
-        exact: Measured time in ps by shape.
-    """
+    """Measured operators of one family, which differ in their sizes only."""
 
     def __init__(self, example: Operator, exact: Mapping[tuple[int, ...], float]) -> None:
-        """Keep the times.
-
-        Args:
-            example: Any operator of the family.
-            exact: Measured time in ps by shape.
-        """
+        """Keep the measured times in ps by shape, of the family of an example."""
         self.exact = exact
         self._example = example
         names = KINDS[example.kind].shape

@@ -146,10 +146,7 @@ def format_operators(operators: Sequence[Operator]) -> str:
 
 
 def parse_operators(text: str) -> tuple[Operator, ...]:
-    """Parse the text of an `operators` attribute.
-
-    Raises WorkloadError: a kind or data type is unknown, or a shape does not match its kind.
-    """
+    """Parse the text of an `operators` attribute; WorkloadError: a kind, data type or shape in it is wrong."""
     return tuple(_parse(part) for part in text.split(";")) if text.strip() else ()
 
 

@@ -37,18 +37,12 @@ def table_names() -> tuple[str, ...]:
 
 
 def read_tables(tables: Sequence[str | Path]) -> list[Measurement]:
-    """Read the rows of several tables, by name in the library or by path.
-
-    Raises WorkloadError: a table does not exist or cannot be read, or a row is wrong.
-    """
+    """Read the rows of tables, by name in the library or by path; WorkloadError: one is missing or wrong."""
     return [row for table in tables for row in read_table(table)]
 
 
 def read_table(table: str | Path) -> list[Measurement]:
-    """Read the rows of one table.
-
-    Raises WorkloadError: the table does not exist or cannot be read, or a row is wrong.
-    """
+    """Read the rows of a table, by name in the library or by path; WorkloadError: it is missing or wrong."""
     path = _FOLDER / f"{table}.csv" if str(table) in table_names() else Path(table)
     if path.suffix not in {".csv", ".parquet"}:
         known = ", ".join(table_names()) or "none"

@@ -79,17 +79,11 @@ class ComputeTimes:
             raise WorkloadError(f"scale_from is {scale_from.name}: the tables have no row of it, expected some")
 
     def time_ps(self, operator: Operator) -> int:
-        """Return the time of one operator in ps.
-
-        Raises WorkloadError: the GPU has no rate for the data type, or the operator takes longer than 11 days.
-        """
+        """Return the ps of one operator; WorkloadError: no rate for its data type, or longer than 11 days."""
         return self.find(operator).time_ps
 
     def find(self, operator: Operator) -> TimeEstimate:
-        """Return the time of one operator and its source.
-
-        Raises WorkloadError: the GPU has no rate for the data type, or the operator takes longer than 11 days.
-        """
+        """Return the time of an operator and its source; WorkloadError: no rate for its type, or over 11 days."""
         estimate = self._estimates.get(operator)
         if estimate is None:
             alone_ps, source = self._estimate(operator)
@@ -131,10 +125,7 @@ class ComputeTimes:
         return rooflines_ps(operators, self.gpu, self.efficiencies)
 
     def text_ps(self, text: str) -> int:
-        """Return the time in ps of the sequential operators of an `operators` attribute.
-
-        Raises WorkloadError: the text is wrong, or an operator has no time.
-        """
+        """Return the ps of the sequential operators of an `operators` attribute; WorkloadError: one is wrong."""
         time_ps = self._of_text.get(text)
         if time_ps is None:
             time_ps = self._of_text[text] = sum(self.time_ps(operator) for operator in parse_operators(text))

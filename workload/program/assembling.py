@@ -65,10 +65,7 @@ def empty_rows(n: int) -> TraceRows:
 def assemble(
     trace_of_npu: Int32, distinct: Sequence[TraceRows], group_table: GroupTable, schedules: Schedules
 ) -> Program:
-    """Assemble a program from distinct traces, each run by at least one NPU.
-
-    trace_of_npu is int32[npus], the trace of each NPU, -1 = another rank's NPU.
-    """
+    """Return a program of distinct traces, each run by an NPU; trace_of_npu: int32[npus], -1 = another rank's NPU."""
     trace_ptr = pointers([len(rows.kind) for rows in distinct])
     none = empty_rows(0)  # a rank may have no NPUs
     columns: dict[str, Any] = {

@@ -47,10 +47,7 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "loss", "buffers", 
 
 
 def estimate(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> tuple[StageMemory, ...]:
-    """Return the peak memory of each stage.
-
-    The estimate ignores fragmentation of the allocator and temporary memory of the optimizer's step.
-    """
+    """Return the peak memory of each stage, without fragmentation and temporary memory of the optimizer's step."""
     rules.check(model, plan, framework)
     settled = rules.settle(model, plan, framework)
     return tuple(_stage(model, settled, framework, *each) for each in enumerate(chunks(model, settled)))

@@ -91,10 +91,7 @@ class Replicas:
         return buckets(tensors, requested or (None if is_single else default), ends_before=False)
 
     def before_forward(self, unit_number: int, *, is_first: bool) -> tuple[Items, list[str]]:
-        """Return the collectives that start before a unit's forward pass, and the keys that the unit waits for.
-
-        is_first: the pass is the step's first one.
-        """
+        """Return the collectives before a unit's forward pass (is_first: of the step), and the keys it waits for."""
         if self.shares_parameters:
             return self._gathers(unit_number, 1)
         if not is_first or not self.gathers_beside:

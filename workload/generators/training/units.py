@@ -29,10 +29,7 @@ class ModelUnit(NamedTuple):
 
 
 def units(shard: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
-    """Return the units of a chunk in the order of the forward pass.
-
-    `has_embedding`: the stage has the embedding, in this chunk or another.
-    """
+    """Return a chunk's units in the order of the forward pass; has_embedding: whether its stage has the embedding."""
     chunk_units: list[ModelUnit] = []
     vocab = padded_vocab(shard.model, shard.plan)
     if chunk.is_first:
