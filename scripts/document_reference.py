@@ -36,7 +36,11 @@ def commands_page() -> str:
     for name, command in commands_of(typer.main.get_command(build_app())):
         parts.append(f"## nadi {name}\n")
         parts.append(_prose(command.help) + "\n")
-        options = [_option(option) for option in command.params if option.name != "help" and not _is_hidden(option)]
+        options = [
+            _option(option)
+            for option in command.params
+            if option.name != "help" and not getattr(option, "hidden", False)
+        ]
         if options:
             head = ["| argument or option | default | meaning |", "| --- | --- | --- |"]
             parts.append("\n".join([*head, *options]) + "\n")
@@ -52,10 +56,6 @@ def commands_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, A
             yield from commands_of(command, (*path, name))
         else:
             yield " ".join((*path, name)), command
-
-
-def _is_hidden(option: Any) -> bool:
-    return bool(getattr(option, "hidden", False))
 
 
 def _option(option: Any) -> str:
@@ -121,12 +121,9 @@ def engine_rows() -> str:
 
 def documentation_of_rows(kinds: Iterable[type[Row]]) -> str:
     """Return Markdown: the kinds of words, then a section for each kind of row, file by file."""
-    return "\n".join([*_kinds_of_words(), *(line for kind in kinds for line in _section(kind))])
-
-
-def _kinds_of_words() -> list[str]:
-    rows = [f"| {kind.name.lower()} | {kind.value} |" for kind in WordKind]
-    return ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |", *rows, ""]
+    words = ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |"]
+    words += [*(f"| {kind.name.lower()} | {kind.value} |" for kind in WordKind), ""]
+    return "\n".join([*words, *(line for kind in kinds for line in _section(kind))])
 
 
 def _section(kind: type[Row]) -> list[str]:

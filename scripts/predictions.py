@@ -152,16 +152,12 @@ def heading() -> str:
 
 def line(row: Prediction) -> str:
     """Return a prediction as a row of a Markdown table."""
-    shares = " | ".join(_percent(row.step.of(axis)) for axis in (*_AXES, "bubble"))
+    shares = " | ".join(f"{share:.1%}" if (share := row.step.of(axis)) else "-" for axis in (*_AXES, "bubble"))
     return (
         f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {_shown(row.run.plan)} | "
         f"{row.step.step_ps / PS_PER_S:.3f} | {row.tokens_per_s:,.0f} | {row.mfu:.1%} | {row.hfu:.1%} | "
         f"{row.mfu_all_pairs:.1%} | {shares} |"
     )
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}" if share else "-"
 
 
 def _shown(plan_text: str) -> str:

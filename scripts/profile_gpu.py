@@ -380,12 +380,7 @@ def _fused(
 def _forward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
     """Return a call of fused attention without gradients; the shape is that of `_fused`."""
     _, call = _fused(bench, shape, grad=False)
-
-    def without_gradients() -> torch.Tensor:
-        with torch.no_grad():
-            return call()
-
-    return without_gradients
+    return torch.no_grad()(call)
 
 
 def _backward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:

@@ -57,11 +57,6 @@ class MeasuredTimes:
         """Return the times of given rows; of several rows of one operator, the last one counts."""
         return cls(_families(rows), lambda _kind, _dtype: ())
 
-    @classmethod
-    def loaded_by(cls, load: Callable[[str, str], Iterable[Row]], share: Share) -> "MeasuredTimes":
-        """Return times that are loaded by kind and data type when an operator needs them."""
-        return cls({}, load, share)
-
     def __len__(self) -> int:
         return sum(len(family.exact) for family in self._families.values())
 

@@ -80,7 +80,8 @@ def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
     root = folder()
     if root is None or not has_tables(system):
         return None
-    return MeasuredTimes.loaded_by(
+    return MeasuredTimes(
+        {},
         lambda kind, dtype: rows_of(root / system, kind, dtype, rooflines_ps),
         lambda operator: share_of(operator, rooflines_ps),
     )
@@ -204,8 +205,10 @@ _READERS: dict[str, Callable[[Path, str, str, Rooflines], Iterator[Row]]] = {
 
 def _tables(system: Path, operator_class: str, file: str) -> Iterator[tuple[str, Columns]]:
     """Yield each framework that has a class's table (file), with the table's columns in its newest version."""
+    from packaging.version import Version  # noqa: PLC0415 - installed with the package that has the tables
+
     for framework in sorted((system / operator_class).glob("*")):
-        versions = sorted(framework.glob(f"*/{file}.parquet"), key=lambda path: _version_key(path.parent.name))
+        versions = sorted(framework.glob(f"*/{file}.parquet"), key=lambda path: Version(path.parent.name))
         if versions:
             yield framework.name, _read(versions[-1])
 
@@ -226,10 +229,3 @@ def _read(path: Path) -> Columns:
 def _columns(table: Columns, chosen: NDArray[np.generic], *names: str) -> Iterator[tuple[int, ...]]:
     """Yield the entries of the named columns of each chosen row."""
     return zip(*(table[name][chosen].tolist() for name in names), strict=True)
-
-
-def _version_key(text: str) -> tuple[tuple[int, ...], int]:
-    """Return a sort key of a version such as 1.3.0rc20 or 0.5.6.post2."""
-    release, _, candidate = text.partition("rc")
-    numbers = tuple(int(part) for part in release.replace("post", "").split(".") if part.isdecimal())
-    return numbers, int(candidate) if candidate.isdecimal() else 1 << 20

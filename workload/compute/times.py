@@ -3,9 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from topologies.bounds import LONGEST_PS
 from workload.compute import nvidia
 from workload.compute.efficiency import ALONE, Efficiencies, SustainedShare
@@ -68,7 +65,11 @@ class ComputeTimes:
         self.pace = pace
         rows = list(tables)
         own = _times_on(gpu, rows)
-        vendor = nvidia.nvidia_times(gpu.nvidia_tables, self._rooflines_ps) if vendor_tables else None
+        vendor = None
+        if vendor_tables:
+            vendor = nvidia.nvidia_times(
+                gpu.nvidia_tables, lambda operators: rooflines_ps(operators, gpu, self.efficiencies)
+            )
         self.vendor_tables = "" if vendor is None else nvidia.installed()
         self._own: Sequence[MeasuredTimes] = (own,) if vendor is None else (own, vendor)
         self._other = None if scale_from is None else _times_on(scale_from, rows)
@@ -120,9 +121,6 @@ class ComputeTimes:
 
     def _roofline_ps(self, operator: Operator) -> float:
         return roofline_ps(operator, self.gpu, self.efficiencies)
-
-    def _rooflines_ps(self, operators: Sequence[Operator]) -> NDArray[np.float64]:
-        return rooflines_ps(operators, self.gpu, self.efficiencies)
 
     def text_ps(self, text: str) -> int:
         """Return the ps of the sequential operators of an `operators` attribute; WorkloadError: one is wrong."""

@@ -88,11 +88,6 @@ def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
     return buffers_of_members
 
 
-def lane_rows(schedules: Schedules, index: int) -> list[range]:
-    """Return the lanes of each member as rows of the columns `lane_*`."""
-    return [_rows(schedules, index, me) for me in range(int(schedules.members[index]))]
-
-
 def all_steps(schedules: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
     """Return the steps of all members of schedule number `index`, for a whole buffer of size_bytes."""
     members = [member_steps(schedules, index, me) for me in range(int(schedules.members[index]))]

@@ -100,11 +100,6 @@ def settle(model: Model, plan: ParallelPlan) -> ParallelPlan:
     return plan
 
 
-def is_coupled(plan: ParallelPlan) -> bool:
-    """Return whether replicas share experts and therefore run their iterations in lockstep."""
-    return plan.ep > 1 and plan.tp % plan.ep != 0
-
-
 def _check(serving: Serving, requests: Sequence[Request]) -> None:
     """Check that a configuration can serve the requests; WorkloadError if not."""
     model = serving.model
@@ -150,7 +145,7 @@ def _engine(
     if serving.gpu is not None:
         link = NO_NETWORK if serving.network is None else serving.network(plan, first_npu)
         clock = iteration_clock(serving.model, plan, serving.gpu, link)
-    if is_coupled(plan):
+    if plan.ep > 1 and plan.tp % plan.ep:  # replicas that share experts run their iterations in lockstep
         iterations = schedule(of_replica, limits, role, clock, report)
     else:
         schedules = [schedule([own], limits, role, clock, report) for own in of_replica]

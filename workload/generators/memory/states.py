@@ -40,11 +40,6 @@ def weight_bytes(plan: ParallelPlan) -> int:
     return 2 + FP8_COPIES_BYTES if plan.dtype == "fp8" else int(DTYPE_BYTES[plan.dtype])
 
 
-def optimizer_bytes(plan: ParallelPlan) -> int:
-    """Return the bytes per parameter of the optimizer; fp32 weights need no master weights."""
-    return MOMENTS_BYTES + (0 if plan.dtype == "fp32" else MASTER_BYTES)
-
-
 def states(held: HeldParameters, plan: ParallelPlan) -> States:
     """Return the states of a GPU, given the parameters that it holds before ZeRO."""
     dense = states_of(held.dense, plan.dp * plan.cp, plan)
@@ -55,10 +50,11 @@ def states(held: HeldParameters, plan: ParallelPlan) -> States:
 def states_of(parameters: int, replicas: int, plan: ParallelPlan) -> States:
     """Return the states of one GPU for a number of parameters that `replicas` GPUs hold."""
     share = -(-parameters // replicas)
+    optimizer_bytes = MOMENTS_BYTES + (0 if plan.dtype == "fp32" else MASTER_BYTES)
     return States(
         weights=(share if plan.zero >= 3 else parameters) * weight_bytes(plan),
         gradients=(share if plan.zero >= 2 else parameters) * int(DTYPE_BYTES[plan.grad_dtype]),
-        optimizer=(share if plan.zero >= 1 else parameters) * optimizer_bytes(plan),
+        optimizer=(share if plan.zero >= 1 else parameters) * optimizer_bytes,
     )
 
 
