@@ -312,15 +312,10 @@ def code_hash(root: Path) -> str:
 
 
 def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: str, *, everything: bool) -> bool:
-    """Return whether a group is to be run.
+    """Return whether a group is to be run by code with a hash, given the recorded results by group.
 
-    Args:
-        group: Group to decide on.
-        recorded: Recorded results by group.
-        names: Names of the chosen groups; none = all quick groups, or with `everything` the groups that this code has
-            not run yet.
-        code: Hash of the code.
-        everything: Whether to include groups that take minutes.
+    names: those of the chosen groups; none = all quick groups, or with `everything` also those that take minutes, if
+    this code has not run them yet.
     """
     if names:
         return group.name in names

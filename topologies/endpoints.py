@@ -23,14 +23,10 @@ _SPEED_UP = 2  # rate of an aggregator's link over that of all ports together, w
 
 
 def with_aggregators(graph: Graph, switches: Sequence[int]) -> Graph:
-    """Return the network with an aggregator in each of the given switches.
+    """Return the network, routed by tables, with an aggregator in each of the given switches, nodes that occur once.
 
     The aggregators are endpoints npus, npus + 1, ... in the order of `switches`; other nodes move up by their number.
     Links keep their numbers, those of the aggregators come after them.
-
-    Args:
-        graph: Network with table routing.
-        switches: Nodes of the graph, each once.
     """
     more = len(switches)
     at = np.asarray(switches, np.int64)
@@ -104,19 +100,10 @@ def _memory_links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int6
 def _with_endpoints(
     graph: Graph, kind: int, cables: Int64, rate_bps: ArrayLike, delay_ps: ArrayLike, *, host: ArrayLike, pod: ArrayLike
 ) -> Graph:
-    """Return the network with endpoints npus, npus + 1, ...; `dims` stays that of the NPUs.
-
-    Other nodes move up by the number of endpoints. Links keep their numbers, those of the endpoints come after them.
-
-    Args:
-        graph: Network with table routing.
-        kind: Kind of the endpoints (`node_kind`).
-        cables: int64[m, 2], endpoint index and switch, by its number in `graph`.
-        rate_bps: [m], rate of a cable in bits per second, each way.
-        delay_ps: [m], delay of a cable in picoseconds, each way.
-        host: [endpoints], server of each endpoint.
-        pod: [endpoints], pod of each endpoint.
-    """
+    """Return the network, routed by tables, with endpoints npus, npus + 1, ...; `dims` stays that of the NPUs."""
+    # Other nodes move up by the number of endpoints. Links keep their numbers, those of the endpoints come after them.
+    # kind: node_kind of the endpoints; cables: int64[m, 2], endpoint index and switch, by its number in `graph`;
+    # rate_bps, delay_ps: [m], each way; host, pod: [endpoints], server and pod of each.
     n, more = graph.npus, len(np.asarray(host))
     own = cables + np.array([n, more])
     link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)

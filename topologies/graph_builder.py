@@ -16,11 +16,7 @@ from topologies.table_routing import build_table_routing, unreachable_pair
 
 
 class GraphBuilder:
-    """Builder of a graph: add NPUs first, then switches and cables, then take the graph.
-
-    Args:
-        name: Name of the graph, with which errors begin.
-        npus: Number of NPUs.
+    """Builder of a graph (its name begins errors): add NPUs first, then switches and cables, then take the graph.
 
     Raises TopologyError: there is no NPU, or more than MAX_NPUS.
     """

@@ -157,13 +157,7 @@ def begin_traces(npu: Rows, trace_of_row: Int64, program: Program) -> tuple[Int3
 
 
 def row_states(state: Int32, slots: int, *, is_recorded: bool) -> s.RowStates:
-    """Return the states of all NPUs' trace rows, none begun.
-
-    Args:
-        state: int32[rows], as of `begin_traces`.
-        slots: Number of pairs of an NPU and a group.
-        is_recorded: Whether the times of rows are kept.
-    """
+    """Return the states of trace rows, none begun; state: int32[rows] of `begin_traces`, slots: NPUs' groups in all."""
     kept = len(state) if is_recorded else 1
     return s.RowStates(
         state=state,

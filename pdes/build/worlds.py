@@ -204,14 +204,10 @@ def build_world(graph: Graph, program: Program, settings: Settings, owner: Array
 def build_lps(
     layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], outboxes: Outboxes
 ) -> Simulation:
-    """Return a Simulation with the worlds of the LPs that this process holds.
+    """Return a Simulation with the worlds of the LPs that this process holds, those of `parts`.
 
-    Args:
-        layout: Layout of the whole run.
-        program: Program with at least the traces of these LPs' NPUs.
-        settings: Settings of the packet network, driven if any part of the run is (pdes.nic.driven).
-        parts: Parts of the LPs.
-        outboxes: Outboxes of the LPs and of their neighbours.
+    The program has at least the traces of these LPs' NPUs; settings are driven (pdes.nic.driven) if any part of the run
+    is; outboxes: those of the LPs and of their neighbours.
     """
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings)

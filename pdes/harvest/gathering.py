@@ -312,14 +312,9 @@ def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
 
 
 def results(total: Harvest, own: Harvest, graph: Graph, settings: Settings, **seconds: Any) -> Results:
-    """Return the Results of a run from the merged outcome `total`.
+    """Return the Results of a run from the outcome of all processes, with the trace rows of the outcome `own`.
 
-    Args:
-        total: Outcome of all processes.
-        own: Outcome whose trace rows this process's results hold.
-        graph: Fabric.
-        settings: Settings of the packet network.
-        seconds: Wall times in seconds, by fields of Results: wall_s and the like.
+    seconds: wall times in seconds, by fields of Results: wall_s and the like.
     """
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     # the completion time of every trace row and flow, the same for any partition

@@ -108,18 +108,9 @@ def find_port(net, qps, node, pair):
 
 @outline
 def post(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
-    """Post a message from NPU `node` to NPU `dst`; return 0.
-
-    Args:
-        world_address: Address of the LP's world.
-        node: NPU that sends, in the LP.
-        dst: NPU that receives, in the whole fabric.
-        connection: Group of the queue pair, with the connection's number and share (pdes.core.packet).
-        tag: Word 3 of its packets.
-        size_bytes: Payload.
-        waiter: What waits for its last byte to leave (Message.ref).
-        now_ps: Current time.
-    """
+    """Post a message of size_bytes from NPU `node` (of the LP) to NPU `dst` (of the fabric); return 0."""
+    # connection: group of the queue pair, with number and share (pdes.core.packet); tag: word 3 of the packets; waiter:
+    # what waits for the last byte to leave (Message.ref).
     world = world_at(world_address)
     hooks = world.net.hooks
     if hooks.post != 0:

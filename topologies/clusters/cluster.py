@@ -65,10 +65,7 @@ class Cluster(Parameters):
     parameters: dict[str, object] = Field({})
 
     def topology(self, gpus: int | None = None) -> dict[str, object]:
-        """Return the table of its fabric, as `topologies.build` takes it.
-
-        Args:
-            gpus: Number of its GPUs, the first ones; None = all.
+        """Return the table of its fabric for a number of its GPUs (None = all), as `topologies.build` takes it.
 
         Raises TopologyError: the cluster has no fabric of that size; the text gives the allowed sizes, and the nearest.
         """

@@ -87,17 +87,10 @@ class AicbModel:
 
 
 def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measurement], list[str]]:
-    """Read measured times from AIOB's text: the average of each name, and the mean of names with the same operator.
+    """Return measured times from AIOB's text on a GPU, and names without a known operator; model: what AIOB ran.
 
-    Args:
-        path: Path of the text.
-        gpu: Name of the GPU that was measured.
-        model: Model that AIOB ran.
-
-    Returns:
-        The measurements, and the names without a known operator.
-
-    Raises WorkloadError: the file cannot be read, or does not have this format.
+    A time is the average of a name, and the mean of names with the same operator. Raises WorkloadError: the file cannot
+    be read, or does not have this format.
     """
     averages = _averages(Path(path))
     known = model.operators()

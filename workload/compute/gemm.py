@@ -74,15 +74,9 @@ def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
 
 
 def _tiled_ps(sizes: Float64, value_bytes: float, gpu: Gpu, flops: float, memory_Bps: float) -> Float64:  # noqa: N803
-    """Return float64[products, tilings]: times in ps with each tile and split.
-
-    Args:
-        sizes: float64[products, 4], number of products, their rows, columns, and length of the sum.
-        value_bytes: Bytes per value of the operands.
-        gpu: GPU that runs the products.
-        flops: Operations per second that all SMs reach together.
-        memory_Bps: Bytes per second that memory reaches.
-    """
+    """Return float64[products, tilings]: times in ps with each tile and split."""
+    # sizes: float64[products, 4], number of products, their rows, columns, and length of the sum; value_bytes: bytes
+    # per operand value; flops, memory_Bps: operations and bytes per second that all SMs reach together.
     batch, m, n, k = sizes.T[:, :, None]
     tiles = batch * np.ceil(m / _ROWS) * np.ceil(n / _COLUMNS) * _PARTS
     waves = np.ceil(tiles / gpu.sms)

@@ -40,12 +40,9 @@ class MeasuredTimes:
         load: Callable[[str, str], Iterable[Row]],
         share: Share = lambda _operator: 1.0,
     ) -> None:
-        """Keep the families, and load others when an operator needs them.
+        """Keep the known families; `load` returns measured rows by kind and data type, when an operator needs them.
 
-        Args:
-            families: Families that are known from the start.
-            load: Function from the kind and data type of an operator to measured rows of all its families.
-            share: Share that an operator has of its measured time.
+        share: share that an operator has of its measured time.
         """
         self._families = dict(families)
         self._load = load
@@ -67,12 +64,7 @@ class MeasuredTimes:
         return None if time_ps is None else time_ps * self._share(operator)
 
     def between_ps(self, operator: Operator, roofline_ps: Roofline) -> float | None:
-        """Return the time in ps interpolated between measured shapes, None = outside the measured range.
-
-        Args:
-            operator: Operator to look up.
-            roofline_ps: Roofline of the GPU of these measurements.
-        """
+        """Return the ps interpolated between measured shapes, by the GPU's roofline; None = outside the range."""
         family = self._family(operator)
         return None if family is None else family.between_ps(operator, roofline_ps, self._share)
 

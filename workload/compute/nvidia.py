@@ -71,12 +71,7 @@ def has_tables(system: str) -> bool:
 
 
 def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
-    """Return NVIDIA's measured times of a system, None = the package is not installed or has no such system.
-
-    Args:
-        system: Name of the system in the package, such as h100_sxm; "" = none.
-        rooflines_ps: Roofline of the system's GPU.
-    """
+    """Return NVIDIA's measured times of a system such as h100_sxm, by its GPU's roofline; None = there are none."""
     root = folder()
     if root is None or not has_tables(system):
         return None

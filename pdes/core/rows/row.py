@@ -74,15 +74,7 @@ class Word:
 
 
 def word(kind: str, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
-    """Declare a word of a row.
-
-    Args:
-        kind: Name of a WordKind in lower case.
-        meaning: Description.
-        many: Number of adjacent words.
-        bits: Width of an integer; 0 = the row's.
-        begins: Initial value.
-    """
+    """Declare a word of a row, or `many`; kind: WordKind in lower case, bits: width, 0 = the row's, begins: value."""
     return Word(WordKind[kind.upper()], meaning, many, bits, begins)
 
 

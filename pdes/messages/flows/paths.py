@@ -53,16 +53,9 @@ def lay_single(world, pair, is_back, now_ps):
 
 @inline
 def spread(world, pair, node, dst, is_back, front_length):
-    """Append the links over which a node sends a flow's packets; share out `node_share`; return the new front_length.
-
-    Args:
-        world: World of the LP.
-        pair: Connection, a row of `flow`.
-        node: Node that sends.
-        dst: NPU to which the packets go.
-        is_back: 1 for acknowledgements.
-        front_length: Number of nodes in flows.front that have received a share for the next round.
-    """
+    """Append the links over which a node sends connection `pair`'s packets to NPU dst; share out `node_share`."""
+    # is_back: 1 for acknowledgements; front_length: number of nodes in flows.front that have received a share for the
+    # next round, which is returned after this node's sharing.
     net, routes, flows = world.net, world.routes, world.flows
     word2 = world.qps.qp[pair].w2
     share = flows.node_share[node]
@@ -209,19 +202,10 @@ def load_message(world, pair, size_bytes):
 
 @inline
 def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
-    """Return the time in ps from the end of a message at the slowest link of its path until it has arrived.
-
-    The first packet reaches the slowest link after it has crossed those before, and the last packet crosses those
-    behind it. A short last packet does not overtake the one before it, which is full: it follows on the last link.
-
-    Args:
-        world: World of the LP.
-        pair: Connection, a row of `flow`.
-        size_bytes: Payload.
-        packets: Number of packets.
-        slowest_hop: The link's row of `hop`, -1 if the sender's cap is slower than all links.
-        slowest_psb: Picoseconds per byte there.
-    """
+    """Return the ps from the end of a message of connection `pair` at the slowest link of its path until it is in."""
+    # The first packet reaches the slowest link after it has crossed those before, and the last packet crosses those
+    # behind it. A short last packet does not overtake the one before it, which is full: it follows on the last link.
+    # slowest_hop: the link's row of `hop`, -1 if the sender's cap is slower than all; slowest_psb: ps per byte there.
     net, flows = world.net, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
     full = full_packet_bytes(net)

@@ -270,16 +270,9 @@ def _append_phase(
     *,
     joined: bool,
 ) -> tuple[int, int]:
-    """Add the lanes of a phase, which begins after the step `after`, and return the (lane, step) that completes it.
-
-    Args:
-        lanes: Lanes of earlier phases.
-        rows: Lanes of the phase.
-        number_of_phase: Number of the phase.
-        regions: Region of the schedule for each region of the phase.
-        after: (lane, step), NONE = none.
-        joined: Whether one more lane waits for all lanes of the phase.
-    """
+    """Add the lanes of a phase, which begins after the step `after`, and return the (lane, step) that completes it."""
+    # lanes: those of earlier phases; rows: lanes of the phase; regions: region of the schedule for each region of the
+    # phase; joined: whether one more lane waits for all lanes of the phase.
     base = len(lanes)
     for attributes, steps in rows:
         lane = Lane(**attributes._replace(phase=number_of_phase)._asdict())

@@ -101,14 +101,9 @@ def communicator(host: TuningInput, channels: int = 0, *, is_paced: bool) -> Com
 def message(
     group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO, peers: int = 1
 ) -> MessageTransport:
-    """Return the transport of a message of a size.
+    """Return the transport of a message of size_bytes (a fraction for equal parts of some buffers) in a group.
 
-    Args:
-        group: Communicator of the group.
-        size_bytes: Data bytes; a fraction for equal parts of some buffers.
-        between_hosts: Whether sender and receiver are in different hosts.
-        proto: The user's protocol, or AUTO.
-        peers: Number of peers to which the sender sends as much at once.
+    proto: the user's protocol, or AUTO; peers: number of peers to which the sender sends as much at once.
     """
     channels = _channels(group, size_bytes)
     # NCCL has no LL buffers between hosts for sends and receives (NCCL_ALLOC_P2P_NET_LL_BUFFERS is 0)

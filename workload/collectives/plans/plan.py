@@ -104,13 +104,7 @@ _SEND_PEER = Step._fields.index("send_peer")
 
 
 class LaneSteps(Sequence[Step]):
-    """The steps of a lane inside an array that holds many lanes: 40 bytes per step, where tuples take about 200.
-
-    Args:
-        array: int32, the fields of the steps, step by step.
-        begin: Index of the first step.
-        end: Index behind the last step.
-    """
+    """Steps `begin` to before `end` in an int32 array of many lanes: 40 bytes per step, where tuples take 200."""
 
     __slots__ = ("array", "begin", "end")
 
@@ -215,14 +209,10 @@ class Lane:
     def copy(
         self, chunk: int, *, to: int, count: int = 1, reduce: bool = False, after: tuple[int, int] = AT_ONCE
     ) -> "Lane":
-        """Add a step that copies chunks within the member, in no time, and return the lane.
+        """Add a step that copies `count` chunks within the member, in no time, and return the lane.
 
-        Args:
-            chunk: First chunk to read, counted as in `step`.
-            to: First chunk to write.
-            count: Number of consecutive chunks.
-            reduce: Whether the data is added to the target chunks instead of replacing them.
-            after: (lane, step) that must be done before, as in `step`.
+        chunk: first chunk to read, counted as in `step`; to: first to write; reduce: add to the target chunks instead
+        of replacing them; after: (lane, step) that must be done before.
         """
         self.words.extend((*after, NONE, NONE, chunk, count, NONE, to, count, reduce))
         return self
@@ -239,14 +229,10 @@ class LineView(NamedTuple):
 
 
 def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int = 1) -> LineView:
-    """Return a view of all members in lines.
+    """Return a view of all members in lines, int[lines, size]: each member once; one line is a ring in another order.
 
-    Args:
-        lines_of_members: int[lines, size], each member 0 .. n-1 once. One line of n is a ring in another order.
-        part: int[n], the part of each member; None = part 0 for all members.
-        parts: Number of parts.
-
-    Raises WorkloadError: Lines of unequal lengths, a member that is missing or repeated, or a part out of range.
+    part: int[n], the part of each member out of `parts`; None = part 0 for all members. Raises WorkloadError: lines of
+    unequal lengths, a member that is missing or repeated, or a part out of range.
     """
     try:
         table = np.asarray(lines_of_members, np.int32)
@@ -306,15 +292,8 @@ def everyone_alike(
     """Return plans of identical members: peer p is member (me + p) mod n, chunk c is (me chunks/n + c) mod chunks.
 
     In a lane with a view, `me` and n are the place in the line and the line's size; chunks turn within their region.
-
-    Args:
-        members: Number n of members.
-        chunks: Number of chunks of the buffer.
-        lanes: Lanes of every member.
-        views: Views that lanes name.
-        regions: Number of buffers of a member.
-        launch_ps: Time before the first step.
-        arrangements: Orders of pieces that lanes name.
+    views, arrangements: those that lanes name; regions: number of buffers of a member; launch_ps: time before the first
+    step.
     """
     plans = _plans(chunks, [lanes], regions=regions, launch_ps=launch_ps)
     return plans._replace(members=members, relative=True, views=tuple(views), arrangements=tuple(arrangements))

@@ -108,15 +108,9 @@ class ScheduleSet:
     def add(self, kind: str, algorithm: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> int:
         """Return the number of a schedule, after adding it if it is new; DONE_AT_ONCE (-1) for a group of one.
 
-        Args:
-            kind: Kind of collective, see workload.kinds.KINDS.
-            algorithm: Name of the algorithm, with parameters if any, as `ring:channels=2`.
-            members: Number of members n.
-            shape: Shape of the group, for algorithms that need it.
-            size_bytes: Size of the whole buffer, for algorithms that need it.
-
-        Raises WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not implement the kind, a
-        missing shape, or more memory than the set may take.
+        algorithm: name, with parameters if any, as `ring:channels=2`; shape and size_bytes (of the whole buffer) are
+        for algorithms that need them. Raises WorkloadError: unknown kind, algorithm or parameter, an algorithm that
+        does not implement the kind, a missing shape, or more memory than the set may take.
         """
         chosen = collectives.choose(kind, algorithm)
         key: object = (kind, chosen, members)

@@ -45,15 +45,10 @@ def extent(tree: AggregatorTree, count: int) -> PlanExtent:
 def tree_lanes(
     branch: AggregatorBranch, flows: Mapping[int, ChunkFlow], result_lane: int, ready: Sequence[tuple[int, int]] = ()
 ) -> list[list[Lane]]:
-    """Return the lanes of each member and aggregator of a tree.
+    """Return the lanes of each member and aggregator of a tree: members have one that sends, one that takes results.
 
-    A member has a lane that sends its data up and one that receives results.
-
-    Args:
-        branch: Tree and its numbers in the group.
-        flows: Flow of each chunk, in sending order.
-        result_lane: Number of the lane in which members receive results.
-        ready: Lane and step of a member that must be done before it sends each chunk; () = none.
+    flows: flow of each chunk, in sending order; result_lane: number of the members' lane for results; ready: lane and
+    step of a member that must be done before it sends each chunk, () = none.
     """
     tree, n = branch.tree, len(branch.members)
     below, children, places = members_below(tree, n), tree.children(), tree.places()

@@ -38,10 +38,7 @@ class Units(NamedTuple):
 
 
 def units(matrix_bytes: ArrayLike) -> Units:
-    """Return the matrix in units.
-
-    Args:
-        matrix_bytes: int[n, n], bytes from member (row) to member (column).
+    """Return a matrix of bytes, int64[n, n] from member (row) to member (column), in units.
 
     Raises WorkloadError: a matrix that is not square, not integer or negative, or more than 2^28 units in a buffer.
     """
