@@ -162,11 +162,12 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
     label = format_spec(values)
     if "name" not in values:
         raise TopologyError(f"topology {label!r}: key 'name' is missing; known: {', '.join(topologies())}")
-    if is_cluster(values["name"]):
+    # A machine and the cluster of it may share a name: npus is a parameter of machines, gpus of clusters
+    if is_cluster(values["name"]) and not ("npus" in values and values["name"] in topologies()):
         values = find(str(values["name"])).table({key: value for key, value in values.items() if key != "name"})
     name = values["name"]
     if not isinstance(name, str) or name not in topologies():
-        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), [*topologies(), *clusters()])}")
+        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*topologies(), *clusters()})}")
     builder = topologies()[name]
     others = {key: value for key, value in values.items() if key != "name"}
     return builder, checked(builder.arguments, others, label), label
@@ -182,9 +183,9 @@ def _parse_path(path_text: str) -> dict[str, object]:
         return {"name": "simai", "path": path}
     name = path.partition(":")[0]
     if kind is not None and ":" not in path:
-        expected = f"the file of a fabric, or one of {', '.join([*topologies(), *clusters()])}"
+        expected = f"the file of a fabric, or one of {', '.join(sorted({*topologies(), *clusters()}))}"
         raise TopologyError(inputs.complaint(path, kind, expected))
-    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, [*topologies(), *clusters()])}")
+    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, {*topologies(), *clusters()})}")
 
 
 def _format_value(value: object) -> str:

@@ -53,8 +53,7 @@ class Fabric:
         # [links] time from the start of the smallest packet's sending until the other end may act on it
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
-        exact_ps = self.smallest_bytes * self.fastest_psb
-        smallest_packet_ps = np.minimum(exact_ps, np.maximum(1, (exact_ps + 0.5).astype(np.int64)))
+        smallest_packet_ps = np.maximum(1, (self.smallest_bytes * self.fastest_psb + 0.5).astype(np.int64))
         packets_per_ps = np.bincount(graph.link_dst, weights=1 / smallest_packet_ps, minlength=graph.nodes)
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         max_cell_ps = (MAX_BATCH - 2 * degree.max(initial=0)) / max(packets_per_ps.max(initial=0), 1e-12)
@@ -63,11 +62,6 @@ class Fabric:
             raise RunError(
                 f"a node of {degree.max()} links receives {packets_per_ps.max():,.0f} packets a picosecond; at most "
                 f"{MAX_BATCH} packets may arrive at a time"
-            )
-        if exact_ps.min(initial=1) < 0.5 and not settings.fidelity.is_message_level:
-            raise RunError(
-                f"the smallest packet, of {self.smallest_bytes} bytes, takes less than half a picosecond over a "
-                "link; expected slower links or larger packets"
             )
         # maximum number of packets that arrive at one node in a cell
         self.batch = math.ceil(self.cell_ps * packets_per_ps.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8

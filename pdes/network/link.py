@@ -208,7 +208,9 @@ def occupy(net, link, queued_ps, start_ps, word1):
     if special & FRAMED != 0:
         size_bytes = framed_bytes(net, word1, size_bytes)
     psb = link_class.ps_per_byte
-    busy = start_ps + serialisation_ps(size_bytes, psb)
+    busy = start_ps + max(
+        1, serialisation_ps(size_bytes, psb)
+    )  # a node then receives no more packets than its batch holds
     tx.busy_ps = busy
     seen = link_class.seen_bytes
     arrival_ps = start_ps + serialisation_ps(seen, psb) if size_bytes > seen else busy
