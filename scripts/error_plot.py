@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 720, 220, 56, 36, 12  # pixels
+_FONT, _BAND = ' font-family="sans-serif" font-size="12" fill="#666"', ' fill="#2a9d8f" fill-opacity="0.15"'
 _AIM = 0.05  # error that the project wants to stay within, as a band
 _SHOWN = 0.98  # fraction of the errors that the vertical axis must hold, so that an outlier does not set it
 _SCALES = (0.1, 0.2, 0.5, 1.0, 2.0)  # maximum errors that the vertical axis shows
@@ -30,10 +31,8 @@ def error_plot(published: Sequence[float], errors: Sequence[float], unit: str) -
         return _TOP + (1 - max(-1.0, min(1.0, error / scale))) / 2 * (low - _TOP)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
-        'font-size="12" fill="#666">',
-        f'<rect x="{_LEFT}" y="{y(_AIM):.1f}" width="{right - _LEFT}" height="{y(-_AIM) - y(_AIM):.1f}" '
-        'fill="#2a9d8f" fill-opacity="0.15"/>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}"{_FONT}>',
+        f'<rect x="{_LEFT}" y="{y(_AIM):.1f}" width="{right - _LEFT}" height="{y(-_AIM) - y(_AIM):.1f}"{_BAND}/>',
     ]
     for error in (-scale, -scale / 2, 0.0, scale / 2, scale):
         parts.append(f'<path d="M{_LEFT} {y(error):.1f}H{right}" stroke="#999" stroke-width="0.5"/>')
