@@ -86,8 +86,8 @@ def _with_flows(world: s.World, old_pairs: int, new_pairs: int) -> s.World:
     """Return the world with flows for `new_pairs` queue pairs in place of `old_pairs`, if the run's model has flows."""
     if world.net.hooks.settle == 0:
         return world
-    flows = _with_rows(world.flows, old_pairs, new_pairs, "flow", "finish_heap", "fresh", "reached_flow")
-    return world._replace(flows=flows._replace(fill_heap=zeros(2 * (len(flows.link) + new_pairs))))
+    names = "flow", "finish_heap", "finish_place", "fresh", "reached_flow"
+    return world._replace(flows=_with_rows(world.flows, old_pairs, new_pairs, *names))
 
 
 def _with_receivers(world: s.World) -> s.World:

@@ -21,7 +21,7 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
-from pdes.core.rows.flows import Flow, FlowHop, FlowLink
+from pdes.core.rows.flows import Flow, FlowHop, FlowLink, KeyedEntry
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
@@ -147,12 +147,13 @@ def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
         flow=rows_of(Flow, pairs),
         hop=rows_of(FlowHop, 2 * int(net.const.reserve_hops)),
         link=rows_of(FlowLink, links, capacity=capacities(net)),
-        finish_heap=zeros(pairs),
+        finish_heap=rows_of(KeyedEntry, pairs),
+        finish_place=zeros(pairs),
         dirty=zeros(links),
         fresh=zeros(pairs),
-        reached_link=zeros(links),
         reached_flow=zeros(pairs),
-        fill_heap=zeros(2 * (links + pairs)),
+        fill_heap=rows_of(KeyedEntry, links),
+        fill_place=zeros(links),
         front=zeros(nodes),
         node_share=zeros(nodes),
     )

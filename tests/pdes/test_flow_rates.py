@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pdes.core import state as s
 from pdes.core.jit import Directory
 from pdes.core.memory import rows_of, unused, zeros
-from pdes.core.rows.flows import Flow, FlowHop, FlowLink
+from pdes.core.rows.flows import Flow, FlowHop, FlowLink, KeyedEntry
 from pdes.messages.flows.rates import RATE_UNITS, WEIGHT_SHIFT
 from tests.budgets import bounded
 from tests.pdes import kernels, naive_flows
@@ -31,12 +31,13 @@ class Network:
             flow=rows_of(Flow, FLOWS),
             hop=rows_of(FlowHop, FLOWS * HOPS),
             link=rows_of(FlowLink, links, capacity=self.capacity),
-            finish_heap=zeros(FLOWS),
+            finish_heap=rows_of(KeyedEntry, FLOWS),
+            finish_place=zeros(FLOWS),
             dirty=zeros(links),
             fresh=zeros(FLOWS),
-            reached_link=zeros(links),
             reached_flow=zeros(FLOWS),
-            fill_heap=zeros(2 * (links + FLOWS)),
+            fill_heap=rows_of(KeyedEntry, links),
+            fill_place=zeros(links),
         )
         self.directory = Directory(self.flows)
         self.active = {}
@@ -75,10 +76,15 @@ class Network:
             on_link = [(f, links[link]) for f, (_, links) in self.active.items() if link in links]
             assert row.load == sum(int(self.flows.flow[f].rate) * weight for f, weight in on_link) <= row.capacity
             assert row.weight == sum(weight for _, weight in on_link)
-        heap = [int(f) for f in self.flows.finish_heap[: self.flows.state.active]]
-        assert sorted(heap) == order
-        assert [int(self.flows.flow[f].heap_place) for f in heap] == list(range(1, len(heap) + 1))
-        finish = [int(self.flows.flow[f].finish_ps) for f in heap]
+            limited = [(f, weight) for f, weight in on_link if self.flows.flow[f].limit == link]
+            assert row.limited_weight == sum(weight for _, weight in limited)
+            assert row.open_weight == 0
+            assert all(self.flows.flow[f].rate == row.level for f, _ in limited)
+            assert (row.level < s.INF) == (len(limited) > 0)
+        heap = self.flows.finish_heap[: self.flows.state.active]
+        assert sorted(heap.number) == order
+        assert [int(self.flows.finish_place[f]) for f in heap.number] == list(range(1, len(heap) + 1))
+        finish = heap.key.tolist()
         assert all(finish[(i - 1) // 2] <= finish[i] for i in range(1, len(heap)))
 
 

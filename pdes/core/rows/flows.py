@@ -3,7 +3,7 @@
 from pdes.core.rows.row import INF, Row, word
 
 
-class FlowState(Row, words=16, written_by="messages.fidelity.* messages.flows.finish_heap messages.flows.rates"):
+class FlowState(Row, words=16, written_by="messages.fidelity.* messages.flows.rates"):
     """What all flows share."""
 
     active = word("count", "flows under way: entries of `finish_heap`")
@@ -18,22 +18,25 @@ class FlowState(Row, words=16, written_by="messages.fidelity.* messages.flows.fi
     moved_epoch = word("count", "the epoch to whose paths all flows under way have moved", begins=1)
     solved = word("count", "flows whose rates all solutions have set")
     solve_ns = word("count", "nanoseconds of all solutions")
+    reached = word("count", "entries of `reached_flow`")
+    open_flows = word("count", "flows without a rate in this solution")
+    filling = word("count", "entries of `fill_heap`")
+    full = word("count", "entries of `fill_heap` whose level is not INF")
 
 
-class Flow(
-    Row, words=24, written_by="messages.fidelity.* messages.flows.finish_heap messages.flows.paths messages.flows.rates"
-):
+class Flow(Row, words=24, written_by="messages.fidelity.* messages.flows.paths messages.flows.rates"):
     """A connection, parallel to its queue pair; its messages are sent one after another."""
 
-    remaining_bytes = word("float", "bytes on the wire that were left of the current message at since_ps")
     rate = word("ratio", "current rate")
-    since_ps = word("time", "time of the last change of the rate")
-    finish_ps = word("time", "end of the current message at its rate, INF never")
     peak = word("ratio", "maximum rate: of the cap, and of every link of the path without other flows")
-    cap = word("ratio", "maximum rate that the sender allows itself")
-    heap_place = word("place", "place in `finish_heap` + 1, 0 = no message is under way")
+    limit = word("link", "full link that limits the rate, -1 none: the rate is the peak", begins=-1)
+    mark = word("count", "2 * stamp of the latest solution that set the rate, + 1 when the rate is set")
+    old_rate = word("ratio", "rate before the latest solution that set it")
     first_hop = word("place", "first of its rows of `hop`")
     hops = word("count", "number of its rows of `hop`, those of its first path in front")
+    cap = word("ratio", "maximum rate that the sender allows itself")
+    remaining_bytes = word("float", "bytes on the wire that were left of the current message at since_ps")
+    since_ps = word("time", "time of the last change of the rate")
     round_trip_ps = word("duration", "idle round trip of a full packet")
     epoch = word("count", "FlowState.epoch when its path was found, 0 = no path yet")
     latency_ps = word("duration", "time from the end of the current message until it has arrived")
@@ -41,8 +44,6 @@ class Flow(
     first_message = word("message", "first of them, which is under way")
     last_message = word("message", "last of them")
     is_fresh = word("flag", "it is in `fresh`")
-    mark = word("count", "2 * stamp of the latest solution that set the rate, + 1 when the rate is set")
-    new_rate = word("ratio", "rate in the latest solution")
 
 
 class FlowHop(Row, bits=32, written_by="messages.flows.paths messages.flows.rates"):
@@ -57,16 +58,23 @@ class FlowHop(Row, bits=32, written_by="messages.flows.paths messages.flows.rate
     is_back = word("flag", "acknowledgements take the link")
 
 
-class FlowLink(Row, written_by="build.worlds messages.flows.rates"):
-    """An outgoing link. Loads are rates times weights."""
+class FlowLink(Row, words=16, written_by="build.worlds messages.flows.rates"):
+    """An outgoing link. Loads are rates times weights. Solutions use the first cache line most."""
 
     capacity = word("ratio", "load that the link carries")
-    load = word("ratio", "sum of its flows' loads")
-    weight = word("ratio", "sum of its flows' weights")
-    peak = word("ratio", "sum of its flows' loads at their peaks >> WEIGHT_SHIFT, each rounded up")
+    load = word("ratio", "sum of its flows' loads, but of those without a rate in this solution")
     level = word("ratio", "rate of the flows that this link limits, INF none", begins=INF)
+    limited_weight = word("ratio", "sum of the weights of the flows that this link limits")
+    open_weight = word("ratio", "sum of the weights of its flows without a rate in this solution")
+    filled = word("count", "stamp of the latest solution that set the level of the full link")
     first_hop = word("place", "list of rows of `hop`, -1 none", begins=-1)
+    peak = word("ratio", "sum of its flows' loads at their peaks >> WEIGHT_SHIFT, each rounded up")
+    weight = word("ratio", "sum of its flows' weights")
     is_dirty = word("flag", "it is in `dirty`")
-    mark = word("count", "stamp of the latest solution that reached it")
-    rest = word("ratio", "capacity left for flows whose rate is not set in this solution")
-    open_weight = word("ratio", "sum of these flows' weights")
+
+
+class KeyedEntry(Row, written_by="messages.flows.keyed_heap"):
+    """An entry of a heap (pdes/messages/flows/keyed_heap.py)."""
+
+    key = word("ratio", "in `fill_heap` a rate, in `finish_heap` a time in ps")
+    number = word("place", "in `fill_heap` a link, in `finish_heap` a connection")
