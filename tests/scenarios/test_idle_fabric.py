@@ -347,6 +347,11 @@ def test_uneven_all_to_alls(network, algorithm, unit):
     assert 0 <= above < 0.01 * simulate(graph, program).finish_time_ps
 
 
+def test_an_all_to_all_in_which_members_keep_all_their_bytes():
+    graph = built(SWITCH.format(3))
+    assert above_ps(graph, uneven_program(np.eye(3, dtype=np.int64) * 64, "direct", graph), "all-to-all", "direct") == 0
+
+
 @pytest.mark.parametrize("framing", [True, False])
 @pytest.mark.parametrize(
     ("kind", "algorithm"),
