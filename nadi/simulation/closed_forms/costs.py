@@ -20,6 +20,7 @@ from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collectives
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.collectives.schedules.sends import message_count, packet_count
+from workload.node_kinds import MEMORY_LANE
 from workload.shape import shape_of
 
 Int64 = NDArray[np.int64]
@@ -184,12 +185,13 @@ class CollectiveCosts:
         groups = [members_of_group[group] for group in keys.group.tolist()]
         forms = []
         positions = self.standing.keys(groups)
-        columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist())
-        for schedule, size_bytes, kind, members, position in zip(*columns, groups, positions, strict=True):
+        lanes = program.node_lane[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
+        columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist(), (lanes == MEMORY_LANE).tolist())
+        for schedule, size_bytes, kind, is_copied, members, position in zip(*columns, groups, positions, strict=True):
             if program.schedules.uneven[schedule]:
                 forms.append(self._uneven(program, schedule, members, size_bytes))
                 continue
-            key = KINDS[kind], how.algorithm_of(KINDS[kind]), position
+            key = KINDS[kind], how.algorithm_of(KINDS[kind], is_copied=is_copied), position
             if key not in self._curves:
                 self._curves[key] = self.curve(program, *key[:2], members)
             forms.append(self._curves[key].at(size_bytes))

@@ -81,7 +81,7 @@ def _projected(s: Shard) -> int:
 
 def _core(s: Shard) -> tuple[int, int]:
     """Return the bytes that attention's core keeps, and those that exist only during its backward pass."""
-    if s.plan.attention == "flash":
+    if s.plan.attention != "unfused":
         return FP32_BYTES * s.heads * s.tokens, 0
     values = s.heads * s.tokens * s.sequence
     softmax = s.value_bytes * values

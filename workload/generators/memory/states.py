@@ -36,8 +36,8 @@ class States(NamedTuple):
 
 
 def weight_bytes(plan: ParallelPlan) -> int:
-    """Return the bytes per parameter for forward and backward passes; fp8 is bf16 with copies."""
-    return 2 + FP8_COPIES_BYTES if plan.dtype == "fp8" else int(DTYPE_BYTES[plan.dtype])
+    """Return the bytes per parameter for forward and backward passes; fp8 and fp4 are bf16 with copies."""
+    return 2 + FP8_COPIES_BYTES if plan.dtype in {"fp8", "fp4"} else int(DTYPE_BYTES[plan.dtype])
 
 
 def optimizer_bytes(plan: ParallelPlan) -> int:

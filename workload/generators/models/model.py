@@ -71,7 +71,8 @@ class Model(ModelPart):
     global_batch: CountFromZero = 0  # Number of sequences per published training step, 0 = unknown
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"  # A LayerNorm has two vectors of parameters, an RMSNorm one
     activation: Literal["gelu", "relu", "swiglu", "geglu"] = "gelu"  # gelu and relu: MLP of two matrices, else three
-    positions: Literal["learned", "rotary"] = "learned"  # Learned ones have sequence x hidden parameters, rotary none
+    # Learned ones have sequence x hidden parameters, rotary and alibi none; alibi is part of fused attention
+    positions: Literal["learned", "rotary", "alibi"] = "learned"
     bias: bool = True  # Whether linear layers have biases
     qkv_bias: bool = False  # Whether the projections to queries, keys and values have biases even without `bias`
     qk_norm: bool = False  # Whether queries and keys are normalised per head

@@ -37,8 +37,8 @@ def pieces(
     core/transformer/dot_product_attention.py).
     """
     b, d, dv = s.plan.micro_batch, s.model.query_dim, s.model.value_dim
-    if s.plan.attention == "flash":
-        kind = "attention-backward" if backward else "attention"
+    if s.plan.attention != "unfused":
+        kind = f"{'' if s.plan.attention == 'flash' else s.plan.attention + '-'}attention{'-backward' * backward}"
         return (s.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(causal)),)
     dropout = (s.operator("dropout", b * heads * queries * keys, 1, 1),) if s.model.dropout else ()
     output = s.operator("elementwise", b * heads * queries * dv, 1, 1)
@@ -85,7 +85,7 @@ def _ring(s: Shard, *, backward: bool) -> Items:
         needs = (before,) if turn else ()
         if turn < cp - 1:
             items += _hop(size, _KEYS_VALUES, own, needs, is_early=turn > 0)
-        is_masked = turn > 0 and s.plan.attention == "flash"  # unfused attention computes all pairs
+        is_masked = turn > 0 and s.plan.attention != "unfused"  # unfused attention computes all pairs
         keys, causal = (local // 2, False) if is_masked else (local, True)
         operators = pieces(s, local, keys, s.heads, s.kv_heads, backward=backward, causal=causal)
         items.append(Compute("attention", operators, needs))

@@ -11,7 +11,7 @@ nothing (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py and _fsdp_para
 
 The copies of a GPU's own share (copy-in of the all-gather, gradients after the reduce-scatter) run on other streams and
 are smaller by the number of replicas, so Nadi leaves them out. FSDP1 (`FullyShardedDataParallel`) gathers into one flat
-parameter whose views are the tensors, so it copies gradients only.
+parameter whose views are the tensors, so it copies gradients only (`copies=gradients` of a plan).
 """
 
 from collections.abc import Sequence

@@ -214,7 +214,7 @@ class Replicas:
             return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=step < 0), []
         items = [item for wrap in wraps[begin:end] for item in self._gather_layer(wrap)]
         awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
-        if self.framework == "fsdp" and awaited:
+        if self.framework == "fsdp" and awaited and self.plan.copies == "tensors":
             items.append(flat_copies.unpacked(self._name(wraps[at]), self._padded(wraps[at]), self.plan, awaited))
         return items, awaited
 
@@ -234,7 +234,7 @@ class Replicas:
     def _reduce_layer(self, wrap: Sequence[int]) -> Items:
         """Return the reduce-scatters of a layer's gradients, with FSDP after their copy into the flat buffer."""
         items: Items = []
-        if self.framework == "fsdp" and self._sharded(wrap):
+        if self.framework == "fsdp" and self._sharded(wrap) and self.plan.copies != "none":
             values = self._padded(wrap)
             items.append(flat_copies.packed(self._name(wrap), values, self.plan, self._reduced_before(wrap)))
         for family, _, padded in self._sharded(wrap):
@@ -356,7 +356,7 @@ class Replicas:
     def _dtype(self, value_bytes: int) -> str:
         if value_bytes == 4:
             return "fp32"
-        return "bf16" if self.plan.dtype == "fp8" else self.plan.dtype
+        return self.plan.activation_dtype
 
     def _name(self, wrap: Sequence[int]) -> str:
         return self.units[wrap[0]].layer or self.units[wrap[0]].name

@@ -14,6 +14,7 @@ from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.pipeline import schedules
+from workload.generators.training.software import profile
 from workload.generators.training.stages import layers_of_slots, micro_batches, pipeline_of, slots
 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
@@ -29,6 +30,7 @@ def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") 
     The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
     ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
     """
+    plan = _with_software(plan, framework)
     plan = plan.model_copy(
         update={
             "sequence": plan.sequence or model.sequence,
@@ -44,6 +46,13 @@ def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") 
         return published
     batch = plan.dp * plan.micro_batch * _MICRO_BATCHES_PER_STAGE * plan.pp
     return plan.model_copy(update={"global_batch": batch})
+
+
+def _with_software(plan: ParallelPlan, framework: Framework) -> ParallelPlan:
+    """Return the plan with the defaults of its software profile in keys that the user did not set."""
+    known = profile(plan.software, framework)
+    defaults = {} if known is None else {k: v for k, v in known.plan.items() if k not in plan.model_fields_set}
+    return plan.model_copy(update=defaults)
 
 
 def is_open(field: str, value: object) -> bool:
@@ -247,6 +256,11 @@ def _sharding_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"parameters are offloaded with zero {plan.zero}, expected 3 (ZeRO-Infinity)"
     if framework == "inference" and plan.recompute != "none":
         yield f"recompute is {plan.recompute}, expected none, as nothing is trained"
+    if framework == "inference" and plan.dtype == "fp4":
+        yield "dtype is fp4, expected bf16, fp16, fp32 or fp8, as serving in fp4 is not modelled"
+    known = profile(plan.software, framework)
+    if known is not None and known.framework != framework:
+        yield f"software is {plan.software} with {framework}, expected a profile of {framework}"
     if plan.gpus > MAX_NPUS:
         yield f"{plan.gpus} GPUs, expected at most {MAX_NPUS}"
 

@@ -31,6 +31,7 @@ def items(s: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *,
         Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
         *_grad_norm(s),
         *offloaded.step(s, own, Compute("step", (Operator("optimizer", (own, bytes_each), s.plan.dtype),))),
+        *([Compute("host", (), on_host_micros=1000 * s.plan.host_ms)] if s.plan.host_ms else []),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(beside=False)),
         *(
             GroupCollective(
