@@ -12,6 +12,7 @@ class Shard:
     """One GPU's share of a model under a parallel plan, for training or serving."""
 
     def __init__(self, model: Model, plan: ParallelPlan, expert_rank: int = 0) -> None:
+        """Compute the sizes of the share of a model under a settled plan; expert_rank: rank in its expert group."""
         self.model, self.plan = model, plan
         self.expert_rank = expert_rank  # Rank of the GPU in its expert-parallel group
         self.sequence = plan.sequence or model.sequence  # s, number of tokens per sequence
@@ -27,7 +28,7 @@ class Shard:
         self.activation_dtype = plan.activation_dtype  # Data type of activations outside products
         # Bytes per activation in memory, and in a collective without quantisation (see `operand_bytes`)
         self.value_bytes = int(DTYPE_BYTES[self.activation_dtype])
-        # Bytes per operand of a product in the plan's data type as it is gathered; FP4 with its scales as FP8, an assumption
+        # Bytes per operand of a product in the plan's data type as it is gathered (FP4 as FP8: an assumption)
         self.operand_bytes = max(1, int(DTYPE_BYTES[plan.dtype]))
         # Number of the output matrix's columns on the GPU, padding included
         self.vocabulary = padded_vocab(model, plan) // plan.tp
