@@ -39,6 +39,7 @@ class _Fluid:
     """Flow of packets through a fabric: its targets, and the loads of links so far."""
 
     def __init__(self, graph: Graph, routing: TableRouting) -> None:
+        """Begin without packets; a target is a home node of packets' destination, or an NPU with several of them."""
         self._graph, self._routing = graph, routing
         self._load = np.zeros(graph.links)
         homes, several = len(routing.home_node), (routing.home >= 0).sum(axis=1) > 1

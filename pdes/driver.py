@@ -75,6 +75,7 @@ def _run(
     seconds = {"compile_s": compile_s}
 
     def share(place: ProcessPlace) -> Harvest:
+        """Run the LPs of one process, which `place` lists, and return their Harvest; seconds gets the wall times."""
         if built:
             sim = built
         else:

@@ -22,6 +22,7 @@ class GraphBuilder:
     """
 
     def __init__(self, name: str, npus: int) -> None:
+        """Begin a graph of `npus` NPUs without cables; name: begin of errors."""
         if not 1 <= npus <= MAX_NPUS:
             raise TopologyError(f"{name}: {npus} NPUs; expected 1 to {MAX_NPUS}")
         self.name = name

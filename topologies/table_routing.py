@@ -111,6 +111,7 @@ class PortSets:
     """A list of port sets under construction; sets are numbered in the order of their addition."""
 
     def __init__(self) -> None:
+        """Begin without sets."""
         self.count = 0
         self._sizes: list[npt.NDArray[np.intp]] = []
         self._links: list[npt.NDArray[np.intp]] = []

@@ -30,6 +30,7 @@ class Fabric:
     """Links by class, and the times that follow from them."""
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
+        """Compute the columns below from a graph, in ps, and from Settings, whose faults and switches change them."""
         self.psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)  # [links] ps per byte
         self.fastest_psb = fastest_psb(self.psb, settings.faults)  # [links] its minimum during the run
         switches = np.arange(graph.nodes) >= graph.npus

@@ -28,6 +28,7 @@ class Part:
     """Nodes and links of one LP; number: that of the LP."""
 
     def __init__(self, graph: Graph, fabric: Fabric, owner: Int64, number: int, lookahead_ps: int) -> None:
+        """Take the part of LP `number`; owner: int64[nodes], each node's LP; lookahead_ps: length of a window."""
         self.number = number
         self.crossing_words = fabric.crossing_words
         self.nodes = np.flatnonzero(owner == number)  # int64[n], own nodes' numbers in the fabric, ascending
@@ -97,6 +98,7 @@ class Outboxes:
     """Outboxes of LPs in memory that this process can access; memory: allocator, words -> int64[words] of zeros."""
 
     def __init__(self, parts: Sequence[Part], memory: Callable[[int], Int64] = zeros) -> None:
+        """Take the memory of all outboxes of LPs' parts from `memory`, which returns int64[words] of zeros."""
         self._neighbours = {part.number: part.neighbours for part in parts}
         self._at = {part.number: part.outbox_at() for part in parts}
         self.outbox = {number: memory(int(at[-1])) for number, at in self._at.items()}
@@ -124,6 +126,7 @@ class Layout:
     """A fabric divided among LPs; owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP."""
 
     def __init__(self, graph: Graph, settings: Settings, owner: ArrayLike | None = None) -> None:
+        """Divide the fabric; owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP."""
         self.graph = graph
         self.owner = np.zeros(graph.nodes, np.int64) if owner is None else np.asarray(owner, np.int64)
         self.lps = int(self.owner.max()) + 1

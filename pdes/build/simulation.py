@@ -19,6 +19,7 @@ class LogicalProcess:
     """
 
     def __init__(self, part: Part, world: s.World, row_ptr: Int64, hooks: Mapping[str, Callable[..., Any]]) -> None:
+        """Take the state; row_ptr: int64[own NPUs + 1], its NPUs' trace rows; hooks: functions by names of `Hooks`."""
         self.part = part
         self.row_ptr = row_ptr
         self.flows_out: list[Rows] = []  # records of posted messages

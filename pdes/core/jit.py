@@ -123,6 +123,7 @@ class _Deferred:
     """
 
     def __init__(self, function: Callable[..., Any], how: str) -> None:
+        """Wrap a Python function; how: "kernel", "hook" = called by address, "inline" = merged, "outline"."""
         functools.update_wrapper(self, function)
         self.py_func = function
         self._how = how
@@ -142,6 +143,7 @@ class _Deferred:
         return self.dispatcher._numba_type_
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of Numba's dispatcher, for Numba itself; special names are not passed on."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.dispatcher, name)

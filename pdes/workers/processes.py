@@ -47,6 +47,7 @@ class _Workers:
     """
 
     def __init__(self, team: Team, stage: Int64) -> None:
+        """Begin without processes; stage: int64[workers], shared: BUILT once its worlds are built, DONE at its end."""
         self._team = team
         self._stage = stage
         self.started: list[tuple[BaseProcess, connection.Connection]] = []
@@ -123,11 +124,13 @@ class Processes(Mailbox):
         parent = os.getpid()
 
         def place(worker: int) -> ProcessPlace:
+            """Return the place of a worker of the team by its number: one process, with its share of the LPs."""
             own = [parts[number] for number in layout.share(workers, worker)]
             self._worker = worker
             return ProcessPlace(own, post, team, no_parcels(own), worker)
 
         def child(pipe: connection.Connection, worker: int) -> None:
+            """Do the share of worker number `worker` in a forked process; send its Harvest or error through `pipe`."""
             with contextlib.suppress(
                 OSError, AttributeError
             ):  # the kernel kills this process when its parent dies (Linux)

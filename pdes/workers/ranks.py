@@ -95,6 +95,7 @@ class _Team(Outboxes):
     """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams."""
 
     def __init__(self, layout: Layout, communicator: Any, threads: int, max_ranks: int) -> None:
+        """Share memory with the ranks of this node, max_ranks at most (0 = all); threads: workers of each rank."""
         from mpi4py import MPI  # noqa: PLC0415 - only runs on ranks need it
 
         super().__init__([])

@@ -95,6 +95,7 @@ def build_program(
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
     def add_rows(view: TraceView, users: Int64) -> None:
+        """Add the rows of one distinct trace, as the NPUs `users` see it, to all of these."""
         for alike in _alike(view, table, users, chooser):
             rows = _rows(view, table, int(alike[0]), compute, chooser)
             own_rows[alike] = _share(distinct, view, rows, alike, sends)

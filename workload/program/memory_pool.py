@@ -41,6 +41,7 @@ def with_memory_nodes(
     converted: dict[tuple[int, int, int], int] = {}
 
     def convert() -> None:
+        """Replace the trace of each own NPU that accesses remote memory, and note its accesses."""
         for npu in np.flatnonzero(trace_of_npu >= 0).tolist():
             number = int(trace_of_npu[npu])
             table = traces_of_run.traces[number]

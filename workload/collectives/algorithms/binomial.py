@@ -73,6 +73,7 @@ def _out_ps(members: int, latency_ps: float, message_ps: Callable[[BinomialBranc
 
     @functools.cache
     def below_ps(members: int) -> float:
+        """Return the ps until all of a subtree of `members` members have the data of its root."""
         sent_ps = last_ps = 0.0
         for branch in branches(0, members):
             sent_ps += message_ps(branch)
@@ -87,6 +88,7 @@ def _in_ps(members: int, latency_ps: float, message_ps: Callable[[BinomialBranch
 
     @functools.cache
     def below_ps(members: int) -> float:
+        """Return the ps until the root of a subtree of `members` members has their data."""
         heads = sorted((below_ps(branch.size) + latency_ps, message_ps(branch)) for branch in branches(0, members))
         end_ps = 0.0
         for head_ps, length_ps in heads:

@@ -18,7 +18,7 @@ KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return a lane per round, the farthest peer first; all-gather begins with the nearest."""
+    """Return each member's steps: a lane per round, the farthest peer first; all-gather begins with the nearest."""
     core = power_below(members)
     if kind == "all-reduce":
         return exchanged(members, core, lambda me: halving(me, core) + doubling(me, core))

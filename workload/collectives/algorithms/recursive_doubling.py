@@ -17,7 +17,7 @@ KINDS = ("all-reduce", "all-gather", "barrier")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return a lane per round; all-reduce and barrier begin with the farthest peer, all-gather with the nearest."""
+    """Return each member's steps: a lane per round, the farthest first, but the nearest first for all-gather."""
     core = power_below(members)
     if kind != "all-gather":
         distances = [1 << k for k in reversed(range(core.bit_length() - 1))]

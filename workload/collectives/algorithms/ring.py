@@ -29,7 +29,7 @@ CHAIN_CHUNKS = 16  # pieces in a chain's pipeline: 1/16 of the buffer fills each
 
 
 def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> Plans:
-    """Return a lane per channel and direction.
+    """Return each member's steps: a lane per channel and direction.
 
     Steps: 2(n-1) for all-reduce, n-1 for its halves, n(n-1)/2 for all-to-all, at most CHAIN_CHUNKS + 1 for the chains.
 
@@ -125,6 +125,7 @@ def _chain(members: int, channels: int, *, outwards: bool) -> Plans:
     """Return plans of a chain from member 0 to the last (outwards), or back; each channel moves CHAIN_CHUNKS chunks."""
 
     def links(member: int) -> list[Lane]:
+        """Return the lanes of a member by its number, one per channel; NONE takes the place of a missing neighbour."""
         before, after = (member - 1, member + 1) if outwards else (member + 1, member - 1)
         before, after = (peer if 0 <= peer < members else NONE for peer in (before, after))
         lanes = [Lane() for _ in range(channels)]

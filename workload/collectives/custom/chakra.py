@@ -140,6 +140,7 @@ def _messages(trace: TraceTable, member: int, members: int) -> list[ChakraMessag
 
 
 def _bits(bits: int) -> list[int]:
+    """Return the numbers of the bits that are set in an int."""
     return [k for k in range(bits.bit_length()) if bits >> k & 1]
 
 
@@ -147,6 +148,7 @@ class _Lanes:
     """The lanes of a member's messages."""
 
     def __init__(self, messages: list[ChakraMessage], size_bytes: int) -> None:
+        """Choose each message's lane; messages: of one member, by number; size_bytes: of the collective's buffer."""
         self.messages = messages
         self.to_lane: dict[int, int] = {}  # receiver's lane of each send
         self.lane_of: list[int] = []  # lane of each message

@@ -60,6 +60,7 @@ class _Maker:
     """Builds the plans; the arguments are those of `plans`."""
 
     def __init__(self, levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> None:
+        """Lay out the streams of a collective of a kind; each is the order in which a split passes the dimensions."""
         self.levels, self.kind, self.algorithms = levels, kind, algorithms
         self.streams = [phases(kind, order) for order in streams]
         self.inner: dict[GridPhase, Plans] = {}  # plans of one line

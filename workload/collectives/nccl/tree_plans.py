@@ -95,6 +95,7 @@ def _member(
     connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
 
     def sending_lane(to: int) -> Lane:
+        """Return an empty lane of this member that sends to member `to`; -1 = it sends nothing."""
         wait_ps = decision.wait_of(shape, member, to) if to >= 0 else 0
         connection = channel_tree.channel % connections  # channels beyond the last share connections
         return Lane(latency_ps=wait_ps, wire=decision.transport.wire, connection=connection)

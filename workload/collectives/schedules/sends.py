@@ -115,10 +115,12 @@ def steps_of(schedules: Schedules, index: int) -> slice:
 
 
 def _plans(schedules: Schedules, index: int) -> list[int]:
+    """Return the numbers of the plans of a relative schedule, a plan for each of its members or one for all."""
     return schedules.plan_of[schedules.plan_of_ptr[index] : schedules.plan_of_ptr[index + 1]].tolist()
 
 
 def _steps(schedules: Schedules, plan: int) -> slice:
+    """Return the slice of all steps of a plan, by its number."""
     return slice(
         int(schedules.lane_ptr[schedules.plan_ptr[plan]]), int(schedules.lane_ptr[schedules.plan_ptr[plan + 1]])
     )

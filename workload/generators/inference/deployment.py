@@ -40,6 +40,7 @@ class Serving:
     transfer: Transfer = "layer"  # When keys and values move to decoding GPUs: after each layer or the pass
 
     def __post_init__(self) -> None:
+        """Raise WorkloadError where a number of the deployment is out of its range."""
         if not 1 <= self.batch <= _MAX_BATCH:
             raise WorkloadError(f"batch: {self.batch}, expected 1 to {_MAX_BATCH}")
         if self.chunk and self.chunk < self.batch:

@@ -126,6 +126,7 @@ def _transfers(serving: Serving, all_engines: Sequence[Engine]) -> Callable[[Eng
     ]
 
     def of(engine: Engine, npu: int) -> Transfers:
+        """Return the function that returns the transfers of an NPU of an engine for a request."""
         sends = engine is before
         other, place = after if sends else before, ranks.place(engine.plan, npu - engine.first)
         own_routes = [route for route in all_routes if (route.source if sends else route.target) == place.tp]
@@ -134,6 +135,7 @@ def _transfers(serving: Serving, all_engines: Sequence[Engine]) -> Callable[[Eng
 
         @cache
         def transfers(request: Request) -> tuple[Transfer, ...]:
+            """Return the transfers of the NPU for a request: one per piece of a stage's layers and peer."""
             replica = replica_of[sends].get(request.number)
             if replica is None:  # the prefill generates the request's only token
                 return ()

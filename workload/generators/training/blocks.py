@@ -58,6 +58,7 @@ class BlockBuilder:
     """
 
     def __init__(self, ring_neighbours: Ring = NO_RING, *, cuts: bool = False) -> None:
+        """Begin the first block; ring_neighbours: NPUs of context parallelism; cuts: as the class describes."""
         self._ring, self._cuts = ring_neighbours, cuts
         self._finished: list[FinishedBlock] = []
         self._begin([COMPUTED, SENT])

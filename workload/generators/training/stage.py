@@ -68,6 +68,7 @@ class Stage:
     """Generator of the trace of one NPU, for a settled plan that passed the rules."""
 
     def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
+        """Describe the pipeline stage of NPU number `npu` of a plan; framework: name of the training framework."""
         rank = place(plan, npu)
         self._plan, self._npu, self._stage = plan, npu, rank.stage
         self._pipeline = pipeline_of(plan)
