@@ -34,16 +34,10 @@ def expected(
 ) -> TrafficWeights:
     """Return the packets of traffic between NPUs, spread evenly over all equal-cost links like a fluid.
 
-    The messages of a pair are assumed to be of equal size; each is cut into packets of mtu_bytes, an empty one into one
-    packet. Every data packet is acknowledged by a packet that travels back as traffic from dst to src would.
-
-    Args:
-        graph: Graph of the fabric.
-        src: int[p], sending NPUs; pairs of an NPU with itself are ignored.
-        dst: int[p], receiving NPUs.
-        bytes: int[p], payload of each pair in bytes.
-        messages: int[p], number of messages of each pair.
-        mtu_bytes: Payload of a full packet in bytes.
+    src, dst, bytes, messages: int[p], sending and receiving NPU of each pair (one with itself is ignored), its payload
+    in bytes and its number of messages, which are assumed to be of equal size. Each is cut into packets of mtu_bytes of
+    payload, an empty one into one packet; every packet is acknowledged by one that travels back as traffic from dst to
+    src would.
     """
     from_npu, to_npu = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     count = np.maximum(np.asarray(messages, np.int64), 1)
@@ -66,10 +60,7 @@ def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, loads: ArrayLike) -
 
 
 def uniform(graph: Graph) -> TrafficWeights:
-    """Return the weights of an unknown run: every NPU sends equally to the NPUs at distances 1, 8, 64, ...
-
-    Pairs without a path are ignored, such as an NPU and the memory of another host.
-    """
+    """Return the weights of an unknown run: each NPU sends equally to those 1, 8, 64, ... further that it can reach."""
     npus = graph.npus
     strides = _STRIDE_RATIO ** np.arange(20)
     strides = strides[strides < npus]

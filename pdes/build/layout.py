@@ -54,11 +54,9 @@ class Part:
         self.splits = False  # whether only these switches send to other nodes of a cluster, see `send_first`
 
     def send_first(self, graph: Graph, remote_lps: Collection[int]) -> None:
-        """Let switches with links to the LPs `remote_lps` act before other nodes, unless an NPU has such links.
-
-        The first of them and all nodes with higher numbers count as such switches: builders of fabrics number the
-        switches of higher tiers, which have the links between parts, after the others.
-        """
+        """Let switches with links to the LPs `remote_lps` act before other nodes, unless an NPU has such links."""
+        # The first of them and all nodes with higher numbers count as such switches: builders of fabrics number the
+        # switches of higher tiers, which have the links between parts, after the others.
         links = [links for other, links in zip(self.neighbours, self.links_out, strict=True) if other in remote_lps]
         senders = self.local[graph.link_src[np.concatenate([*links, np.zeros(0, np.int64)]).astype(np.int64)]]
         first = int(senders.min(initial=len(self.nodes)))

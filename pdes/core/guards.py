@@ -55,11 +55,9 @@ def damage(address: int) -> str:
 
 
 def damage_of(array: NDArray[Any]) -> str:
-    """Return a description of overwritten guards of an array; "" without damage or without guards.
-
-    The operating system may give an array without guards the address of one whose shared memory has been unmapped, so
-    an entry only counts for arrays of the same memory.
-    """
+    """Return a description of overwritten guards of an array; "" without damage or without guards."""
+    # The operating system may give an array without guards the address of one whose shared memory has been unmapped, so
+    # an entry only counts for arrays of the same memory.
     address = array.ctypes.data
     memory = _memory_of.get(address)
     return "" if memory is None or _root(memory) is not _root(array) else damage(address)

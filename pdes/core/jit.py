@@ -116,11 +116,10 @@ def _module(name: str) -> Any:
 
 
 class _Deferred:
-    """A function of kernels that is loaded from the cache or compiled by Numba when it is needed.
+    """A function of kernels that is loaded from the cache or compiled by Numba when it is needed."""
 
-    A kernel whose code is kept is called as a C function of int64 values and arrays of them; any other one is called
-    by Numba's dispatcher, which takes all types.
-    """
+    # A kernel whose code is kept is called as a C function of int64 values and arrays of them; any other one is called
+    # by Numba's dispatcher, which takes all types.
 
     def __init__(self, function: Callable[..., Any], how: str) -> None:
         """Wrap a Python function; how: "kernel", "hook" = called by address, "inline" = merged, "outline"."""

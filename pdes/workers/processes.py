@@ -41,10 +41,7 @@ BUILT, DONE = 1, 2  # progress of a process
 
 
 class _Workers:
-    """The other processes of the run.
-
-    stage: int64[workers], shared: BUILT once a process has built its worlds, DONE after all its windows.
-    """
+    """The other processes of the run."""
 
     def __init__(self, team: Team, stage: Int64) -> None:
         """Begin without processes; stage: int64[workers], shared: BUILT once its worlds are built, DONE at its end."""

@@ -35,10 +35,7 @@ def shortened(numbers: Sequence[int]) -> list[object]:
 
 
 def numbers_of(entries: object, limit: int) -> Int64:
-    """Return the list of numbers of entries as parsed from JSON.
-
-    `limit` is the maximum number of numbers, and the exclusive upper bound of their absolute values.
-    """
+    """Return numbers from entries as parsed from JSON: at most `limit` of them, and each below it in absolute value."""
     if not isinstance(entries, list):
         raise ValueError(f"found {_short(entries)}, expected a list of numbers and progressions")  # noqa: TRY004
     parts = [np.zeros(0, np.int64)]

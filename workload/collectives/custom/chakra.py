@@ -211,9 +211,7 @@ def _check_equal_ends(
     for k, step in enumerate(flow.steps):
         if step.recv_peer < 0 or messages[k].bytes < 0:
             continue
-        sent = next(
-            messages[node // 2] for node in flow.before[2 * k + 1] if flow.places[node // 2].member == step.recv_peer
-        )
+        sent = next(messages[n // 2] for n in flow.before[2 * k + 1] if flow.places[n // 2].member == step.recv_peer)
         if sent.bytes != messages[k].bytes:
             raise WorkloadError(f"{messages[k].where}: {messages[k].bytes} B, expected {sent.bytes} B as {sent.where}")
 

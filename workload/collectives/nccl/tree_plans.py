@@ -44,10 +44,8 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
-    """Return an estimate in picoseconds: launch, one chunk up and down the deepest branch, and the chunks behind it.
-
-    The latter follow at the rate of the busiest link, or at the protocol's time per step.
-    """
+    """Return an estimate in picoseconds: launch, one chunk up and down the deepest branch, and the chunks behind it."""
+    # The latter follow at the rate of the busiest link, or at the protocol's time per step.
     chunk_bytes = size_bytes / (decision.channels * decision.pieces)
     trees = [tree(shape, channel, decision.channels) for channel in range(decision.channels)]
     load: Counter[tuple[int, bool]] = Counter()

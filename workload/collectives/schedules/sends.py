@@ -8,9 +8,8 @@ from workload.collectives.schedules.packed import Schedules
 
 def message_count(schedules: Schedules, index: int) -> int:
     """Return the number of messages of schedule number `index`."""
-    sent = sum(
-        int(np.count_nonzero(schedules.send_peer[_steps(schedules, plan)] >= 0)) for plan in _plans(schedules, index)
-    )
+    peers = [schedules.send_peer[_steps(schedules, plan)] for plan in _plans(schedules, index)]
+    sent = sum(int(np.count_nonzero(each >= 0)) for each in peers)
     return sent * (int(schedules.members[index]) if schedules.relative[index] else 1)
 
 
@@ -121,6 +120,5 @@ def _plans(schedules: Schedules, index: int) -> list[int]:
 
 def _steps(schedules: Schedules, plan: int) -> slice:
     """Return the slice of all steps of a plan, by its number."""
-    return slice(
-        int(schedules.lane_ptr[schedules.plan_ptr[plan]]), int(schedules.lane_ptr[schedules.plan_ptr[plan + 1]])
-    )
+    begin, end = schedules.lane_ptr[schedules.plan_ptr[plan : plan + 2]].tolist()
+    return slice(begin, end)

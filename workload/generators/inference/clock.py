@@ -31,10 +31,8 @@ NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)  # Link with commu
 
 
 def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = NO_NETWORK) -> Clock:
-    """Return a function that computes the microseconds of an iteration through all stages; network: its times.
-
-    All replicas have the same work, and all members of an all-to-all of experts send as much as the first.
-    """
+    """Return a function that computes the microseconds of an iteration through all stages; network: its times."""
+    # All replicas have the same work, and all members of an all-to-all of experts send as much as the first.
     times = ComputeTimes(gpu, pace=IN_SERVING)
     base = Shard(model, plan)
 

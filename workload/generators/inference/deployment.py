@@ -65,10 +65,7 @@ class Engine(NamedTuple):
 def engines(
     serving: Serving, requests: Sequence[Request], report: Callable[[str], None] = say_nothing
 ) -> tuple[Engine, ...]:
-    """Return the engines with their schedules: one, or one for prompts and one that decodes.
-
-    The requests are in the order of arrival; `report` is called with texts about the progress of the schedule.
-    """
+    """Return one engine or two (prefill, decode) with schedules of requests, by arrival; report: gets progress."""
     _check(serving, requests)
     plan = settle(serving.model, serving.plan)
     if serving.prefill_plan is None:
@@ -76,9 +73,7 @@ def engines(
     prefill_plan = settle(serving.model, serving.prefill_plan)
     prefill = _engine(serving, prefill_plan, 0, Role(decodes=False), requests, report)
     ready = prefill.schedule.prompted_us
-    to_decode = sorted(
-        (request for request in requests if request.generate > 1), key=lambda r: (ready[r.number], r.number)
-    )
+    to_decode = sorted((r for r in requests if r.generate > 1), key=lambda r: (ready[r.number], r.number))
     if not to_decode:
         raise WorkloadError("a prefill plan, but no request makes more than one token, expected some that do")
     moved = [request._replace(arrival_us=round(ready[request.number])) for request in to_decode]

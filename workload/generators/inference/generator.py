@@ -31,18 +31,13 @@ _NODES_PER_LAYER = 14  # Maximum number of nodes per layer and iteration, withou
 
 
 def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:
-    """Generate the traces of all NPUs that serve a model, for random requests, those of a CSV file, or given ones.
-
-    Raises WorkloadError: the model cannot be served with these plans and requests, or the requests are invalid.
-    """
+    """Generate the traces of all NPUs that serve a model for requests; WorkloadError if these do not fit it."""
     return traces_of(serving, engines(serving, requests_of(requests)))
 
 
 def nodes_at_least(serving: Serving, requests: Sequence[Request]) -> int:
-    """Return a lower bound of the number of nodes of the traces, without scheduling.
-
-    An iteration generates at most one token of each running sequence and has at least one node per layer.
-    """
+    """Return a lower bound of the number of nodes of the traces, without scheduling."""
+    # An iteration generates at most one token of each running sequence and has at least one node per layer.
     return sum(request.generate - 1 for request in requests) // serving.batch * serving.model.layers
 
 

@@ -12,11 +12,9 @@ from workload.generators.training.stages import chunks
 
 
 def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, layers: int = 0) -> int:
-    """Return the bytes per token of the KV cache of `layers` layers (0 = all) on one GPU; plan None = one GPU, bf16.
-
-    A layer caches the keys and values of the GPU's heads; with latent attention it caches the compressed ones, which
-    the GPUs of a tensor-parallel group do not split (DeepSeek-V2, arXiv 2405.04434, section 2.1.4).
-    """
+    """Return the bytes per token of the KV cache of `layers` layers (0 = all) on one GPU; plan None = one GPU, bf16."""
+    # A layer caches the keys and values of the GPU's heads; with latent attention it caches the compressed ones, which
+    # the GPUs of a tensor-parallel group do not split (DeepSeek-V2, arXiv 2405.04434, section 2.1.4).
     plan = plan or ParallelPlan()
     if model.latent is not None:
         values = model.latent.key_value_rank + model.latent.rope_dim

@@ -79,10 +79,8 @@ def reduce(tensor: ListedTensor, value_bytes: int, dtype: str, key: str) -> Item
 
 
 def gather_persistent(tensors: list[ListedTensor], value_bytes: int, dtype: str) -> Items:
-    """Return the gather of one family's unsharded tensors after a step.
-
-    The copies of the last loop overlap its Python code, so that the host's time alone counts.
-    """
+    """Return the gather of one family's unsharded tensors after a step."""
+    # The copies of the last loop overlap its Python code, so that the host's time alone counts.
     if not tensors:
         return []
     flat = tensors[0]._replace(name="persistent", size=sum(t.share for t in tensors) * tensors[0].members)

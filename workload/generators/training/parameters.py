@@ -85,11 +85,9 @@ def chunk_weights(model: Model, plan: ParallelPlan, chunk: Chunk) -> Iterator[We
 
 
 def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weights]:
-    """Yield the weights of a stage; an output layer that is tied to the stage's own embedding does not count again.
-
-    Layers of multi-token prediction share the embedding and the output layer with the model (DeepSeek-V3, section 2.2),
-    so that a last stage without an embedding holds a copy.
-    """
+    """Yield the weights of a stage; an output layer that is tied to the stage's own embedding does not count again."""
+    # Layers of multi-token prediction share the embedding and the output layer with the model (DeepSeek-V3, section
+    # 2.2), so that a last stage without an embedding holds a copy.
     stage_chunks = chunks(model, plan)[stage]
     has_embedding = any(chunk.is_first for chunk in stage_chunks)
     for chunk in stage_chunks:

@@ -24,11 +24,9 @@ _MICRO_BATCHES_PER_STAGE = 4
 
 
 def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> ParallelPlan:
-    """Return the plan with all open fields set: sequence, global batch and schedule.
-
-    The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
-    ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
-    """
+    """Return the plan with all open fields set: sequence, global batch and schedule."""
+    # The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
+    # ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
     plan = plan.model_copy(
         update={
             "sequence": plan.sequence or model.sequence,
@@ -52,10 +50,8 @@ def is_open(field: str, value: object) -> bool:
 
 
 def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> None:
-    """Refuse a plan with which a model cannot be trained (or, with framework "inference", served).
-
-    The message of the WorkloadError names the broken rule and the nearest valid values.
-    """
+    """Refuse a plan with which a model cannot be trained (or, with framework "inference", served)."""
+    # The message of the WorkloadError names the broken rule and the nearest valid values.
     broken = first_broken(model, plan, framework)
     if broken:
         raise WorkloadError(f"model {model.name}, plan {plan}: {broken}")
