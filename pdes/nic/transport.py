@@ -58,7 +58,7 @@ from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 @inline
 def queue_pair(net, npus, qps, node, dst, connection):
-    """Return the row of NPU `node`'s queue pair to NPU `dst` of a connection (pdes.core.packet), created at first use."""
+    """Return the row of NPU `node`'s queue pair to NPU `dst` of a connection (pdes.core.packet), new at first use."""
     # The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules ensures it.
     npu = npus.npu[node]
     shares = connection >> SHARES_SHIFT
