@@ -210,7 +210,7 @@ def notify(world_address, node, now_ps, word1, word2, receiver):
 
 @inline
 def receiving_pair(net, npus, qps, node, key):
-    """Return the receiving queue pair of a key, created at its first packet; try NPU `node`'s last one first."""
+    """Return the receiving queue pair of a `receiver_key`, new at its first packet; try NPU `node`'s last one first."""
     npu = npus.npu[node]
     last = npu.last_receiver
     if last >= 0 and qps.rxqp[last].key == key:

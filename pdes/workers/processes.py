@@ -108,7 +108,7 @@ class Processes(Mailbox):
         threads: int,  # noqa: ARG002 - a process is one worker
         work: Share,
     ) -> tuple[Harvest, Harvest]:
-        """Fork the others, and do this process's work; if another stopped, report its error. As Mailbox.everywhere."""
+        """Fork the others, do this process's share of `work`, and return the Harvest of all and its own, or raise."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
         words = segment_words(team_words(workers)) + segment_words(workers)

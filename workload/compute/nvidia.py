@@ -69,7 +69,7 @@ def has_tables(system: str) -> bool:
 
 
 def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
-    """Return NVIDIA's measured times of a system such as h100_sxm, by its GPU's roofline; None = there are none."""
+    """Return NVIDIA's times of a system such as h100_sxm, None = none; rooflines_ps: ps of operators on its GPU."""
     root = folder()
     if root is None or not has_tables(system):
         return None

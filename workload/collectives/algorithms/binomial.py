@@ -54,7 +54,7 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return log2(n)(a + S/B) for a power of two, or log2(n) a + (n-1) S/nB for scatter and gather."""
+    """Return the ps log2(n)(a + S/B) of n = 2^i members, latency a, S bytes, rate B; parts: log2(n) a + (n-1) S/nB."""
     # For other numbers it is the slowest path through the tree, where sends to several branches follow each other.
     in_parts = kind in {"scatter", "gather"}
     unit_ps = size_bytes / bytes_per_s * PS_PER_S

@@ -56,7 +56,7 @@ def exchanged(members: int, chunks: int, rounds_of: Callable[[int], Sequence[Fol
 
 
 def extent(members: int, rounds: int) -> PlanExtent:
-    """Return the number of steps and lanes of `exchanged`; rounds: number of rounds of a member below p."""
+    """Return the number of steps and lanes of `exchanged`; rounds: of a member, without folding to a power of two."""
     core = power_below(members)
     guests = members - core
     return PlanExtent(core * rounds + 3 * guests, core * rounds + 2 * guests, members, rounds + (guests > 0))
