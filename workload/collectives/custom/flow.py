@@ -109,7 +109,7 @@ def _messages(
     places: list[StepPlace], steps: list[Step], name_of: Name, turn: Turn | None
 ) -> Iterator[tuple[int, int]]:
     """Yield the rows of each send and its receive: those of one sender and lane are matched in order (turn)."""
-    # steps and their places are by row; name_of_step names one in errors.
+    # steps and their places are by row; name_of names one in errors.
     sends, receives = defaultdict(list), defaultdict(list)
     for k, (place, step) in enumerate(zip(places, steps, strict=True)):
         if step.send_peer != NONE:

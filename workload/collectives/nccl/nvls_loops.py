@@ -102,7 +102,7 @@ def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:
 
 def _chunk_bytes(size_bytes: int, chunks_at_once: int, hosts: int, algorithm: str) -> int:
     """Return the bytes per block and head (NCCL's src/enqueue.cc, calcCollChunking)."""
-    # size_bytes: of the whole buffer; chunks_at_once: blocks times heads; hosts: number of hosts; algorithm: NVLS or NVLS_TREE.
+    # size_bytes: of the whole buffer; chunks_at_once: blocks times heads; algorithm: NVLS or NVLS_TREE
     if algorithm == tuning.NVLS:
         steps = [(64, 128 * KIB, 64 * KIB), (8, 64 * KIB, 32 * KIB), (2, 32 * KIB, 16 * KIB)]
         chunk_bytes = 128 * KIB

@@ -99,7 +99,7 @@ def generate_for_all(model: Model, plan: ParallelPlan) -> TraceSet:
 
 
 def alike(plan: ParallelPlan) -> Iterator[list[int]]:
-    """Yield the lists of NPUs that share a trace, stage by stage."""
+    """Yield each list of NPUs of a plan that share a trace, stage by stage."""
     size = ranks.stage_size(plan)
     for stage in range(plan.pp):
         sharing: dict[tuple[int, ...], list[int]] = {}
