@@ -49,10 +49,8 @@ def expected(
 
 
 def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, loads: ArrayLike) -> NDArray[np.float64]:
-    """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid.
-
-    src, dst, loads: [p], sending and receiving NPUs, which differ, and the load of each pair, as packets or bytes.
-    """
+    """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid."""
+    # src, dst, loads: [p], sending and receiving NPUs, which differ, and the load of each pair, as packets or bytes.
     pairs = np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(loads, np.float64)
     if isinstance(graph.routing, DimensionRouting):
         return dimension_loads(graph, graph.routing, *pairs)
@@ -74,10 +72,8 @@ def uniform(graph: Graph) -> TrafficWeights:
 
 
 def from_links(graph: Graph, tx_packets: ArrayLike) -> TrafficWeights:
-    """Return weights measured in an earlier run on the same fabric; PartitionError if the number of links differs.
-
-    tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
-    """
+    """Return weights measured in an earlier run on the same fabric; PartitionError if the number of links differs."""
+    # tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
     sent = np.asarray(tx_packets, np.float64)
     if sent.shape != (graph.links,):
         raise PartitionError(f"{graph.name}: packets of {sent.size} links; expected {graph.links}, one for each link")

@@ -24,11 +24,9 @@ _memory_of: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
 
 
 def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int) -> NDArray[np.uint8]:
-    """Write guards into memory, used for nothing else, and return the size_bytes between them.
-
-    The guard before has guard_bytes, at least 16; the guard behind fills the memory. An empty array has no guards,
-    since NumPy does not define its address.
-    """
+    """Write guards into memory, used for nothing else, and return the size_bytes between them."""
+    # The guard before has guard_bytes, at least 16; the guard behind fills the memory. An empty array has no guards,
+    # since NumPy does not define its address.
     memory[:guard_bytes] = GUARD_BYTE
     memory[guard_bytes - _HEADER_BYTES : guard_bytes].view(np.int64)[:] = guard_bytes ^ _MASK, size_bytes ^ _MASK
     end = guard_bytes + size_bytes

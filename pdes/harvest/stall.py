@@ -123,10 +123,8 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
 def _collective_waits(
     lp: LogicalProcess, npu: int, row: int, table_row: int, requests: dict[tuple[int, int], int]
 ) -> str:
-    """Return a line: what the member of a collective on NPU number `npu` of an LP waits for.
-
-    row: trace row of the collective; table_row: its row in the tables of traces; requests: result of `_requests`.
-    """
+    """Return a line: what the member of a collective on NPU number `npu` of an LP waits for."""
+    # row: trace row of the collective; table_row: its row in the tables of traces; requests: result of `_requests`.
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[table_row])
     group, seq = int(plans.slot_group[slot]), int(t.seq[table_row])

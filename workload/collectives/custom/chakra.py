@@ -66,11 +66,9 @@ def _members(files: tuple[Path, ...], stamps: object) -> list[list[ChakraMessage
 
 @functools.lru_cache(_KEPT)
 def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, size_bytes: int) -> Plans:
-    """Return the plans of the traces of all members; prefix: prefix of the file names, for messages.
-
-    The messages belong to a buffer of size_bytes; their bytes scale with the size of the buffer. The key `stamps`
-    changes when the files do.
-    """
+    """Return the plans of the traces of all members; prefix: prefix of the file names, for messages."""
+    # The messages belong to a buffer of size_bytes; their bytes scale with the size of the buffer. The key `stamps`
+    # changes when the files do.
     if kind not in KINDS:
         raise WorkloadError(f"{prefix}: Chakra traces for {kind}, expected one of {', '.join(KINDS)}")
     members = _members(files, stamps)

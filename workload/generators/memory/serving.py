@@ -24,10 +24,8 @@ def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, lay
 
 
 def serving_estimate(model: Model, plan: ParallelPlan, tokens_of_pass: int) -> tuple[StageMemory, ...]:
-    """Return the memory of each stage of one replica without its KV cache.
-
-    `tokens_of_pass` counts the tokens of a forward pass: of prompts or their pieces, one per decoding sequence.
-    """
+    """Return the memory of each stage of one replica without its KV cache."""
+    # `tokens_of_pass` counts the tokens of a forward pass: of prompts or their pieces, one per decoding sequence.
     rules.check(model, plan, "inference")
     settled = rules.settle(model, plan, "inference")
     one_pass = settled.model_copy(update={"micro_batch": 1, "sequence": tokens_of_pass, "cp": 1})

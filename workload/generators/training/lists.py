@@ -94,11 +94,9 @@ def gather_persistent(tensors: list[ListedTensor], value_bytes: int, dtype: str)
 
 
 def is_far(sizes: list[int], tensor_number: int) -> bool:
-    """Return whether a tensor of a layer is dropped between the layer's recomputation and its backward pass.
-
-    The layer's later tensors are used twice between them, forward and backward. `sizes` are the numbers of elements of
-    the layer's tensors, in the order of the forward pass.
-    """
+    """Return whether a tensor of a layer is dropped between the layer's recomputation and its backward pass."""
+    # The layer's later tensors are used twice between them, forward and backward. `sizes` are the numbers of elements
+    # of the layer's tensors, in the order of the forward pass.
     return 2 * sum(sizes[tensor_number + 1 :]) >= MAX_REUSE
 
 

@@ -121,12 +121,10 @@ class ParameterBucket(NamedTuple):
 
 
 def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -> list[ParameterBucket]:
-    """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them.
-
-    A bucket has up to max_parameters; None = one bucket for dense parameters and one for experts. It ends before the
-    tensor that would exceed the limit (ends_before, DeepSpeed), or after the tensor that reaches it (Megatron-LM). The
-    units, lists of tensors, are in the order of the forward pass.
-    """
+    """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them."""
+    # A bucket has up to max_parameters; None = one bucket for dense parameters and one for experts. It ends before the
+    # tensor that would exceed the limit (ends_before, DeepSpeed), or after the tensor that reaches it (Megatron-LM).
+    # The units, lists of tensors, are in the order of the forward pass.
     closed: list[ParameterBucket] = []
     for is_expert in (False, True):
         tensors = [

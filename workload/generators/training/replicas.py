@@ -140,10 +140,8 @@ class Replicas:
         return [item for b in self.buckets for item in self._reduce(b, is_overlapped=False)]
 
     def gathers(self, *, is_overlapped: bool) -> Items:
-        """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
-
-        is_overlapped: they overlap the forward pass, so that only units that need a bucket wait for it.
-        """
+        """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass."""
+        # is_overlapped: they overlap the forward pass, so that only units that need a bucket wait for it.
         if self._in_lists:
             return self._gather_persistent()
         if self.plan.zero not in {1, 2} or self.framework == "fsdp":

@@ -64,10 +64,8 @@ def first_broken(model: Model, plan: ParallelPlan, framework: Framework = "megat
 
 
 def valid_values(model: Model, key: str) -> tuple[int, ...]:
-    """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit.
-
-    `key` is "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
-    """
+    """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit."""
+    # `key` is "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
     values: Iterable[int] = ()
     if key == "tp":
         values = (tp for tp in _divisors(model.heads) if not _tp_complaint(model, tp))

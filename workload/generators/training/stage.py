@@ -47,10 +47,8 @@ class _State:
             self.rows[name] = [first_row + row]
 
     def advance_alternately(self, block: FinishedBlock, first_row: int, pass_rows: dict[str, list[int]]) -> None:
-        """Record that a block of a pass was stamped that alternates with another pass.
-
-        The other pass does not wait for this pass's collectives, so they go into `pass_rows`, rows by port.
-        """
+        """Record that a block of a pass was stamped that alternates with another pass."""
+        # The other pass does not wait for this pass's collectives, so they go into `pass_rows`, rows by port.
         if block.computed >= 0:
             self.rows[COMPUTED] = [first_row + block.computed]
         pass_rows[OWN] = [first_row + row for row in block.ends]
