@@ -130,6 +130,7 @@ def integer_list(attribute: Message) -> tuple[int, ...]:
 
 
 def _value(attribute: Message) -> tuple[str, Any]:
+    """Return the kind of an attribute's value, such as "int64_val", and the value; raise ValueError if it has none."""
     kind = attribute.WhichOneof("value")
     if kind is None:
         raise ValueError(f"attribute {attribute.name} has no value, expected one")

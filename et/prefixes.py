@@ -37,7 +37,10 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
 
 
 def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]:
-    """Return the file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's."""
+    """Return the file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's.
+
+    `suffix` is the end of the names of numbered files.
+    """
     listed = [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else [given])]
     of_prefix = _by_prefix(listed, suffix, is_given=lambda file: file in paths)
     if not of_prefix:
@@ -60,11 +63,11 @@ def _named(file: Path, suffix: str) -> re.Match[str] | None:
 
 
 def _by_prefix(
-    listed: Iterable[Path], suffix: str = ".et", is_given: Callable[[Path], bool] = lambda _: False
+    candidates: Iterable[Path], suffix: str = ".et", is_given: Callable[[Path], bool] = lambda _: False
 ) -> dict[str, dict[int, Path]]:
     """Return the file of each NPU by prefix; `is_given` selects files that count whatever their names are."""
     of_prefix: dict[str, dict[int, Path]] = {}
-    for file in listed:
+    for file in candidates:
         found = _named(file, suffix)
         if found is None and not is_given(file):
             continue

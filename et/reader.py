@@ -61,6 +61,7 @@ def table_of(
 
 
 def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool, keep_others: bool) -> TraceTable:
+    """Return the table of the messages with their byte offsets, metadata first; parameters as in `read_trace`."""
     metadata = metadata_of(path, messages)
     columns = Columns(path, keep_others=keep_others)
     for offset, message in messages:
@@ -87,10 +88,10 @@ def _checked(path: Path, metadata: Message, columns: Columns, *, strict: bool) -
     return dataclasses.replace(without, dangling_control=dangling_control, control_cycle=cycle)
 
 
-def _version(metadata: Message) -> str:
+def _version(global_metadata: Message) -> str:
     """Return the version of the schema, which Chakra's converter of PyTorch traces writes as an attribute."""
-    versions = (attribute.string_val for attribute in metadata.attr if attribute.name == _VERSION_ATTRIBUTE)
-    return metadata.version or next(versions, "")
+    versions = (attribute.string_val for attribute in global_metadata.attr if attribute.name == _VERSION_ATTRIBUTE)
+    return global_metadata.version or next(versions, "")
 
 
 def metadata_of(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:
@@ -103,6 +104,7 @@ def metadata_of(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:
 
 
 def _parse(path: Path, offset: int, message_class: type[Message], message: bytes) -> Message:
+    """Return a message of a class from its bytes; TraceError names the path and the byte offset."""
     try:
         return message_class.FromString(message)
     except DecodeError as error:

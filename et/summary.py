@@ -23,11 +23,12 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     table = read_trace(path, strict=False)
     is_compute = table.type == NodeType.COMP_NODE
+    types, counts = np.unique(table.type, return_counts=True)
     return {
         "path": table.path,
         "version": table.version,
         "nodes": len(table),
-        "node_types": _node_types(table),
+        "node_types": {NodeType(t).name: int(count) for t, count in zip(types, counts, strict=True)},
         "cpu_ops": int(np.count_nonzero(table.is_cpu_op)),
         "dependencies": len(table.dep),
         "dangling_dependencies": table.dangling + table.dangling_control,
@@ -56,11 +57,6 @@ def _sum(values: np.ndarray) -> int:
     return sum(values[values >= 0].tolist())
 
 
-def _node_types(table: TraceTable) -> dict[str, int]:
-    types, counts = np.unique(table.type, return_counts=True)
-    return {NodeType(t).name: int(count) for t, count in zip(types, counts, strict=True)}
-
-
 def _collectives(table: TraceTable) -> list[dict[str, Any]]:
     """Return one row per kind and group, in the order of comm_type and group_names."""
     rows = np.flatnonzero(table.type == NodeType.COMM_COLL_NODE)
@@ -77,6 +73,7 @@ def _bytes(sizes: np.ndarray) -> dict[str, int]:
 
 
 def _node(table: TraceTable, row: int) -> dict[str, Any]:
+    """Return a node in values that JSON can hold."""
     parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]]
     return {
         "id": int(table.node_id[row]),

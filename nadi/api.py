@@ -271,7 +271,7 @@ def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole:
 
 
 def _with_topology(sections: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
-    """Return the sections with the fabric, and its number of NPUs if the fabric is a value."""
+    """Return the sections of a run file with the fabric, and its number of NPUs if the fabric is a value."""
     from nadi.configuration.run_file import put_over
     from topologies import Graph, from_networkx
 
@@ -293,7 +293,10 @@ def _with_workload(
     groups: Mapping[str, Sequence[int]] | None,
     npus: int | None,
 ) -> dict[str, Any]:
-    """Return the sections with the traces; npus: number of NPUs of the fabric, None = build it if needed."""
+    """Return the sections with the traces; npus: number of NPUs of the fabric, None = build it if needed.
+
+    `workload` and `groups` are those of `simulate`.
+    """
     from et import TraceTable
     from nadi.configuration.run_file import put_over
     from workload import TraceSet
@@ -321,7 +324,7 @@ def _npus(sections: Mapping[str, Any], npus: int | None) -> int:
 
 
 def _with_schedules(sections: Mapping[str, Any], schedules: "Mapping[str, Plans]") -> dict[str, Any]:
-    """Return the sections with custom collective algorithms."""
+    """Return the sections of a run file with custom collective algorithms by kind."""
     from nadi.configuration.run_file import put_over
     from workload import Plans
     from workload.collectives.custom.python_plans import keep

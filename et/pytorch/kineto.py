@@ -168,7 +168,7 @@ def kineto_trace(document: Document) -> KinetoTrace:
     return trace
 
 
-def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
+def _add(trace: KinetoTrace, event: Mapping[str, Any], file_base_ns: int) -> None:
     """Add an event to the list of its category."""
     category = str(event.get("cat", "")).lower()
     if category == "python_function":
@@ -176,7 +176,7 @@ def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
     if category not in _OPS and category not in _CALLS and category not in _DEVICE and category != "cuda_sync":
         return
     event = validated(event, EVENT)
-    start_ns = base_ns + _ns(event["ts"])
+    start_ns = file_base_ns + _ns(event["ts"])
     end_ns = start_ns + max(_ns(event.get("dur", 0)), 0)
     name, args = event["name"], event.get("args", {})
     if category in _OPS:
@@ -244,9 +244,9 @@ def _order(trace: KinetoTrace) -> None:
         _enclose(trace, late, open_ops)
 
 
-def _enclose(trace: KinetoTrace, call: Call, open_ops: Mapping[int, list[int]]) -> None:
+def _enclose(trace: KinetoTrace, call: Call, open_ops_of_thread: Mapping[int, list[int]]) -> None:
     """Find the innermost op that is open when a call begins."""
-    stack = open_ops.get(call.thread, [])
+    stack = open_ops_of_thread.get(call.thread, [])
     while stack and trace.ops[stack[-1]].end_ns <= call.start_ns:
         stack.pop()
     call.op = stack[-1] if stack else -1

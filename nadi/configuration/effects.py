@@ -77,6 +77,7 @@ def _discipline_chooses_switch(run: EffectContext) -> bool:
 
 
 def _can_time_out(run: EffectContext) -> bool:
+    """Return whether packets may be lost, so that retransmission timers matter."""
     network = run.network
     loses = any(fault.state or fault.error_rate for fault in run.config.faults)
     return bool(network.rto or network.queue_limit or network.switch == "shared-buffer" or loses)

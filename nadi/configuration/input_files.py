@@ -99,7 +99,7 @@ def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
             yield name, section
 
 
-def _paths(value: object, marker: NamesFiles) -> list[str]:
+def _paths(value: object, declaration: NamesFiles) -> list[str]:
     """Return the distinct paths in a value; for names of a library, the path that a file of that name would have."""
     paths: list[str] = []
 
@@ -107,7 +107,7 @@ def _paths(value: object, marker: NamesFiles) -> list[str]:
         paths.append(path)
         return path
 
-    marker.change(value, note)
+    declaration.change(value, note)
     return list(dict.fromkeys(paths))
 
 
@@ -133,10 +133,10 @@ class _Files(NamedTuple):
         return InputFiles(key, path, tuple(self.every), self.bytes, digest.hexdigest() if self.regular else "")
 
 
-def _existing_files(path: str, marker: NamesFiles) -> _Files:
+def _existing_files(path: str, declaration: NamesFiles) -> _Files:
     """Return the existing files of a path; the run itself reports missing files."""
     every = {}
-    for file in marker.files(Path(path)):
+    for file in declaration.files(Path(path)):
         with suppress(OSError, ValueError):
             status = file.stat()
             if not stat.S_ISDIR(status.st_mode):

@@ -82,6 +82,7 @@ def _time_to(longest_ps: int) -> Callable[[object], int]:
 
 
 def _parse_path(value: object) -> Path:
+    """Return a path from its text; raise ValueError if it is none."""
     if not isinstance(value, str | Path) or not str(value):
         raise ValueError(f"{value!r} is not a path; expected text")
     return Path(value)
@@ -104,6 +105,7 @@ def _parse_packets(value: object) -> int | str:
 
 
 def _parse_choice(value: object) -> bool | str:
+    """Return true, false or "auto"; raise ValueError for any other value."""
     if not isinstance(value, bool) and value != "auto":
         raise ValueError(f'{short(value)}; expected true, false or "auto"')
     return value

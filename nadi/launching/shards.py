@@ -12,7 +12,7 @@ OWN_OPTIONS = ("job-name", "array", "ntasks", "output", "dependency", "wrap")
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """Return number and count of a shard "3/16"; another form raises ConfigError."""
+    """Return number and count from the text of a shard, "3/16"; another form raises ConfigError."""
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and len(count) < 7 and int(number) < int(count) <= _MAX_SHARDS):
         raise ConfigError(f"--shard {text!r}: expected I/N with I from 0 below N, as 3/16")

@@ -125,7 +125,7 @@ def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
 
 
 def render(job: Job) -> str:
-    """Return the script."""
+    """Return the batch script of a job."""
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - it makes a shell script, quoted for the shell, and no HTML
@@ -145,17 +145,17 @@ def render(job: Job) -> str:
     return environment.get_template("job.sh.j2").render(job=job, launch=LAUNCHERS[job.launcher], follower=follower)
 
 
-def submit(script: Path) -> str:
+def submit(script_path: Path) -> str:
     """Submit a script and return sbatch's output; raise ConfigError without sbatch, SubmitError if it fails."""
     try:
-        command = ["sbatch", str(script)]  # a script that Nadi has written, and the cluster's sbatch
+        command = ["sbatch", str(script_path)]  # a script that Nadi has written, and the cluster's sbatch
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SBATCH_TIMEOUT_S, check=False)  # noqa: S603
     except FileNotFoundError:
-        raise ConfigError(f"--submit: no sbatch on PATH; {script} is written, submit it where SLURM is") from None
+        raise ConfigError(f"--submit: no sbatch on PATH; {script_path} is written, submit it where SLURM is") from None
     except subprocess.TimeoutExpired:
-        raise SubmitError(f"sbatch {script}: no answer in {_SBATCH_TIMEOUT_S} s") from None
+        raise SubmitError(f"sbatch {script_path}: no answer in {_SBATCH_TIMEOUT_S} s") from None
     if done.returncode:
-        raise SubmitError(f"sbatch {script}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
+        raise SubmitError(f"sbatch {script_path}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
     return done.stdout.strip()
 
 

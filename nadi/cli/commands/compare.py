@@ -38,6 +38,7 @@ def compare(
 
 
 def _compare_runs(folders: list[Path], out: Path | None, *, as_json: bool) -> None:
+    """Print a comparison of runs, given by folders of results, and write it as a page to `out`."""
     from nadi.insight.comparison.document import document
     from nadi.insight.runs import Run
     from nadi.reports.pages.comparison import page
@@ -54,7 +55,8 @@ def _compare_runs(folders: list[Path], out: Path | None, *, as_json: bool) -> No
         say(f"page: {out}", err=as_json)
 
 
-def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: int, *, as_json: bool) -> None:
+def _compare_measured(run: Path, traces: Path | None, out: Path | None, num_worst: int, *, as_json: bool) -> None:
+    """Print a run beside measured times of `traces` (None: its own), with the worst nodes; write it into `out`."""
     from nadi.insight.measured.accuracy import document
     from nadi.insight.measured.clocks import estimate_clocks
     from nadi.insight.measured.timed_nodes import read_beside
@@ -64,7 +66,7 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: i
 
     with staged(out, FILES, key="clocks") if out else nullcontext() as staging:
         nodes = read_beside(run, traces)
-        compared = document(nodes, estimate_clocks(nodes), worst)
+        compared = document(nodes, estimate_clocks(nodes), num_worst)
         if staging:
             write_measured(staging, nodes, compared)
     print_document(compared, render, as_json=as_json)

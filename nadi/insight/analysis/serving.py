@@ -26,10 +26,10 @@ class Requests:
 
     times_ps: dict[int, dict[int, int]] = field(default_factory=dict)
 
-    def note(self, request: int, tokens: int, at_ps: int) -> None:
+    def note(self, request: int, token_index: int, at_ps: int) -> None:
         """Record a time; if several GPUs produce a token, the last one counts."""
         own = self.times_ps.setdefault(request, {})
-        own[tokens] = max(own.get(tokens, 0), at_ps)
+        own[token_index] = max(own.get(token_index, 0), at_ps)
 
 
 @dataclass(frozen=True)

@@ -163,10 +163,13 @@ class Run:
             )
         return work
 
-    def _table(self, schema: schemas.Schema, why: str = "") -> "pa.Table":
+    def _table(self, schema: schemas.Schema, why_missing: str = "") -> "pa.Table":
+        """Return a table that the folder must have."""
         found = self._maybe(schema)
         if found is None:
-            raise ConfigError(f"{self.folder}: no {schema.file}" + (f" ({why})" if why else "") + f"; {_EXPECTED}")
+            raise ConfigError(
+                f"{self.folder}: no {schema.file}" + (f" ({why_missing})" if why_missing else "") + f"; {_EXPECTED}"
+            )
         return found
 
     def blocks(self, schema: schemas.Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":

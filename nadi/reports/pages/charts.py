@@ -78,10 +78,13 @@ def bars(
     return drawn
 
 
-def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, hover: str, **options: Any) -> Plotly:  # noqa: ANN401
-    """Return a heat map of values[rows, columns], the first row at the top; `hover` is a plotly template."""
+def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, template: str, **options: Any) -> Plotly:  # noqa: ANN401
+    """Return a heat map of values[rows, x], the first row at the top; `template` is the text on hover in plotly's form.
+
+    `options` are those of plotly's add_heatmap.
+    """
     drawn = figure(x_title)
     names = [in_page(row) for row in rows]
-    drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{hover}<extra></extra>", **options)
+    drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{template}<extra></extra>", **options)
     drawn.update_yaxes(autorange="reversed", fixedrange=True, type="category")
     return drawn

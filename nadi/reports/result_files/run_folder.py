@@ -29,7 +29,7 @@ def write_results(
 ) -> None:
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 
-    Rank 0 has flows, links and counters of all ranks; findings and folder are None on the others.
+    Rank 0 has flows, links and counters of all ranks; `findings` and `folder` are None on the others.
     """
     from nadi.reports.result_files import run_tables
 

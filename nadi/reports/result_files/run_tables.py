@@ -26,7 +26,7 @@ LANES = ("cpu", "compute", "memory", "remote")
 
 
 def write_flows(simulation: FinishedRun, folder: Path) -> None:
-    """Write a row per message."""
+    """Write a row per message into a folder."""
     flows = simulation.results.flows
     ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares_of(simulation.program, flows))
     unknown = ideal == UNKNOWN
@@ -35,7 +35,7 @@ def write_flows(simulation: FinishedRun, folder: Path) -> None:
 
 
 def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
-    """Write links, collectives and NPUs."""
+    """Write links, collectives and NPUs into a folder."""
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
     pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
     times, folded = findings.npu_times, simulation.results.folded
@@ -48,7 +48,7 @@ def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) ->
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:
-    """Write queues, marks, pauses and workers, each only if the run has recorded rows."""
+    """Write queues, marks, pauses and workers into a folder, each only if the run has recorded rows."""
     for schema in schemas.LOGS:
         columns = getattr(results, schema.name, None)
         if columns and len(next(iter(columns.values()))):
@@ -132,6 +132,7 @@ def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryA
 
 
 def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
+    """Return the table of links with their traffic."""
     graph = simulation.graph
     names = tuple(graph.node_name(node) for node in range(graph.nodes))
     columns: dict[str, Any] = {
@@ -145,6 +146,7 @@ def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
 
 
 def _collectives(findings: Findings) -> pa.Table:
+    """Return the table of collectives with their times and bandwidths."""
     found = findings.collectives
     columns = {
         "group_name": pa.array(findings.group_names, pa.string()),

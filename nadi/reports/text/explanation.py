@@ -33,6 +33,7 @@ def path_table(document: dict[str, Any], max_rows: int) -> FittedTable:
 
 
 def _bounds_table(document: dict[str, Any]) -> FittedTable:
+    """Return the time on the critical path by what bounds it."""
     unit = time_unit(row["time_ps"] for row in document["by_bound"])
     table = FittedTable("time by bound", name_column("bound"), f"time ({unit.name})", "share")
     for row in document["by_bound"]:

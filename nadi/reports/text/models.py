@@ -72,6 +72,7 @@ def _exactly(count: int) -> str:
 
 
 def _shown(value: object) -> str:
+    """Return a value of a model's file in words."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)

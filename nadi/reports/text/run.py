@@ -151,15 +151,16 @@ def fabric_table(simulation: FinishedRun) -> FittedTable:
     return table
 
 
-def _max_of_link(graph: Graph, values: NDArray | None, form: str) -> str:
+def _max_of_link(graph: Graph, value_of_link: NDArray | None, number_format: str) -> str:
     """Return the largest value and its link; "" if all values are 0."""
-    if values is None or not values.any():
+    if value_of_link is None or not value_of_link.any():
         return ""
-    link = int(values.argmax())
-    return f"{form.format(values[link])} at {_link_name(graph, link)}"
+    link = int(value_of_link.argmax())
+    return f"{number_format.format(value_of_link[link])} at {_link_name(graph, link)}"
 
 
 def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str:
+    """Return lines about fabric, time, traffic, and the mean NPU."""
     results, counters = simulation.results, simulation.results.counters
     times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
     columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
@@ -268,6 +269,7 @@ def step_table(findings: Findings) -> FittedTable | None:
 
 
 def _words(category: str) -> str:
+    """Return a category of time in words."""
     if category in AXES:
         return f"exposed {category}"
     return "exposed, no axis" if category == "unnamed" else category

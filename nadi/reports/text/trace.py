@@ -39,6 +39,7 @@ def render_set(description: dict[str, Any]) -> RenderableType:
 
 
 def _overview(description: dict[str, Any]) -> FittedTable:
+    """Return sizes, dependencies and work of a trace."""
     dangling, cycle = description["dangling_dependencies"], description["control_cycle"]
     dropped = _number(description["dropped_control_dependencies"])
     rows = [("schema version", description["version"] or "not said"), ("nodes", _number(description["nodes"]))]
@@ -61,6 +62,7 @@ def _overview(description: dict[str, Any]) -> FittedTable:
 
 
 def _communication(description: dict[str, Any]) -> FittedTable:
+    """Return collectives by kind and group, and messages."""
     columns = name_column("kind"), name_column("group", 2), "count", "bytes", ("without size", 1)
     table = FittedTable("communication", *columns)
     for row in description["collectives"]:
@@ -72,6 +74,7 @@ def _communication(description: dict[str, Any]) -> FittedTable:
 
 
 def _first_nodes(description: dict[str, Any]) -> FittedTable:
+    """Return the first nodes of a trace."""
     nodes = description["first_nodes"]
     durations_ps = [node["duration_micros"] * PS_PER_US for node in nodes]
     unit = time_unit(durations_ps)

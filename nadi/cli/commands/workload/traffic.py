@@ -38,7 +38,7 @@ Duration = Annotated[str, typer.Option(help="Time span in which messages arrive.
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the group of commands."""
+    """Add the group of commands to the application."""
     group = typer.Typer(help="Generate traces of messages without a model.")
     for pattern in (incast, permutation, pairs, poisson, all_to_all):
         group.command()(_command(pattern))
@@ -124,12 +124,15 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
     return command
 
 
-def _write(made: "MessageSequence", out: Path, prefix: str, first_npu: int, more: str, *, force: bool) -> None:
+def _write(
+    message_sequence: "MessageSequence", out: Path, prefix: str, first_npu: int, remark: str, *, force: bool
+) -> None:
+    """Write the traces PREFIX.<npu>.et of messages into a folder and print their amounts with a remark."""
     from nadi.simulation.wiring.affordable import check_trace
     from nadi.terminal.readable import amount_text
     from workload.generators.point_to_point.traces import write
 
-    check_trace(made.nodes, fewer="NPUs or messages", force=force)
-    files = write(made, out, prefix, first_npu)
-    amount = amount_text(float(made.bytes.sum()))
-    say(f"{out / prefix}.<npu>.et: {files} traces, {len(made.src):,} messages, {amount}{more}")
+    check_trace(message_sequence.nodes, fewer="NPUs or messages", force=force)
+    files = write(message_sequence, out, prefix, first_npu)
+    amount = amount_text(float(message_sequence.bytes.sum()))
+    say(f"{out / prefix}.<npu>.et: {files} traces, {len(message_sequence.src):,} messages, {amount}{remark}")
