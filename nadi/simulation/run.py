@@ -127,11 +127,13 @@ def check_job(
     config: RunConfig,
     nodes: int,
     ranks_per_node: int,
-    threads: int,
+    threads_per_rank: int,
     progress: Progress | NoProgress,
     limits: affordable.NodeLimits,
 ) -> affordable.JobCost:
-    """Check a run of a batch job as `simulate` would check it there, and estimate its cost.
+    """Check a run of a batch job on `nodes` nodes as `simulate` would check it there, and estimate its cost.
+
+    `limits` are the resources of a node.
 
     Raises:
         ConfigError, TopologyError, TraceError, WorkloadError, PartitionError: `simulate` would refuse the run.
@@ -139,7 +141,7 @@ def check_job(
     ranks, force = nodes * ranks_per_node, limits.force
     _refuse(config, ranks, force=force)
     alone = fidelities.on_one_worker(config.network)
-    workers = Workers(workers=ranks * threads, lps_per_worker=config.engine.lps_per_worker, alone=alone)
+    workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=config.engine.lps_per_worker, alone=alone)
     config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
     expected = estimate(graph, work.program, settings)
     if settings.fidelity.is_closed_form:
@@ -155,7 +157,8 @@ def _set_up(
 ) -> tuple[RunConfig, Graph, LoadedWorkload, NDArray[np.int32] | None, pdes.Settings]:
     """Return the configuration with interference settled, fabric, this rank's work, owners of nodes, and settings.
 
-    The function refuses unsupported combinations.
+    The function refuses unsupported combinations. `force`: allow plans that need more memory than is free;
+    `keep_flows`: results may have a row per message.
     """
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
@@ -170,10 +173,10 @@ def _set_up(
     return config, graph, work, owner, fabric.fitted(graph, settings)
 
 
-def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
-    """Refuse worker processes on several MPI ranks, and fabrics or models that are too large, before any building."""
-    if ranks > 1 and config.engine.backend == "processes":
-        raise ConfigError(f"[engine] backend: found processes on {ranks} MPI ranks; expected threads there")
+def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
+    """Refuse worker processes on several MPI ranks, and, unless `force`, too large fabrics or models."""
+    if num_ranks > 1 and config.engine.backend == "processes":
+        raise ConfigError(f"[engine] backend: found processes on {num_ranks} MPI ranks; expected threads there")
     if config.topology.graph is None:  # a fabric given by Python is already built
         affordable.check_fabric(config.topology.source(), force=force)
     _check_model(config, force=force)
@@ -182,9 +185,12 @@ def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
 def _lay_out(
     graph: Graph, work: LoadedWorkload, settings: pdes.Settings, *, force: bool
 ) -> tuple[CollectiveCosts, FoldedProgram]:
-    """Lay out a run at closed forms, and refuse one that needs more memory than is free."""
+    """Return the costs of collectives and the folded program of a run at closed forms.
+
+    The function refuses a run that needs more memory than is free, unless `force`.
+    """
     costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
-    folded = running.laid_out(graph, work.program, costs, slow=settings.faults.npus)
+    folded = running.laid_out(graph, work.program, costs, npu_faults=settings.faults.npus)
     affordable.check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
 
@@ -197,7 +203,7 @@ def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather 
 
 
 def _check_model(config: RunConfig, *, force: bool) -> None:
-    """Refuse a model whose traces need more memory than is free."""
+    """Refuse a model whose traces need more memory than is free, unless `force`."""
     from workload.generators.training.generator import NODE_BYTES, nodes_at_most
 
     served, trained = serving_and_requests(config), model_and_plan(config)
@@ -238,14 +244,11 @@ def run_program(
     owner: NDArray[np.int32] | None = None,
     expected: Estimate | None = None,
 ) -> pdes.Results:
-    """Build the state of a program and run it; announce the compilation of kernels.
+    """Build the state of a program and run it on `workers`; announce the compilation of kernels.
 
     `program`: Program of the NPUs, at least of this rank's.
     `owner`: int32[nodes], LP of each node; None = one LP.
     `expected`: Estimated work of all ranks, for the progress display; None = the function estimates it.
-
-    Raises:
-        pdes.RunError: The run failed.
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
@@ -265,11 +268,11 @@ def run_program(
 _LOADED_KERNELS: set[Callable[..., Any]] = set()
 
 
-def _announce_compilation(kernel: Callable[..., Any], how_long: str, progress: Progress | NoProgress) -> None:
-    """Print a line if a main kernel must be compiled first."""
+def _announce_compilation(kernel: Callable[..., Any], duration_text: str, progress: Progress | NoProgress) -> None:
+    """Print a line if a main kernel must be compiled first, which takes about `duration_text`."""
     if jit_enabled() and kernel not in _LOADED_KERNELS:
         if not is_warm(kernel):
-            progress.say(f"compiling the kernels, once, into {cache_dir()} ({how_long})")
+            progress.say(f"compiling the kernels, once, into {cache_dir()} ({duration_text})")
         _LOADED_KERNELS.add(kernel)
 
 
@@ -288,7 +291,10 @@ def network_settings(
     record_nodes: bool = True,
     record_flows: bool = True,
 ) -> pdes.Settings:
-    """Return the engine's settings for [network] and [system]; refuse values that contradict each other."""
+    """Return the engine's settings for [network] and [system]; refuse values that contradict each other.
+
+    `seed` is that of random draws; `record_nodes` and `record_flows` keep times of trace nodes, and of messages.
+    """
     system = system or SystemSection()
     if network.fidelity != "packet":
         system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in PACKET_SYSTEM_KEYS})

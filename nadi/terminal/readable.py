@@ -73,6 +73,7 @@ def amount_text(size_bytes: float) -> str:
 
 
 def _unit_of(time_ps: float) -> TimeUnit:
+    """Return the largest unit that a time reaches."""
     return next((unit for unit in (S, MS, US) if time_ps >= unit.ps), NS)
 
 

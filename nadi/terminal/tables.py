@@ -125,7 +125,7 @@ class FittedTable:
             yield Text()
 
     def _empty(self, forms: Sequence[str], heads: Sequence[Text]) -> Table:
-        """Return a rich Table without rows."""
+        """Return a rich Table without rows, with a column for each form ("number", "name" or "text") and heading."""
         style = box.SIMPLE_HEAD if self.headings else None
         padding = (0, 1) if self.headings else (0, _NO_HEADINGS_GAP, 0, 0)
         table = Table(box=style, show_header=self.headings, show_edge=False, pad_edge=False, padding=padding)
@@ -133,10 +133,10 @@ class FittedTable:
             table.add_column(head, justify="right" if form == "number" else "left", overflow="fold")
         return table
 
-    def _fitting_columns(self, natural: Sequence[int], max_width: int) -> list[int]:
+    def _fitting_columns(self, natural_widths: Sequence[int], max_width: int) -> list[int]:
         """Return the indices of the columns that fit; natural: natural width of each column in cells."""
-        fitting = list(range(len(natural)))
-        minimum = self._min_widths(natural)
+        fitting = list(range(len(natural_widths)))
+        minimum = self._min_widths(natural_widths)
         while self._total_width(fitting, minimum) > max_width:
             optional = [i for i in fitting if self.columns[i].rank > 0]
             if not optional:
@@ -144,19 +144,20 @@ class FittedTable:
             fitting.remove(max(optional, key=lambda i: (self.columns[i].rank, i)))
         return fitting
 
-    def _widths(self, natural: Sequence[int], fitting: Sequence[int], max_width: int) -> list[int]:
+    def _widths(self, natural_widths: Sequence[int], shown_columns: Sequence[int], max_width: int) -> list[int]:
         """Return the widths of the fitting columns: natural if there is room, else reduced from the widest down."""
-        widths, minimum = list(natural), self._min_widths(natural)
-        while self._total_width(fitting, widths) > max_width:
-            above = [i for i in fitting if widths[i] > minimum[i]]
-            words = [i for i in fitting if self.columns[i].form != "number" and widths[i] > _MIN_NAME_CELLS]
-            shrinkable = above or words or [i for i in fitting if widths[i] > 1]
+        widths, minimum = list(natural_widths), self._min_widths(natural_widths)
+        while self._total_width(shown_columns, widths) > max_width:
+            above = [i for i in shown_columns if widths[i] > minimum[i]]
+            words = [i for i in shown_columns if self.columns[i].form != "number" and widths[i] > _MIN_NAME_CELLS]
+            shrinkable = above or words or [i for i in shown_columns if widths[i] > 1]
             if not shrinkable:
                 break
             widths[max(shrinkable, key=lambda i: widths[i])] -= 1
-        return [widths[i] for i in fitting]
+        return [widths[i] for i in shown_columns]
 
     def _total_width(self, columns: Sequence[int], widths: Sequence[int]) -> int:
+        """Return the width in cells of a table of these columns, with gaps and margin."""
         gap = _GAP if self.headings else _NO_HEADINGS_GAP
         return _MARGIN + sum(widths[i] for i in columns) + gap * len(columns) - (1 if self.headings else 0)
 
@@ -165,8 +166,9 @@ class FittedTable:
         texts = column if self.headings else column[1:]
         return max((cell_len(line) for text in texts for line in text.plain.split("\n")), default=0)
 
-    def _min_widths(self, natural: Sequence[int]) -> list[int]:
-        return [min(width, _MIN_CELLS[column.form]) for width, column in zip(natural, self.columns, strict=True)]
+    def _min_widths(self, natural_widths: Sequence[int]) -> list[int]:
+        """Return the minimum width of each column in cells."""
+        return [min(width, _MIN_CELLS[column.form]) for width, column in zip(natural_widths, self.columns, strict=True)]
 
 
 def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:

@@ -41,7 +41,7 @@ _TAG_BITS, _SEQ_BITS = 24, 20
 _MAX_LANES = 8  # offset that separates numbers of groups from numbers of lanes
 
 
-LIKE = "like"
+REPRESENTED_BY = "represented_by"
 
 
 class Representatives(NamedTuple):
@@ -278,7 +278,7 @@ def _edges(
 
 def is_folded(run: Run) -> bool:
     """Return whether the run keeps the trace nodes of one NPU per class only."""
-    return LIKE in run.npus.column_names
+    return REPRESENTED_BY in run.npus.column_names
 
 
 def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
@@ -286,7 +286,7 @@ def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
     groups = np.arange(len(program.group_ptr) - 1)
     like = np.arange(program.npus)
     if is_folded(run):
-        like = np.asarray(run.npus[LIKE], np.int64)
+        like = np.asarray(run.npus[REPRESENTED_BY], np.int64)
         groups = _equivalent_groups(program, like, groups)
     first = np.full(program.npus, -1)
     own, begin = np.unique(npu, return_index=True)

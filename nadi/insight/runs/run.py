@@ -157,7 +157,7 @@ class Run:
         work = read_work(self.config, self.graph, force=True)
         program = work.program
         rows = int(np.diff(program.trace_ptr)[program.trace_of_npu].sum())
-        if self.has(schemas.NODES) and "like" not in self.npus.column_names and len(self.nodes) != rows:
+        if self.has(schemas.NODES) and "represented_by" not in self.npus.column_names and len(self.nodes) != rows:
             raise ConfigError(
                 f"{self.folder}: the run had {len(self.nodes):,} trace nodes, its traces have {rows:,} now"
             )

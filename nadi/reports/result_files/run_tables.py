@@ -40,8 +40,8 @@ def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) ->
     pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
     times, folded = findings.npu_times, simulation.results.folded
     npu = np.arange(len(times.idle_ps))
-    like = {"like": folded.like} if folded else {}  # NPU whose trace nodes represent each one, if only those are kept
-    pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **like}), folder / schemas.NPUS.file)
+    kept = {"represented_by": folded.like} if folded else {}  # if the trace nodes of some NPUs represent all
+    pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **kept}), folder / schemas.NPUS.file)
     if findings.step_times is not None:
         steps = {f"{name}_ps": findings.step_times[:, i] for i, name in enumerate(schemas.STEP_CATEGORIES)}
         pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)

@@ -198,7 +198,9 @@ def _no_contention(simulation: FinishedRun) -> str:
     said = "closed-form: every collective and message as if alone on the network, no contention"
     if folded:
         kept, npus = len(np.unique(folded.like)), simulation.program.npus
-        said += f"\n{kept:,} of {npus:,} NPUs are shown, the others are identical to these (npus.parquet: like)"
+        said += (
+            f"\n{kept:,} of {npus:,} NPUs are shown, the others are identical to these (npus.parquet: represented_by)"
+        )
     return said
 
 

@@ -46,8 +46,11 @@ def expected_load(config: RunConfig, graph: Graph, *, force: bool = False) -> Lo
 
 
 def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks: RankGather = ALONE) -> Load:
-    """Return the load from the traffic of a program; on several ranks, of all ranks' programs together."""
-    fabric, running, _ = with_reducers(graph, program, acting=ranks.rank == 0)
+    """Return the load from the traffic of a program; on several ranks, of all ranks' programs together.
+
+    `network` gives the sizes of packets and headers.
+    """
+    fabric, running, _ = with_reducers(graph, program, counts_reducers=ranks.rank == 0)
     sent = merge(ranks.exchange(traffic(running)))
     weights = partition.expected(fabric, *sent, mtu_bytes=network.mtu)
     weights = folded_weights(weights, graph, program)
@@ -82,7 +85,10 @@ def measured_load(folder: Path, graph: Graph) -> Load:
 def divide(
     graph: Graph, parts: int, method: str, load: Load, network: NetworkSection, sync_us: float = SHARED_MEMORY_SYNC_US
 ) -> tuple[Partition, PartitionReport]:
-    """Return one partition and its report, with synchronisations that take `sync_us` microseconds."""
+    """Return one partition of a fabric into `parts` by `method`, and its report.
+
+    A synchronisation takes `sync_us` microseconds; `network` gives the size of the smallest packet.
+    """
     smallest_bytes = max(1, min(network.header, network.ack))
     if network.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
@@ -102,7 +108,10 @@ def divide(
 def compare(
     graph: Graph, parts: int, load: Load, network: NetworkSection
 ) -> tuple[dict[str, PartitionReport], dict[str, PartitionError]]:
-    """Return the report of each method, and the errors of methods that cannot divide this fabric, unless all fail."""
+    """Return the report of each method that divides the fabric into `parts`, and the errors of the others.
+
+    The function raises the first error if all methods fail.
+    """
     reports, failures = {}, {}
     for name in partition.methods():
         try:
@@ -121,7 +130,8 @@ def place(
 
     On several ranks, each rank first reads the traces of an equal share of the NPUs and counts their traffic; rank 0
     divides the fabric; then each rank reads the traces of its own NPUs. If the weights do not come from traces, the
-    first step is omitted, and a rank opens no files but those of its own NPUs. force: see read_work.
+    first step is omitted, and a rank opens no files but those of its own NPUs. force: build plans of collectives that
+    need more memory than is free.
 
     Raises:
         TraceError, WorkloadError, PartitionError, ConfigError: The user's input is wrong.

@@ -44,16 +44,17 @@ class Bench:
 
 
 def _permutation(graph: Graph, size_bytes: int, seed: int) -> Program:
-    """Return a program in which every NPU sends to its partner in a random permutation."""
+    """Return a program in which every NPU sends `size_bytes` to its partner in a random permutation."""
     return workload.pairs_program(workload.permutation(graph.npus, seed), size_bytes)
 
 
 def _all_reduce(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - no randomness
+    """Return a program of one all-reduce of `size_bytes` of all NPUs in a ring."""
     return workload.collective_program("all-reduce", graph.npus, size_bytes, "ring")
 
 
 def _hierarchical(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - no randomness
-    """Return a hierarchical all-reduce: within servers, along rails, within servers; else groups of eight."""
+    """Return a hierarchical all-reduce of `size_bytes`: in servers, along rails, in servers; else groups of eight."""
     group = int(np.bincount(graph.host).max())
     return workload.hierarchical_program(graph.npus, group if group > 1 else 8, size_bytes)
 

@@ -39,7 +39,7 @@ def _write_table(path: Path, sweep: CollectiveSweep) -> None:
         "kind": [row.kind for row in sweep.rows],
         "algorithm": [name for name, _, _ in names],
         "parameters": [parameters for _, _, parameters in names],
-        "way": [row.way for row in sweep.rows],
+        "variant": [row.variant for row in sweep.rows],
         "bytes": [row.bytes for row in sweep.rows],
         "time_ps": [row.time_ps for row in sweep.rows],
         "algbw_Bps": [row.algbw_Bps for row in sweep.rows],

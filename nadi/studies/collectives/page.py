@@ -42,14 +42,15 @@ def _fastest(sweep: CollectiveSweep) -> list[Part]:
 
 
 def _rows(sweep: CollectiveSweep) -> Table:
+    """Return the table of all rows."""
     return _table(sweep_table(sweep), "all rows, by size", {})
 
 
-def _table(fitted: FittedTable, caption: str, series: Mapping[str, SeriesStyle]) -> Table:
-    """Return a terminal table as a page table; series: styles by the text of the first column."""
-    headings = [Heading(column.heading, is_text=column.form != "number") for column in fitted.columns]
-    colours = [series[row[0]].colour for row in fitted.rows] if series else []
-    return Table(caption, headings, fitted.rows, colours=colours)
+def _table(terminal_table: FittedTable, caption: str, style_of_name: Mapping[str, SeriesStyle]) -> Table:
+    """Return a terminal table as a page table; style_of_name: styles by the text of the first column."""
+    headings = [Heading(column.heading, is_text=column.form != "number") for column in terminal_table.columns]
+    colours = [style_of_name[row[0]].colour for row in terminal_table.rows] if style_of_name else []
+    return Table(caption, headings, terminal_table.rows, colours=colours)
 
 
 def _settings(sweep: CollectiveSweep) -> Table:
@@ -127,4 +128,5 @@ def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
 
 
 def _has_sizes(sweep: CollectiveSweep) -> bool:
+    """Return whether the collective has sizes, which a barrier has not."""
     return any(row.bytes > 0 for row in sweep.rows)

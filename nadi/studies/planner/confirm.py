@@ -84,23 +84,23 @@ def confirm(
     return PacketStepTime(step_ps, ratios)
 
 
-def _within_hosts(machine: TargetMachine, groups: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether every group stays within one host."""
+def _within_hosts(machine: TargetMachine, gpu_groups: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether every group of GPUs stays within one host."""
     host = machine.graph.host
-    return all(len(np.unique(host[list(group)])) == 1 for group in groups)
+    return all(len(np.unique(host[list(group)])) == 1 for group in gpu_groups)
 
 
-def _ratio(machine: TargetMachine, part: TraceSet, settings: Settings, progress: Progress | NoProgress) -> float:
+def _ratio(machine: TargetMachine, traces: TraceSet, settings: Settings, progress: Progress | NoProgress) -> float:
     """Return packet-level time over closed-form time of one communication that all groups perform at once."""
-    program, _, closed_form = run_closed_form(machine, part, machine.settings)
+    program, _, closed_form = run_closed_form(machine, traces, machine.settings)
     packets = run_program(machine.graph, program, settings, progress)
     return packets.finish_time_ps / max(closed_form.finish_time_ps, 1)
 
 
-def _parts(axis: str, traces: TraceSet, npus: int) -> Iterator[tuple[str, TraceSet]]:
-    """Yield the name and the traces of each kind of communication of an axis; the traces hold nothing else."""
+def _parts(axis: str, traces: TraceSet, num_npus: int) -> Iterator[tuple[str, TraceSet]]:
+    """Yield the name and the traces of each kind of communication of an axis as "tp"; the traces hold nothing else."""
     rows_by_kind = [_of_axis(trace, axis) for trace in traces.traces]
-    max_bytes = max(int(MAX_PACKET_HOPS / (2 * _HOPS * npus) * _PACKET_BYTES), _MIN_BUFFER_BYTES)
+    max_bytes = max(int(MAX_PACKET_HOPS / (2 * _HOPS * num_npus) * _PACKET_BYTES), _MIN_BUFFER_BYTES)
     for kind in sorted({kind for rows in rows_by_kind for kind in rows}):
         of_all = (traces.traces, traces.example_npu.tolist(), rows_by_kind)
         tables = [
@@ -135,7 +135,10 @@ def _of_axis(trace: TraceTable, axis: str) -> dict[int, list[int]]:
 
 
 def _table(trace: TraceTable, npu: int, rows: Sequence[int], max_bytes: int, families: Families) -> TraceTable:
-    """Return a trace of the given communications without dependencies; npu: NPU whose peer numbers the trace uses."""
+    """Return a trace of the communications in `rows` of a trace, without dependencies and at most max_bytes each.
+
+    `npu` is the NPU whose peer numbers the trace uses; `families` holds the groups of NPUs by name.
+    """
     block = Block()
     for row in rows:
         size, name = min(int(trace.comm_size[row]), max_bytes), trace.names[row]

@@ -22,12 +22,12 @@ _Bytes = Annotated[int, Field(ge=0, le=_MAX_BYTES)]
 _Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
 
 
-def _complete(shares: dict[str, float]) -> dict[str, float]:
+def _complete(share_of_category: dict[str, float]) -> dict[str, float]:
     """Return the shares after checking that every time category has one."""
-    missing = [name for name in CATEGORIES if name not in shares]
+    missing = [name for name in CATEGORIES if name not in share_of_category]
     if missing:
         raise ValueError(f"lacks {missing[0]}")
-    return shares
+    return share_of_category
 
 
 @with_config(_STRICT)

@@ -124,22 +124,23 @@ def step_time(
     return _extrapolated(first, second, (micro_batches - longer) / (longer - short))
 
 
-def _extrapolated(first: StepTime, second: StepTime, factor: float) -> StepTime:
-    """Return the linear extrapolation: `second` plus `factor` times the difference between `second` and `first`."""
+def _extrapolated(shorter: StepTime, longer: StepTime, factor: float) -> StepTime:
+    """Return the linear extrapolation of step times: `longer` plus `factor` times its difference from `shorter`."""
     ports = {}
-    for name, ports_used in second.use.ports.items():
-        before = first.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
+    for name, ports_used in longer.use.ports.items():
+        before = shorter.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
         ports[name] = ports_used._replace(tx_bytes=ports_used.tx_bytes + factor * (ports_used.tx_bytes - before))
     return StepTime(
-        second.step_ps + factor * (second.step_ps - first.step_ps),
-        second.share_ps + factor * (second.share_ps - first.share_ps),
-        EnergyUse(second.use.npu_ps + factor * (second.use.npu_ps - first.use.npu_ps), ports),
+        longer.step_ps + factor * (longer.step_ps - shorter.step_ps),
+        longer.share_ps + factor * (longer.share_ps - shorter.share_ps),
+        EnergyUse(longer.use.npu_ps + factor * (longer.use.npu_ps - shorter.use.npu_ps), ports),
         is_whole=False,
     )
 
 
-def _with_micro_batches(plan: ParallelPlan, count: int) -> ParallelPlan:
-    return plan.model_copy(update={"global_batch": count * plan.dp * plan.micro_batch})
+def _with_micro_batches(plan: ParallelPlan, num_micro_batches: int) -> ParallelPlan:
+    """Return the plan with a global batch of so many micro-batches."""
+    return plan.model_copy(update={"global_batch": num_micro_batches * plan.dp * plan.micro_batch})
 
 
 def run_closed_form(
@@ -164,7 +165,7 @@ def run_closed_form(
 
 
 def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
-    """Simulate a whole step at closed forms."""
+    """Simulate a whole step of a plan at closed forms, and return its time."""
     traces = generate(model, plan, framework)
     settings = replace(machine.settings, compute_slowdown=_slowdown(machine, framework))
     program, folded, results = run_closed_form(machine, traces, settings)

@@ -59,17 +59,17 @@ def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: Ra
     return outcome.document([operations for operations, _ in parts], [each for _, each in parts], request.over)
 
 
-def run_local_ranks(ranks: int, arguments: Sequence[str]) -> int:
-    """Run `nadi trace replay` on local ranks, each a process, and return the exit code of the first that fails.
+def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
+    """Run `nadi trace replay` with arguments on local ranks, each a process; return the exit code of the first failure.
 
     If a rank fails, the others are terminated.
     """
     with tempfile.TemporaryDirectory(prefix="nadi-replay-") as folder:
-        store = {STORE: f"file://{folder}/store", "WORLD_SIZE": str(ranks)}
+        store = {STORE: f"file://{folder}/store", "WORLD_SIZE": str(num_ranks)}
         command = nadi_command(["trace", "replay", *arguments])
         processes = [
             subprocess.Popen(command, env=os.environ | store | {"RANK": str(rank)})  # noqa: S603 - this project's own command
-            for rank in range(ranks)
+            for rank in range(num_ranks)
         ]
         try:
             while True:
