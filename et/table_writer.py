@@ -53,12 +53,15 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
     for begin in range(0, len(table), _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, len(table))
         rows = slice(begin, end)
+        ptr = table.dep_ptr[begin : end + 1]
+        ids = _varints(table.node_id[table.dep[ptr[0] : ptr[-1]]])
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids.sizes)])
         body = _interleaved(
             [
                 _numbers(_ID, table.node_id[rows]),
                 _behind_length(_NAME, _Field(*table.names.pieces(begin, end))),
                 _numbers(_TYPE, table.type[rows].astype(np.uint64)),
-                _behind_length(_DATA_DEPS, _parents(table, begin, end)),
+                _behind_length(_DATA_DEPS, _Field(ids.data, np.diff(ends[ptr - ptr[0]]))),
                 _numbers(_START, table.start_time_micros[rows].astype(np.uint64)),
                 _numbers(_DURATION, table.duration_micros[rows].astype(np.uint64)),
                 _sparse(inputs, begin, end),
@@ -86,7 +89,7 @@ class _Texts:
 
 def _fields_of(lists: Iterable[Sequence[bytes]]) -> _Texts:
     """Return lists of attributes as fields of a node."""
-    texts = [b"".join(_field(_ATTR, text) for text in each) for each in lists]
+    texts = [b"".join((bytes([_ATTR << 3 | _LENGTH]) + frame(text)) for text in each) for each in lists]
     return _Texts(np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64))
 
 
@@ -148,17 +151,14 @@ def _groups_of_metadata(table: TraceTable) -> tuple[Mapping[int, bytes], Mapping
         name = table.group_names[table.group[row]]
         if name in left:
             text = attribute("ranks", "int32_list", left.pop(name)).SerializeToString(deterministic=True)
-            ranks[row] = _field(_ATTR, text)
+            ranks[row] = bytes([_ATTR << 3 | _LENGTH]) + frame(text)
     free = [row for row in rows if table.group[row] == 0]
     if left and free:
         listed = json.dumps([{"pg_name": name, "ranks": list(members)} for name, members in left.items()])
-        inputs[free[0]] = _field(_INPUTS, IOInfo(values=listed).SerializeToString(deterministic=True))
+        inputs[free[0]] = bytes([_INPUTS << 3 | _LENGTH]) + frame(
+            IOInfo(values=listed).SerializeToString(deterministic=True)
+        )
     return inputs, ranks
-
-
-def _field(number: int, message: bytes) -> bytes:
-    """Return a length-delimited field."""
-    return bytes([number << 3 | _LENGTH]) + frame(message)
 
 
 def _sparse(text_of_row: Mapping[int, bytes], begin_row: int, end_row: int) -> _Field:
@@ -168,14 +168,6 @@ def _sparse(text_of_row: Mapping[int, bytes], begin_row: int, end_row: int) -> _
     for row, text in own:
         sizes[row - begin_row] = len(text)
     return _Field(np.frombuffer(b"".join(text for _, text in own), np.uint8), sizes)
-
-
-def _parents(table: TraceTable, begin_row: int, end_row: int) -> _Field:
-    """Return the packed ids of the parents of rows from `begin_row` to `end_row`."""
-    ptr = table.dep_ptr[begin_row : end_row + 1]
-    ids = _varints(table.node_id[table.dep[ptr[0] : ptr[-1]]])
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids.sizes)])
-    return _Field(ids.data, np.diff(ends[ptr - ptr[0]]))
 
 
 def _numbers(field_number: int, values: UInt64) -> _Field:

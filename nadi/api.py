@@ -219,7 +219,7 @@ def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:
     from nadi.insight.explanation.document import explain as explained
 
     _check_within("faster", faster, 1, _MAX_SPEED_UP)
-    return explained(_opened(run), faster)
+    return explained(run if isinstance(run, Run) else Run(run), faster)
 
 
 def compare(*runs: Run | str | Path) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def compare(*runs: Run | str | Path) -> dict[str, Any]:
     """
     from nadi.insight.comparison.document import document
 
-    return document([_opened(run) for run in runs])
+    return document([(run if isinstance(run, Run) else Run(run)) for run in runs])
 
 
 def net(run: Run | str | Path) -> dict[str, Any]:
@@ -256,10 +256,6 @@ def net(run: Run | str | Path) -> dict[str, Any]:
     from nadi.insight.analysis.network import document, read_run
 
     return document(read_run(run.folder if isinstance(run, Run) else Path(run)))
-
-
-def _opened(run: Run | str | Path) -> Run:
-    return run if isinstance(run, Run) else Run(run)
 
 
 def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole: bool = False) -> None:

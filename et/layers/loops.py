@@ -67,7 +67,15 @@ class _Steps:
             if policy == "MICRO":
                 self._weight_collective(0)
             elif policy == "DATA":
-                self._data()
+                layers = self._file.layers
+                for i, layer in enumerate(layers):
+                    self._await(self._weights.pop(i, None))
+                    self._compute("forward", i, layer.forward)
+                for i in reversed(range(len(layers))):
+                    self._compute("backward-weights", i, layers[i].weight_gradient)
+                    self._weight_collective(i)
+                    if i:  # layer 0 has no input gradients
+                        self._compute("backward", i, layers[i].input_gradient)
             elif policy in _DLRM:
                 self._dlrm()
             else:
@@ -79,21 +87,6 @@ class _Steps:
         for row, bits in self._dims.items():
             dims[row] = bits
         return dataclasses.replace(table, involved_dim=dims)
-
-    def _data(self) -> None:
-        """Add a step of policy DATA: no collectives forward; backward, weight gradients before input gradients.
-
-        Layer 0 has no input gradients.
-        """
-        layers = self._file.layers
-        for i, layer in enumerate(layers):
-            self._await(self._weights.pop(i, None))
-            self._compute("forward", i, layer.forward)
-        for i in reversed(range(len(layers))):
-            self._compute("backward-weights", i, layers[i].weight_gradient)
-            self._weight_collective(i)
-            if i:
-                self._compute("backward", i, layers[i].input_gradient)
 
     def _dlrm(self) -> None:
         """Add a step as in DATA, with all-to-alls of embeddings: the last bottom layer waits for that of layer 0."""

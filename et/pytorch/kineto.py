@@ -163,7 +163,16 @@ def kineto_trace(document: Document) -> KinetoTrace:
     if not trace.ops and not trace.device_ops:
         expected = "a trace of a training run"
         raise TraceError(f"{document.path}: its events include no operator and no kernel, expected {expected}")
-    _groups(trace, info)
+    listed = info.get("pg_config")
+    for entry in listed.values() if isinstance(listed, dict) else listed if isinstance(listed, list) else ():
+        try:
+            group = validated(entry, GROUP)
+        except DocumentError:
+            continue  # events also name their groups
+        name, ranks = group["pg_name"], group.get("ranks", ())
+        is_complete = isinstance(ranks, list) and all(_rank(rank) is not None for rank in ranks)
+        trace.groups[name] = tuple(ranks) if is_complete else ()
+        trace.group_sizes[name] = group.get("pg_size", len(trace.groups[name]))
     _order(trace)
     return trace
 
@@ -187,12 +196,12 @@ def _add(trace: KinetoTrace, event: Mapping[str, Any], file_base_ns: int) -> Non
         if isinstance(event.get("pid"), int):
             trace.pid = event["pid"]
     elif category in _CALLS:
-        trace.calls.append(Call(name, event["tid"], start_ns, end_ns, _correlation(args), args))
+        trace.calls.append(Call(name, event["tid"], start_ns, end_ns, int(args.get("correlation", -1)), args))
     elif category in _DEVICE:
         stream = args.get("stream", event["tid"])
-        trace.device_ops.append(DeviceOp(name, stream, start_ns, end_ns, _correlation(args), args))
+        trace.device_ops.append(DeviceOp(name, stream, start_ns, end_ns, int(args.get("correlation", -1)), args))
     else:
-        trace.waits.append(Call(name, -1, start_ns, end_ns, _correlation(args), args))
+        trace.waits.append(Call(name, -1, start_ns, end_ns, int(args.get("correlation", -1)), args))
 
 
 def _ns(time_us: float) -> int:
@@ -203,24 +212,6 @@ def _ns(time_us: float) -> int:
 def _rank(number: object) -> int | None:
     """Return a rank or a number of ranks; None if the value is neither."""
     return number if isinstance(number, int) and 0 <= number < _MAX_RANKS else None
-
-
-def _correlation(args: Mapping[str, Any]) -> int:
-    return int(args.get("correlation", -1))
-
-
-def _groups(trace: KinetoTrace, info: Mapping[str, Any]) -> None:
-    """Read the process groups that the file's head lists."""
-    listed = info.get("pg_config")
-    for entry in listed.values() if isinstance(listed, dict) else listed if isinstance(listed, list) else ():
-        try:
-            group = validated(entry, GROUP)
-        except DocumentError:
-            continue  # events also name their groups
-        name, ranks = group["pg_name"], group.get("ranks", ())
-        is_complete = isinstance(ranks, list) and all(_rank(rank) is not None for rank in ranks)
-        trace.groups[name] = tuple(ranks) if is_complete else ()
-        trace.group_sizes[name] = group.get("pg_size", len(trace.groups[name]))
 
 
 def _order(trace: KinetoTrace) -> None:

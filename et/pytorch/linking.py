@@ -97,7 +97,13 @@ def _link_thread(host_ops: Sequence[HostOp], kineto_numbers: Sequence[int], kine
     left = [op for op in host_ops if op.name in known]
     right = [i for i in kineto_numbers if kineto.ops[i].name in known]
     names_left, names_right = [op.name for op in left], [kineto.ops[i].name for i in right]
-    begins = _occurrences(names_left, names_right)
+    character = {name: chr(number) for number, name in enumerate({*names_left, *names_right})}
+    text, part = ("".join(character[name] for name in sequence) for sequence in (names_right, names_left))
+    places, at = [], text.find(part) if part else -1
+    while at >= 0:
+        places.append(at)
+        at = text.find(part, at + len(part))
+    begins = places
     if begins:
         links.windows = max(links.windows, len(begins))
         links.host.update(zip(right[begins[0] :], left, strict=False))
@@ -109,17 +115,6 @@ def _link_thread(host_ops: Sequence[HostOp], kineto_numbers: Sequence[int], kine
     parents = {i: kineto.ops[i].parent for i in kineto_numbers}
     others = _forest(right, lambda i: i, lambda i: _nearest(kineto.ops[i].parent, kept_right, parents))
     links.host.update(_link_children(tops, others, kineto))
-
-
-def _occurrences(pattern: Sequence[str], all_names: Sequence[str]) -> list[int]:
-    """Return the indices in `names` at which the sequence `pattern` begins, without overlaps."""
-    character = {name: chr(number) for number, name in enumerate({*pattern, *all_names})}
-    text, part = ("".join(character[name] for name in sequence) for sequence in (all_names, pattern))
-    places, at = [], text.find(part) if part else -1
-    while at >= 0:
-        places.append(at)
-        at = text.find(part, at + len(part))
-    return places
 
 
 def _nearest(caller: int, kept_callers: set[int], caller_of: Mapping[int, int]) -> int:

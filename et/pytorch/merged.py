@@ -59,7 +59,8 @@ def _device_events(
     events = []
     free_at: dict[Any, float] = {}  # end of each stream's last operation
     for correlation, node in enumerate(device_nodes):
-        caller = event_of_operator.get(_parent(node))
+        parent = node.get("ctrl_deps", node.get("parent"))
+        caller = event_of_operator.get(parent if isinstance(parent, int) else -1)
         if caller is not None:
             last = caller["ts"] + max(caller["dur"] - _NANOSECOND, 0)  # the operator is still open
             at = min(max(node["ts"], caller["ts"]), last)
@@ -109,11 +110,6 @@ def _attributes(node: Mapping[str, Any]) -> dict[str, Any]:
         return dict(listed)
     entries = listed if isinstance(listed, list) else []
     return {entry["name"]: entry.get("value") for entry in entries if isinstance(entry, dict) and "name" in entry}
-
-
-def _parent(node: Mapping[str, Any]) -> int:
-    parent = node.get("ctrl_deps", node.get("parent"))
-    return parent if isinstance(parent, int) else -1
 
 
 def _has_time(node: Mapping[str, Any]) -> bool:

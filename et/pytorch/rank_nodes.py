@@ -78,7 +78,14 @@ class _Builder:
         self._begin_ns, self._end_ns = begin_ns, end_ns
         work = streams.device_work(kineto, begin_ns, end_ns)
         comms = find(kineto, links.host, work, begin_ns, end_ns)
-        own = _stream_of_waits(kineto, comms, work)
+        issued = ((comms.calls[place].issuer, kernel) for kernel, places in comms.of_kernel.items() for place in places)
+        stream = {issuer: work.ops[kernel].stream for issuer, kernel in issued}
+        # stream of the kernel that a collective launches, for the calls within its operator
+        own: dict[int, int] = {}
+        for place, call in enumerate(kineto.calls):
+            issuer = next((number for number in kineto.enclosing(call.op) if number in stream), None)
+            if issuer is not None:
+                own[place] = stream[issuer]
         order = streams.stream_order(work, kineto, own)
         last_ns = max([end_ns, *(op.end_ns for op in work.ops)])
         self._step = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], comms, links, work, order)
@@ -334,18 +341,6 @@ def _split(host_pieces: list[HostPiece], times_ns: list[int]) -> list[HostPiece]
 def _record_id(op: HostOp | None) -> list[tuple[str, str, int]]:
     """Return the attribute that a node keeps of a host operator: its record function id."""
     return [("rf_id", "int64", op.rf_id)] if op is not None else []
-
-
-def _stream_of_waits(kineto: KinetoTrace, comms: Comms, device_work: streams.DeviceWork) -> Mapping[int, int]:
-    """Return, for calls within the operator of a collective that launches a kernel, the kernel's stream, by place."""
-    issuers = ((comms.calls[place].issuer, kernel) for kernel, places in comms.of_kernel.items() for place in places)
-    stream = {issuer: device_work.ops[kernel].stream for issuer, kernel in issuers}
-    stream_of_call: dict[int, int] = {}
-    for place, call in enumerate(kineto.calls):
-        issuer = next((number for number in kineto.enclosing(call.op) if number in stream), None)
-        if issuer is not None:
-            stream_of_call[place] = stream[issuer]
-    return stream_of_call
 
 
 def _overlap_ns(rank_nodes: RankNodes) -> int:

@@ -108,16 +108,8 @@ def _droppable(table: TraceTable, topological: list[int], *, without_host: bool)
     ordered = np.ones(len(table), np.bool_)
     for lanes in ((HOST_LANE,), (COMPUTE_LANE,), (MEMORY_LANE,), COMMUNICATION_LANES):
         ordered &= is_ordered(table, topological, np.isin(lane, lanes))
-    harmless = _harmless(table, topological, ordered, surely_timed)
-    return is_idle & harmless & ~groups & ordered
-
-
-def _harmless(table: TraceTable, topological: list[int], ordered: Mask, surely_timed: Mask) -> Mask:
-    """Return bool[n], rows without which no start changes although their children may become ready a step earlier.
-
-    `ordered` and `surely_timed` (bool[n]) are rows with a fixed place in their lane, and rows that take time.
-    """
     child_ptr, child = (a.tolist() for a in children(table))
+    # rows without which no start changes although their children may become ready a step earlier
     ordered_rows, timed = ordered.tolist(), surely_timed.tolist()
     visible = [False] * len(ordered_rows)  # a start changes if the row itself becomes ready a step earlier
     found = np.ones(len(ordered_rows), np.bool_)
@@ -125,7 +117,7 @@ def _harmless(table: TraceTable, topological: list[int], ordered: Mask, surely_t
         below = any(visible[other] for other in child[child_ptr[row] : child_ptr[row + 1]])
         found[row] = not below
         visible[row] = not ordered_rows[row] or (not timed[row] and below)
-    return found
+    return is_idle & found & ~groups & ordered
 
 
 def _fuse(table: TraceTable, parents_of_row: Parents) -> dict[int, int]:

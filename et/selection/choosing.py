@@ -46,11 +46,11 @@ def choose(features_of_trace: Float64, counts: Float64, k: int, seed: int = 0) -
     if len(distinct) > _MAX_CLUSTERED:
         sample = np.sort(np.random.default_rng(seed).choice(len(distinct), _MAX_CLUSTERED, replace=False))
     medoids = sample[_medoids(distinct[sample], distinct_counts[sample], k)]
-    nearest = _nearest(distinct, distinct[medoids])
+    nearest = np.asarray(np.argmin(cdist(distinct, distinct[medoids]), axis=1), np.int64)
     weight = np.bincount(nearest, distinct_counts, minlength=len(medoids))
     medoids = medoids[np.argsort(-weight, kind="stable")]
     chosen = first[medoids]
-    representative = _nearest(places, places[chosen])
+    representative = np.asarray(np.argmin(cdist(places, places[chosen]), axis=1), np.int64)
     distance = np.linalg.norm(places - places[chosen][representative], axis=1)
     return TraceSelection(chosen, representative, distance, counts, places)
 
@@ -85,10 +85,6 @@ def _medoids(places: Float64, counts: Float64, k: int) -> Int64:
     return np.array(found, np.int64)
 
 
-def _nearest(places: Float64, chosen: Float64) -> Int64:
-    return np.asarray(np.argmin(cdist(places, chosen), axis=1), np.int64)
-
-
 @dataclass(frozen=True)
 class Coverage:
     """Distances between traces and their representatives, in units of the root mean square distance from the mean."""
@@ -110,19 +106,6 @@ def coverage(selection: TraceSelection, radius: float, seed: int = 0) -> Coverag
     order = np.argsort(selection.distance, kind="stable")
     passed = np.cumsum(selection.counts[order]) / selection.counts.sum()
     at = [selection.distance[order][min(int(np.searchsorted(passed, q)), len(order) - 1)] for q in (0.5, 0.9)]
-    return Coverage(
-        mean=float(np.average(selection.distance, weights=selection.counts)),
-        median=float(at[0]),
-        p90=float(at[1]),
-        farthest=float(selection.distance.max()),
-        radius=radius,
-        within=float(np.average(selection.distance <= radius, weights=selection.counts)),
-        random_mean=_by_chance(selection, seed),
-    )
-
-
-def _by_chance(selection: TraceSelection, seed: int) -> float:
-    """Return the mean distance of traces from random selections of as many traces, drawn with `seed`."""
     generator = np.random.default_rng(seed)
     share = selection.counts / selection.counts.sum()
     k = len(selection.chosen)
@@ -131,4 +114,12 @@ def _by_chance(selection: TraceSelection, seed: int) -> float:
         drawn = generator.choice(len(share), k, replace=False, p=share)
         nearest = cdist(selection.places, selection.places[drawn]).min(axis=1)
         found.append(np.average(nearest, weights=selection.counts))
-    return float(np.mean(found))
+    return Coverage(
+        mean=float(np.average(selection.distance, weights=selection.counts)),
+        median=float(at[0]),
+        p90=float(at[1]),
+        farthest=float(selection.distance.max()),
+        radius=radius,
+        within=float(np.average(selection.distance <= radius, weights=selection.counts)),
+        random_mean=float(np.mean(found)),
+    )

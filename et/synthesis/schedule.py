@@ -95,7 +95,17 @@ class Schedule:
         of_role = _messages_by_role(num_roles, message_counts)
         kinds: list[list[Pass]] = [[] for _ in range(num_roles)]
         before: list[Operation | None] = [None] * num_roles
-        for role, operation in _order(of_role, self._known(num_roles, message_counts, passes)):
+        shares = _shares(Counter({kind: len(own) for kind, own in passes.items()}))
+        by_distance = sorted(
+            (sum(abs(shares[key] - each.shares[key]) for key in {*shares, *each.shares}), number)
+            for number, each in enumerate(self._streams)
+            if each.roles == num_roles and each.messages.keys() == message_counts.keys()
+        )
+        nearest = [number for _, number in by_distance[:_NEAREST_STREAMS]]
+        for role, operation in _order(
+            of_role,
+            [(self._count(nearest[:1], _REACH), _REACH), (self._count(nearest, _REACH), _REACH), (self._in_all, 0)],
+        ):
             kinds[role].append(Pass(role, operation, before[role], of_role[role].remaining[operation] == 0))
             before[role] = operation
         for role in range(num_roles):
@@ -112,19 +122,6 @@ class Schedule:
         planned = sum(each.events for own in plan for each in own)
         stretch = (num_events - 2 * sum(message_counts.values())) / max(planned, 1)
         return [[each._replace(parts=stretched(each.parts, stretch)) for each in own] for own in plan]
-
-    def _known(
-        self, num_roles: int, message_counts: Messages, passes: Mapping[Pass, Sequence[Parts]]
-    ) -> list[tuple[_Following, int]]:
-        """Return what followed each context and its reach: in the nearest stream, the nearest few, and all streams."""
-        shares = _shares(Counter({kind: len(own) for kind, own in passes.items()}))
-        by_distance = sorted(
-            (sum(abs(shares[key] - each.shares[key]) for key in {*shares, *each.shares}), number)
-            for number, each in enumerate(self._streams)
-            if each.roles == num_roles and each.messages.keys() == message_counts.keys()
-        )
-        nearest = [number for _, number in by_distance[:_NEAREST_STREAMS]]
-        return [(self._count(nearest[:1], _REACH), _REACH), (self._count(nearest, _REACH), _REACH), (self._in_all, 0)]
 
     def _count(self, stream_numbers: Sequence[int], reach: int) -> _Following:
         """Count what follows each context, with up to `reach` earlier messages, in some learned streams."""

@@ -116,21 +116,17 @@ def _selected(table: TraceTable, node_filter: NodeFilter) -> Mask:
     """Return bool[n], the nodes that a filter selects."""
     mask = matching(table, node_filter.ids, node_filter.names)
     if node_filter.around is not None:
-        mask &= _near(table, np.flatnonzero(table.node_id == np.uint64(node_filter.around)).tolist(), node_filter.hops)
+        rows = np.flatnonzero(table.node_id == np.uint64(node_filter.around)).tolist()
+        near = np.zeros(len(table), np.bool_)
+        child_ptr, child = children(table)
+        for _ in range(node_filter.hops + 1):
+            near[rows] = True
+            following = [table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]] for row in rows]
+            following += [child[child_ptr[row] : child_ptr[row + 1]] for row in rows]
+            found = np.unique(np.concatenate([np.zeros(0, np.int32), *following]))
+            rows = found[~near[found]].tolist()
+        mask &= near
     return mask
-
-
-def _near(table: TraceTable, rows: list[int], hops: int) -> Mask:
-    """Return bool[n], rows at most `hops` dependencies away, up or down."""
-    near = np.zeros(len(table), np.bool_)
-    child_ptr, child = children(table)
-    for _ in range(hops + 1):
-        near[rows] = True
-        following = [table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]] for row in rows]
-        following += [child[child_ptr[row] : child_ptr[row + 1]] for row in rows]
-        found = np.unique(np.concatenate([np.zeros(0, np.int32), *following]))
-        rows = found[~near[found]].tolist()
-    return near
 
 
 def _part(table: TraceTable, is_selected: Mask, max_rows: int) -> tuple[list[int], list[tuple[int, int, str]], int]:

@@ -169,7 +169,13 @@ def _set_up(
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
-    _check_durations(config, work.program)
+    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * (config.system.compute_slowdown or 1.0)
+    longest_ps = int(work.program.node_duration_ps.max(initial=0))
+    if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
+        raise ConfigError(
+            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
+            f"times as long; expected at most 26 days"
+        )
     return config, graph, work, owner, fabric.fitted(graph, settings)
 
 
@@ -179,7 +185,16 @@ def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
         raise ConfigError(f"[engine] backend: found processes on {num_ranks} MPI ranks; expected threads there")
     if config.topology.graph is None:  # a fabric given by Python is already built
         affordable.check_fabric(config.topology.source(), force=force)
-    _check_model(config, force=force)
+    from workload.generators.training.generator import NODE_BYTES, nodes_at_most
+
+    served, trained = serving_and_requests(config), model_and_plan(config)
+    if served is not None:
+        from workload.generators.inference.generator import nodes_at_least
+
+        affordable.check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
+    if trained is not None:
+        nodes = nodes_at_most(*trained, config.workload.framework)
+        affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
 
 def _lay_out(
@@ -200,31 +215,6 @@ def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather 
     warning = without_effect(config)
     if warning and ranks.rank == 0:
         progress.warn(warning)
-
-
-def _check_model(config: RunConfig, *, force: bool) -> None:
-    """Refuse a model whose traces need more memory than is free, unless `force`."""
-    from workload.generators.training.generator import NODE_BYTES, nodes_at_most
-
-    served, trained = serving_and_requests(config), model_and_plan(config)
-    if served is not None:
-        from workload.generators.inference.generator import nodes_at_least
-
-        affordable.check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
-    if trained is not None:
-        nodes = nodes_at_most(*trained, config.workload.framework)
-        affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
-
-
-def _check_durations(config: RunConfig, program: Program) -> None:
-    """Refuse durations that slowdowns extend beyond the engine's longest time."""
-    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * (config.system.compute_slowdown or 1.0)
-    longest_ps = int(program.node_duration_ps.max(initial=0))
-    if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
-        raise ConfigError(
-            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
-            f"times as long; expected at most 26 days"
-        )
 
 
 def _workers(config: RunConfig, ranks: RankGather) -> Workers:

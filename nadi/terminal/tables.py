@@ -110,7 +110,15 @@ class FittedTable:
         if self.headings:
             yield Text()
         table = self._empty([self.columns[i].form for i in fitting], [heads[i] for i in fitting])
-        for column, width in zip(table.columns, self._widths(natural, fitting, options.max_width), strict=True):
+        widths, minimum = list(natural), self._min_widths(natural)
+        while self._total_width(fitting, widths) > options.max_width:
+            above = [i for i in fitting if widths[i] > minimum[i]]
+            words = [i for i in fitting if self.columns[i].form != "number" and widths[i] > _MIN_NAME_CELLS]
+            shrinkable = above or words or [i for i in fitting if widths[i] > 1]
+            if not shrinkable:
+                break
+            widths[max(shrinkable, key=lambda i: widths[i])] -= 1
+        for column, width in zip(table.columns, ([widths[i] for i in fitting]), strict=True):
             column.width = width
         for number, row in enumerate(cells):
             style = "bold" if number in self._bold else None
@@ -143,18 +151,6 @@ class FittedTable:
                 break
             fitting.remove(max(optional, key=lambda i: (self.columns[i].rank, i)))
         return fitting
-
-    def _widths(self, natural_widths: Sequence[int], shown_columns: Sequence[int], max_width: int) -> list[int]:
-        """Return the widths of the fitting columns: natural if there is room, else reduced from the widest down."""
-        widths, minimum = list(natural_widths), self._min_widths(natural_widths)
-        while self._total_width(shown_columns, widths) > max_width:
-            above = [i for i in shown_columns if widths[i] > minimum[i]]
-            words = [i for i in shown_columns if self.columns[i].form != "number" and widths[i] > _MIN_NAME_CELLS]
-            shrinkable = above or words or [i for i in shown_columns if widths[i] > 1]
-            if not shrinkable:
-                break
-            widths[max(shrinkable, key=lambda i: widths[i])] -= 1
-        return [widths[i] for i in shown_columns]
 
     def _total_width(self, columns: Sequence[int], widths: Sequence[int]) -> int:
         """Return the width in cells of a table of these columns, with gaps and margin."""

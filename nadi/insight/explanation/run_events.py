@@ -123,7 +123,17 @@ def happened(run: Run) -> RunEvents:
     one, other = order[:-1], order[1:]
     follows = (npu[one] == npu[other]) & (own_lane[one] == own_lane[other]) & (finish_ps[one] <= start_ps[other])
     turns = one[follows], other[follows]
-    before = _lane_before(npu, start_ps, finish_ps, (np.append(parents[0], turns[0]), np.append(parents[1], turns[1])))
+    # the node of the same NPU that ended just when a node began, if that is after all its parents' ends
+    parent, child = np.append(parents[0], turns[0]), np.append(parents[1], turns[1])
+    latest = np.full(len(npu), -1)
+    np.maximum.at(latest, child, finish_ps[parent])
+    waited = np.flatnonzero((latest < start_ps) & (start_ps > 0))
+    longer = np.flatnonzero(finish_ps > start_ps)  # what takes no time holds up nothing
+    times = np.unique(np.concatenate([finish_ps[longer], start_ps[waited]]))
+    key = npu[longer] * len(times) + np.searchsorted(times, finish_ps[longer])
+    wanted = npu[waited] * len(times) + np.searchsorted(times, start_ps[waited])
+    match = _positions(key, wanted)
+    before = longer[match[match >= 0]], waited[match >= 0]
     edges, what, of_node = _edges(start_ps, finish_ps, collective, ready_ps, sender, (parents, turns, before))
     begin = np.concatenate([start_ps, finish_ps, ready_ps]).astype(np.float64)
     dag = Dag(len(begin), edges, begin)
@@ -220,22 +230,6 @@ def _parents(program: Program, npu: Int64, trace_row: Int64) -> tuple[Int64, Int
         sources.append(begin + np.repeat(np.arange(high - low), np.diff(ptr)))
         targets.append(begin + program.child[ptr[0] : ptr[-1]].astype(np.int64))
     return np.concatenate(sources), np.concatenate(targets)
-
-
-def _lane_before(
-    npu: Int64, start_ps: Int64, finish_ps: Int64, parent_edges: tuple[Int64, Int64]
-) -> tuple[Int64, Int64]:
-    """Return, for nodes that began after all their parents' ends, the node of the same NPU that ended just then."""
-    parent, child = parent_edges
-    latest = np.full(len(npu), -1)
-    np.maximum.at(latest, child, finish_ps[parent])
-    waited = np.flatnonzero((latest < start_ps) & (start_ps > 0))
-    longer = np.flatnonzero(finish_ps > start_ps)  # what takes no time holds up nothing
-    times = np.unique(np.concatenate([finish_ps[longer], start_ps[waited]]))
-    key = npu[longer] * len(times) + np.searchsorted(times, finish_ps[longer])
-    wanted = npu[waited] * len(times) + np.searchsorted(times, start_ps[waited])
-    match = _positions(key, wanted)
-    return longer[match[match >= 0]], waited[match >= 0]
 
 
 def _edges(

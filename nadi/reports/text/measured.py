@@ -52,7 +52,7 @@ def overview(accuracy: dict[str, Any]) -> FittedTable:
 
 def kinds_table(accuracy: dict[str, Any]) -> FittedTable:
     """Return the errors of all nodes by kind; members of collectives include their waiting."""
-    unit = _unit_of(accuracy["kinds"])
+    unit = time_unit([row["measured_ps"] for row in accuracy["kinds"]])
     title = "nodes by kind, communication including waiting"
     table = FittedTable(title, name_column("kind"), *_spread_columns(unit))
     for row in accuracy["kinds"]:
@@ -84,7 +84,7 @@ def sizes_table(accuracy: dict[str, Any]) -> FittedTable:
 def groups_table(accuracy: dict[str, Any]) -> FittedTable:
     """Return the transfers by group, sorted by error."""
     rows = accuracy["groups"][:_MAX_ROWS]
-    unit = _unit_of(rows)
+    unit = time_unit([row["measured_ps"] for row in rows])
     columns = name_column("group"), name_column("NPUs", 4), *_spread_columns(unit)
     table = FittedTable(_first("transfers of groups", rows, accuracy["groups"]), *columns)
     for row in rows:
@@ -97,7 +97,7 @@ def groups_table(accuracy: dict[str, Any]) -> FittedTable:
 def pairs_table(accuracy: dict[str, Any]) -> FittedTable:
     """Return the messages by pair of NPUs, sorted by error."""
     rows = accuracy["pairs"][:_MAX_ROWS]
-    unit = _unit_of(rows)
+    unit = time_unit([row["measured_ps"] for row in rows])
     columns = "from NPU", "to NPU", *_spread_columns(unit)
     table = FittedTable(_first("transfers of messages", rows, accuracy["pairs"]), *columns)
     for row in rows:
@@ -167,10 +167,6 @@ def _spread_cells(row: dict[str, Any], unit: TimeUnit) -> Sequence[str | int]:
 def _error_cells(row: dict[str, Any]) -> Sequence[str]:
     """Return the cells below the headings of _ERROR_COLUMNS."""
     return percent(row["median"]), percent(row["p95"], signed=False), percent(row["worst"])
-
-
-def _unit_of(rows: Iterable[dict[str, Any]]) -> TimeUnit:
-    return time_unit([row["measured_ps"] for row in rows])
 
 
 def _first(title: str, rows: Sequence[object], of: Sequence[object]) -> str:

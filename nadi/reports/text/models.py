@@ -92,8 +92,8 @@ def memory_table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
     for first, last in _equal_stages(stages):
         stage = stages[first]
         numbers = str(first) if first == last else f"{first} to {last}"
-        parts = (_gib(getattr(stage, part)) for part in PARTS)
-        found.add_row(numbers, *parts, _gib(stage.total), _gib(stage.host) if stage.host else "")
+        parts = (f"{getattr(stage, part) / GIB:.2f}" for part in PARTS)
+        found.add_row(numbers, *parts, f"{stage.total / GIB:.2f}", f"{stage.host / GIB:.2f}" if stage.host else "")
     return found
 
 
@@ -112,7 +112,3 @@ def _equal_stages(stages: Sequence[StageMemory]) -> list[tuple[int, int]]:
         else:
             runs.append((number, number))
     return runs
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.2f}"

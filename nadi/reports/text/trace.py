@@ -16,7 +16,14 @@ _LONGEST_NAME = 40
 def render(description: dict[str, Any]) -> RenderableType:
     """Return the result of et.describe as something that a rich Console prints."""
     parts: list[RenderableType] = [description["path"], _overview(description), ""]
-    return Group(*parts, _communication(description), _first_nodes(description))
+    columns = name_column("kind"), name_column("group", 2), "count", "bytes", ("without size", 1)
+    table = FittedTable("communication", *columns)
+    for row in description["collectives"]:
+        table.add_row(row["kind"], row["group"] or "all", *_sizes(row))
+    for key in ("sends", "receives"):
+        if description[key]["count"]:
+            table.add_row(key, "-", *_sizes(description[key]))
+    return Group(*parts, table, _first_nodes(description))
 
 
 def render_set(description: dict[str, Any]) -> RenderableType:
@@ -58,18 +65,6 @@ def _overview(description: dict[str, Any]) -> FittedTable:
     table = facts("", rows)
     if dangling or cycle:
         table.notes.append(f"nadi run refuses dependencies that dangle or close cycles; {NOT_STRICT}, drops them")
-    return table
-
-
-def _communication(description: dict[str, Any]) -> FittedTable:
-    """Return collectives by kind and group, and messages."""
-    columns = name_column("kind"), name_column("group", 2), "count", "bytes", ("without size", 1)
-    table = FittedTable("communication", *columns)
-    for row in description["collectives"]:
-        table.add_row(row["kind"], row["group"] or "all", *_sizes(row))
-    for key in ("sends", "receives"):
-        if description[key]["count"]:
-            table.add_row(key, "-", *_sizes(description[key]))
     return table
 
 

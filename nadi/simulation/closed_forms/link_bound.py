@@ -137,7 +137,12 @@ def _bound_at_ports(graph: Graph, settings: Settings, load: _Load) -> float:
     size = graph.npus * homes
     out, into = (np.zeros((len(load.amount), size)) for _ in range(2))
     for part in parts:
-        first, last = _columns(routing, part)
+        here, there = routing.home[part.src], routing.home[part.dst]
+        row = routing.row[routing.home_node[here]]
+        hops = routing.hops[row[:, :, None], there[:, None, :]].astype(np.int64)
+        hops[(here < 0)[:, :, None] | (there < 0)[:, None, :]] = np.iinfo(np.int64).max
+        nearest = hops == hops.min(axis=(1, 2), keepdims=True)
+        first, last = _only(nearest.any(axis=2)), _only(nearest.any(axis=1))
         for ends, column, sums in ((part.src, first, out), (part.dst, last, into)):
             known = np.flatnonzero(column >= 0)
             np.add(sums, _summed(ends[known] * homes + column[known], part.amount[:, known], size), out=sums)
@@ -149,16 +154,6 @@ def _bound_at_ports(graph: Graph, settings: Settings, load: _Load) -> float:
         sets = _sets(graph, settings, links, npu_end[links].astype(np.int64) * homes + column, size)
         most = max(most, _longest_ps(sets, sums))
     return most
-
-
-def _columns(routing: TableRouting, load: _Load) -> tuple[Int64, Int64]:
-    """Return int64[p], twice: the home switch that a pair must leave through, and arrive through; -1 = several."""
-    here, there = routing.home[load.src], routing.home[load.dst]
-    row = routing.row[routing.home_node[here]]
-    hops = routing.hops[row[:, :, None], there[:, None, :]].astype(np.int64)
-    hops[(here < 0)[:, :, None] | (there < 0)[:, None, :]] = np.iinfo(np.int64).max
-    nearest = hops == hops.min(axis=(1, 2), keepdims=True)
-    return _only(nearest.any(axis=2)), _only(nearest.any(axis=1))
 
 
 def _only(is_possible: NDArray[np.bool_]) -> Int64:

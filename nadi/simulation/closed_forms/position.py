@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.simulation.closed_forms.advancing.likeness import mixed, numbered
-from topologies import DimensionRouting, Graph, TableRouting
+from topologies import DimensionRouting, Graph
 
 Int64 = NDArray[np.int64]
 
@@ -59,7 +59,16 @@ class GroupPositions:
             parts.append(((digit - digit[:, :1]) % sizes).reshape(len(groups), -1))
         else:
             parts += [_pattern(places[groups]) for places in self._switches_of_npus]
-            parts.append(_distances(self._graph.routing, groups))
+            homes = self._graph.routing.home[groups].astype(np.int64)  # g, n, H
+            rows = self._graph.routing.row[self._graph.routing.home_node[np.maximum(homes, 0)]].astype(np.int64)
+            if groups.shape[1] <= _MAX_ALL_DISTANCES:
+                hops = self._graph.routing.hops[rows[:, :, None], homes[:, None]]
+            else:
+                to_next = self._graph.routing.hops[rows, np.roll(homes, -1, axis=1)]
+                hops = np.concatenate(
+                    [to_next, self._graph.routing.hops[rows, np.repeat(homes[:, :1], groups.shape[1], axis=1)]], axis=1
+                )
+            parts.append(hops.reshape(len(groups), -1).astype(np.int64))
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     @cached_property
@@ -129,15 +138,3 @@ def _pattern(columns: Int64) -> Int64:
         block = flat[first : first + step]
         pattern[first : first + step] = (block[:, :, None] == block[:, None, :]).argmax(axis=2)
     return pattern
-
-
-def _distances(routing: TableRouting, groups: Int64) -> Int64:
-    """Return int64[g, w], numbers of links between the home switches of the NPUs of each group, int64[g, n]."""
-    homes = routing.home[groups].astype(np.int64)  # g, n, H
-    rows = routing.row[routing.home_node[np.maximum(homes, 0)]].astype(np.int64)
-    if groups.shape[1] <= _MAX_ALL_DISTANCES:
-        hops = routing.hops[rows[:, :, None], homes[:, None]]
-    else:
-        to_next = routing.hops[rows, np.roll(homes, -1, axis=1)]
-        hops = np.concatenate([to_next, routing.hops[rows, np.repeat(homes[:, :1], groups.shape[1], axis=1)]], axis=1)
-    return hops.reshape(len(groups), -1).astype(np.int64)

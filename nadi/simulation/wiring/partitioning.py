@@ -136,7 +136,12 @@ def place(
     Raises:
         TraceError, WorkloadError, PartitionError, ConfigError: The user's input is wrong.
     """
-    _check_division(config, graph)
+    name = config.engine.partitioner
+    if name not in partition.methods():
+        known = ", ".join(partition.methods())
+        raise ConfigError(f"[engine] partitioner: found {name!r}; expected one of {known}")
+    if config.engine.weights not in WEIGHT_SOURCES:
+        measured_load(Path(config.engine.weights), graph)
     ranks = workers.ranks
     if ranks.size == 1:
         work = read_work(config, graph, force=force)
@@ -154,16 +159,6 @@ def place(
         owner = ranks.exchange(_owner(config, graph, workers, given_load, progress) if ranks.rank == 0 else None)[0]
     own_npus = workers.own_npus(np.zeros(graph.nodes, np.int32) if owner is None else owner, graph.npus)
     return read_work(config, graph, own_npus, ranks.exchange, force=force), owner
-
-
-def _check_division(config: RunConfig, graph: Graph) -> None:
-    """Refuse a partitioner or weights that do not exist, even if there is one worker, which needs neither."""
-    name = config.engine.partitioner
-    if name not in partition.methods():
-        known = ", ".join(partition.methods())
-        raise ConfigError(f"[engine] partitioner: found {name!r}; expected one of {known}")
-    if config.engine.weights not in WEIGHT_SOURCES:
-        measured_load(Path(config.engine.weights), graph)
 
 
 def _given_load(config: RunConfig, graph: Graph) -> Load | None:

@@ -127,16 +127,11 @@ def parse_skew(skew_option: str, seed: int) -> Callable[[int, int], Int64]:
         order = np.random.default_rng(seed).permutation(members)
         weight = np.empty(members)
         weight[order] = np.arange(1.0, members + 1) ** -exponent
-        return np.tile(_shared(size_bytes, weight), (members, 1))
+        tokens = min(size_bytes, _MAX_TOKENS)
+        exact = tokens * weight / weight.sum()
+        tokens_of_member = np.floor(exact).astype(np.int64)
+        by_remainder = np.argsort(tokens_of_member - exact, kind="stable")
+        tokens_of_member[by_remainder[: tokens - int(tokens_of_member.sum())]] += 1
+        return np.tile(tokens_of_member * (size_bytes // tokens), (members, 1))
 
     return matrix
-
-
-def _shared(size_bytes: int, weight_of_member: NDArray[np.float64]) -> Int64:
-    """Return int64[members]: a size divided into whole tokens by weight; the largest fractions get the rest."""
-    tokens = min(size_bytes, _MAX_TOKENS)
-    exact = tokens * weight_of_member / weight_of_member.sum()
-    tokens_of_member = np.floor(exact).astype(np.int64)
-    by_remainder = np.argsort(tokens_of_member - exact, kind="stable")
-    tokens_of_member[by_remainder[: tokens - int(tokens_of_member.sum())]] += 1
-    return tokens_of_member * (size_bytes // tokens)

@@ -97,7 +97,7 @@ def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
                     "pp": pp,
                     "dp": dp,
                     **_unless_fixed(base, "sequence_parallel", tp > 1),
-                    **_unless_fixed(base, "zero", _zero(space.framework, dp * cp)),
+                    **_unless_fixed(base, "zero", 0 if space.framework == "fsdp" or dp * cp == 1 else 1),
                 }
                 for ep in _open_or_fixed(base, "ep", _expert(model, tp * cp * dp)):
                     for vpp in _open_or_fixed(base, "vpp", _interleaving(model.layers, pp)):
@@ -113,11 +113,6 @@ def _open_or_fixed(constraints: ParallelPlan, field_name: str, open_values: Sequ
 def _unless_fixed(constraints: ParallelPlan, field_name: str, value: object) -> dict[str, object]:
     """Return the planner's choice of a field, or nothing if the user fixed the field."""
     return {} if field_name in constraints.model_fields_set else {field_name: value}
-
-
-def _zero(framework: rules.Framework, num_replicas: int) -> int:
-    """Return the ZeRO stage of a plan that fixes none: optimizer states only; FSDP settles its own stage."""
-    return 0 if framework == "fsdp" or num_replicas == 1 else 1
 
 
 def _dropped(constraints: ParallelPlan, plan: ParallelPlan) -> str:

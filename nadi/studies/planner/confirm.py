@@ -19,7 +19,6 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings, run_program
 from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
-from pdes import Settings
 from topologies.clusters import Cluster
 from workload.generators.models import Model
 from workload.generators.training import ParallelPlan, rules
@@ -76,7 +75,9 @@ def confirm(
             continue
         for name, part in _parts(axis, traces, machine.graph.npus):
             progress.say(f"{plan}: {name} of all groups at packet level")
-            ratio = _ratio(machine, part, settings, progress)
+            program, _, closed_form = run_closed_form(machine, part, machine.settings)
+            packets = run_program(machine.graph, program, settings, progress)
+            ratio = packets.finish_time_ps / max(closed_form.finish_time_ps, 1)
             if ratio > ratios.get(axis, 0.0):
                 ratios[axis] = ratio
         if axis in ratios:
@@ -88,13 +89,6 @@ def _within_hosts(machine: TargetMachine, gpu_groups: Sequence[tuple[int, ...]])
     """Return whether every group of GPUs stays within one host."""
     host = machine.graph.host
     return all(len(np.unique(host[list(group)])) == 1 for group in gpu_groups)
-
-
-def _ratio(machine: TargetMachine, traces: TraceSet, settings: Settings, progress: Progress | NoProgress) -> float:
-    """Return packet-level time over closed-form time of one communication that all groups perform at once."""
-    program, _, closed_form = run_closed_form(machine, traces, machine.settings)
-    packets = run_program(machine.graph, program, settings, progress)
-    return packets.finish_time_ps / max(closed_form.finish_time_ps, 1)
 
 
 def _parts(axis: str, traces: TraceSet, num_npus: int) -> Iterator[tuple[str, TraceSet]]:

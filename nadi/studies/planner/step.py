@@ -20,7 +20,6 @@ from nadi.insight.analysis.node_times import npu_times
 from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
-from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
@@ -121,19 +120,15 @@ def step_time(
         return _run(machine, model, plan, framework)
     first = _run(machine, model, _with_micro_batches(plan, short), framework)
     second = _run(machine, model, _with_micro_batches(plan, longer), framework)
-    return _extrapolated(first, second, (micro_batches - longer) / (longer - short))
-
-
-def _extrapolated(shorter: StepTime, longer: StepTime, factor: float) -> StepTime:
-    """Return the linear extrapolation of step times: `longer` plus `factor` times its difference from `shorter`."""
+    factor = (micro_batches - longer) / (longer - short)
     ports = {}
-    for name, ports_used in longer.use.ports.items():
-        before = shorter.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
+    for name, ports_used in second.use.ports.items():
+        before = first.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
         ports[name] = ports_used._replace(tx_bytes=ports_used.tx_bytes + factor * (ports_used.tx_bytes - before))
     return StepTime(
-        longer.step_ps + factor * (longer.step_ps - shorter.step_ps),
-        longer.share_ps + factor * (longer.share_ps - shorter.share_ps),
-        EnergyUse(longer.use.npu_ps + factor * (longer.use.npu_ps - shorter.use.npu_ps), ports),
+        second.step_ps + factor * (second.step_ps - first.step_ps),
+        second.share_ps + factor * (second.share_ps - first.share_ps),
+        EnergyUse(second.use.npu_ps + factor * (second.use.npu_ps - first.use.npu_ps), ports),
         is_whole=False,
     )
 
@@ -172,7 +167,15 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
     share_ps = (shares[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
-    npu_ps = _npu_ps(program, results, folded.classes)
+    times = npu_times(
+        program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps, results.finish_time_ps
+    )
+    columns = {"compute": times.compute_ps, "communication": times.exposed_ps, "idle": times.idle_ps + times.host_ps}
+    summed = {
+        name: float((column[folded.classes.example] * folded.classes.size).sum()) for name, column in columns.items()
+    }
+    summed["memory"] = results.finish_time_ps * float(folded.classes.size.sum()) - sum(summed.values())
+    npu_ps = np.array([summed[name] for name in NPU_TIMES])
     use = EnergyUse(npu_ps, sent_by_ports(machine.graph, program, machine.settings).ports)
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
 
@@ -183,14 +186,3 @@ def _slowdown(machine: TargetMachine, framework: rules.Framework) -> float:
     if times is None:
         return 1.0
     return compute_slowdown(framework, times.gpu, machine.channels, in_a_row=times.pace.in_a_row)
-
-
-def _npu_ps(program: Program, results: Results, classes: Classes) -> NDArray[np.float64]:
-    """Return float64[len(NPU_TIMES)]: GPU time by activity in ps, summed; results hold one NPU per class."""
-    times = npu_times(
-        program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps, results.finish_time_ps
-    )
-    columns = {"compute": times.compute_ps, "communication": times.exposed_ps, "idle": times.idle_ps + times.host_ps}
-    summed = {name: float((column[classes.example] * classes.size).sum()) for name, column in columns.items()}
-    summed["memory"] = results.finish_time_ps * float(classes.size.sum()) - sum(summed.values())
-    return np.array([summed[name] for name in NPU_TIMES])

@@ -39,9 +39,11 @@ def page(table: pa.Table, title: str, folder: Path, figure: Figure | None) -> Pa
     if figure is None:
         return Page(title, f"{len(table):,} points, none of them finished.", [_rows(table, keys, None)])
     finished = table.filter(pc.is_null(table["error"]))
-    by_key = PageSection(
-        "keys", "Effect of each key", "All points by the value of a key.", _plots(finished, keys, figure)
-    )
+    plots: list[Part] = [_plot(finished, key, figure) for key in keys if len(set(finished[key].to_pylist())) > 1]
+    if len(keys) == 2 and plots:
+        plots.append(_map(finished, keys, figure))
+    plots = plots or [Paragraph("All finished points have the same values.")]
+    by_key = PageSection("keys", "Effect of each key", "All points by the value of a key.", plots)
     return Page(
         title,
         _lead(table, finished, keys, figure),
@@ -84,16 +86,6 @@ def figures_shown(table: pa.Table) -> list[Figure]:
 def label(figure: Figure) -> str:
     """Return the display name of a figure; its unit is part of the formatted values."""
     return figure.name.removesuffix("_ps").removesuffix("_bytes").replace("_", " ")
-
-
-def _plots(finished: pa.Table, keys: list[str], ranking_figure: Figure) -> list[Part]:
-    """Return a chart of a figure per key of the finished points, and a heat map if the sweep has two keys."""
-    plots: list[Part] = [
-        _plot(finished, key, ranking_figure) for key in keys if len(set(finished[key].to_pylist())) > 1
-    ]
-    if len(keys) == 2 and plots:
-        plots.append(_map(finished, keys, ranking_figure))
-    return plots or [Paragraph("All finished points have the same values.")]
 
 
 def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:

@@ -94,15 +94,10 @@ def run_points(
     return sorted(outcomes)
 
 
-def _failure_file(sweep_folder: Path, point: Point) -> Path:
-    """Return the file that holds a point's error message, for the table that merges all shards."""
-    return sweep_folder / RUNS / f"{point.name}.failed"
-
-
 def _failure(sweep_folder: Path, point: Point) -> str:
     """Return the error message of a point's last run; "" if unknown."""
     try:
-        return inputs.read_text(_failure_file(sweep_folder, point)).strip()
+        return inputs.read_text(sweep_folder / RUNS / f"{point.name}.failed").strip()
     except (OSError, ValueError):
         return ""
 
@@ -122,7 +117,7 @@ def _run_point(
         command += ["--set", override]
     command += ["--out", str(folder_of(sweep_folder, point)), "--quiet", *(["--force"] if force else [])]
     code, stderr = run_command(command)
-    failure = _failure_file(sweep_folder, point)
+    failure = sweep_folder / RUNS / f"{point.name}.failed"
     with suppress(OSError):  # the outcome holds the error too; the file is for another shard's table
         failure.unlink(missing_ok=True)
     if code == 0:

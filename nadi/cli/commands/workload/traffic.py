@@ -5,7 +5,6 @@ A pattern below is a function from options to messages; `_command` turns it into
 
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -113,7 +112,14 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
         out: TracesOut, prefix: Prefix = "traffic", first_npu: First = 0, force: Force = False, **own: object
     ) -> None:
         made, more = pattern(**own)
-        _write(made, out, prefix, first_npu, more, force=force)
+        from nadi.simulation.wiring.affordable import check_trace
+        from nadi.terminal.readable import amount_text
+        from workload.generators.point_to_point.traces import write
+
+        check_trace(made.nodes, fewer="NPUs or messages", force=force)
+        files = write(made, out, prefix, first_npu)
+        amount = amount_text(float(made.bytes.sum()))
+        say(f"{out / prefix}.<npu>.et: {files} traces, {len(made.src):,} messages, {amount}{more}")
 
     of_files = inspect.signature(command).parameters
     before, after = [of_files[name] for name in ("out", "prefix")], [of_files[name] for name in ("first_npu", "force")]
@@ -122,17 +128,3 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
     command.__annotations__ = {option.name: option.annotation for option in options}
     command.__name__, command.__doc__ = pattern.__name__, pattern.__doc__
     return command
-
-
-def _write(
-    message_sequence: "MessageSequence", out: Path, prefix: str, first_npu: int, remark: str, *, force: bool
-) -> None:
-    """Write the traces PREFIX.<npu>.et of messages into a folder and print their amounts with a remark."""
-    from nadi.simulation.wiring.affordable import check_trace
-    from nadi.terminal.readable import amount_text
-    from workload.generators.point_to_point.traces import write
-
-    check_trace(message_sequence.nodes, fewer="NPUs or messages", force=force)
-    files = write(message_sequence, out, prefix, first_npu)
-    amount = amount_text(float(message_sequence.bytes.sum()))
-    say(f"{out / prefix}.<npu>.et: {files} traces, {len(message_sequence.src):,} messages, {amount}{remark}")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from et.arrays import Float64, Int64
+from et.arrays import Int64
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import Plotly, figure
@@ -61,7 +61,17 @@ def _plot(run: Run, graph: Graph) -> Plot:
         here = np.flatnonzero((of_line >= low) & (of_line < high))
         if len(here):
             _lines(drawn, marks, here, colour, f"{low:.0%} to {min(high, 1):.0%} busy")
-    _hover(drawn, graph, marks, np.maximum(of_line, 0))
+    load_of_line = np.maximum(of_line, 0)
+    chosen = np.argsort(-load_of_line, kind="stable")[:2000]
+    ends = marks.line[:, chosen]
+    names = [
+        in_page(f"{mark_name(graph, marks, a)} — {mark_name(graph, marks, b)}: {load:.1%} busy")
+        for a, b, load in zip(*ends.tolist(), load_of_line[chosen].tolist(), strict=True)
+    ]
+    x, y = (place[ends].mean(axis=0) for place in (marks.x, marks.y))
+    drawn.add_scatter(
+        x=x, y=y, mode="markers", marker={"opacity": 0, "size": 10}, text=names, hoverinfo="text", showlegend=False
+    )
     _marks(drawn, graph, marks)
     drawn.update_layout(xaxis={"visible": False}, yaxis={"visible": False})
     shown = f"{len(marks.part):,} marks" if len(marks.part) < graph.nodes else f"{graph.nodes:,} nodes"
@@ -77,20 +87,6 @@ def _lines(figure: Plotly, marks: Marks, line_numbers: Int64, colour: str, name:
     look = {"color": colour, "width": 2.2 if len(line_numbers) < 400 else 1}
     add = figure.add_scatter if marks.line.shape[1] <= MAX_DRAWN_SHARP else figure.add_scattergl
     add(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
-
-
-def _hover(figure: Plotly, graph: Graph, marks: Marks, load_of_line: Float64) -> None:
-    """Add invisible points in the middle of the busiest lines, whose tooltips describe the line."""
-    chosen = np.argsort(-load_of_line, kind="stable")[:2000]
-    ends = marks.line[:, chosen]
-    names = [
-        in_page(f"{mark_name(graph, marks, a)} — {mark_name(graph, marks, b)}: {load:.1%} busy")
-        for a, b, load in zip(*ends.tolist(), load_of_line[chosen].tolist(), strict=True)
-    ]
-    x, y = (place[ends].mean(axis=0) for place in (marks.x, marks.y))
-    figure.add_scatter(
-        x=x, y=y, mode="markers", marker={"opacity": 0, "size": 10}, text=names, hoverinfo="text", showlegend=False
-    )
 
 
 def _marks(figure: Plotly, graph: Graph, marks: Marks) -> None:

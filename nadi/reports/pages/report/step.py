@@ -35,7 +35,17 @@ COLOURS = {
 def section(run: Run) -> PageSection:
     """Return the section about time by category: a chart and a table with a row per group of NPUs."""
     groups, times = npu_groups(run), times_of(run)
-    parts: list[Part] = [_plot(groups, times), _table(groups, times)]
+    unit = _unit(times)
+    means = {name: _means(groups, values) / unit.ps for name, values in times.items()}
+    drawn = bars(groups.names, means, [COLOURS[name] for name in times], unit.name)
+    whole = sum(values.mean() for values in times.values()) or 1.0
+    shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
+    description = f"Mean of all NPUs: {', '.join(shares)}."
+    height = max(130 + 26 * len(groups.names), 90 + 20 * len(times))  # bars, or lines of the legend
+    parts: list[Part] = [
+        Plot(f"time of the run by category ({unit.name})", drawn, description, height),
+        _table(groups, times),
+    ]
     lead = f"Each bar is {groups.why}; the parts add up to the run. Communication that compute hides does not appear."
     return PageSection("step", "Time by category", lead, parts)
 
@@ -70,20 +80,6 @@ def _unit(times: dict[str, Float64]) -> TimeUnit:
 
 def _means(groups: NpuGroups, values: Float64) -> Float64:
     return np.bincount(groups.group, values) / np.bincount(groups.group)
-
-
-def _plot(groups: NpuGroups, times_by_category: dict[str, Float64]) -> Plot:
-    """Return a bar per group of NPUs with its time by category."""
-    unit = _unit(times_by_category)
-    means = {name: _means(groups, values) / unit.ps for name, values in times_by_category.items()}
-    drawn = bars(groups.names, means, [COLOURS[name] for name in times_by_category], unit.name)
-    whole = sum(values.mean() for values in times_by_category.values()) or 1.0
-    shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times_by_category.items()]
-    description = f"Mean of all NPUs: {', '.join(shares)}."
-    height = max(
-        130 + 26 * len(groups.names), 90 + 20 * len(times_by_category)
-    )  # bars, and a line of the legend for each part
-    return Plot(f"time of the run by category ({unit.name})", drawn, description, height)
 
 
 def _table(groups: NpuGroups, times_by_category: dict[str, Float64]) -> Table:

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
 from pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
-from pdes.arrays import Int64, Rows
+from pdes.arrays import Int64
 from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 
 EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
@@ -59,7 +59,16 @@ def run_closed_form(
     """
     begun = time.perf_counter()
     work = _initial_state(folded, collective_ps, messages, concurrent=settings.concurrent_collectives)
-    work = work._replace(changes=_changes(folded.classes, work.classes, settings.faults.npus))
+    of_npu: dict[int, list[NpuFault]] = {}
+    for fault in settings.faults.npus:
+        of_npu.setdefault(fault.npu, []).append(fault)
+    changes: list[tuple[int, int]] = []
+    for number, npu in enumerate(folded.classes.example.tolist()):
+        work.classes[number].next_change = len(changes)
+        changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
+        work.classes[number].changes_end = len(changes)
+    columns = np.array(changes, np.int64).reshape(-1, 2)
+    work = work._replace(changes=s.PaceChanges(aligned(columns[:, 0]), aligned(columns[:, 1])))
     if settings.compute_slowdown != 1:
         work.ctl.compute_slow_1000ths = round(traces.SLOWDOWN_UNIT * settings.compute_slowdown)
         work.collectives.launch_ps[:] += settings.fidelity.endpoint_delay_ps
@@ -164,20 +173,6 @@ def _initial_state(
         ),
         changes=s.PaceChanges(zeros(0), zeros(0)),
     )
-
-
-def _changes(classes: Classes, class_rows: Rows, npu_faults: Sequence[NpuFault]) -> s.PaceChanges:
-    """Return the changes of the pace of computation by slow NPUs, and set their range in each of `class_rows`."""
-    of_npu: dict[int, list[NpuFault]] = {}
-    for fault in npu_faults:
-        of_npu.setdefault(fault.npu, []).append(fault)
-    changes: list[tuple[int, int]] = []
-    for number, npu in enumerate(classes.example.tolist()):
-        class_rows[number].next_change = len(changes)
-        changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
-        class_rows[number].changes_end = len(changes)
-    columns = np.array(changes, np.int64).reshape(-1, 2)
-    return s.PaceChanges(aligned(columns[:, 0]), aligned(columns[:, 1]))
 
 
 def _bounded(times_ps: ArrayLike) -> Int64:
