@@ -162,8 +162,7 @@ def code_name(function: Callable[..., Any]) -> str:
 def settle(base: Path, name: str) -> tuple[KernelFolder, str]:
     """Return the folder `name` in `base`, created if necessary, and ""; or a fresh private folder, and the reason.
 
-    Raises:
-        CacheError: A temporary folder cannot be created either.
+    Raises CacheError if a temporary folder cannot be created either.
     """
     path = Path(os.path.abspath(base)) / name  # noqa: PTH100 - links must be checked, not resolved
     try:

@@ -119,10 +119,7 @@ def split_sizes(attribute: Message) -> tuple[int, ...]:
 
 
 def integer_list(attribute: Message) -> tuple[int, ...]:
-    """Return the integers of a list attribute, such as `ranks` of a METADATA node that defines a process group.
-
-    Raise ValueError if it is no such list.
-    """
+    """Return the integers of a list attribute, such as `ranks` of a METADATA node; raise ValueError for others."""
     kind, value = _value(attribute)
     if not kind.endswith("_list") or not all(isinstance(v, int) for v in value.values):
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a list of integers")

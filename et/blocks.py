@@ -171,12 +171,11 @@ class TraceColumns:
     def stamp(self, block: Block, prefix: str = "", *, after: Ports | None = None, tag: int = 0, peer: int = -1) -> int:
         """Add the rows of a block; return the row of its first one, to which callers add numbers within the block.
 
-        Args:
-            block: The rows; the block must not grow after its first stamp.
-            prefix: Text at the beginning of all node names of the stamp.
-            after: Parent row or rows for each port of the block; a port that is left out gets no parents.
-            tag: Number added to the tags of the block's sends and receives.
-            peer: NPU at the other end of sends and receives that the block gives no peer.
+        `block`: The rows; the block must not grow after its first stamp.
+        `prefix`: Text at the beginning of all node names of the stamp.
+        `after`: Parent row or rows for each port of the block; a port that is left out gets no parents.
+        `tag`: Number added to the tags of the block's sends and receives.
+        `peer`: NPU at the other end of sends and receives that the block gives no peer.
         """
         number = self._number.get(id(block), -1)
         if number < 0:

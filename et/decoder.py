@@ -143,10 +143,7 @@ class _Decoder:
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
 
     def take(self, window: _Window) -> DecodedColumns:
-        """Decode all nodes of a file.
-
-        Raise _NotSureError if the other reader must read it, and other errors if it is malformed.
-        """
+        """Decode all nodes of a file; raise _NotSureError if the other reader must read it."""
         self._window = window
         while True:
             self._decode_window()

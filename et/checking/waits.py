@@ -181,10 +181,7 @@ def _pairs(waits: Sequence[Waits], trace: int, peer: int, other_trace: int, othe
 
 
 class _NpuGraph:
-    """The graph with nodes of each NPU, restricted to vertices on cycles of the first graph.
-
-    A user is the index of an NPU among those that run a trace.
-    """
+    """The graph with nodes of each NPU (user: its index among those of a trace), restricted to the first's cycles."""
 
     def __init__(self, sources: Sources, waits: Sequence[Waits], component: Int64) -> None:
         self._sources, self._waits = sources, waits

@@ -49,10 +49,7 @@ class Comms:
 def find(
     kineto: KinetoTrace, linked: Mapping[int, HostOp], device_work: DeviceWork, begin_ns: int, end_ns: int
 ) -> Comms:
-    """Find the calls whose operators begin from begin_ns to end_ns.
-
-    `linked` has the host trace's operator by the number of Kineto's.
-    """
+    """Find the calls whose operators begin from begin_ns to end_ns; linked: the host's operator by Kineto's number."""
     comms = Comms()
     place_of: dict[int, int] = {}
     for number, op in enumerate(kineto.ops):

@@ -44,10 +44,7 @@ class Groups:
 def ranks_of(
     rank: int, call: CommCall, listed_groups: Mapping[str, tuple[int, ...]], world: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Return the members of a call's group; None if nothing lists them.
-
-    `listed_groups` are those that the rank's traces list, `world` all ranks.
-    """
+    """Return the members of a call's group by the rank's traces or, if it is the `world`, all; None if unknown."""
     if call.ranks and rank in call.ranks:
         return call.ranks
     listed = listed_groups.get(call.group)

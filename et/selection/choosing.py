@@ -99,10 +99,7 @@ class Coverage:
 
 
 def coverage(selection: TraceSelection, radius: float, seed: int = 0) -> Coverage:
-    """Measure distances of traces from their representatives, and the share within a radius, in those units.
-
-    `seed` draws random selections for comparison.
-    """
+    """Measure distances of traces from their representatives, and the share within `radius`; seed: of random ones."""
     order = np.argsort(selection.distance, kind="stable")
     passed = np.cumsum(selection.counts[order]) / selection.counts.sum()
     at = [selection.distance[order][min(int(np.searchsorted(passed, q)), len(order) - 1)] for q in (0.5, 0.9)]

@@ -138,10 +138,7 @@ def layout_of(traces: TraceSetFields) -> NamedLayout:
 def _product(
     traces: TraceSetFields, name: str, place_of_npu: Mapping[int, tuple[int, int]], role: int
 ) -> tuple[tuple[int, ...], int, int]:
-    """Return roles, stride and size of the groups that a role means by a name.
-
-    `place_of_npu` has the role of each NPU and its index among the role's NPUs.
-    """
+    """Return roles, stride and size of groups that a role means by a name; place_of_npu: (role, index in the role)."""
     width = len(place_of_npu) // len(traces.traces)
     if name == ALL_NPUS:
         return tuple(range(len(traces.traces))), 1, width

@@ -164,10 +164,7 @@ def _messages(ranks: Sequence[Rank], node_of_row: dict[tuple[int, int], int]) ->
 
 
 def _layers(parents_of_node: Sequence[Sequence[int]]) -> list[int]:
-    """Return the length of the longest path to each node.
-
-    Nodes on a cycle, which messages between cut traces may close, stay in the layer reached so far.
-    """
+    """Return the length of the longest path to each node; nodes on a cycle stay in the layer reached so far."""
     waits = [len(own) for own in parents_of_node]
     children_of: list[list[int]] = [[] for _ in parents_of_node]
     for node, own in enumerate(parents_of_node):

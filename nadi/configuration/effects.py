@@ -209,12 +209,11 @@ def without_effect(
 ) -> str:
     """Return one sentence that lists the keys and faults which a user set and which have no effect.
 
-    Args:
-        config: Settled configuration of the run.
-        times: Sources of the times of nodes.
-        graph: Fabric, to find faults that do not change a rate; None = not known yet.
-        faults: Faults of `config` on this fabric; None = not known yet.
-        finish_ps: End of the run in picoseconds; None = not known yet.
+    `config`: Settled configuration of the run.
+    `times`: Sources of the times of nodes.
+    `graph`: Fabric, to find faults that do not change a rate; None = not known yet.
+    `faults`: Faults of `config` on this fabric; None = not known yet.
+    `finish_ps`: End of the run in picoseconds; None = not known yet.
 
     Returns:
         The sentence; empty if everything that the user set may have an effect.

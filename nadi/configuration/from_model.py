@@ -25,13 +25,10 @@ if TYPE_CHECKING:
 def settled(config: "RunConfig") -> "RunConfig":
     """Return the configuration with plan and GPU settled, and with as many GPUs of its cluster as the plan has.
 
-    Args:
-        config: Configuration of a run file with absolute paths; without a model it stays unchanged.
-
-    Raises:
-        WorkloadError: The model is unknown, or the plan cannot train it.
-        TopologyError: The cluster has no fabric for this number of GPUs.
-        ConfigError: The configuration sets neither a GPU nor its peak rate, so operators have no times.
+    `config`: Configuration of a run file with absolute paths; without a model it stays unchanged.
+    Raises WorkloadError if the model is unknown, or the plan cannot train it; TopologyError if the cluster has no
+    fabric for this number of GPUs; ConfigError if the configuration sets neither a GPU nor its peak rate, so operators
+    have no times.
     """
     workload = config.workload
     if workload.model is None or workload.plan is None:
@@ -69,11 +66,7 @@ def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
 
 
 def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, ...]] | None":
-    """Return deployment and requests of a settled configuration; None if it does not serve a model.
-
-    Raises:
-        WorkloadError: The numbers contradict each other.
-    """
+    """Return deployment and requests of a configuration, None if it serves no model; WorkloadError if contradictory."""
     workload = config.workload
     if workload.model is None or workload.plan is None or workload.framework != "inference":
         return None
@@ -99,9 +92,8 @@ def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, 
 def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
     """Return remarks on a model's run: its memory exceeds that of the GPUs, or NPUs are idle.
 
-    Args:
-        config: Settled configuration of the run.
-        npus: Number of NPUs of the fabric; None = not known yet.
+    `config`: Settled configuration of the run.
+    `npus`: Number of NPUs of the fabric; None = not known yet.
     """
     trained = model_and_plan(config)
     if trained is None:
@@ -121,13 +113,10 @@ def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
 def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> TraceSet:
     """Return the traces of the configuration's model and plan.
 
-    Args:
-        config: Settled configuration with a model and a plan.
-        npus: Number of NPUs of the fabric; those beyond the plan's GPUs stay idle.
-        own: bool[npus], True = the NPU belongs to this rank; None = all do.
-
-    Raises:
-        ConfigError: The fabric has fewer NPUs than the plan.
+    `config`: Settled configuration with a model and a plan.
+    `npus`: Number of NPUs of the fabric; those beyond the plan's GPUs stay idle.
+    `own`: bool[npus], True = the NPU belongs to this rank; None = all do.
+    Raises ConfigError if the fabric has fewer NPUs than the plan.
     """
     from workload.generators.models import find
     from workload.generators.training.generator import generate

@@ -47,11 +47,10 @@ def files_read(
 ) -> list[InputFiles]:
     """List the user's files that a run of a configuration reads, with hashes.
 
-    Args:
-        config: Settled configuration of the run.
-        known: Files that an earlier call hashed, which are not read again; this call adds its own.
-        exchange: Function by which ranks exchange values; every rank calls `files_read`, and all get the same result.
-        opens: Function that returns whether this rank may open a file; at least one rank may open each file.
+    `config`: Settled configuration of the run.
+    `known`: Files that an earlier call hashed, which are not read again; this call adds its own.
+    `exchange`: Function by which ranks exchange values; every rank calls `files_read`, and all get the same result.
+    `opens`: Function that returns whether this rank may open a file; at least one rank may open each file.
 
     Returns:
         One entry per path that the configuration names and that exists, in the order of sections and keys.

@@ -39,15 +39,12 @@ def load_config(
 ) -> RunConfig:
     """Read a run file.
 
-    Args:
-        path: Path of the TOML file; its relative paths count from its folder. None = no file; overrides and sections
-            contain everything.
-        overrides: Texts "section.key=value" that replace values of the file; their paths count from its folder too.
-        sections: Mappings of keys to values by section, which overrides replace.
-
-    Raises:
-        ConfigError: The file cannot be read or is not TOML; or a section, key or value is unknown, wrong or missing.
-        WorkloadError: The model or the plan is unknown, or they do not fit each other.
+    `path`: Path of the TOML file; its relative paths count from its folder. None = no file; overrides and sections
+    contain everything.
+    `overrides`: Texts "section.key=value" that replace values of the file; their paths count from its folder too.
+    `sections`: Mappings of keys to values by section, which overrides replace.
+    Raises ConfigError if the file cannot be read or is not TOML; or a section, key or value is unknown, wrong or
+    missing; WorkloadError if the model or the plan is unknown, or they do not fit each other.
     """
     tree = put_over(_read_toml(path) if path else {}, sections or {})
     for override in overrides:
@@ -66,13 +63,10 @@ def load_config(
 def _validated(tree: dict[str, Any], source: str, folder: Path) -> RunConfig:
     """Return the validated configuration of a tree with the defaults of its cluster.
 
-    Args:
-        tree: Keys and values by section.
-        source: Place of the keys, as error messages name it.
-        folder: Folder from which the path of a cluster's file counts.
-
-    Raises:
-        ConfigError: A text has a NUL, or a section, key or value is unknown, wrong or missing.
+    `tree`: Keys and values by section.
+    `source`: Place of the keys, as error messages name it.
+    `folder`: Folder from which the path of a cluster's file counts.
+    Raises ConfigError if a text has a NUL, or a section, key or value is unknown, wrong or missing.
     """
     if where := _find_nul(tree):
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
@@ -100,12 +94,9 @@ _COLLECTIVE_SECTIONS = ("network", "system", "topology")
 def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
     """Return the configuration of one collective on a fabric, without traces.
 
-    Args:
-        topology: Specification of the fabric, or path of a file.
-        overrides: Texts "network.key=value", "system.key=value" and "topology.params.key=value".
-
-    Raises:
-        ConfigError: An override names another section or an unknown key, or has a wrong value.
+    `topology`: Specification of the fabric, or path of a file.
+    `overrides`: Texts "network.key=value", "system.key=value" and "topology.params.key=value".
+    Raises ConfigError if an override names another section or an unknown key, or has a wrong value.
     """
     tree: dict[str, Any] = {"workload": {"traces": "."}, "topology": {"spec": topology}}
     for override in overrides:
@@ -122,9 +113,8 @@ def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first complaint of a ValidationError as one line; unknown keys come before other complaints.
 
-    Args:
-        error: Error of pydantic.
-        model: Model that pydantic validated.
+    `error`: Error of pydantic.
+    `model`: Model that pydantic validated.
     """
     complaint = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     where = tuple(str(part) for part in complaint["loc"])

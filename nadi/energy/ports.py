@@ -27,13 +27,12 @@ def port_uses(
     Ports of NPUs, and the ports of switches to NPUs, count fully. Ports of switches that serve no NPU and sent nothing
     do not count. Other ports count by `shares`.
 
-    Args:
-        src: Node of each link's sending port, int[links].
-        dst: Node of each link's receiving port, int[links].
-        is_npu: Whether each node is an NPU, bool[nodes].
-        is_nvswitch: Whether each node is an NVSwitch, bool[nodes].
-        rate_bps: Rate of each link in bits per second.
-        tx_bytes: Bytes that each link carried, headers included.
+    `src`: Node of each link's sending port, int[links].
+    `dst`: Node of each link's receiving port, int[links].
+    `is_npu`: Whether each node is an NPU, bool[nodes].
+    `is_nvswitch`: Whether each node is an NVSwitch, bool[nodes].
+    `rate_bps`: Rate of each link in bits per second.
+    `tx_bytes`: Bytes that each link carried, headers included.
     """
     nodes = len(is_npu)
     active = is_npu | (np.bincount(src, tx_bytes, nodes) > 0)

@@ -44,10 +44,7 @@ _SRUN_OPTIONS: dict[Family, str] = {
 
 
 class LauncherError(ValueError):
-    """MPI does not support how the processes were started.
-
-    The message has one line with the fix; it is empty on ranks other than 0.
-    """
+    """MPI does not support how the processes were started; the message is a line with the fix, "" except on rank 0."""
 
     exit_code = 2
     agreed = True
@@ -85,10 +82,7 @@ def wants_mpi(environ: Mapping[str, str]) -> bool:
 
 
 def check(environ: Mapping[str, str], size: int, library: str) -> None:
-    """Raise LauncherError if MPI.COMM_WORLD, of this size, lacks processes that the launcher started.
-
-    `library` is the result of MPI.Get_library_version().
-    """
+    """Raise LauncherError if MPI.COMM_WORLD lacks processes that were started; library: MPI.Get_library_version()."""
     launched, variable = launched_size(environ)
     if launched is not None and launched != size:
         raise LauncherError(

@@ -32,13 +32,12 @@ def array_script(
 
     The first task submits one more job, which merges the results when all tasks have ended.
 
-    Args:
-        words: Arguments of the command, its name first, without --shard and --out.
-        shards: Number of tasks of the array.
-        out: Folder for all results, on a file system that all nodes see.
-        merging: Arguments of the command that merges the results of all shards.
-        own_folders: Whether each shard writes into a folder of its own below `out`, named by its number.
-        options: Further options of sbatch, for both jobs, as --sbatch takes them.
+    `words`: Arguments of the command, its name first, without --shard and --out.
+    `shards`: Number of tasks of the array.
+    `out`: Folder for all results, on a file system that all nodes see.
+    `merging`: Arguments of the command that merges the results of all shards.
+    `own_folders`: Whether each shard writes into a folder of its own below `out`, named by its number.
+    `options`: Further options of sbatch, for both jobs, as --sbatch takes them.
     """
     name, folder = f"nadi-{words[0]}", str(out)
     extra = sbatch_options(options, OWN_OPTIONS)

@@ -45,10 +45,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """Contents of a script: one run, or an array of tasks.
-
-    Values that SLURM would refuse or interpret differently raise ConfigError.
-    """
+    """Contents of a script: a run, or an array of tasks. Values that SLURM would misunderstand raise ConfigError."""
 
     run_file: PurePath
     out: PurePath

@@ -73,11 +73,8 @@ def simulate(
 
     `force`: True = also try a run that needs more memory than is free, or more than a day.
     `keep_flows`: True = the results have a row for each message, if the run file enables that table.
-
-    Raises:
-        TopologyError, TraceError, WorkloadError, PartitionError: The user's input is wrong (exit code 2).
-        AgreedError: The input is wrong, on several ranks.
-        pdes.RunError: The run failed (exit code 1).
+    Raises TopologyError, TraceError, WorkloadError or PartitionError if the user's input is wrong (exit code 2);
+    AgreedError if the input is wrong, on several ranks; pdes.RunError if the run failed (exit code 1).
     """
     with together(ranks):
         _refuse(config, ranks.size, force=force)
@@ -134,9 +131,7 @@ def check_job(
     """Check a run of a batch job on `nodes` nodes as `simulate` would check it there, and estimate its cost.
 
     `limits` are the resources of a node.
-
-    Raises:
-        ConfigError, TopologyError, TraceError, WorkloadError, PartitionError: `simulate` would refuse the run.
+    Raises ConfigError, TopologyError, TraceError, WorkloadError or PartitionError if `simulate` would refuse the run.
     """
     ranks, force = nodes * ranks_per_node, limits.force
     _refuse(config, ranks, force=force)
@@ -200,10 +195,7 @@ def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
 def _lay_out(
     graph: Graph, work: LoadedWorkload, settings: pdes.Settings, *, force: bool
 ) -> tuple[CollectiveCosts, FoldedProgram]:
-    """Return the costs of collectives and the folded program of a run at closed forms.
-
-    The function refuses a run that needs more memory than is free, unless `force`.
-    """
+    """Return costs and folded program of a run at closed forms; refuse too much memory unless `force`."""
     costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
     folded = running.laid_out(graph, work.program, costs, npu_faults=settings.faults.npus)
     affordable.check_rows(int(folded.row_ptr[-1]), force=force)

@@ -71,11 +71,10 @@ class FittedTable:
     ) -> None:
         """Create a table without rows.
 
-        Args:
-            title: Text above the table; may be empty.
-            columns: Columns of the table.
-            headings: Whether the table has a line of headings.
-            full_output_option: Option of the command that prints all columns at any width.
+        `title`: Text above the table; may be empty.
+        `columns`: Columns of the table.
+        `headings`: Whether the table has a line of headings.
+        `full_output_option`: Option of the command that prints all columns at any width.
         """
         self.title = title
         self.headings = headings

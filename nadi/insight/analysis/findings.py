@@ -82,10 +82,7 @@ def find(simulation: FinishedRun) -> Findings:
 
 
 def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
-    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call this function.
-
-    `exchange` returns a value of every rank.
-    """
+    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call it with their `exchange`."""
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)

@@ -202,10 +202,7 @@ def causes(pauses: Pauses, link_columns: Table) -> Int64:
 
 
 def spread(pauses: Pauses, cause_of_pause: Int64, link_columns: Table) -> list[PauseBranch]:
-    """Return the trees along which pauses spread, the largest first: a root for each congested switch.
-
-    `cause_of_pause` is the result of `causes`.
-    """
+    """Return the trees along which pauses spread, with `causes` of pauses, the largest first: one per root switch."""
     roots: dict[str, PauseBranch] = {}
     place: list[PauseBranch] = []
     for i, (link, of, start_ps, end_ps) in enumerate(zip(*(column.tolist() for column in pauses), strict=True)):

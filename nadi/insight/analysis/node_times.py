@@ -90,10 +90,7 @@ def rows_of(program: Program, npu_node_ptr: Int64, block_npus: range) -> NodeRow
 
 
 def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
-    """Yield all trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory.
-
-    `npu_node_ptr` is that of pdes.Results.
-    """
+    """Yield all trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory (npu_node_ptr: of pdes.Results)."""
     for npus in npu_blocks(np.diff(npu_node_ptr)):
         yield rows_of(program, npu_node_ptr, npus)
 

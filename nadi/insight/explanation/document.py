@@ -17,10 +17,8 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
     """Return the document that `nadi explain DIR --json` prints; times are picoseconds.
 
     `report`: Called with a text about each stage of the work.
-
-    Raises:
-        ConfigError: The run cannot be explained; the message gives the reason in one line.
-        TraceError, WorkloadError, TopologyError: The run's traces or fabric are missing or have changed.
+    Raises ConfigError if the run cannot be explained; the message gives the reason in one line; TraceError,
+    WorkloadError or TopologyError if the run's traces or fabric are missing or have changed.
     """
     report("reading the traces again")
     found = happened(run)

@@ -31,10 +31,7 @@ class PathPiece(NamedTuple):
 
 
 def critical_path(run: Run, run_events: RunEvents) -> list[PathPiece]:
-    """Return the pieces from the begin of the run to its end; their times add up to the run's time.
-
-    Where several ends coincide, the path follows one of them.
-    """
+    """Return the pieces from the begin of the run to its end; where several ends coincide, one path of them."""
     times = run_events.dag.times()
     edges = run_events.dag.edges
     pieces = []

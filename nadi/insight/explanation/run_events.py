@@ -98,9 +98,8 @@ def _rows_in_program(run: Run, program: Program, npu: Int64, trace_row: Int64) -
 def happened(run: Run) -> RunEvents:
     """Return the events of a run.
 
-    Raises:
-        ConfigError: The run has not kept its trace nodes, or has too many of them.
-        TraceError, WorkloadError, ConfigError: The traces are missing or have changed.
+    Raises ConfigError if the run has not kept its trace nodes, or has too many of them; TraceError, WorkloadError or
+    ConfigError if the traces are missing or have changed.
     """
     nodes, program = run.nodes, run.work.program
     if len(nodes) > MAX_NODES:
@@ -240,10 +239,7 @@ def _edges(
     sender: Int64,
     wait_edges: tuple[tuple[Int64, Int64], ...],
 ) -> tuple[Edges, NDArray[np.int8], Int64]:
-    """Return all edges, the kind of each, and its node; see RunEvents.
-
-    `wait_edges` has (earlier nodes, later nodes) of parents, lanes and groups.
-    """
+    """Return all edges, the kind and node of each; wait_edges: (earlier, later nodes) of parents, lanes, groups."""
     n = len(start_ps)
     node = np.arange(n)
     joins = np.flatnonzero(collective >= 0)

@@ -45,10 +45,7 @@ class ChangeEffect(NamedTuple):
 def what_if(
     run: Run, run_events: events.RunEvents, contention: Contention, factor: float = FASTER
 ) -> list[ChangeEffect]:
-    """Return the effects of faster GPUs, tiers of links and kinds of communication, sorted by gain.
-
-    `factor` is by how much each becomes faster.
-    """
+    """Return the effects of GPUs, tiers of links and kinds of communication `factor` times as fast, best first."""
     weight = run_events.dag.edges.weight
     whole_ps = float(run_events.dag.times(weight)[run_events.last()])
     answers = []

@@ -60,10 +60,8 @@ def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
     """Pair the nodes of a run with those of traces, by NPU and id.
 
     `traces`: Prefix, file or trace set with times; None for the traces that the run read.
-
-    Raises:
-        ConfigError: The folder holds no run with nodes, the traces are not those of the run, or they have no times.
-        et.TraceError, workload.WorkloadError: The traces are invalid.
+    Raises ConfigError if the folder holds no run with nodes, the traces are not those of the run, or they have no
+    times; et.TraceError or workload.WorkloadError if the traces are invalid.
     """
     config, nodes, collectives = _read_run(run)
     configured = config.get("workload", {}).get("traces")
@@ -102,10 +100,7 @@ def _words(column: "pa.ChunkedArray") -> NDArray[Any]:
 def _paired(
     run: Path, traces_path: Path, nodes: dict[str, Any], collectives: dict[str, Any], trace_set: TraceSet
 ) -> TimedNodes:
-    """Return the nodes that both the run and the traces have, with durations in the traces.
-
-    `nodes` and `collectives` are columns of the run's tables.
-    """
+    """Return the nodes that both the run (columns of its tables) and the traces have, with durations in the traces."""
     kind = np.full(len(nodes["npu"]), -1, np.int8)  # -1 = a node that does nothing
     for number, name in enumerate(KINDS):
         kind[nodes["kind"] == name] = number

@@ -35,9 +35,7 @@ class Run:
         """Open a folder of results.
 
         `config`: Configuration of the run, with fabric and traces that are not in files, if this process simulated it.
-
-        Raises:
-            ConfigError: The folder holds no results, or results that cannot be read.
+        Raises ConfigError if the folder holds no results, or results that cannot be read.
         """
         self.folder = Path(folder)
         self._simulated = config

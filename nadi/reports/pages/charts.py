@@ -79,10 +79,7 @@ def bars(
 
 
 def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, template: str, **options: Any) -> Plotly:  # noqa: ANN401
-    """Return a heat map of values[rows, x], the first row at the top; `template` is the text on hover in plotly's form.
-
-    `options` are those of plotly's add_heatmap.
-    """
+    """Return a heat map of values[rows, x], first row at the top; `template`, `options`: plotly's hover text, rest."""
     drawn = figure(x_title)
     names = [in_page(row) for row in rows]
     drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{template}<extra></extra>", **options)

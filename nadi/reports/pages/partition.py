@@ -20,10 +20,7 @@ _NPU, _SWITCH = "circle", "square"
 
 
 def check_plot(path: Path) -> None:
-    """Check before the work whether a plot can be written.
-
-    The file name must end in .html or .png, and plotly be installed.
-    """
+    """Check before the work whether a plot can be written: as .html or .png, with plotly installed."""
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"--plot {path}: found {path.suffix or 'no ending'!r}; expected a file .html or .png")
     if not has_plotly():

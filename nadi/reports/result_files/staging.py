@@ -62,10 +62,7 @@ def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: s
 
 
 class _Stage:
-    """The hidden folder of one run, whose results move to the folder `out`.
-
-    `base` is the nearest existing folder on the path to `out`.
-    """
+    """The hidden folder of one run, whose results move to the folder `out`; `base` is its nearest existing parent."""
 
     def __init__(self, out: Path, files: Sequence[str], key: str, stack: ExitStack) -> None:
         self._name, self._files, self._key, self._stack = out, files, key, stack

@@ -1,6 +1,6 @@
 """Text of `nadi compare --measured`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType

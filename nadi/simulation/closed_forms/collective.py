@@ -122,10 +122,7 @@ def busiest_member_ps(
 def _paths(
     graph: Graph, settings: Settings, schedules: Schedules, schedule: int, npus: list[int], *, one_way: bool
 ) -> list[Paths]:
-    """Return the distinct paths of a sample of a collective's messages between `npus`, with counts.
-
-    `one_way`: no member receives while it sends.
-    """
+    """Return distinct paths of a sample of messages between NPUs, with counts; one_way: none receives while sending."""
     kinds: dict[tuple[Way, bool], Paths] = {}
     few_sends = _sampled_sends(schedules, schedule, _FEW_SAMPLED_SENDS)
     hops = sum(len(topologies.route(graph, npus[src], npus[dst])) for src, dst, _ in few_sends) / len(few_sends)
@@ -166,10 +163,7 @@ def _payload_rates(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
 
 
 def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: bool) -> AggregatorTree:
-    """Return the tree with the payload rates of full packets; framed: NVLink links frame packets.
-
-    Each link of a path except one adds the time of a packet.
-    """
+    """Return the tree with the rates that full packets leave for payload; framed: NVLink links frame packets."""
     flits = np.array(tree.nvlink) & framed
     full = wire_bytes(settings.mtu_bytes, flits, settings).astype(np.float64)
     answer = acknowledgement_bytes(flits, settings)

@@ -162,10 +162,7 @@ def _only(is_possible: NDArray[np.bool_]) -> Int64:
 
 
 def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRouting, blocks: list[_Load]) -> float:
-    """Return the longest picoseconds of a set of equal links for blocks of traffic.
-
-    Pairs on opposite sides of a ring have two paths and do not count.
-    """
+    """Return the longest picoseconds of equal links for blocks of traffic, without pairs that have two paths."""
     count = len(routing.set_ptr) - 1
     sums = np.zeros((len(blocks[0].amount), count))
     of_set = np.repeat(np.arange(count), np.diff(routing.set_ptr))

@@ -71,10 +71,7 @@ def costed(folded: FoldedProgram, costs: CollectiveCosts, collective_settings: C
 
 
 def formulas(folded: FoldedProgram, closed_forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
-    """Return (schedule number in `program`, bytes) of each collective whose time a formula gives.
-
-    `program` is the program before folding.
-    """
+    """Return (schedule number in `program`, before folding, bytes) of collectives whose time a formula gives."""
     keys = folded.collectives
     derived = np.flatnonzero(~closed_forms.is_played)
     not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))

@@ -131,10 +131,7 @@ def put(column_layout, slot, row, value):
 
 @inline
 def put_next(column_layout, column, row, value):
-    """Write the next item of a column, in the layout of addresses and item sizes.
-
-    It may overwrite what follows, which belongs to no node yet.
-    """
+    """Write the next item of a column (in the layout: address, item size); it may overwrite unused bytes behind."""
     store_unaligned(column_layout[COLUMN_WORDS * column] + row * column_layout[COLUMN_WORDS * column + 1], value)
 
 
@@ -191,10 +188,7 @@ def take_attribute(begin_address, end_address, name_table, follows, attribute_ta
 
 @inline
 def take_packed(begin_address, end_address, parents_address, num_parents):
-    """Append the packed ids between two addresses to a list of parents.
-
-    The function returns the new number of parents; -1 = the bytes are not ids.
-    """
+    """Append the packed ids between two addresses to a list of parents, and return its new length; -1 = no ids."""
     while begin_address < end_address:
         value, used = varint(begin_address)
         if used == 0:
@@ -293,10 +287,7 @@ def keep_counts(name_bytes, data_end, control_end, column_layout, row, state):
 def decode_node(
     begin_address, end_address, name_table, follows, attribute_table, arena, column_layout, row, lists, state
 ):
-    """Decode the node between two addresses into a row, and return its type, or -1 minus the reason for a failure.
-
-    The other parameters are those of decode_nodes.
-    """
+    """Decode the node between two addresses into a row, as decode_nodes does; return its type, or -1 - the failure."""
     data_deps, control_deps = lists[LIST_WORDS * DATA], lists[LIST_WORDS * CONTROL]
     parents, control = state[DATA], state[CONTROL]
     node_id = kind = start = duration = name_bytes = 0
@@ -388,21 +379,20 @@ def decode_nodes(
 ):
     """Decode messages from the position in `state` until the bytes or the room end, or an entry is missing.
 
-    Args:
-        address: Address of the bytes, with PADDING_BYTES behind them.
-        size_bytes: Number of bytes.
-        name_table: Table of attribute names.
-        follows: int64[entries of names + 1], entry of the name that followed each name; the last item is the first name
-            of a node.
-        attribute_table: Table of attributes.
-        arena: Address of the bytes of both tables.
-        column_layout: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], addresses of the columns, each with PADDING_BYTES.
-        max_rows: Number of rows of the columns; columns of slots hold the default for nodes without the attribute.
-        spans: int64[2 * nodes], begin and end of METADATA nodes.
-        lists: int64[LIST_WORDS * LISTS], addresses and capacities of the lists, with PADDING_BYTES behind each;
-            address 0 of the kept fields = they are not kept.
-        state: int64[STATE_WORDS]; POSITION counts the decoded bytes of `address`, lists and rows count from the file's
-            first node.
+    `address`: Address of the bytes, with PADDING_BYTES behind them.
+    `size_bytes`: Number of bytes.
+    `name_table`: Table of attribute names.
+    `follows`: int64[entries of names + 1], entry of the name that followed each name; the last item is the first name
+    of a node.
+    `attribute_table`: Table of attributes.
+    `arena`: Address of the bytes of both tables.
+    `column_layout`: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], addresses of the columns, each with PADDING_BYTES.
+    `max_rows`: Number of rows of the columns; columns of slots hold the default for nodes without the attribute.
+    `spans`: int64[2 * nodes], begin and end of METADATA nodes.
+    `lists`: int64[LIST_WORDS * LISTS], addresses and capacities of the lists, with PADDING_BYTES behind each; address 0
+    of the kept fields = they are not kept.
+    `state`: int64[STATE_WORDS]; POSITION counts the decoded bytes of `address`, lists and rows count from the file's
+    first node.
 
     Returns:
         DONE: less than a message is left. FULL: there is no room for a row, a span or the WANTED_BYTES of a message.

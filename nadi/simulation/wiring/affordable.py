@@ -58,10 +58,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
-    """Return the work of a program on a fabric; on a rank, of its NPUs.
-
-    The estimate assumes no losses, no detours round failed links, and messages of equal size per pair.
-    """
+    """Return the work of a program on a fabric, on a rank that of its NPUs; without losses and detours."""
     fabric, running, _ = with_reducers(graph, program)
     sampled = sample(running, MAX_PAIRS)
     messages = np.maximum(sampled.messages, 1)
@@ -167,10 +164,7 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool) -> C
 def check_trace(
     num_nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool
 ) -> None:
-    """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller.
-
-    `node_bytes` is the memory per node during the generation.
-    """
+    """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller."""
     _check_free_memory(f"a trace of {num_nodes:,} nodes", num_nodes * node_bytes, f"fewer {fewer}", force=force)
 
 
@@ -191,10 +185,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """Yield the unused bytes of each control group above this process; cached files count as unused.
-
-    `root` is the folder that holds proc and sys.
-    """
+    """Yield the unused bytes, cached files included, of each control group of this process; root: of proc and sys."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         is_v1 = controllers == "memory"  # version 2 of control groups lists no controllers

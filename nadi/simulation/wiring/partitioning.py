@@ -46,10 +46,7 @@ def expected_load(config: RunConfig, graph: Graph, *, force: bool = False) -> Lo
 
 
 def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks: RankGather = ALONE) -> Load:
-    """Return the load from the traffic of a program; on several ranks, of all ranks' programs together.
-
-    `network` gives the sizes of packets and headers.
-    """
+    """Return the load of a program's (on ranks: all programs') traffic with packets and headers of `network`."""
     fabric, running, _ = with_reducers(graph, program, counts_reducers=ranks.rank == 0)
     sent = merge(ranks.exchange(traffic(running)))
     weights = partition.expected(fabric, *sent, mtu_bytes=network.mtu)
@@ -108,10 +105,7 @@ def divide(
 def compare(
     graph: Graph, parts: int, load: Load, network: NetworkSection
 ) -> tuple[dict[str, PartitionReport], dict[str, PartitionError]]:
-    """Return the report of each method that divides the fabric into `parts`, and the errors of the others.
-
-    The function raises the first error if all methods fail.
-    """
+    """Return reports of methods that divide the fabric into `parts`, and errors of others; the first if all fail."""
     reports, failures = {}, {}
     for name in partition.methods():
         try:
@@ -131,10 +125,8 @@ def place(
     On several ranks, each rank first reads the traces of an equal share of the NPUs and counts their traffic; rank 0
     divides the fabric; then each rank reads the traces of its own NPUs. If the weights do not come from traces, the
     first step is omitted, and a rank opens no files but those of its own NPUs. force: build plans of collectives that
-    need more memory than is free.
-
-    Raises:
-        TraceError, WorkloadError, PartitionError, ConfigError: The user's input is wrong.
+    need more memory than is free. Raises TraceError, WorkloadError, PartitionError or ConfigError if the user's input
+    is wrong.
     """
     name = config.engine.partitioner
     if name not in partition.methods():

@@ -81,10 +81,8 @@ def read_work(
     `own_npus`: bool[npus], True = the NPU belongs to this rank; None = all do.
     `exchange`: Function by which ranks exchange objects.
     `force`: True = also build plans of collectives that need more memory than is free.
-
-    Raises:
-        TraceError, WorkloadError: The traces are wrong, or plans need more memory than is free.
-        ConfigError: There are traces of more NPUs than the fabric has, or only another process has the traces.
+    Raises TraceError or WorkloadError if the traces are wrong, or plans need more memory than is free; ConfigError if
+    there are traces of more NPUs than the fabric has, or only another process has the traces.
     """
     use_compiled_decoder()
     servers = memory_nodes(config, graph)
@@ -113,10 +111,7 @@ def read_work(
 
 
 def _operator_sources(times: ComputeTimes | None, exchange: Exchange) -> OperatorSources:
-    """Return the sources of the operators of all ranks; an operator of several ranks counts once.
-
-    `exchange` gathers objects of all ranks.
-    """
+    """Return the sources of the operators of all ranks, gathered by `exchange`, each operator once."""
     if times is None:
         return OperatorSources({}, "")
     sources = {operator: source for part in exchange(times.sources()) for operator, source in part.items()}
@@ -217,10 +212,7 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
 
 
 def with_interference(config: RunConfig, graph: Graph, framework: str) -> RunConfig:
-    """Return the configuration with compute_slowdown settled for training steps of `framework`.
-
-    Without a GPU, or if the framework is "" (not known), it is 1.
-    """
+    """Return the configuration with compute_slowdown settled; it is 1 without a GPU or without a known framework."""
     if config.system.compute_slowdown is not None:
         return config
     slowdown = 1.0

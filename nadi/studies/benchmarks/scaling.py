@@ -29,20 +29,18 @@ def measure_pairs(
 ) -> dict[str, Any]:
     """Measure one serial run, two side by side, one and two MPI ranks, two that send messages, processes, threads.
 
-    Args:
-        name: Name of the benchmark.
-        progress: Display of the current configuration.
-        topology: Topology specification in place of the benchmark's.
-        size: Size in place of the benchmark's, with its unit.
-        runs: Number of runs in each process.
+    `name`: Name of the benchmark.
+    `progress`: Display of the current configuration.
+    `topology`: Topology specification in place of the benchmark's.
+    `size`: Size in place of the benchmark's, with its unit.
+    `runs`: Number of runs in each process.
+
+    Raises RunError if a run failed, or two runs gave different digests; ConfigError if this Python installation has no
+    mpiexec.
 
     Returns:
         `capacity` and `rows`: workers, packet_hops_per_s, of_turns (the rate in each turn), speed_up over serial, share
         of capacity, waiting (minimum share of the workers' time spent waiting, over all rounds); and the digest.
-
-    Raises:
-        RunError: A run failed, or two runs gave different digests.
-        ConfigError: This Python installation has no mpiexec.
     """
     if not MPIEXEC.exists():
         raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec in Python's folder, pip install 'nadi[mpi]'")
@@ -94,15 +92,12 @@ def joint_rate(figures: list[dict[str, Any]]) -> float:
 def run_side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
     """Run commands concurrently, without the environment variables of an MPI launcher.
 
-    Args:
-        commands: Programs with their arguments; each prints one JSON document.
+    `commands`: Programs with their arguments; each prints one JSON document.
+
+    Raises RunError if a command failed; subprocess.TimeoutExpired if a command took longer than TIMEOUT_S.
 
     Returns:
         JSON document of each command, in the order of `commands`.
-
-    Raises:
-        RunError: A command failed.
-        subprocess.TimeoutExpired: A command took longer than TIMEOUT_S.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "HYDRA"))}
     processes = [

@@ -72,19 +72,11 @@ class CollectiveCase(NamedTuple):
     settings: CollectiveSettings = CollectiveSettings()
 
     def algorithms(self) -> tuple[str, ...]:
-        """Return all algorithms of the collective, the default first.
-
-        Raises:
-            workload.WorkloadError: The kind is unknown.
-        """
+        """Return all algorithms of the collective, the default first; raise WorkloadError if the kind is unknown."""
         return uneven_algorithms() if self.matrix else workload.algorithms_of(self.kind)
 
     def default(self, graph: Graph) -> str:
-        """Return the algorithm that runs on this fabric if the user names none.
-
-        Raises:
-            workload.WorkloadError: The kind is unknown.
-        """
+        """Return the algorithm that runs on this fabric if the user names none; unknown kinds raise WorkloadError."""
         if self.matrix:
             algorithms = {**defaults_on(graph), **self.settings.algorithm}
             return replace(self.settings, algorithm=algorithms).algorithm_of(UNEVEN)
@@ -92,20 +84,12 @@ class CollectiveCase(NamedTuple):
         return named or defaults_on(graph).get(self.kind) or workload.default_algorithm(self.kind)
 
     def with_parameters(self, algorithm: str) -> str:
-        """Return an algorithm with the parameters that the settings add to algorithms without their own.
-
-        Raises:
-            workload.WorkloadError: The algorithm is unknown.
-        """
+        """Return a known algorithm (else WorkloadError) with the settings' parameters unless it has its own."""
         kind = UNEVEN if self.matrix else self.kind
         return replace(self.settings, algorithm={kind: algorithm}).algorithm_of(kind)
 
     def program(self, graph: Graph, algorithm: str, size_bytes: int) -> Program:
-        """Return the program in which all NPUs perform the collective.
-
-        Raises:
-            workload.WorkloadError: The algorithm is unknown, or refuses the fabric or the size.
-        """
+        """Return the program in which all NPUs perform the collective; WorkloadError if the algorithm refuses."""
         if self.matrix:
             return workload.uneven_program(self.matrix(size_bytes, graph.npus), algorithm, graph)
         max_bytes = self.settings.most_bytes
@@ -144,16 +128,13 @@ def choose(
     switches other than NVSwitches with NVLink SHARP, because no fabric declares that its switches can. Naming such an
     algorithm assumes that they can.
 
-    Args:
-        graph: Fabric; all its NPUs are members.
-        case: Collective to run.
-        algorithm_option: "all", names separated by commas, or "" for the default of the kind.
-        sizes: Sizes in bytes; each algorithm is tried with the first, the last and the largest.
-        check_program: Function that raises ConfigError if a program is too large to run.
-
-    Raises:
-        ConfigError: A name is empty, "all" leaves no algorithm, or `check_program` refuses a program.
-        workload.WorkloadError: The kind or a named algorithm is unknown, or a named algorithm refuses.
+    `graph`: Fabric; all its NPUs are members.
+    `case`: Collective to run.
+    `algorithm_option`: "all", names separated by commas, or "" for the default of the kind.
+    `sizes`: Sizes in bytes; each algorithm is tried with the first, the last and the largest.
+    `check_program`: Function that raises ConfigError if a program is too large to run.
+    Raises ConfigError if a name is empty, "all" leaves no algorithm, or `check_program` refuses a program;
+    workload.WorkloadError if the kind or a named algorithm is unknown, or a named algorithm refuses.
     """
     names = (
         case.algorithms()
@@ -216,10 +197,8 @@ def skipped_text(left_out: Sequence[SkippedAlgorithm]) -> str:
 def split_names(algorithm_option: str) -> tuple[str, ...]:
     """Split "ring,direct" or "ring:channels=4,bidirectional=true,direct" into unique names.
 
-    A part KEY=VALUE after a comma is a parameter of the name before it.
-
-    Raises:
-        ConfigError: A name is empty, or a parameter comes before any name.
+    A part KEY=VALUE after a comma is a parameter of the name before it. Raises ConfigError if a name is empty, or a
+    parameter comes before any name.
     """
     names: list[str] = []
     for part in (part.strip() for part in algorithm_option.split(",")):
@@ -244,20 +223,15 @@ def measure(
 ) -> Iterator[SweepRow]:
     """Yield a row for each algorithm and size; on several ranks all call it and get the same rows.
 
-    Args:
-        graph: Fabric; all its NPUs are members.
-        case: Collective to run.
-        chosen: Algorithms with their parameters; the program in `first_program` is consumed.
-        sizes: Sizes of the whole buffer S in bytes.
-        settings: Settings of the packet network.
-        progress: Display of the current row.
-        workers: Ranks, processes and threads; METIS partitions the fabric by the traffic of each algorithm's first
-            size.
-
-    Raises:
-        workload.WorkloadError: An algorithm does not perform this kind.
-        partition.PartitionError: The fabric cannot be partitioned into that many parts.
-        pdes.RunError: A run failed.
+    `graph`: Fabric; all its NPUs are members.
+    `case`: Collective to run.
+    `chosen`: Algorithms with their parameters; the program in `first_program` is consumed.
+    `sizes`: Sizes of the whole buffer S in bytes.
+    `settings`: Settings of the packet network.
+    `progress`: Display of the current row.
+    `workers`: Ranks, processes and threads; METIS partitions the fabric by the traffic of each algorithm's first size.
+    Raises workload.WorkloadError if an algorithm does not perform this kind; partition.PartitionError if the fabric
+    cannot be partitioned into that many parts; pdes.RunError if a run failed.
     """
     rows = len(chosen.algorithms) * len(sizes)
     for number, algorithm in enumerate(chosen.algorithms):
@@ -278,11 +252,7 @@ def measure(
 
 
 def sizes_of(kind: str, sizes_option: str) -> list[int]:
-    """Return the sizes of --sizes for a kind; a barrier has the single size 0.
-
-    Raises:
-        ConfigError, TopologyError: The text is wrong, see `parse_sizes`.
-    """
+    """Return the bytes of --sizes for a kind, a barrier has the single size 0; errors are those of `parse_sizes`."""
     sizes = parse_sizes(sizes_option)
     return [0] if kind == _KIND_WITHOUT_SIZE else sizes
 
@@ -290,9 +260,8 @@ def sizes_of(kind: str, sizes_option: str) -> list[int]:
 def parse_sizes(sizes_option: str) -> list[int]:
     """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB".
 
-    Raises:
-        ConfigError: The form is wrong, the step does not increase, or a range has more than MAX_SIZES sizes.
-        TopologyError: A part is not a size.
+    Raises ConfigError if the form is wrong, the step does not increase, or a range has more than MAX_SIZES sizes;
+    TopologyError if a part is not a size.
     """
     sizes = [size for part in sizes_option.split(",") for size in _range(part.strip())]
     if not sizes or min(sizes) < 1:

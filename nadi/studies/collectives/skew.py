@@ -33,10 +33,8 @@ def demand(
     """Return the collective that `nadi collective` runs, and the source of its matrix; "" without a matrix.
 
     `matrix` and `skew` are the options of the command line, `seed` orders the members of a skewed distribution.
-
-    Raises:
-        ConfigError: An all-to-all-v has neither or both of matrix and skew, another kind has one, or `read_matrix` or
-            `parse_skew` refuses it.
+    Raises ConfigError if an all-to-all-v has neither or both of matrix and skew, another kind has one, or `read_matrix`
+    or `parse_skew` refuses it.
     """
     if kind != UNEVEN:
         if matrix or skew:
@@ -53,8 +51,7 @@ def demand(
 def read_matrix(path: Path, num_members: int) -> Int64:
     """Return int64[num_members, num_members] from a .npy or CSV file: bytes from member (row) to member (column).
 
-    Raises:
-        ConfigError: The file cannot be read, is not a square matrix of whole numbers from 0, or has another size.
+    Raises ConfigError if the file cannot be read, is not a square matrix of whole numbers from 0, or has another size.
     """
     try:
         matrix = _of_npy(path) if path.suffix == ".npy" else _of_csv(path)
@@ -109,11 +106,9 @@ def _of_csv(path: Path) -> Int64:
 def parse_skew(skew_option: str, seed: int) -> Callable[[int, int], Int64]:
     """Return a function from size in bytes and number of members to the matrix of "zipf:EXPONENT".
 
-    Every member sends the size. Members are ranked in a random order, and the k-th gets a share proportional to
-    1 / k^EXPONENT (Zipf); exponent 0 is even. Shares are rounded to tokens: 65,536 per buffer, or one byte each.
-
-    Raises:
-        ConfigError: The form is wrong, or the exponent is out of range.
+    Every member sends the size. Members are ranked in a random order, and the k-th gets a share proportional to 1 /
+    k^EXPONENT (Zipf); exponent 0 is even. Shares are rounded to tokens: 65,536 per buffer, or one byte each. Raises
+    ConfigError if the form is wrong, or the exponent is out of range.
     """
     name, _, number = skew_option.partition(":")
     try:

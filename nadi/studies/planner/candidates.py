@@ -49,8 +49,7 @@ class Candidate(NamedTuple):
 def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
     """Yield every valid plan of a space, including those that do not fit in memory.
 
-    Raises:
-        WorkloadError: No plan is valid; the text names the rule or the constraint that the simplest plan breaks.
+    Raises WorkloadError if no plan is valid; the text names the rule or the constraint that the simplest plan breaks.
     """
     has_valid, complaint = False, ""
     for plan in _factorisations(model, space):

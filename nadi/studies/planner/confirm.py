@@ -51,17 +51,14 @@ def confirm(
 ) -> PacketStepTime:
     """Simulate a plan's communications at packet level.
 
-    Args:
-        cluster: Cluster whose network settings apply.
-        machine: Fabric and closed-form costs of the cluster.
-        model: Model that the plan trains.
-        plan: Settled parallel plan.
-        framework: Training framework of the plan.
-        step: Closed-form step time of the plan.
-        progress: Display that shows which axis is being simulated.
-
-    Raises:
-        pdes.RunError: A simulation failed.
+    `cluster`: Cluster whose network settings apply.
+    `machine`: Fabric and closed-form costs of the cluster.
+    `model`: Model that the plan trains.
+    `plan`: Settled parallel plan.
+    `framework`: Training framework of the plan.
+    `step`: Closed-form step time of the plan.
+    `progress`: Display that shows which axis is being simulated.
+    Raises pdes.RunError if a simulation failed.
     """
     section = NetworkSection.model_validate({**cluster.network, "fidelity": "packet"})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))

@@ -18,11 +18,7 @@ MAX_ROWS = 500  # maximum number of plans in the table of a page
 
 
 def page(answers: Mapping[str, dict[str, Any]]) -> Page:
-    """Return the page of plan.json.
-
-    Args:
-        answers: Ranked plans by request: one, or one for each value of `--sweep`.
-    """
+    """Return the page of plan.json. `answers`: Ranked plans by request: one, or one for each value of `--sweep`."""
     first = next(iter(answers.values()))
     best = min((row for answer in answers.values() for row in answer["rows"]), key=lambda row: row["step_s"])
     several = f", {len(answers)} requests" if len(answers) > 1 else ""

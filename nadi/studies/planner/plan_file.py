@@ -98,12 +98,9 @@ SCHEMA = TypeAdapter(PlanFile)
 def read_answers(folders: Sequence[Path], name: str) -> list[dict[str, Any]]:
     """Read the answers that earlier runs of `nadi plan` wrote.
 
-    Args:
-        folders: Folders of `nadi plan --out`.
-        name: Name of the file in each.
-
-    Raises:
-        ConfigError: A file cannot be read or is not what this version of `nadi plan` writes.
+    `folders`: Folders of `nadi plan --out`.
+    `name`: Name of the file in each.
+    Raises ConfigError if a file cannot be read or is not what this version of `nadi plan` writes.
     """
     answers: list[dict[str, Any]] = []
     for folder in folders:

@@ -62,9 +62,8 @@ class PlanRanking(NamedTuple):
 def rank_plans(request: PlanRequest, progress: Progress | NoProgress) -> PlanRanking:
     """Search all plans of a request and rank them by step time.
 
-    Raises:
-        ConfigError: No plan fits, the reserve leaves no memory, or the table of powers and prices is wrong.
-        WorkloadError, TopologyError: The model, the cluster or the plan is wrong.
+    Raises ConfigError if no plan fits, the reserve leaves no memory, or the table of powers and prices is wrong;
+    WorkloadError or TopologyError if the model, the cluster or the plan is wrong.
     """
     table = read_table(request.energy_table)
     gpu = find_gpu(request.gpu or request.cluster.gpu)
@@ -182,11 +181,7 @@ def _seconds(plan_row: dict[str, Any], category: str) -> float:
 
 
 def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the documents of all shards of one request.
-
-    Raises:
-        ConfigError: The documents are of different requests.
-    """
+    """Merge the documents of all shards of one request; raise ConfigError if they are of different requests."""
     first, *others = ({key: shard.get(key) for key in SHARD_KEYS} for shard in documents)
     for number, other in enumerate(others, 2):
         key = next((key for key in other if other[key] != first[key]), None)

@@ -35,11 +35,7 @@ class PlanSearch(NamedTuple):
 
 
 def evaluate(search: PlanSearch, candidate: Candidate) -> RankedPlan:
-    """Return a candidate with its step time and throughput.
-
-    Raises:
-        WorkloadError: The plan cannot be run.
-    """
+    """Return a candidate with its step time and throughput. Raises WorkloadError if the plan cannot be run."""
     plan = candidate.plan
     step = step_time(search.machine, search.model, plan, search.framework)
     seconds = step.step_ps / PS_PER_S
@@ -55,13 +51,10 @@ def ranked(search: PlanSearch, fitting: Sequence[Candidate], workers: int) -> It
 
     Each process gets consecutive plans of the same tensor parallelism, because these share cached costs of collectives.
 
-    Args:
-        search: Inputs that all plans share.
-        fitting: Candidates that fit in memory.
-        workers: Number of processes.
-
-    Raises:
-        WorkloadError: A plan cannot be run.
+    `search`: Inputs that all plans share.
+    `fitting`: Candidates that fit in memory.
+    `workers`: Number of processes.
+    Raises WorkloadError if a plan cannot be run.
     """
     if workers == 1 or len(fitting) < workers:
         for candidate in fitting:

@@ -15,9 +15,7 @@ def plan_request(model: str, cluster: str, num_gpus: int, plan_option: str, fram
     """Return the request for the named model, cluster, framework and GPU with the constraints of --plan.
 
     `gpu` replaces the cluster's GPU; "" = the cluster's.
-
-    Raises:
-        WorkloadError, TopologyError, ConfigError: A name is unknown, or the constraints are wrong.
+    Raises WorkloadError, TopologyError or ConfigError if a name is unknown, or the constraints are wrong.
     """
     if framework not in get_args(rules.Framework) or framework == "inference":
         raise ConfigError(f"--framework {framework}: expected megatron, deepspeed or fsdp")
@@ -26,11 +24,7 @@ def plan_request(model: str, cluster: str, num_gpus: int, plan_option: str, fram
 
 
 def sweep_requests(request: PlanRequest, sweep_option: str) -> dict[str, PlanRequest]:
-    """Return a request for each value of a sweep by name; without a sweep, the request by the model's name.
-
-    Raises:
-        ConfigError: The sweep has no key, or an empty value.
-    """
+    """Return a request for each value of KEY=VALUE,VALUE by name, or one by model name; ConfigError if it is wrong."""
     if not sweep_option:
         return {request.model.name: request}
     key, _, text = (part.strip() for part in sweep_option.partition("="))

@@ -59,15 +59,12 @@ def target_machine(
 ) -> TargetMachine:
     """Return the first GPUs of a cluster with their fabric.
 
-    Args:
-        cluster: Cluster that provides the GPUs.
-        gpus: Number of GPUs.
-        times: Operator times of the GPUs.
-        fabric_keys: Parameters that override those of the cluster's topology.
-        network_keys: Keys of [network] that override those of the cluster.
-
-    Raises:
-        TopologyError: The cluster has no fabric for that number of GPUs.
+    `cluster`: Cluster that provides the GPUs.
+    `gpus`: Number of GPUs.
+    `times`: Operator times of the GPUs.
+    `fabric_keys`: Parameters that override those of the cluster's topology.
+    `network_keys`: Keys of [network] that override those of the cluster.
+    Raises TopologyError if the cluster has no fabric for that number of GPUs.
     """
     graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(gpus))
     section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
@@ -102,15 +99,12 @@ def step_time(
 ) -> StepTime:
     """Return the step time of a plan at closed forms.
 
-    Args:
-        machine: GPUs and fabric.
-        model: Model to train.
-        plan: Settled parallel plan.
-        framework: Training framework of the plan.
-        exact: Whether to simulate every micro-batch instead of extrapolating.
-
-    Raises:
-        WorkloadError: The plan breaks a rule.
+    `machine`: GPUs and fabric.
+    `model`: Model to train.
+    `plan`: Settled parallel plan.
+    `framework`: Training framework of the plan.
+    `exact`: Whether to simulate every micro-batch instead of extrapolating.
+    Raises WorkloadError if the plan breaks a rule.
     """
     micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
     # Rounds whose embedding gradients are deferred; both short steps need further rounds after these.

@@ -17,11 +17,7 @@ _TIMEOUT_S = 300  # seconds that a rank waits for its peers before the replay fa
 
 
 def connect(init_method: str, rank: int, num_ranks: int) -> RankGather:
-    """Join the process group through an init method such as "env://" or "file:///path", and return its collectives.
-
-    Raises:
-        ConfigError: PyTorch is not installed.
-    """
+    """Join the process group through an init method such as "env://" or "file:///path", and return its collectives."""
     try:
         from torch import distributed
     except ImportError:
@@ -106,11 +102,7 @@ class Gloo:
         return calls[operation.kind](), (sent, received)
 
     def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
-        """Return whether an operation, given by the result of `begin`, is complete; if so, release its buffers.
-
-        Raises:
-            RuntimeError: A peer has terminated.
-        """
+        """Return whether what `begin` returned is complete, and release its buffers; RuntimeError if a peer ended."""
         work, buffers = started
         if not work.is_completed():
             return False
@@ -125,11 +117,7 @@ class Gloo:
 
 
 def torchrun_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return rank and size from torchrun's environment; None if torchrun did not start this process.
-
-    Raises:
-        ConfigError: A variable is not a number.
-    """
+    """Return rank and size from torchrun's environment, None outside it; raise ConfigError if they are no numbers."""
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return None
     try:

@@ -16,9 +16,8 @@ class Mpi:
     def __init__(self, communicator: Any, groups: Mapping[int, tuple[int, ...]]) -> None:  # noqa: ANN401 - mpi4py
         """Create the communicators of the groups; all ranks call it with the same groups.
 
-        Args:
-            communicator: MPI communicator of all ranks.
-            groups: Members of each group by number.
+        `communicator`: MPI communicator of all ranks.
+        `groups`: Members of each group by number.
         """
         self._world = communicator.Dup()
         self._rank = communicator.Get_rank()

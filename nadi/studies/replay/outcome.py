@@ -57,10 +57,9 @@ def rank_operations(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any
 def document(operations_of_rank: list[list[tuple[Any, ...]]], times_ns: list[int], transport: str) -> dict[str, Any]:
     """Return the JSON document of a replay.
 
-    Args:
-        operations_of_rank: Operations of each rank, from `rank_operations`.
-        times_ns: Duration of each rank's replay in nanoseconds.
-        transport: Transport, "mpi" or "gloo".
+    `operations_of_rank`: Operations of each rank, from `rank_operations`.
+    `times_ns`: Duration of each rank's replay in nanoseconds.
+    `transport`: Transport, "mpi" or "gloo".
     """
     times_by_operation: dict[Any, list[int]] = {}
     for operations in operations_of_rank:

@@ -32,11 +32,7 @@ class ReplayRequest(NamedTuple):
 
 
 def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: RankGather) -> dict[str, Any]:
-    """Replay the trace of this rank together with all other ranks, which also call it; return the document.
-
-    Raises:
-        OutputError: A trace cannot be written.
-    """
+    """Replay this rank's trace with all other ranks, which also call it; return the document, or raise OutputError."""
     steps = steps_of(ranks.rank, traces, program)
     is_mpi = request.over == "mpi"
     transport = Mpi(ranks.communicator, steps.groups) if is_mpi else Gloo(ranks.rank, steps.groups)
@@ -60,10 +56,7 @@ def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: Ra
 
 
 def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
-    """Run `nadi trace replay` with arguments on local ranks, each a process; return the exit code of the first failure.
-
-    If a rank fails, the others are terminated.
-    """
+    """Run `nadi trace replay` on local ranks, a process each, until one fails; return its exit code, else 0."""
     with tempfile.TemporaryDirectory(prefix="nadi-replay-") as folder:
         store = {STORE: f"file://{folder}/store", "WORLD_SIZE": str(num_ranks)}
         command = nadi_command(["trace", "replay", *arguments])

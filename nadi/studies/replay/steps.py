@@ -84,11 +84,8 @@ def read_traces(
     """Read the traces of all ranks and check them against each other, as before a simulation.
 
     strict: a dependency on a missing node is an error. all_gather_size: what the size of an all-gather counts, one
-    member's contribution or the total.
-
-    Raises:
-        et.TraceError, workload.WorkloadError: A trace is wrong, or there are more traces than ranks.
-        ConfigError: An operation needs more memory than this machine has for it.
+    member's contribution or the total. Raises et.TraceError or workload.WorkloadError if a trace is wrong, or there are
+    more traces than ranks; ConfigError if an operation needs more memory than this machine has for it.
     """
     traces = workload.load_set(path, num_ranks, strict=strict)
     program = workload.build_program(
@@ -112,11 +109,7 @@ def read_traces(
 
 
 def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
-    """Return the operations and dependencies of a rank.
-
-    Raises:
-        ConfigError: The rank has no trace.
-    """
+    """Return the operations and dependencies of a rank. Raises ConfigError if the rank has no trace."""
     trace = int(program.trace_of_npu[rank])
     if trace < 0:
         raise ConfigError(f"rank {rank} has no trace; expected one for each rank, or fewer ranks")

@@ -29,11 +29,10 @@ _MARGIN = {"t": 10, "b": 50, "l": 10, "r": 10}  # margins of a chart in pixels
 def page(table: pa.Table, title: str, folder: Path, figure: Figure | None) -> Page:
     """Return the page of a table that `nadi.studies.sweeps.results.table` made.
 
-    Args:
-        table: Table with a row for each point.
-        title: Title of the page.
-        folder: Folder of the sweep, which holds the results of the points.
-        figure: Figure that ranks the points; None if no point is finished.
+    `table`: Table with a row for each point.
+    `title`: Title of the page.
+    `folder`: Folder of the sweep, which holds the results of the points.
+    `figure`: Figure that ranks the points; None if no point is finished.
     """
     keys = keys_of(table)
     if figure is None:

@@ -85,9 +85,8 @@ class SweepDefinition(NamedTuple):
 def read_sweep(path: Path) -> SweepDefinition:
     """Read a sweep file and check the configuration of each of its points.
 
-    Raises:
-        ConfigError: The sweep file or the configuration of a point is wrong.
-        WorkloadError, TopologyError: The model, the plan or the fabric of a point is wrong.
+    Raises ConfigError if the sweep file or the configuration of a point is wrong; WorkloadError or TopologyError if the
+    model, the plan or the fabric of a point is wrong.
     """
     try:
         file = SweepFile.model_validate(inputs.parse_toml(inputs.read_text(path)))

@@ -13,9 +13,8 @@ MAX_ROWS = 40  # maximum number of points in the printed table
 def render(table: pa.Table, ranking_figure: Figure | None) -> FittedTable:
     """Return the table of the best points with their values and figures.
 
-    Args:
-        table: Table with a row for each point.
-        ranking_figure: Figure that ranks the points; None if no point is finished.
+    `table`: Table with a row for each point.
+    `ranking_figure`: Figure that ranks the points; None if no point is finished.
     """
     keys, shown = keys_of(table), figures_shown(table)
     columns = [TableColumn(key, form="name") for key in keys]

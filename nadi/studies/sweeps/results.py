@@ -22,11 +22,7 @@ _MACHINE_DEPENDENT = {"wall_s", "peak_rss_bytes"}
 
 
 def finish(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
-    """Write sweep.parquet and sweep.html into the sweep's folder, and return the table.
-
-    Raises:
-        OutputError: A file cannot be written.
-    """
+    """Write sweep.parquet and sweep.html into the sweep's folder, and return the table; else raise OutputError."""
     import pyarrow.parquet as pq
 
     result = table(sweep, sweep_folder, outcomes)

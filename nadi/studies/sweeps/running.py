@@ -37,9 +37,8 @@ def is_finished(sweep_folder: Path, point: Point) -> bool:
 def earlier_outcomes(sweep: SweepDefinition, sweep_folder: Path) -> list[PointOutcome]:
     """Return the outcomes of all points from earlier sweeps into the folder, without running any.
 
-    Args:
-        sweep: Parsed sweep file.
-        sweep_folder: Results folder of the sweep.
+    `sweep`: Parsed sweep file.
+    `sweep_folder`: Results folder of the sweep.
     """
     return [
         PointOutcome(index, "", was_there=True)
@@ -60,13 +59,12 @@ def run_points(
 ) -> list[PointOutcome]:
     """Run the given points that are not finished yet.
 
-    Args:
-        sweep: Parsed sweep file.
-        sweep_folder: Results folder of the sweep.
-        point_indices: Indices of the points to run.
-        jobs: Maximum number of concurrent runs.
-        report: Function to call for each point that ends; already finished points come first.
-        force: Whether to pass --force to `nadi run`.
+    `sweep`: Parsed sweep file.
+    `sweep_folder`: Results folder of the sweep.
+    `point_indices`: Indices of the points to run.
+    `jobs`: Maximum number of concurrent runs.
+    `report`: Function to call for each point that ends; already finished points come first.
+    `force`: Whether to pass --force to `nadi run`.
     """
     outcomes = [
         PointOutcome(index, "", was_there=True)
@@ -166,8 +164,7 @@ def sweep_script(
 ) -> str:
     """Return a SLURM batch script that runs the points in shards, then merges the results into the table.
 
-    Raises:
-        ConfigError: A name is not one line of printable characters, or an option is unknown to sbatch.
+    Raises ConfigError if a name is not one line of printable characters, or an option is unknown to sbatch.
     """
     sweep = ["sweep", str(sweep_file.absolute())]
     merge = [*sweep, "--merge"]
