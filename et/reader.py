@@ -29,10 +29,9 @@ def read_messages(path: Path) -> tuple[Message, list[Message]]:
 
 
 def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) -> TraceTable:
-    """Read a trace file as a table.
+    """Read a trace file, gzipped or not, as a table.
 
-    `path`: Path of the file, gzipped or not.
-    `keep_others`: Whether to keep attributes that no column takes, as bytes, for writing the table again.
+    `keep_others`: Keep attributes that no column takes, as bytes, for writing the table again.
     `strict`: False is for traces of real PyTorch runs. Dependencies on nodes that the file lacks are dropped and
     counted in TraceTable.dangling. Where control dependencies close a cycle and data dependencies do not, all control
     dependencies are dropped and counted in TraceTable.dropped_control: Chakra's converter puts the whole order into

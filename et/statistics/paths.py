@@ -129,9 +129,8 @@ def earliest(ranks: Sequence[Rank], found: Communications, unit_micros: int = 0)
 def critical_path(ranks: Sequence[Rank], communication_members: Communications) -> dict[str, Any]:
     """Return the longest path through the nodes of all ranks, by recorded durations.
 
-    Returns:
-        "micros"; "by_lane" and "by_rank": parts of the path's time; "nodes": number of nodes; "steps": the longest of
-        them, in order; "unfinished": number of nodes that never start because a partner is missing.
+    The result has "micros"; "by_lane" and "by_rank": parts of the path's time; "nodes": number of nodes; "steps": the
+    longest of them, in order; "unfinished": number of nodes that never start because a partner is missing.
     """
     schedule = earliest(ranks, communication_members)
     last = max(

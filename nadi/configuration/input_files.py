@@ -41,32 +41,27 @@ Known = MutableMapping[tuple[str, str], InputFiles]  # files that were already h
 
 def files_read(
     config: RunConfig,
-    known: Known | None = None,
+    known_files: Known | None = None,
     exchange: Exchange = alone,
-    opens: Callable[[Path], bool] = lambda _: True,
+    may_open: Callable[[Path], bool] = lambda _: True,
 ) -> list[InputFiles]:
-    """List the user's files that a run of a configuration reads, with hashes.
+    """List the user's files that a run of a configuration reads, with hashes, in the order of sections and keys.
 
-    `config`: Settled configuration of the run.
-    `known`: Files that an earlier call hashed, which are not read again; this call adds its own.
-    `exchange`: Function by which ranks exchange values; every rank calls `files_read`, and all get the same result.
-    `opens`: Function that returns whether this rank may open a file; at least one rank may open each file.
-
-    Returns:
-        One entry per path that the configuration names and that exists, in the order of sections and keys.
+    `known_files` were hashed before and are not read again; this call adds its own. Every rank calls this function with
+    its `exchange`, and all get the same result; `may_open` says whether this rank may open a file, and one rank may.
     """
-    known = {} if known is None else known
+    known_files = {} if known_files is None else known_files
     named = [
         (f"{name}.{key}", path, marker)
         for name, section in _sections(config)
         for key, marker in naming_keys(type(section)).items()
         for path in _paths(getattr(section, key), marker)
     ]
-    new = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known}
-    own = {str(file): _content_hash(file) for files in new.values() for file in files.hashed if opens(file)}
+    new = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known_files}
+    own = {str(file): _content_hash(file) for files in new.values() for file in files.hashed if may_open(file)}
     hashes = {file: content for part in exchange(own) for file, content in part.items()}
-    known.update({(key, path): files.entry(key, path, hashes) for (key, path), files in new.items()})
-    entries = [known[key, path] for key, path, _ in named]
+    known_files.update({(key, path): files.entry(key, path, hashes) for (key, path), files in new.items()})
+    entries = [known_files[key, path] for key, path, _ in named]
     return [entry for entry in entries if entry.files]
 
 

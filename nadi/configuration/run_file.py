@@ -37,14 +37,10 @@ _OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
 def load_config(
     path: Path | None, overrides: Sequence[str] = (), sections: Mapping[str, Mapping[str, Any]] | None = None
 ) -> RunConfig:
-    """Read a run file.
+    """Return the configuration of a TOML file, from whose folder relative paths count; None = no file.
 
-    `path`: Path of the TOML file; its relative paths count from its folder. None = no file; overrides and sections
-    contain everything.
-    `overrides`: Texts "section.key=value" that replace values of the file; their paths count from its folder too.
-    `sections`: Mappings of keys to values by section, which overrides replace.
-    Raises ConfigError if the file cannot be read or is not TOML; or a section, key or value is unknown, wrong or
-    missing; WorkloadError if the model or the plan is unknown, or they do not fit each other.
+    `sections` are further mappings of keys to values by section, and `overrides` texts "section.key=value" that replace
+    values. Raises ConfigError if the file or a key is wrong, WorkloadError if model and plan do not fit each other.
     """
     tree = put_over(_read_toml(path) if path else {}, sections or {})
     for override in overrides:
@@ -60,21 +56,18 @@ def load_config(
     return config
 
 
-def _validated(tree: dict[str, Any], source: str, folder: Path) -> RunConfig:
-    """Return the validated configuration of a tree with the defaults of its cluster.
+def _validated(sections: dict[str, Any], source: str, folder: Path) -> RunConfig:
+    """Return the validated configuration of sections of keys and values with the defaults of its cluster.
 
-    `tree`: Keys and values by section.
-    `source`: Place of the keys, as error messages name it.
-    `folder`: Folder from which the path of a cluster's file counts.
-    Raises ConfigError if a text has a NUL, or a section, key or value is unknown, wrong or missing.
+    `source` names the place of the keys in errors; the path of a cluster's file counts from `folder`.
     """
-    if where := _find_nul(tree):
+    if where := _find_nul(sections):
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
     try:
-        config = RunConfig.model_validate(_with_cluster(_with_cluster_from(folder, tree)))
+        config = RunConfig.model_validate(_with_cluster(_with_cluster_from(folder, sections)))
     except ValidationError as error:
         raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
-    keys = (f"{name}.{key}" for name, section in tree.items() if isinstance(section, Mapping) for key in section)
+    keys = (f"{name}.{key}" for name, section in sections.items() if isinstance(section, Mapping) for key in section)
     return config.with_named(keys)
 
 
@@ -92,12 +85,7 @@ _COLLECTIVE_SECTIONS = ("network", "system", "topology")
 
 
 def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
-    """Return the configuration of one collective on a fabric, without traces.
-
-    `topology`: Specification of the fabric, or path of a file.
-    `overrides`: Texts "network.key=value", "system.key=value" and "topology.params.key=value".
-    Raises ConfigError if an override names another section or an unknown key, or has a wrong value.
-    """
+    """Return the configuration of one collective on a fabric with overrides "network.key=value", without traces."""
     tree: dict[str, Any] = {"workload": {"traces": "."}, "topology": {"spec": topology}}
     for override in overrides:
         section, *inner = (part.strip() for part in override.partition("=")[0].split("."))
@@ -111,11 +99,7 @@ def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first complaint of a ValidationError as one line; unknown keys come before other complaints.
-
-    `error`: Error of pydantic.
-    `model`: Model that pydantic validated.
-    """
+    """Return the first complaint of pydantic about a model as one line; unknown keys come before other complaints."""
     complaint = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     where = tuple(str(part) for part in complaint["loc"])
     if complaint["type"] == "extra_forbidden":

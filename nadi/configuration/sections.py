@@ -358,11 +358,7 @@ class TopologySection(Section):
         return self
 
     def source(self) -> str | dict[str, Any]:
-        """Return the argument for `topologies.build`: a specification, a path, or a table.
-
-        Raises TopologyError if the section has params, but its spec is not a specification; ConfigError if another
-        process got the fabric from Python.
-        """
+        """Return the argument for `topologies.build`: a specification, a path, or a table."""
         if self.graph is not None:
             raise ConfigError(f"[topology] graph: {self.graph!s:.100}; no file holds it, so only that process has it")
         if self.cluster is not None:

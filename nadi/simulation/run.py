@@ -80,7 +80,7 @@ def simulate(
         _refuse(config, ranks.size, force=force)
         workers = _workers(config, ranks)
         config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
-        files = files_read(config, exchange=ranks.exchange, opens=work.opens)
+        files = files_read(config, exchange=ranks.exchange, may_open=work.opens)
     derived: set[tuple[int, int]] = set()  # collectives at closed forms whose times are not played
 
     def run_closed_forms() -> pdes.Results:
@@ -103,21 +103,8 @@ def simulate(
             affordable.check_counters(graph, work.program, own)
         _warn(config, progress, ranks)
         results = run_program(graph, work.program, settings, progress, workers, owner, expected)
-    traces, trace_of_npu, program, collectives, _, operators = work
-    return FinishedRun(
-        config,
-        graph,
-        traces,
-        trace_of_npu,
-        program,
-        settings,
-        collectives,
-        workers,
-        results,
-        operators,
-        files,
-        frozenset(derived),
-    )
+    inputs = config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers
+    return FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
 
 
 def check_job(

@@ -69,13 +69,7 @@ class FittedTable:
     def __init__(
         self, title: str, *columns: AnyColumn, headings: bool = True, full_output_option: str = "--json"
     ) -> None:
-        """Create a table without rows.
-
-        `title`: Text above the table; may be empty.
-        `columns`: Columns of the table.
-        `headings`: Whether the table has a line of headings.
-        `full_output_option`: Option of the command that prints all columns at any width.
-        """
+        """Create a table without rows; full_output_option: command-line option that prints all columns."""
         self.title = title
         self.headings = headings
         self.full_output_option = full_output_option

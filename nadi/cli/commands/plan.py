@@ -95,7 +95,7 @@ def plan(
         options_given = [word for option, value in options.items() if value for word in (option, str(value))]
         merging = ["plan", *(word for number in range(slurm) for word in ("--merge", str(out / str(number))))]
         words = ["plan", "--confirm", "0", *options_given]  # only --merge finds the best plans to confirm
-        typer.echo(array_script(words, slurm, out, merging, own_folders=True, options=sbatch), nl=False)
+        typer.echo(array_script(words, slurm, out, merging, own_folders=True, more_options=sbatch), nl=False)
         return
 
     def planned_answers() -> Answers:

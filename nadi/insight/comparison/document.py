@@ -101,13 +101,11 @@ def _workload(run: Run) -> str:
 
 
 def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the keys of the settled configurations whose values differ between runs.
+    """Return a row per key of the settled configurations whose values differ between runs.
 
-    Returns:
-        A row per key: `key`, as `--set` takes it; `values`, one per run, None where the run lacks the key; and
-        `is_derived`: no run file sets the key, so that its value follows from other keys (a cluster's rates, a window
-        from a delay). Keys that a run file sets come first, then derived keys, settled values (settled.KEY), and the
-        version of Nadi.
+    It has `key`, as `--set` takes it; `values`, one per run, None where the run lacks the key; and `is_derived`: no run
+    file sets the key, so that its value follows from other keys (a cluster's rates, a window from a delay). Keys that a
+    run file sets come first, then derived keys, settled values (settled.KEY), and the version of Nadi.
     """
     found = [
         dict(_flat("", run.summary.get("config", {})))

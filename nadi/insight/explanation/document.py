@@ -14,12 +14,7 @@ MAX_LONGEST = 20  # number of single pieces that the document lists
 
 
 def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
-    """Return the document that `nadi explain DIR --json` prints; times are picoseconds.
-
-    `report`: Called with a text about each stage of the work.
-    Raises ConfigError if the run cannot be explained; the message gives the reason in one line; TraceError,
-    WorkloadError or TopologyError if the run's traces or fabric are missing or have changed.
-    """
+    """Return the document that `nadi explain DIR --json` prints; times are ps; `report` gets a text on each stage."""
     report("reading the traces again")
     found = happened(run)
     report("following the critical path")

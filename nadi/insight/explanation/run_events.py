@@ -96,11 +96,7 @@ def _rows_in_program(run: Run, program: Program, npu: Int64, trace_row: Int64) -
 
 
 def happened(run: Run) -> RunEvents:
-    """Return the events of a run.
-
-    Raises ConfigError if the run has not kept its trace nodes, or has too many of them; TraceError, WorkloadError or
-    ConfigError if the traces are missing or have changed.
-    """
+    """Return the events of a run; ConfigError if it has not kept its nodes and traces, or has too many of them."""
     nodes, program = run.nodes, run.work.program
     if len(nodes) > MAX_NODES:
         raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MAX_NODES:,} to be explained")

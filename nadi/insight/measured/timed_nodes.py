@@ -57,12 +57,7 @@ class TimedNodes:
 
 
 def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
-    """Pair the nodes of a run with those of traces, by NPU and id.
-
-    `traces`: Prefix, file or trace set with times; None for the traces that the run read.
-    Raises ConfigError if the folder holds no run with nodes, the traces are not those of the run, or they have no
-    times; et.TraceError or workload.WorkloadError if the traces are invalid.
-    """
+    """Pair a run's nodes with those of traces with times (None = those that the run read), by NPU and id."""
     config, nodes, collectives = _read_run(run)
     configured = config.get("workload", {}).get("traces")
     if traces is None and configured is None:

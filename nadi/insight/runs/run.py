@@ -32,11 +32,7 @@ class Run:
     """
 
     def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
-        """Open a folder of results.
-
-        `config`: Configuration of the run, with fabric and traces that are not in files, if this process simulated it.
-        Raises ConfigError if the folder holds no results, or results that cannot be read.
-        """
+        """Open a folder of results; config: that of a run that this process simulated, else None."""
         self.folder = Path(folder)
         self._simulated = config
         try:

@@ -102,10 +102,9 @@ def closed_form(
 def busiest_member_ps(
     graph: Graph, program: Program, settings: Settings, schedule: int, members: Int64, size_bytes: int
 ) -> float:
-    """Return the picoseconds of the busiest member of an all-to-all with split sizes among `members` (NPUs).
+    """Return the time of an all-to-all with split sizes as that of the busiest member's bytes in one message.
 
-    The function sends the maximum of a member's bytes, sent or received, as one message over the fastest sampled path.
-    `schedule` is the schedule's number, -1 = a group of one; `size_bytes` is the size of the buffer.
+    It takes the fastest sampled path. `schedule` is its number, -1 = a group of one; `size_bytes` that of the buffer.
     """
     if schedule < 0:
         return 0.0
@@ -138,11 +137,7 @@ def _paths(
 
 
 def _payload_rates(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
-    """Return the shape with the rates that full packets leave for payload; framed: NVLink joins the NPUs of a host.
-
-    The rates inside a host and between hosts also carry acknowledgements, because as much data flows in the other
-    direction.
-    """
+    """Return the shape with rates for payload beside headers and answers; framed: NVLink joins a host's NPUs."""
     if not settings.fidelity.has_headers:
         return shape
 

@@ -121,22 +121,22 @@ def fits(field_tag, value):
 
 
 @inline
-def put(column_layout, slot, row, value):
+def put(layout, slot, row, value):
     """Write an item of the column of a slot; the layout holds address, item size and mask of each column."""
     column = COLUMN_WORDS * (FIRST_SLOT + slot)
-    at = column_layout[column] + row * column_layout[column + 1]
-    other_bits = column_layout[column + 2]
+    at = layout[column] + row * layout[column + 1]
+    other_bits = layout[column + 2]
     store_unaligned(at, (load_unaligned(at) & other_bits) | (value & ~other_bits))
 
 
 @inline
-def put_next(column_layout, column, row, value):
+def put_next(layout, column, row, value):
     """Write the next item of a column (in the layout: address, item size); it may overwrite unused bytes behind."""
-    store_unaligned(column_layout[COLUMN_WORDS * column] + row * column_layout[COLUMN_WORDS * column + 1], value)
+    store_unaligned(layout[COLUMN_WORDS * column] + row * layout[COLUMN_WORDS * column + 1], value)
 
 
 @inline
-def take_attribute(begin_address, end_address, name_table, follows, attribute_table, arena, column_layout, row, state):
+def take_attribute(begin_address, end_address, name_table, follows, value_table, arena, layout, row, state):
     """Put a row's attribute into its column, and return FINE, IS_OTHER, IS_RANKS or why it cannot be decoded.
 
     The parameters between the addresses and `row` are those of decode_nodes: two tables of known bytes in `arena`, the
@@ -159,7 +159,7 @@ def take_attribute(begin_address, end_address, name_table, follows, attribute_ta
                 if slot >= 0:
                     if value > name_table[ENTRY * place + 3]:
                         return DOUBTFUL
-                    put(column_layout, slot, row, value)
+                    put(layout, slot, row, value)
                     return FINE
                 return IS_OTHER
             if slot == IGNORED and is_negative(tag, value_at + width, end_address):
@@ -175,13 +175,13 @@ def take_attribute(begin_address, end_address, name_table, follows, attribute_ta
                 return IS_OTHER
     if end_address == begin_address:
         return DOUBTFUL
-    place, found = find_entry(begin_address, end_address - begin_address, attribute_table, arena)
+    place, found = find_entry(begin_address, end_address - begin_address, value_table, arena)
     if found <= 0:
         request_bytes(state, begin_address, end_address - begin_address, place)
         return NEW_ATTRIBUTE if found == 0 else DOUBTFUL
-    slot = attribute_table[ENTRY * place + 2]
+    slot = value_table[ENTRY * place + 2]
     if slot >= 0:
-        put(column_layout, slot, row, attribute_table[ENTRY * place + 3])
+        put(layout, slot, row, value_table[ENTRY * place + 3])
         return FINE
     return IS_RANKS if slot == RANKS else IS_OTHER
 
@@ -231,9 +231,9 @@ def take_other_field(
     node_type,
     name_table,
     follows,
-    attribute_table,
+    value_table,
     arena,
-    column_layout,
+    layout,
     row,
     lists,
     state,
@@ -244,7 +244,7 @@ def take_other_field(
     """
     if field_tag == ATTRIBUTE_TAG:
         outcome = take_attribute(
-            begin_address, end_address, name_table, follows, attribute_table, arena, column_layout, row, state
+            begin_address, end_address, name_table, follows, value_table, arena, layout, row, state
         )
         if outcome != IS_OTHER and outcome != IS_RANKS:
             return outcome
@@ -268,15 +268,15 @@ def is_likely(node_type, name_bytes, state):
 
 
 @inline
-def keep_counts(name_bytes, data_end, control_end, column_layout, row, state):
+def keep_counts(name_bytes, data_end, control_end, layout, row, state):
     """Write the number of a node's items in each list, and move the ends of the lists in `state`.
 
     `data_end` and `control_end` are the numbers of parents of the file up to this node.
     """
-    put_next(column_layout, NAME_LENGTH, row, name_bytes)
-    put_next(column_layout, DATA_COUNT, row, data_end - state[DATA])
-    put_next(column_layout, CONTROL_COUNT, row, control_end - state[CONTROL])
-    put_next(column_layout, OTHER_LENGTH, row, state[NODE_OTHER_BYTES])
+    put_next(layout, NAME_LENGTH, row, name_bytes)
+    put_next(layout, DATA_COUNT, row, data_end - state[DATA])
+    put_next(layout, CONTROL_COUNT, row, control_end - state[CONTROL])
+    put_next(layout, OTHER_LENGTH, row, state[NODE_OTHER_BYTES])
     state[NAME_BYTES] += name_bytes
     state[DATA] = data_end
     state[CONTROL] = control_end
@@ -284,24 +284,22 @@ def keep_counts(name_bytes, data_end, control_end, column_layout, row, state):
 
 
 @inline
-def decode_node(
-    begin_address, end_address, name_table, follows, attribute_table, arena, column_layout, row, lists, state
-):
+def decode_node(address, end_address, name_table, follows, value_table, arena, layout, row, lists, state):
     """Decode the node between two addresses into a row, as decode_nodes does; return its type, or -1 - the failure."""
     data_deps, control_deps = lists[LIST_WORDS * DATA], lists[LIST_WORDS * CONTROL]
     parents, control = state[DATA], state[CONTROL]
     node_id = kind = start = duration = name_bytes = 0
-    name_at = begin_address
+    name_at = address
     state[NODE_OTHER_BYTES] = 0
     state[RANKS_KIND] = 0
     state[LAST_NAME] = follows.shape[0] - 1
-    while begin_address < end_address:
-        field = begin_address
-        tag = load_unaligned(begin_address) & 0xFF
-        value, used = varint(begin_address + 1)
+    while address < end_address:
+        field = address
+        tag = load_unaligned(address) & 0xFF
+        value, used = varint(address + 1)
         if used == 0:
             return -1 - DOUBTFUL
-        begin_address += 1 + used
+        address += 1 + used
         if tag == DATA_DEP_TAG:
             store_unaligned(data_deps + WORD_BYTES * parents, value)
             parents += 1
@@ -316,46 +314,34 @@ def decode_node(
             duration = value
         elif tag == START_TAG:
             start = value
-        elif value > end_address - begin_address:
+        elif value > end_address - address:
             return -1 - DOUBTFUL
         else:
-            stop = begin_address + value
+            stop = address + value
             if tag == NAME_TAG:
-                name_at = begin_address
+                name_at = address
                 name_bytes = value
             elif tag == DATA_DEPS_TAG:
-                parents = take_packed(begin_address, stop, data_deps, parents)
+                parents = take_packed(address, stop, data_deps, parents)
             elif tag == CONTROL_DEPS_TAG:
-                control = take_packed(begin_address, stop, control_deps, control)
+                control = take_packed(address, stop, control_deps, control)
             else:
                 outcome = take_other_field(
-                    tag,
-                    field,
-                    begin_address,
-                    stop,
-                    kind,
-                    name_table,
-                    follows,
-                    attribute_table,
-                    arena,
-                    column_layout,
-                    row,
-                    lists,
-                    state,
+                    tag, field, address, stop, kind, name_table, follows, value_table, arena, layout, row, lists, state
                 )
                 if outcome != FINE:
                     return -1 - outcome
             if parents < 0 or control < 0:
                 return -1 - DOUBTFUL
-            begin_address = stop
-    if begin_address != end_address or not is_likely(kind, name_bytes, state):
+            address = stop
+    if address != end_address or not is_likely(kind, name_bytes, state):
         return -1 - DOUBTFUL
-    put_next(column_layout, ID, row, node_id)
-    put_next(column_layout, TYPE, row, kind)
-    put_next(column_layout, START, row, start)
-    put_next(column_layout, DURATION, row, duration)
+    put_next(layout, ID, row, node_id)
+    put_next(layout, TYPE, row, kind)
+    put_next(layout, START, row, start)
+    put_next(layout, DURATION, row, duration)
     copy_bytes(name_at, name_bytes, lists[LIST_WORDS * NAME_BYTES] + state[NAME_BYTES])
-    keep_counts(name_bytes, parents, control, column_layout, row, state)
+    keep_counts(name_bytes, parents, control, layout, row, state)
     return kind
 
 
@@ -374,9 +360,7 @@ def has_room(message_bytes, max_rows, spans, lists, state):
 
 
 @kernel
-def decode_nodes(
-    address, size_bytes, name_table, follows, attribute_table, arena, column_layout, max_rows, spans, lists, state
-):
+def decode_nodes(address, size_bytes, name_table, follows, value_table, arena, layout, max_rows, spans, lists, state):
     """Decode messages from the position in `state` until the bytes or the room end, or an entry is missing.
 
     `address`: Address of the bytes, with PADDING_BYTES behind them.
@@ -384,9 +368,9 @@ def decode_nodes(
     `name_table`: Table of attribute names.
     `follows`: int64[entries of names + 1], entry of the name that followed each name; the last item is the first name
     of a node.
-    `attribute_table`: Table of attributes.
+    `value_table`: Table of attributes.
     `arena`: Address of the bytes of both tables.
-    `column_layout`: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], addresses of the columns, each with PADDING_BYTES.
+    `layout`: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], addresses of the columns, each with PADDING_BYTES.
     `max_rows`: Number of rows of the columns; columns of slots hold the default for nodes without the attribute.
     `spans`: int64[2 * nodes], begin and end of METADATA nodes.
     `lists`: int64[LIST_WORDS * LISTS], addresses and capacities of the lists, with PADDING_BYTES behind each; address 0
@@ -410,16 +394,7 @@ def decode_nodes(
             state[WANTED_BYTES] = length
             return FULL
         kind = decode_node(
-            address + begin,
-            address + end,
-            name_table,
-            follows,
-            attribute_table,
-            arena,
-            column_layout,
-            state[ROWS],
-            lists,
-            state,
+            address + begin, address + end, name_table, follows, value_table, arena, layout, state[ROWS], lists, state
         )
         if kind < 0:
             return -1 - kind

@@ -125,8 +125,7 @@ def place(
     On several ranks, each rank first reads the traces of an equal share of the NPUs and counts their traffic; rank 0
     divides the fabric; then each rank reads the traces of its own NPUs. If the weights do not come from traces, the
     first step is omitted, and a rank opens no files but those of its own NPUs. force: build plans of collectives that
-    need more memory than is free. Raises TraceError, WorkloadError, PartitionError or ConfigError if the user's input
-    is wrong.
+    need more memory than is free.
     """
     name = config.engine.partitioner
     if name not in partition.methods():

@@ -78,11 +78,9 @@ def read_work(
 ) -> LoadedWorkload:
     """Read the traces of a run file, check them against each other, and build the program.
 
-    `own_npus`: bool[npus], True = the NPU belongs to this rank; None = all do.
-    `exchange`: Function by which ranks exchange objects.
-    `force`: True = also build plans of collectives that need more memory than is free.
-    Raises TraceError or WorkloadError if the traces are wrong, or plans need more memory than is free; ConfigError if
-    there are traces of more NPUs than the fabric has, or only another process has the traces.
+    `own_npus`: bool[npus], True = the NPU belongs to this rank; None = all do. `exchange`: Function by which ranks
+    exchange objects. `force`: True = also build plans of collectives that need more memory than is free. TraceError,
+    WorkloadError and ConfigError refuse wrong traces.
     """
     use_compiled_decoder()
     servers = memory_nodes(config, graph)

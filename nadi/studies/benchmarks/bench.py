@@ -89,23 +89,14 @@ def run_bench(
     runs: int = 5,
     workers: Workers = SERIAL,
 ) -> dict[str, Any]:
-    """Run a benchmark; on several ranks all call it and get the same figures.
+    """Run a benchmark of BENCHES; on several ranks all call it and get the same figures, those of the fastest run.
 
-    `name`: Key of BENCHES.
-    `progress`: Display of the current step.
-    `spec`: Topology specification in place of the benchmark's; "" = the benchmark's.
-    `size_bytes`: Size in bytes in place of the benchmark's; 0 = the benchmark's.
-    `seed`: Seed of the permutation and of ECMP.
-    `runs`: Number of runs; the figures are those of the fastest.
-    `workers`: Ranks, processes and threads; METIS partitions the fabric by the traffic.
+    `spec` and `size_bytes` replace the benchmark's topology and size unless "" and 0; `seed` is that of permutation and
+    ECMP. Of several `workers`, METIS partitions the fabric by the traffic. A failed run, or two digests, is a RunError.
 
-    Raises ConfigError, TopologyError or WorkloadError if an argument is wrong; pdes.RunError if a run failed, or two
-    runs gave different digests.
-
-    Returns:
-        JSON-compatible figures. `first_event_s` is the time from the start of the first run's set-up to its first
-        event, compilation included; `compile_s` is the part spent compiling or loading kernels; `waiting_shares` is the
-        share of all workers' time spent waiting for each other, per run.
+    The result is for JSON. `first_event_s` is the time from the start of the first run's set-up to its first event,
+    compilation included; `compile_s` is the part spent compiling or loading kernels; `waiting_shares` is the share of
+    all workers' time spent waiting for each other, per run.
     """
     bench = BENCHES[name]
     bench = replace(bench, spec=spec or bench.spec, size_bytes=size_bytes or bench.size_bytes)

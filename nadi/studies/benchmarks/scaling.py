@@ -25,26 +25,18 @@ MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 
 def measure_pairs(
-    name: str, progress: Progress | NoProgress, *, topology: str = "", size: str = "", runs: int = 5
+    benchmark: str, progress: Progress | NoProgress, *, topology: str = "", size: str = "", runs: int = 5
 ) -> dict[str, Any]:
     """Measure one serial run, two side by side, one and two MPI ranks, two that send messages, processes, threads.
 
-    `name`: Name of the benchmark.
-    `progress`: Display of the current configuration.
-    `topology`: Topology specification in place of the benchmark's.
-    `size`: Size in place of the benchmark's, with its unit.
-    `runs`: Number of runs in each process.
-
-    Raises RunError if a run failed, or two runs gave different digests; ConfigError if this Python installation has no
-    mpiexec.
-
-    Returns:
-        `capacity` and `rows`: workers, packet_hops_per_s, of_turns (the rate in each turn), speed_up over serial, share
-        of capacity, waiting (minimum share of the workers' time spent waiting, over all rounds); and the digest.
+    `topology` and `size` replace the benchmark's unless ""; each process does so many `runs`. The result has `capacity`
+    and `rows`: workers, packet_hops_per_s, of_turns (the rate in each turn), speed_up over serial, share of capacity,
+    waiting (minimum share of the workers' time spent waiting, over all rounds); and the digest. A failed run, or two
+    digests, is a RunError; a Python installation without mpiexec a ConfigError.
     """
     if not MPIEXEC.exists():
         raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec in Python's folder, pip install 'nadi[mpi]'")
-    nadi = nadi_command(["bench", name, "--json", "--quiet", "--runs", str(runs)])
+    nadi = nadi_command(["bench", benchmark, "--json", "--quiet", "--runs", str(runs)])
     nadi += ["--topology", topology] * bool(topology) + ["--size", size] * bool(size)
     configurations = {
         "serial": [nadi],
@@ -66,7 +58,7 @@ def measure_pairs(
             waiting[configuration] = min(waiting[configuration], *figures[0]["waiting_shares"])
             digests |= {run["digest"] for run in figures}
     if len(digests) > 1:
-        raise RunError(f"bench {name}: configurations gave {len(digests)} different digests")
+        raise RunError(f"bench {benchmark}: configurations gave {len(digests)} different digests")
     serial = max(rates["serial"])
     capacity = max(rates["2 serial side by side"]) / serial
     rows = [
@@ -80,7 +72,7 @@ def measure_pairs(
         }
         for configuration, turn_rates in rates.items()
     ]
-    return {"bench": name, "capacity": capacity, "turns": TURNS, "digest": digests.pop(), "rows": rows}
+    return {"bench": benchmark, "capacity": capacity, "turns": TURNS, "digest": digests.pop(), "rows": rows}
 
 
 def joint_rate(figures: list[dict[str, Any]]) -> float:
@@ -90,14 +82,9 @@ def joint_rate(figures: list[dict[str, Any]]) -> float:
 
 
 def run_side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
-    """Run commands concurrently, without the environment variables of an MPI launcher.
-
-    `commands`: Programs with their arguments; each prints one JSON document.
+    """Run commands concurrently, without variables of an MPI launcher, and return the JSON document that each prints.
 
     Raises RunError if a command failed; subprocess.TimeoutExpired if a command took longer than TIMEOUT_S.
-
-    Returns:
-        JSON document of each command, in the order of `commands`.
     """
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "HYDRA"))}
     processes = [

@@ -35,15 +35,7 @@ _SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, 
 
 
 def run_decoding_bench(progress: Progress | NoProgress, nodes: int = NODES, runs: int = 5) -> dict[str, Any]:
-    """Write temporary trace files and measure how fast they are read.
-
-    `progress`: Display of the current step.
-    `nodes`: Approximate number of nodes of the first file.
-    `runs`: Number of runs; the figures are those of the fastest, in CPU time of one core.
-
-    Returns:
-        JSON-compatible figures: `files` has a row per file.
-    """
+    """Write trace files, one of about `nodes` nodes, and return CPU times of the fastest of so many readings."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="nadi-bench-") as folder:
         for kind, write in (("megatron", _write_megatron), ("pytorch", _write_pytorch)):

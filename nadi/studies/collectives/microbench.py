@@ -122,19 +122,13 @@ def choose(
     sizes: Sequence[int],
     check_program: Callable[[Program], None],
 ) -> ChosenAlgorithms:
-    """Return the algorithms that --algorithm names, and those of "all" that are skipped.
+    """Return the algorithms of --algorithm (a list, "all", or "" for the default), and those of "all" that are skipped.
 
-    "all" skips algorithms that refuse the members, the fabric or a size. It also skips algorithms that reduce in
-    switches other than NVSwitches with NVLink SHARP, because no fabric declares that its switches can. Naming such an
-    algorithm assumes that they can.
-
-    `graph`: Fabric; all its NPUs are members.
-    `case`: Collective to run.
-    `algorithm_option`: "all", names separated by commas, or "" for the default of the kind.
-    `sizes`: Sizes in bytes; each algorithm is tried with the first, the last and the largest.
-    `check_program`: Function that raises ConfigError if a program is too large to run.
-    Raises ConfigError if a name is empty, "all" leaves no algorithm, or `check_program` refuses a program;
-    workload.WorkloadError if the kind or a named algorithm is unknown, or a named algorithm refuses.
+    "all" skips algorithms that refuse the members (all NPUs), the fabric or a size. It also skips algorithms that
+    reduce in switches other than NVSwitches with NVLink SHARP, because no fabric declares that its switches can. Naming
+    such an algorithm assumes that they can. Each is tried with the first, the last and the largest of `sizes` in bytes,
+    and `check_program` raises ConfigError if a program is too large to run. Otherwise ConfigError and WorkloadError
+    refuse names that are empty or unknown.
     """
     names = (
         case.algorithms()
@@ -195,11 +189,7 @@ def skipped_text(left_out: Sequence[SkippedAlgorithm]) -> str:
 
 
 def split_names(algorithm_option: str) -> tuple[str, ...]:
-    """Split "ring,direct" or "ring:channels=4,bidirectional=true,direct" into unique names.
-
-    A part KEY=VALUE after a comma is a parameter of the name before it. Raises ConfigError if a name is empty, or a
-    parameter comes before any name.
-    """
+    """Split "ring,direct" or "ring:channels=4,bidirectional=true,direct" into unique names; else raise ConfigError."""
     names: list[str] = []
     for part in (part.strip() for part in algorithm_option.split(",")):
         is_parameter = "=" in part.split(":", maxsplit=1)[0]
@@ -215,33 +205,30 @@ def split_names(algorithm_option: str) -> tuple[str, ...]:
 def measure(
     graph: Graph,
     case: CollectiveCase,
-    chosen: ChosenAlgorithms,
-    sizes: Sequence[int],
+    chosen_algorithms: ChosenAlgorithms,
+    sizes_bytes: Sequence[int],
     settings: pdes.Settings,
     progress: Progress | NoProgress,
     workers: Workers = SERIAL,
 ) -> Iterator[SweepRow]:
     """Yield a row for each algorithm and size; on several ranks all call it and get the same rows.
 
-    `graph`: Fabric; all its NPUs are members.
-    `case`: Collective to run.
-    `chosen`: Algorithms with their parameters; the program in `first_program` is consumed.
-    `sizes`: Sizes of the whole buffer S in bytes.
-    `settings`: Settings of the packet network.
-    `progress`: Display of the current row.
-    `workers`: Ranks, processes and threads; METIS partitions the fabric by the traffic of each algorithm's first size.
-    Raises workload.WorkloadError if an algorithm does not perform this kind; partition.PartitionError if the fabric
-    cannot be partitioned into that many parts; pdes.RunError if a run failed.
+    All NPUs are members. The first program of the algorithms is consumed. Of several `workers`, METIS partitions the
+    fabric by the traffic of each algorithm's first size. A failed run is a RunError.
     """
-    rows = len(chosen.algorithms) * len(sizes)
-    for number, algorithm in enumerate(chosen.algorithms):
+    rows = len(chosen_algorithms.algorithms) * len(sizes_bytes)
+    for number, algorithm in enumerate(chosen_algorithms.algorithms):
         owner = None
         wall_s_by_size: list[tuple[int, float]] = []
-        for place, size in enumerate(sizes):
-            row = f"row {number * len(sizes) + place + 1} of {rows}: {algorithm}, {format_bytes(size)}"
+        for place, size in enumerate(sizes_bytes):
+            row = f"row {number * len(sizes_bytes) + place + 1} of {rows}: {algorithm}, {format_bytes(size)}"
             progress.begin(row + _estimate(wall_s_by_size, size))
             start_s = time.perf_counter()
-            program = chosen.first_program.pop() if chosen.first_program else case.program(graph, algorithm, size)
+            program = (
+                chosen_algorithms.first_program.pop()
+                if chosen_algorithms.first_program
+                else case.program(graph, algorithm, size)
+            )
             if owner is None:
                 owner = _owner(graph, program, workers)
             results = run_program(graph, program, settings, progress, workers, owner)

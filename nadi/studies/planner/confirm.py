@@ -49,17 +49,7 @@ def confirm(
     step: StepTime,
     progress: Progress | NoProgress,
 ) -> PacketStepTime:
-    """Simulate a plan's communications at packet level.
-
-    `cluster`: Cluster whose network settings apply.
-    `machine`: Fabric and closed-form costs of the cluster.
-    `model`: Model that the plan trains.
-    `plan`: Settled parallel plan.
-    `framework`: Training framework of the plan.
-    `step`: Closed-form step time of the plan.
-    `progress`: Display that shows which axis is being simulated.
-    Raises pdes.RunError if a simulation failed.
-    """
+    """Simulate a settled plan's communications at packet level; `step` is its step time at closed forms."""
     section = NetworkSection.model_validate({**cluster.network, "fidelity": "packet"})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     short = plan.model_copy(update={"global_batch": plan.dp * plan.micro_batch * plan.pp})

@@ -95,16 +95,11 @@ class PlanFile(TypedDict):
 SCHEMA = TypeAdapter(PlanFile)
 
 
-def read_answers(folders: Sequence[Path], name: str) -> list[dict[str, Any]]:
-    """Read the answers that earlier runs of `nadi plan` wrote.
-
-    `folders`: Folders of `nadi plan --out`.
-    `name`: Name of the file in each.
-    Raises ConfigError if a file cannot be read or is not what this version of `nadi plan` writes.
-    """
+def read_answers(folders: Sequence[Path], file_name: str) -> list[dict[str, Any]]:
+    """Return the answers in files of this name in folders of `nadi plan --out`; a wrong file is a ConfigError."""
     answers: list[dict[str, Any]] = []
     for folder in folders:
-        path = folder / name
+        path = folder / file_name
         try:
             answers.extend(read_document(path, SCHEMA)["answers"].values())
         except OSError as error:

@@ -60,11 +60,7 @@ class PlanRanking(NamedTuple):
 
 
 def rank_plans(request: PlanRequest, progress: Progress | NoProgress) -> PlanRanking:
-    """Search all plans of a request and rank them by step time.
-
-    Raises ConfigError if no plan fits, the reserve leaves no memory, or the table of powers and prices is wrong;
-    WorkloadError or TopologyError if the model, the cluster or the plan is wrong.
-    """
+    """Search all plans of a request and rank them by step time; ConfigError if none fits in memory."""
     table = read_table(request.energy_table)
     gpu = find_gpu(request.gpu or request.cluster.gpu)
     memory_bytes = gpu.memory_bytes

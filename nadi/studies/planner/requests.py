@@ -12,11 +12,7 @@ from workload.generators.training import parallel_plan, rules
 
 
 def plan_request(model: str, cluster: str, num_gpus: int, plan_option: str, framework: str, gpu: str) -> PlanRequest:
-    """Return the request for the named model, cluster, framework and GPU with the constraints of --plan.
-
-    `gpu` replaces the cluster's GPU; "" = the cluster's.
-    Raises WorkloadError, TopologyError or ConfigError if a name is unknown, or the constraints are wrong.
-    """
+    """Return the request of named model, cluster, framework and `gpu` ("" = the cluster's) with values of --plan."""
     if framework not in get_args(rules.Framework) or framework == "inference":
         raise ConfigError(f"--framework {framework}: expected megatron, deepspeed or fsdp")
     known: rules.Framework = framework  # type: ignore[assignment]

@@ -52,26 +52,21 @@ class TargetMachine:
 
 def target_machine(
     cluster: Cluster,
-    gpus: int,
-    times: ComputeTimes,
+    num_gpus: int,
+    operator_times: ComputeTimes,
     fabric_keys: Mapping[str, object] | None = None,
     network_keys: Mapping[str, object] | None = None,
 ) -> TargetMachine:
-    """Return the first GPUs of a cluster with their fabric.
+    """Return the first GPUs of a cluster with their fabric; TopologyError if it has none for so many GPUs.
 
-    `cluster`: Cluster that provides the GPUs.
-    `gpus`: Number of GPUs.
-    `times`: Operator times of the GPUs.
-    `fabric_keys`: Parameters that override those of the cluster's topology.
-    `network_keys`: Keys of [network] that override those of the cluster.
-    Raises TopologyError if the cluster has no fabric for that number of GPUs.
+    `fabric_keys` and `network_keys` override parameters of the cluster's topology and keys of its [network].
     """
-    graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(gpus))
+    graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(num_gpus))
     section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     collectives = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings, PLANNER_EFFORT)
-    return TargetMachine(graph, settings, collectives, ComputeModel(times=times), costs, channels_on(graph))
+    return TargetMachine(graph, settings, collectives, ComputeModel(times=operator_times), costs, channels_on(graph))
 
 
 class EnergyUse(NamedTuple):
@@ -97,15 +92,7 @@ class StepTime(NamedTuple):
 def step_time(
     machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
 ) -> StepTime:
-    """Return the step time of a plan at closed forms.
-
-    `machine`: GPUs and fabric.
-    `model`: Model to train.
-    `plan`: Settled parallel plan.
-    `framework`: Training framework of the plan.
-    `exact`: Whether to simulate every micro-batch instead of extrapolating.
-    Raises WorkloadError if the plan breaks a rule.
-    """
+    """Return a settled plan's step time at closed forms; exact: simulate all micro-batches, do not extrapolate."""
     micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
     # Rounds whose embedding gradients are deferred; both short steps need further rounds after these.
     deferring = -(-plan.defer_embedding_wgrad // plan.pp)

@@ -14,11 +14,7 @@ class Mpi:
     """The MPI implementation of nadi.studies.replay.player.Transport."""
 
     def __init__(self, communicator: Any, groups: Mapping[int, tuple[int, ...]]) -> None:  # noqa: ANN401 - mpi4py
-        """Create the communicators of the groups; all ranks call it with the same groups.
-
-        `communicator`: MPI communicator of all ranks.
-        `groups`: Members of each group by number.
-        """
+        """Create communicators of the groups, members by number; all ranks of an MPI communicator call it alike."""
         self._world = communicator.Dup()
         self._rank = communicator.Get_rank()
         self._buffers = Buffers()

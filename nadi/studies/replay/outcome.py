@@ -54,13 +54,10 @@ def rank_operations(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any
     return operations
 
 
-def document(operations_of_rank: list[list[tuple[Any, ...]]], times_ns: list[int], transport: str) -> dict[str, Any]:
-    """Return the JSON document of a replay.
-
-    `operations_of_rank`: Operations of each rank, from `rank_operations`.
-    `times_ns`: Duration of each rank's replay in nanoseconds.
-    `transport`: Transport, "mpi" or "gloo".
-    """
+def document(
+    operations_of_rank: list[list[tuple[Any, ...]]], time_ns_of_rank: list[int], transport: str
+) -> dict[str, Any]:
+    """Return the JSON document of a replay over "mpi" or "gloo", from the result of `rank_operations` of each rank."""
     times_by_operation: dict[Any, list[int]] = {}
     for operations in operations_of_rank:
         for kind, size, members, key, duration_ns in operations:
@@ -85,5 +82,5 @@ def document(operations_of_rank: list[list[tuple[Any, ...]]], times_ns: list[int
                 "busbw_Bps": size * bus_factor(kind, members) * NS_PER_S / median_ns,
             }
         )
-    ranks = [{"rank": rank, "time_ps": durations_ns * _PS_PER_NS} for rank, durations_ns in enumerate(times_ns)]
+    ranks = [{"rank": rank, "time_ps": durations_ns * _PS_PER_NS} for rank, durations_ns in enumerate(time_ns_of_rank)]
     return {"over": transport, "ranks": len(operations_of_rank), "operations": rows, "rank_rows": ranks}

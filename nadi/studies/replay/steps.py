@@ -84,8 +84,7 @@ def read_traces(
     """Read the traces of all ranks and check them against each other, as before a simulation.
 
     strict: a dependency on a missing node is an error. all_gather_size: what the size of an all-gather counts, one
-    member's contribution or the total. Raises et.TraceError or workload.WorkloadError if a trace is wrong, or there are
-    more traces than ranks; ConfigError if an operation needs more memory than this machine has for it.
+    member's contribution or the total. An operation that needs more memory than there is for it is a ConfigError.
     """
     traces = workload.load_set(path, num_ranks, strict=strict)
     program = workload.build_program(

@@ -26,27 +26,23 @@ _OTHER_COLUMNS = ("point", "run", "error")
 _MARGIN = {"t": 10, "b": 50, "l": 10, "r": 10}  # margins of a chart in pixels
 
 
-def page(table: pa.Table, title: str, folder: Path, figure: Figure | None) -> Page:
-    """Return the page of a table that `nadi.studies.sweeps.results.table` made.
-
-    `table`: Table with a row for each point.
-    `title`: Title of the page.
-    `folder`: Folder of the sweep, which holds the results of the points.
-    `figure`: Figure that ranks the points; None if no point is finished.
-    """
-    keys = keys_of(table)
-    if figure is None:
-        return Page(title, f"{len(table):,} points, none of them finished.", [_rows(table, keys, None)])
-    finished = table.filter(pc.is_null(table["error"]))
-    plots: list[Part] = [_plot(finished, key, figure) for key in keys if len(set(finished[key].to_pylist())) > 1]
+def page(points: pa.Table, title: str, folder: Path, ranking_figure: Figure | None) -> Page:
+    """Return the page of a sweep's table of points and its folder; ranking_figure: None if no point is finished."""
+    keys = keys_of(points)
+    if ranking_figure is None:
+        return Page(title, f"{len(points):,} points, none of them finished.", [_rows(points, keys, None)])
+    finished = points.filter(pc.is_null(points["error"]))
+    plots: list[Part] = [
+        _plot(finished, key, ranking_figure) for key in keys if len(set(finished[key].to_pylist())) > 1
+    ]
     if len(keys) == 2 and plots:
-        plots.append(_map(finished, keys, figure))
+        plots.append(_map(finished, keys, ranking_figure))
     plots = plots or [Paragraph("All finished points have the same values.")]
     by_key = PageSection("keys", "Effect of each key", "All points by the value of a key.", plots)
     return Page(
         title,
-        _lead(table, finished, keys, figure),
-        [by_key, _overlays(finished, keys, figure, folder), _rows(table, keys, figure)],
+        _lead(points, finished, keys, ranking_figure),
+        [by_key, _overlays(finished, keys, ranking_figure, folder), _rows(points, keys, ranking_figure)],
     )
 
 

@@ -83,11 +83,7 @@ class SweepDefinition(NamedTuple):
 
 
 def read_sweep(path: Path) -> SweepDefinition:
-    """Read a sweep file and check the configuration of each of its points.
-
-    Raises ConfigError if the sweep file or the configuration of a point is wrong; WorkloadError or TopologyError if the
-    model, the plan or the fabric of a point is wrong.
-    """
+    """Read a sweep file and check the configuration of each of its points; a wrong one is an error of one line."""
     try:
         file = SweepFile.model_validate(inputs.parse_toml(inputs.read_text(path)))
     except OSError as error:

@@ -35,11 +35,7 @@ def is_finished(sweep_folder: Path, point: Point) -> bool:
 
 
 def earlier_outcomes(sweep: SweepDefinition, sweep_folder: Path) -> list[PointOutcome]:
-    """Return the outcomes of all points from earlier sweeps into the folder, without running any.
-
-    `sweep`: Parsed sweep file.
-    `sweep_folder`: Results folder of the sweep.
-    """
+    """Return the outcomes of all points from earlier sweeps into the folder, without running any."""
     return [
         PointOutcome(index, "", was_there=True)
         if is_finished(sweep_folder, point)
@@ -52,19 +48,14 @@ def run_points(
     sweep: SweepDefinition,
     sweep_folder: Path,
     point_indices: Sequence[int],
-    jobs: int,
+    max_runs_at_once: int,
     report: Callable[[PointOutcome], None],
     *,
     force: bool = False,
 ) -> list[PointOutcome]:
-    """Run the given points that are not finished yet.
+    """Run the points of these indices that are not finished yet, and return the outcomes of all of them.
 
-    `sweep`: Parsed sweep file.
-    `sweep_folder`: Results folder of the sweep.
-    `point_indices`: Indices of the points to run.
-    `jobs`: Maximum number of concurrent runs.
-    `report`: Function to call for each point that ends; already finished points come first.
-    `force`: Whether to pass --force to `nadi run`.
+    `report` is called for each point that ends, finished ones first; force: pass --force to `nadi run`.
     """
     outcomes = [
         PointOutcome(index, "", was_there=True)
@@ -74,7 +65,7 @@ def run_points(
     for outcome in outcomes:
         report(outcome)
     finished = {outcome.point for outcome in outcomes}
-    with _processes() as run, ThreadPoolExecutor(jobs) as pool:
+    with _processes() as run, ThreadPoolExecutor(max_runs_at_once) as pool:
         waiting: set[Future[PointOutcome]] = {
             pool.submit(_run_point, run, sweep, sweep_folder, index, force=force)
             for index in point_indices
@@ -169,5 +160,9 @@ def sweep_script(
     sweep = ["sweep", str(sweep_file.absolute())]
     merge = [*sweep, "--merge"]
     return array_script(
-        [*sweep, *(["--force"] if force else [])], num_shards, sweep_folder.absolute(), merge, options=sbatch_options
+        [*sweep, *(["--force"] if force else [])],
+        num_shards,
+        sweep_folder.absolute(),
+        merge,
+        more_options=sbatch_options,
     )

@@ -66,9 +66,8 @@ def classes_of(
 ) -> Classes:
     """Return the coarsest classes whose members do the same at the same times.
 
-    `group_likeness`: int64[G], equal numbers for groups with equal positions on the fabric.
-    `pair_likeness`: int64[k], equal numbers for pairs with equal paths.
-    `npu_likeness`: int64[npus], equal numbers for NPUs with equal pace at all times; None = all NPUs are equal.
+    Groups (int64[G]) of equal likeness have equal positions, pairs (int64[k]) equal paths, and NPUs (int64[npus]) equal
+    pace at all times; None = all NPUs are equal.
     """
     own = np.zeros(program.npus, np.int64) if npu_likeness is None else npu_likeness
     colour = numbered([program.trace_of_npu.astype(np.uint64), own.astype(np.uint64)])

@@ -51,11 +51,10 @@ def run_closed_form(
     settings: Settings,
     progress: Callable[[Snapshot], None] | None = None,
 ) -> ClassTimes:
-    """Run a Program, one NPU per class, and return the times per class of NPUs.
+    """Run a Program, one NPU per class, and return the times per class of NPUs; RunError if rows wait for ever.
 
     `collective_ps` is int64[K], the time of each of folded.collectives in picoseconds; `messages` holds the times of
     folded.messages. `progress` is called with a snapshot every EVENTS_OF_A_PAUSE events.
-    Raises RunError if rows wait for ever (the message lists what they wait for), or simulated time is too long.
     """
     begun = time.perf_counter()
     work = _initial_state(folded, collective_ps, messages, concurrent=settings.concurrent_collectives)
