@@ -30,29 +30,24 @@ def compare(
 ) -> None:
     """Runs beside each other: settings, figures, time, collectives, links. Or a run beside measured times."""
     if not is_measured:
-        _compare_runs(paths, out, as_json=as_json)
+        from nadi.insight.comparison.document import document
+        from nadi.insight.runs import Run
+        from nadi.reports.pages.comparison import page
+        from nadi.reports.pages.page import check_page, write_page
+        from nadi.reports.text.comparison import render
+
+        if out:
+            check_page(out)
+        compared = document([Run(folder) for folder in paths])
+        if out:
+            write_page(out, page(compared))
+        print_document(compared, render, as_json=as_json)
+        if out:
+            say(f"page: {out}", err=as_json)
         return
     if len(paths) > 2:
         raise ConfigError(f"--measured: found {len(paths)} paths; expected RUN_DIR and at most TRACES beside it")
     _compare_measured(paths[0], paths[1] if len(paths) > 1 else None, out, worst, as_json=as_json)
-
-
-def _compare_runs(folders: list[Path], out: Path | None, *, as_json: bool) -> None:
-    """Print a comparison of runs, given by folders of results, and write it as a page to `out`."""
-    from nadi.insight.comparison.document import document
-    from nadi.insight.runs import Run
-    from nadi.reports.pages.comparison import page
-    from nadi.reports.pages.page import check_page, write_page
-    from nadi.reports.text.comparison import render
-
-    if out:
-        check_page(out)
-    compared = document([Run(folder) for folder in folders])
-    if out:
-        write_page(out, page(compared))
-    print_document(compared, render, as_json=as_json)
-    if out:
-        say(f"page: {out}", err=as_json)
 
 
 def _compare_measured(run: Path, traces: Path | None, out: Path | None, num_worst: int, *, as_json: bool) -> None:

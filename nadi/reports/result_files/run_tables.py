@@ -37,7 +37,19 @@ def write_flows(simulation: FinishedRun, folder: Path) -> None:
 def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
     """Write links, collectives and NPUs into a folder."""
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
-    pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
+    found = findings.collectives
+    columns = {
+        "group_name": pa.array(findings.group_names, pa.string()),
+        "kind": _words(KINDS, found.kind),
+        "algorithm": pa.array(findings.algorithms, pa.string()),
+        "bytes": found.size_bytes,
+        "algbw_Bps": findings.algorithm_Bps,
+        "busbw_Bps": findings.bus_Bps,
+    }
+    own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
+    columns |= {name: getattr(found, name) for name in own}
+    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
+    pq.write_table(schemas.COLLECTIVES.table(columns), folder / schemas.COLLECTIVES.file)
     times, folded = findings.npu_times, simulation.results.folded
     npu = np.arange(len(times.idle_ps))
     kept = {"represented_by": folded.like} if folded else {}  # if the trace nodes of some NPUs represent all
@@ -143,20 +155,3 @@ def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
     columns |= {"src": _words(names, graph.link_src), "dst": _words(names, graph.link_dst)}
     columns |= {**simulation.results.links, "utilisation": findings.utilisation}
     return schemas.LINKS.table(columns)
-
-
-def _collectives(findings: Findings) -> pa.Table:
-    """Return the table of collectives with their times and bandwidths."""
-    found = findings.collectives
-    columns = {
-        "group_name": pa.array(findings.group_names, pa.string()),
-        "kind": _words(KINDS, found.kind),
-        "algorithm": pa.array(findings.algorithms, pa.string()),
-        "bytes": found.size_bytes,
-        "algbw_Bps": findings.algorithm_Bps,
-        "busbw_Bps": findings.bus_Bps,
-    }
-    own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
-    columns |= {name: getattr(found, name) for name in own}
-    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
-    return schemas.COLLECTIVES.table(columns)

@@ -19,12 +19,6 @@ def render(document: dict[str, Any]) -> RenderableType:
     return Group(head, *_links(document["links"]), *_messages(document["messages"]), *_spread(document))
 
 
-def tree_lines(tree: dict[str, Any]) -> list[str]:
-    """Return a line for the root of a tree of pauses, and one per branch, indented by depth."""
-    whole = f"{tree['links']} links, paused for {time_text(tree['whole_paused_ps'])} in all"
-    return [f"{tree['switch']}, congested at {ports(tree)}: {whole}", *_branches(tree, 1)]
-
-
 def ports(tree: dict[str, Any]) -> str:
     """Return the congested port at the root of a tree, or the first of several."""
     first, *others = tree["congested"] or ["no port"]
@@ -95,7 +89,8 @@ def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
         shown = f", the first {looked:,} looked at" if looked < document["pauses"] else ""
         yield Text(spread_heading(document, shown), style="bold")
     for tree in trees:
-        root, *lines = tree_lines(tree)
+        whole = f"{tree['links']} links, paused for {time_text(tree['whole_paused_ps'])} in all"
+        root, lines = f"{tree['switch']}, congested at {ports(tree)}: {whole}", list(_branches(tree, 1))
         yield from (root, *lines[:MAX_BRANCHES])
         if len(lines) > MAX_BRANCHES:
             yield f"  and {len(lines) - MAX_BRANCHES} more"

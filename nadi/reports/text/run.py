@@ -60,7 +60,17 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
     if len(findings.collectives.group):
         parts.append(collective_table(findings))
     if not simulation.settings.fidelity.is_closed_form:
-        parts.append(link_table(simulation, findings))
+        graph, links = simulation.graph, simulation.results.links
+        longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
+        columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1), ("packets dropped", 4)
+        table = FittedTable("busiest links", name_column("link"), *columns, full_output_option=WHOLE)
+        for link in np.argsort(-findings.utilisation, kind="stable")[:MAX_LINKS].tolist():
+            if links["tx_bytes"][link] == 0:
+                break
+            rate, sent = rate_text(int(graph.link_rate_bps[link])), amount_text(int(links["tx_bytes"][link]))
+            queue, dropped = amount_text(int(longest[link])), f"{links['dropped_packets'][link]:,}"
+            table.add_row(_link_name(graph, link), rate, sent, f"{findings.utilisation[link]:.1%}", queue, dropped)
+        parts.append(table)
     if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
         parts.append(fabric_table(simulation))
     return Group(*parts)
@@ -113,21 +123,6 @@ def collective_table(findings: Findings) -> FittedTable:
         table.add_row(*texts, *counts, *both_times, ratio, *(f"{rate:.2f}" for rate in rates_gbps))
     if len(total_ps) > MAX_COLLECTIVES:
         table.notes.append(f"and {len(total_ps) - MAX_COLLECTIVES} more in collectives.parquet")
-    return table
-
-
-def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
-    """Return the links with the highest utilisation."""
-    graph, links = simulation.graph, simulation.results.links
-    longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
-    columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1), ("packets dropped", 4)
-    table = FittedTable("busiest links", name_column("link"), *columns, full_output_option=WHOLE)
-    for link in np.argsort(-findings.utilisation, kind="stable")[:MAX_LINKS].tolist():
-        if links["tx_bytes"][link] == 0:
-            break
-        rate, sent = rate_text(int(graph.link_rate_bps[link])), amount_text(int(links["tx_bytes"][link]))
-        queue, dropped = amount_text(int(longest[link])), f"{links['dropped_packets'][link]:,}"
-        table.add_row(_link_name(graph, link), rate, sent, f"{findings.utilisation[link]:.1%}", queue, dropped)
     return table
 
 

@@ -23,9 +23,19 @@ _LESS = ("on blue", "on dodger_blue2", "on deep_sky_blue4")
 def render(path: str, statistics: Mapping[str, Any]) -> RenderableType:
     """Return the result of et.statistics.statistics for a path as something that a rich Console prints."""
     communication = collectives_table(statistics, MAX_GROUPS)
+    rows = [
+        ("NPUs", f"{statistics['ranks']:,}"),
+        ("traces", f"{statistics['traces']:,}"),
+        ("nodes", f"{statistics['nodes']:,}"),
+    ]
+    table = facts("", [*rows, ("recorded times", statistics["times"])])
+    if statistics["looked_at"] < statistics["ranks"]:
+        choice = "one of each distinct trace" if statistics["traces"] < statistics["ranks"] else "evenly spaced"
+        analysed = f"collectives one by one, times and the path are those of {statistics['looked_at']:,} NPUs, {choice}"
+        table.notes.append(f"{analysed}; --most-nodes looks at more")
     parts: list[RenderableType] = [
         path,
-        _overview(statistics),
+        table,
         "",
         _operators(statistics),
         communication,
@@ -37,21 +47,6 @@ def render(path: str, statistics: Mapping[str, Any]) -> RenderableType:
         *_overlap(statistics["overlap"]),
     ]
     return Group(*parts, *_path(statistics["critical_path"]))
-
-
-def _overview(statistics: Mapping[str, Any]) -> FittedTable:
-    """Return numbers of NPUs, traces and nodes."""
-    rows = [
-        ("NPUs", f"{statistics['ranks']:,}"),
-        ("traces", f"{statistics['traces']:,}"),
-        ("nodes", f"{statistics['nodes']:,}"),
-    ]
-    table = facts("", [*rows, ("recorded times", statistics["times"])])
-    if statistics["looked_at"] < statistics["ranks"]:
-        choice = "one of each distinct trace" if statistics["traces"] < statistics["ranks"] else "evenly spaced"
-        analysed = f"collectives one by one, times and the path are those of {statistics['looked_at']:,} NPUs, {choice}"
-        table.notes.append(f"{analysed}; --most-nodes looks at more")
-    return table
 
 
 def _operators(statistics: Mapping[str, Any]) -> FittedTable:
