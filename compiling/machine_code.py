@@ -29,10 +29,7 @@ def keep(folder: KernelFolder, function: Callable[..., Any], parameters: str, sy
 
 
 def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) -> int | None:
-    """Link a function of the cache and return its address; None if it is not there for this processor.
-
-    parameters: types of its parameters, one letter each, as `c_function` takes them.
-    """
+    """Link a function of the cache, with types as c_function takes them; return its address, None if it is absent."""
     content = folder.read(_file_name(function, parameters))
     if content is None:
         return None

@@ -85,10 +85,7 @@ def text(attribute: Message) -> str:
 
 
 def dimension_bits(attribute: Message) -> int:
-    """Return involved_dim as a bit set, bit d for dimension d; an empty list gives -1 (all dimensions).
-
-    Raise ValueError for anything but a list of up to 31 booleans or integers.
-    """
+    """Return involved_dim, up to 31 booleans or integers, as a bit set; [] gives -1 (all), other values ValueError."""
     kind, value = _value(attribute)
     if not kind.endswith("_list") or kind in {"string_list", "bytes_list", "double_list", "float_list"}:
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a list of booleans")

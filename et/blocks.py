@@ -108,10 +108,7 @@ class Block:
         group: str = ALL_NPUS,
         **links: Unpack[RowLinks],
     ) -> int:
-        """Add a message to another NPU, by default the stamp's peer; the stamp's tag is added to `tag`.
-
-        `group` is the name of the communicator that carries the message, as in `coll`.
-        """
+        """Add a message to an NPU, else to the stamp's peer, by a communicator `group`; the stamp's tag is added."""
         other_end = _PEER_OF_STAMP if peer is None else peer
         values = {"comm_size": comm_size, "comm_dst": other_end, "comm_tag": tag, "group": group}
         return self._add(name, NodeType.COMM_SEND_NODE, values, links)

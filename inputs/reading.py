@@ -41,10 +41,7 @@ def type_of(path: str | os.PathLike[str]) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int = LARGEST_FILE_BYTES) -> bytes:
-    """Return the content of a file.
-
-    It must be a regular file or a pipe of the shell, of at most max_bytes; otherwise OSError is raised.
-    """
+    """Return the content of a regular file or a pipe of the shell, of at most max_bytes; otherwise raise OSError."""
     with _opened(path, max_bytes) as file:
         if not _type(os.fstat(file.fileno()).st_mode):
             return file.read()

@@ -43,10 +43,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:  # noqa: ARG001 - one 
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:
-    """Write all ranks to the file PREFIX.goal in a folder; NPUs without a trace get an empty one.
-
-    The options, `tflops` and `memory_gbps`, are rates that turn work without a duration into time.
-    """
+    """Write all ranks, also without traces, to PREFIX.goal in a folder; options: rates of work without a duration."""
     rates = [_rate(name, options.get(name, "0")) for name in OPTIONS]
     ranks = max(traces.tables, default=-1) + 1
     own = set(traces.tables)

@@ -40,10 +40,7 @@ class Node:
 
 
 def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> TraceTable:
-    """Return an NPU's nodes as a table with times from `begin_ns` on; parents first, otherwise in order of numbers.
-
-    `path` and `version` are the table's.
-    """
+    """Return an NPU's nodes from `begin_ns` on, parents first, as a table with this `path` and schema `version`."""
     order = _parents_first(nodes)
     place = {number: row for row, number in enumerate(order)}
     rows = [nodes[number] for number in order]

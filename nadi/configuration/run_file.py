@@ -57,10 +57,7 @@ def load_config(
 
 
 def _validated(sections: dict[str, Any], source: str, folder: Path) -> RunConfig:
-    """Return the validated configuration of sections of keys and values with the defaults of its cluster.
-
-    `source` names the place of the keys in errors; the path of a cluster's file counts from `folder`.
-    """
+    """Return the validated configuration of sections of keys from a `source`; cluster files count from `folder`."""
     if where := _find_nul(sections):
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
     try:

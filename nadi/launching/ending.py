@@ -80,11 +80,7 @@ def say_interrupted() -> None:
 
 @contextmanager
 def unwound() -> Iterator[None]:
-    """Raise EndedBySignalError on SIGTERM and SIGHUP in the block, so that the block can clean up.
-
-    The function leaves signals alone that are ignored (nohup) or have another handler, and all signals outside the main
-    thread.
-    """
+    """Raise EndedBySignalError on SIGTERM and SIGHUP in the block, unless ignored (nohup) or handled otherwise."""
     try:
         ours = [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
         for number in ours:

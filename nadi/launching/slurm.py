@@ -102,10 +102,7 @@ def job_name(run_file: Path) -> str:
 
 
 def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
-    """Return tasks for all combinations of the values of texts "section.key=v1,v2,..." or "section.key=v1;v2;...".
-
-    A key or value that is missing or occurs twice raises ConfigError.
-    """
+    """Return tasks for all combinations of "section.key=v1,v2,..." or "...=v1;v2"; ConfigError if one is ambiguous."""
     values_of_key: dict[str, list[str]] = {}
     for sweep in sweeps:
         key, equals, text = (part.strip() for part in sweep.partition("="))

@@ -184,7 +184,7 @@ def _lay_out(
 ) -> tuple[CollectiveCosts, FoldedProgram]:
     """Return costs and folded program of a run at closed forms; refuse too much memory unless `force`."""
     costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
-    folded = running.laid_out(graph, work.program, costs, npu_faults=settings.faults.npus)
+    folded = running.laid_out(graph, work.program, costs, slow_npus=settings.faults.npus)
     affordable.check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
 
@@ -260,10 +260,7 @@ def network_settings(
     record_nodes: bool = True,
     record_flows: bool = True,
 ) -> pdes.Settings:
-    """Return the engine's settings for [network] and [system]; refuse values that contradict each other.
-
-    `seed` is that of random draws; `record_nodes` and `record_flows` keep times of trace nodes, and of messages.
-    """
+    """Return the engine's settings for [network] and [system] and these options; refuse contradictory values."""
     system = system or SystemSection()
     if network.fidelity != "packet":
         system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in PACKET_SYSTEM_KEYS})

@@ -51,10 +51,7 @@ class Figures:
 def requests_of(
     program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results
 ) -> Requests | None:
-    """Return arrival and token times in the traces of this rank's NPUs; None if no node belongs to a request.
-
-    `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
-    """
+    """Return arrival and token times of requests in traces; trace_of_npu: int32[npus], below 0 = none; None without."""
     named = [{row: request for row, *request in requests_in(trace)} for trace in traces]
     if not any(named):
         return None

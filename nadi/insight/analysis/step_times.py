@@ -150,10 +150,7 @@ def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> b
 def step_times(
     program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results, exchange: Exchange = alone
 ) -> Int64:
-    """Return int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0. All ranks call this function.
-
-    `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
-    """
+    """Return int64[npus, len(CATEGORIES)] picoseconds, 0 on other ranks; trace_of_npu: int32[npus], < 0 = none."""
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))
     nodes = _FileNodes(traces)

@@ -156,10 +156,7 @@ def _paired(
 def _rows_in_traces(
     nodes: dict[str, Any], trace_set: TraceSet, is_counted: NDArray[np.bool_]
 ) -> tuple[Int64, dict[str, int]]:
-    """Return int64[rows of the run], the row in the NPU's trace or -1; and counts of the nodes that are left out.
-
-    `is_counted`: bool[rows], False = the node does nothing and has row -1.
-    """
+    """Return int64[rows of the run], rows in traces or -1, and numbers of nodes left out; is_counted: bool[rows]."""
     found = np.full(len(nodes["npu"]), -1, np.int64)
     without_trace = 0
     sorted_ids: dict[int, tuple[NDArray[np.uint64], Int64]] = {}

@@ -177,14 +177,11 @@ class Run:
         return self.read(schema, [field.name for field in schema.fields if not field.where])
 
     def read(
-        self, schema: schemas.Schema, needed: "Sequence[str]", columns: "Sequence[str] | None" = None
+        self, schema: schemas.Schema, needed: "Sequence[str]", wanted_columns: "Sequence[str] | None" = None
     ) -> "pa.Table | None":
-        """Read a table without keeping it; None where the folder does not have it.
-
-        The table must have the `needed` columns; columns: names of those to read if it has them, None = all.
-        """
+        """Read `needed` and wanted columns (None = all) of a table without keeping it; None where it does not exist."""
         try:
-            return read_table(self.folder, schema, needed, columns, self.summary)
+            return read_table(self.folder, schema, needed, wanted_columns, self.summary)
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
 

@@ -59,10 +59,7 @@ def bars(
     unit: str,
     mode: str = "stack",
 ) -> Plotly:
-    """Return a chart of horizontal bars, the first row at the top, with a colour for each series of values by row.
-
-    `mode` is "stack", or "group" for series beside each other.
-    """
+    """Return a chart of horizontal bars, the first row at the top, a colour per series; mode: "stack" or "group"."""
     drawn = figure(unit)
     for (name, values), colour in zip(series.items(), colours, strict=True):
         drawn.add_bar(

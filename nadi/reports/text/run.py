@@ -41,10 +41,7 @@ _FABRIC_COUNTERS = {
 
 
 def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
-    """Print times, collectives, the busiest links, and the folder of the tables; `out` is None if they are not kept.
-
-    took_s counts seconds since the command began, with reading, setup, compilation and analysis.
-    """
+    """Print times, collectives, busiest links, and the folder of tables, if kept; took_s: since the command began."""
     console().print(render(simulation, findings, took_s))
     say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")
 

@@ -81,10 +81,7 @@ class PerfettoTrace:
         self._packet(sequence_flags=_INCREMENTAL_STATE_CLEARED)
 
     def process(self, name: str, pid: int, rank: int = 0) -> int:
-        """Write a group of tracks, such as an NPU, and return its number.
-
-        `pid` is a number from 1 that no other group has, `rank` the position among the groups.
-        """
+        """Write a group of tracks, such as an NPU, with a number from 1 and a position, and return its number."""
         process = {"pid": pid, "process_name": _valid(name)}
         return self._descriptor(process=process, child_ordering=_EXPLICIT, sibling_order_rank=rank)
 

@@ -102,10 +102,7 @@ def closed_form(
 def busiest_member_ps(
     graph: Graph, program: Program, settings: Settings, schedule: int, members: Int64, size_bytes: int
 ) -> float:
-    """Return the time of an all-to-all with split sizes as that of the busiest member's bytes in one message.
-
-    It takes the fastest sampled path. `schedule` is its number, -1 = a group of one; `size_bytes` that of the buffer.
-    """
+    """Return the time of an all-to-all with split sizes as that of the busiest member's bytes on the fastest path."""
     if schedule < 0:
         return 0.0
     busiest_bytes = most_bytes(program.schedules, schedule, size_bytes)

@@ -200,10 +200,7 @@ class CollectiveCosts:
         return ClosedFormCosts(times, np.array([form.is_played for form in forms], np.bool_))
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
-        """Return the times by size of collectives of `kind` with `algorithm` on one group, int64[n] NPUs.
-
-        `program` gives the arguments that the schedules do not: any program that runs on the fabric.
-        """
+        """Return times by size of collectives of a kind on a group of NPUs, int64[n], of any program on the fabric."""
         chosen = collectives.choose(kind, algorithm)
         shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
         is_even = self._planned_on is self._graph  # formulas are exact only if all links of a kind have one rate

@@ -34,22 +34,19 @@ _OF_TRACE = (
 
 
 def laid_out(
-    graph: Graph, program: Program, costs: CollectiveCosts, *, npu_faults: Sequence[pdes.NpuFault] = ()
+    graph: Graph, program: Program, fabric_costs: CollectiveCosts, *, slow_npus: Sequence[pdes.NpuFault] = ()
 ) -> FoldedProgram:
-    """Return a program's classes of NPUs with the collectives and messages that need a time.
-
-    `costs` are those of the fabric; `npu_faults` are the NPUs that compute slowly.
-    """
+    """Return a program's classes of NPUs with the collectives and messages that need a time."""
     program = _with_shared_traces(program)
     pairs = pairs_of(program)
     used = np.unique(program.slot_group)
     members = np.split(program.group_member, program.group_ptr[1:-1])
-    positions = costs.standing.keys([members[group] for group in used.tolist()])
+    positions = fabric_costs.standing.keys([members[group] for group in used.tolist()])
     number: dict[bytes, int] = {}
     groups = np.zeros(len(members), np.int64)
     groups[used] = [number.setdefault(position, len(number)) for position in positions]
-    ways = costs.standing.of_pairs(pairs.npu, pairs.peer)
-    classes = classes_of(program, pairs, groups, ways, _paces(program.npus, npu_faults))
+    ways = fabric_costs.standing.of_pairs(pairs.npu, pairs.peer)
+    classes = classes_of(program, pairs, groups, ways, _paces(program.npus, slow_npus))
     return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
 
 

@@ -238,10 +238,7 @@ def take_other_field(
     lists,
     state,
 ):
-    """Take an attribute, inputs or outputs between two addresses; return FINE or why they cannot be decoded.
-
-    The parameters from `name_table` on are those of decode_nodes, and the row of the node.
-    """
+    """Take an attribute, inputs or outputs between two addresses of a node's row; return FINE or what is wrong."""
     if field_tag == ATTRIBUTE_TAG:
         outcome = take_attribute(
             begin_address, end_address, name_table, follows, value_table, arena, layout, row, state
@@ -269,10 +266,7 @@ def is_likely(node_type, name_bytes, state):
 
 @inline
 def keep_counts(name_bytes, data_end, control_end, layout, row, state):
-    """Write the number of a node's items in each list, and move the ends of the lists in `state`.
-
-    `data_end` and `control_end` are the numbers of parents of the file up to this node.
-    """
+    """Write a node's number of items in each list; data_end, control_end: the file's parents up to this node."""
     put_next(layout, NAME_LENGTH, row, name_bytes)
     put_next(layout, DATA_COUNT, row, data_end - state[DATA])
     put_next(layout, CONTROL_COUNT, row, control_end - state[CONTROL])
@@ -347,10 +341,7 @@ def decode_node(address, end_address, name_table, follows, value_table, arena, l
 
 @inline
 def has_room(message_bytes, max_rows, spans, lists, state):
-    """Return whether a node of `message_bytes` has room in rows, `spans` and `lists` (an item per byte at most).
-
-    `spans`, `lists` (address and capacity each) and `state` are those of decode_nodes.
-    """
+    """Return whether a node of so many bytes fits into rows, `spans` and `lists`, as decode_nodes has them."""
     if state[ROWS] >= max_rows or 2 * state[SPANS] >= spans.shape[0]:
         return False
     for i in range(LISTS):  # noqa: SIM110 - kernels have no generators

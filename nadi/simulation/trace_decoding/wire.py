@@ -85,10 +85,7 @@ def hash_bytes(address, size_bytes):
 
 @inline
 def find_entry(address, size_bytes, table, arena):
-    """Return the entry of some bytes in a table, and 1 = found, 0 = the entry is free, -1 = the table is too full.
-
-    `table` is int64[ENTRY * 2^k], see the module; `arena` is the address of the bytes of its entries.
-    """
+    """Return the entry of bytes in a table (its bytes in `arena`), and 1 = found, 0 = free entry, -1 = too full."""
     mask = table.shape[0] // ENTRY - 1
     place = hash_bytes(address, size_bytes) & mask
     for _ in range(MAX_PROBES):

@@ -103,15 +103,12 @@ def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) ->
         _check_free_memory(subject, extent.peak_bytes, "a smaller fabric", force=force)
 
 
-def check_run(own_work: Estimate, total_work: Estimate, settings: Settings, workers: int, *, force: bool) -> None:
-    """Refuse a run that needs more memory for this process's work than is free, or more than a day for all work.
-
-    `workers` is the number of all workers; `force` allows every run.
-    """
+def check_run(own_work: Estimate, total_work: Estimate, settings: Settings, num_workers: int, *, force: bool) -> None:
+    """Refuse a run, unless `force`, whose own work needs too much memory, or all its work more than a day."""
     messages = f"{total_work.messages:,.0f} messages between {total_work.pairs:,.0f} pairs of NPUs"
     _check_free_memory(messages, own_work.memory_bytes, "a smaller run", force=force)
     message_level = settings.fidelity.is_message_level
-    rate = MESSAGES_PER_S if message_level else HOPS_PER_S * workers
+    rate = MESSAGES_PER_S if message_level else HOPS_PER_S * num_workers
     wall_s = work(total_work, settings) / rate
     if wall_s > MAX_WALL_S and not force:
         unit = "messages" if message_level else f"packet-hops ({total_work.packets:.3g} packets)"

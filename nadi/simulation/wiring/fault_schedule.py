@@ -236,10 +236,7 @@ def _reserve(
     fault: FaultSection,
     number: int,
 ) -> None:
-    """Record that fault `number` changes a property of links or NPUs for a time; refuse overlaps with another.
-
-    `reserved` holds begin, end in ps and fault number by (property, link or NPU).
-    """
+    """Record by (property, link or NPU) that a fault changes it from begin to end; refuse overlaps with another one."""
     for place in links_or_npus:
         own = reserved.setdefault((changed_property, place), [])
         for begin, end, other in own:

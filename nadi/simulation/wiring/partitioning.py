@@ -82,10 +82,7 @@ def measured_load(folder: Path, graph: Graph) -> Load:
 def divide(
     graph: Graph, parts: int, method: str, load: Load, network: NetworkSection, sync_us: float = SHARED_MEMORY_SYNC_US
 ) -> tuple[Partition, PartitionReport]:
-    """Return one partition of a fabric into `parts` by `method`, and its report.
-
-    A synchronisation takes `sync_us` microseconds; `network` gives the size of the smallest packet.
-    """
+    """Return a partition into `parts` by `method`, and its report; `network` gives sizes, sync_us a synchronisation."""
     smallest_bytes = max(1, min(network.header, network.ack))
     if network.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)

@@ -133,10 +133,7 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
 def _trace_set(
     config: RunConfig, graph: Graph, is_own_npu: NDArray[np.bool_] | None, exchange: Exchange
 ) -> workload.TraceSet:
-    """Return the traces of files or of the run file's model; memories of hosts, the last endpoints, have none.
-
-    is_own_npu: bool[npus], the NPU belongs to this rank; None = all do. `exchange`: see read_work.
-    """
+    """Return traces of files or of the run file's model; is_own_npu: bool[npus], the NPUs of this rank, None = all."""
     section, npus = config.workload, graph.npus - len(host_memories(config, graph))
     own_npus = None if is_own_npu is None else is_own_npu[:npus]
     if section.trace_set is not None:

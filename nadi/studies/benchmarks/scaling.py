@@ -82,10 +82,7 @@ def joint_rate(figures: list[dict[str, Any]]) -> float:
 
 
 def run_side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
-    """Run commands concurrently, without variables of an MPI launcher, and return the JSON document that each prints.
-
-    Raises RunError if a command failed; subprocess.TimeoutExpired if a command took longer than TIMEOUT_S.
-    """
+    """Run commands concurrently, without an MPI launcher's variables, and return the JSON document of each."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "HYDRA"))}
     processes = [
         subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603

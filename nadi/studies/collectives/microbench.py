@@ -245,11 +245,7 @@ def sizes_of(kind: str, sizes_option: str) -> list[int]:
 
 
 def parse_sizes(sizes_option: str) -> list[int]:
-    """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB".
-
-    Raises ConfigError if the form is wrong, the step does not increase, or a range has more than MAX_SIZES sizes;
-    TopologyError if a part is not a size.
-    """
+    """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB"."""
     sizes = [size for part in sizes_option.split(",") for size in _range(part.strip())]
     if not sizes or min(sizes) < 1:
         raise ConfigError(f"--sizes {sizes_option}: found a size of 0; expected sizes like 1MiB:1GiB:x2")

@@ -32,9 +32,7 @@ def demand(
 ) -> tuple[CollectiveCase, str]:
     """Return the collective that `nadi collective` runs, and the source of its matrix; "" without a matrix.
 
-    `matrix` and `skew` are the options of the command line, `seed` orders the members of a skewed distribution.
-    Raises ConfigError if an all-to-all-v has neither or both of matrix and skew, another kind has one, or `read_matrix`
-    or `parse_skew` refuses it.
+    `matrix` and `skew` are options of the command line, of which an all-to-all-v takes one; `seed` orders the members.
     """
     if kind != UNEVEN:
         if matrix or skew:
@@ -49,10 +47,7 @@ def demand(
 
 
 def read_matrix(path: Path, num_members: int) -> Int64:
-    """Return int64[num_members, num_members] from a .npy or CSV file: bytes from member (row) to member (column).
-
-    Raises ConfigError if the file cannot be read, is not a square matrix of whole numbers from 0, or has another size.
-    """
+    """Return int64[num_members, num_members], bytes from member (row) to member, of a .npy or CSV file."""
     try:
         matrix = _of_npy(path) if path.suffix == ".npy" else _of_csv(path)
     except OSError as error:

@@ -47,10 +47,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
-    """Yield every valid plan of a space, including those that do not fit in memory.
-
-    Raises WorkloadError if no plan is valid; the text names the rule or the constraint that the simplest plan breaks.
-    """
+    """Yield every valid plan of a space, even those that do not fit in memory; WorkloadError says why there is none."""
     has_valid, complaint = False, ""
     for plan in _factorisations(model, space):
         settled = rules.settle(model, plan, space.framework)

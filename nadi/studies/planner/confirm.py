@@ -116,10 +116,7 @@ def _of_axis(trace: TraceTable, axis: str) -> dict[int, list[int]]:
 
 
 def _table(trace: TraceTable, npu: int, rows: Sequence[int], max_bytes: int, families: Families) -> TraceTable:
-    """Return a trace of the communications in `rows` of a trace, without dependencies and at most max_bytes each.
-
-    `npu` is the NPU whose peer numbers the trace uses; `families` holds the groups of NPUs by name.
-    """
+    """Return a trace, with the peers of `npu`, of some rows' communications of at most max_bytes each, nothing else."""
     block = Block()
     for row in rows:
         size, name = min(int(trace.comm_size[row]), max_bytes), trace.names[row]

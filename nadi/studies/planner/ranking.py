@@ -35,7 +35,7 @@ class PlanSearch(NamedTuple):
 
 
 def evaluate(search: PlanSearch, candidate: Candidate) -> RankedPlan:
-    """Return a candidate with its step time and throughput. Raises WorkloadError if the plan cannot be run."""
+    """Return a candidate with its step time and throughput; raise WorkloadError if it cannot be run."""
     plan = candidate.plan
     step = step_time(search.machine, search.model, plan, search.framework)
     seconds = step.step_ps / PS_PER_S

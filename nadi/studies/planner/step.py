@@ -57,10 +57,7 @@ def target_machine(
     fabric_keys: Mapping[str, object] | None = None,
     network_keys: Mapping[str, object] | None = None,
 ) -> TargetMachine:
-    """Return the first GPUs of a cluster with their fabric; TopologyError if it has none for so many GPUs.
-
-    `fabric_keys` and `network_keys` override parameters of the cluster's topology and keys of its [network].
-    """
+    """Return the first GPUs of a cluster with their fabric; keys override those of its topology and [network]."""
     graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(num_gpus))
     section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))

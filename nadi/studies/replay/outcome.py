@@ -18,10 +18,7 @@ _PS_PER_NS = 1000
 
 
 def with_times(steps: ReplaySteps, times: OperationTimes, begun_micros: int, *, sleeps: bool) -> TraceTable:
-    """Return the trace of a rank with measured times in whole microseconds, at least 1 per executed node.
-
-    The replay began at `begun_micros`. Skipped nodes have no times: compute and memory nodes unless they slept.
-    """
+    """Return the trace of a rank with times of a replay in whole microseconds, at least 1, none for skipped nodes."""
     start = begun_micros + times.start_ns // _NS_PER_MICRO
     took_micros = np.maximum(1, np.round(times.duration_ns / _NS_PER_MICRO).astype(np.int64))
     replayed = np.zeros(len(took_micros), np.bool_)

@@ -108,7 +108,7 @@ def read_traces(
 
 
 def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
-    """Return the operations and dependencies of a rank. Raises ConfigError if the rank has no trace."""
+    """Return the operations and dependencies of a rank; raise ConfigError if it has no trace."""
     trace = int(program.trace_of_npu[rank])
     if trace < 0:
         raise ConfigError(f"rank {rank} has no trace; expected one for each rank, or fewer ranks")

@@ -164,10 +164,7 @@ def _cdf(
     *,
     is_time: bool = True,
 ) -> Plot | None:
-    """Return a cumulative distribution per run, or None if no run has values; values_of: returns a run's values.
-
-    is_time: values are in ps, else relative to an idle network. population: noun for what is counted.
-    """
+    """Return a cumulative distribution per run of what `values_of` returns, in ps if is_time; None without values."""
     values_by_run = {name: values_of(run) for name, run in runs.items()}
     values_by_run = {name: np.quantile(values, _QUANTILES) for name, values in values_by_run.items() if len(values)}
     if not values_by_run:

@@ -53,10 +53,7 @@ def run_points(
     *,
     force: bool = False,
 ) -> list[PointOutcome]:
-    """Run the points of these indices that are not finished yet, and return the outcomes of all of them.
-
-    `report` is called for each point that ends, finished ones first; force: pass --force to `nadi run`.
-    """
+    """Run these unfinished points, `report` each that ends, and return all outcomes; force: of `nadi run --force`."""
     outcomes = [
         PointOutcome(index, "", was_there=True)
         for index in point_indices
@@ -153,10 +150,7 @@ def _processes() -> Iterator[Callable[[Sequence[str]], tuple[int, str]]]:
 def sweep_script(
     sweep_file: Path, sweep_folder: Path, num_shards: int, sbatch_options: Sequence[str], *, force: bool
 ) -> str:
-    """Return a SLURM batch script that runs the points in shards, then merges the results into the table.
-
-    Raises ConfigError if a name is not one line of printable characters, or an option is unknown to sbatch.
-    """
+    """Return a SLURM script of points in shards and the merging of their results; ConfigError if SLURM would object."""
     sweep = ["sweep", str(sweep_file.absolute())]
     merge = [*sweep, "--merge"]
     return array_script(

@@ -170,10 +170,7 @@ def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
 def _sends(
     program: Program, classes: Classes, pairs: TracePeers, pair_likeness: Int64, port_of_pair: Int32
 ) -> tuple[Int64, tuple[Int32, Int32, Int32, Int32], Int32, MessageKeys, Int64]:
-    """Return the pointers, columns and keys of the sends of all classes, and the number of ports of each class.
-
-    `pair_likeness` and `port_of_pair` are those of `lay_out`.
-    """
+    """Return pointers, columns and keys of the sends of all classes, and each class's ports, as lay_out needs them."""
     all_sends = np.flatnonzero(program.node_kind == SEND)
     trace_sends = np.searchsorted(all_sends, program.trace_ptr)
     send_ptr = offsets(np.diff(trace_sends)[program.trace_of_npu[classes.example]])
