@@ -69,10 +69,7 @@ def _is_acyclic(table: TraceTable, decoder_kernels: Any) -> bool:  # noqa: ANN40
 
 
 def order_of(dep_ptr: Int64, dep: Int32) -> tuple[Int32, list[int]]:
-    """Return rows in topological order, without those behind a cycle, and each row's number of parents left.
-
-    `dep_ptr` and `dep` are the parents of rows as CSR arrays, as in TraceTable.
-    """
+    """Return rows in topological order, without those behind a cycle, and unfinished parents; dep_ptr, dep: CSR."""
     if np.all(dep < _rows(dep_ptr)):  # the file has this order already, like most files
         return np.arange(len(dep_ptr) - 1, dtype=np.int32), []
     waits_for = np.diff(dep_ptr).tolist()

@@ -87,9 +87,9 @@ class _Texts:
         return _Field(self._data[ranges(self._begin[rows], sizes)], sizes)
 
 
-def _fields_of(lists: Iterable[Sequence[bytes]]) -> _Texts:
-    """Return lists of attributes as fields of a node."""
-    texts = [b"".join((bytes([_ATTR << 3 | _LENGTH]) + frame(text)) for text in each) for each in lists]
+def _fields_of(attributes_of_node: Iterable[Sequence[bytes]]) -> _Texts:
+    """Return the bytes of each node's attribute fields, from the serialized attributes of each."""
+    texts = [b"".join((bytes([_ATTR << 3 | _LENGTH]) + frame(text)) for text in each) for each in attributes_of_node]
     return _Texts(np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64))
 
 

@@ -86,6 +86,7 @@ class TraceCheck(Check):
         return None
 
     def _absence_example(self, group_rows: Int64, absent_npu: int) -> Example:
+        """Return the example of an NPU that issues none of a group's collectives (rows: group, NPU that does)."""
         number, npu = int(group_rows[0, 0]), int(group_rows[0, 1])
         path, nodes, words = self._issued(number, npu)
         place = self.sources.place(absent_npu) if absent_npu < self.sources.npus else None

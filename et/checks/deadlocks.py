@@ -52,6 +52,7 @@ class TraceCheck(Check):
             yield Finding(ERROR, "NPUs wait for each other for ever", len(found), examples)
 
     def _example(self, cycle_nodes: list[WaitingNode]) -> Example:
+        """Return the example of a cycle of nodes, each of which waits for the next."""
         texts = [self._place_text(place) for place in cycle_nodes]
         first = cycle_nodes[0]
         checked = self.context.reopened(first.trace)
@@ -59,6 +60,7 @@ class TraceCheck(Check):
         return Example(checked.table.path, checked.node(first.row), f"each waits for the next: {cycle}")
 
     def _place_text(self, waiting_node: WaitingNode) -> str:
+        """Return NPU, node and name or collective of a node that waits, as text."""
         checked = self.context.reopened(waiting_node.trace)
         table, row = checked.table, waiting_node.row
         what = str(table.names[row])

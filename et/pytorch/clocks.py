@@ -91,12 +91,15 @@ def waited_and_early_ns(
 
 
 def _needed_ns(
-    kind: int, instance: Mapping[int, Comm], offset_ns: Mapping[int, int], root: int | None
+    kind: int, call_of_rank: Mapping[int, Comm], offset_ns: Mapping[int, int], root_rank: int | None
 ) -> dict[int, int]:
-    """Return, by rank, when all ranks that it needs had arrived, itself among them; parameters as above."""
-    arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}
+    """Return, by rank, when all ranks that it needs had begun the call; offset_ns: what to add to a rank's clock."""
+    arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in call_of_rank.items()}
     if kind in TOGETHER:
         return dict.fromkeys(arrived_ns, max(arrived_ns.values()))
     if kind in {Kind.BROADCAST, Kind.SCATTER}:
-        return {rank: max(at, arrived_ns.get(root, at) if root is not None else at) for rank, at in arrived_ns.items()}
-    return {rank: max(arrived_ns.values()) if rank == root else at for rank, at in arrived_ns.items()}
+        return {
+            rank: max(at, arrived_ns.get(root_rank, at) if root_rank is not None else at)
+            for rank, at in arrived_ns.items()
+        }
+    return {rank: max(arrived_ns.values()) if rank == root_rank else at for rank, at in arrived_ns.items()}

@@ -170,10 +170,7 @@ def call_of_record(args: Mapping[str, Any]) -> CommCall | None:
 
 
 def with_issuer(call: CommCall, operator_name: str, values: Sequence[Any]) -> CommCall:
-    """Return the call with peer, tag, root and split sizes of the c10d operator that issued it.
-
-    `values` are its inputs, as the host trace has them or as Kineto's texts ("Concrete Inputs").
-    """
+    """Return the call with peer, tag, root and split sizes from the inputs of the c10d operator that issued it."""
     plain = [_literal(value) for value in values]
     numbers = [value for value in plain if isinstance(value, int) and not isinstance(value, bool)]
     if call.kind in {SEND, RECV} and numbers:

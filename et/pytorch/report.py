@@ -88,10 +88,7 @@ def _kind(placed: PlacedCall) -> str:
 
 
 def _why(rank_nodes: RankNodes, device_op: int, has_host: bool, span_ns: tuple[int, int] | None) -> str:
-    """Return why a device operation has no operator of the host, "" if it has one.
-
-    `span_ns` is the begin and end of the host trace on the clock of the Kineto trace, if they are known.
-    """
+    """Return why a device operation has no operator of the host, "" if it has; span_ns: of the host trace, if known."""
     if device_op in rank_nodes.work.lost:
         return rank_nodes.work.lost[device_op]
     if not has_host:

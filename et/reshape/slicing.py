@@ -120,10 +120,7 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
 
 
 def _keep(parts: Sequence[_Part], key: Key, kept_part: int, lost_parts: Sequence[int], *, refuse: bool) -> None:
-    """Keep the partners of a kept node; refuse it if that is asked for, or if partners are on an unselected NPU.
-
-    `key` is their communication; parts are given by their index.
-    """
+    """Keep the partners of a kept node by their key; refuse it if asked, or if partners are on an unselected NPU."""
     place = f"{parts[kept_part].file.path}: {communication_text(key)}"
     for part in (parts[number] for number in lost_parts):
         if not part.is_chosen:

@@ -62,6 +62,7 @@ class _Walk:
                 self.took[member.rank][member.row] = shortest
 
     def run(self) -> EarliestTimes:
+        """Traverse the rows of all ranks, and return when each can end at the earliest."""
         for rank, waits in enumerate(self._waits):
             for row, left in enumerate(waits):
                 if left == 0:

@@ -86,11 +86,10 @@ class Schedule:
     def plan(
         self, num_roles: int, message_counts: Messages, passes: Mapping[Pass, Sequence[Parts]], num_events: int
     ) -> Plan:
-        """Return the passes of each role, with the messages in an order that can happen.
+        """Return the passes of `num_roles` roles with so many messages and events, the messages in a possible order.
 
         `passes` has the contents of the passes of each kind; other kinds take those of the closest kind. If a kind has
-        more or fewer passes than given here, their sequence is stretched, and so are passes to the number of events of
-        all roles.
+        more or fewer passes than given here, their sequence is stretched, and so are passes to the number of events.
         """
         of_role = _messages_by_role(num_roles, message_counts)
         kinds: list[list[Pass]] = [[] for _ in range(num_roles)]

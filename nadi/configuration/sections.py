@@ -337,6 +337,7 @@ class TopologySection(Section):
     @field_validator("cluster")
     @classmethod
     def _is_known(cls, name: str | None) -> str | None:
+        """Refuse names of clusters that are not known."""
         if name is not None:
             find(name)
         return name
@@ -518,6 +519,7 @@ class NetworkSection(Section):
 
     @model_serializer(mode="wrap")
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the section's keys without those that belong to other models of the network."""
         written: dict[str, Any] = write(self)
         own = {"", fidelity_like(self.fidelity)}
         return {key: value for key, value in written.items() if fidelity_of(key) in own}
@@ -572,6 +574,7 @@ class ComputeSection(Section):
     @field_validator("gpu", "scale_from")
     @classmethod
     def _known_gpu(cls, value: str | None) -> str | None:
+        """Refuse names of GPUs that are not known, unless they are files."""
         if value is not None and not value.endswith(".toml"):  # run_file.py resolves paths
             find_gpu(value)
         return value

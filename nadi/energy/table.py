@@ -40,6 +40,7 @@ class GpuCost(_Row):
 
     @model_validator(mode="after")
     def _rented_or_owned(self) -> Self:
+        """Refuse entries with neither or both of a rent and a price with years."""
         if (self.usd_per_hour is None) == (self.usd is None) or (self.usd is None) != (self.years is None):
             raise ValueError("expected usd_per_hour, or usd and years")
         return self

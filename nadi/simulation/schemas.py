@@ -75,7 +75,7 @@ class Schema(NamedTuple):
         )
 
     def table(self, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> "pa.Table":
-        """Return a table of arrays or lists; KeyError for unknown columns, and for missing ones without `where`."""
+        """Return a table of columns by name, and the file's metadata; KeyError if a column is unknown, or lacks."""
         import pyarrow as pa
 
         schema = self.arrow(columns)

@@ -69,7 +69,7 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
 
 
 def _utilisation(run: NetRun, styles: Iterator[SeriesStyle]) -> Plot:
-    """Return a row of points and a box for each tier, so that tiers with the same values do not hide each other."""
+    """Return a plot of the links' utilisation: a row of points and a box for each tier, in the next of the styles."""
     drawn, tier, unused = figure("share of the run in which a link sent"), np.array(tiers(run.links)), list[str]()
     utilisation, names = run.links["utilisation"], run.links["name"]
     for name in dict.fromkeys(tier.tolist()):

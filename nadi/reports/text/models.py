@@ -98,7 +98,7 @@ def memory_table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
 
 
 def memory_document(stages: Sequence[StageMemory], complaint: str) -> dict[str, Any]:
-    """Return the memory in bytes as a JSON document."""
+    """Return the memory of stages in bytes as a JSON document; complaint: why it does not fit, "" = it fits."""
     rows = [{**stage._asdict(), "total": stage.total} for stage in stages]
     return {"fits": not complaint, "complaint": complaint, "stages": rows}
 

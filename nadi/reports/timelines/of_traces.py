@@ -90,10 +90,7 @@ def _write_npu(
     max_slices: int,
     ends_of_arrows: list[int],
 ) -> tuple[int, int, int]:
-    """Write the lanes of an NPU; return the number of slices, of merged nodes, and of nodes left out.
-
-    The arrows of nodes with slices are appended to `ends_of_arrows`.
-    """
+    """Write lanes of an NPU; return numbers of slices, of merged nodes and of nodes left out; append arrows' ends."""
     table, begin_ns, end_ns = rank.table, times.begin_ns[rank_index], times.end_ns[rank_index]
     lane_of_node = lanes_of(table)
     has_time = (begin_ns >= 0) & (end_ns >= begin_ns)  # neither never nor beyond 2^63 ns

@@ -207,6 +207,7 @@ class CollectiveCosts:
         plans: dict[object, _Plan] = {}
 
         def plan_of(size_bytes: int) -> _Plan:
+            """Return the plan for a size; sizes of one class share it."""
             size_class = chosen.size_class(kind, shape, size_bytes) if shape else 0
             if size_class not in plans:
                 if len(plans) >= _MAX_KEPT_PLANS:
@@ -218,6 +219,7 @@ class CollectiveCosts:
             return plans[size_class]
 
         def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
+            """Return the time of a size from its steps if `play`, else from the formula."""
             plan = plan_of(size_bytes)
             planned, played = program._replace(schedules=plan.schedules), plan.played if play else plan.by_formula
             return closed_form(
@@ -225,6 +227,7 @@ class CollectiveCosts:
             )
 
         def packets(size_bytes: int) -> float:
+            """Return the approximate number of packets of a size."""
             plan = plan_of(size_bytes)
             if plan.number == DONE_AT_ONCE:
                 return 0.0

@@ -35,7 +35,7 @@ _SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, 
 
 
 def run_decoding_bench(progress: Progress | NoProgress, nodes: int = NODES, runs: int = 5) -> dict[str, Any]:
-    """Write trace files, one of about `nodes` nodes, and return CPU times of the fastest of so many readings."""
+    """Write trace files, one of about `nodes` nodes, and return CPU times of reading each, the minimum of `runs`."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="nadi-bench-") as folder:
         for kind, write in (("megatron", _write_megatron), ("pytorch", _write_pytorch)):

@@ -100,6 +100,7 @@ def poisson(
 
 
 def _sizes(text: str) -> "Sizes":
+    """Parse the distribution of message sizes that an option gives."""
     from workload.generators.point_to_point.message_sizes import message_sizes
 
     return message_sizes(text)
