@@ -33,10 +33,10 @@ class Clusters(NamedTuple):
 
 
 def cluster(graph: Graph, parts: int, weights: TrafficWeights, link_reach_ps: Int64, *, keep_hosts: bool) -> Clusters:
-    """Join nodes that should not be separated into clusters, fewer than `parts` only if keep_hosts permits no more.
+    """Join nodes that should not be separated into clusters: fewer than `parts` only if keep_hosts permits no more.
 
-    link_reach_ps: int64[links], reach of each link; keep_hosts: whether a server's NPUs and NVSwitches stay together,
-    and NPUs with a switch that is their only one.
+    link_reach_ps: int64[links], time in ps after which sending at one end of each link can affect the other;
+    keep_hosts: whether a server's NPUs and NVSwitches stay together, and NPUs with a switch that is their only one.
     """
     joined = _hosts(graph) if keep_hosts else np.zeros((2, 0), np.int64)
     node_weight = np.maximum(weights.node, 0) + 1
@@ -53,14 +53,14 @@ def cluster(graph: Graph, parts: int, weights: TrafficWeights, link_reach_ps: In
     return _described(graph, of_node, node_weight, weights.link)
 
 
-def components(nodes: int, a: NDArray[np.integer], b: NDArray[np.integer]) -> Int32:
-    """Return int32[nodes]: connected components of edges a[i] - b[i], numbered by their first node."""
+def components(nodes: int, ends_a: NDArray[np.integer], ends_b: NDArray[np.integer]) -> Int32:
+    """Return int32[nodes]: connected components of edges ends_a[i] - ends_b[i], numbered by their first node."""
     root = np.arange(nodes)
     while True:
-        low = np.minimum(root[a], root[b])
-        if np.array_equal(root[a], root[b]):
+        low = np.minimum(root[ends_a], root[ends_b])
+        if np.array_equal(root[ends_a], root[ends_b]):
             return np.unique(root, return_inverse=True)[1].reshape(-1).astype(np.int32)
-        for end in (a, b):
+        for end in (ends_a, ends_b):
             np.minimum.at(root, root[end], low)
         while not np.array_equal(root, root[root]):
             root = root[root]
@@ -82,13 +82,13 @@ def _hosts(graph: Graph) -> Int64:
     return np.concatenate([of_server, inside, np.stack([single, lowest[single]])], axis=1)
 
 
-def _can_balance(weight: NDArray[np.number], parts: int) -> bool:
-    """Return whether parts of at most MAX_LOAD times the mean result from giving the heaviest to the lightest part."""
-    max_load = MAX_LOAD * weight.sum() / parts
-    if len(weight) < parts or weight.max() > max_load:
+def _can_balance(weights: NDArray[np.number], parts: int) -> bool:
+    """Return whether the heaviest to the lightest part, in turn, gives parts of at most MAX_LOAD times the mean."""
+    max_load = MAX_LOAD * weights.sum() / parts
+    if len(weights) < parts or weights.max() > max_load:
         return False
     load = [0.0] * parts
-    heaviest_first = np.sort(weight)[::-1].tolist()
+    heaviest_first = np.sort(weights)[::-1].tolist()
     return all(
         heapq.heapreplace(load, load[0] + cluster_weight) + cluster_weight <= max_load
         for cluster_weight in heaviest_first
@@ -96,6 +96,7 @@ def _can_balance(weight: NDArray[np.number], parts: int) -> bool:
 
 
 def _described(graph: Graph, of_node: Int32, node_weight: Int64, link_packets: Int64) -> Clusters:
+    """Return the Clusters of int32[nodes] numbers of clusters, with the weights of nodes and the packets of links."""
     count = int(of_node.max()) + 1
     weight = np.zeros(count, np.int64)
     np.add.at(weight, of_node, node_weight)

@@ -30,7 +30,7 @@ def dimension_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: In
 
 
 def _set_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
-    """Return float64[sets]: packets of each port set."""
+    """Return float64[sets]: packets of each port set, from NPUs src to dst, int64[p], with packets float64[p]."""
     packets_of_set = np.zeros(len(routing.set_ptr) - 1)
     stride = np.cumprod(np.append(1, routing.sizes[:-1]), dtype=np.int64)
     here = src.copy()
@@ -52,13 +52,16 @@ def _set_loads(graph: Graph, routing: DimensionRouting, src: Int64, dst: Int64, 
     return packets_of_set
 
 
-def _ring_loads(routing: DimensionRouting, d: int, stride: int, here: Int64, goal: Int64, packets: Float64) -> Float64:
-    """Return float64[sets]: packets of each port set from moves along dimension d, the shorter way."""
-    size = int(routing.sizes[d])
+def _ring_loads(
+    routing: DimensionRouting, dimension: int, stride: int, here: Int64, goal: Int64, packets: Float64
+) -> Float64:
+    """Return float64[sets]: packets of each port set from moves in a Ring dimension, the shorter way."""
+    # stride: distance of neighbours' numbers; here, goal, packets: [p], NPU, target digit and packets of each move.
+    size = int(routing.sizes[dimension])
     npus = int(np.prod(routing.sizes, dtype=np.int64))
-    digit = routing.digit[here, d].astype(np.int64)
+    digit = routing.digit[here, dimension].astype(np.int64)
     ahead = (goal - digit) % size
-    links = np.diff(routing.set_ptr)[routing.sets[routing.offset[here, d][:, None] + np.array([0, 1])]]
+    links = np.diff(routing.set_ptr)[routing.sets[routing.offset[here, dimension][:, None] + np.array([0, 1])]]
     up = np.where(2 * ahead == size, packets * links[:, 0] / links.sum(axis=1), np.where(2 * ahead < size, packets, 0))
     down = packets - up
 
@@ -69,16 +72,16 @@ def _ring_loads(routing: DimensionRouting, d: int, stride: int, here: Int64, goa
     upwards = _runs(lines, size, line, digit, ahead, up)[line_of, digit_of]
     # towards -1 from digit a to b uses the sets of a, a - 1, .., b + 1: a run that begins at b + 1
     downwards = _runs(lines, size, line, (goal + 1) % size, (digit - goal) % size, down)[line_of, digit_of]
-    offset = routing.offset[:npus, d]
+    offset = routing.offset[:npus, dimension]
     sets = np.concatenate([routing.sets[offset], routing.sets[offset + 1]])
     packets_of = np.bincount(sets, np.concatenate([upwards, downwards]), minlength=len(routing.set_ptr) - 1)
     return np.asarray(packets_of, np.float64)
 
 
-def _runs(lines: int, size: int, line: Int64, begin: Int64, length: Int64, packets: Float64) -> Float64:
-    """Return float64[lines, size]: packets of runs that begin at a place of a line and wrap around, per place."""
-    first = line * 2 * size + begin
-    steps = np.bincount(first, packets, minlength=2 * lines * size)
-    steps -= np.bincount(first + length, packets, minlength=2 * lines * size)
-    twice = np.cumsum(steps.reshape(lines, 2 * size), axis=1)
-    return np.maximum(twice[:, :size] + twice[:, size:], 0)  # rounding must not leave negative values
+def _runs(rings: int, ring_size: int, ring_of_run: Int64, begin: Int64, length: Int64, packets: Float64) -> Float64:
+    """Return float64[rings, ring_size]: packets of runs of a length from `begin` on, which wrap around, per place."""
+    first = ring_of_run * 2 * ring_size + begin
+    steps = np.bincount(first, packets, minlength=2 * rings * ring_size)
+    steps -= np.bincount(first + length, packets, minlength=2 * rings * ring_size)
+    twice = np.cumsum(steps.reshape(rings, 2 * ring_size), axis=1)
+    return np.maximum(twice[:, :ring_size] + twice[:, ring_size:], 0)  # rounding must not leave negative values

@@ -50,8 +50,7 @@ def partition(
         smallest_bytes: Wire size of the smallest packet; with a link's delay it determines the link's reach.
         keep_hosts: Whether a server's inner links, and links of NPUs to their only switch, are never cut.
 
-    Raises:
-        PartitionError: The method is unknown, parts is less than one or more than the clusters, or the method fails.
+    Raises PartitionError: the method is unknown, parts is less than one or more than the clusters, or the method fails.
     """
     assign = find_method(method).assign
     if parts < 1:
@@ -80,24 +79,24 @@ def reach_ps(graph: Graph, smallest_bytes: int) -> NDArray[np.int64]:
     return graph.link_delay_ps + (sending_ps + 0.5).astype(np.int64)
 
 
-def _without_empty(part: Int32, clusters: Clusters, parts: int) -> Int32:
-    """Return the assignment with every empty part filled: by the heaviest cluster of the heaviest part with several."""
-    part = part.copy()
-    for empty in np.flatnonzero(np.bincount(part, minlength=parts) == 0).tolist():
-        several = np.bincount(part, minlength=parts) > 1
-        load = np.where(several, np.bincount(part, clusters.weight, minlength=parts), -1)
-        inside = np.flatnonzero(part == np.argmax(load))
-        part[inside[np.argmax(clusters.weight[inside])]] = empty
-    return part
+def _without_empty(assignment: Int32, clusters: Clusters, parts: int) -> Int32:
+    """Return an assignment, int32[clusters], whose empty parts get the heaviest clusters of the heaviest parts."""
+    assignment = assignment.copy()
+    for empty in np.flatnonzero(np.bincount(assignment, minlength=parts) == 0).tolist():
+        several = np.bincount(assignment, minlength=parts) > 1
+        load = np.where(several, np.bincount(assignment, clusters.weight, minlength=parts), -1)
+        inside = np.flatnonzero(assignment == np.argmax(load))
+        assignment[inside[np.argmax(clusters.weight[inside])]] = empty
+    return assignment
 
 
-def _by_npu(graph: Graph, part: Int32, parts: int) -> Int32:
-    """Number the parts by their mean NPU; those without NPUs come last, by their first node."""
-    npus = np.bincount(part[: graph.npus], minlength=parts)
-    mean = np.bincount(part[: graph.npus], np.arange(graph.npus), minlength=parts) / np.maximum(npus, 1)
+def _by_npu(graph: Graph, part_of_node: Int32, parts: int) -> Int32:
+    """Return int32[nodes], parts numbered by their mean NPU; those without NPUs come last, by their first node."""
+    npus = np.bincount(part_of_node[: graph.npus], minlength=parts)
+    mean = np.bincount(part_of_node[: graph.npus], np.arange(graph.npus), minlength=parts) / np.maximum(npus, 1)
     first = np.full(parts, graph.nodes)
-    np.minimum.at(first, part, np.arange(graph.nodes))
+    np.minimum.at(first, part_of_node, np.arange(graph.nodes))
     order = np.lexsort((first, np.where(npus > 0, mean, np.inf)))
     number = np.empty(parts, np.int32)
     number[order] = np.arange(parts)
-    return number[part]
+    return number[part_of_node]

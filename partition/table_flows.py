@@ -49,6 +49,7 @@ class _Fluid:
         self._homes_of = np.concatenate([first, routing.home[several]])
 
     def loads(self, src: Int64, dst: Int64, packets: Float64) -> Float64:
+        """Return float64[links], packets of each link; src, dst, packets: [p], NPUs and packets of each pair."""
         last_set = self._routing.attach_set[dst, 0]
         single = self._npu_of[self._target_of[dst]] < 0
         self._load_sets(last_set[single], packets[single])
@@ -70,16 +71,17 @@ class _Fluid:
         """Return int64[]: links from a switch to the nearest home of a target."""
         return self._hops(row, target).min(axis=1)
 
-    def _hops(self, row: Int64, target: Int64) -> Int64:
-        """Return int64[, H]: links from a switch to each home of a target."""
-        home = self._homes_of[target]
-        return np.where(home < 0, UNREACHABLE, self._routing.hops[row[:, None], home]).astype(np.int64)
+    def _hops(self, rows: Int64, targets: Int64) -> Int64:
+        """Return int64[n, H]: links from each switch, a row of the tables, to each home of its target."""
+        home = self._homes_of[targets]
+        return np.where(home < 0, UNREACHABLE, self._routing.hops[rows[:, None], home]).astype(np.int64)
 
-    def _leave_npus(self, state: Int64, amount: Float64) -> tuple[Int64, Float64]:
+    def _leave_npus(self, states: Int64, packets: Float64) -> tuple[Int64, Float64]:
         """Move packets from (NPU, target) over the NPU's links that `next_links` allows, to (switch, target)."""
-        if not len(state):
-            return state, amount
-        npu, target = np.divmod(state, len(self._npu_of))
+        # states: int64[n], node x targets + target. Returns such states and their packets.
+        if not len(states):
+            return states, packets
+        npu, target = np.divmod(states, len(self._npu_of))
         order = np.argsort(self._graph.link_src, kind="stable")
         ptr = np.searchsorted(self._graph.link_src[order], np.arange(self._graph.npus + 1))
         entry, at = _spans(ptr[npu], ptr[npu + 1])
@@ -89,67 +91,68 @@ class _Fluid:
         nearest = np.minimum.reduceat(distance, np.flatnonzero(np.diff(entry, prepend=-1)))
         use = distance == nearest[entry]
         inside = use & (distance == 0) & (self._graph.node_kind[self._graph.link_dst[link]] == NVSWITCH)
-        use &= inside | ~(np.bincount(entry, inside, len(state)) > 0)[entry]
-        return self._split(link[use], entry[use], target, amount)
+        use &= inside | ~(np.bincount(entry, inside, len(states)) > 0)[entry]
+        return self._split(link[use], entry[use], target, packets)
 
-    def _move(self, row: Int64, target: Int64, amount: Float64) -> tuple[Int64, Float64]:
-        """Move packets by one link from switches that are equally far from their targets."""
+    def _move(self, rows: Int64, targets: Int64, packets: Float64) -> tuple[Int64, Float64]:
+        """Move packets by one link from switches, rows of the tables equally far from their targets; return states."""
         states, amounts = [], []
-        for block in self._blocks(row):
-            hops = self._hops(row[block], target[block])
+        for block in self._blocks(rows):
+            hops = self._hops(rows[block], targets[block])
             entry, column = np.nonzero(hops == hops.min(axis=1)[:, None])
-            home = self._homes_of[target[block][entry], column]
-            port_set = self._routing.next_set[row[block][entry], home]
+            home = self._homes_of[targets[block][entry], column]
+            port_set = self._routing.next_set[rows[block][entry], home]
             which, at = _spans(self._routing.set_ptr[port_set], self._routing.set_ptr[port_set + 1])
             entry, link = entry[which], self._routing.set_link[at].astype(np.int64)
             if self._homes_of.shape[1] > 1:  # two homes may lie behind the same link
                 both = np.unique(entry * self._graph.links + link)
                 entry, link = np.divmod(both, self._graph.links)
-            state, moved = self._split(link, entry, target[block], amount[block])
+            state, moved = self._split(link, entry, targets[block], packets[block])
             states.append(state)
             amounts.append(moved)
         return np.concatenate(states), np.concatenate(amounts)
 
-    def _blocks(self, row: Int64) -> Iterator[slice]:
-        """Yield slices whose packets have at most about _MAX_ENTRIES links to move on."""
+    def _blocks(self, rows: Int64) -> Iterator[slice]:
+        """Yield slices of switches, rows of the tables, whose packets have at most about _MAX_ENTRIES links."""
         degree = np.bincount(self._graph.link_src, minlength=self._graph.nodes)[self._graph.npus :]
-        ends = np.cumsum(degree[row])
+        ends = np.cumsum(degree[rows])
         cuts = np.searchsorted(ends, np.arange(_MAX_ENTRIES, int(ends[-1]), _MAX_ENTRIES))
-        bounds = np.unique(np.concatenate([[0], cuts, [len(row)]])).tolist()
+        bounds = np.unique(np.concatenate([[0], cuts, [len(rows)]])).tolist()
         yield from map(slice, bounds[:-1], bounds[1:])
 
-    def _split(self, link: Int64, entry: Int64, target: Int64, amount: Float64) -> tuple[Int64, Float64]:
-        """Share each entry's packets among its links, and return the packets at the ends of the links."""
-        share = (amount / np.maximum(np.bincount(entry, minlength=len(amount)), 1))[entry]
-        self._load += np.bincount(link, share, minlength=len(self._load))
-        row = self._routing.row[self._graph.link_dst[link]].astype(np.int64)
-        return self._summed(row * len(self._npu_of) + target[entry], share)
+    def _split(self, links: Int64, entry_of_link: Int64, targets: Int64, packets: Float64) -> tuple[Int64, Float64]:
+        """Share each entry's packets among its links; return states (switch, target) at the ends, and packets."""
+        share = (packets / np.maximum(np.bincount(entry_of_link, minlength=len(packets)), 1))[entry_of_link]
+        self._load += np.bincount(links, share, minlength=len(self._load))
+        row = self._routing.row[self._graph.link_dst[links]].astype(np.int64)
+        return self._summed(row * len(self._npu_of) + targets[entry_of_link], share)
 
-    def _arrive(self, row: Int64, target: Int64, amount: Float64) -> None:
-        """Move packets from a home to the NPU, if the target is an NPU; other packets are counted already."""
-        at_npu = np.flatnonzero(self._npu_of[target] >= 0)
-        column = np.argmin(self._hops(row[at_npu], target[at_npu]), axis=1)
-        self._load_sets(self._routing.attach_set[self._npu_of[target[at_npu]], column], amount[at_npu])
+    def _arrive(self, rows: Int64, targets: Int64, packets: Float64) -> None:
+        """Move packets from homes, rows of the tables, to targets that are NPUs; others are counted already."""
+        at_npu = np.flatnonzero(self._npu_of[targets] >= 0)
+        column = np.argmin(self._hops(rows[at_npu], targets[at_npu]), axis=1)
+        self._load_sets(self._routing.attach_set[self._npu_of[targets[at_npu]], column], packets[at_npu])
 
-    def _load_sets(self, port_set: NDArray[np.integer], amount: Float64) -> None:
+    def _load_sets(self, port_sets: NDArray[np.integer], packets: Float64) -> None:
+        """Add packets to the links of port sets, shared equally within each set."""
         ptr = self._routing.set_ptr
-        entry, at = _spans(ptr[port_set], ptr[port_set + 1])
-        share = (amount / np.diff(ptr)[port_set])[entry]
+        entry, at = _spans(ptr[port_sets], ptr[port_sets + 1])
+        share = (packets / np.diff(ptr)[port_sets])[entry]
         self._load += np.bincount(self._routing.set_link[at], share, minlength=len(self._load))
 
-    def _summed(self, state: Int64, amount: Float64) -> tuple[Int64, Float64]:
-        """Return each distinct state once, with the sum of its packets."""
+    def _summed(self, state: Int64, packets: Float64) -> tuple[Int64, Float64]:
+        """Return each distinct state once, and the sum of its packets, amount."""
         space = max(self._graph.npus, len(self._routing.hops)) * len(self._npu_of)
         if space <= _MAX_DENSE:
-            dense = np.asarray(np.bincount(state, amount), np.float64)
+            dense = np.asarray(np.bincount(state, packets), np.float64)
             states = np.flatnonzero(dense).astype(np.int64)
             return states, dense[states]
         states, number = np.unique(state, return_inverse=True)
-        return states, np.asarray(np.bincount(number.reshape(-1), amount), np.float64)
+        return states, np.asarray(np.bincount(number.reshape(-1), packets), np.float64)
 
 
-def _spans(begin: NDArray[np.integer], end: NDArray[np.integer]) -> tuple[Int64, Int64]:
-    """Return all numbers of ranges [begin, end), one range after another: row of the range int64[], number int64[]."""
-    sizes = (end - begin).astype(np.int64)
+def _spans(begins: NDArray[np.integer], ends: NDArray[np.integer]) -> tuple[Int64, Int64]:
+    """Return all numbers of ranges [begins[i], ends[i]), one after another: int64[], the range i, and the number."""
+    sizes = (ends - begins).astype(np.int64)
     row = np.repeat(np.arange(len(sizes)), sizes)
-    return row, np.arange(len(row)) + (begin - np.cumsum(sizes) + sizes)[row]
+    return row, np.arange(len(row)) + (begins - np.cumsum(sizes) + sizes)[row]

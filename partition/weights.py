@@ -54,12 +54,12 @@ def expected(
     return _weights(graph, link_loads(graph, *both))
 
 
-def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, amount: ArrayLike) -> NDArray[np.float64]:
+def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, loads: ArrayLike) -> NDArray[np.float64]:
     """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid.
 
-    src, dst, amount: [p], sending and receiving NPUs, which differ, and the load of each pair, as packets or bytes.
+    src, dst, loads: [p], sending and receiving NPUs, which differ, and the load of each pair, as packets or bytes.
     """
-    pairs = np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(amount, np.float64)
+    pairs = np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(loads, np.float64)
     if isinstance(graph.routing, DimensionRouting):
         return dimension_loads(graph, graph.routing, *pairs)
     return table_loads(graph, graph.routing, *pairs)

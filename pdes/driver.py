@@ -26,9 +26,8 @@ def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> 
         progress: Function that receives a Snapshot a few times a second.
         threads: Number of workers that share the LPs; one at message level.
 
-    Raises:
-        RunError: Events run out and work is left (the text lists which row waits for what), a queue pair gives up, or
-            an invariant of the engine is broken (a defect, never the user's fault).
+    Raises RunError: events run out and work is left (the text lists which row waits for what), a queue pair gives up,
+    or an invariant of the engine is broken (a defect, never the user's fault).
     """
     alone = SingleProcess([lp.part for lp in sim.lps])
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim)
@@ -52,8 +51,7 @@ def run_divided(
         threads: Number of workers of each process.
         progress: Function that receives a Snapshot from time to time on the first rank; None on others.
 
-    Raises:
-        RunError: The run failed, see `run`; or a process ended early.
+    Raises RunError: the run failed, see `run`; or a process ended early.
     """
     settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress)
@@ -66,9 +64,9 @@ def _run(
     mailbox: Mailbox,
     threads: int,
     progress: Progress | None,
-    ready: Simulation | None = None,
+    built: Simulation | None = None,
 ) -> Results:
-    """Compile, let every process run its share, and return Results; ready: a Simulation built before."""
+    """Compile, let every process run its share, and return Results; built: a Simulation ready to run, or None."""
     begun = time.perf_counter()
     compile_s = compile_kernels(layout.graph, settings)
     trace = np.asarray(program.trace_of_npu)
@@ -77,13 +75,13 @@ def _run(
     seconds = {"compile_s": compile_s}
 
     def share(place: ProcessPlace) -> Harvest:
-        if ready:
-            sim = ready
+        if built:
+            sim = built
         else:
             assert place.post is not None, "a process that builds its worlds has outboxes"  # noqa: S101 - for the reader
             sim = build_lps(layout, program, settings, place.parts, place.post)
         workers = Crew(sim, place, progress, nodes_total)
-        seconds["setup_s"] = time.perf_counter() - begun - compile_s + (ready.setup_s if ready else 0.0)
+        seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
         with mailbox.windows():
             started = time.perf_counter()
             workers.run()

@@ -33,25 +33,25 @@ def earliest(net):
 
 
 @inline
-def open_cell(net, begin):
-    """Begin a cell."""
+def open_cell(net, begin_ps):
+    """Begin the cell at begin_ps."""
     ctl = net.ctl
-    ctl.now_ps = begin
-    ctl.side = begin // net.const.cell_ps & (SIDES - 1)
+    ctl.now_ps = begin_ps
+    ctl.side = begin_ps // net.const.cell_ps & (SIDES - 1)
     ctl.cell_open = 1
     ctl.outer_done = 0
 
 
 @inline
-def open_window(net, begin, number):
-    """Begin the `number`-th window of the run."""
+def open_window(net, begin_ps, number):
+    """Begin the `number`-th window of the run, at begin_ps."""
     ctl = net.ctl
-    ctl.begin_ps = begin
+    ctl.begin_ps = begin_ps
     ctl.parity = number & 1
     ctl.in_neighbour = ctl.in_at = 0
     ctl.window_open = 1
     ctl.cost = -net.count.hops
-    open_cell(net, begin)
+    open_cell(net, begin_ps)
     ctl.cell_open = 0
     for neighbour in range(net.const.neighbours):  # empty the halves of the outbox that this window writes
         net.outbox[net.out_at[2 * neighbour + ctl.parity]] = 0
@@ -97,10 +97,10 @@ def take_in(net):
 
 
 @inline
-def act(w, address):
+def act(world, world_address):
     """Let the outer switches process the cell, or, after them, all other nodes. Return True if a pool is too small."""
     # nodes do not affect each other within a cell, so their order is arbitrary
-    net = w.net
+    net = world.net
     begin = net.ctl.now_ps
     end = begin + net.const.cell_ps
     if net.ctl.outer_done == 0:
@@ -108,44 +108,42 @@ def act(w, address):
         short = release_due(net) and release(net)
     else:
         first, last = net.const.npus, net.const.outer
-        short = npus_window(address, begin, end)
+        short = npus_window(world_address, begin, end)
     if short:
         return True
     if net.hooks.shared_switches != 0:
         return call_hook(net.hooks.shared_switches, net.const.address, begin, end, first, last) != 0
-    return switches_window(net, w.inbox, w.routes, begin, end, first, last)
+    return switches_window(net, world.inbox, world.routes, begin, end, first, last)
 
 
 @inline
-def stops(net, end):
-    """Return whether an LP stops after its outer switches in a window's last cell, as other nodes have events left."""
-    # the outer switches alone send to other teams, so the rest of the window sends nothing more there
-    now = net.ctl.now_ps
-    if net.const.splits == 0 or now + net.const.cell_ps < end:
+def stops(net, end_ps):
+    """Return whether an LP stops after its outer switches in the last cell before end_ps, as others have events."""
+    # The outer switches alone send to other teams, so the rest of the window sends nothing more there.
+    now_ps = net.ctl.now_ps
+    if net.const.splits == 0 or now_ps + net.const.cell_ps < end_ps:
         return False
     for node in range(net.const.outer):
-        if net.inbox[inbox_of(node, net.ctl.side)] >= 0 or net.next_time[node] < end:
+        if net.inbox[inbox_of(node, net.ctl.side)] >= 0 or net.next_time[node] < end_ps:
             return True
     return False
 
 
 @outline
-def window(address, begin, number):
-    """Process an LP's part of the `number`-th window, or continue it after an interruption.
-
-    Returns DONE, SENT (everything for other teams is sent: call again for the rest), FULL (a pool is too small: make
-    room and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows of this call; and after
-    DONE, the packet-hops of the whole window and the LP's earliest event; after SENT, a bound of it.
-    """
-    w = world_at(address)
-    net = w.net
+def window(world_address, begin_ps, number):
+    """Process an LP's part of the `number`-th window, or continue it after an interruption."""
+    # Returns DONE, SENT (everything for other teams is sent: call again for the rest), FULL (a pool is too small: make
+    # room and call again) or FAILED (a queue pair gave up); packet-hops, events and trace rows of this call; and after
+    # DONE, the packet-hops of the whole window and the LP's earliest event; after SENT, a bound of it.
+    world = world_at(world_address)
+    net = world.net
     ctl = net.ctl
     hops, events = net.count.hops, net.count.events
     left = ctl.rows_left
     cell = net.const.cell_ps
-    end = begin + net.const.lookahead_ps
+    end = begin_ps + net.const.lookahead_ps
     if ctl.window_open == 0:
-        open_window(net, begin, number)
+        open_window(net, begin_ps, number)
     soonest = INF
     status = GOING_ON
     if ctl.outer_done == 0 and (take_in(net) or (far_release_due(net) and release(net))):
@@ -158,8 +156,8 @@ def window(address, begin, number):
                 break
             open_cell(net, soonest // cell * cell)
             if ctl.fault_ps <= ctl.now_ps:
-                call_hook(net.hooks.make_changes, address)
-        if act(w, address):
+                call_hook(net.hooks.make_changes, world_address)
+        if act(world, world_address):
             status = FULL
         elif ctl.outer_done == 0:
             ctl.outer_done = 1

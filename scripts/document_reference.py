@@ -36,7 +36,11 @@ def commands_page() -> str:
     for name, command in commands_of(typer.main.get_command(build_app())):
         parts.append(f"## nadi {name}\n")
         parts.append(_prose(command.help) + "\n")
-        options = [_option(option) for option in command.params if option.name != "help" and not _is_hidden(option)]
+        options = [
+            _option(option)
+            for option in command.params
+            if option.name != "help" and not getattr(option, "hidden", False)
+        ]
         if options:
             head = ["| argument or option | default | meaning |", "| --- | --- | --- |"]
             parts.append("\n".join([*head, *options]) + "\n")
@@ -44,7 +48,7 @@ def commands_page() -> str:
 
 
 def commands_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield each visible command with its full name (`trace show`), in alphabetical order."""
+    """Yield each visible command of a Typer group with its full name (`trace show`); path: names of groups above."""
     for name, command in sorted(group.commands.items()):
         if command.hidden:
             continue
@@ -52,10 +56,6 @@ def commands_of(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, A
             yield from commands_of(command, (*path, name))
         else:
             yield " ".join((*path, name)), command
-
-
-def _is_hidden(option: Any) -> bool:
-    return bool(getattr(option, "hidden", False))
 
 
 def _option(option: Any) -> str:
@@ -78,13 +78,13 @@ def _default(option: Any) -> str:
 
 
 def _prose(text: str | None) -> str:
-    """Join the lines of each paragraph, and escape the characters that Markdown tables and HTML interpret."""
+    """Return a help text as Markdown: the lines of each paragraph joined, special characters escaped."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", (text or "").strip().split("\f")[0])]
     return "\n\n".join(paragraphs).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
 
 
 def keys_table(section: str) -> str:
-    """Return the table of a run file's section: each key with its default and meaning."""
+    """Return the Markdown table of a run file's section, a key per row with its default and meaning."""
     field = RunConfig.model_fields[section]
     model = next(each for each in (*get_args(field.annotation), field.annotation) if hasattr(each, "model_fields"))
     has_defaults = not field.is_required() and model is field.annotation  # a run file may lack the section
@@ -94,7 +94,7 @@ def keys_table(section: str) -> str:
 
 
 def _key(section: str, key: str, field: Any, defaults: Mapping[str, Any]) -> str:
-    """Return the table row of a key. The engine's settings have the engine's defaults."""
+    """Return the table row of a section's key; field: its pydantic field, defaults: default values by key."""
     if field.is_required():
         default = "required"
     else:
@@ -121,16 +121,13 @@ def engine_rows() -> str:
 
 def documentation_of_rows(kinds: Iterable[type[Row]]) -> str:
     """Return Markdown: the kinds of words, then a section for each kind of row, file by file."""
-    return "\n".join([*_kinds_of_words(), *(line for kind in kinds for line in _section(kind))])
-
-
-def _kinds_of_words() -> list[str]:
-    rows = [f"| {kind.name.lower()} | {kind.value} |" for kind in WordKind]
-    return ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |", *rows, ""]
+    words = ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |"]
+    words += [*(f"| {kind.name.lower()} | {kind.value} |" for kind in WordKind), ""]
+    return "\n".join([*words, *(line for kind in kinds for line in _section(kind))])
 
 
 def _section(kind: type[Row]) -> list[str]:
-    """Return the lines of the section of one kind of row."""
+    """Return the lines of the data dictionary about one kind of row."""
     doc = " ".join((kind.__doc__ or "").split())
     written = ", ".join(f"`{name}`" for name in kind.written_by)
     facts = f"{_size(kind)}, declared in `{_file(kind)}`, {'written by ' + written if written else 'read only'}."
@@ -183,7 +180,7 @@ def with_tables(markdown: str) -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the generated pages to the site (a hook of mkdocs)."""
+    """Add the generated pages to the files of the site, and return these (a hook of mkdocs)."""
     for path, page in PAGES.items():
         files.append(File.generated(config, path, content=page()))
     return files

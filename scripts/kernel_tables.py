@@ -30,8 +30,9 @@ CLASSES = (
 """Kind, data type and name of each class."""
 
 
-def results(gpus: Sequence[str], rows: int, seed: int) -> Iterator[tuple[str, str, int, float, float, float]]:
+def results(gpus: Sequence[str], row_count: int, seed: int) -> Iterator[tuple[str, str, int, float, float, float]]:
     """Yield GPU, class, number of rows, geometric mean of the ratio, mean absolute error, and spread."""
+    # row_count: number of rows of each class that are drawn from NVIDIA's tables with `seed`.
     root = nvidia.folder()
     if root is None:
         raise SystemExit(f"{nvidia.PACKAGE} is not installed; expected pip install 'nadi[measured]'")
@@ -50,7 +51,7 @@ def results(gpus: Sequence[str], rows: int, seed: int) -> Iterator[tuple[str, st
                 measured = [row for row in measured if (row[0].shape[3] == 1) == of_decoding]
             if not measured:
                 continue
-            sample = [measured[i] for i in draw.choice(len(measured), min(rows, len(measured)), replace=False)]
+            sample = [measured[i] for i in draw.choice(len(measured), min(row_count, len(measured)), replace=False)]
             times_ps = np.array([time_ps * nvidia.share_of(operator, alone_ps) for operator, time_ps in sample])
             ratios = alone_ps([operator for operator, _ in sample]) / times_ps
             logs = np.log(ratios)

@@ -43,9 +43,9 @@ class Comparison(NamedTuple):
     started_us: list[float]  # simulated minus measured start in microseconds, of all collectives of all ranks
 
 
-def measured(path: Path) -> tuple[int, Rank]:
-    """Return the number and the last step of a rank."""
-    document = json.loads(path.read_text(encoding="utf-8", errors="replace"), strict=False)
+def measured(trace_file: Path) -> tuple[int, Rank]:
+    """Return the number and the last step of a rank, from its Kineto trace (JSON)."""
+    document = json.loads(trace_file.read_text(encoding="utf-8", errors="replace"), strict=False)
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
     step = [event for event in events if event["name"].startswith("ProfilerStep#")][-1]
     begin, end = step["ts"], step["ts"] + step["dur"]
@@ -56,11 +56,11 @@ def measured(path: Path) -> tuple[int, Rank]:
     return int(document["distributedInfo"]["rank"]), Rank(float(last - begin), named)
 
 
-def compare(ranks: dict[int, Rank], results: Path) -> Comparison:
-    """Compare the results of a run with the measurements; the k-th collective of a rank is its k-th NCCL kernel."""
+def compare(ranks: dict[int, Rank], run_folder: Path) -> Comparison:
+    """Compare a run's results with the ranks' measured steps; a rank's k-th collective is its k-th NCCL kernel."""
     columns = ["npu", "name", "kind", "group", "start_ps", "finish_ps"]
-    rows = pq.read_table(results / "nodes.parquet", columns=columns).to_pylist()
-    members = {row["group"]: row["members"] for row in pq.read_table(results / "collectives.parquet").to_pylist()}
+    rows = pq.read_table(run_folder / "nodes.parquet", columns=columns).to_pylist()
+    members = {row["group"]: row["members"] for row in pq.read_table(run_folder / "collectives.parquet").to_pylist()}
     spans, started = {}, []
     simulated: dict[int, list[float]] = defaultdict(list)
     for rank, recorded in ranks.items():
@@ -87,10 +87,9 @@ def compare(ranks: dict[int, Rank], results: Path) -> Comparison:
 
 
 def run(folder: Path, topology: str, out: Path) -> Comparison:
-    """Convert, simulate and compare.
+    """Convert the traces in a folder (or tar archive), simulate them on a topology, and compare; out: for results.
 
-    Raises:
-        SystemExit: A command failed and printed the reason.
+    Raises SystemExit: a command failed and printed the reason.
     """
     with tempfile.TemporaryDirectory() as unpacked:
         if folder.is_file():
@@ -116,7 +115,7 @@ def _head(path: Path) -> str:
 
 
 def _run_file(out: Path, topology: str) -> Path:
-    """Write the run file of the converted traces and return its path."""
+    """Write the run file of the converted traces into folder `out` and return its path."""
     out.mkdir(parents=True, exist_ok=True)
     file = out / "run.toml"
     groups = '\ngroups = "traces/groups.json"'

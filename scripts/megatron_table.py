@@ -85,7 +85,7 @@ def seconds(machine: TargetMachine, row: Row, *, exact: bool) -> float:
 
 
 def line(row: Row, *, exact: bool) -> Line:
-    """Return how the time of a row depends on the shares."""
+    """Return how the time of a row depends on the shares; exact: simulate the whole step, without extrapolation."""
     machine = target_machine(
         clusters.find("selene"), settled(row).gpus, ComputeTimes(find_gpu("a100"), vendor_tables=False)
     )
@@ -95,7 +95,7 @@ def line(row: Row, *, exact: bool) -> Line:
 
 
 def fitted(lines: Sequence[Line], measured_s: Sequence[float]) -> tuple[float, float]:
-    """Return the two shares with the least squares of relative errors, to half a percent."""
+    """Return the two shares with the least squares of relative errors of all rows' times, to half a percent."""
     grid: NDArray[np.float64] = np.arange(0.4, 1.001, 0.005)
     return min(
         itertools.product(grid.tolist(), grid.tolist()),

@@ -51,7 +51,7 @@ class Trend(NamedTuple):
 
 
 def gpt(layers: int, hidden: int, heads: int) -> Model:
-    """Return a GPT model of the paper: 2,048 tokens, a vocabulary of 51,200."""
+    """Return the paper's GPT model with these sizes: 2,048 tokens, a vocabulary of 51,200."""
     name = f"gpt-{layers}x{hidden}"
     return Model(name=name, layers=layers, hidden=hidden, heads=heads, vocab=51200, sequence=2048, dropout=True)
 
@@ -125,11 +125,7 @@ class Point(NamedTuple):
 
 
 def point(machine: TargetMachine, trend: Trend, case: Case) -> Point:
-    """Simulate a case.
-
-    Raises:
-        WorkloadError: The plan breaks a rule.
-    """
+    """Return a case of a trend simulated on a machine of its size. Raises WorkloadError: the plan breaks a rule."""
     plan = rules.settle(trend.model, parallel_plan(case.plan), trend.framework)
     rules.check(trend.model, plan, trend.framework)
     step = step_time(machine, trend.model, plan, trend.framework)
@@ -137,9 +133,9 @@ def point(machine: TargetMachine, trend: Trend, case: Case) -> Point:
     return Point(case, plan, step, operations / step.step_ps / plan.gpus)
 
 
-def run(trend: Trend, cluster: str = "selene") -> list[Point]:
+def run(trend: Trend, cluster_name: str = "selene") -> list[Point]:
     """Simulate all cases of a trend, each on its number of GPUs of the cluster."""
-    found_cluster = clusters.find(cluster)
+    found_cluster = clusters.find(cluster_name)
     times = ComputeTimes(find_gpu(found_cluster.gpu), pace=IN_STEPS, vendor_tables=False)
     machines: dict[int, TargetMachine] = {}
     points = []

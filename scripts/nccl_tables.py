@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
+from packaging.version import Version
 
 import topologies
 from nadi.configuration.run_file import collective_config
@@ -48,7 +49,7 @@ class NcclTable(NamedTuple):
     def version(self) -> str:
         """Return the newest measured version of NCCL; "" without the package."""
         path = self._folder()
-        return max((each.name for each in path.iterdir()), key=_numbers) if path and path.is_dir() else ""
+        return max((each.name for each in path.iterdir()), key=Version) if path and path.is_dir() else ""
 
     def predicted_us(self) -> Iterator[float]:
         """Yield Nadi's times in microseconds by closed form, in the order of `KINDS` and `SIZES`."""
@@ -92,7 +93,7 @@ class NcclTable(NamedTuple):
 
 
 def marked(measured_us: Sequence[float]) -> list[bool]:
-    """Return which rows of a table take far longer than a larger buffer of the same kind."""
+    """Return bool per row of a table: whether it takes far longer than a larger buffer of the same collective."""
     of_kind = [measured_us[first : first + len(SIZES)] for first in range(0, len(measured_us), len(SIZES))]
     return [us > MARKED * min(times[place:]) for times in of_kind for place, us in enumerate(times)]
 
@@ -136,7 +137,3 @@ def lines(table: NcclTable, predicted_us: Sequence[float], measured_us: Sequence
         *rows,
         *means,
     ]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))

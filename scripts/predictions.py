@@ -115,10 +115,9 @@ def settled(run: Run) -> ParallelPlan:
 
 
 def predicted(run: Run, *, exact: bool = False) -> Prediction:
-    """Predict the step of a run.
+    """Return the predicted step of a run; exact: simulate the whole step, without extrapolation from short ones.
 
-    Raises:
-        WorkloadError, TopologyError: The run is wrong, see `settled`.
+    Raises WorkloadError, TopologyError: the run is wrong, see `settled`.
     """
     start_s = time.perf_counter()
     plan, model, cluster = settled(run), find(run.model), clusters.find(run.cluster)
@@ -152,8 +151,8 @@ def heading() -> str:
 
 
 def line(row: Prediction) -> str:
-    """Return a row of a Markdown table."""
-    shares = " | ".join(_percent(row.step.of(axis)) for axis in (*_AXES, "bubble"))
+    """Return a prediction as a row of a Markdown table."""
+    shares = " | ".join(f"{share:.1%}" if (share := row.step.of(axis)) else "-" for axis in (*_AXES, "bubble"))
     return (
         f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {_shown(row.run.plan)} | "
         f"{row.step.step_ps / PS_PER_S:.3f} | {row.tokens_per_s:,.0f} | {row.mfu:.1%} | {row.hfu:.1%} | "
@@ -161,38 +160,34 @@ def line(row: Prediction) -> str:
     )
 
 
-def _percent(share: float) -> str:
-    return f"{share:.1%}" if share else "-"
-
-
-def _shown(plan: str) -> str:
-    """Return a plan without the parts that all rows of a list share."""
-    parts = [part for part in plan.split(",") if part not in {*_THEN.split(","), *_TODAY.split(",")}]
+def _shown(plan_text: str) -> str:
+    """Return a plan's text without the parts that all rows of a list share."""
+    parts = [part for part in plan_text.split(",") if part not in {*_THEN.split(","), *_TODAY.split(",")}]
     return ",".join(part for part in parts if "overlap_grad_reduce" not in part and "scatter_gather" not in part)
 
 
-def document(row: Prediction) -> dict[str, Any]:
-    """Return a row as JSON."""
+def document(prediction: Prediction) -> dict[str, Any]:
+    """Return a prediction as JSON."""
     return {
-        **row.run._asdict(),
-        "plan": str(row.plan),
-        "gpus": row.plan.gpus,
-        "step_s": row.step.step_ps / PS_PER_S,
-        "tokens_per_s": row.tokens_per_s,
-        "mfu": row.mfu,
-        "hfu": row.hfu,
-        "mfu_all_pairs": row.mfu_all_pairs,
-        "shares": {axis: row.step.of(axis) for axis in ("compute", *_AXES, "bubble")},
-        "is_whole": row.step.is_whole,
-        "does_not_fit": row.does_not_fit,
-        "took_s": row.took_s,
+        **prediction.run._asdict(),
+        "plan": str(prediction.plan),
+        "gpus": prediction.plan.gpus,
+        "step_s": prediction.step.step_ps / PS_PER_S,
+        "tokens_per_s": prediction.tokens_per_s,
+        "mfu": prediction.mfu,
+        "hfu": prediction.hfu,
+        "mfu_all_pairs": prediction.mfu_all_pairs,
+        "shares": {axis: prediction.step.of(axis) for axis in ("compute", *_AXES, "bubble")},
+        "is_whole": prediction.step.is_whole,
+        "does_not_fit": prediction.does_not_fit,
+        "took_s": prediction.took_s,
     }
 
 
-def chosen_runs(names: Sequence[str], only: str | None) -> Iterator[tuple[str, list[Run]]]:
-    """Yield the lists with chosen runs."""
+def chosen_runs(names: Sequence[str], run_name: str | None) -> Iterator[tuple[str, list[Run]]]:
+    """Yield the named lists, all without names, with their runs, or only that of run_name."""
     for name in names or LISTS:
-        runs = [run for run in LISTS[name] if only in (None, run.name)]
+        runs = [run for run in LISTS[name] if run_name in (None, run.name)]
         if runs:
             yield name, runs
 

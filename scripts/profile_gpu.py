@@ -68,7 +68,7 @@ class Bench:
     """The device, the timing of operators, and the table."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        """Query the device."""
+        """Query the device that the command's options name, and prepare the table."""
         self.device = torch.device(options.device)
         self.tiny = options.tiny
         self.cuda = self.device.type == "cuda"
@@ -85,7 +85,7 @@ class Bench:
         self.about = self._about(options)
 
     def _about(self, options: argparse.Namespace) -> dict[str, str]:
-        """Return the comments at the top of the table: device, software and method."""
+        """Return the comments at the top of the table by name: device, software and method."""
         cudnn = torch.backends.cudnn.version() if self.cuda else None
         return {
             "device": self.name,
@@ -105,21 +105,21 @@ class Bench:
         """Return random whole numbers below `limit`."""
         return torch.randint(limit, shape, device=self.device)
 
-    def run(self, family: str, cases: Iterator[Case]) -> None:
-        """Measure a family of operators and rewrite the table."""
+    def run(self, family_name: str, cases: Iterator[Case]) -> None:
+        """Measure the operators of a family until time is up, and rewrite the table."""
         start_s = time.monotonic()
         count = len(self.rows)
         for case in cases:
             if time.monotonic() > self.deadline:
-                self.skipped.append(f"{family}: out of time")
+                self.skipped.append(f"{family_name}: out of time")
                 break
             with torch.cuda.stream(self.stream) if self.stream else nullcontext():
                 self._measure(case)
         self.write()
-        print(f"{family}: {len(self.rows) - count} rows, {time.monotonic() - start_s:.1f} s", flush=True)
+        print(f"{family_name}: {len(self.rows) - count} rows, {time.monotonic() - start_s:.1f} s", flush=True)
 
     def _measure(self, case: Case) -> None:
-        """Measure one operator in each of its contexts."""
+        """Measure one operator in each of its contexts (attention backends), and add the fastest to the table."""
         best: tuple[float, list[float], str] | None = None
         complaints = []
         for label, context in case.contexts:
@@ -141,8 +141,8 @@ class Bench:
         else:
             self._add(case, *best)
 
-    def _add(self, case: Case, seconds: float, times: list[float], label: str) -> None:
-        """Add a row; label: name of the fastest context, for the column source."""
+    def _add(self, case: Case, seconds: float, launch_times_s: list[float], context_name: str) -> None:
+        """Add a row to the table: the time of one operator in seconds, and those of its launches."""
         self.rows.append(
             {
                 "gpu": self.gpu,
@@ -150,17 +150,17 @@ class Bench:
                 "shape": "x".join(map(str, case.shape)),
                 "dtype": case.dtype,
                 "time_ps": max(round(seconds * 1e12), 1),
-                "source": "scripts/profile_gpu.py" + (f" {label}" if label else ""),
+                "source": "scripts/profile_gpu.py" + (f" {context_name}" if context_name else ""),
                 "date": self.date,
-                "least_ps": round(min(times) * 1e12),
-                "most_ps": round(max(times) * 1e12),
+                "least_ps": round(min(launch_times_s) * 1e12),
+                "most_ps": round(max(launch_times_s) * 1e12),
                 "tflops": f"{case.flops / seconds / 1e12:.4g}",
                 "gbps": f"{case.moved_bytes / seconds / 1e9:.4g}",
             }
         )
 
     def _times(self, call: Callable[[], Any]) -> list[float]:
-        """Return the time of one call in seconds for each launch."""
+        """Return the time of one call of a function in seconds for each of LAUNCHES launches."""
         call()
         self._wait()
         start_s = time.perf_counter()
@@ -180,7 +180,7 @@ class Bench:
         return [self._on_device(call, calls)[0] for _ in range(LAUNCHES)]
 
     def _in_a_graph(self, call: Callable[[], Any]) -> list[float]:
-        """Return the seconds of one call per launch of a CUDA graph, for operators that a host launches too slowly."""
+        """Return the seconds of one call per launch of a CUDA graph of calls, for operators too short for the host."""
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self.stream):
@@ -192,7 +192,7 @@ class Bench:
         return [self._on_device(graph.replay, 1)[0] / CALLS_PER_GRAPH for _ in range(LAUNCHES)]
 
     def _on_device(self, call: Callable[[], Any], calls: int) -> tuple[float, float]:
-        """Return the time of one call on the device, and the host's time to launch it, in seconds."""
+        """Return the mean time of one of `calls` calls on the device, and the host's time to launch one, in seconds."""
         before, after = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         if self.flush is not None:
             self.flush.zero_()
@@ -206,7 +206,7 @@ class Bench:
         return before.elapsed_time(after) / 1e3 / calls, host_s / calls
 
     def _on_host(self, call: Callable[[], Any], calls: int) -> float:
-        """Return the time of one call on the CPU in seconds."""
+        """Return the mean time of one of `calls` calls on the CPU in seconds."""
         if self.flush is not None:
             self.flush.zero_()
         start_s = time.perf_counter()
@@ -240,7 +240,7 @@ def _driver() -> str:
 
 
 def gemms(bench: Bench) -> Iterator[Case]:
-    """Yield layers of models by tokens (forward, input gradients, weight gradients), then a grid for interpolation."""
+    """Yield products of models' layers by tokens (forward, gradients of inputs and weights), then a grid of sizes."""
     shapes: list[tuple[int, int, int]] = []
     layers = ((4608, 12288), (12288, 1536), (6144, 12288), (12288, 6144), (1280, 8192), (8192, 1024), (7168, 8192))
     layers += ((8192, 3584), (3072, 4096), (4096, 4096), (14336, 4096), (4096, 14336), (2304, 2304), (9216, 2304))
@@ -260,6 +260,7 @@ def gemms(bench: Bench) -> Iterator[Case]:
 
 
 def _gemm(bench: Bench, m: int, n: int, k: int) -> Callable[[], Any]:
+    """Return a call that multiplies bf16 matrices [m, k] and [k, n]."""
     a, b = bench.tensor(m, k), bench.tensor(n, k)
     out = torch.empty(m, n, dtype=torch.bfloat16, device=bench.device)
     return lambda: torch.mm(a, b.t(), out=out)
@@ -277,6 +278,7 @@ def fp8_gemms(bench: Bench) -> Iterator[Case]:
 
 
 def _fp8_gemm(bench: Bench, m: int, n: int, k: int) -> Callable[[], Any]:
+    """Return a call that multiplies fp8 matrices [m, k] and [k, n], each with one scale."""
     a = bench.tensor(m, k).to(torch.float8_e4m3fn)
     b = bench.tensor(n, k).to(torch.float8_e4m3fn).t()
     scale = torch.ones((), device=bench.device)
@@ -284,7 +286,7 @@ def _fp8_gemm(bench: Bench, m: int, n: int, k: int) -> Callable[[], Any]:
 
 
 def batched_gemms(bench: Bench) -> Iterator[Case]:
-    """Yield scores and values of unfused attention."""
+    """Yield the batched products of unfused attention: scores, then values."""
     shapes = [(batch, s, s, d) for batch in (8, 32, 128) for s in (512, 2048) for d in (64, 128)]
     shapes += [(batch, s, d, s) for batch in (8, 32, 128) for s in (512, 2048) for d in (64, 128)]
     for batch, m, n, k in [(2, 16, 16, 8)] if bench.tiny else shapes:
@@ -334,7 +336,7 @@ def attentions(bench: Bench) -> Iterator[Case]:
 
 
 def _amounts(shape: tuple[int, ...]) -> tuple[float, float]:
-    """Return floating-point operations and memory traffic in bytes of an attention."""
+    """Return floating-point operations and memory traffic in bytes of an attention; its shape is batch, heads, ..."""
     batch, heads, kv_heads, queries, keys, dim, value_dim, causal = shape
     pairs = queries * (queries + 1) / 2 if causal else queries * keys
     moved = 2.0 * batch * (dim + value_dim) * (heads * queries + kv_heads * keys)
@@ -352,7 +354,7 @@ def _backends(bench: Bench) -> tuple[tuple[str, Callable[[], AbstractContextMana
 
 
 def _attention(bench: Bench, shape: tuple[int, ...]) -> Iterator[Case]:
-    """Yield forward and backward of one attention."""
+    """Yield forward and backward of one attention, whose shape is that of `_fused`."""
     flops, moved = _amounts(shape)
     contexts = _backends(bench)
     yield Case("attention", shape, "bf16", functools.partial(_forward, bench, shape), flops, moved, contexts)
@@ -363,7 +365,7 @@ def _attention(bench: Bench, shape: tuple[int, ...]) -> Iterator[Case]:
 def _fused(
     bench: Bench, shape: tuple[int, ...], *, grad: bool
 ) -> tuple[list[torch.Tensor], Callable[[], torch.Tensor]]:
-    """Return query, key and value, and a call of fused attention on them."""
+    """Return query, key and value, and a call of fused attention on them; grad: whether gradients are needed."""
     batch, heads, kv_heads, queries, keys, dim, value_dim, causal = shape
     q = bench.tensor(batch, heads, queries, dim, grad=grad)
     k = bench.tensor(batch, kv_heads, keys, dim, grad=grad)
@@ -376,18 +378,13 @@ def _fused(
 
 
 def _forward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
-    """Return a call of fused attention without gradients."""
+    """Return a call of fused attention without gradients; the shape is that of `_fused`."""
     _, call = _fused(bench, shape, grad=False)
-
-    def without_gradients() -> torch.Tensor:
-        with torch.no_grad():
-            return call()
-
-    return without_gradients
+    return torch.no_grad()(call)
 
 
 def _backward(bench: Bench, shape: tuple[int, ...]) -> Callable[[], Any]:
-    """Return a call that computes the gradients of one fused attention."""
+    """Return a call that computes the gradients of one fused attention; the shape is that of `_fused`."""
     inputs, call = _fused(bench, shape, grad=True)
     out = call()
     gradient = torch.randn_like(out)
@@ -425,9 +422,9 @@ def copies(bench: Bench) -> Iterator[Case]:
         yield Case("copies", (count, values), "bf16", make, 0, 4.0 * count * values)
 
 
-def _copies(bench: Bench, count: int, values: int) -> Callable[[], Any]:
-    """Return a call that copies tensors one after the other."""
-    source, target = bench.tensor(count, values), bench.tensor(count, values)
+def _copies(bench: Bench, count: int, values_per_tensor: int) -> Callable[[], Any]:
+    """Return a call that copies `count` tensors one after the other."""
+    source, target = bench.tensor(count, values_per_tensor), bench.tensor(count, values_per_tensor)
     pairs = list(zip(target.unbind(), source.unbind(), strict=True))
 
     def call() -> None:
@@ -455,6 +452,7 @@ def _norm(bench: Bench, rows: int, columns: int) -> Callable[[], Any]:
 
 
 def _norm_backward(bench: Bench, rows: int, columns: int) -> Callable[[], Any]:
+    """Return a call that computes the gradients of a layer norm of `rows` rows."""
     x, weight, bias = (bench.tensor(*shape, grad=True) for shape in ((rows, columns), (columns,), (columns,)))
     out = nnf.layer_norm(x, (columns,), weight, bias)
     gradient = torch.randn_like(out)
@@ -515,7 +513,8 @@ def _embedding(bench: Bench, vocab: int, tokens: int, hidden: int) -> Callable[[
 
 def _embedding_backward(bench: Bench, vocab: int, tokens: int, hidden: int) -> Callable[[], Any]:
     """Return a call that adds gradients to an existing buffer, as frameworks with one gradient buffer do."""
-    total, ids, gradient = bench.tensor(vocab, hidden), bench.integers(vocab, tokens), bench.tensor(tokens, hidden)
+    # vocabulary, tokens, hidden: rows of the buffer, rows that are added, and width.
+    total, ids, gradient = (bench.tensor(vocab, hidden), bench.integers(vocab, tokens), bench.tensor(tokens, hidden))
     return lambda: total.index_add_(0, ids, gradient)
 
 
@@ -525,7 +524,7 @@ def _permute(bench: Bench, _vocab: int, tokens: int, hidden: int) -> Callable[[]
 
 
 def _routing(bench: Bench, tokens: int, experts: int, top_k: int) -> Callable[[], Any]:
-    """Return a call that chooses the experts of each token, and counts the tokens of each expert."""
+    """Return a call that chooses top_k experts for each token, and counts the tokens of each expert."""
     scores = bench.tensor(tokens, experts)
 
     def call() -> tuple[torch.Tensor, torch.Tensor]:
@@ -537,7 +536,7 @@ def _routing(bench: Bench, tokens: int, experts: int, top_k: int) -> Callable[[]
 
 
 def losses(bench: Bench) -> Iterator[Case]:
-    """Yield cross-entropy, forward and backward, as in PyTorch."""
+    """Yield cross-entropy, forward and backward in one call, as in PyTorch."""
     shapes = [(t, v) for t in (2048, 8192) for v in (4000, 16032, 32000, 50304)]
     for tokens, columns in [(8, 32)] if bench.tiny else shapes:
 
@@ -577,7 +576,7 @@ FAMILIES = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the chosen families."""
+    """Measure the families of operators that the command line chooses; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("-o", "--out", required=True, metavar="FILE.csv", help="file for the table")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", help="cuda, cuda:1 or cpu")

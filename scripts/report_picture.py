@@ -27,7 +27,7 @@ TIMEOUT_MS = 300_000
 
 
 def main() -> None:
-    """Simulate, write a page of some sections, and take a screenshot of it."""
+    """Simulate (or read the run folder named on the command line), write a page of some sections, take a screenshot."""
     chromium = shutil.which("chromium")
     if chromium is None:
         sys.exit("chromium: not found; expected Debian's package chromium")

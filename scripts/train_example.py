@@ -22,6 +22,7 @@ class Layer(nn.Module):
     """Attention and a feed-forward network, each with pre-normalisation and a residual connection."""
 
     def __init__(self, hidden: int, heads: int) -> None:
+        """Create a layer of width `hidden` with `heads` attention heads."""
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
         self.attention = nn.MultiheadAttention(hidden, heads, batch_first=True)
@@ -34,23 +35,23 @@ class Layer(nn.Module):
         return x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
 
 
-def model(layers: int, hidden: int, heads: int, words: int) -> nn.Sequential:
-    """Return a transformer."""
+def model(layers: int, hidden: int, heads: int, vocabulary: int) -> nn.Sequential:
+    """Return a transformer of `layers` layers of width `hidden`, `heads` heads, and a vocabulary."""
     return nn.Sequential(
-        nn.Embedding(words, hidden), *(Layer(hidden, heads) for _ in range(layers)), nn.Linear(hidden, words)
+        nn.Embedding(vocabulary, hidden), *(Layer(hidden, heads) for _ in range(layers)), nn.Linear(hidden, vocabulary)
     )
 
 
-def distributed(plain: nn.Sequential, parallel: str, device: str) -> nn.Module:
-    """Return the model distributed over all ranks."""
-    if parallel == "ddp":
-        return DistributedDataParallel(plain, bucket_cap_mb=1)
-    if parallel == "fsdp":
+def distributed(plain_model: nn.Sequential, kind: str, device: str) -> nn.Module:
+    """Return a model distributed over all ranks, as "ddp", "fsdp" or "tp"; device: "cuda" or "cpu"."""
+    if kind == "ddp":
+        return DistributedDataParallel(plain_model, bucket_cap_mb=1)
+    if kind == "fsdp":
         from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - only here
 
-        for layer in plain:
+        for layer in plain_model:
             fully_shard(layer)
-        return fully_shard(plain)
+        return fully_shard(plain_model)
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - only here
     from torch.distributed.tensor.parallel import (  # noqa: PLC0415 - only here
         ColwiseParallel,
@@ -59,10 +60,10 @@ def distributed(plain: nn.Sequential, parallel: str, device: str) -> nn.Module:
     )
 
     mesh = init_device_mesh(device, (dist.get_world_size(),))
-    for layer in plain:
+    for layer in plain_model:
         if isinstance(layer, Layer):
             parallelize_module(layer, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-    return plain
+    return plain_model
 
 
 def main() -> None:
@@ -92,8 +93,8 @@ def main() -> None:
         raise SystemExit(f"{len(failed)} of {args.ranks} ranks have failed")
 
 
-def train(args: argparse.Namespace, store: str, rank: int | None) -> None:
-    """Train as one rank."""
+def train(options: argparse.Namespace, store_url: str, rank: int | None) -> None:
+    """Train as one rank with the command's options; store_url: where ranks meet, rank: own one, None = torchrun's."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if device == "cpu":
         torch.set_num_threads(1)
@@ -101,15 +102,15 @@ def train(args: argparse.Namespace, store: str, rank: int | None) -> None:
     if rank is None:
         dist.init_process_group(backend)
     else:
-        dist.init_process_group(backend, init_method=store, rank=rank, world_size=args.ranks)
+        dist.init_process_group(backend, init_method=store_url, rank=rank, world_size=options.ranks)
     if device == "cuda":
         torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())
     torch.manual_seed(0)
     vocab = 512
-    trained_model = distributed(model(args.layers, args.hidden, 4, vocab).to(device), args.parallel, device)
+    trained_model = distributed(model(options.layers, options.hidden, 4, vocab).to(device), options.parallel, device)
     optimizer = torch.optim.AdamW(trained_model.parameters())
-    for _ in range(args.steps):
-        tokens = torch.randint(vocab, (args.batch, args.length + 1), device=device)
+    for _ in range(options.steps):
+        tokens = torch.randint(vocab, (options.batch, options.length + 1), device=device)
         logits = trained_model(tokens[:, :-1])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nccl_tables
+from error_plot import error_plot
 
 import et
 import nadi
@@ -45,6 +46,7 @@ HERE = Path(__file__).parent
 CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
 """Folders whose files determine the figures."""
 PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"
+PICTURES = HERE.parent / "docs" / "images" / "validation"
 _INTRODUCTION = """# Validation
 
 This page compares Nadi's predictions with figures that others measured or published.
@@ -87,7 +89,7 @@ class Group(NamedTuple):
     is_read: bool = True  # whether somebody has read the measured values of the tables
 
     def run(self) -> list[float]:
-        """Return Nadi's values in the order of the rows."""
+        """Return Nadi's values in the order of the group's rows."""
         if self.tables:
             return [us for table in self.tables for us in table.predicted_us()]
         if self.cluster:
@@ -109,7 +111,7 @@ def _collectives(group: Group) -> list[float]:
 
 
 def _script(group: Group) -> Any:  # noqa: ANN401 - the JSON of any script
-    """Run the group's command, which is a script of this folder, and return its JSON output."""
+    """Run the group's command, a script of this folder, and return its JSON output."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
         command = [sys.executable, *shlex.split(group.command)[1:], "-o", str(out)]
@@ -126,7 +128,7 @@ def _megatron_plans(group: Group) -> list[float]:
 
 
 def _operators(_: Group) -> list[float]:
-    """Return the TFLOP/s of each operator by the roofline."""
+    """Return the TFLOP/s of each operator of the group by the roofline."""
 
     def tflops(gpu: str, text: str) -> float:
         (operator,) = parse_operators(text)
@@ -156,14 +158,14 @@ def _ns3(_: Group) -> list[float]:
     return [_ns3_us(fabric, 1 << exponent) for fabric in ("ring", "switch") for exponent in range(14, 25, 2)]
 
 
-def _ns3_us(fabric: str, size_bytes: int) -> float:
-    """Simulate an all-reduce as ASTRA-sim sends it over ns-3; docs/explanation/fidelity.md explains each key."""
+def _ns3_us(topology_name: str, size_bytes: int) -> float:
+    """Return the us of an all-reduce as ASTRA-sim sends it over ns-3 (docs/explanation/fidelity.md: the keys)."""
     with tempfile.TemporaryDirectory() as folder:
         node = et.coll_node(1, "all-reduce", et.CollectiveCommType.ALL_REDUCE, size_bytes)
         et.write_trace(Path(folder) / "trace.et", et.metadata(), [node])
         run = nadi.simulate(
             workload={"traces": f"{folder}/trace.et"},
-            topology={"spec": f"{fabric}:npus=8,rate=400Gbps,delay=500ns"},
+            topology={"spec": f"{topology_name}:npus=8,rate=400Gbps,delay=500ns"},
             system={"collectives": {"all-reduce": "ring"}, "dataset_splits": 4},
             network={
                 "mtu": 1000,
@@ -177,17 +179,12 @@ def _ns3_us(fabric: str, size_bytes: int) -> float:
         return run.finish_time_ps / 1e6
 
 
-def _step_s(name: str, changes: dict[str, Any], text: str, cluster_name: str) -> float:
-    """Return the seconds of a training step of Megatron.
-
-    Args:
-        name: Name of a model of the library.
-        changes: Keys of the model that have other values.
-        text: Parallel plan as text.
-        cluster_name: Name of the cluster.
-    """
-    model, cluster = find(name).model_copy(update=changes), clusters.find(cluster_name)
-    plan = rules.settle(model, parallel_plan(text))
+def _step_s(model_name: str, changes: dict[str, Any], plan_text: str, cluster_name: str) -> float:
+    """Return the seconds of a training step of Megatron."""
+    # model_name: Name of a model of the library. changes: Keys of the model that have other values. plan_text: Parallel
+    # plan as text. cluster_name: Name of the cluster.
+    model, cluster = find(model_name).model_copy(update=changes), clusters.find(cluster_name)
+    plan = rules.settle(model, parallel_plan(plan_text))
     rules.check(model, plan)
     machine = target_machine(
         cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS, vendor_tables=False)
@@ -209,7 +206,7 @@ def _layers(group: Group) -> list[float]:
 
 
 def _kernel_tables(group: Group) -> list[float]:
-    """Return 1 + the mean absolute error of the roofline by GPU and class."""
+    """Return 1 + the mean absolute error of the roofline for each row of the group: a GPU and class of operators."""
     found = {f"{gpu}, {title}": 1 + error for gpu, title, _, _, error, _ in _script(group)}
     return [found[row["what"]] for row in group.rows]
 
@@ -246,22 +243,22 @@ def errors_of(group: Group, values: Sequence[float]) -> list[float]:
     return [value / row["published"] - 1 for row, value in zip(group.rows, values, strict=not group.tables)]
 
 
-def page(recorded: dict[str, Any]) -> str:
-    """Return docs/explanation/validation.md with the recorded values."""
+def page(recorded_by_group: dict[str, Any]) -> str:
+    """Return docs/explanation/validation.md with the values recorded for each group."""
     parts = [_INTRODUCTION, "| group | figures | mean | worst | run |\n| --- | --- | --- | --- | --- |"]
     for group in GROUPS:
-        absolute = [abs(error) for error in errors_of(group, recorded[group.name]["values"])] or [math.nan]
+        absolute = [abs(error) for error in errors_of(group, recorded_by_group[group.name]["values"])] or [math.nan]
         mean = sum(absolute) / len(absolute)
-        date = recorded[group.name]["date"]
+        date = recorded_by_group[group.name]["date"]
         parts.append(
             f"| [{group.title}](#{group.name}) | {len(absolute)} | {mean:.1%} | {max(absolute):.1%} | {date} |"
         )
-    parts.extend(_section(group, recorded[group.name]["values"]) for group in GROUPS)
+    parts.extend(_section(group, recorded_by_group[group.name]["values"]) for group in GROUPS)
     return "\n".join(parts) + _REST
 
 
 def _section(group: Group, values: Sequence[float]) -> str:
-    """Return the section of a group; groups with first predictions have two more columns and a row of means."""
+    """Return the section of a group with Nadi's values; groups with first predictions have two more columns."""
     if group.tables:
         return _tables_section(group, values)
     first = [row["first"] for row in group.rows] if group.first_when else []
@@ -271,6 +268,7 @@ def _section(group: Group, values: Sequence[float]) -> str:
         f"## {group.title}\n",
         f"Published: {group.source}. {group.remark}".rstrip() + "\n",
         f"    {group.command}\n",
+        _picture(group),
         f"| | published ({group.unit}) |{first_heading} Nadi ({group.unit}) | error |",
         f"| --- | --- |{' --- | --- |' if first else ''} --- | --- |",
     ]
@@ -290,14 +288,29 @@ def _section(group: Group, values: Sequence[float]) -> str:
 
 
 def _tables_section(group: Group, values: Sequence[float]) -> str:
-    """Return the section of a group of NVIDIA's tables: times in microseconds, predicted / measured (error)."""
+    """Return the section of a group of NVIDIA's tables, with Nadi's times in us: predicted / measured (error)."""
     lines = [f'\n<a id="{group.name}"></a>\n', f"## {group.title}\n", f"Published: {group.source}. {group.remark}\n"]
-    lines.append(f"    {group.command}")
+    lines += [f"    {group.command}\n", _picture(group)]
     count = len(nccl_tables.KINDS) * len(nccl_tables.SIZES)
     for number, table in enumerate(group.tables):
         rows = slice(number * count, (number + 1) * count)
         lines += nccl_tables.lines(table, values[rows], [row["published"] for row in group.rows[rows]])
     return "\n".join(lines)
+
+
+def _picture(group: Group) -> str:
+    """Return the Markdown of the picture that `plots` draws for a group."""
+    return f"![error of each figure](../images/validation/{group.name}.svg)\n"
+
+
+def plots(recorded_by_group: dict[str, Any]) -> dict[str, str]:
+    """Return the picture of each group as SVG, by the group's name."""
+    pictures = {}
+    for group in GROUPS:
+        published = [row["published"] for row in group.rows]
+        errors = errors_of(group, recorded_by_group[group.name]["values"])
+        pictures[group.name] = error_plot(published, errors, group.unit)
+    return pictures
 
 
 def _shown(value: float) -> str:
@@ -306,7 +319,7 @@ def _shown(value: float) -> str:
 
 
 def code_hash(root: Path) -> str:
-    """Return a hash of the paths and contents of all code and tables below a folder."""
+    """Return a hash of the paths and contents of all code and tables below the root folder."""
     digest = hashlib.sha256()
     for folder in CODE:
         for path in sorted((root / folder).rglob("*")):
@@ -317,15 +330,10 @@ def code_hash(root: Path) -> str:
 
 
 def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: str, *, everything: bool) -> bool:
-    """Return whether a group is to be run.
+    """Return whether a group is to be run by code with a hash, given the recorded results by group.
 
-    Args:
-        group: Group to decide on.
-        recorded: Recorded results by group.
-        names: Names of the chosen groups; none = all quick groups, or with `everything` the groups that this code has
-            not run yet.
-        code: Hash of the code.
-        everything: Whether to include groups that take minutes.
+    names: those of the chosen groups; none = all quick groups, or with `everything` also those that take minutes, if
+    this code has not run them yet.
     """
     if names:
         return group.name in names
@@ -337,14 +345,16 @@ def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: s
     return group.takes != "minutes" or not before
 
 
-def write(recorded: dict[str, Any], record: Path = RECORDED, page_file: Path = PAGE) -> None:
-    """Replace the file, and write the page once no group is missing."""
-    ordered = {group.name: recorded[group.name] for group in GROUPS if group.name in recorded}
-    written = record.with_suffix(".new")
+def write(recorded_by_group: dict[str, Any], record_file: Path = RECORDED, page_file: Path = PAGE) -> None:
+    """Replace the file of recorded results, and write the page once no group is missing."""
+    ordered = {group.name: recorded_by_group[group.name] for group in GROUPS if group.name in recorded_by_group}
+    written = record_file.with_suffix(".new")
     written.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    written.replace(record)
+    written.replace(record_file)
     if len(ordered) == len(GROUPS):
         page_file.write_text(page(ordered), encoding="utf-8")
+        for name, picture in plots(ordered).items():
+            (PICTURES / f"{name}.svg").write_text(picture, encoding="utf-8")
 
 
 def main() -> None:

@@ -21,12 +21,9 @@ def describe(graph: Graph) -> dict[str, object]:
     shortest path between NPUs; measured from 1,024 of them if more differ in their switches), ecmp_width (maximum
     number of links among which a switch, or an NPU that carries transit, chooses), routing_bytes, bisection_bps, and
     for table routing tiers (cables and rate of each direction between NPUs and switches and from tier to tier) and
-    oversubscription.
-
-    `bisection_bps` is the rate of one direction over the cut of NPUs into two halves: under dimension routing over the
-    smallest cut through the middle of a dimension, else half the rate of the narrowest tier outside servers, which is
-    exact for fat trees and leaf-spine networks of full leaves and an estimate for other graphs.
-
+    oversubscription. `bisection_bps` is the rate of one direction over the cut of NPUs into two halves: under dimension
+    routing over the smallest cut through the middle of a dimension, else half the rate of the narrowest tier outside
+    servers, which is exact for fat trees and leaf-spine networks of full leaves and an estimate for other graphs.
     `oversubscription` maps each kind of switch that has links to a higher tier, by the word of its names, to the
     largest ratio of a switch's rate from below to its rate upwards.
     """
@@ -59,6 +56,7 @@ def describe(graph: Graph) -> dict[str, object]:
 
 
 def _diameter(graph: Graph) -> int:
+    """Return the number of links of the longest shortest path between NPUs (measured from at most _MAX_SOURCES)."""
     routing = graph.routing
     if isinstance(routing, DimensionRouting):
         links_of_kind = {"FullyConnected": 1, "Switch": 2}  # between the two farthest members
@@ -76,6 +74,7 @@ def _diameter(graph: Graph) -> int:
 
 
 def _ecmp_width(graph: Graph) -> int:
+    """Return the maximum number of equal-cost links among which a node of the network chooses."""
     routing = graph.routing
     sizes = np.diff(routing.set_ptr)
     if isinstance(routing, TableRouting):
@@ -87,7 +86,7 @@ def _ecmp_width(graph: Graph) -> int:
 
 
 def _dimension_bisection(graph: Graph, routing: DimensionRouting) -> int:
-    """Return the minimum rate of one direction from the lower to the upper half of a dimension."""
+    """Return the minimum rate in bit/s of one direction from the lower to the upper half of a dimension."""
     cuts = []
     for d, size in enumerate(routing.sizes):
         lower = routing.digit[:, d] < size // 2
@@ -116,7 +115,7 @@ def _tiers(graph: Graph) -> Iterator[dict[str, object]]:
 
 
 def _oversubscription(graph: Graph) -> dict[str, float]:
-    """Return the largest ratio of rates from below and upwards, by the word of the switches' names."""
+    """Return the largest ratio of a switch's rates from below and upwards, by the first word of switches' names."""
     tier = _tier_of_node(graph)
     rising = tier[graph.link_src] < tier[graph.link_dst]
     from_below_bps = np.bincount(graph.link_dst[rising], graph.link_rate_bps[rising], minlength=graph.nodes)

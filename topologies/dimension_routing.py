@@ -108,6 +108,7 @@ def extent_of(dimensions: Sequence[Dimension]) -> Extent:
 
 
 def _cables(dimension: Dimension, npus: int) -> int:
+    """Return the number of cables of one dimension in a hierarchy of `npus` NPUs."""
     if dimension.kind == "FullyConnected":
         return npus * (dimension.size - 1) // 2
     return npus // 2 if dimension == Dimension("Ring", 2) else npus
@@ -152,23 +153,25 @@ def build_dimension_routing(layout: Hierarchy, link_src: Int32, link_dst: Int32)
     )
 
 
-def _parse_dimension(part: object) -> Dimension:
-    match = _DIMENSION.fullmatch(part.strip()) if isinstance(part, str) else None
+def _parse_dimension(text: object) -> Dimension:
+    """Return the dimension that a text like "Ring(4)" gives; TopologyError for other forms or fewer than 2 members."""
+    match = _DIMENSION.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise TopologyError(f"{part!r} is no dimension; expected a form like Ring(4)")
+        raise TopologyError(f"{text!r} is no dimension; expected a form like Ring(4)")
     kind = _NICKNAMES.get(match[1].lower())
     if kind is None:
-        raise TopologyError(f"dimension {part!r} is of no known kind; expected one of {', '.join(KINDS)}")
+        raise TopologyError(f"dimension {text!r} is of no known kind; expected one of {', '.join(KINDS)}")
     if int(match[2]) < 2:
-        raise TopologyError(f"dimension {part!r} has {int(match[2])} members; expected 2 or more")
+        raise TopologyError(f"dimension {text!r} has {int(match[2])} members; expected 2 or more")
     return Dimension(kind, int(match[2]))
 
 
-def _neighbours(layout: Hierarchy, d: int, dimension: Dimension) -> list[tuple[Int64, int, Int64]]:
-    """Return triples of the nodes that act in dimension d: nodes int64[n], mode, neighbours int64[n, sets per node]."""
+def _neighbours(layout: Hierarchy, number: int, dimension: Dimension) -> list[tuple[Int64, int, Int64]]:
+    """Return triples of the nodes that act in dimension `number`: nodes int64[n], mode, neighbours int64[n, sets]."""
+    # dimension: that dimension of the layout.
     npu = np.arange(layout.npus)
-    stride, n = math.prod(x.size for x in layout.dimensions[:d]), dimension.size
-    own = layout.digit[: layout.npus, d].astype(np.int64)
+    stride, n = math.prod(x.size for x in layout.dimensions[:number]), dimension.size
+    own = layout.digit[: layout.npus, number].astype(np.int64)
     zero = npu - own * stride
     if dimension.kind == "Ring":
         both = (own[:, None] + np.array([1, -1])) % n
@@ -176,5 +179,5 @@ def _neighbours(layout: Hierarchy, d: int, dimension: Dimension) -> list[tuple[I
     line = zero[:, None] + np.arange(n) * stride
     if dimension.kind == "FullyConnected":
         return [(npu, TABLE, line)]
-    up, first = layout.cable_b[d], np.flatnonzero(own == 0)
+    up, first = layout.cable_b[number], np.flatnonzero(own == 0)
     return [(npu, SINGLE, up[:, None]), (up[first], TABLE, line[first])]

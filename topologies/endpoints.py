@@ -23,14 +23,10 @@ _SPEED_UP = 2  # rate of an aggregator's link over that of all ports together, w
 
 
 def with_aggregators(graph: Graph, switches: Sequence[int]) -> Graph:
-    """Return the network with an aggregator in each of the given switches.
+    """Return the network, routed by tables, with an aggregator in each of the given switches, nodes that occur once.
 
     The aggregators are endpoints npus, npus + 1, ... in the order of `switches`; other nodes move up by their number.
     Links keep their numbers, those of the aggregators come after them.
-
-    Args:
-        graph: Network with table routing.
-        switches: Nodes of the graph, each once.
     """
     more = len(switches)
     at = np.asarray(switches, np.int64)
@@ -55,7 +51,7 @@ def with_aggregators_of(values: NDArray, graph: Graph, switches: Sequence[int]) 
 
 
 def folded(values: NDArray, graph: Graph, switches: Sequence[int]) -> NDArray:
-    """Return values of the nodes of `with_aggregators(graph, switches)` as [nodes]; aggregators' add to switches'."""
+    """Return values of the nodes of `with_aggregators(graph, switches)` as [nodes]: switches' plus aggregators'."""
     n, more = graph.npus, len(switches)
     totals = np.delete(values, np.s_[n : n + more])
     np.add.at(totals, np.asarray(switches, np.int64), values[n : n + more])
@@ -80,7 +76,7 @@ def with_host_memories(graph: Graph) -> Graph:
 
 
 def _memory_links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int64]:
-    """Return memory, switch, rate and delay of each link of a memory."""
+    """Return int64[m] each: index of the host's memory, switch, rate in bit/s and delay in ps of memories' cables."""
     down = np.flatnonzero((graph.link_dst < graph.npus) & (graph.link_src >= graph.npus))
     place = np.searchsorted(hosts, graph.host)
     of_link = place[graph.link_dst[down]]
@@ -104,19 +100,10 @@ def _memory_links(graph: Graph, hosts: Int32) -> tuple[Int64, Int64, Int64, Int6
 def _with_endpoints(
     graph: Graph, kind: int, cables: Int64, rate_bps: ArrayLike, delay_ps: ArrayLike, *, host: ArrayLike, pod: ArrayLike
 ) -> Graph:
-    """Return the network with endpoints npus, npus + 1, ...; `dims` stays that of the NPUs.
-
-    Other nodes move up by the number of endpoints. Links keep their numbers, those of the endpoints come after them.
-
-    Args:
-        graph: Network with table routing.
-        kind: Kind of the endpoints (`node_kind`).
-        cables: int64[m, 2], endpoint index and switch, by its number in `graph`.
-        rate_bps: [m], rate of a cable in bits per second, each way.
-        delay_ps: [m], delay of a cable in picoseconds, each way.
-        host: [endpoints], server of each endpoint.
-        pod: [endpoints], pod of each endpoint.
-    """
+    """Return the network, routed by tables, with endpoints npus, npus + 1, ...; `dims` stays that of the NPUs."""
+    # Other nodes move up by the number of endpoints. Links keep their numbers, those of the endpoints come after them.
+    # kind: node_kind of the endpoints; cables: int64[m, 2], endpoint index and switch, by its number in `graph`;
+    # rate_bps, delay_ps: [m], each way; host, pod: [endpoints], server and pod of each.
     n, more = graph.npus, len(np.asarray(host))
     own = cables + np.array([n, more])
     link_src = np.concatenate([_moved(graph.link_src, n, more), own.reshape(-1)]).astype(np.int32)

@@ -36,13 +36,9 @@ class Extent(NamedTuple):
 
 
 def of_cables(npus: int, switches: int, cables: Iterable[tuple[int, int, int]], text_bytes: int) -> Extent:
-    """Return the extent of a file's network.
+    """Return the extent of a file's network of `npus` NPUs and `switches` switches; text_bytes: size of the file.
 
-    Args:
-        npus: Number of NPUs.
-        switches: Number of switches.
-        cables: Ends of each cable, where switches have numbers of npus or more, and the count of parallel cables.
-        text_bytes: Size of the file in bytes.
+    cables: ends of each cable, where switches have numbers of npus or more, and the count of parallel cables.
     """
     count, homes = 0, set()
     for a, b, parallel in cables:

@@ -16,14 +16,9 @@ from topologies.table_routing import build_table_routing, unreachable_pair
 
 
 class GraphBuilder:
-    """Builder of a graph: add NPUs first, then switches and cables, then take the graph.
+    """Builder of a graph (its name begins errors): add NPUs first, then switches and cables, then take the graph.
 
-    Args:
-        name: Name of the graph, with which errors begin.
-        npus: Number of NPUs.
-
-    Raises:
-        TopologyError: There is no NPU, or more than MAX_NPUS.
+    Raises TopologyError: there is no NPU, or more than MAX_NPUS.
     """
 
     def __init__(self, name: str, npus: int) -> None:
@@ -47,7 +42,7 @@ class GraphBuilder:
     def add_switches(
         self, prefix: str, count: int, *, latency_ps: int = 0, kind: int = SWITCH, pod: int = -1
     ) -> npt.NDArray[np.int64]:
-        """Add switches "prefix 0", ... (numbered on over calls); return their nodes, int64[count]."""
+        """Add `count` switches "prefix 0", ... (numbered on over calls), in a pod or none, -1; return int64[count]."""
         self._refuse_too_many(count)
         begin = self._prefix_count[prefix]
         self._prefix_count[prefix] += count
@@ -63,7 +58,7 @@ class GraphBuilder:
         kind: npt.ArrayLike = SWITCH,
         pod: npt.ArrayLike = -1,
     ) -> npt.NDArray[np.int64]:
-        """Add switches; return their nodes, int64[count]. Other arguments: one value, or one each."""
+        """Add switches; return their nodes, int64[count]. latency_ps, kind, pod (-1 = none): one value, or one each."""
         first = self.nodes
         self._refuse_too_many(len(names))
         self._switch_names.extend(names)
@@ -101,9 +96,8 @@ class GraphBuilder:
             layout: Dimensions for routing; None = routing by tables over the switches.
             accelerator: Model of the NPUs; "" = unknown.
 
-        Raises:
-            TopologyError: A link has a rate or delay out of bounds or joins a node to itself, an NPU has no link, two
-                NPUs are not connected, dims or host do not fit, or the network cannot be routed.
+        Raises TopologyError: a link has a rate or delay out of bounds or joins a node to itself, an NPU has no link,
+        two NPUs are not connected, dims or host do not fit, or the network cannot be routed.
         """
         try:
             return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator)
@@ -113,6 +107,7 @@ class GraphBuilder:
     def _graph(
         self, dims: tuple[int, ...], host: npt.ArrayLike | None, layout: Hierarchy | None, accelerator: str
     ) -> Graph:
+        """Return the finished graph; arguments as of `graph`. Raises TopologyError: something in it is wrong."""
         a, b, rate_bps, delay_ps = self._checked_cables()
         if math.prod(dims) != self.npus:
             raise TopologyError(
@@ -170,6 +165,7 @@ class GraphBuilder:
         return cables
 
     def _table_routing(self, link_src: npt.NDArray[np.int32], link_dst: npt.NDArray[np.int32]) -> TableRouting:
+        """Return routing by tables for links from and to nodes, int32[links] each; TopologyError without paths."""
         degree = np.bincount(link_src, minlength=self.nodes)[: self.npus]
         if self.npus > 1 and not degree.all():
             raise TopologyError(f"npu {np.argmin(degree)} has no link; expected one or more")
@@ -187,6 +183,7 @@ class GraphBuilder:
             raise TopologyError(f"{self.name}: {self.nodes + more} nodes; expected at most {MAX_NODES}")
 
     def _name(self, node: int) -> str:
+        """Return the name of a node, for error messages."""
         if self.npus <= node < self.nodes:
             return self._switch_names[node - self.npus]
         return f"npu {node}" if 0 <= node < self.npus else f"node {node}"

@@ -41,9 +41,8 @@ def from_networkx(
         delay: Delay of edges without one.
         accelerator: Model of the NPUs, "h100"; "" = unknown.
 
-    Raises:
-        TopologyError: The graph is directed; a node has no kind or an unknown one; a value is no time, rate or number;
-            or `GraphBuilder.graph` refuses the network.
+    Raises TopologyError: the graph is directed; a node has no kind or an unknown one; a value is no time, rate or
+    number; or `GraphBuilder.graph` refuses the network.
     """
     label = name or graph.name or "networkx graph"
     if graph.is_directed():
@@ -82,12 +81,13 @@ def from_networkx(
 
 
 def _cables(
-    graph: "nx.Graph[Any]", label: str, defaults: Mapping[str, str | int | None]
+    graph: "nx.Graph[Any]", label: str, edge_defaults: Mapping[str, str | int | None]
 ) -> Iterator[tuple[Any, Any, int, int, int]]:
     """Yield both ends, rate in bps, delay in ps and count of each edge."""
+    # label: name of the network, for errors; edge_defaults: values of "rate" and "delay" of edges without them.
     for a, b, data in graph.edges(data=True):
         place = f"{label}: edge {a!r} - {b!r}"
-        values = {key: data.get(key, default) for key, default in defaults.items()}
+        values = {key: data.get(key, default) for key, default in edge_defaults.items()}
         missing = next((key for key, value in values.items() if value is None), None)
         if missing:
             raise TopologyError(f"{place}: no {missing}; expected one on the edge, or for all edges")
@@ -97,17 +97,18 @@ def _cables(
         yield a, b, _parsed(parse_link_rate, values["rate"], place), _parsed(parse_delay, values["delay"], place), count
 
 
-def _parsed(parse: Any, value: object, place: str) -> int:  # noqa: ANN401 - a function of topologies.units
-    """Return an integer as it is, and text with a unit as a number."""
+def _parsed(parse: Any, value: object, label: str) -> int:  # noqa: ANN401 - a function of topologies.units
+    """Return a whole number as it is, and text with a unit as `parse` reads it; label: begin of errors."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return int(value)
     try:
         return int(parse(value))
     except ValueError as error:
-        raise TopologyError(f"{place}: {error}") from None
+        raise TopologyError(f"{label}: {error}") from None
 
 
 def _number(label: str, node: object, data: Mapping[str, Any], key: str) -> int:
+    """Return attribute `key` of a node, a whole number (-1 without it); label: name of the network, for errors."""
     value = data.get(key, -1)
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise TopologyError(f"{label}: node {node!r}: {key} {short(value)}; expected a whole number")

@@ -36,15 +36,15 @@ class Form:
     is_path: bool = False  # whether values are paths of files
 
 
-def checked(model: type[Model], values: Mapping[str, object], place: str) -> Model:
+def checked(model: type[Model], values: Mapping[str, object], label: str) -> Model:
     """Return the model of the values.
 
     Raises TopologyError: a key is unknown (the text names the nearest and all known ones) or missing, or a value is
-    wrong. The text begins with `place`.
+    wrong. The text begins with `label`.
     """
     for key in values:
         if key not in model.model_fields:
-            raise TopologyError(f"{place}: unknown key {key!r}; {suggest(key, model.model_fields)}")
+            raise TopologyError(f"{label}: unknown key {key!r}; {suggest(key, model.model_fields)}")
     try:
         return model(**values)
     except ValidationError as error:
@@ -52,33 +52,32 @@ def checked(model: type[Model], values: Mapping[str, object], place: str) -> Mod
         key = str(first["loc"][0])
         if first["type"] == "missing":
             expected = model.model_fields[key].description or key
-            raise TopologyError(f"{place}: key {key!r} is missing; expected {expected}") from None
+            raise TopologyError(f"{label}: key {key!r} is missing; expected {expected}") from None
         message = first["msg"]
         reason = f"{first['input']!r}; {message[:1].lower()}{message[1:]}"
         if first["type"] == "value_error":
             reason = str(first["ctx"]["error"])
-        raise TopologyError(f"{place}: {key}: {reason}") from None
+        raise TopologyError(f"{label}: {key}: {reason}") from None
 
 
-def suggest(word: str, known: Iterable[str]) -> str:
-    """Return a text with the nearest of the known names, if one is near, and all of them."""
-    names = sorted(known)
-    near = difflib.get_close_matches(word, names, n=1)
+def suggest(unknown: str, known_names: Iterable[str]) -> str:
+    """Return a text with the known name nearest to an unknown one, if one is near, and all known names."""
+    names = sorted(known_names)
+    near = difflib.get_close_matches(unknown, names, n=1)
     return (f"did you mean {near[0]!r}? " if near else "") + f"known: {', '.join(names)}"
 
 
-def parse_pairs(text: str, rest: str) -> dict[str, str]:
+def parse_pairs(text: str, pairs_text: str) -> dict[str, str]:
     """Return the values by key of "rate=400Gbps,delay=1us".
 
     Args:
         text: The whole text that the user wrote, for messages.
-        rest: The part of it that holds the pairs, "" = none.
+        pairs_text: The part of it that holds the pairs, "" = none.
 
-    Raises:
-        TopologyError: A part is no key=value, or a key occurs twice.
+    Raises TopologyError: a part is no key=value, or a key occurs twice.
     """
     pairs: dict[str, str] = {}
-    for part in rest.split(",") if rest.strip() else []:
+    for part in pairs_text.split(",") if pairs_text.strip() else []:
         key, equals, value = (word.strip() for word in part.partition("="))
         if not (key and equals and value):
             raise TopologyError(f"{text}: {part!r} is no key=value; expected a form like ring:npus=8,rate=400Gbps")

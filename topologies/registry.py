@@ -72,32 +72,32 @@ def topologies() -> Mapping[str, Topology]:
     return dict(sorted(registry.items()))
 
 
-def parse_spec(text: str) -> dict[str, object]:
-    """Return the table of a spec or path: "name" and other keys with text values; TopologyError for unknown names."""
-    name, _, rest = text.strip().partition(":")
+def parse_spec(spec: str) -> dict[str, object]:
+    """Return the values of a spec ("ring:npus=8") or path: "name" and parameters as text; TopologyError if unknown."""
+    name, _, rest = spec.strip().partition(":")
     if name not in topologies() and not is_cluster(name):
-        return _parse_path(text)
-    pairs = parse_pairs(text, rest)
+        return _parse_path(spec)
+    pairs = parse_pairs(spec, rest)
     if "name" in pairs:
-        raise TopologyError(f"{text}: key 'name' occurs twice; expected it once")
+        raise TopologyError(f"{spec}: key 'name' occurs twice; expected it once")
     return {"name": name, **pairs}
 
 
-def format_spec(table: Mapping[str, object]) -> str:
-    """Return the spec of a table; for a file, its path."""
-    others = {key: value for key, value in table.items() if key != "name"}
-    if table.get("name") in {"file", "simai"} and set(others) == {"path"}:
+def format_spec(values: Mapping[str, object]) -> str:
+    """Return the spec ("ring:npus=8") of a topology's values by key, "name" and parameters; for a file, its path."""
+    others = {key: value for key, value in values.items() if key != "name"}
+    if values.get("name") in {"file", "simai"} and set(others) == {"path"}:
         return str(others["path"])
     pairs = ",".join(f"{key}={_format_value(value)}" for key, value in others.items())
-    return f"{table.get('name')}:{pairs}" if pairs else str(table.get("name"))
+    return f"{values.get('name')}:{pairs}" if pairs else str(values.get("name"))
 
 
-def with_paths(spec: str, change: Callable[[str], str]) -> str | None:
+def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
     """Change each path that is a parameter of a spec, "simai:path=F".
 
     Args:
         spec: Spec of a topology or cluster, or the path of a file.
-        change: Function that returns the replacement of a path.
+        replace_path: Function that returns the replacement of a path.
 
     Returns:
         The changed spec; None if `spec` names neither a topology nor a cluster, so that all of it may be a path.
@@ -108,7 +108,7 @@ def with_paths(spec: str, change: Callable[[str], str]) -> str | None:
     keys = path_parameters()
     parts = [part.partition("=") for part in rest.split(",")]
     changed = [
-        f"{key}={change(value.strip())}" if key.strip() in keys and value.strip() else key + equals + value
+        f"{key}={replace_path(value.strip())}" if key.strip() in keys and value.strip() else key + equals + value
         for key, equals, value in parts
     ]
     return name + colon + ",".join(changed)
@@ -147,7 +147,7 @@ def extent(topology: str | Path | Mapping[str, object]) -> Extent | None:
 
 
 def _extent(topology: Topology, arguments: Parameters, label: str) -> Extent | None:
-    """Return the size, refusing what the engine cannot hold. Builders refuse too many NPUs."""
+    """Return the size of a network, None = unknown before it is built; TopologyError if the engine cannot hold it."""
     size = topology.extent(arguments, label) if topology.extent else None
     if size and size.npus <= MAX_NPUS:
         for unit, count, maximum in (("nodes", size.nodes, MAX_NODES), ("cables", size.cables, MAX_CABLES)):
@@ -157,23 +157,25 @@ def _extent(topology: Topology, arguments: Parameters, label: str) -> Extent | N
 
 
 def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parameters, str]:
-    """Return the topology, its parameters, and the label of the network."""
-    table = topology if isinstance(topology, Mapping) else parse_spec(str(topology))
-    label = format_spec(table)
-    if "name" not in table:
+    """Return the topology, its parameters, and the label (a spec) of a network; TopologyError if they are invalid."""
+    values = topology if isinstance(topology, Mapping) else parse_spec(str(topology))
+    label = format_spec(values)
+    if "name" not in values:
         raise TopologyError(f"topology {label!r}: key 'name' is missing; known: {', '.join(topologies())}")
-    if is_cluster(table["name"]):
-        table = find(str(table["name"])).table({key: value for key, value in table.items() if key != "name"})
-    name = table["name"]
+    # A machine and the cluster of it may share a name: npus is a parameter of machines, gpus of clusters
+    if is_cluster(values["name"]) and not ("npus" in values and values["name"] in topologies()):
+        values = find(str(values["name"])).table({key: value for key, value in values.items() if key != "name"})
+    name = values["name"]
     if not isinstance(name, str) or name not in topologies():
-        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), [*topologies(), *clusters()])}")
+        raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*topologies(), *clusters()})}")
     builder = topologies()[name]
-    others = {key: value for key, value in table.items() if key != "name"}
+    others = {key: value for key, value in values.items() if key != "name"}
     return builder, checked(builder.arguments, others, label), label
 
 
-def _parse_path(text: str) -> dict[str, object]:
-    path = text.strip()
+def _parse_path(path_text: str) -> dict[str, object]:
+    """Return the values of a file's network: "name" of the topology that reads it, and "path"."""
+    path = path_text.strip()
     kind = inputs.kind_of(path)
     if path.endswith(".toml") or (kind is not None and kind.key in {"fabric", "toml", "run-file"}):
         return {"name": "file", "path": path}
@@ -181,23 +183,25 @@ def _parse_path(text: str) -> dict[str, object]:
         return {"name": "simai", "path": path}
     name = path.partition(":")[0]
     if kind is not None and ":" not in path:
-        expected = f"the file of a fabric, or one of {', '.join([*topologies(), *clusters()])}"
+        expected = f"the file of a fabric, or one of {', '.join(sorted({*topologies(), *clusters()}))}"
         raise TopologyError(inputs.complaint(path, kind, expected))
-    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, [*topologies(), *clusters()])}")
+    raise TopologyError(f"unknown topology {name!r}, and no such file; {suggest(name, {*topologies(), *clusters()})}")
 
 
 def _format_value(value: object) -> str:
+    """Return a parameter's value as a spec writes it: "4x4" for a list of sizes."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ("x" if all(isinstance(entry, int) for entry in value) else "_").join(map(str, value))
     return str(value)
 
 
-def _parameter(key: str, field: FieldInfo) -> TopologyParameter:
+def _parameter(name: str, field: FieldInfo) -> TopologyParameter:
+    """Return the help of a topology's parameter, a field of its model."""
     form = _form(field.metadata, field.annotation)
     default = None
     if not field.is_required():
         default = "" if field.default in {None, ()} else form.show(field.default)
-    return TopologyParameter(key, form.text, default, field.description or "")
+    return TopologyParameter(name, form.text, default, field.description or "")
 
 
 def _form(metadata: Sequence[object], annotation: object) -> Form:

@@ -34,8 +34,7 @@ def route(graph: Graph, src: int, dst: int, choose: Choose = min) -> list[int]:
         dst: NPU that receives, another one.
         choose: Function that picks one of several equal-cost links, given in ascending order.
 
-    Raises:
-        TopologyError: src or dst is no NPU, or they are equal.
+    Raises TopologyError: src or dst is no NPU, or they are equal.
     """
     for npu in (src, dst):
         if not 0 <= npu < graph.npus:
@@ -67,8 +66,9 @@ def next_links(graph: Graph, node: int, dst: int) -> list[int]:
     return _from_switch(graph.routing, node, dst)
 
 
-def _from_npu(graph: Graph, routing: TableRouting, node: int, dst: int) -> list[int]:
-    hops = {int(link): _hops_to(routing, int(graph.link_dst[link]), dst) for link in graph.out_links(node)}
+def _from_npu(graph: Graph, routing: TableRouting, npu: int, dst: int) -> list[int]:
+    """Return the links on which NPU `npu` may send a packet to NPU `dst`, ascending; see `next_links`."""
+    hops = {int(link): _hops_to(routing, int(graph.link_dst[link]), dst) for link in graph.out_links(npu)}
     nearest = min(hops.values())
     links = [link for link, distance in hops.items() if distance == nearest]
     inside = [link for link in links if graph.node_kind[graph.link_dst[link]] == NVSWITCH] if nearest == 0 else []
@@ -82,6 +82,7 @@ def _hops_to(routing: TableRouting, switch: int, dst: int) -> int:
 
 
 def _from_switch(routing: TableRouting, switch: int, dst: int) -> list[int]:
+    """Return the links on which a switch may send a packet to NPU `dst`, ascending; see `next_links`."""
     row, nearest = routing.row[switch], _hops_to(routing, switch, dst)
     links: set[int] = set()
     for home, attach_set in zip(routing.home[dst], routing.attach_set[dst], strict=True):
@@ -91,6 +92,7 @@ def _from_switch(routing: TableRouting, switch: int, dst: int) -> list[int]:
 
 
 def _by_dimension(routing: DimensionRouting, node: int, dst: int) -> list[int]:
+    """Return the links on which a node may send a packet to NPU `dst` under dimension routing; see `next_links`."""
     dimension = next(d for d in range(len(routing.sizes)) if routing.digit[node, d] != routing.digit[dst, d])
     mode, offset = routing.mode[node, dimension], routing.offset[node, dimension]
     if mode == NONE:
@@ -110,7 +112,7 @@ def _links_of(routing: TableRouting | DimensionRouting, port_set: int) -> list[i
 
 
 def path_links(graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike) -> Int64:
-    """Return int64[p]: links of the paths from NPUs src to NPUs dst, int[p] each; 0 from an NPU to itself."""
+    """Return int64[p]: number of links of the paths from NPUs src to NPUs dst, int[p] each; 0 from one to itself."""
     begin, end = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     if isinstance(graph.routing, DimensionRouting):
         links = _links_by_dimension(graph.routing, begin, end)
@@ -120,7 +122,7 @@ def path_links(graph: Graph, src: npt.ArrayLike, dst: npt.ArrayLike) -> Int64:
 
 
 def _links_by_table(routing: TableRouting, src: Int64, dst: Int64) -> Int64:
-    """Return the links of the shortest path between any of their first switches, plus the link to each."""
+    """Return int64[p]: number of links of the shortest path between any switches of NPUs src and dst, and to them."""
     nearest = np.full(len(src), np.iinfo(np.int64).max)
     for out in range(routing.home.shape[1]):
         for into in range(routing.home.shape[1]):
@@ -132,7 +134,7 @@ def _links_by_table(routing: TableRouting, src: Int64, dst: Int64) -> Int64:
 
 
 def _links_by_dimension(routing: DimensionRouting, src: Int64, dst: Int64) -> Int64:
-    """Return the links over all dimensions: the shorter way around, one link, or up to a switch and down."""
+    """Return int64[p]: number of links from NPUs src to dst over all dimensions: around rings, one, or up and down."""
     links = np.zeros(len(src), np.int64)
     for d, size in enumerate(routing.sizes.tolist()):
         ahead = (routing.digit[dst, d].astype(np.int64) - routing.digit[src, d]) % size

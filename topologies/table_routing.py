@@ -24,8 +24,7 @@ def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32)
         link_src: int32[links], sending node of every link; each link's reverse is included.
         link_dst: int32[links], receiving node.
 
-    Raises:
-        TopologyError: Two NPUs are linked directly, or the tables would not fit in memory.
+    Raises TopologyError: two NPUs are linked directly, or the tables would not fit in memory.
     """
     _refuse_direct_links(npus, link_src, link_dst)
     row = np.arange(-npus, nodes - npus, dtype=np.int32)
@@ -69,6 +68,7 @@ def unreachable_pair(npus: int, routing: TableRouting) -> tuple[int, int] | None
 
 
 def _refuse_direct_links(npus: int, link_src: Int32, link_dst: Int32) -> None:
+    """Raise TopologyError if a link, from int32[links] to int32[links], joins two NPUs."""
     direct = np.flatnonzero((link_src < npus) & (link_dst < npus))
     if len(direct):
         a, b = link_src[direct[0]], link_dst[direct[0]]
@@ -78,17 +78,17 @@ def _refuse_direct_links(npus: int, link_src: Int32, link_dst: Int32) -> None:
         )
 
 
-def all_hops(rows: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
-    """Return int8[rows, homes]: links from every switch to every home.
+def all_hops(switches: int, home_row: Int32, src: Int32, dst: Int32) -> Int8:
+    """Return int8[switches, homes]: links from every switch to every home; home_row: int32[homes], switches.
 
-    src and dst are the rows of links, src ascending. The homes that reach a switch are a row of bits, so that one level
-    of all searches is one pass over the links.
+    src and dst, int32[links], are the switches that links join, src ascending. The homes that reach a switch are a row
+    of bits, so that one level of all searches is one pass over the links.
     """
     homes = len(home_row)
-    seen = np.zeros((rows, (homes + 7) // 8), np.uint8)
+    seen = np.zeros((switches, (homes + 7) // 8), np.uint8)
     columns = np.arange(homes)
     np.bitwise_or.at(seen, (home_row, columns // 8), (128 >> (columns % 8)).astype(np.uint8))
-    hops = np.full((rows, homes), UNREACHABLE, np.int8)
+    hops = np.full((switches, homes), UNREACHABLE, np.int8)
     hops[home_row, columns] = 0
     if not len(src):
         return hops
@@ -116,7 +116,7 @@ class PortSets:
         self._links: list[npt.NDArray[np.intp]] = []
 
     def add(self, sizes: npt.NDArray[np.intp], links: npt.NDArray[np.intp]) -> int:
-        """Add sets whose links are concatenated; return the number of the first."""
+        """Add sets of `sizes` links each, whose links are concatenated; return the number of the first set."""
         first = self.count
         self.count += len(sizes)
         self._sizes.append(sizes)
@@ -133,7 +133,8 @@ class PortSets:
 def _attach(
     npus: int, npu: Int32, column: npt.NDArray[np.intp], link: npt.NDArray[np.intp], sets: PortSets
 ) -> tuple[Int32, Int32]:
-    """Return fields home and attach_set, int32[npus, H] each; npu, column, link: the links from homes to NPUs."""
+    """Return fields home and attach_set, int32[npus, H] each, and add to `sets` the port sets from homes to NPUs."""
+    # npu, column, link: NPU, column of the home and number of each link from a home to an NPU.
     order = np.lexsort((link, column, npu))
     key = np.stack([npu[order], column[order]])
     first = np.flatnonzero((np.diff(key, axis=1, prepend=-1) != 0).any(axis=0))
@@ -149,7 +150,9 @@ def _attach(
 
 
 def next_sets(hops: Int8, src: Int32, dst: Int32, link: npt.NDArray[np.intp], sets: PortSets) -> Int32:
-    """Return int32[rows, homes]: the set of links that lead nearer to the home; a switch's equal sets are one set."""
+    """Return int32[switches, homes]: the set of links that lead nearer to the home; a switch's equal sets are one."""
+    # hops: as of `all_hops`; src, dst, link: switches that links join, src ascending, and their numbers; sets: added
+    # to.
     next_set = np.full(hops.shape, -1, np.int32)
     bounds = np.searchsorted(src, np.arange(len(hops) + 1))
     for row, low, high in zip(range(len(hops)), bounds[:-1], bounds[1:], strict=True):
@@ -192,8 +195,7 @@ def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
         graph: Graph of the complete fabric.
         links: Numbers of links that are down; the reverse of each must be among them.
 
-    Raises:
-        TopologyError: The fabric has dimension routing, which has only one path; or a detour is too long.
+    Raises TopologyError: the fabric has dimension routing, which has only one path; or a detour is too long.
     """
     original = graph.routing
     if not isinstance(original, TableRouting):
@@ -220,14 +222,14 @@ def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
     return TableRouting(original.home_node, home, attach_set, original.row, hops, next_set, set_ptr, set_link)
 
 
-def _attached_without(original: TableRouting, up: np.ndarray, sets: PortSets) -> tuple[Int32, Int32]:
-    """Return fields home and attach_set without links that are down."""
+def _attached_without(original: TableRouting, is_up: np.ndarray, sets: PortSets) -> tuple[Int32, Int32]:
+    """Return fields home and attach_set of the original routing without links that are down; is_up: bool[links]."""
     home, attach_set = original.home.copy(), original.attach_set.copy()
     set_of_link = np.repeat(np.arange(len(original.set_ptr) - 1), np.diff(original.set_ptr))
-    touched = np.unique(set_of_link[~up[original.set_link]])
+    touched = np.unique(set_of_link[~is_up[original.set_link]])
     for npu in np.flatnonzero(np.isin(original.attach_set, touched).any(axis=1)).tolist():
         slots = [slot for slot in range(home.shape[1]) if home[npu, slot] >= 0]
-        left = {slot: _links_up(original, int(attach_set[npu, slot]), up) for slot in slots}
+        left = {slot: _links_up(original, int(attach_set[npu, slot]), is_up) for slot in slots}
         if not any(len(members) for members in left.values()):
             continue
         for slot, members in left.items():
@@ -238,7 +240,7 @@ def _attached_without(original: TableRouting, up: np.ndarray, sets: PortSets) ->
     return home, attach_set
 
 
-def _links_up(original: TableRouting, number: int, up: np.ndarray) -> np.ndarray:
-    """Return the links of a port set that are up."""
-    members = original.set_link[original.set_ptr[number] : original.set_ptr[number + 1]].astype(np.intp)
-    return members[up[members]]
+def _links_up(original: TableRouting, set_number: int, is_up: np.ndarray) -> np.ndarray:
+    """Return the links of a port set that are up; is_up: bool[links]."""
+    members = original.set_link[original.set_ptr[set_number] : original.set_ptr[set_number + 1]].astype(np.intp)
+    return members[is_up[members]]

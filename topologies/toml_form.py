@@ -25,6 +25,7 @@ def write_toml(graph: Graph, path: str | Path) -> None:
 
 
 def _toml(graph: Graph) -> Iterator[str]:
+    """Yield the lines of a network's TOML file."""
     yield f"# {json.dumps(graph.name)}, written by nadi"  # a path may hold bytes that are not UTF-8
     yield f"npus = {graph.npus}"
     yield f"dims = {list(graph.dims)}"
@@ -50,7 +51,7 @@ def _quoted(name: str) -> str:
 
 
 def _toml_links(graph: Graph) -> Iterator[str]:
-    """Yield the cables; consecutive ones with the same rate and delay share a table."""
+    """Yield the lines of a network's cables in TOML; consecutive ones with the same rate and delay share a table."""
     rate_bps, delay_ps = graph.link_rate_bps[::2], graph.link_delay_ps[::2]
     pairs = np.stack([graph.link_src[::2], graph.link_dst[::2]], axis=1).tolist()
     changes = np.flatnonzero((np.diff(rate_bps) != 0) | (np.diff(delay_ps) != 0)) + 1

@@ -147,6 +147,7 @@ def short(value: object) -> str:
 
 
 def _whole(text: object, value: Fraction, unit: str) -> int:
+    """Return a value that is a whole number; TopologyError, which quotes `text`, for fractions and beyond 63 bits."""
     if value.denominator != 1:
         raise TopologyError(f"{text!r} is no whole number of units of 1 {unit}")
     if value >= _LIMIT:
@@ -154,9 +155,11 @@ def _whole(text: object, value: Fraction, unit: str) -> int:
     return int(value)
 
 
-def _decimal(value: int, units: dict[str, int]) -> str:
-    """Return `value` in the largest unit that it reaches, without trailing zeros."""
-    unit = next((u for u, size in units.items() if value >= size), next(u for u, size in units.items() if size == 1))
-    whole, part = divmod(value, units[unit])
-    digits = str(part).rjust(len(str(units[unit])) - 1, "0").rstrip("0") if part else ""
+def _decimal(value: int, unit_sizes: dict[str, int]) -> str:
+    """Return `value` in the largest unit that it reaches, without trailing zeros; unit_sizes: size by name."""
+    unit = next(
+        (u for u, size in unit_sizes.items() if value >= size), next(u for u, size in unit_sizes.items() if size == 1)
+    )
+    whole, part = divmod(value, unit_sizes[unit])
+    digits = str(part).rjust(len(str(unit_sizes[unit])) - 1, "0").rstrip("0") if part else ""
     return f"{whole}.{digits}{unit}" if digits else f"{whole}{unit}"

@@ -17,9 +17,9 @@ def pointers(counts: ArrayLike) -> Int64:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
 
 
-def sums(key: Int64, *columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
-    """Return distinct keys, ascending, and the columns summed over equal keys, in the columns' types."""
-    order = np.argsort(key, kind="stable")
-    key = key[order]
-    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
-    return (key[first], *(np.add.reduceat(c[order], first) if len(key) else c for c in columns))
+def sums(keys: Int64, *columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return distinct keys, ascending, and the columns summed over equal keys, in the columns' types; key: int64[n]."""
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    return (keys[first], *(np.add.reduceat(c[order], first) if len(keys) else c for c in columns))

@@ -19,7 +19,7 @@ _MAX_PAIRS = 32
 """Maximum number of member pairs whose paths are sampled; a minimum over all pairs is too slow for large groups."""
 
 
-class Shape(NamedTuple):
+class GroupShape(NamedTuple):
     """A group of n members on a fabric; hashable, and equal for groups with the same positions."""
 
     members: int  # Number of members n
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
         return self.trees
 
 
-def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
+def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape:
     """Return the shape of a group of NPUs, given in member order (int[n]).
 
     It includes the named aggregation trees (workload.collectives.trees.aggregators) for groups of at least two members;
@@ -66,7 +66,7 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
     host, place = _hosts(graph, npu)
     rates, latencies = zip(*links, strict=True)
     inside, outside = _neighbours(npu, host, place)
-    return Shape(
+    return GroupShape(
         *(len(npu), grid, rates, latencies, host, place),
         *_paths(graph, inside),
         *_paths(graph, outside),
@@ -77,7 +77,7 @@ def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> Shape:
 
 
 def _grid(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the grid's sizes and the fabric's dimension of each; (n,) and (-1,) if the members are not a grid."""
+    """Return the grid's sizes and the fabric's dimension of each; (n,) and (-1,) without a grid; npu: int64[n]."""
     strides = [math.prod(graph.dims[:d]) for d in range(len(graph.dims))]
     digits = [npu // stride % size for stride, size in zip(strides, graph.dims, strict=True)]
     values_of_dim = [np.unique(digit) for digit in digits]
@@ -92,7 +92,7 @@ def _grid(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _links(graph: Graph, npu: Int64, grid: tuple[int, ...], axis: int, dim: int) -> tuple[int, int]:
-    """Return rate in bits per second and latency in ps along one axis of the grid; dim: fabric dimension, -1 = none."""
+    """Return rate in bit/s and latency in ps along one axis of the grid of NPUs int64[n]; dim: fabric's, -1 = none."""
     stride, extent = math.prod(grid[:axis]), grid[axis]
     if extent == 1:
         return 0, 0
@@ -110,6 +110,7 @@ def _neighbours(
     npu: Int64, host: tuple[int, ...], place: tuple[int, ...]
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Return NPU pairs of sampled members: the next member of the host, and the same place in the next host."""
+    # npu: int64[n], NPU of each member; host, place: those of each member.
     members_of_host: dict[int, list[int]] = {}
     for member in range(len(npu)):
         members_of_host.setdefault(host[member], []).append(member)
@@ -137,7 +138,7 @@ def _latency_ps(graph: Graph, links: Sequence[int]) -> int:
 
 
 def _hosts(graph: Graph, npu: Int64) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return host and place of each member."""
+    """Return the host of each member, NPUs int64[n], by order of appearance, and its index among its host's NPUs."""
     host = graph.host.astype(np.int64)
     by_host = np.argsort(host, kind="stable")
     ordered = host[by_host]

@@ -13,7 +13,7 @@ def topology_names(incomplete: str) -> list[str]:
     from topologies import topologies
     from topologies.clusters import clusters
 
-    return _beginning(incomplete, [*topologies(), *clusters()])
+    return _beginning(incomplete, sorted({*topologies(), *clusters()}))
 
 
 def kinds(incomplete: str) -> list[str]:

@@ -195,8 +195,9 @@ def _cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
     for key in ("cluster", "name", "spec"):
         name = topology.get(key)
         if isinstance(name, str):
-            name = name.partition(":")[0].strip()
-            return find(name) if is_cluster(name) else None
+            name, _, parameters = name.partition(":")
+            has_npus = "npus=" in parameters or "npus" in topology.get("params", {})
+            return find(name.strip()) if is_cluster(name.strip()) and not has_npus else None
     return None
 
 

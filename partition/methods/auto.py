@@ -15,7 +15,7 @@ NAME = "auto"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Return the better assignment of both, see `better`; that of METIS without pods or if both are equally good."""
+    """Return int32[clusters], the parts by METIS or by pods, whichever is `better`; METIS without pods or if equal."""
     assignments = [metis.assign(graph, clusters, parts)]
     if (graph.pod >= 0).any():
         assignments.append(by_pod.assign(graph, clusters, parts))

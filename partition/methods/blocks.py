@@ -10,7 +10,7 @@ NAME = "blocks"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Assign equal numbers of NPUs, then switches, tier by tier; ties go to the part with the fewest switches."""
+    """Return int32[clusters], parts: equal numbers of NPUs, then switches by tier to the part with the fewest."""
     cluster_of_npu = clusters.of_node[: graph.npus]
     npus = np.bincount(cluster_of_npu, minlength=clusters.number)
     mean = np.bincount(cluster_of_npu, np.arange(graph.npus), minlength=clusters.number) / np.maximum(npus, 1)

@@ -17,11 +17,7 @@ NAME = "by-pod"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Assign clusters by pod: a cluster belongs to the pod of its first node that has one.
-
-    Raises:
-        PartitionError: The fabric has no pods.
-    """
+    """Return int32[clusters], parts by the pod of a cluster's first node in one; PartitionError: it has none."""
     pod_of = np.full(clusters.number, -1, np.int64)
     in_pod = np.flatnonzero(graph.pod >= 0)[::-1]
     if not len(in_pod):
@@ -40,10 +36,10 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
     return part
 
 
-def _middles(tier: NDArray[np.int64], weight: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the middle of each cluster within its tier's weight, from 0 to 1."""
-    middle = np.empty(len(tier))
-    for number in np.unique(tier):
-        here = tier == number
-        middle[here] = (np.cumsum(weight[here]) - weight[here] / 2) / weight[here].sum()
+def _middles(tiers: NDArray[np.int64], weights: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the middle of each cluster within its tier's total weight, from 0 to 1."""
+    middle = np.empty(len(tiers))
+    for number in np.unique(tiers):
+        here = tiers == number
+        middle[here] = (np.cumsum(weights[here]) - weights[here] / 2) / weights[here].sum()
     return middle

@@ -28,7 +28,7 @@ _LEVEL = 1.05  # ratio to the mean load above which clusters move away from a pa
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Assign clusters by METIS; vertex weights are events, edge weights packets plus one."""
+    """Return int32[clusters], parts by METIS; vertex weights are events, edge weights packets plus one."""
     del graph
     adjacency = pymetis.CSRAdjacency(clusters.ptr.tolist(), clusters.neighbour.tolist())
     vertex, edge = scaled(clusters.weight), scaled(clusters.packets + 1)
@@ -59,40 +59,40 @@ def _without_standard_output() -> Iterator[None]:
         os.close(nowhere)
 
 
-def better(results: list[NDArray[np.int32]], clusters: Clusters, parts: int) -> NDArray[np.int32]:
+def better(assignments: list[NDArray[np.int32]], clusters: Clusters, parts: int) -> NDArray[np.int32]:
     """Return the assignment with the lightest heaviest part; among similar ones, that with the fewest cut packets."""
-    loads = [np.bincount(part, clusters.weight, minlength=parts).max() for part in results]
-    light = [part for part, load in zip(results, loads, strict=True) if load <= _ABOUT_EQUAL * min(loads)]
+    loads = [np.bincount(part, clusters.weight, minlength=parts).max() for part in assignments]
+    light = [part for part, load in zip(assignments, loads, strict=True) if load <= _ABOUT_EQUAL * min(loads)]
     return min(light, key=lambda part: _cut(clusters, part))
 
 
-def levelled(part: NDArray[np.int32], clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Return int32[clusters] after moves from parts heavier than _LEVEL times the mean, each the best for balance."""
-    part = part.copy()
-    load = np.bincount(part, clusters.weight, minlength=parts)
+def levelled(assignment: NDArray[np.int32], clusters: Clusters, parts: int) -> NDArray[np.int32]:
+    """Return int32[clusters], parts after moves from those heavier than _LEVEL times the mean, each the best one."""
+    assignment = assignment.copy()
+    load = np.bincount(assignment, clusters.weight, minlength=parts)
     while load.max() > _LEVEL * load.mean():
         heaviest = int(np.argmax(load))
-        inside = np.flatnonzero(part == heaviest)
+        inside = np.flatnonzero(assignment == heaviest)
         weight = clusters.weight[inside].astype(np.float64)
         heavier = np.maximum(load[heaviest] - weight[:, None], load + weight[:, None])
         heavier[:, heaviest] = np.inf
         move, to = np.unravel_index(np.argmin(heavier), heavier.shape)
         if heavier[move, to] >= load[heaviest]:
             break
-        part[inside[move]] = to
+        assignment[inside[move]] = to
         load[heaviest] -= weight[move]
         load[to] += weight[move]
-    return part
+    return assignment
 
 
-def scaled(weight: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Return int32[]: the weights, at least 1, scaled so that their sum stays within 32 bits."""
-    total = float(weight.sum(dtype=np.float64)) + len(weight)
-    factor = min(1.0, (_LARGEST_SUM - len(weight)) / total)
-    return np.maximum(weight * factor, 1).astype(np.int32)
+def scaled(weights: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the weights as int32, at least 1, scaled so that their sum stays within 32 bits."""
+    total = float(weights.sum(dtype=np.float64)) + len(weights)
+    factor = min(1.0, (_LARGEST_SUM - len(weights)) / total)
+    return np.maximum(weights * factor, 1).astype(np.int32)
 
 
-def _cut(clusters: Clusters, part: NDArray[np.int32]) -> int:
-    """Return the packets between parts, each direction counted twice."""
-    src = np.repeat(part, np.diff(clusters.ptr))
-    return int(clusters.packets[src != part[clusters.neighbour]].sum())
+def _cut(clusters: Clusters, assignment: NDArray[np.int32]) -> int:
+    """Return the packets between parts of an assignment, int32[clusters]; each direction counts twice."""
+    src = np.repeat(assignment, np.diff(clusters.ptr))
+    return int(clusters.packets[src != assignment[clusters.neighbour]].sum())

@@ -10,6 +10,6 @@ NAME = "scatter"
 
 
 def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
-    """Assign cluster i to part i mod parts."""
+    """Return int32[clusters], parts: cluster i belongs to part i mod parts."""
     del graph
     return (np.arange(clusters.number) % parts).astype(np.int32)

@@ -19,7 +19,7 @@ def classes_in_use(settings: Settings) -> int:
 
 
 def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
-    """Return int64[links], the bytes of a class that may still arrive over a link after its receiver asks for a pause.
+    """Return int64[links], the bytes per class that may still arrive over a link after its receiver asks for a pause.
 
     The pause frame waits behind a packet that has just begun, both directions take their propagation time, and the
     other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
@@ -36,9 +36,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
     """Return arrays gate, pool, backlog, facing, depth, marks and pause_log of an LP; {} without shared buffers.
 
     The log has room for twice the pauses that are kept, so that no more are lost in the cell during which it fills up.
-
-    Raises:
-        RunError: The headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
+    Raises RunError: the headrooms of a switch leave nothing to share, or no packet could ever enter a buffer.
     """
     if settings.switch is None:
         return {}

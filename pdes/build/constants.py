@@ -42,14 +42,14 @@ OF_SETTINGS = (  # constants named like the fields of Settings that give their v
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 
 
-def _max_peer_steps(schedules: Schedules, peers: Int32) -> int:
-    """Return the maximum number of steps of one plan that send to a peer, or that receive from one."""
-    ends = offsets(peers >= 0)[schedules.lane_ptr[schedules.plan_ptr]]
+def _max_peer_steps(schedules: Schedules, peer_of_step: Int32) -> int:
+    """Return the maximum number of steps of a plan with a peer; peer_of_step: send_peer or recv_peer, -1 = none."""
+    ends = offsets(peer_of_step >= 0)[schedules.lane_ptr[schedules.plan_ptr]]
     return int(np.diff(ends).max(initial=0))
 
 
 def constants_of(layout: Layout, program: Program, settings: Settings, part: Part, routing: Sequence[int]) -> Record:
-    """Return the constants of a run; routing: the constants dimensions and homes."""
+    """Return the row `Constants` of an LP, `part`; routing: its constants dimensions and homes (routing_tables)."""
     graph, fabric, schedules, switch = layout.graph, layout.fabric, program.schedules, settings.switch
     has_control = settings.rendezvous_bytes > 0 or settings.collectives_in_flight > 0  # requests, answers or calls
     # rows of messages that one action may take; with rendezvous, a send takes a row while it waits and one for its
@@ -111,9 +111,8 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
 Hook = Callable[..., Any]
 
 
-def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple[str, Any, Any]]:
-    """Return triples: word of `Hooks`, whether the run calls it, and the hook."""
-    # one_way: routing tables give each NPU one home; one_port: each NPU has one port
+def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tuple[str, Any, Any]]:
+    """Return (word of `Hooks`, whether the run calls it, hook); one_home, one_port: whether each NPU has only one."""
     control, ends = settings.congestion_control, settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
     is_driven, by_message = control == DRIVEN, ends.act is not None
@@ -131,7 +130,7 @@ def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple
         ("discipline", pick, pick),
         ("selective_sender", settings.selective_repeat, sender),
         ("selective_receiver", settings.selective_repeat, receive),
-        ("route", not one_way, cell_of_several),
+        ("route", not one_home, cell_of_several),
         ("choose_port", not one_port, port_of_several),
         ("make_changes", settings.faults, make_changes),
         ("post", by_message, post_whole),
@@ -154,7 +153,7 @@ def _choices(settings: Settings, *, one_way: bool, one_port: bool) -> list[tuple
 
 def all_hooks() -> list[Hook]:
     """Return every hook that any run may use."""
-    ours = [hook for _, _, hook in _choices(Settings(), one_way=True, one_port=True)]
+    ours = [hook for _, _, hook in _choices(Settings(), one_home=True, one_port=True)]
     controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
@@ -167,5 +166,5 @@ def hooks_of(graph: Graph, settings: Settings) -> dict[str, Hook]:
     """Return the hooks of a run: name (of `Hooks`) -> hook."""
     one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
-    choices = _choices(settings, one_way=one_way, one_port=ports <= 1)
+    choices = _choices(settings, one_home=one_way, one_port=ports <= 1)
     return {name: hook for name, is_called, hook in choices if is_called}

@@ -53,8 +53,7 @@ class Fabric:
         # [links] time from the start of the smallest packet's sending until the other end may act on it
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
-        exact_ps = self.smallest_bytes * self.fastest_psb
-        smallest_packet_ps = np.minimum(exact_ps, np.maximum(1, (exact_ps + 0.5).astype(np.int64)))
+        smallest_packet_ps = np.maximum(1, (self.smallest_bytes * self.fastest_psb + 0.5).astype(np.int64))
         packets_per_ps = np.bincount(graph.link_dst, weights=1 / smallest_packet_ps, minlength=graph.nodes)
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         max_cell_ps = (MAX_BATCH - 2 * degree.max(initial=0)) / max(packets_per_ps.max(initial=0), 1e-12)
@@ -64,11 +63,6 @@ class Fabric:
                 f"a node of {degree.max()} links receives {packets_per_ps.max():,.0f} packets a picosecond; at most "
                 f"{MAX_BATCH} packets may arrive at a time"
             )
-        if exact_ps.min(initial=1) < 0.5 and not settings.fidelity.is_message_level:
-            raise RunError(
-                f"the smallest packet, of {self.smallest_bytes} bytes, takes less than half a picosecond over a "
-                "link; expected slower links or larger packets"
-            )
         # maximum number of packets that arrive at one node in a cell
         self.batch = math.ceil(self.cell_ps * packets_per_ps.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
         # changes of links during the run, (ps, link, class) in time order
@@ -76,25 +70,29 @@ class Fabric:
         if len(self.classes) > s.MAX_CLASSES:
             raise RunError(f"the fabric has {len(self.classes)} kinds of links; at most {s.MAX_CLASSES} are possible")
 
-    def _classes(self, seen: Int64, framed: Bools, inside: Bools, settings: Settings) -> tuple[Rows, Int64]:
-        """Return the `link_class` table and the class of each link."""
-        # seen: bytes that the receiving end waits for; framed: links with flits; inside: NVLink, where that matters
+    def _classes(self, seen_bytes: Int64, framed: Bools, is_limited: Bools, settings: Settings) -> tuple[Rows, Int64]:
+        """Return the table `link_class` without repetitions, and int64[links], the row of each link."""
+        # seen_bytes: [links], bytes that must arrive before the receiving end may act. framed: bool[links], whether the
+        # link carries NVLink's flits. is_limited: bool[links], NVLink in a run where messages to other hosts have a
+        # share of the rate. settings: Settings of the packet network.
         needs_care = "telemetry" in settings.congestion_control.signals
-        special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * inside
+        special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * is_limited
         delay_ps, switch = self.delay_ps, settings.switch
-        rows = rows_of(LinkClass, len(seen), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen, special=special)
+        rows = rows_of(
+            LinkClass, len(seen_bytes), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen_bytes, special=special
+        )
         if switch:
             scale = PS_PER_BYTE_AT_1_BPS / self.psb / REFERENCE_BPS
             rows.kmin_bytes = switch.ecn_kmin_bytes * scale
             rows.kmax_bytes = switch.ecn_kmax_bytes * scale
             rows.pmax = int(switch.ecn_pmax * 2**32)
-        words = rows[: len(seen)].view(np.int64).reshape(-1, LinkClass.words)
+        words = rows[: len(seen_bytes)].view(np.int64).reshape(-1, LinkClass.words)
         kinds, number = np.unique(words, axis=0, return_inverse=True)
         return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)
 
 
 def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
-    """Return an upper bound of the idle round trip of a full packet and its acknowledgement, and the path's hops."""
+    """Return an upper bound in ps of an idle round trip of a full packet and its acknowledgement, and its hops."""
     routing: Any = graph.routing
     if hasattr(routing, "home"):
         hops = int(routing.hops[routing.hops < 127].max(initial=0)) + 2
@@ -120,7 +118,7 @@ def window_packets(graph: Graph, settings: Settings) -> int:
 
 
 def covering_packets(graph: Graph, settings: Settings) -> int:
-    """Return the packets that fill the fastest port over the longest round trip, and one more.
+    """Return the number of packets that fill the fastest NPU port during the longest round trip, and one more.
 
     Latency that faults add counts, no matter when they hold. A path crosses each cable once per direction, so latencies
     of different cables add up, but for no more cables than the longest path has hops.
@@ -136,7 +134,7 @@ def covering_packets(graph: Graph, settings: Settings) -> int:
 
 
 def rto_ps(graph: Graph, settings: Settings) -> int:
-    """Return the timeout: rto_ps if set, 0 if nothing can be lost, else four round trips with every queue full."""
+    """Return the retransmission timeout in ps: rto_ps if set, 0 if nothing can be lost, else four with full queues."""
     limit: float = settings.queue_limit_bytes
     if settings.switch and not (settings.switch.pfc and not settings.switch.pfc_headroom_bytes):
         limit = settings.switch.buffer_bytes * settings.switch.pfc_alpha / (1 + settings.switch.pfc_alpha)

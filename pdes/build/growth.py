@@ -24,75 +24,76 @@ def empty_map(minimum: int) -> tuple[Int64, Int64]:
 
 
 def _rehashed(keys: Int64, values: Int64, minimum: int) -> tuple[Int64, Int64]:
-    """Return the map with at least `minimum` places."""
+    """Return a larger map (pdes/core/hashing.py) with the same pairs, and at least `minimum` places."""
     new_keys, new_values = empty_map(max(len(keys), minimum))
     rehash(keys, values, new_keys, new_values)
     return new_keys, new_values
 
 
 def _longer(array: Any, length: int) -> Any:
-    """Return a copy of the array, padded with zeros to `length`."""
+    """Return a copy of `array`, padded with zeros to `length` items."""
     grown = zeros(length, array.dtype)
     grown[: len(array)] = array
     return grown
 
 
-def _with_rows(part: Any, old: int, new: int, *names: str) -> Any:
-    """Return a part of a world whose named arrays have `new` rows in place of `old`."""
-    # an array that has several words per row grows in proportion; an array that the run does not use keeps its one row
-    arrays = {name: getattr(part, name) for name in names}
-    return part._replace(**{name: _longer(array, len(array) // old * new) for name, array in arrays.items()})
+def _with_rows(tables: Any, old_rows: int, new_rows: int, *names: str) -> Any:
+    """Return a NamedTuple of a world whose named arrays have `new_rows` rows in place of `old_rows`."""
+    # An array that has several words per row grows in proportion; one that the run does not use keeps its one row.
+    arrays = {name: getattr(tables, name) for name in names}
+    return tables._replace(
+        **{name: _longer(array, len(array) // old_rows * new_rows) for name, array in arrays.items()}
+    )
 
 
-def _with_free_rows(w: s.World, part: Any, added: int, counter: str, stack: str, *names: str) -> Any:
-    """Return a part of a world with `added` more rows, which are free."""
-    # `stack` names the array that holds the numbers of free rows, `counter` the word of ctl that counts them
-    old, free = len(getattr(part, stack)), int(w.net.ctl[counter])
-    grown = _longer(getattr(part, stack), old + added)
-    grown[free : free + added] = np.arange(old + added - 1, old - 1, -1)
-    w.net.ctl[counter] = free + added
-    return _with_rows(part, old, old + added, *names)._replace(**{stack: grown})
+def _with_free_rows(world: s.World, tables: Any, added_rows: int, counter: str, stack: str, *names: str) -> Any:
+    """Return a NamedTuple of a world whose pool, the named arrays, has `added_rows` more rows, which are free."""
+    # `stack` names the array that holds the numbers of free rows, `counter` the word of `ctl` that counts them.
+    old, free = len(getattr(tables, stack)), int(world.net.ctl[counter])
+    grown = _longer(getattr(tables, stack), old + added_rows)
+    grown[free : free + added_rows] = np.arange(old + added_rows - 1, old - 1, -1)
+    world.net.ctl[counter] = free + added_rows
+    return _with_rows(tables, old, old + added_rows, *names)._replace(**{stack: grown})
 
 
-def events_room(npus: int, messages: int, instances: int, stride: int) -> int:
+def events_room(npus: int, messages: int, instances: int, lanes: int) -> int:
     """Return the maximum number of events of a message-level model, plus one.
 
-    Each message has two, each NPU its lanes and its begin, each instance its launch, its lanes and one more.
+    Each message has two, each NPU its lanes and its begin, each collective instance its launch, `lanes` and one more.
     """
-    return FIRST_EVENT + 2 * messages + (s.LANES + 1) * npus + (2 + stride) * instances + 1
+    return FIRST_EVENT + 2 * messages + (s.LANES + 1) * npus + (2 + lanes) * instances + 1
 
 
-def _with_room_for_events(w: s.World) -> s.World:
+def _with_room_for_events(world: s.World) -> s.World:
     """At message level, return the world with room for the events of all its messages and instances."""
-    if w.net.hooks.act == 0:
-        return w
-    const, old = w.net.const, w.messages
-    room = events_room(int(const.npus), len(w.qps.msg_free), len(w.insts.inst_free), int(const.lane_stride) - 1)
-    return _with_events(w, max(room, len(old.event)))
+    if world.net.hooks.act == 0:
+        return world
+    const, old = world.net.const, world.messages
+    room = events_room(int(const.npus), len(world.qps.msg_free), len(world.insts.inst_free), int(const.lane_stride) - 1)
+    return _with_events(world, max(room, len(old.event)))
 
 
-def _with_events(w: s.World, room: int) -> s.World:
-    """At message level, return the world with `room` rows for events."""
-    old = w.messages
+def _with_events(world: s.World, room: int) -> s.World:
+    """At message level, return the world with room for `room` events."""
+    old = world.messages
     used, rushing = int(old.queue.fresh), int(old.queue.rushing)
     event, rush = rows_of(Event, room), zeros(2 * room)
     event[:used], rush[: 2 * rushing] = old.event[:used], old.rush[: 2 * rushing]  # untouched pages take no memory
-    return w._replace(messages=old._replace(event=event, rush=rush))
+    return world._replace(messages=old._replace(event=event, rush=rush))
 
 
-def _with_flows(w: s.World, old: int, new: int) -> s.World:
-    """Return the world with flows for `new` queue pairs in place of `old`, if it has flows."""
-    if w.net.hooks.settle == 0:
-        return w
-    flows = _with_rows(w.flows, old, new, "flow", "finish_heap", "fresh", "reached_flow")
-    return w._replace(flows=flows._replace(fill_heap=zeros(2 * (len(flows.link) + new))))
+def _with_flows(world: s.World, old_pairs: int, new_pairs: int) -> s.World:
+    """Return the world with flows for `new_pairs` queue pairs in place of `old_pairs`, if the run's model has flows."""
+    if world.net.hooks.settle == 0:
+        return world
+    flows = _with_rows(world.flows, old_pairs, new_pairs, "flow", "finish_heap", "fresh", "reached_flow")
+    return world._replace(flows=flows._replace(fill_heap=zeros(2 * (len(flows.link) + new_pairs))))
 
 
-def _with_receivers(w: s.World) -> s.World:
+def _with_receivers(world: s.World) -> s.World:
     """Return the world with twice the receiving queue pairs."""
-    # the rows are their own hash map, so in a longer one every row finds a new place; arrays parallel to them move
-    # along
-    old = w.qps.rxqp
+    # Their rows are their own hash map, so every row gets a new place; arrays parallel to them move along.
+    old = world.qps.rxqp
     keys, came_from = _rehashed(np.array(old.key), np.arange(len(old)), 2 * len(old))
     places = np.flatnonzero(keys != FREE)
 
@@ -100,42 +101,44 @@ def _with_receivers(w: s.World) -> s.World:
         into[places] = rows[came_from[places]]
         return into
 
-    grown = w.qps._replace(rxqp=moved(old, rows_of(Receiver, len(keys))))
-    if w.net.hooks.selective_sender != 0:
-        grown = grown._replace(sel_rx=moved(w.qps.sel_rx, rows_of(Selective, len(keys))))
-    if w.net.const.reduces != 0:
-        grown = grown._replace(begun=moved(w.qps.begun, zeros(len(keys))))
-    w.npus.npu.last_receiver = -1
-    return w._replace(qps=grown)
+    grown = world.qps._replace(rxqp=moved(old, rows_of(Receiver, len(keys))))
+    if world.net.hooks.selective_sender != 0:
+        grown = grown._replace(sel_rx=moved(world.qps.sel_rx, rows_of(Selective, len(keys))))
+    if world.net.const.reduces != 0:
+        grown = grown._replace(begun=moved(world.qps.begun, zeros(len(keys))))
+    world.npus.npu.last_receiver = -1
+    return world._replace(qps=grown)
 
 
-def grow(w: s.World) -> s.World:
+def grow(world: s.World) -> s.World:
     """Return the world with more room in the pool that was full (`ctl.need`)."""
-    net, qps, const = w.net, w.qps, w.net.const
+    net, qps, const = world.net, world.qps, world.net.const
     match int(net.ctl.need):
         case s.NEED_BLOCKS:
             added = max(len(net.block_free) // 2, 4 * int(const.reserve_blocks))
-            grown = _with_free_rows(w, net, added, "free_blocks", "block_free", "record", "block_next", "telemetry")
-            return w._replace(net=grown)
+            grown = _with_free_rows(world, net, added, "free_blocks", "block_free", "record", "block_next", "telemetry")
+            return world._replace(net=grown)
         case s.NEED_MSGS:
             added = len(qps.msg_free) + int(const.reserve_messages)
-            grown = _with_free_rows(w, qps, added, "free_messages", "msg_free", "msg")
-            return _with_room_for_events(w._replace(qps=grown))
+            grown = _with_free_rows(world, qps, added, "free_messages", "msg_free", "msg")
+            return _with_room_for_events(world._replace(qps=grown))
         case s.NEED_QPS:
             old = len(qps.qp_key) // 2
             key, val = _rehashed(qps.qp_key, qps.qp_val, 4 * max(old, int(const.reserve_queue_pairs)))
             grown = _with_rows(qps, old, len(key) // 2, "qp", "cc", "arrived", "sel_tx")
-            return _with_flows(w._replace(qps=grown._replace(qp_key=key, qp_val=val)), old, len(key) // 2)
+            return _with_flows(world._replace(qps=grown._replace(qp_key=key, qp_val=val)), old, len(key) // 2)
         case s.NEED_RXQPS:
-            return _with_receivers(w)
+            return _with_receivers(world)
         case s.NEED_INSTS:
             arrays = "inst", "lane", "phase", "called", "asked", "taken"
-            grown = _with_free_rows(w, w.insts, len(w.insts.inst_free), "free_instances", "inst_free", *arrays)
+            grown = _with_free_rows(
+                world, world.insts, len(world.insts.inst_free), "free_instances", "inst_free", *arrays
+            )
             key, val = _rehashed(grown.inst_key, grown.inst_val, 2 * len(grown.inst_free))
-            return _with_room_for_events(w._replace(insts=grown._replace(inst_key=key, inst_val=val)))
+            return _with_room_for_events(world._replace(insts=grown._replace(inst_key=key, inst_val=val)))
         case s.NEED_HOPS:
-            hops = len(w.flows.hop)
-            return w._replace(flows=_with_rows(w.flows, hops, 2 * hops, "hop"))
+            hops = len(world.flows.hop)
+            return world._replace(flows=_with_rows(world.flows, hops, 2 * hops, "hop"))
         case s.NEED_EVENTS:
-            return _with_events(w, 2 * len(w.messages.event))
+            return _with_events(world, 2 * len(world.messages.event))
     raise ValueError(net.ctl.need)

@@ -20,7 +20,7 @@ from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
 
 
 def offsets(counts: ArrayLike) -> Int64:
-    """Return the CSR offsets of counts."""
+    """Return the CSR offsets of counts[n]: int64[n + 1], 0 and the sums of the first 1 to n counts."""
     return np.append(0, np.cumsum(counts, dtype=np.int64))
 
 
@@ -52,28 +52,28 @@ class Part:
         self.outer = len(self.nodes)  # first switch that acts before all other nodes; number of nodes = no such switch
         self.splits = False  # whether only these switches send to other nodes of a cluster, see `send_first`
 
-    def send_first(self, graph: Graph, away: Collection[int]) -> None:
-        """Let switches with links to the LPs `away` act before other nodes, unless an NPU has such links.
+    def send_first(self, graph: Graph, remote_lps: Collection[int]) -> None:
+        """Let switches with links to the LPs `remote_lps` act before other nodes, unless an NPU has such links.
 
         The first of them and all nodes with higher numbers count as such switches: builders of fabrics number the
         switches of higher tiers, which have the links between parts, after the others.
         """
-        links = [links for other, links in zip(self.neighbours, self.links_out, strict=True) if other in away]
+        links = [links for other, links in zip(self.neighbours, self.links_out, strict=True) if other in remote_lps]
         senders = self.local[graph.link_src[np.concatenate([*links, np.zeros(0, np.int64)]).astype(np.int64)]]
         first = int(senders.min(initial=len(self.nodes)))
         if first >= self.npus:
             self.outer, self.splits = first, True
 
-    def half_words(self, room: int) -> int:
-        """Return the length of half an outbox for `room` packets, in words, whole cache lines."""
-        return HEADER_WORDS + -(-room * self.crossing_words // 8) * 8
+    def half_words(self, packets: int) -> int:
+        """Return the number of words of half an outbox for `packets` packets, whole cache lines."""
+        return HEADER_WORDS + -(-packets * self.crossing_words // 8) * 8
 
     def outbox_at(self) -> Int64:
         """Return int64[neighbours x 2 + 1]: the begin of each half, then the length of the outbox."""
         return offsets([self.half_words(room) for room in self.rooms for _ in range(2)])
 
     def tx_rows(self, graph: Graph, fabric: Fabric, owner: Int64) -> Rows:
-        """Return the `tx` table: own outgoing links, then links that come from other LPs."""
+        """Return the table `tx`: own outgoing links, then those from other LPs; owner: int64[nodes], each node's LP."""
         links = np.concatenate([self.links, *self.links_in]).astype(np.int64)
         neighbour = np.full(int(owner.max()) + 1, -1, np.int64)
         neighbour[self.neighbours] = np.arange(len(self.neighbours))
@@ -102,18 +102,18 @@ class Outboxes:
         self.outbox = {number: memory(int(at[-1])) for number, at in self._at.items()}
 
     def address(self, sender: int, receiver: int, half: int) -> int:
-        """Return the address of the half of the sender's outbox that is for the receiver."""
+        """Return the address of a half, 0 or 1, of the outbox of LP `sender` for LP `receiver`."""
         at = self._at[sender][2 * self._neighbours[sender].index(receiver) + half]
         return self.outbox[sender].ctypes.data + WORD_BYTES * int(at)
 
 
-def share(lps: int, workers: int, worker: int) -> range:
-    """Return the LPs of one process or rank: consecutive numbers, about as many for each of `workers`."""
-    return range(lps * worker // workers, lps * (worker + 1) // workers)
+def share(lps: int, workers: int, number: int) -> range:
+    """Return the range of LPs, of `lps`, of process or rank `number` of `workers`: about as many for each."""
+    return range(lps * number // workers, lps * (number + 1) // workers)
 
 
 def shares(owner: ArrayLike, workers: int) -> Int64:
-    """Return int64[nodes], the process or rank of each node; owner: the LP of each node."""
+    """Return int64[nodes], the process or rank of each node out of `workers`; owner: int[nodes], each node's LP."""
     owner = np.asarray(owner, np.int64)
     lps = int(owner.max()) + 1
     of_lp = np.concatenate([np.full(len(share(lps, workers, worker)), worker) for worker in range(workers)])
@@ -135,7 +135,7 @@ class Layout:
         self.lookahead_ps = max(1, shortest_ps // cell_ps) * cell_ps
 
     def part(self, number: int) -> Part:
-        """Return the part of one LP."""
+        """Return the part of LP number `number`."""
         return Part(self.graph, self.fabric, self.owner, number, self.lookahead_ps)
 
     def pairs(self) -> Int64:
@@ -144,6 +144,6 @@ class Layout:
         pairs = np.unique((src * self.lps + dst)[src != dst])
         return np.stack([pairs // self.lps, pairs % self.lps], axis=1)
 
-    def share(self, workers: int, worker: int) -> range:
-        """Return the LPs of one process or rank out of `workers`."""
-        return share(self.lps, workers, worker)
+    def share(self, workers: int, number: int) -> range:
+        """Return the range of LPs of process or rank `number` out of `workers`."""
+        return share(self.lps, workers, number)

@@ -21,7 +21,7 @@ NO_CELL = np.int32(0)  # cell of the switch itself or of an unreachable home
 
 
 def _cells(graph: Graph, part: "Part") -> tuple[Int32, Int32]:
-    """Return int32[sets], a cell for each port set of own links, and the deduplicated members of larger sets."""
+    """Return int32[sets], the cell of each port set of the part's links, and the members of sets of several links."""
     routing: Any = graph.routing
     count = np.diff(routing.set_ptr).astype(np.int64)
     if len(count) and count.max() > s.MAX_SET:
@@ -49,7 +49,7 @@ class _ListStore:
         self._length = 0
 
     def place(self, values: Int32) -> int:
-        """Return the offset of the list, which is added if it is new."""
+        """Return the offset of the list `values` in the array of all lists, to which a new one is added."""
         key = values.tobytes()
         if key not in self._at:
             self._at[key] = self._length
@@ -63,7 +63,7 @@ class _ListStore:
 
 
 def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings") -> tuple[s.Routes, int, int]:
-    """Return the routes of the LP, and the constants dimensions and homes."""
+    """Return the routes of an LP, `part`, and the constants dimensions (0 = routing by tables) and homes per NPU."""
     routing: Any = graph.routing
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
@@ -86,27 +86,30 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Sett
     return s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()}), *constants
 
 
-def _by_table(graph: Graph, part: "Part", cells: Int32, node: Rows) -> dict[str, Array]:
-    """Fill `node` for own switches and return the tables of their routes."""
-    # Hops of other LPs' switches are included where NPUs with several ports compare them
+def _by_table(graph: Graph, part: "Part", cells: Int32, forwarding: Rows) -> dict[str, Array]:
+    """Fill the rows `forwarding` of own switches; return the routes' arrays for routing by tables, by name."""
+    # Hops of other LPs' switches are included where NPUs with several ports compare them. cells: int32[sets].
     r: Any = graph.routing
     homes = len(r.home_node)
     column = np.full(graph.nodes, -1, np.int32)
     column[r.home_node] = np.arange(homes)
-    node.column = column[part.nodes]
+    forwarding.column = column[part.nodes]
     switches = np.flatnonzero(r.row[part.nodes] >= 0)
     sets = r.next_set[r.row[part.nodes[switches]]]
     stretches, cell = _stretches(np.where(sets >= 0, cells[sets], NO_CELL))
-    node.first[switches], node.last[switches], node.default[switches], node.row[switches] = stretches
+    forwarding.first[switches], forwarding.last[switches], forwarding.default[switches], forwarding.row[switches] = (
+        stretches
+    )
     fields = {"cell": cell, "attach": np.where(r.attach_set >= 0, cells[r.attach_set], NO_CELL), "home": r.home}
     one_way = r.home.shape[1] == 1 and np.diff(part.out_ptr[: part.npus + 1]).max(initial=0) <= 1
     return fields if one_way else fields | _hops(graph, part, column)
 
 
 def _stretches(cells: Int32) -> tuple[Int64, Int32]:
-    """Return rows of cells without the cells at both ends that equal the row's default, each stretch once."""
-    # Returns int64[4, rows], first and last + 1 column, default cell and the (virtual) place of column 0, and the
-    # stretches. An entry without a cell (NO_CELL: the switch itself, or unreachable) matches any other.
+    """Return the rows of cells, int32[rows, homes], without the cells at both ends that equal a row's default."""
+    # Returns int64[4, rows]: first and last + 1 column, default cell and the (virtual) place of column 0; and the array
+    # of stretches, equal ones once. An entry without a cell (NO_CELL: the switch itself, or unreachable) matches any
+    # other.
     rows, homes = cells.shape
     has_cell = cells != NO_CELL
     best = np.array([np.zeros(rows, np.int64), np.full(rows, homes + 1), np.zeros(rows, np.int64)])
@@ -123,7 +126,8 @@ def _stretches(cells: Int32) -> tuple[Int64, Int32]:
 
 
 def _hops(graph: Graph, part: "Part", column: Int32) -> dict[str, Array]:
-    """Return hops to homes from own switches and from those at the other end of NPUs' ports."""
+    """Return the routes' arrays of hops to homes, from own switches and from those at the other end of NPUs' ports."""
+    # column: int32[nodes], number of the home that a node is, -1 = none.
     r: Any = graph.routing
     beyond = graph.link_dst[part.links[: part.out_ptr[part.npus]]]
     extra = np.unique(beyond[part.local[beyond] < 0])
@@ -149,14 +153,16 @@ def _shares_leaves(graph: Graph) -> bool:
     return len(np.unique(pairs)) < len(pairs)
 
 
-def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own: Array) -> tuple[Int8, Int32]:
+def _nvswitches_first(graph: Graph, entries: Int64, hops: Array, own_column: Array) -> tuple[Int8, Int32]:
     """Return hops doubled, with 1 in place of 0 at homes other than NVSwitches, so that NPUs prefer NVSwitches."""
-    # NPUs compare hops; a switch recognises itself as a home by its own column
-    later = (own >= 0) & (graph.node_kind[entries] != NVSWITCH_KIND)
+    # NPUs compare hops; a switch recognises itself as a home by its own column, so that of the others becomes -1.
+    # graph: Graph of the fabric. entries: int64[n], nodes. hops: int8[switches among them, homes]. own_column:
+    # int32[n], column of the home that the node is, -1 = none.
+    later = (own_column >= 0) & (graph.node_kind[entries] != NVSWITCH_KIND)
     r: Any = graph.routing
     row = np.cumsum(r.row[entries] >= 0) - 1
     twice = np.where(hops < UNREACHABLE, 2 * hops.astype(np.int64), UNREACHABLE)
     if twice[hops < UNREACHABLE].max(initial=0) >= UNREACHABLE:
         raise RunError(f"{graph.name}: a path of more than {UNREACHABLE // 2} links between switches")
-    twice[row[later], own[later]] = 1
-    return twice.astype(np.int8), np.where(later, -1, own).astype(np.int32)
+    twice[row[later], own_column[later]] = 1
+    return twice.astype(np.int8), np.where(later, -1, own_column).astype(np.int32)

@@ -94,7 +94,7 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
 
 
 def fastest_psb(psb: Float64, faults: Faults) -> Float64:
-    """Return float64[links]: the minimum ps per byte of each link during the run."""
+    """Return float64[links]: the minimum ps per byte of each link during the run; psb: [links], without faults."""
     fastest = psb.copy()
     for fault in faults.links:
         if fault.rate_bps:
@@ -103,7 +103,7 @@ def fastest_psb(psb: Float64, faults: Faults) -> Float64:
 
 
 def slowest(faults: Faults, rate_bps: int) -> tuple[int, int]:
-    """Return the lowest rate, at most rate_bps, and the maximum added latency."""
+    """Return the lowest rate in bit/s, at most rate_bps, and the maximum latency in ps that faults add."""
     rates = [fault.rate_bps for fault in faults.links if fault.rate_bps]
     return min([rate_bps, *rates]), max([0, *(fault.added_latency_ps for fault in faults.links)])
 
@@ -123,7 +123,8 @@ def _stretches(faults: Sequence[Fault], cell_ps: int) -> Iterable[tuple[int, lis
 def link_changes(
     faults: Faults, cell_ps: int, link_class: Int64, classes: Rows
 ) -> tuple[list[tuple[int, int, int]], Rows]:
-    """Return changes of links, (ps, link, class) in time order, and the class table with the classes they need."""
+    """Return changes of links, (ps, link, class) in time order, and the class table with the classes that they need."""
+    # link_class: int64[links], each link's row of `classes`; changes happen at multiples of cell_ps, in picoseconds.
     table = list(classes)
     number = {row.tobytes(): i for i, row in enumerate(classes)}
     faults_of_link: dict[int, list[LinkFault]] = {}
@@ -159,19 +160,19 @@ def with_pit(net: s.Net, faults: Faults) -> s.Net:
     return net._replace(**{name: aligned(array) for name, array in longer.items()})
 
 
-def _class_row(row: Record, faults: Sequence[LinkFault]) -> Record:
-    """Return the class of a link under these faults; row: its class without faults."""
-    row = row.copy()
+def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:
+    """Return the row of LinkClass of a link while `faults` hold; class_row: that without faults."""
+    class_row = class_row.copy()
     for fault in faults:
         if fault.rate_bps:
-            row.ps_per_byte = PS_PER_BYTE_AT_1_BPS / fault.rate_bps
-        row.delay_ps += fault.added_latency_ps
+            class_row.ps_per_byte = PS_PER_BYTE_AT_1_BPS / fault.rate_bps
+        class_row.delay_ps += fault.added_latency_ps
         if fault.down:
-            row.error = ALWAYS_LOST
+            class_row.error = ALWAYS_LOST
         elif fault.error_rate:
-            row.error = max(int(row.error), round(fault.error_rate * 2**32))
-    row.special |= s.CARE * int(row.error > 0)
-    return row
+            class_row.error = max(int(class_row.error), round(fault.error_rate * 2**32))
+    class_row.special |= s.CARE * int(class_row.error > 0)
+    return class_row
 
 
 def scheduled(
@@ -199,7 +200,7 @@ def scheduled(
 
 
 def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:
-    """Return the changes of one NPU's compute pace: (ps, duration in 1024ths of the nominal, 0 = nominal).
+    """Return the changes of one NPU's pace by its faults: (ps, duration in 1024ths of the nominal, 0 = nominal).
 
     They take effect at multiples of cell_ps, the length of a cell.
     """
@@ -209,7 +210,7 @@ def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, in
 
 
 def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, int, int, int]]:
-    """Return the changes of own NPUs."""
+    """Return (ps, CHANGE_NPU, number of the NPU in `part`, duration in 1024ths, 0 = nominal) of each NPU's change."""
     changes = []
     for npu in sorted({fault.npu for fault in faults.npus}):
         own = [fault for fault in faults.npus if fault.npu == npu]
@@ -220,11 +221,17 @@ def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, 
 
 
 def _epochs(
-    graph: Graph, fabric: "Fabric", part: "Part", settings: "Settings", routes: s.Routes, routings: list[frozenset[int]]
+    graph: Graph,
+    fabric: "Fabric",
+    part: "Part",
+    settings: "Settings",
+    routes: s.Routes,
+    down_of_epoch: list[frozenset[int]],
 ) -> tuple[s.Routes, dict[str, Any]]:
-    """Return routes with room for every set of tables, and the tables of all sets, concatenated."""
+    """Return routes with room for every set of tables, and the tables of all sets, by fields of FaultSchedule."""
+    # down_of_epoch: the links that are down under each set of tables, none under the first, whose tables are `routes`.
     all_routes = [routes]
-    for down in routings[1:]:
+    for down in down_of_epoch[1:]:
         if down not in settings.faults.routings:
             raise RunError(f"no routing is given without the {len(down)} links that are down")
         other = replace(graph, routing=settings.faults.routings[down])
@@ -243,10 +250,10 @@ def _epochs(
     return routes._replace(**grown), packed
 
 
-def _without_ports(routes: s.Routes, part: "Part", down: frozenset[int]) -> s.Routes:
-    """Return routes in which NPUs' ports that are down lead to a switch far from everything."""
+def _without_ports(routes: s.Routes, part: "Part", down_links: frozenset[int]) -> s.Routes:
+    """Return routes in which the ports of NPUs that are among `down_links` lead to a switch far from everything."""
     ports = part.links[: part.out_ptr[part.npus]]
-    dead = np.isin(ports, list(down))
+    dead = np.isin(ports, list(down_links))
     if len(routes.via) != len(ports) or len(ports) == part.npus or not dead.any():
         return routes
     homes = int(routes.home.max()) + 1

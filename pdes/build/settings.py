@@ -119,6 +119,6 @@ class Settings:
             object.__setattr__(self, "reorder_packets", 0 if overtakes else USUAL_REORDER_PACKETS)
 
     def beyond_messages(self) -> str:
-        """Return the first setting given that only a packet-level model supports; empty without one."""
+        """Return the first setting given that only a packet-level model supports; "" without one."""
         inactive = {"rendezvous_bytes": 0, "collectives_in_flight": 0}
         return next((name for name, value in inactive.items() if getattr(self, name) > value), "")

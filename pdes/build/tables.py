@@ -18,7 +18,7 @@ from pdes.core.rows.npu import GroupView, Npu, PlanLane, PlanStep, System, Token
 def trace_tables(program: Program, p2p_share: float) -> s.Trace:
     """Return the program's traces under the kernel's names and types; worlds of one process share them.
 
-    p2p_share: the setting of that name.
+    p2p_share: share of its NIC's rate that an NPU uses for point-to-point messages to other hosts.
     """
     channels = program.channels  # group, number and share of each; p2p_share applies between hosts
     connection = packet.P2P | _numbered(channels.connection, channels.shares)
@@ -30,7 +30,7 @@ def trace_tables(program: Program, p2p_share: float) -> s.Trace:
 
 
 def plan_tables(program: Program) -> s.PlanTables:
-    """Return the program's groups and the schedules of its collectives, likewise."""
+    """Return the program's groups and the schedules of its collectives under the kernel's names and types."""
     schedules = program.schedules
     size, parts, first = schedules.view_size, schedules.view_parts, schedules.view_ptr[:-1]
     views = rows_of(GroupView, len(size), members=size, parts=parts, first=first)
@@ -43,9 +43,9 @@ def plan_tables(program: Program) -> s.PlanTables:
     return s.PlanTables(**derived, **plain)
 
 
-def _typed(tables: Any, name: str, values: ArrayLike) -> Any:
-    """Return values in the type that a table class declares for the field `name`."""
-    return padded(values, tables.__annotations__[name].__metadata__[0])
+def _typed(kind: Any, name: str, values: ArrayLike) -> Any:
+    """Return values in the type that the NamedTuple class `kind` declares for the field `name`."""
+    return padded(values, kind.__annotations__[name].__metadata__[0])
 
 
 def _lane_rows(schedules: Schedules) -> Rows:
@@ -73,15 +73,18 @@ def _lane_rows(schedules: Schedules) -> Rows:
     return rows
 
 
-def _numbered(number: Array, shares: Array) -> Int64:
-    """Return the numbers and shares of connections as words without a group."""
+def _numbered(connection_numbers: Array, shares: Array) -> Int64:
+    """Return numbers and shares of connections as words without a group; share n = 1 / n of the line rate."""
     shares = np.round(shares * packet.SHARE_UNITS).astype(np.int64)
-    number = number.astype(np.int64)
-    return number << packet.CONNECTION_SHIFT | np.where(shares > packet.SHARE_UNITS, shares, 0) << packet.SHARES_SHIFT
+    connection_numbers = connection_numbers.astype(np.int64)
+    return (
+        connection_numbers << packet.CONNECTION_SHIFT
+        | np.where(shares > packet.SHARE_UNITS, shares, 0) << packet.SHARES_SHIFT
+    )
 
 
 def _lanes_of_phase(schedules: Schedules) -> Int64:
-    """Return, per lane, the number of lanes of its plan that have its phase."""
+    """Return int64[lanes], the number of lanes of a lane's plan that are in the same phase."""
     plan = np.repeat(np.arange(len(schedules.plan_ptr) - 1), np.diff(schedules.plan_ptr))
     pairs = np.stack([plan, schedules.lane_phase], axis=1)
     _, which, count = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
@@ -89,7 +92,7 @@ def _lanes_of_phase(schedules: Schedules) -> Int64:
 
 
 def _waited_for(schedules: Schedules) -> Int64:
-    """Return, per lane, the lanes of its plan that wait for its steps: a bit set, without lanes beyond its size."""
+    """Return int64[lanes], the lanes of its plan that wait for a lane's steps: a bit set, without lanes beyond it."""
     waited_for = np.zeros(len(schedules.lane_ptr) - 1, np.int64)
     number = np.arange(len(waited_for)) - np.repeat(schedules.plan_ptr[:-1], np.diff(schedules.plan_ptr))
     lane = np.repeat(np.arange(len(waited_for), dtype=np.int32), np.diff(schedules.lane_ptr))
@@ -110,7 +113,7 @@ def padded(values: ArrayLike, dtype: DTypeLike) -> Any:
 
 
 def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
-    """Return the `npu` table, the per-NPU rows of `RowStates.state`, and their offsets."""
+    """Return the table `npu` of an LP, `part`, its trace rows' states (RowStates.state), and offsets of these."""
     npu = rows_of(Npu, part.npus)
     own = npu[: part.npus]
     own.ports = np.diff(part.out_ptr[: part.npus + 1])
@@ -126,11 +129,11 @@ def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, In
     return npu, state, row_ptr
 
 
-def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int64]:
+def begin_traces(npu: Rows, trace_of_row: Int64, program: Program) -> tuple[Int32, Int64]:
     """Assign traces to idle NPUs, or to classes of NPUs (rows of `npu`); all rows without parents are ready.
 
-    trace: int64[n], number of the distinct trace of each, -1 without one. Returns `RowStates.state` of their trace
-    rows, and offsets of these, int64[n + 1].
+    trace_of_row: int64[n], number of the distinct trace of each, -1 without one. Returns `RowStates.state` of their
+    trace rows, and offsets of these, int64[n + 1].
     """
     trace_ptr = program.trace_ptr
     left = program.node_deps.astype(np.int32)
@@ -140,12 +143,12 @@ def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int6
         if len(roots):
             left[begin + roots] = np.append(roots[1:], -1)  # linked: each ready row names the next
             ends[:, number] = roots[0], roots[-1]
-    has_trace = np.flatnonzero(trace >= 0)
-    own_trace = trace[has_trace]
-    length = np.zeros(len(trace), np.int64)
+    has_trace = np.flatnonzero(trace_of_row >= 0)
+    own_trace = trace_of_row[has_trace]
+    length = np.zeros(len(trace_of_row), np.int64)
     length[has_trace] = np.diff(trace_ptr)[own_trace]
     row_ptr = offsets(length)
-    npu.row_base[: len(trace)] = row_ptr[:-1]
+    npu.row_base[: len(trace_of_row)] = row_ptr[:-1]
     npu.trace_number[has_trace] = own_trace
     npu.trace_base[has_trace] = trace_ptr[own_trace]
     npu.ready_head[has_trace], npu.ready_tail[has_trace] = ends[:, own_trace]
@@ -153,9 +156,9 @@ def begin_traces(npu: Rows, trace: Int64, program: Program) -> tuple[Int32, Int6
     return aligned(np.concatenate([*state, left[:0]]), np.int32), row_ptr
 
 
-def row_states(state: Int32, slots: int, *, recorded: bool) -> s.RowStates:
-    """Return the states of the trace rows of every NPU, none begun; recorded: whether their times are kept."""
-    kept = len(state) if recorded else 1
+def row_states(state: Int32, slots: int, *, is_recorded: bool) -> s.RowStates:
+    """Return the states of trace rows, none begun; state: int32[rows] of `begin_traces`, slots: NPUs' groups in all."""
+    kept = len(state) if is_recorded else 1
     return s.RowStates(
         state=state,
         flag=zeros(len(state), np.int8),
@@ -166,15 +169,16 @@ def row_states(state: Int32, slots: int, *, recorded: bool) -> s.RowStates:
 
 
 def _slots(ports: Int64, settings: Settings) -> Int64:
-    """Return the entries of an NPU's heap: ports (twice with pacing), lanes, timer, agenda and message list."""
+    """Return int64[n], entries of NPUs' heaps: ports (twice with pacing), lanes, timer, agenda, message list."""
+    # ports: int64[n], number of ports of each NPU.
     return ports * (2 if settings.congestion_control.update else 1) + s.LANES + 3
 
 
-def idle_npus(part: Part, npu: Rows, const: Record, settings: Settings) -> s.Npus:
-    """Return NPUs with idle ports and empty heaps."""
-    slots = int(npu.heap[-1] + _slots(npu.ports[-1:], settings)[0])
+def idle_npus(part: Part, npu_table: Rows, const: Record, settings: Settings) -> s.Npus:
+    """Return the NPUs of an LP, `part`, with idle ports and empty heaps; npu_table: result of `npu_rows`."""
+    slots = int(npu_table.heap[-1] + _slots(npu_table.ports[-1:], settings)[0])
     return s.Npus(
-        npu=npu,
+        npu=npu_table,
         port=rows_of(Port, part.out_ptr[part.npus]),
         heap=zeros(2 * slots),
         token=rows_of(Tokens, part.npus * int(const.gated_dimensions)),

@@ -37,17 +37,17 @@ from pdes.npu.trace import KIND_SEND
 FLOW_ROWS = 1 << 16  # flow records that a world holds before the host takes them out
 
 
-def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Outboxes, settings: Settings) -> s.Net:
-    """Return idle nodes, links and packet pools; NPUs with rows that are ready begin at time 0."""
+def _net(layout: Layout, part: Part, const: Record, npu_table: Rows, outboxes: Outboxes, settings: Settings) -> s.Net:
+    """Return idle nodes, links and packet pools of an LP, `part`; NPUs with rows that are ready begin at time 0."""
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
     blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const.reserve_blocks)
     ctl = row_of(Scalars)
     ctl.free_blocks = blocks
-    ctl.rows_left = npu.rows_left.sum()
-    next_time = full(max(len(npu), len(part.nodes)) if settings.switch else len(npu), s.INF)
-    next_time[: len(npu)][npu.ready_head >= 0] = 0
-    in_at = [post.address(other, part.number, half) for other in part.neighbours for half in range(2)]
+    ctl.rows_left = npu_table.rows_left.sum()
+    next_time = full(max(len(npu_table), len(part.nodes)) if settings.switch else len(npu_table), s.INF)
+    next_time[: len(npu_table)][npu_table.ready_head >= 0] = 0
+    in_at = [outboxes.address(other, part.number, half) for other in part.neighbours for half in range(2)]
     carries = "telemetry" in settings.congestion_control.signals
     return unused(s.Net)._replace(
         ctl=ctl,
@@ -66,7 +66,7 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Outboxes, s
         block_free=aligned(np.arange(blocks)[::-1], np.int32),  # a stack, the lowest on top
         far=aligned(part.far(graph)),
         ghost=aligned(part.ghost()),
-        outbox=post.outbox[part.number],
+        outbox=outboxes.outbox[part.number],
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
         telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * carries),
@@ -74,11 +74,11 @@ def _net(layout: Layout, part: Part, const: Record, npu: Rows, post: Outboxes, s
     )
 
 
-def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
-    """Return no queue pairs yet, and room for some messages and flow records."""
+def _qps(part: Part, const: Record, scalars: Record, settings: Settings) -> s.Qps:
+    """Return an LP's tables without queue pairs yet, and with room for some messages and flow records."""
     sends = int(const.reserve_messages)
     msgs = max(4 * part.npus, 64) + sends
-    ctl.free_messages = msgs
+    scalars.free_messages = msgs
     qp_key, qp_val = empty_map(2 * (2 * part.npus + sends))
     pairs, receivers = len(qp_key) // 2, power_of_two(4 * part.npus)
     values = settings.congestion_control.values
@@ -102,10 +102,10 @@ def _qps(part: Part, const: Record, ctl: Record, settings: Settings) -> s.Qps:
     )
 
 
-def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
-    """Return room for collectives, with none under way."""
+def _insts(part: Part, const: Record, scalars: Record) -> s.Insts:
+    """Return an LP's tables of collectives, with none under way."""
     insts = max(2 * part.npus, 64)
-    ctl.free_instances = insts
+    scalars.free_instances = insts
     key, val = empty_map(2 * insts)
     lanes = insts * int(const.lane_stride)
     return s.Insts(
@@ -121,14 +121,14 @@ def _insts(part: Part, const: Record, ctl: Record) -> s.Insts:
     )
 
 
-def _messages(program: Program, part: Part, const: Record, ctl: Record, settings: Settings) -> s.MessageModels:
-    """Return no message under way at message level, and the table of receives that reduce."""
+def _messages(program: Program, part: Part, const: Record, scalars: Record, settings: Settings) -> s.MessageModels:
+    """Return an LP's tables of message-level models without messages, and the table of receives that reduce."""
     model, steps = settings.fidelity, program.schedules
     receives = (steps.recv_peer >= 0) & (model.reduction_psb > 0)
     room = 1
     if model.is_message_level:
         stride = int(const.lane_stride) - 1
-        room = events_room(part.npus, int(ctl.free_messages), int(ctl.free_instances), stride)
+        room = events_room(part.npus, int(scalars.free_messages), int(scalars.free_instances), stride)
     return unused(s.MessageModels)._replace(
         event=rows_of(Event, room),
         rush=zeros(2 * room),
@@ -139,7 +139,7 @@ def _messages(program: Program, part: Part, const: Record, ctl: Record, settings
 
 
 def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
-    """Return no flows yet; pairs: number of rows of qp."""
+    """Return an LP's tables of the flow model, without flows; pairs: number of rows of qp; nodes: of the LP."""
     if not settings.fidelity.settle:
         return unused(s.Flows)
     links = len(net.tx)
@@ -202,21 +202,17 @@ def build_world(graph: Graph, program: Program, settings: Settings, owner: Array
 
 
 def build_lps(
-    layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], post: Outboxes
+    layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], outboxes: Outboxes
 ) -> Simulation:
-    """Return a Simulation with the worlds of the LPs that this process holds.
+    """Return a Simulation with the worlds of the LPs that this process holds, those of `parts`.
 
-    Args:
-        layout: Layout of the whole run.
-        program: Program with at least the traces of these LPs' NPUs.
-        settings: Settings of the packet network, driven if any part of the run is (pdes.nic.driven).
-        parts: Parts of the LPs.
-        post: Outboxes of the LPs and of their neighbours.
+    The program has at least the traces of these LPs' NPUs; settings are driven (pdes.nic.driven) if any part of the run
+    is; outboxes: those of the LPs and of their neighbours.
     """
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings)
     tables = trace_tables(program, settings.p2p_share), plan_tables(program)
-    built = [_build_lp(layout, program, settings, part, tables, post) for part in parts]
+    built = [_build_lp(layout, program, settings, part, tables, outboxes) for part in parts]
     if settings.fidelity.acknowledged:
         # an idle LP of the whole fabric without faults, only for its routes (pdes/npu/endpoints.py)
         plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
@@ -235,14 +231,14 @@ def _build_lp(
     settings: Settings,
     part: Part,
     tables: tuple[s.Trace, s.PlanTables],
-    post: Outboxes,
+    outboxes: Outboxes,
 ) -> LogicalProcess:
-    """Return one LP with its world."""
+    """Return one LP, `part`, with its world; tables: traces and plans, which all LPs of a process share."""
     graph, fabric = layout.graph, layout.fabric
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
     npu, state, row_ptr = npu_rows(program, part, settings)
     const = constants_of(layout, program, settings, part, routing)
-    net = with_pit(_net(layout, part, const, npu, post, settings), settings.faults)
+    net = with_pit(_net(layout, part, const, npu, outboxes, settings), settings.faults)
     const.epochs = epochs
     if len(schedule.change):
         net.ctl.fault_ps = schedule.change[0].begin_ps
@@ -255,7 +251,7 @@ def _build_lp(
         inbox=s.Inbox(rx_psb=rx_psb, bucket=zeros(BUCKETS + 2), **batch),
         npus=idle_npus(part, npu, const, settings),
         qps=qps,
-        rows=row_states(state, int(program.slot_ptr[-1]), recorded=settings.record_nodes),
+        rows=row_states(state, int(program.slot_ptr[-1]), is_recorded=settings.record_nodes),
         insts=_insts(part, const, net.ctl),
         routes=routes,
         trace=trace,

@@ -20,18 +20,17 @@ tail_of = bits(32)  # place behind its last
 
 @inline
 def prefetch_block(net, block):
-    """Prefetch the records of a block."""
+    """Prefetch the records of block number `block`."""
     for record in range(0, BLOCK_RECORDS, 2):  # two to a cache line
         prefetch(net.record, block * BLOCK_RECORDS + record)
 
 
 @inline
-def prefetch_following(net, block, last):
-    """Prefetch a block of a queue that ends in block `last`, and the number of the block after the next."""
-    # returns the block that follows, NONE at the end
+def prefetch_following(net, block, last_block):
+    """Prefetch a block of a queue; return the queue's next block, NONE behind `last_block`, its last."""
     prefetch_block(net, block)
     following = np.int64(NONE)
-    if block != last:
+    if block != last_block:
         following = np.int64(net.block_next[block])
         prefetch(net.block_next, following)
     return following
@@ -39,7 +38,7 @@ def prefetch_following(net, block, last):
 
 @inline
 def take_block(net):
-    """Take a block from the pool, which must have one, and return its first record."""
+    """Take a block from the pool, which must have one, and return its first record's number."""
     free = net.ctl.free_blocks - 1
     net.ctl.free_blocks = free
     return np.int64(net.block_free[free]) << BLOCK_SHIFT
@@ -47,7 +46,7 @@ def take_block(net):
 
 @inline
 def free_block(net, block):
-    """Return a block to the pool."""
+    """Return block number `block` to the pool of free blocks."""
     net.block_free[net.ctl.free_blocks] = block
     net.ctl.free_blocks += 1
 
@@ -56,20 +55,20 @@ SET_DOWN, TAKE_UP, PUT_OUT, CARRY_IN = range(4)  # operations of the hook `telem
 
 
 @inline
-def carry(net, operation, at):
-    """Move the packet's telemetry to or from the packet in hand, where packets carry it (pdes/network/telemetry.py)."""
+def carry(net, operation, place):
+    """Move telemetry, if packets carry it, between the packet in hand and `place` (pdes/network/telemetry.py)."""
     if net.hooks.telemetry != 0:
-        call_hook(net.hooks.telemetry, net.const.address, operation, at)
+        call_hook(net.hooks.telemetry, net.const.address, operation, place)
 
 
 @inline
-def append(net, tail, time, w1, w2, w3):
-    """Write a record at `tail`, a place in a block, and return the next place. The pool must have a block."""
+def append(net, tail, ready_ps, word1, word2, word3):
+    """Write a packet (time, words) at record `tail`; return the queue's next free record. The pool must have one."""
     packet = net.record[tail]
-    packet.ready_ps = time
-    packet.w1 = w1
-    packet.w2 = w2
-    packet.w3 = w3
+    packet.ready_ps = ready_ps
+    packet.w1 = word1
+    packet.w2 = word2
+    packet.w3 = word3
     tail += 1
     if tail & (BLOCK_RECORDS - 1) == 0:
         following = take_block(net)
@@ -79,9 +78,9 @@ def append(net, tail, time, w1, w2, w3):
 
 
 @inline
-def push(net, tail, time, w1, w2, w3):
-    """Append a record to a queue whose end the time INF marks, and return the next place."""
-    tail = append(net, tail, time, w1, w2, w3)
+def push(net, tail, ready_ps, word1, word2, word3):
+    """Append a packet (time and words) to a queue whose end the time INF marks; return the queue's next free record."""
+    tail = append(net, tail, ready_ps, word1, word2, word3)
     net.record[tail].ready_ps = INF
     return tail
 
@@ -93,19 +92,19 @@ def ends(head, tail):
 
 
 @inline
-def step(net, head):
-    """Return the place behind a record, and free the record's block if that is now empty."""
-    head += 1
-    if head & (BLOCK_RECORDS - 1) == 0:
-        block = (head >> BLOCK_SHIFT) - 1
-        head = np.int64(net.block_next[block]) << BLOCK_SHIFT
+def step(net, record):
+    """Return the record behind `record` in its queue, and free its block if that is now empty."""
+    record += 1
+    if record & (BLOCK_RECORDS - 1) == 0:
+        block = (record >> BLOCK_SHIFT) - 1
+        record = np.int64(net.block_next[block]) << BLOCK_SHIFT
         free_block(net, block)
-    return head
+    return record
 
 
 @inline
 def without_first(net, queue):
-    """Return the word of a queue without its first record, NONE if that leaves it empty; free empty blocks."""
+    """Remove the first record from a queue, given as its word (`ends`); return the new word, NONE if it is empty."""
     head = step(net, head_of(queue))
     tail = tail_of(queue)
     if head == tail:
@@ -115,10 +114,10 @@ def without_first(net, queue):
 
 
 @inline
-def after(net, head):
-    """Return the record behind `head`, NONE if the queue is then empty; free empty blocks."""
-    head = step(net, head)
-    if net.record[head].ready_ps == INF:
-        free_block(net, head >> BLOCK_SHIFT)
-        head = np.int64(NONE)
-    return head
+def after(net, record):
+    """Free `record`, the first of a queue; return the record behind it, NONE if the queue is then empty."""
+    record = step(net, record)
+    if net.record[record].ready_ps == INF:
+        free_block(net, record >> BLOCK_SHIFT)
+        record = np.int64(NONE)
+    return record

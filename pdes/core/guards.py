@@ -73,11 +73,12 @@ def _root(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _overwritten(guard: NDArray[np.uint8]) -> int | None:
-    """Return the offset of the first overwritten byte of a guard; None if it is intact."""
+    """Return the offset in bytes of the first overwritten byte of a guard; None if it is intact."""
     rest = guard.tobytes().lstrip(bytes([GUARD_BYTE]))
     return len(guard) - len(rest) if rest else None
 
 
 def _address(array: NDArray[np.uint8]) -> int:
+    """Return the address of the array's first byte."""
     address: int = array.__array_interface__["data"][0]
     return address

@@ -41,14 +41,14 @@ FREE = -1  # key of a free place
 
 
 @inline
-def home(places, key):
-    """Return the place where the search for `key` begins: an even one, since two rows share a cache line."""
-    return mix2(key, 0x51ED27) & (places.shape[0] - 2)
+def home(table, key):
+    """Return the place of the hash table where the search for `key` begins: even, as two rows share a cache line."""
+    return mix2(key, 0x51ED27) & (table.shape[0] - 2)
 
 
 @inline
 def find(keys, key):
-    """Return the place of `key`, or the free place where it belongs."""
+    """Return the place of `key` in the array `keys` of a map, or the free place where it belongs."""
     mask = keys.shape[0] - 1
     at = np.int64(home(keys, key))
     while keys[at] != FREE and keys[at] != key:
@@ -58,7 +58,7 @@ def find(keys, key):
 
 @inline
 def find_row(rows, key):
-    """Return the place of the row with that key, or the free one where it belongs."""
+    """Return the place of the row whose word `key` is `key`, or the free place where it belongs."""
     mask = rows.shape[0] - 1
     at = np.int64(home(rows, key))
     while rows[at].key != FREE and rows[at].key != key:
@@ -68,7 +68,7 @@ def find_row(rows, key):
 
 @inline
 def get(keys, values, key):
-    """Return the value of `key`, or -1."""
+    """Return the value of `key` in the map of parallel arrays, or -1 if it is absent."""
     at = find(keys, key)
     if keys[at] == FREE:
         return np.int64(-1)
@@ -77,7 +77,7 @@ def get(keys, values, key):
 
 @inline
 def remove(keys, values, key):
-    """Remove `key` and close the gap (Knuth, volume 3, algorithm R)."""
+    """Remove `key` from the map of parallel arrays, and close the gap (Knuth, volume 3, algorithm R)."""
     mask = keys.shape[0] - 1
     gap = find(keys, key)
     if keys[gap] != FREE:
@@ -95,7 +95,7 @@ def remove(keys, values, key):
 
 @kernel
 def rehash(keys, values, new_keys, new_values):
-    """Copy all pairs into a larger, empty map."""
+    """Copy all pairs of a map into a larger, empty one (new_keys, new_values)."""
     for i in range(keys.shape[0]):
         if keys[i] != FREE:
             at = find(new_keys, keys[i])

@@ -8,23 +8,23 @@ from pdes.core.jit import inline
 
 
 @inline
-def heap_push(heap, base, i, time, slot):
-    """Insert an entry at place i (= size) of the heap at pair `base`, or move it up from i, past later entries."""
-    while i > 0:
-        parent = (i - 1) >> 1
+def heap_push(heap, base, place, time_ps, slot):
+    """Insert an entry at `place` (the size) of the heap that begins at pair `base`, or move the one there forwards."""
+    while place > 0:
+        parent = (place - 1) >> 1
         p = 2 * (base + parent)
-        if heap[p] < time or (heap[p] == time and heap[p + 1] < slot):
+        if heap[p] < time_ps or (heap[p] == time_ps and heap[p + 1] < slot):
             break
-        heap[2 * (base + i)] = heap[p]
-        heap[2 * (base + i) + 1] = heap[p + 1]
-        i = parent
-    heap[2 * (base + i)] = time
-    heap[2 * (base + i) + 1] = slot
+        heap[2 * (base + place)] = heap[p]
+        heap[2 * (base + place) + 1] = heap[p + 1]
+        place = parent
+    heap[2 * (base + place)] = time_ps
+    heap[2 * (base + place) + 1] = slot
 
 
 @inline
 def heap_pop(heap, base, size):
-    """Remove the earliest entry, at pair `base`, from the heap of `size` entries."""
+    """Remove the earliest of the `size` entries of the heap that begins at pair `base` of the array `heap`."""
     last = size - 1
     time = heap[2 * (base + last)]
     slot = heap[2 * (base + last) + 1]
@@ -47,20 +47,20 @@ def heap_pop(heap, base, size):
 
 
 @inline
-def heap_hasten(heap, base, size, time, slot):
-    """Move the entry of `slot`, which is in the heap, to an earlier time."""
+def heap_hasten(heap, base, size, time_ps, slot):
+    """Move the entry of `slot` to an earlier time, in the heap of `size` entries that begins at pair `base`."""
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
         i -= 1
-    heap_push(heap, base, i, time, slot)
+    heap_push(heap, base, i, time_ps, slot)
 
 
 @inline
-def heap_postpone(heap, base, size, time, slot):
-    """Move the entry of `slot`, which is in the heap, to a later time: remove it as the earliest, insert it again."""
+def heap_postpone(heap, base, size, time_ps, slot):
+    """Move the entry of `slot` to a later time, in the heap of `size` entries at pair `base`: remove, insert again."""
     i = size - 1
     while heap[2 * (base + i) + 1] != slot:
         i -= 1
     heap_push(heap, base, i, -1, slot)
     heap_pop(heap, base, size)
-    heap_push(heap, base, size - 1, time, slot)
+    heap_push(heap, base, size - 1, time_ps, slot)

@@ -57,7 +57,7 @@ class Directory:
     """The addresses of a NamedTuple's arrays, so that a kernel takes one address in place of a hundred arrays."""
 
     def __init__(self, record: Any, owner: str = "") -> None:
-        """Lay the directory out; owner: name of the owner of the arrays, for messages."""
+        """Lay the directory out for the arrays of a NamedTuple; `owner` names their owner in errors."""
         self._owner = owner or type(record).__name__
         self._known: list[Any] = [None for _ in _fields(record)]
         self._entries = np.zeros(ENTRY_WORDS * len(self._known), np.int64)
@@ -69,7 +69,7 @@ class Directory:
         return self._entries.ctypes.data
 
     def update(self, record: Any) -> None:
-        """Replace the record at the same address with another one of its type, after a check of the guards."""
+        """Replace the arrays by those of another NamedTuple of that type, after a check of the old arrays' guards."""
         for i, (name, dtype, field) in enumerate(_fields(record)):
             if field is self._known[i]:
                 continue  # like most fields, when a pool has grown
@@ -89,8 +89,9 @@ class Directory:
         for i, (name, _, _) in enumerate(_fields(self._record)):
             self._check(i, name)
 
-    def _check(self, i: int, name: str) -> None:
-        field = self._known[i]
+    def _check(self, field_number: int, name: str) -> None:
+        """Raise MemoryDamageError if a kernel wrote past an end of array number `field_number`, called `name`."""
+        field = self._known[field_number]
         if field is None:
             return
         base: Any = field.base if isinstance(field, np.record) else field
@@ -153,7 +154,7 @@ class _Deferred:
         return (self.py_func if self._how == "inline" else self.ready(arguments))(*arguments)
 
     def ready(self, arguments: tuple[Any, ...]) -> Any:
-        """Return what runs a kernel with arguments of these types."""
+        """Return the callable that runs the kernel with arguments of these types, loaded or compiled at first use."""
         if not kernel_cache.is_kept(self.py_func):
             return self.dispatcher
         parameters = "".join("a" if isinstance(each, np.ndarray) else "i" for each in arguments)
@@ -165,17 +166,17 @@ class _Deferred:
         """Return the address by which `call_hook` finds a hook."""
         return self._address("i" * self.py_func.__code__.co_argcount)
 
-    def _address(self, parameters: str) -> int:
-        """Return the address of the C function, loaded or compiled; parameters: Their types, a letter each."""
-        if parameters not in self._addresses:
+    def _address(self, parameter_letters: str) -> int:
+        """Return the address of the C function, loaded or compiled; a letter per parameter: a = array, i = int64."""
+        if parameter_letters not in self._addresses:
             folder = kernel_cache.settled_folder() if kernel_cache.is_kept(self.py_func) else None
-            address = None if folder is None else _module("machine_code").load(folder, self.py_func, parameters)
+            address = None if folder is None else _module("machine_code").load(folder, self.py_func, parameter_letters)
             if address is None:
-                address, symbol, code = _module("compiler").compiled_c_function(self.dispatcher, parameters)
+                address, symbol, code = _module("compiler").compiled_c_function(self.dispatcher, parameter_letters)
                 if folder is not None and code is not None:
-                    _module("machine_code").keep(folder, self.py_func, parameters, symbol, code)
-            self._addresses[parameters] = address
-        return self._addresses[parameters]
+                    _module("machine_code").keep(folder, self.py_func, parameter_letters, symbol, code)
+            self._addresses[parameter_letters] = address
+        return self._addresses[parameter_letters]
 
 
 class _Intrinsic:
@@ -195,17 +196,17 @@ def reader(record: type) -> Any:
 
 
 def seen_as(row: type[Row]) -> Any:
-    """Return a kernel function that views an array of rows as rows of another kind of the same length."""
+    """Return a kernel function that views an array of rows as rows of the kind `row`, which has the same length."""
     if jit_enabled():
         return _Intrinsic("type_of_row_view", row)
     return lambda rows: rows.view(np.ndarray).view(row.dtype).view(np.recarray)
 
 
-def _decorator(how: str) -> Callable[[Function], Function]:
-    """Return the decorator of functions that are compiled for one use."""
+def _decorator(use: str) -> Callable[[Function], Function]:
+    """Return the decorator of functions that are compiled for one use: "kernel", "inline", "outline" or "hook"."""
 
     def decorate(function: Function) -> Function:
-        return cast("Function", _Deferred(function, how)) if jit_enabled() else function
+        return cast("Function", _Deferred(function, use)) if jit_enabled() else function
 
     return decorate
 
@@ -221,17 +222,17 @@ def primitive(function: Function) -> Function:
     return cast("Function", _Intrinsic("type_of_primitive", function.__name__)) if jit_enabled() else function
 
 
-def compile_for(compiled: Callable[..., Any], *arguments: Any) -> None:
-    """Compile a kernel, or load it from the cache, for arguments like these."""
-    if isinstance(compiled, _Deferred):
-        compiled.ready(arguments)
+def compile_for(kernel_function: Callable[..., Any], *arguments: Any) -> None:
+    """Compile a kernel, or load it from the cache, for arguments of the types of `arguments`."""
+    if isinstance(kernel_function, _Deferred):
+        kernel_function.ready(arguments)
 
 
 _HOOKS_BY_ADDRESS: dict = {}
 
 
 def hook_address(function: Callable[..., Any]) -> int:
-    """Return the address by which `call_hook` calls a hook, compiled or loaded from the cache."""
+    """Return the address by which `call_hook` calls the hook `function`, compiled or loaded from the cache."""
     if isinstance(function, _Deferred):
         return function.address()
     _HOOKS_BY_ADDRESS[id(function)] = function
@@ -239,9 +240,9 @@ def hook_address(function: Callable[..., Any]) -> int:
 
 
 @primitive
-def call_hook(address, *arguments):
-    """Call a hook by its address."""
-    return _HOOKS_BY_ADDRESS[int(address)](*arguments)
+def call_hook(hook, *arguments):
+    """Call the hook at the address `hook` with integer arguments, and return its result."""
+    return _HOOKS_BY_ADDRESS[int(hook)](*arguments)
 
 
 @primitive
@@ -258,19 +259,19 @@ def store_unaligned(address, value):
 
 @primitive
 def load_acquire(array, index):
-    """Return a word that another worker writes with `store_release`."""
+    """Return word `index` of an int64 array, which another worker writes with `store_release`."""
     return array[index]
 
 
 @primitive
 def store_release(array, index, value):
-    """Publish a word, and with it all that was written before."""
+    """Write word `index` of an int64 array so that a worker that sees it also sees everything written before."""
     array[index] = value
 
 
 @primitive
 def fetch_add(array, index, value):
-    """Add to a word atomically and return its old value (in plain Python not atomic: there is one worker)."""
+    """Add to word `index` of an array atomically; return its old value (not atomic in plain Python: one worker)."""
     array[index] += value
     return array[index] - value
 

@@ -24,14 +24,14 @@ HUGE_PAGE = 2 << 20  # bytes of a large page on x86-64 and AArch64 Linux
 AREA = 16 * HUGE_PAGE  # bytes of an area for small arrays; from a quarter of it on, an array has an area of its own
 
 
-def _area(size: int) -> NDArray[np.uint8]:
-    """Return `size` zeroed bytes that begin on a large page."""
-    memory = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def _area(size_bytes: int) -> NDArray[np.uint8]:
+    """Return uint8[size_bytes], zeroed, that begin on a large page."""
+    memory = mmap.mmap(-1, size_bytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)
     raw = np.frombuffer(memory, np.uint8)
     skip = -raw.ctypes.data % HUGE_PAGE
-    return raw[skip : skip + size]
+    return raw[skip : skip + size_bytes]
 
 
 _left = [np.zeros(0, np.uint8)]  # the unused rest of the area from which small arrays are taken, one after another
@@ -55,8 +55,8 @@ def zeros(length: int, dtype: DTypeLike = np.int64) -> Any:
     return array.view(np.recarray) if kind.names else array
 
 
-def _whole_lines(size: int) -> int:
-    return -(-size // CACHE_LINE) * CACHE_LINE
+def _whole_lines(size_bytes: int) -> int:
+    return -(-size_bytes // CACHE_LINE) * CACHE_LINE
 
 
 def rows_of(kind: type[Row], length: int, **columns: ArrayLike) -> Rows:
@@ -76,7 +76,7 @@ def row_of(kind: type[Row], **words: ArrayLike) -> Record:
 
 
 def unused(record: Any) -> Any:
-    """Return a NamedTuple (pdes/core/state.py) of one-item arrays, for features that a run does not use."""
+    """Return a NamedTuple class (pdes/core/state.py) filled with one-item arrays, for a feature that is not used."""
 
     def single_item(declared: Any) -> Any:
         kind = declared.__metadata__[0]
@@ -87,14 +87,14 @@ def unused(record: Any) -> Any:
 
 
 def full(length: int, value: int, dtype: type[np.generic] = np.int64) -> Any:
-    """Return an array like that of `zeros`, with every item set to `value`."""
+    """Return an array of `length` items (at least one) on a cache line, each set to `value`."""
     array = zeros(length, dtype)
     array[:] = value
     return array
 
 
 def aligned(values: ArrayLike, dtype: DTypeLike | None = None) -> Any:
-    """Return a flat copy of `values` on cache lines."""
+    """Return a flat copy of `values` that begins on a cache line, of type `dtype` (None: that of `values`)."""
     values = np.asarray(values, dtype).reshape(-1)
     array = zeros(len(values), values.dtype)
     array[: len(values)] = values
@@ -102,7 +102,7 @@ def aligned(values: ArrayLike, dtype: DTypeLike | None = None) -> Any:
 
 
 def guarded(record: Any) -> Any:
-    """Return a NamedTuple with its arrays copied to memory between guards; single rows are there already."""
+    """Return a copy of a NamedTuple whose arrays lie in memory between guards; single rows are there already."""
     fields = {}
     for name, field in zip(record._fields, record, strict=True):
         if isinstance(field, np.record):

@@ -42,9 +42,9 @@ PSN_MASK = 0xFFFFFF
 HALF_PSN = 1 << 23  # half the range of sequence numbers, the longest distance that orders two of them
 
 
-def bits(at: int, count: int = 0) -> Callable[[Any], Any]:
-    """Return a function, for kernels and host code, that extracts `count` bits of a word from bit `at` on (0: all)."""
-    AT, MASK = at, (1 << count) - 1 if count else -1
+def bits(first_bit: int, count: int = 0) -> Callable[[Any], Any]:
+    """Return a function, also for kernels, that extracts `count` bits of a word from `first_bit` on (0 = the rest)."""
+    AT, MASK = first_bit, (1 << count) - 1 if count else -1
 
     @inline
     def part(word):
@@ -75,21 +75,21 @@ instance_node = bits(40)  # NPU of the LP
 
 
 @inline
-def header(dst, src, size, flag):
+def header(dst, src, size_bytes, flag_bits):
     """Return word 1 of a packet."""
-    return dst | (src << 20) | (size << 40) | (flag << 56)
+    return dst | (src << 20) | (size_bytes << 40) | (flag_bits << 56)
 
 
 @inline
-def filled_in(w1, size, flag):
+def filled_in(word1, size_bytes, flag_bits):
     """Return word 1 with more flags and with a size, from a word without size."""
-    return w1 | (size << 40) | (flag << 56)
+    return word1 | (size_bytes << 40) | (flag_bits << 56)
 
 
 @inline
-def trimmed(w1, size):
-    """Return word 1 of a packet that is cut to `size` bytes."""
-    return (w1 & ~(0xFFFF << 40)) | (size << 40) | (FLAG_TRIMMED << 56)
+def trimmed(word1, size_bytes):
+    """Return word 1 of a packet that is cut to `size_bytes` bytes."""
+    return (word1 & ~(0xFFFF << 40)) | (size_bytes << 40) | (FLAG_TRIMMED << 56)
 
 
 @inline
@@ -99,33 +99,33 @@ def pause_word(klass, ask):
 
 
 @inline
-def logged_pause(link, w2):
+def logged_pause(link, word2):
     """Return an entry of the log of pauses: the link of the fabric that must stop or may send, and word 2."""
-    return link << 2 | w2
+    return link << 2 | word2
 
 
 @inline
-def path_word(q, path):
+def path_word(pair, path):
     """Return word 2 without a sequence number; path: a hash, whose lowest bits are the entropy."""
-    return (q << 24) | ((path & 0x7FFF) << 48)
+    return (pair << 24) | ((path & 0x7FFF) << 48)
 
 
 @inline
-def numbered(w2, seq):
+def numbered(word2, seq):
     """Return word 2 with a sequence number, from a word without."""
-    return w2 | (seq & PSN_MASK)
+    return word2 | (seq & PSN_MASK)
 
 
 @inline
-def identity(w2):
+def identity(word2):
     """Return sequence number and entropy: the part of word 2 that is the same on any partition."""
-    return (w2 & PSN_MASK) | (w2 >> 48 << 24)
+    return (word2 & PSN_MASK) | (word2 >> 48 << 24)
 
 
 @inline
-def data_class(w1):
+def data_class(word1):
     """Return the class of a data packet."""
-    return np.int64(flags(w1) & FLAG_CLASS != 0)
+    return np.int64(flags(word1) & FLAG_CLASS != 0)
 
 
 @inline
@@ -147,9 +147,9 @@ def connection_key(src, dst, connection):
 
 
 @inline
-def receiver_key(w1, w2):
+def receiver_key(word1, word2):
     """Return the key of the receiving queue pair of a data packet."""
-    return (destination(w1) << 44) | (source(w1) << 24) | sender_pair(w2)
+    return (destination(word1) << 44) | (source(word1) << 24) | sender_pair(word2)
 
 
 @inline
@@ -197,13 +197,13 @@ def link_meta(node, link, link_class):
 
 @inline
 def longest_wait_ps(sent_bytes, sent_packets):
-    """Return the longest wait of a packet for the port, from both words."""
+    """Return the longest wait of a packet for the port, which is kept in upper bits of both words of a link."""
     return (sent_bytes >> BYTES_BITS << WAIT_BITS) | (sent_packets >> PACKETS_BITS)
 
 
 @inline
 def with_longest_wait(sent_bytes, sent_packets, wait_ps):
-    """Return both words with another longest wait."""
+    """Return the words `sent_bytes` and `sent_packets` of a link with another longest wait of a packet."""
     wait_ps = min(wait_ps, MAX_WAIT_PS)
     sent_bytes = bytes_sent(sent_bytes) | (wait_ps >> WAIT_BITS << BYTES_BITS)
     return sent_bytes, packets_sent(sent_packets) | ((wait_ps & WAIT_MASK) << PACKETS_BITS)

@@ -33,9 +33,9 @@ class Setting:
         return self.name.removesuffix(self.unit)
 
 
-def setting(default: T, doc: str, unset: str = "", *, is_given: bool = True) -> T:
-    """Declare a field of a dataclass that is a setting."""
-    return field(default=default, metadata={"setting": Setting(doc, unset, is_given)})
+def setting(default: T, description: str, unset: str = "", *, is_given: bool = True) -> T:
+    """Declare a field of a dataclass that is a setting; the arguments are the fields of Setting."""
+    return field(default=default, metadata={"setting": Setting(description, unset, is_given)})
 
 
 def settings_of(owner: type) -> tuple[Setting, ...]:

@@ -333,7 +333,7 @@ later_messages = seen_as(nic.LaterMessage)
 
 @inline
 def take_row(net, qps):
-    """Take a free row of the pool; the room is checked before the next event (`Scalars.check`)."""
+    """Take a free row of `msg` and return its number; the room is checked before the next event (`Scalars.check`)."""
     free = net.ctl.free_messages - 1
     net.ctl.free_messages = free
     net.ctl.check = 1
@@ -342,6 +342,6 @@ def take_row(net, qps):
 
 @inline
 def give_row_back(net, qps, row):
-    """Return a row to the pool."""
+    """Return row number `row` of `msg` to the pool of free rows."""
     qps.msg_free[net.ctl.free_messages] = row
     net.ctl.free_messages += 1

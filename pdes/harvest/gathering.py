@@ -50,12 +50,14 @@ def _summed(counts: Sequence[Record]) -> Record:
     return total
 
 
-def _lists(values: Sequence[list[Any]]) -> list[Any]:
-    return list(chain.from_iterable(values))
+def _lists(lists: Sequence[list[Any]]) -> list[Any]:
+    """Return all items of several lists in one list."""
+    return list(chain.from_iterable(lists))
 
 
-def _columns(values: Sequence[WorkerTimes]) -> WorkerTimes:
-    return {name: np.concatenate([columns[name] for columns in values]) for name in values[0]}
+def _columns(tables: Sequence[WorkerTimes]) -> WorkerTimes:
+    """Return tables with the same columns as one, row after row."""
+    return {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}
 
 
 @dataclass
@@ -89,7 +91,7 @@ class Harvest:
 
 
 def merge(harvests: Sequence[Harvest]) -> Harvest:
-    """Return the merged outcome of several."""
+    """Return the merged outcome of several LPs or processes."""
     joins = {name: hint.__metadata__[-1] for name, hint in get_type_hints(Harvest, include_extras=True).items()}
     return Harvest(**{name: join([getattr(h, name) for h in harvests]) for name, join in joins.items()})
 
@@ -100,7 +102,7 @@ def harvest(sim: Simulation) -> Harvest:
 
 
 def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
-    """Return the outcome of one LP."""
+    """Return the outcome of one LP, which belongs to the Simulation `sim`."""
     lp.take_flows()
     w, npus = lp.world, lp.part.npus
     ctl = w.net.ctl
@@ -155,9 +157,9 @@ def settled(sim: Simulation) -> dict[str, int]:
     }
 
 
-def _stacked(lists: Sequence[list[Rows]], kind: type[Row]) -> Rows:
-    """Concatenate the blocks of rows and replace each block by a view of the result, so that memory holds them once."""
-    rows = np.empty(sum(len(block) for blocks in lists for block in blocks), kind.dtype).view(np.recarray)
+def _stacked(lists: Sequence[list[Rows]], row_kind: type[Row]) -> Rows:
+    """Return lists of blocks of rows as one array; each block becomes a view of it, so that memory holds it once."""
+    rows = np.empty(sum(len(block) for blocks in lists for block in blocks), row_kind.dtype).view(np.recarray)
     end = 0
     for blocks in lists:
         for i, block in enumerate(blocks):
@@ -167,11 +169,11 @@ def _stacked(lists: Sequence[list[Rows]], kind: type[Row]) -> Rows:
     return rows
 
 
-def _in_order(values: Int64, rows: Int64, order: Int64) -> Int64:
-    """Return `values`, consecutive segments of `rows` values each, with the segments in another order."""
-    begin = np.cumsum(rows) - rows
-    ends = np.cumsum(rows[order])
-    return values[np.arange(len(values)) + np.repeat(begin[order] - ends + rows[order], rows[order])]
+def _in_order(values: Int64, lengths: Int64, order: Int64) -> Int64:
+    """Return `values`, consecutive segments of `lengths` values each, with the segments in the order `order`."""
+    begin = np.cumsum(lengths) - lengths
+    ends = np.cumsum(lengths[order])
+    return values[np.arange(len(values)) + np.repeat(begin[order] - ends + lengths[order], lengths[order])]
 
 
 def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
@@ -187,47 +189,48 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *gate_columns], axis=1)
 
 
-def _watched(lp: LogicalProcess, table: Array | None) -> Int64:
+def _watched(lp: LogicalProcess, samples: Array | None) -> Int64:
     """Return int64[k, 3]: link, begin of the interval (ps) and value of the non-zero entries of `depth` or `marks`."""
     net = lp.world.net
     columns = int(net.const.depths)
-    if columns == 0 or table is None:
+    if columns == 0 or samples is None:
         return np.zeros((0, 3), np.int64)
-    table = table[: len(lp.part.links) * columns].reshape(-1, columns)
-    link, column = np.nonzero(table)
-    return np.stack([lp.part.links[link], column * int(net.ctl.depth_ps), table[link, column]], axis=1).astype(np.int64)
+    samples = samples[: len(lp.part.links) * columns].reshape(-1, columns)
+    link, column = np.nonzero(samples)
+    return np.stack([lp.part.links[link], column * int(net.ctl.depth_ps), samples[link, column]], axis=1).astype(
+        np.int64
+    )
 
 
-def _stretches(rows: Int64, width_ps: int, name: str, join: np.ufunc) -> dict[str, Array]:
-    """Return a row per link and interval of width_ps, the longest interval of all LPs: shorter ones are joined."""
-    # rows: result of `_watched`; name: column name of the values; join: ufunc that joins values
-    link, time, value = rows[:, 0], rows[:, 1] // width_ps * width_ps, rows[:, 2]
+def _stretches(samples: Int64, width_ps: int, name: str, merge_values: np.ufunc) -> dict[str, Array]:
+    """Return a table with a row per link and interval of width_ps, the longest interval of all LPs."""
+    # samples: int64[k, 3], results of `_watched`. width_ps: Length of the intervals in picoseconds. name: Column name
+    # of the values. merge_values: Ufunc that merges the values of shorter intervals.
+    link, time, value = samples[:, 0], samples[:, 1] // width_ps * width_ps, samples[:, 2]
     order = np.lexsort((time, link))
     link, time, value = link[order], time[order], value[order]
     first = np.flatnonzero((np.diff(link, prepend=-1) != 0) | (np.diff(time, prepend=-1) != 0))
-    joined = join.reduceat(value, first) if len(first) else value
+    joined = merge_values.reduceat(value, first) if len(first) else value
     return {"link": link[first], "time_ps": time[first], name: joined}
 
 
-def _pauses(rows: Int64, kept: int) -> dict[str, Array]:
-    """Return the table of pauses: the first `kept` in time order."""
-    rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))][:kept]
+def _pauses(log: Int64, count: int) -> dict[str, Array]:
+    """Return the table of pauses by column: the first `count` in time order of `log`, int64[k, 2] (Net.pause_log)."""
+    log = log[np.lexsort((log[:, 1], log[:, 0]))][:count]
     return {
-        "time_ps": rows[:, 0],
-        "link": packet.logged_link(rows[:, 1]),
-        "data_class": packet.paused_class(rows[:, 1]),
-        "paused": packet.asks_to_pause(rows[:, 1]).astype(bool),
+        "time_ps": log[:, 0],
+        "link": packet.logged_link(log[:, 1]),
+        "data_class": packet.paused_class(log[:, 1]),
+        "paused": packet.asks_to_pause(log[:, 1]).astype(bool),
     }
 
 
 def check(total: Harvest) -> None:
     """Check that all work is done and that the invariants of the engine hold.
 
-    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances returned.
-
-    Raises:
-        RunError: The run takes more simulated time than the engine can represent; work is left (the text lists which
-            row waits for what); or an invariant is broken (a defect, never the user's fault).
+    Bytes sent = received + dropped; packets made = consumed + dropped; blocks, messages and instances returned. Raises
+    RunError: the run takes more simulated time than the engine can represent; work is left (the text lists which row
+    waits for what); or an invariant is broken (a defect, never the user's fault).
     """
     if total.too_late or total.finish_ps > s.LONGEST_RUN_PS:
         raise RunError(TOO_LATE_TEXT)
@@ -249,7 +252,7 @@ MAX_LINES = 12  # rows that the message of a stalled run lists
 
 
 def _who_waits(total: Harvest) -> str:
-    """Return the message of a stalled run: the rows that are under way and what each waits for, a line each."""
+    """Return the message of a stalled run: the trace rows under way and what each waits for, a line each."""
     more = f"\n  and {len(total.waits) - MAX_LINES} more" if len(total.waits) > MAX_LINES else ""
     nodes = circle(total.held)
     if nodes:
@@ -262,11 +265,11 @@ def _who_waits(total: Harvest) -> str:
 REQUEST, ANSWER, CALL = 1, 2, 3  # values of the flows' column control; 0 is data
 
 
-def _control(tag: Int64, settings: Settings) -> Int8:
-    """Return int8[m]: the kind of each message."""
+def _control(tags: Int64, settings: Settings) -> Int8:
+    """Return int8[m]: the kind of each message by its tag, int64[m]: 0 = data, REQUEST, ANSWER or CALL."""
     asked_for, called = settings.rendezvous_bytes > 0, settings.collectives_in_flight > 0
-    kind = tag & rendezvous.KIND_MASK
-    is_call = (packet.tag_group(tag) != packet.P2P) & (packet.tag_lane(tag) == packet.CALL_LANE)
+    kind = tags & rendezvous.KIND_MASK
+    is_call = (packet.tag_group(tags) != packet.P2P) & (packet.tag_lane(tags) == packet.CALL_LANE)
     cases = [asked_for & (kind == rendezvous.REQUEST), asked_for & (kind == rendezvous.CLEAR), called & is_call]
     return np.select(cases, [REQUEST, ANSWER, CALL], 0).astype(np.int8)
 
@@ -279,7 +282,7 @@ def _order_of_posts(rows: Rows, settings: Settings) -> Int64:
 
 
 def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
-    """Return the messages with both ends: posted at the sender, complete at the receiver."""
+    """Return the table of messages by column: posted at the sender, complete at the receiver."""
     out, into = _stacked(total.flows_out, FlowOut), _stacked(total.flows_in, FlowIn)
     posted, complete = _order_of_posts(out, settings), _order_of_posts(into, settings)
     if len(out) != len(into) or any(np.any(out[word][posted] != into[word][complete]) for word in ("pair", "tag")):
@@ -309,7 +312,10 @@ def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
 
 
 def results(total: Harvest, own: Harvest, graph: Graph, settings: Settings, **seconds: Any) -> Results:
-    """Return the Results of a run from the merged outcome and the trace rows of `own`; seconds: wall_s and the like."""
+    """Return the Results of a run from the outcome of all processes, with the trace rows of the outcome `own`.
+
+    seconds: wall times in seconds, by fields of Results: wall_s and the like.
+    """
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     # the completion time of every trace row and flow, the same for any partition
     happened = np.array([total.count[word] for word in ("digest_a", "digest_b", "flows", "trace_rows")])

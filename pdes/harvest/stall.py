@@ -90,22 +90,23 @@ def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
     return np.stack([held, graph.link_src[held], graph.link_dst[held]], axis=1).astype(np.int64)
 
 
-def circle(held: Int64) -> list[int]:
-    """Return the nodes of a circle of held links, each held back by the switch at its end, whose own is; [] without."""
-    held = held[np.argsort(held[:, 0])]
-    while not (continues := np.isin(held[:, 2], held[:, 1])).all():
-        held = held[continues]
-    if not len(held):
+def circle(held_links: Int64) -> list[int]:
+    """Return the nodes of a circle of held links, each held back by the switch at its end; [] without a circle."""
+    # held_links: int64[k, 3], rows of `held_links`: link and its two ends.
+    held_links = held_links[np.argsort(held_links[:, 0])]
+    while not (continues := np.isin(held_links[:, 2], held_links[:, 1])).all():
+        held_links = held_links[continues]
+    if not len(held_links):
         return []
-    onward = dict(held[::-1, 1:].tolist())  # from each node by its first link
-    path = [int(held[0, 1])]
+    onward = dict(held_links[::-1, 1:].tolist())  # from each node by its first link
+    path = [int(held_links[0, 1])]
     while (node := onward[path[-1]]) not in path:
         path.append(node)
     return path[path.index(node) :]
 
 
 def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
-    """Return the unanswered requests: (own number of an NPU, `ref` without the lane) -> NPU of the receive."""
+    """Return the unanswered rendezvous requests: (LP's number of the sender, Message.ref without lane) -> receiver."""
     w = lp.world
     requests: dict[tuple[int, int], int] = {}
     waiting = w.qps.msg.view(PendingRequest.dtype)
@@ -120,12 +121,21 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
     return requests
 
 
-def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, requests: dict[tuple[int, int], int]) -> str:
-    """Return a line: what a member of a collective waits for."""
-    # npu: its own number in the LP; requests: result of `_requests`
+def _collective_waits(
+    lp: LogicalProcess, npu: int, row: int, table_row: int, requests: dict[tuple[int, int], int]
+) -> str:
+    """Return a line: what a member of a collective waits for.
+
+    Args:
+        lp: LP of the member.
+        npu: Number of the member's NPU in the LP.
+        row: Trace row of the collective.
+        table_row: Its row in the tables of traces.
+        requests: Result of `_requests`.
+    """
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
-    slot = int(w.npus.npu[npu].slot_base + t.group[at])
-    group, seq = int(plans.slot_group[slot]), int(t.seq[at])
+    slot = int(w.npus.npu[npu].slot_base + t.group[table_row])
+    group, seq = int(plans.slot_group[slot]), int(t.seq[table_row])
     name = f"npu {lp.part.nodes[npu]} row {row}: collective {seq} of group {group}"
     flag = int(w.rows.flag[lp.row_ptr[npu] + row])
     if not flag & s.ROW_STARTED and (not w.net.const.serial_collectives or w.rows.slot_next[slot] == seq):
@@ -152,7 +162,7 @@ def _collective_waits(lp: LogicalProcess, npu: int, row: int, at: int, requests:
 
 
 def waiting_rows(lp: LogicalProcess) -> list[str]:
-    """Return a line for each row of an LP that has started, or could, and is not done: what it waits for."""
+    """Return a line for each trace row of an LP that has started, or could, and is not done: what it waits for."""
     w, t = lp.world, lp.world.trace
     flag = w.rows.flag[: lp.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))

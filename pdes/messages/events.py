@@ -40,7 +40,7 @@ LISTS = 1 << DIGIT_BITS
 
 
 def begin_with(messages: MessageModels, ctl: Record, orders: Int64, items: Int64) -> None:
-    """Make events at time 0, in ascending order of `orders`, the first events."""
+    """Make events at time 0 the first ones: int64[n] orders, ascending, and int64[n] items of their kinds."""
     end = FIRST_EVENT + len(orders)
     rows: Rows = messages.event[FIRST_EVENT:end]
     rows.time_ps = 0
@@ -55,114 +55,114 @@ def begin_with(messages: MessageModels, ctl: Record, orders: Int64, items: Int64
 
 
 @inline
-def put_in_list(queue, event, e):
-    """Put a later event into its list."""
-    time = event[e].time_ps
-    digit = (63 - leading_zeros(time ^ queue.now_ps)) // DIGIT_BITS
-    value = (time >> (DIGIT_BITS * digit)) & (LISTS - 1)
+def put_in_list(queue, events, event):
+    """Put event number `event`, which is later than now, into its list of the radix heap."""
+    time_ps = events[event].time_ps
+    digit = (63 - leading_zeros(time_ps ^ queue.now_ps)) // DIGIT_BITS
+    value = (time_ps >> (DIGIT_BITS * digit)) & (LISTS - 1)
     which = 2 * (digit * LISTS + value)
     last = queue.lists[which + 1]
-    event[e].next_event = NONE
-    queue.lists[which + 1] = e
+    events[event].next_event = NONE
+    queue.lists[which + 1] = event
     if last < 0:
-        queue.lists[which] = e
+        queue.lists[which] = event
         queue.full[digit] |= np.int64(1) << value
     else:
-        event[last].next_event = e
+        events[last].next_event = event
 
 
 @inline
-def wait_for_turn(queue, event, e):
-    """Append a STEP or SOLVE of the current time to those that wait."""
-    event[e].next_event = NONE
-    event[queue.waiting_last].next_event = e
-    queue.waiting_last = e
+def wait_for_turn(queue, events, event):
+    """Append event number `event`, a STEP or SOLVE of the current time, to those that wait for their turn."""
+    events[event].next_event = NONE
+    events[queue.waiting_last].next_event = event
+    queue.waiting_last = event
 
 
 @outline
-def rush_in(queue, event, rush, e):
-    """Put an event of the current time into the heap."""
-    heap_push(rush, 0, queue.rushing, event[e].order, e)
+def rush_in(queue, events, rush_heap, event):
+    """Put event number `event`, of the current time, into the heap of such events, `rush_heap`."""
+    heap_push(rush_heap, 0, queue.rushing, events[event].order, event)
     queue.rushing += 1
 
 
 @inline
-def add_event(ctl, messages, time, kind, key, item):
-    """Add an event; the arrays always have room for one more."""
-    queue, event = messages.queue, messages.event
+def add_event(ctl, messages, time_ps, kind, key, which):
+    """Add an event of a kind (FINISH and so on) with its key and item, `which`; the arrays have room for one more."""
+    queue, events = messages.queue, messages.event
     ctl.events += 1
-    e = queue.free
-    if e >= 0:
-        queue.free = event[e].next_event
+    event = queue.free
+    if event >= 0:
+        queue.free = events[event].next_event
     else:
-        e = queue.fresh
-        queue.fresh = e + 1
-    event[e].time_ps = time
-    event[e].order = (kind << KIND_SHIFT) | key
-    event[e].which = item
-    if time > queue.now_ps:
-        put_in_list(queue, event, e)
+        event = queue.fresh
+        queue.fresh = event + 1
+    events[event].time_ps = time_ps
+    events[event].order = (kind << KIND_SHIFT) | key
+    events[event].which = which
+    if time_ps > queue.now_ps:
+        put_in_list(queue, events, event)
     elif kind >= STEP and queue.kind < STEP:
-        wait_for_turn(queue, event, e)
+        wait_for_turn(queue, events, event)
     else:
-        rush_in(queue, event, messages.rush, e)
+        rush_in(queue, events, messages.rush, event)
 
 
 @outline
-def merged(event, a, b):
-    """Merge two sorted lists and return the first event."""
+def merged(events, first_a, first_b):
+    """Merge two sorted lists of events, given by their first ones, and return the first of all."""
     last = np.int64(MERGING)
-    while a >= 0 and b >= 0:
-        if event[a].order <= event[b].order:
-            e = a
-            a = event[a].next_event
+    while first_a >= 0 and first_b >= 0:
+        if events[first_a].order <= events[first_b].order:
+            event = first_a
+            first_a = events[first_a].next_event
         else:
-            e = b
-            b = event[b].next_event
-        event[last].next_event = e
-        last = e
-    event[last].next_event = max(a, b)
-    return event[MERGING].next_event
+            event = first_b
+            first_b = events[first_b].next_event
+        events[last].next_event = event
+        last = event
+    events[last].next_event = max(first_a, first_b)
+    return events[MERGING].next_event
 
 
 @inline
-def cut_run(event, e):
-    """End the list at `e` where its order first decreases, and return the rest."""
-    rest = event[e].next_event
-    while rest >= 0 and event[e].order <= event[rest].order:
-        e = rest
-        rest = event[e].next_event
-    event[e].next_event = NONE
+def cut_run(events, event):
+    """End the list at the event from which its order decreases, beginning at `event`; return the first of the rest."""
+    rest = events[event].next_event
+    while rest >= 0 and events[event].order <= events[rest].order:
+        event = rest
+        rest = events[event].next_event
+    events[event].next_event = NONE
     return rest
 
 
 @outline
-def sorted_list(event, first):
+def sorted_list(events, first_event):
     """Sort a list by order and return its first event: merge ascending runs in pairs until one is left."""
     runs = 2
     while runs > 1:
-        rest = first
+        rest = first_event
         last = np.int64(SORTING)
-        event[last].next_event = NONE
+        events[last].next_event = NONE
         runs = 0
         while rest >= 0:
             a = rest
-            b = cut_run(event, a)
+            b = cut_run(events, a)
             rest = np.int64(NONE)
             if b >= 0:
-                rest = cut_run(event, b)
-            event[last].next_event = merged(event, a, b)
-            while rest >= 0 and event[last].next_event >= 0:
-                last = event[last].next_event
+                rest = cut_run(events, b)
+            events[last].next_event = merged(events, a, b)
+            while rest >= 0 and events[last].next_event >= 0:
+                last = events[last].next_event
             runs += 1
-        first = event[SORTING].next_event
-    return first
+        first_event = events[SORTING].next_event
+    return first_event
 
 
 @outline
 def next_moment(messages):
-    """Advance to the time of the earliest event."""
-    queue, event = messages.queue, messages.event
+    """Advance to the time of the earliest event, and sort the events of that time."""
+    queue, events = messages.queue, messages.event
     digit = 0
     while queue.full[digit] == 0:
         digit += 1
@@ -172,50 +172,50 @@ def next_moment(messages):
     first = queue.lists[which]
     queue.lists[which] = NONE
     queue.lists[which + 1] = NONE
-    now = event[first].time_ps
+    now_ps = events[first].time_ps
     if digit > 0:
-        e = event[first].next_event
-        while e >= 0:
-            now = min(now, event[e].time_ps)
-            e = event[e].next_event
-    queue.now_ps = now
+        event = events[first].next_event
+        while event >= 0:
+            now_ps = min(now_ps, events[event].time_ps)
+            event = events[event].next_event
+    queue.now_ps = now_ps
     queue.kind = 0
     last = np.int64(SORTING)
-    e = first
-    while e >= 0:
-        following = event[e].next_event
-        if event[e].time_ps > now:
-            put_in_list(queue, event, e)
-        elif event[e].order >> KIND_SHIFT >= STEP:
-            wait_for_turn(queue, event, e)
+    event = first
+    while event >= 0:
+        following = events[event].next_event
+        if events[event].time_ps > now_ps:
+            put_in_list(queue, events, event)
+        elif events[event].order >> KIND_SHIFT >= STEP:
+            wait_for_turn(queue, events, event)
         else:
-            event[last].next_event = e
-            last = e
-        e = following
-    event[last].next_event = NONE
-    queue.due = sorted_list(event, event[SORTING].next_event)
+            events[last].next_event = event
+            last = event
+        event = following
+    events[last].next_event = NONE
+    queue.due = sorted_list(events, events[SORTING].next_event)
 
 
 @inline
 def take_event(ctl, messages):
-    """Take the first event and return its time, order and item."""
-    queue, event = messages.queue, messages.event
+    """Take the first event out of the queue and return its time in ps, order and item."""
+    queue, events = messages.queue, messages.event
     ctl.events -= 1
     if queue.due < 0 and queue.rushing == 0:
         if queue.waiting_last == WAITING:
             next_moment(messages)
         if queue.due < 0:
-            queue.due = sorted_list(event, event[WAITING].next_event)
+            queue.due = sorted_list(events, events[WAITING].next_event)
             queue.waiting_last = WAITING
-    e = queue.due
-    if queue.rushing > 0 and (e < 0 or messages.rush[0] < event[e].order):
-        e = messages.rush[1]
+    event = queue.due
+    if queue.rushing > 0 and (event < 0 or messages.rush[0] < events[event].order):
+        event = messages.rush[1]
         heap_pop(messages.rush, 0, queue.rushing)
         queue.rushing -= 1
     else:
-        queue.due = event[e].next_event
-    order = event[e].order
+        queue.due = events[event].next_event
+    order = events[event].order
     queue.kind = max(queue.kind, order >> KIND_SHIFT)
-    event[e].next_event = queue.free
-    queue.free = e
-    return event[e].time_ps, order, event[e].which
+    events[event].next_event = queue.free
+    queue.free = event
+    return events[event].time_ps, order, events[event].which

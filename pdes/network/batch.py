@@ -23,16 +23,16 @@ def blocks_short(net):
 
 
 @inline
-def take_batch(net, inbox, node, begin, end):
-    """Gather and order the packets that arrive at the node before `end` (`ctl.batch` packets)."""
+def take_batch(net, inbox, node, begin_ps, end_ps):
+    """Gather and order the packets that arrive at a node in the cell from begin_ps to end_ps (`ctl.batch` packets)."""
     batch = gather(net, inbox, node)
     net.ctl.batch = batch
     net.ctl.resume_at = 0
     net.count.hops += batch
     net.count.events += batch
     if batch > 1:
-        sort_batch(inbox, batch, begin, end)
-        order_ties(net, inbox, batch, begin)
+        sort_batch(inbox, batch, begin_ps, end_ps)
+        order_ties(net, inbox, batch, begin_ps)
 
 
 @inline
@@ -86,7 +86,7 @@ def give_back(net, inbox):
 
 @inline
 def insert_each(keys, first, last):
-    """Sort keys[first:last] by insertion, which is fast for few keys or nearly sorted ones."""
+    """Sort int64 keys[first:last] by insertion, which is fast for few keys or nearly sorted ones."""
     i = first + 1
     while i < last:
         k = keys[i]
@@ -100,7 +100,7 @@ def insert_each(keys, first, last):
 
 @inline
 def sort_run(keys, first, last):
-    """Sort keys[first:last]: few by insertion, more by heapsort, so that the time is never quadratic."""
+    """Sort int64 keys[first:last]: few by insertion, more by heapsort, so that the time is never quadratic."""
     count = last - first
     if count <= SMALL_BATCH:
         insert_each(keys, first, last)
@@ -113,31 +113,31 @@ def sort_run(keys, first, last):
 
 
 @inline
-def sink(keys, first, i, count):
-    """Restore the order of a largest-first heap of `count` keys from entry i downwards."""
-    k = keys[first + i]
-    while 2 * i + 1 < count:
-        child = 2 * i + 1
+def sink(keys, first, entry, count):
+    """Move entry `entry` of the largest-first heap keys[first:first + count] down until its children are smaller."""
+    k = keys[first + entry]
+    while 2 * entry + 1 < count:
+        child = 2 * entry + 1
         if child + 1 < count and keys[first + child + 1] > keys[first + child]:
             child += 1
         if keys[first + child] <= k:
             break
-        keys[first + i] = keys[first + child]
-        i = child
-    keys[first + i] = k
+        keys[first + entry] = keys[first + child]
+        entry = child
+    keys[first + entry] = k
 
 
 @inline
-def sort_batch(inbox, batch, begin, end):
-    """Sort the batch by time; distribute a large one to buckets first."""
+def sort_batch(inbox, batch, begin_ps, end_ps):
+    """Sort the `batch` packets of a cell, from begin_ps to end_ps, by time; distribute many to buckets first."""
     key = inbox.batch_key
     if batch <= SMALL_BATCH:
         insert_each(key, 0, batch)
         return
     shift = 16
-    while end - begin >> (shift - 16) > min(2 * batch, BUCKETS):
+    while end_ps - begin_ps >> (shift - 16) > min(2 * batch, BUCKETS):
         shift += 1
-    buckets = (end - begin >> (shift - 16)) + 1
+    buckets = (end_ps - begin_ps >> (shift - 16)) + 1
     bucket = inbox.bucket
     for b in range(buckets + 1):
         bucket[b] = 0
@@ -168,8 +168,8 @@ def came_over(net, inbox, index):
 
 
 @inline
-def order_ties(net, inbox, batch, begin):
-    """Order packets that arrive at the same time over different links by a hash of (seed, link, time)."""
+def order_ties(net, inbox, batch, begin_ps):
+    """Order packets of a batch that arrive at the same time over different links by a hash of (seed, link, time)."""
     # this is fair (a fixed order would starve one of two senders that always tie) and the same on any partition
     key = inbox.batch_key
     i = 1
@@ -184,7 +184,7 @@ def order_ties(net, inbox, batch, begin):
         for j in range(first, last):
             index = key[j] & 0xFFFF
             link = came_over(net, inbox, index)
-            inbox.batch_tmp[j] = mix3(net.const.seed, link, begin + time) << 16 | index
+            inbox.batch_tmp[j] = mix3(net.const.seed, link, begin_ps + time) << 16 | index
         sort_run(inbox.batch_tmp, first, last)
         order_equal_hashes(net, inbox, first, last)
         for j in range(first, last):
@@ -194,7 +194,7 @@ def order_ties(net, inbox, batch, begin):
 
 @inline
 def order_equal_hashes(net, inbox, first, last):
-    """Order links with equal hashes by their numbers."""
+    """Order packets first to last of the batch that have equal hashes by the numbers of their links."""
     tmp = inbox.batch_tmp
     for i in range(first + 1, last):
         k = tmp[i]

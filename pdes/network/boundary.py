@@ -18,19 +18,19 @@ FAR_WINDOWS = 3  # windows after the current one whose arrivals outboxes accept,
 
 
 @inline
-def put_out(net, link, meta, ready, w1, w2, w3):
-    """Put a packet into the outbox for the LP at the other end of the link; return its place there."""
-    neighbour = end_of(meta) - net.const.nodes
+def put_out(net, link, link_word, arrival_ps, word1, word2, word3):
+    """Put a packet into the outbox for the LP at the end of a link (link_word: its word `meta`); return its place."""
+    neighbour = end_of(link_word) - net.const.nodes
     half = net.out_at[2 * neighbour + net.ctl.parity]
     count = net.outbox[half]
     net.outbox[half] = count + 1
     p = half + HEADER_WORDS + count * net.const.crossing_words
-    net.outbox[p] = ready
-    net.outbox[p + 1] = w1
-    net.outbox[p + 2] = w2
-    net.outbox[p + 3] = w3
+    net.outbox[p] = arrival_ps
+    net.outbox[p + 1] = word1
+    net.outbox[p + 2] = word2
+    net.outbox[p + 3] = word3
     net.outbox[p + 4] = net.far[link]
-    net.ctl.out_soonest_ps = min(net.ctl.out_soonest_ps, ready)
+    net.ctl.out_soonest_ps = min(net.ctl.out_soonest_ps, arrival_ps)
     return p
 
 
@@ -41,6 +41,6 @@ def arrived(net, neighbour):
 
 
 @inline
-def crossing(net, address, i):
+def crossing(net, world_address, i):
     """Return the address of the i-th record of a half."""
-    return address + WORD_BYTES * (HEADER_WORDS + i * net.const.crossing_words)
+    return world_address + WORD_BYTES * (HEADER_WORDS + i * net.const.crossing_words)

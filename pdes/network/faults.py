@@ -17,18 +17,18 @@ def slowed(duration_ps, slow):
 
 
 @inline
-def put_table(into, tables, at, epoch, epochs):
-    """Copy the table of one epoch, of those stored from `at` on; return the begin of the next array's tables."""
-    length = into.shape[0]
+def put_table(table, all_tables, at, epoch, epochs):
+    """Copy one of `epochs` tables, stored one after another from `at` on, into `table`; return where the last ends."""
+    length = table.shape[0]
     begin = at + epoch * length
     for i in range(length):
-        into[i] = tables[begin + i]
+        table[i] = all_tables[begin + i]
     return at + epochs * length
 
 
 @inline
 def change_routes(routes, schedule, epoch, epochs):
-    """Load another set of routing tables, in the order of pdes.build.schedule.TABLES."""
+    """Load the routing tables of one of `epochs` epochs, in the order of pdes.build.schedule.TABLES."""
     nodes = routes.node.shape[0]
     for i in range(nodes):
         copy_row(routes.node, i, schedule.table_node, epoch * nodes + i)
@@ -43,9 +43,9 @@ def change_routes(routes, schedule, epoch, epochs):
 
 
 @hook
-def make_changes(address):
+def make_changes(world_address):
     """Make all changes that are due in the current cell."""
-    world = world_at(address)
+    world = world_at(world_address)
     net, schedule = world.net, world.schedule
     at = net.ctl.fault_at
     last = schedule.change.shape[0]

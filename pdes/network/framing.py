@@ -22,11 +22,11 @@ NVSWITCH_KIND = 2  # word of graph.node_kind that marks an NVSwitch
 
 
 @inline
-def framed_bytes(net, w1, size):
-    """Return the bytes on NVLink of a packet that has `size` bytes on other links."""
-    if flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0 or destination(w1) == PAUSE_FRAME:
+def framed_bytes(net, word1, size_bytes):
+    """Return the bytes on NVLink of a packet (its word 1) that has size_bytes on other links."""
+    if flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0 or destination(word1) == PAUSE_FRAME:
         return np.int64(FLIT_BYTES)
-    payload = size - net.const.header_bytes
+    payload = size_bytes - net.const.header_bytes
     return payload + max(1, (payload + LINE_BYTES - 1) // LINE_BYTES) * PER_LINE_BYTES
 
 
@@ -41,10 +41,10 @@ def is_nvlink(graph: Graph) -> Bools:
     return kind[graph.link_src] | kind[graph.link_dst]
 
 
-def wire_bytes(payload_bytes: Any, framed: Any, settings: Framing) -> Int64:
+def wire_bytes(payload_bytes: Any, is_framed: Any, settings: Framing) -> Int64:
     """Return the bytes of a data packet on a link; arrays and numbers are broadcast as in NumPy."""
     lines = np.maximum(1, -(-payload_bytes // LINE_BYTES))
-    return np.where(framed, payload_bytes + lines * PER_LINE_BYTES, payload_bytes + settings.header_bytes)
+    return np.where(is_framed, payload_bytes + lines * PER_LINE_BYTES, payload_bytes + settings.header_bytes)
 
 
 def acknowledgement_bytes(framed: Any, settings: Framing) -> Int64:

@@ -48,18 +48,18 @@ def link_psb(net, link):
 
 
 @inline
-def on_link_bytes(net, link, w1, size):
-    """Return the bytes on an outgoing link of a packet that has `size` bytes on a link without flits."""
-    return framed_bytes(net, w1, size) if class_row(net, link).special & FRAMED != 0 else size
+def on_link_bytes(net, link, word1, size_bytes):
+    """Return the bytes on an outgoing link of a packet that has `size_bytes` bytes on a link without flits."""
+    return framed_bytes(net, word1, size_bytes) if class_row(net, link).special & FRAMED != 0 else size_bytes
 
 
 @inline
-def share_psb(net, link, w1, shares):
-    """Return the ps per byte at SHARE_UNITS / shares of a link's rate (0 = all of it), framed like packets of w1."""
+def share_psb(net, link, word1, shares):
+    """Return a link's ps per byte at SHARE_UNITS / shares of its rate (0 = all), framed like packets of this word 1."""
     psb = link_psb(net, link)
     if shares > SHARE_UNITS:
         full = full_packet_bytes(net)
-        psb *= shares / SHARE_UNITS * on_link_bytes(net, link, w1, full) / full
+        psb *= shares / SHARE_UNITS * on_link_bytes(net, link, word1, full) / full
     return psb
 
 
@@ -70,33 +70,34 @@ def inbox_of(node, side):
 
 
 @inline
-def inbox_for(net, meta, ready):
-    """Return the place in `net.inbox` of the receiving node's inbox for the cell of `ready`, and a packet's word 0."""
-    # The cell is the current one or one of the next SIDES - 1. Time and link of a packet in an inbox share a word.
+def inbox_for(net, link_word, arrival_ps):
+    """Return the place in `net.inbox` for a packet that arrives over a link at arrival_ps, and the packet's word 0."""
+    # The inbox is that of the receiving node for the cell of the arrival: the current one or one of the next SIDES - 1.
+    # Time and link of a packet in an inbox share a word. link_word: the link's word `meta`.
     cell = net.const.cell_ps
-    later = ready - net.ctl.now_ps
+    later = arrival_ps - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl.side + ahead) & (SIDES - 1)
-    return inbox_of(end_of(meta), side), (later - ahead * cell) << LINK_BITS | number_of(meta)
+    return inbox_of(end_of(link_word), side), (later - ahead * cell) << LINK_BITS | number_of(link_word)
 
 
 @inline
-def put_in(net, box, w0, w1, w2, w3):
-    """Put a packet into an inbox and return its record."""
-    net.ctl.pending[box >> 1 & SIDES - 1] = 1
-    tail = np.int64(net.inbox[box + 1])
+def put_in(net, inbox_place, word0, word1, word2, word3):
+    """Put a packet into the inbox at a place of `net.inbox`; return its record."""
+    net.ctl.pending[inbox_place >> 1 & SIDES - 1] = 1
+    tail = np.int64(net.inbox[inbox_place + 1])
     if tail < 0:
         tail = take_block(net)
-        net.inbox[box] = tail
-    net.inbox[box + 1] = append(net, tail, w0, w1, w2, w3)
+        net.inbox[inbox_place] = tail
+    net.inbox[inbox_place + 1] = append(net, tail, word0, word1, word2, word3)
     return tail
 
 
 @inline
-def deliver(net, meta, ready, w1, w2, w3):
-    """Put a packet into the inbox of the receiving node for the cell of its arrival, and return its record."""
-    box, w0 = inbox_for(net, meta, ready)
-    return put_in(net, box, w0, w1, w2, w3)
+def deliver(net, link_word, arrival_ps, word1, word2, word3):
+    """Put a packet into the receiving node's inbox for the cell of its arrival; return its record."""
+    box, word0 = inbox_for(net, link_word, arrival_ps)
+    return put_in(net, box, word0, word1, word2, word3)
 
 
 @inline
@@ -112,25 +113,25 @@ def far_reach(net):
 
 
 @inline
-def wait(net, link, ready, w1, w2, w3):
-    """Append a packet to those that wait on a link, and return its record."""
+def wait(net, link, arrival_ps, word1, word2, word3):
+    """Append a packet to those that wait on a link, a row of `tx`, for a later cell; return its record."""
     tail = np.int64(net.wait_tail[link])
     if tail < 0:
         tail = take_block(net)
         net.wait_head[link] = tail
         net.waiting[link >> 5] |= 1 << (link & 31)
-    net.wait_tail[link] = push(net, tail, ready, w1, w2, w3)
+    net.wait_tail[link] = push(net, tail, arrival_ps, word1, word2, word3)
     return tail
 
 
 @inline
-def wait_turn(net, link, meta, ready, w1, w2, w3):
+def wait_turn(net, link, link_word, arrival_ps, word1, word2, word3):
     """Append a packet to those that wait on an outgoing link, update the LP's earliest arrival, return the record."""
-    if end_of(meta) >= net.const.nodes:
-        net.ctl.far_soonest_ps = min(net.ctl.far_soonest_ps, ready)
+    if end_of(link_word) >= net.const.nodes:
+        net.ctl.far_soonest_ps = min(net.ctl.far_soonest_ps, arrival_ps)
     else:
-        net.ctl.soonest_ps = min(net.ctl.soonest_ps, ready)
-    return wait(net, link, ready, w1, w2, w3)
+        net.ctl.soonest_ps = min(net.ctl.soonest_ps, arrival_ps)
+    return wait(net, link, arrival_ps, word1, word2, word3)
 
 
 @inline
@@ -143,10 +144,10 @@ def prefetch_inbox(net, link):
 
 
 @inline
-def count_sent(net, q, size, wait_ps):
-    """Count a packet at `tx` row q, and its wait for the port."""
-    tx = net.tx[q]
-    sent_bytes = tx.sent_bytes + size
+def count_sent(net, link, size_bytes, wait_ps):
+    """Count a packet on a link, a row of `tx`, and its wait for the port."""
+    tx = net.tx[link]
+    sent_bytes = tx.sent_bytes + size_bytes
     packets = tx.sent_packets + 1
     if wait_ps > longest_wait_ps(sent_bytes, packets):
         sent_bytes, packets = with_longest_wait(sent_bytes, packets, wait_ps)
@@ -155,79 +156,84 @@ def count_sent(net, q, size, wait_ps):
 
 
 @inline
-def drop(net, link, w1):
-    """Count a packet that is lost at outgoing link `link`."""
+def drop(net, link, word1):
+    """Count a packet (its word 1) that is lost at an outgoing link."""
     net.tx_dropped[link] += 1
     net.count.dropped_packets += 1
-    net.count.dropped_bytes += wire_bytes(w1)
+    net.count.dropped_bytes += wire_bytes(word1)
 
 
 @inline
-def hand_over(net, link, meta, ready, w1, w2, w3):
-    """Put a packet that arrives at `ready` into an inbox, an outbox or the link's list. Return which, and the place."""
-    # packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
-    # because the LP at the other end may let them wait on the link again, in a list that must be in order
-    is_far = end_of(meta) >= net.const.nodes
-    if ready < reach(net) and not is_far:
-        return SET_DOWN, deliver(net, meta, ready, w1, w2, w3)
-    if is_far and ready < far_reach(net) and net.wait_tail[link] < 0:  # else the LP at the other end gets it too early
-        return PUT_OUT, put_out(net, link, meta, ready, w1, w2, w3)
-    return SET_DOWN, wait_turn(net, link, meta, ready, w1, w2, w3)
+def hand_over(net, link, link_word, arrival_ps, word1, word2, word3):
+    """Put a packet into an inbox, an outbox or the link's list; return SET_DOWN or PUT_OUT, and the place."""
+    # Packets of a link enter an outbox in order of arrival: while others wait on the link, a packet waits behind them,
+    # because the LP at the other end may let them wait on the link again, in a list that must be in order. link_word:
+    # the link's word `meta`.
+    is_far = end_of(link_word) >= net.const.nodes
+    if arrival_ps < reach(net) and not is_far:
+        return SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3)
+    if (
+        is_far and arrival_ps < far_reach(net) and net.wait_tail[link] < 0
+    ):  # else the LP at the other end gets it too early
+        return PUT_OUT, put_out(net, link, link_word, arrival_ps, word1, word2, word3)
+    return SET_DOWN, wait_turn(net, link, link_word, arrival_ps, word1, word2, word3)
 
 
 @outline
-def hand_over_with_care(net, link, meta, ready, w1, w2, w3):
-    """Hand over a packet that may be lost on its way, or that carries telemetry."""
-    error = net.link_class[class_of(meta)].error
-    is_lost = error > 0 and destination(w1) != PAUSE_FRAME
+def hand_over_with_care(net, link, link_word, arrival_ps, word1, word2, word3):
+    """Hand over, as `hand_over`, a packet that may be lost on its way, or that carries telemetry."""
+    error = net.link_class[class_of(link_word)].error
+    is_lost = error > 0 and destination(word1) != PAUSE_FRAME
     if is_lost:
         packets = packets_sent(net.tx[link].sent_packets)
-        is_lost = mix3(net.const.seed + 0x10E, number_of(meta), packets) < error
+        is_lost = mix3(net.const.seed + 0x10E, number_of(link_word), packets) < error
     if is_lost:
         net.count.lost_packets += 1
-        drop(net, link, w1)
+        drop(net, link, word1)
     else:
-        what, at = hand_over(net, link, meta, ready, w1, w2, w3)
+        what, at = hand_over(net, link, link_word, arrival_ps, word1, word2, word3)
         carry(net, what, at)
 
 
 @inline
-def occupy(net, link, asked, start, w1):
-    """Occupy outgoing link `link` from `start`, when it is idle; asked: when the packet came to the port."""
-    # Returns the link's special flags and the time of arrival. A receiving node that cuts through gets the packet once
-    # its header is in, unless it is the destination.
+def occupy(net, link, queued_ps, start_ps, word1):
+    """Occupy an outgoing link from start_ps, when it is idle; return its special flags and the arrival in ps."""
+    # The packet came to the port at queued_ps. A receiving node that cuts through gets the packet once its header is
+    # in, unless it is the destination.
     tx = net.tx[link]
-    size = wire_bytes(w1)
-    meta = tx.meta
-    link_class = net.link_class[class_of(meta)]
+    size_bytes = wire_bytes(word1)
+    link_word = tx.meta
+    link_class = net.link_class[class_of(link_word)]
     special = link_class.special
     if special & FRAMED != 0:
-        size = framed_bytes(net, w1, size)
+        size_bytes = framed_bytes(net, word1, size_bytes)
     psb = link_class.ps_per_byte
-    busy = start + serialisation_ps(size, psb)
+    busy = start_ps + max(
+        1, serialisation_ps(size_bytes, psb)
+    )  # a node then receives no more packets than its batch holds
     tx.busy_ps = busy
     seen = link_class.seen_bytes
-    ready = start + serialisation_ps(seen, psb) if size > seen else busy
-    count_sent(net, link, size, start - asked)
-    return special, ready + link_class.delay_ps
+    arrival_ps = start_ps + serialisation_ps(seen, psb) if size_bytes > seen else busy
+    count_sent(net, link, size_bytes, start_ps - queued_ps)
+    return special, arrival_ps + link_class.delay_ps
 
 
 @inline
-def link_send(net, link, asked, start, w1, w2, w3):
-    """Send a packet over outgoing link `link`, as `occupy`."""
+def link_send(net, link, queued_ps, start_ps, word1, word2, word3):
+    """Send a packet over an outgoing link, as `occupy`."""
     # A packet that arrives within the next few cells enters the node's inboxes; a later one waits on the link
     # (`release`). For a node of another LP, a packet that arrives in the next windows enters the outbox.
-    special, ready = occupy(net, link, asked, start, w1)
-    meta = net.tx[link].meta
+    special, arrival_ps = occupy(net, link, queued_ps, start_ps, word1)
+    link_word = net.tx[link].meta
     if special & CARE != 0:
-        hand_over_with_care(net, link, meta, ready, w1, w2, w3)
+        hand_over_with_care(net, link, link_word, arrival_ps, word1, word2, word3)
     else:
-        hand_over(net, link, meta, ready, w1, w2, w3)
+        hand_over(net, link, link_word, arrival_ps, word1, word2, word3)
 
 
 @inline
 def prefetch_waiting(net, word):
-    """Prefetch the first packets that wait on 32 links."""
+    """Prefetch the first packets that wait on the 32 links of word number `word` of `net.waiting`."""
     left = net.waiting[word]
     while left != 0:
         link = (word << 5) + trailing_zeros(left)
@@ -269,27 +275,27 @@ def release(net):
                 net.ctl.need = NEED_BLOCKS
                 return True
             head = np.int64(net.wait_head[link])
-            meta = net.tx[link].meta
-            is_far = end_of(meta) >= net.const.nodes
+            link_word = net.tx[link].meta
+            is_far = end_of(link_word) >= net.const.nodes
             end = far_reach(net) if is_far else reach(net)
             prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
             while head >= 0:
                 packet = net.record[head]
                 if head & (BLOCK_RECORDS - 1) == 0:
                     prefetch_block(net, np.int64(net.block_next[head >> BLOCK_SHIFT]))
-                ready = packet.ready_ps
-                if ready >= end:
+                arrival_ps = packet.ready_ps
+                if arrival_ps >= end:
                     if is_far:
-                        far_soonest = min(far_soonest, ready)
+                        far_soonest = min(far_soonest, arrival_ps)
                     else:
-                        soonest = min(soonest, ready)
+                        soonest = min(soonest, arrival_ps)
                     break
                 carry(net, TAKE_UP, head)
-                w1, w2, w3 = packet.w1, packet.w2, packet.w3
+                word1, word2, word3 = packet.w1, packet.w2, packet.w3
                 if is_far:
-                    carry(net, PUT_OUT, put_out(net, link, meta, ready, w1, w2, w3))
+                    carry(net, PUT_OUT, put_out(net, link, link_word, arrival_ps, word1, word2, word3))
                 else:
-                    carry(net, SET_DOWN, deliver(net, meta, ready, w1, w2, w3))
+                    carry(net, SET_DOWN, deliver(net, link_word, arrival_ps, word1, word2, word3))
                 head = after(net, head)
             net.wait_head[link] = head
             if head < 0:

@@ -18,14 +18,14 @@ TIME_MASK = (1 << TIME_BITS) - 1
 
 @inline
 def may_go(net, link):
-    """Return whether a packet waits at the port that no pause holds back."""
+    """Return whether a packet that no pause holds back waits at the port of a link."""
     gate = net.gate[link]
     return gate.mask & ~gate.paused != 0
 
 
 @inline
-def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
-    """Append a packet to a queue of the port. way_in: own outgoing link whose reverse carried it here."""
+def line_up(net, node, link, queue, now_ps, ingress, word1, word2, word3):
+    """Append a packet to a queue of the port of `link`. ingress: own outgoing link whose reverse carried it here."""
     gate = net.gate[link]
     if gate.mask == 0:
         pool = net.pool[node]
@@ -38,13 +38,13 @@ def line_up(net, node, link, queue, now, way_in, w1, w2, w3):
     if gate.mask & (1 << queue) == 0:
         head = tail = take_block(net)
         gate.mask |= 1 << queue
-    queues[queue] = ends(head, append(net, tail, (way_in << TIME_BITS) | (now & TIME_MASK), w1, w2, w3))
+    queues[queue] = ends(head, append(net, tail, (ingress << TIME_BITS) | (now_ps & TIME_MASK), word1, word2, word3))
     carry(net, SET_DOWN, tail)
 
 
 @inline
 def fall_out(net, node, link):
-    """Remove the port from the list of ports with packets that wait."""
+    """Remove the port of a link from a switch's list of ports with packets that wait."""
     net.pool[node].ports -= 1
     place = net.gate[link].place
     moved = np.int64(net.backlog[net.out_ptr[node] + net.pool[node].ports])
@@ -59,15 +59,15 @@ def control_waits(mask):
 
 
 @inline
-def next_queue(net, link, ready):
-    """Return the queue of a port that sends next among those in the bit set `ready`."""
-    # Pause frames come first, then control packets, then trimmed packets and data, whose class the discipline chooses
+def next_queue(net, link, ready_queues):
+    """Return the queue of a port that sends next among those in the bit set `ready_queues`."""
+    # Pause frames come first, then control packets, then trimmed packets and data, whose class the discipline chooses.
     gate = net.gate[link]
-    first = control_waits(ready)
+    first = control_waits(ready_queues)
     if first != 0:
         return CONTROL + (first >> 1)
-    data = ready & 3
-    if ready >> TRIMMED != 0 and (data == 0 or gate.trimmed_turn < TRIMMED_A_TURN):
+    data = ready_queues & 3
+    if ready_queues >> TRIMMED != 0 and (data == 0 or gate.trimmed_turn < TRIMMED_A_TURN):
         if data != 0:
             gate.trimmed_turn += 1
         return np.int64(TRIMMED)
@@ -75,7 +75,7 @@ def next_queue(net, link, ready):
         gate.trimmed_turn = 0
     if net.hooks.discipline != 0:
         return call_hook(net.hooks.discipline, net.const.address, link, data)
-    return np.int64(ready & 1 == 0)  # strict priority of class 0
+    return np.int64(ready_queues & 1 == 0)  # strict priority of class 0
 
 
 @inline
@@ -85,21 +85,21 @@ def paused_link(net, record):
 
 
 @inline
-def on_pause(net, record, w2, now):
-    """Apply a pause frame, log it while there is room, and return the link that it concerns."""
+def on_pause(net, record, word2, now_ps):
+    """Apply a pause frame, `record`, log it while there is room, and return the link that it concerns."""
     link = paused_link(net, record)
     at = 2 * net.ctl.pauses
     net.ctl.pauses += 1
     if at + 1 < net.pause_log.shape[0]:
-        net.pause_log[at] = now
-        net.pause_log[at + 1] = logged_pause(number_of(net.tx[link].meta), w2)
+        net.pause_log[at] = now_ps
+        net.pause_log[at + 1] = logged_pause(number_of(net.tx[link].meta), word2)
     gate = net.gate[link]
-    data_class = paused_class(w2)
+    data_class = paused_class(word2)
     bit = 1 << data_class
-    if asks_to_pause(w2) == PAUSE:
+    if asks_to_pause(word2) == PAUSE:
         gate.paused |= bit
-        gate.since_ps[data_class] = now
+        gate.since_ps[data_class] = now_ps
     else:
         gate.paused &= ~bit
-        gate.paused_ps += now - gate.since_ps[data_class]
+        gate.paused_ps += now_ps - gate.since_ps[data_class]
     return link

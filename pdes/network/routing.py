@@ -27,19 +27,19 @@ def salt_of(seed, node):
 
 
 @inline
-def choose(routes, cell, node, w2):
-    """Return one link of the cell, by ECMP."""
+def choose(routes, cell, node, word2):
+    """Return one link of a node's cell of routes, by a hash of the packet's entropy in word 2 (ECMP)."""
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
-        h = mix(routes.node[node].salt ^ (entropy(w2) * 0x9E3779B1))
+        h = mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1))
         first = np.int64(routes.link[first + ((h * count) >> 32)])
     return routes.node[node].first_link + first
 
 
 @inline
 def cell_to(routes, node, column):
-    """Table mode: return the cell of a switch towards a home other than itself."""
+    """Table mode: return the cell of a switch towards the home in a column of the table, another node."""
     forwarding = routes.node[node]
     cell = forwarding.default
     if column >= forwarding.first and column < forwarding.last:
@@ -48,19 +48,19 @@ def cell_to(routes, node, column):
 
 
 @inline
-def npu_route(net, node, dst, w2):
-    """Return the outgoing link of an NPU towards another."""
+def npu_route(net, node, dst, word2):
+    """Return the outgoing link of NPU `node` towards NPU `dst`, for a packet with this word 2."""
     if net.out_ptr[node + 1] - net.out_ptr[node] == 1:
         return net.out_ptr[node]
-    return call_hook(net.hooks.choose_port, net.const.address, node, dst, w2)
+    return call_hook(net.hooks.choose_port, net.const.address, node, dst, word2)
 
 
 @inline
-def switch_cell_to(net, routes, node, dst, w2):
-    """Return the cell of a switch towards an NPU."""
+def switch_cell_to(net, routes, node, dst, word2):
+    """Return the cell of switch `node` towards NPU `dst`, for a packet with this word 2."""
     hook = net.hooks.route
     if hook != 0:
-        return call_hook(hook, net.const.address, node, dst, w2)
+        return call_hook(hook, net.const.address, node, dst, word2)
     column = np.int64(routes.home[dst])
     if column == routes.node[node].column:
         return np.int64(routes.attach[dst])
@@ -68,22 +68,22 @@ def switch_cell_to(net, routes, node, dst, w2):
 
 
 @inline
-def balanced(net, routes, cell, node, w1, w2, now):
-    """Return one link of a node's cell, by the run's rule; w1, w2: words of the packet, now: time in ps."""
+def balanced(net, routes, cell, node, word1, word2, now_ps):
+    """Return one link of a node's cell of routes, by the run's load balancing, for a packet with these words."""
     first = cell & SET_MASK
     count = cell >> SET_SHIFT
     if count > 1:
-        which = call_hook(net.hooks.balancing, net.const.address, node, first, count, w1, w2, now)
+        which = call_hook(net.hooks.balancing, net.const.address, node, first, count, word1, word2, now_ps)
         first = np.int64(routes.link[first + which])
     return routes.node[node].first_link + first
 
 
 @inline
-def next_link(net, routes, node, dst, w2):
-    """Return the outgoing link of a node towards an NPU, by ECMP, for code that follows a path in advance."""
+def next_link(net, routes, node, dst, word2):
+    """Return the outgoing link of a node towards NPU `dst`, by ECMP, for code that follows a path in advance."""
     if node < net.const.npus:
-        return npu_route(net, node, dst, w2)
-    return choose(routes, switch_cell_to(net, routes, node, dst, w2), node, w2)
+        return npu_route(net, node, dst, word2)
+    return choose(routes, switch_cell_to(net, routes, node, dst, word2), node, word2)
 
 
 @inline
@@ -93,8 +93,8 @@ def forwarding_ps(net, routes, node):
 
 
 @inline
-def dimension_cell(net, routes, node, dst, w2):
-    """Dimension mode: return the cell that corrects the first coordinate that differs."""
+def dimension_cell(net, routes, node, dst, word2):
+    """Dimension mode: return the cell of a node that corrects the first coordinate in which NPU `dst` differs."""
     dims = net.const.dimensions
     d = 0
     while d < dims - 1 and routes.here[node * dims + d] == routes.digit[dst * dims + d]:
@@ -110,16 +110,16 @@ def dimension_cell(net, routes, node, dst, w2):
         if ahead < 0:
             ahead += size
         opposite = 2 * ahead == size
-        if 2 * ahead > size or (opposite and mix(salt_of(net.const.seed, dst) ^ entropy(w2)) & 1 == 1):
+        if 2 * ahead > size or (opposite and mix(salt_of(net.const.seed, dst) ^ entropy(word2)) & 1 == 1):
             at += 1
     return routes.cell[at]
 
 
 @inline
-def hops_by(net, routes, out, dst):
-    """Table mode: return the switches from the far end of an NPU's outgoing link to the destination, or UNREACHABLE."""
+def hops_by(net, routes, port, dst):
+    """Table mode: return the switches from the far end of an NPU's port to NPU `dst`, or UNREACHABLE."""
     homes = net.const.homes
-    via = routes.via[out]
+    via = routes.via[port]
     best = UNREACHABLE
     for i in range(homes):
         column = routes.home[dst * homes + i]
@@ -130,14 +130,14 @@ def hops_by(net, routes, out, dst):
 
 
 @hook
-def cell_of_several(address, node, dst, w2):
-    """Return the cell of a switch towards an NPU; in table mode towards its nearest home."""
-    # The packet's entropy decides between equally near homes. Where faults have left no path, the cell leads into the
-    # pit.
-    w = world_at(address)
-    net, routes = w.net, w.routes
+def cell_of_several(world_address, node, dst, word2):
+    """Return the cell of switch `node` towards NPU `dst`; in table mode towards its nearest home."""
+    # The packet's entropy, in word 2, decides between equally near homes. Where faults have left no path, the cell
+    # leads into the pit.
+    world = world_at(world_address)
+    net, routes = world.net, world.routes
     if net.const.dimensions > 0:
-        return np.int64(dimension_cell(net, routes, node, dst, w2))
+        return np.int64(dimension_cell(net, routes, node, dst, word2))
     forwarding = routes.node[node]
     homes = net.const.homes
     best = UNREACHABLE
@@ -153,7 +153,7 @@ def cell_of_several(address, node, dst, w2):
                 equals = 0
             if hops == best and hops < UNREACHABLE:
                 equals += 1
-                if (mix(forwarding.salt ^ ((entropy(w2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
+                if (mix(forwarding.salt ^ ((entropy(word2) + i) * 0x5BD1E995)) * equals) >> 32 == 0:
                     cell = np.int64(routes.attach[dst * homes + i]) if here else cell_to(routes, node, column)
     if equals == 0 and net.const.pit > 0:
         cell = net.const.pit - forwarding.first_link
@@ -161,12 +161,12 @@ def cell_of_several(address, node, dst, w2):
 
 
 @hook
-def port_of_several(address, node, dst, w2):
-    """Return the outgoing link of an NPU with several ports; in table mode one whose switch is nearest."""
-    w = world_at(address)
-    net, routes = w.net, w.routes
+def port_of_several(world_address, node, dst, word2):
+    """Return the outgoing link of NPU `node`, of several, to NPU `dst`; in table mode one with the nearest switch."""
+    world = world_at(world_address)
+    net, routes = world.net, world.routes
     if net.const.dimensions > 0:
-        return choose(routes, dimension_cell(net, routes, node, dst, w2), node, w2)
+        return choose(routes, dimension_cell(net, routes, node, dst, word2), node, word2)
     best = UNREACHABLE
     count = 0
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
@@ -176,7 +176,7 @@ def port_of_several(address, node, dst, w2):
             count = 0
         if hops == best:
             count += 1
-    pick = (mix(routes.node[node].salt ^ (entropy(w2) * 0x9E3779B1)) * count) >> 32
+    pick = (mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1)) * count) >> 32
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         if hops_by(net, routes, out, dst) == best:

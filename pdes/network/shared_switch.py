@@ -64,50 +64,52 @@ TELEMETRY_TIME_MASK = (1 << TELEMETRY_CLASS_SHIFT) - 1
 
 @inline
 def threshold(net, node):
-    """Return the bytes that one queue, or one ingress port, may use of the shared part: a share of the free bytes."""
+    """Return the bytes of a switch's buffer that one queue, or one ingress port, may use: a share of the free ones."""
     free = max(0, net.pool[node].shared_bytes - net.pool[node].used_bytes)
     return (free * net.const.alpha_1024ths) >> 10
 
 
 @inline
-def admit(net, node, link, way_in, klass, size):
+def admit(net, node, link, ingress, klass, size_bytes):
     """Return whether a data packet stays below the threshold of its ingress port (with pauses) or of its queue."""
-    # if it does, its bytes are counted
+    # If it does, its bytes are counted. ingress: own outgoing link whose reverse carried it; klass: its data class.
     pool = net.pool[node]
-    used = pool.used_bytes + size
-    in_use = size + (net.gate[way_in].in_bytes[klass] if net.const.pfc == 1 else net.gate[link].queued_bytes[klass])
+    used = pool.used_bytes + size_bytes
+    in_use = size_bytes + (
+        net.gate[ingress].in_bytes[klass] if net.const.pfc == 1 else net.gate[link].queued_bytes[klass]
+    )
     fits = in_use <= threshold(net, node) and used <= pool.shared_bytes
     if fits:
         pool.used_bytes = used
         if net.const.pfc == 1:
-            net.gate[way_in].in_bytes[klass] = in_use
+            net.gate[ingress].in_bytes[klass] = in_use
     return fits
 
 
 @inline
-def meet(net, link, start, left):
-    """Add this port's telemetry to the packet in hand; left: bytes that wait behind it."""
+def meet(net, link, start_ps, left_bytes):
+    """Add the telemetry of a link's port to the packet in hand; left_bytes: bytes that wait behind it."""
     hops = net.carried.hops
     if hops < MAX_TELEMETRY_HOPS:
         tx = net.tx[link]
         sent_bytes = tx.sent_bytes & TELEMETRY_BYTES_MASK
-        net.carried.met[2 * hops] = (start & TELEMETRY_TIME_MASK) | (class_of(tx.meta) << TELEMETRY_CLASS_SHIFT)
-        net.carried.met[2 * hops + 1] = sent_bytes | (left << TELEMETRY_QUEUE_SHIFT)
+        net.carried.met[2 * hops] = (start_ps & TELEMETRY_TIME_MASK) | (class_of(tx.meta) << TELEMETRY_CLASS_SHIFT)
+        net.carried.met[2 * hops + 1] = sent_bytes | (left_bytes << TELEMETRY_QUEUE_SHIFT)
         net.carried.hops = hops + 1
 
 
 @inline
-def is_marked(net, link, left):
-    """Return whether a packet that leaves `left` bytes of its class behind is marked (RED on the current queue)."""
+def is_marked(net, link, left_bytes):
+    """Return whether a packet that leaves left_bytes of its class behind at a link is marked (RED)."""
     tx = net.tx[link]
     link_class = net.link_class[class_of(tx.meta)]
     low, high = link_class.kmin_bytes, link_class.kmax_bytes
-    if left >= high:
+    if left_bytes >= high:
         return True
-    if left <= low:
+    if left_bytes <= low:
         return False
     h = mix3(net.const.seed + 0xECE, number_of(tx.meta), packets_sent(tx.sent_packets))
-    return h < np.int64(link_class.pmax * (left - low) / (high - low))
+    return h < np.int64(link_class.pmax * (left_bytes - low) / (high - low))
 
 
 @outline
@@ -128,45 +130,45 @@ def widen(net, columns):
 
 
 @outline
-def column_at(net, link, at_ps):
-    """Return the place in `depth` and `marks` of a port's column for a time."""
+def column_at(net, link, time_ps):
+    """Return the place in `depth` and `marks` of a link's column for a time."""
     columns = net.const.depths
-    while at_ps >= net.ctl.depth_ps * columns:
+    while time_ps >= net.ctl.depth_ps * columns:
         widen(net, columns)
-    return link * columns + at_ps // net.ctl.depth_ps
+    return link * columns + time_ps // net.ctl.depth_ps
 
 
 @inline
-def set_off(net, link, asked, start, left, all_left, w1, w2, w3):
-    """Send a data packet; left: bytes of its class that wait behind it, all_left: of both classes."""
-    if net.const.ecn == 1 and left > 0 and is_marked(net, link, left):
-        w1 = filled_in(w1, 0, FLAG_MARK)
+def set_off(net, link, queued_ps, start_ps, left_bytes, all_left_bytes, word1, word2, word3):
+    """Send a data packet; left_bytes: bytes of its class that wait behind it, all_left_bytes: of both classes."""
+    if net.const.ecn == 1 and left_bytes > 0 and is_marked(net, link, left_bytes):
+        word1 = filled_in(word1, 0, FLAG_MARK)
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
         if net.const.depths > 0:
-            net.marks[column_at(net, link, start)] += 1
+            net.marks[column_at(net, link, start_ps)] += 1
     if net.hooks.telemetry != 0:
-        meet(net, link, start, all_left)
-    link_send(net, link, asked, start, w1, w2, w3)
+        meet(net, link, start_ps, all_left_bytes)
+    link_send(net, link, queued_ps, start_ps, word1, word2, word3)
 
 
 @inline
-def send_or_line_up(net, node, link, queue, now, w1, w2, w3):
-    """Send a control packet, a pause frame or a trimmed packet, or append it to its queue at the port."""
+def send_or_line_up(net, node, link, queue, now_ps, word1, word2, word3):
+    """Send a control packet, a pause frame or a trimmed packet over a link, or append it to its queue at the port."""
     # Control packets wait for control packets only. For a trimmed packet, the port has advanced to the current time.
     waits = may_go(net, link) if queue == TRIMMED else control_waits(net.gate[link].mask) != 0
-    if net.tx[link].busy_ps <= now and not waits:
-        link_send(net, link, now, now, w1, w2, w3)
+    if net.tx[link].busy_ps <= now_ps and not waits:
+        link_send(net, link, now_ps, now_ps, word1, word2, word3)
     else:
-        line_up(net, node, link, queue, now, 0, w1, w2, w3)
+        line_up(net, node, link, queue, now_ps, 0, word1, word2, word3)
 
 
 @outline
-def ask(net, node, link, klass, what, now):
-    """Send a pause frame over the link: PAUSE or RESUME the traffic that its reverse carries."""
+def ask(net, node, link, klass, operation, now_ps):
+    """Send a pause frame over a link: PAUSE or RESUME (operation) the traffic of data class `klass` on its reverse."""
     gate = net.gate[link]
     pool_row = net.pool[node]
-    if what == PAUSE:
+    if operation == PAUSE:
         gate.asked |= 1 << klass
         pool_row.asked += 1
         gate.pause_frames += 1
@@ -174,69 +176,69 @@ def ask(net, node, link, klass, what, now):
     else:
         gate.asked &= ~(1 << klass)
         pool_row.asked -= 1
-    size = net.const.pause_frame_bytes
-    frame = header(PAUSE_FRAME, 0, size, FLAG_ACK)
-    send_or_line_up(net, node, link, FRAMES, now, frame, pause_word(klass, what), 0)
+    size_bytes = net.const.pause_frame_bytes
+    frame = header(PAUSE_FRAME, 0, size_bytes, FLAG_ACK)
+    send_or_line_up(net, node, link, FRAMES, now_ps, frame, pause_word(klass, operation), 0)
 
 
 @inline
-def let_out(net, node, way_in, klass, size, now):
-    """Remove a packet from the buffer, which may let the other end of its ingress link resume."""
+def let_out(net, node, ingress, klass, size_bytes, now_ps):
+    """Remove a packet from a switch's buffer, which may let the other end of its ingress link resume."""
     pool = net.pool[node]
     if net.const.pfc == 0:
-        pool.used_bytes -= size
+        pool.used_bytes -= size_bytes
         return
-    gate = net.gate[way_in]
-    held = min(gate.held_bytes[klass], size)
+    gate = net.gate[ingress]
+    held = min(gate.held_bytes[klass], size_bytes)
     gate.held_bytes[klass] -= held
-    gate.in_bytes[klass] -= size - held
-    pool.used_bytes -= size - held
+    gate.in_bytes[klass] -= size_bytes - held
+    pool.used_bytes -= size_bytes - held
     if gate.asked & (1 << klass) != 0 and gate.held_bytes[klass] == 0:
         used = gate.in_bytes[klass]
         if used == 0 or used + net.const.resume_offset_bytes <= threshold(net, node):
-            ask(net, node, way_in, klass, RESUME, now)
+            ask(net, node, ingress, klass, RESUME, now_ps)
 
 
 @outline
-def depart(net, node, link, start):
-    """Send the next packet that waits at the port and is not paused."""
+def depart(net, node, link, start_ps):
+    """Send, from start_ps, the next packet that waits at the port of a link and is not paused."""
     gate = net.gate[link]
     queue = next_queue(net, link, gate.mask & ~gate.paused)
     head = head_of(gate.queues[queue])
     carry(net, TAKE_UP, head)
     packet = net.record[head]
-    w0, w1, w2, w3 = packet.ready_ps, packet.w1, packet.w2, packet.w3
+    word0, word1, word2, word3 = packet.ready_ps, packet.w1, packet.w2, packet.w3
     gate.queues[queue] = without_first(net, gate.queues[queue])
     if gate.queues[queue] == NONE:
         gate.mask &= ~(1 << queue)
         if gate.mask == 0:
             fall_out(net, node, link)
-    asked = start - ((start - w0) & TIME_MASK)
+    queued_ps = start_ps - ((start_ps - word0) & TIME_MASK)
     net.count.events += 1
     if queue >= CONTROL:
-        link_send(net, link, asked, start, w1, w2, w3)
+        link_send(net, link, queued_ps, start_ps, word1, word2, word3)
     else:
-        size = wire_bytes(w1)
-        gate.queued_bytes[queue] -= size
+        size_bytes = wire_bytes(word1)
+        gate.queued_bytes[queue] -= size_bytes
         left = gate.queued_bytes[queue]
-        set_off(net, link, asked, start, left, left + gate.queued_bytes[1 - queue], w1, w2, w3)
-        let_out(net, node, w0 >> TIME_BITS, queue, size, start)
+        set_off(net, link, queued_ps, start_ps, left, left + gate.queued_bytes[1 - queue], word1, word2, word3)
+        let_out(net, node, word0 >> TIME_BITS, queue, size_bytes, start_ps)
 
 
 @inline
-def bring_up_port(net, node, link, until):
-    """Let a port send all packets that depart before `until`."""
+def bring_up_port(net, node, link, until_ps):
+    """Let the port of a link send all packets that depart before until_ps."""
     tx = net.tx[link]
-    while may_go(net, link) and tx.busy_ps < until:
+    while may_go(net, link) and tx.busy_ps < until_ps:
         depart(net, node, link, tx.busy_ps)
 
 
 @outline
-def bring_up_in_order(net, node, until):
-    """Let all ports send the packets that depart before `until`, in time order; ties by link number."""
+def bring_up_in_order(net, node, until_ps):
+    """Let all ports of a switch send the packets that depart before until_ps, in time order; ties by link number."""
     base = net.out_ptr[node]
     while True:
-        soonest = until
+        soonest = until_ps
         which = np.int64(-1)
         for i in range(base, base + net.pool[node].ports):
             link = np.int64(net.backlog[i])
@@ -250,100 +252,100 @@ def bring_up_in_order(net, node, until):
 
 
 @inline
-def bring_up_for(net, node, link, now):
-    """Advance a port, or all ports where their order matters, to the current time, before an action there."""
+def bring_up_for(net, node, link, now_ps):
+    """Advance the port of a link, or all of the switch where order matters, to the current time."""
     if net.pool[node].asked > 0:
-        bring_up_in_order(net, node, now + 1)
+        bring_up_in_order(net, node, now_ps + 1)
     else:
-        bring_up_port(net, node, link, now + 1)
+        bring_up_port(net, node, link, now_ps + 1)
 
 
 @inline
-def bring_up(net, node, until):
-    """Let all ports send the packets that depart before `until`."""
+def bring_up(net, node, until_ps):
+    """Let all ports of a switch send the packets that depart before until_ps."""
     if net.pool[node].asked > 0:
-        bring_up_in_order(net, node, until)
+        bring_up_in_order(net, node, until_ps)
         return
     for i in range(net.pool[node].ports - 1, -1, -1):
-        bring_up_port(net, node, np.int64(net.backlog[net.out_ptr[node] + i]), until)
+        bring_up_port(net, node, np.int64(net.backlog[net.out_ptr[node] + i]), until_ps)
 
 
 @outline
-def near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
-    """Test a data packet near a threshold, with all ports up to time. Return whether it proceeds (and is counted)."""
-    bring_up(net, node, now + 1)
-    carry(net, TAKE_UP, at)
-    size = wire_bytes(w1)
-    if admit(net, node, link, way_in, klass, size):
+def near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2, word3):
+    """Test a data packet near a threshold, with all ports up to date. Return whether it proceeds (and is counted)."""
+    bring_up(net, node, now_ps + 1)
+    carry(net, TAKE_UP, record)
+    size_bytes = wire_bytes(word1)
+    if admit(net, node, link, ingress, klass, size_bytes):
         return True
     if net.const.pfc == 1:
-        gate = net.gate[way_in]
-        if gate.held_bytes[klass] + size > gate.headroom_bytes:
-            drop(net, link, w1)
+        gate = net.gate[ingress]
+        if gate.held_bytes[klass] + size_bytes > gate.headroom_bytes:
+            drop(net, link, word1)
             return False
-        gate.held_bytes[klass] += size
+        gate.held_bytes[klass] += size_bytes
         if gate.asked & (1 << klass) == 0:
-            ask(net, node, way_in, klass, PAUSE, now)
+            ask(net, node, ingress, klass, PAUSE, now_ps)
         return True
     if net.const.trim == 1:
         cut = net.const.header_bytes
-        net.count.dropped_bytes += size - cut
+        net.count.dropped_bytes += size_bytes - cut
         net.count.trimmed_packets += 1
         net.gate[link].trimmed_packets += 1
-        send_or_line_up(net, node, link, TRIMMED, now, trimmed(w1, cut), w2, w3)
+        send_or_line_up(net, node, link, TRIMMED, now_ps, trimmed(word1, cut), word2, word3)
     else:
-        drop(net, link, w1)
+        drop(net, link, word1)
     return False
 
 
 @inline
-def take_data(net, node, link, way_in, now, at, w1, w2, w3):
-    """Handle a data packet, record `at`, from `way_in` for the port of `link`."""
+def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
+    """Handle a data packet in `record` from `ingress`, whose reverse carried it, for the port of `link`."""
     tx = net.tx[link]
     pool = net.pool[node]
     gate = net.gate[link]
-    klass = data_class(w1)
-    bring_up_for(net, node, link, now)
-    carry(net, TAKE_UP, at)
-    size = wire_bytes(w1)
-    idle = tx.busy_ps <= now and gate.paused & (1 << klass) == 0
+    klass = data_class(word1)
+    bring_up_for(net, node, link, now_ps)
+    carry(net, TAKE_UP, record)
+    size_bytes = wire_bytes(word1)
+    idle = tx.busy_ps <= now_ps and gate.paused & (1 << klass) == 0
     # no packet waits, and this one leaves before its bytes count
     if idle and gate.mask == 0 and pool.asked == 0:
-        used = pool.used_bytes + size
+        used = pool.used_bytes + size_bytes
         if used <= threshold(net, node) and used <= pool.shared_bytes:
-            set_off(net, link, now, now, np.int64(0), np.int64(0), w1, w2, w3)
+            set_off(net, link, now_ps, now_ps, np.int64(0), np.int64(0), word1, word2, word3)
             return
-    clear = pool.asked == 0 and admit(net, node, link, way_in, klass, size)
-    if not clear and not near_threshold(net, node, link, way_in, klass, now, at, w1, w2, w3):
+    clear = pool.asked == 0 and admit(net, node, link, ingress, klass, size_bytes)
+    if not clear and not near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2, word3):
         return
     # other ports may have sent, and the other end may have resumed
-    idle = tx.busy_ps <= now and gate.paused & (1 << klass) == 0
+    idle = tx.busy_ps <= now_ps and gate.paused & (1 << klass) == 0
     if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
         others = gate.queued_bytes[1 - klass]
-        set_off(net, link, now, now, np.int64(0), others, w1, w2, w3)
-        let_out(net, node, way_in, klass, size, now)
+        set_off(net, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
+        let_out(net, node, ingress, klass, size_bytes, now_ps)
         return
-    line_up(net, node, link, klass, now, way_in, w1, w2, w3)
-    gate.queued_bytes[klass] += size
+    line_up(net, node, link, klass, now_ps, ingress, word1, word2, word3)
+    gate.queued_bytes[klass] += size_bytes
     both = gate.queued_bytes[0] + gate.queued_bytes[1]
     gate.longest_bytes = max(gate.longest_bytes, both)
     if net.const.depths > 0:
-        column = column_at(net, link, now)
+        column = column_at(net, link, now_ps)
         net.depth[column] = max(np.int64(net.depth[column]), both)
 
 
 @outline
-def take_pause(net, node, record, w2, now):
-    """Handle a pause frame from the other end of a link."""
+def take_pause(net, node, record, word2, now_ps):
+    """Handle a pause frame in `record` from the other end of a link."""
     link = np.int64(paused_link(net, record))
-    bring_up_for(net, node, link, now)
-    on_pause(net, record, w2, now)
-    if may_go(net, link) and net.tx[link].busy_ps <= now:
-        depart(net, node, link, now)
+    bring_up_for(net, node, link, now_ps)
+    on_pause(net, record, word2, now_ps)
+    if may_go(net, link) and net.tx[link].busy_ps <= now_ps:
+        depart(net, node, link, now_ps)
 
 
 @inline
-def act(net, inbox, routes, node, begin, end):
+def act(net, inbox, routes, node, begin_ps, end_ps):
     """Process one cell of one switch: the packets of the batch in time order, and departures."""
     batch = net.ctl.batch
     rule = net.hooks.balancing != 0
@@ -361,42 +363,42 @@ def act(net, inbox, routes, node, begin, end):
         if i + AHEAD < batch and inbox.batch_out[i + AHEAD] >= 0:
             prefetch_inbox(net, inbox.batch_out[i + AHEAD])
         key = inbox.batch_key[i]
-        now = begin + (key >> 16)
+        now_ps = begin_ps + (key >> 16)
         at = inbox.batch_pos[key & 0xFFFF]
         packet = net.record[at]
-        w1, w2, w3 = packet.w1, packet.w2, packet.w3
+        word1, word2, word3 = packet.w1, packet.w2, packet.w3
         link = inbox.batch_out[i]
         if rule and link >= 0:
-            link = balanced(net, routes, inbox.batch_tmp[i], node, w1, w2, now)
+            link = balanced(net, routes, inbox.batch_tmp[i], node, word1, word2, now_ps)
         if link < 0:
-            take_pause(net, node, at, w2, now)
-        elif flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
-            bring_up_for(net, node, link, now)
+            take_pause(net, node, at, word2, now_ps)
+        elif flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
+            bring_up_for(net, node, link, now_ps)
             carry(net, TAKE_UP, at)
-            queue = CONTROL if flags(w1) & FLAG_ACK != 0 else TRIMMED
-            send_or_line_up(net, node, link, queue, now, w1, w2, w3)
+            queue = CONTROL if flags(word1) & FLAG_ACK != 0 else TRIMMED
+            send_or_line_up(net, node, link, queue, now_ps, word1, word2, word3)
         else:
-            way_in = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
-            take_data(net, node, link, way_in, now, at, w1, w2, w3)
-    bring_up(net, node, end)
+            ingress = np.int64(net.facing[came_over(net, inbox, key & 0xFFFF)])
+            take_data(net, node, link, ingress, now_ps, at, word1, word2, word3)
+    bring_up(net, node, end_ps)
 
 
 @hook
-def shared_switches(address, begin, end, first, last):
-    """Let switches from `first` to before `last` process a cell; return 1 if a pool is too small."""
-    world = world_at(address)
+def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
+    """Let switches first_node to before end_node process a cell, begin_ps to end_ps; return 1 if a pool is short."""
+    world = world_at(world_address)
     net, inbox, routes = world.net, world.inbox, world.routes
     nodes = net.const.nodes
-    for node in range(first, last):
+    for node in range(first_node, end_node):
         has_mail = net.inbox[inbox_of(node, net.ctl.side)] >= 0
-        if has_mail or net.next_time[node] < end:
+        if has_mail or net.next_time[node] < end_ps:
             if blocks_short(net):
                 return 1
             following, _ = inbox_blocks(net, min(node + 1, nodes - 1))
             if following >= 0:
                 prefetch_block(net, following)
-            take_batch(net, inbox, node, begin, end)
-            act(net, inbox, routes, node, begin, end)
+            take_batch(net, inbox, node, begin_ps, end_ps)
+            act(net, inbox, routes, node, begin_ps, end_ps)
             give_back(net, inbox)
             # the next event is when a port with packets to send falls idle
             soonest = np.int64(INF)

@@ -33,7 +33,7 @@ AHEAD = 8  # packets by which prefetching of the next record's place precedes us
 
 @inline
 def choose_links(net, inbox, routes, node):
-    """Find the link of every packet of the batch and, where a rule chooses, its cell."""
+    """Find the link of every packet in the batch of switch `node` and, where a rule chooses, its cell."""
     rule = net.hooks.balancing != 0
     for i in range(net.ctl.batch):
         packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
@@ -46,64 +46,62 @@ def choose_links(net, inbox, routes, node):
 
 
 @inline
-def is_full(net, link, wait_ps, w1, limit):
-    """Return whether a packet that would wait `wait_ps` for a link exceeds the limit of its queue in bytes."""
+def is_full(net, link, wait_ps, word1, limit_bytes):
+    """Return whether a packet that would wait `wait_ps` for a link exceeds the limit of its queue."""
     psb = link_psb(net, link)
     # the link on which all is lost takes no time and has no queue: what others of the LP sent must not matter
-    return psb > 0 and wait_ps + serialisation_ps(wire_bytes(w1), psb) > limit * psb
+    return psb > 0 and wait_ps + serialisation_ps(wire_bytes(word1), psb) > limit_bytes * psb
 
 
 @inline
-def send_batch(net, inbox, routes, node, begin, ahead, last):
-    """Let the ports send the packets of the batch, in order of arrival, and return three counts that sort them.
-
-    The counts: packets for inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), packets for
-    other LPs (`batch_apart`, from its begin), and the last index before those that wait on their links (`batch_apart`,
-    from its end backwards). Whether a packet stays in the LP is hard to predict, so it is written to both lists,
-    without a branch, and the wrong entry is overwritten; without other LPs only the first list is used. Prefetches the
-    next switch's inbox, blocks `ahead` to `last`.
-    """
+def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
+    """Let the ports send the packets of the batch, in order of arrival, and return three counts that sort them."""
+    # The counts: packets for inboxes of the LP (`batch_near`, with `batch_box` and word 0 in `batch_tmp`), packets for
+    # other LPs (`batch_apart`, from its begin), and the last index before those that wait on their links
+    # (`batch_apart`, from its end backwards). Whether a packet stays in the LP is hard to predict, so it is written to
+    # both lists, without a branch, and the wrong entry is overwritten; without other LPs only the first list is used.
+    # Prefetches the next switch's inbox, blocks `first_block` to `last_block`.
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes
     forward = routes.node[node].forward
-    leaves, cut = begin + (forward >> 1), forward & 1 == 1
+    leaves, cut = begin_ps + (forward >> 1), forward & 1 == 1
     rule, alone = net.hooks.balancing != 0, net.const.neighbours == 0
     near_end, far_end, nodes = reach(net), far_reach(net), net.const.nodes
     near = far = np.int64(0)
     last_apart = batch - 1
     for i in range(batch):
-        if i & 3 == 0 and ahead >= 0:
-            ahead = prefetch_following(net, ahead, last)
+        if i & 3 == 0 and first_block >= 0:
+            first_block = prefetch_following(net, first_block, last_block)
         key = inbox.batch_key[i]
         at = leaves + (key >> 16)
         record = inbox.batch_pos[key & 0xFFFF]
         packet = net.record[record]
-        w1 = packet.w1
+        word1 = packet.w1
         link = inbox.batch_out[i]
         if rule:
-            link = balanced(net, routes, inbox.batch_tmp[i], node, w1, packet.w2, at)
+            link = balanced(net, routes, inbox.batch_tmp[i], node, word1, packet.w2, at)
         tx = net.tx[link]
         start = max(tx.busy_ps, at)
-        if limit > 0 and is_full(net, link, start - at, w1, limit):
-            drop(net, link, w1)
+        if limit > 0 and is_full(net, link, start - at, word1, limit):
+            drop(net, link, word1)
             continue
         if cut:
             # After the check of the queue: a packet that waits for its own last byte from a slower link fills no queue.
-            size = wire_bytes(w1)
+            size = wire_bytes(word1)
             psb = inbox.rx_psb[inbox_link(packet.ready_ps)]
             # the event is the arrival of the header; the last byte is in after the rest
             rest = serialisation_ps(size, psb) - serialisation_ps(min(size, net.const.cut_bytes), psb)
-            start = max(start, at + rest - serialisation_ps(wire_bytes(w1), link_psb(net, link)))
-        special, ready = occupy(net, link, at, start, w1)
+            start = max(start, at + rest - serialisation_ps(wire_bytes(word1), link_psb(net, link)))
+        special, ready = occupy(net, link, at, start, word1)
         meta = tx.meta
         is_near = np.int64(end_of(meta) < nodes)
         if special & CARE != 0:
-            hand_over_with_care(net, link, meta, ready, w1, packet.w2, packet.w3)
+            hand_over_with_care(net, link, meta, ready, word1, packet.w2, packet.w3)
         elif ready < far_end + is_near * (near_end - far_end):
-            box, w0 = inbox_for(net, meta, ready)
+            box, word0 = inbox_for(net, meta, ready)
             prefetch(net.inbox, box)
             inbox.batch_box[near] = box
-            inbox.batch_tmp[near] = w0
+            inbox.batch_tmp[near] = word0
             inbox.batch_near[near] = record
             if not alone:
                 put_apart(inbox, far, record, link, ready)
@@ -117,26 +115,25 @@ def send_batch(net, inbox, routes, node, begin, ahead, last):
 
 
 @inline
-def put_apart(inbox, at, record, link, ready):
-    """Note at index `at` of the batch a packet that enters no inbox of the LP now."""
-    # record: its row in net.record; ready: time in ps at which it is at the end of the link
-    inbox.batch_apart[at] = record
-    inbox.batch_link[at] = link
-    inbox.batch_ready[at] = ready
+def put_apart(inbox, place, record, link, arrival_ps):
+    """Note at index `place` of the batch a packet, by its record, that enters no inbox of the LP now."""
+    inbox.batch_apart[place] = record
+    inbox.batch_link[place] = link
+    inbox.batch_ready[place] = arrival_ps
 
 
 @inline
-def set_down_batch(net, inbox, near, far, last_apart):
-    """Put the packets of the batch into inboxes, outboxes and the lists of links."""
-    for i in range(near):
+def set_down_batch(net, inbox, near_count, far_count, last_apart):
+    """Put the packets of the batch, sorted as by `send_batch`, into inboxes, outboxes and the lists of links."""
+    for i in range(near_count):
         later = i + AHEAD
-        if later < near:
+        if later < near_count:
             tail = np.int64(net.inbox[inbox.batch_box[later] + 1])
             if tail >= 0:
                 prefetch(net.record, tail)
         packet = net.record[inbox.batch_near[i]]
         put_in(net, inbox.batch_box[i], inbox.batch_tmp[i], packet.w1, packet.w2, packet.w3)
-    for i in range(far):
+    for i in range(far_count):
         packet = net.record[inbox.batch_apart[i]]
         link = inbox.batch_link[i]
         meta, ready = net.tx[link].meta, inbox.batch_ready[i]
@@ -156,22 +153,22 @@ def set_down_batch(net, inbox, near, far, last_apart):
 
 
 @outline
-def switches_window(net, inbox, routes, begin, end, first, last):
-    """Let switches from `first` to before `last` process arrivals before `end`. Return True if a pool is too small."""
-    for node in range(first, last):
+def switches_window(net, inbox, routes, begin_ps, end_ps, first_node, end_node):
+    """Let switches first_node to before end_node process arrivals before end_ps. Return True if a pool is too small."""
+    for node in range(first_node, end_node):
         if net.inbox[inbox_of(node, net.ctl.side)] >= 0:
             if blocks_short(net):
                 return True
             if node + 2 < net.const.nodes:
                 prefetch(net.inbox, inbox_of(node + 2, net.ctl.side))
                 prefetch(routes.node, node + 1)
-            take_batch(net, inbox, node, begin, end)
+            take_batch(net, inbox, node, begin_ps, end_ps)
             ahead, last_ahead = inbox_blocks(net, min(node + 1, net.const.nodes - 1))
             if ahead >= 0:
                 prefetch(net.block_next, ahead)
             # one thing after the other for all packets: what the next needs of memory has been asked for by then
             choose_links(net, inbox, routes, node)
-            near, far, last_apart = send_batch(net, inbox, routes, node, begin, ahead, last_ahead)
+            near, far, last_apart = send_batch(net, inbox, routes, node, begin_ps, ahead, last_ahead)
             set_down_batch(net, inbox, near, far, last_apart)
             give_back(net, inbox)
     return False

@@ -12,25 +12,25 @@ MET_WORDS = 2 * MAX_TELEMETRY_HOPS
 
 
 @hook
-def carry(address, operation, at):
-    """Move the telemetry of the packet in hand. at: a record, a place in the outbox, or an address in a neighbour's."""
-    net = world_at(address).net
+def carry(world_address, operation, place):
+    """Move the packet's telemetry; place: a record, a place in the outbox, or an address in a neighbour's outbox."""
+    net = world_at(world_address).net
     carried = net.carried
     if operation == SET_DOWN:
-        net.telemetry[at].hops = carried.hops
+        net.telemetry[place].hops = carried.hops
     elif operation == PUT_OUT:
-        net.outbox[at + CROSSING_WORDS] = carried.hops
+        net.outbox[place + CROSSING_WORDS] = carried.hops
     elif operation == CARRY_IN:
-        carried.hops = load_unaligned(at + WORD_BYTES * CROSSING_WORDS)
+        carried.hops = load_unaligned(place + WORD_BYTES * CROSSING_WORDS)
     else:
-        carried.hops = net.telemetry[at].hops
+        carried.hops = net.telemetry[place].hops
     for i in range(MET_WORDS):
         if operation == SET_DOWN:
-            net.telemetry[at].met[i] = carried.met[i]
+            net.telemetry[place].met[i] = carried.met[i]
         elif operation == PUT_OUT:
-            net.outbox[at + CROSSING_WORDS + 1 + i] = carried.met[i]
+            net.outbox[place + CROSSING_WORDS + 1 + i] = carried.met[i]
         elif operation == CARRY_IN:
-            carried.met[i] = load_unaligned(at + WORD_BYTES * (CROSSING_WORDS + 1 + i))
+            carried.met[i] = load_unaligned(place + WORD_BYTES * (CROSSING_WORDS + 1 + i))
         else:
-            carried.met[i] = net.telemetry[at].met[i]
+            carried.met[i] = net.telemetry[place].met[i]
     return 0

@@ -12,44 +12,42 @@ from pdes.nic.port import leave_turns, may_send, set_pace, someone_waits, take_t
 
 
 @hook
-def pace(address, link, q, now, seq, size, flag):
-    """Pass a packet that leaves to the congestion control and pace its queue pair; return 1 if that may send at once.
-
-    At its pace, which is at most the queue pair's share of the line rate, the next packet may leave when this one's
-    bytes have passed; "at once" is when the port falls idle.
-    """
-    w = world_at(address)
-    net, cc = w.net, w.qps.cc[q]
-    if flag & FLAG_LAST != 0:
+def pace(world_address, link, pair, now_ps, seq, size_bytes, flag_bits):
+    """Let congestion control handle and pace a packet that a queue pair sends; return 1 if that may send at once."""
+    # At its pace, which is at most the queue pair's share of the line rate, the next packet may leave when this one's
+    # bytes have passed; "at once" is when the port falls idle.
+    world = world_at(world_address)
+    net, cc = world.net, world.qps.cc[pair]
+    if flag_bits & FLAG_LAST != 0:
         cc.last_seq = seq
-        cc.last_sent_ps = now
+        cc.last_sent_ps = now_ps
     if net.hooks.telemetry != 0:
         net.carried.hops = 0
-    update_control(net, q, CC_SENT, now, size, seq, 0)
+    update_control(net, pair, CC_SENT, now_ps, size_bytes, seq, 0)
     psb = cc.pace_ps_per_byte
-    if w.qps.qp[q].shares > SHARE_UNITS:
+    if world.qps.qp[pair].shares > SHARE_UNITS:
         psb = max(psb, cc.line_ps_per_byte)
-    following = now + serialisation_ps(size, psb)
+    following = now_ps + serialisation_ps(size_bytes, psb)
     cc.next_send_ps = following
-    return np.int64(following <= now + serialisation_ps(size, link_psb(net, link)))
+    return np.int64(following <= now_ps + serialisation_ps(size_bytes, link_psb(net, link)))
 
 
 @hook
-def first_allowed(address, node, link, now):
-    """Return the queue pair that sends first, as `first_to_send`, with pacing, shrinking windows and pauses; -1 none.
+def first_allowed(world_address, node, link, now_ps):
+    """Return the queue pair that sends first at the port of a link, with pacing, small windows and pauses; -1 = none.
 
     Queue pairs whose pacing time is over join behind all that take turns. While the port is busy: 0 if a queue pair may
     want it next.
     """
-    w = world_at(address)
-    net, npus, qps = w.net, w.npus, w.qps
+    world = world_at(world_address)
+    net, npus, qps = world.net, world.npus, world.qps
     port = npus.port[link]
     busy = net.tx[link].busy_ps
-    if busy > now:
+    if busy > now_ps:
         return np.int64(someone_waits(net, npus, qps, node, link, busy)) - 1
     if net.hooks.congestion_control != 0:
         soonest = np.int64(port.paced)
-        while soonest >= 0 and qps.cc[soonest].next_send_ps <= now:
+        while soonest >= 0 and qps.cc[soonest].next_send_ps <= now_ps:
             take_turns(npus, qps, link, take_soonest(npus, qps, link))
             soonest = np.int64(port.paced)
     paused = net.gate[link].paused if net.hooks.shared_switches != 0 else 0
@@ -57,20 +55,20 @@ def first_allowed(address, node, link, now):
     skipped = np.int64(-1)
     last = np.int64(port.ring)
     while last >= 0 and chosen < 0:
-        q = np.int64(qps.qp[last].ring_next)
-        qp = qps.qp[q]
-        if not may_send(net, qps, q):
-            leave_turns(npus, qps, link, q)
+        pair = np.int64(qps.qp[last].ring_next)
+        qp = qps.qp[pair]
+        if not may_send(net, qps, pair):
+            leave_turns(npus, qps, link, pair)
             last = np.int64(port.ring)
         elif paused == 0 or paused & (1 << data_class(qp.w1)) == 0:
-            chosen = q
-        elif q == skipped:
+            chosen = pair
+        elif pair == skipped:
             last = np.int64(-1)
         else:
             if skipped < 0:
-                skipped = q
-            port.ring = q
-            last = q
+                skipped = pair
+            port.ring = pair
+            last = pair
     if chosen < 0 and net.hooks.congestion_control != 0 and port.paced >= 0:
         soonest = port.paced
         set_pace(net, npus, node, link, qps.cc[soonest].next_send_ps)

@@ -8,25 +8,23 @@ ECHO_MASK = (1 << ECHO_BITS) - 1
 
 
 @inline
-def update_control(net, q, event, now, a, b, c):
-    """Pass an event to the congestion control of the queue pair, if the run has one."""
+def update_control(net, pair, event, now_ps, a, b, c):
+    """Pass an event (CC_START and so on) with its values a, b, c to the congestion control of a queue pair, if any."""
     hook = net.hooks.congestion_control
     if hook != 0:
-        call_hook(hook, net.const.address, q, event, now, a, b, c)
+        call_hook(hook, net.const.address, pair, event, now_ps, a, b, c)
 
 
 @inline
-def round_trip(qps, q, now, last, echoed):
-    """Return the round-trip time that an acknowledgement shows, -1 unknown; last: the packet that it covers, -2 none.
-
-    It echoes the send time of its packet plus 1 ps, unless the packet ends a message; of those the queue pair stores
-    the send time of the newest.
-    """
-    cc = qps.cc[q]
-    if echoed > 0:
-        return (now + 1 - echoed) & ECHO_MASK
-    if cc.last_seq == last:
-        return now - cc.last_sent_ps
+def round_trip(qps, pair, now_ps, last_seq, echo):
+    """Return the round-trip time in ps that an acknowledgement shows, -1 = unknown; last_seq: its packet, -2 = none."""
+    # It echoes the send time of its packet plus 1 ps, unless the packet ends a message; of those the queue pair stores
+    # the send time of the newest.
+    cc = qps.cc[pair]
+    if echo > 0:
+        return (now_ps + 1 - echo) & ECHO_MASK
+    if cc.last_seq == last_seq:
+        return now_ps - cc.last_sent_ps
     return -1
 
 

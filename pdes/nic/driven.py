@@ -27,9 +27,9 @@ from pdes.nic.congestion import Control
 
 
 @inline
-def moving_ps(net, qps, q):
-    """Return the time to move the payload of the packet that is sent next."""
-    qp = qps.qp[q]
+def moving_ps(net, qps, pair):
+    """Return the time in ps to move the payload of the packet that a queue pair sends next, at its share."""
+    qp = qps.qp[pair]
     message = np.int64(qp.current_message)
     if message < 0:
         return np.int64(0)
@@ -37,61 +37,61 @@ def moving_ps(net, qps, q):
     if qp.next_seq + 1 == qp.current_end:
         msg = qps.msg[message]
         size = msg.payload_bytes - (msg.end_seq - 1 - msg.begin_seq) * size
-    return serialisation_ps(size, qps.cc[q].pace_ps_per_byte)
+    return serialisation_ps(size, qps.cc[pair].pace_ps_per_byte)
 
 
 @hook
-def begin(address, q, event, _now, shares, _b, _c):
-    """Start a driven queue pair, in place of a congestion control: the static window, and the rate of the share."""
-    w = world_at(address)
+def begin(world_address, pair, event, _now, shares, _b, _c):
+    """Start a driven queue pair in place of a congestion control: static window, rate 1 / shares (in SHARE_UNITS)."""
+    world = world_at(world_address)
     if event == CC_START:
-        cc = w.qps.cc[q]
-        cc.window_packets = w.net.const.window_packets
+        cc = world.qps.cc[pair]
+        cc.window_packets = world.net.const.window_packets
         if shares > SHARE_UNITS:
-            cc.pace_ps_per_byte = cc.line_ps_per_byte * full_packet_bytes(w.net) / w.net.const.mtu_bytes
+            cc.pace_ps_per_byte = cc.line_ps_per_byte * full_packet_bytes(world.net) / world.net.const.mtu_bytes
     return 0
 
 
 @inline
-def moved_ps(w, q):
-    """Return when the mover has moved, or will have moved, the last packet before those of a queue pair."""
-    qp = w.qps.qp[q]
+def moved_ps(world, pair):
+    """Return when (ps) the mover has moved, or will have moved, the last packet before those of a queue pair."""
+    qp = world.qps.qp[pair]
     if qp.connection == P2P:
-        return np.int64(w.npus.npu[qp.npu].driven_ps)
-    return np.int64(w.qps.cc[q].next_send_ps)
+        return np.int64(world.npus.npu[qp.npu].driven_ps)
+    return np.int64(world.qps.cc[pair].next_send_ps)
 
 
 @inline
-def move(w, q, until):
-    """Set the time from which the next packet of a queue pair may be sent."""
-    w.qps.cc[q].next_send_ps = until
-    qp = w.qps.qp[q]
+def move(world, pair, until_ps):
+    """Set until_ps as the time from which the next packet of a queue pair may be sent."""
+    world.qps.cc[pair].next_send_ps = until_ps
+    qp = world.qps.qp[pair]
     if qp.connection == P2P:
-        w.npus.npu[qp.npu].driven_ps = until
+        world.npus.npu[qp.npu].driven_ps = until_ps
 
 
 @hook
-def begin_message(address, q, now):
+def begin_message(world_address, pair, now_ps):
     """Start moving a message that was posted to a queue pair with nothing else to send."""
-    w = world_at(address)
-    if w.net.const.window_fixed == 0 or w.qps.qp[q].shares > SHARE_UNITS:
-        begins = max(now, moved_ps(w, q)) if w.qps.qp[q].connection == P2P else now
-        move(w, q, begins + moving_ps(w.net, w.qps, q))
+    world = world_at(world_address)
+    if world.net.const.window_fixed == 0 or world.qps.qp[pair].shares > SHARE_UNITS:
+        begins = max(now_ps, moved_ps(world, pair)) if world.qps.qp[pair].connection == P2P else now_ps
+        move(world, pair, begins + moving_ps(world.net, world.qps, pair))
     return 0
 
 
 @hook
-def drive(address, link, q, now, _seq, size, _flag):
-    """Pace a queue pair after a packet, in place of pdes.nic.allowed.pace; return 1 if that may send at once."""
-    w = world_at(address)
-    if w.qps.qp[q].shares <= SHARE_UNITS:
+def drive(world_address, link, pair, now_ps, _seq, size_bytes, _flag):
+    """Pace a queue pair after a packet of size_bytes, in place of nic.allowed.pace; return 1 if it may send at once."""
+    world = world_at(world_address)
+    if world.qps.qp[pair].shares <= SHARE_UNITS:
         return np.int64(1)
-    w1 = w.qps.qp[q].w1
-    on_wire = serialisation_ps(on_link_bytes(w.net, link, w1, size), link_psb(w.net, link))
-    begins = max(moved_ps(w, q), now - on_wire)
-    following = max(now, begins + moving_ps(w.net, w.qps, q))
-    move(w, q, following)
-    return np.int64(following <= now + on_wire)
+    word1 = world.qps.qp[pair].w1
+    on_wire = serialisation_ps(on_link_bytes(world.net, link, word1, size_bytes), link_psb(world.net, link))
+    begins = max(moved_ps(world, pair), now_ps - on_wire)
+    following = max(now_ps, begins + moving_ps(world.net, world.qps, pair))
+    move(world, pair, following)
+    return np.int64(following <= now_ps + on_wire)
 
 
 DRIVEN = Control("none", begin, frozenset(), ())  # replacement of NO_CONTROL in runs with shares

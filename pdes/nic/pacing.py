@@ -10,36 +10,36 @@ from pdes.core.jit import inline, outline
 
 
 @inline
-def before(qps, a, b):
-    """Return whether queue pair a may send before b."""
-    at = qps.cc[a].next_send_ps
-    bt = qps.cc[b].next_send_ps
-    return at < bt or (at == bt and a < b)
+def before(qps, pair, other):
+    """Return whether queue pair `pair` may send before `other`."""
+    at = qps.cc[pair].next_send_ps
+    bt = qps.cc[other].next_send_ps
+    return at < bt or (at == bt and pair < other)
 
 
 @inline
-def join(qps, a, b):
-    """Merge two heaps and return the top."""
-    top, under = (b, a) if before(qps, b, a) else (a, b)
+def join(qps, heap, other):
+    """Merge two pairing heaps, given by the queue pairs at their tops, and return the new top."""
+    top, under = (other, heap) if before(qps, other, heap) else (heap, other)
     qps.cc[under].sibling = qps.cc[top].child
     qps.cc[top].child = under
     return top
 
 
 @inline
-def hold_back(npus, qps, link, q):
-    """Hold a queue pair back until its next_send_ps."""
-    cc = qps.cc[q]
+def hold_back(npus, qps, link, pair):
+    """Add a queue pair to the port's heap of those that wait until their next_send_ps."""
+    cc = qps.cc[pair]
     port = npus.port[link]
     cc.child = cc.sibling = -1
-    port.paced = q if port.paced < 0 else join(qps, np.int64(port.paced), np.int64(q))
+    port.paced = pair if port.paced < 0 else join(qps, np.int64(port.paced), np.int64(pair))
 
 
 @outline
 def take_soonest(npus, qps, link):
-    """Remove the queue pair that may send first from the port's heap: merge its children in pairs, then all."""
-    q = np.int64(npus.port[link].paced)
-    rest = qps.cc[q].child
+    """Remove the queue pair that may send first from the port's heap, and return it: merge its children in pairs."""
+    pair = np.int64(npus.port[link].paced)
+    rest = qps.cc[pair].child
     pairs = np.int64(-1)
     while rest >= 0:
         first = rest
@@ -59,4 +59,4 @@ def take_soonest(npus, qps, link):
     if top >= 0:
         qps.cc[top].sibling = -1
     npus.port[link].paced = top
-    return q
+    return pair

@@ -17,17 +17,17 @@ MAX_BACKOFF = 6  # maximum number of times that the timeout is doubled
 
 
 @inline
-def set_event(npus, node, time, slot):
-    """Put the node's event `slot` into its heap."""
+def set_event(npus, node, time_ps, slot):
+    """Add an event of NPU `node` to its heap; slot: number of the port, lane or timer to which it belongs."""
     npu = npus.npu[node]
     size = npu.heap_size
-    heap_push(npus.heap, npu.heap, size, time, slot)
+    heap_push(npus.heap, npu.heap, size, time_ps, slot)
     npu.heap_size = size + 1
 
 
 @inline
 def kick(npus, node, link):
-    """Mark the port to be tried once the node has done everything else at this time."""
+    """Mark the port of a link to be tried once NPU `node` has done everything else at this time."""
     npu = npus.npu[node]
     port = npus.port[link]
     if port.scheduled == 0 and port.kick_next == NOT_KICKED:
@@ -36,77 +36,77 @@ def kick(npus, node, link):
 
 
 @inline
-def queue_control(net, npus, link, now, w1, w2, w3):
-    """Queue an acknowledgement."""
+def queue_control(net, npus, link, now_ps, word1, word2, word3):
+    """Queue an acknowledgement (its words) at the port of a link."""
     port = npus.port[link]
     tail = np.int64(port.control_tail)
     if port.control_packets == 0:
         tail = take_block(net)
         port.control_head = tail
     port.control_packets += 1
-    port.control_tail = push(net, tail, now, w1, w2, w3)
+    port.control_tail = push(net, tail, now_ps, word1, word2, word3)
     carry(net, SET_DOWN, tail)
 
 
 @inline
-def may_send(net, qps, q):
+def may_send(net, qps, pair):
     """Return whether a queue pair has data and room in its window, or packets to send again."""
-    qp = qps.qp[q]
-    if net.hooks.selective_sender != 0 and has_lost(qps, q):
+    qp = qps.qp[pair]
+    if net.hooks.selective_sender != 0 and has_lost(qps, pair):
         return True
-    window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[q].window_packets
+    window = net.const.window_packets if net.const.window_fixed == 1 else qps.cc[pair].window_packets
     return qp.next_seq < qp.end_seq and qp.next_seq - qp.una < window
 
 
 @inline
-def take_turns(npus, qps, link, q):
-    """Put a queue pair behind those that take turns at the port."""
+def take_turns(npus, qps, link, pair):
+    """Put a queue pair behind those that take turns at the port of a link."""
     port = npus.port[link]
-    qp = qps.qp[q]
+    qp = qps.qp[pair]
     qp.active = TAKES_TURNS
     last = port.ring
     if last < 0:
-        qp.ring_next = q
+        qp.ring_next = pair
     else:
         qp.ring_next = qps.qp[last].ring_next
-        qps.qp[last].ring_next = q
-    port.ring = q
+        qps.qp[last].ring_next = pair
+    port.ring = pair
 
 
 @inline
-def leave_turns(npus, qps, link, q):
-    """Remove the queue pair whose turn it is from the port's list."""
-    qp = qps.qp[q]
+def leave_turns(npus, qps, link, pair):
+    """Remove the queue pair whose turn it is from the list of those that take turns at a port."""
+    qp = qps.qp[pair]
     port = npus.port[link]
     last = port.ring
     qp.active = 0
-    if last == q:
+    if last == pair:
         port.ring = -1
     else:
         qps.qp[last].ring_next = qp.ring_next
 
 
 @inline
-def activate(net, npus, qps, node, q):
-    """Let a queue pair take turns if it has data to send and room in its window."""
-    qp = qps.qp[q]
-    if qp.active != 0 or not may_send(net, qps, q):
+def activate(net, npus, qps, node, pair):
+    """Let a queue pair of NPU `node` take turns if it has data to send and room in its window."""
+    qp = qps.qp[pair]
+    if qp.active != 0 or not may_send(net, qps, pair):
         return
     link = np.int64(qp.port)
     # where some queue pairs are driven at a share, those at line rate have no pace
     has_pace = net.hooks.congestion_control != 0 and (net.const.window_fixed == 0 or qp.shares > SHARE_UNITS)
-    if has_pace and qps.cc[q].next_send_ps > npus.npu[node].now_ps:
+    if has_pace and qps.cc[pair].next_send_ps > npus.npu[node].now_ps:
         qp.active = HELD_BACK
-        hold_back(npus, qps, link, q)
+        hold_back(npus, qps, link, pair)
     else:
-        take_turns(npus, qps, link, q)
+        take_turns(npus, qps, link, pair)
     kick(npus, node, link)
 
 
 @inline
-def take_message(qps, q, message):
-    """Make `message` the one that a queue pair sends next."""
-    qp = qps.qp[q]
+def take_message(qps, pair, message):
+    """Make a message, a row of `msg` or -1, the one that a queue pair sends next."""
+    qp = qps.qp[pair]
     qp.current_message = message
     if message >= 0:
         qp.current_end = qps.msg[message].end_seq
@@ -114,38 +114,38 @@ def take_message(qps, q, message):
 
 
 @inline
-def set_timer(npus, node, deadline):
-    """Let the NPU's retransmission timer expire at `deadline`, unless it does so earlier."""
+def set_timer(npus, node, time_ps):
+    """Let the retransmission timer of NPU `node` expire at a time, unless it does so earlier."""
     npu = npus.npu[node]
     at = npu.rto_at_ps
-    if deadline < at:
-        npu.rto_at_ps = deadline
+    if time_ps < at:
+        npu.rto_at_ps = time_ps
         slot = npu.ports + LANES
         if at == INF:
-            set_event(npus, node, deadline, slot)
+            set_event(npus, node, time_ps, slot)
         else:
-            heap_hasten(npus.heap, npu.heap, npu.heap_size, deadline, slot)
+            heap_hasten(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
 
 
 @inline
-def arm_timer(net, npus, qps, node, q, now):
-    """Start the retransmission timer of a queue pair."""
-    qp = qps.qp[q]
+def arm_timer(net, npus, qps, node, pair, now_ps):
+    """Start the retransmission timer of a queue pair of NPU `node`."""
+    qp = qps.qp[pair]
     rto = net.const.rto_ps
     if rto > 0:
-        deadline = now + (rto << min(np.int64(qp.retries), MAX_BACKOFF))
-        qp.deadline_ps = deadline
-        set_timer(npus, node, deadline)
+        deadline_ps = now_ps + (rto << min(np.int64(qp.retries), MAX_BACKOFF))
+        qp.deadline_ps = deadline_ps
+        set_timer(npus, node, deadline_ps)
 
 
 @inline
-def send_data(net, npus, qps, node, link, q, now):
-    """Return the words of the next packet of queue pair q, whose turn it is, and pass the turn on."""
+def send_data(net, npus, qps, node, link, pair, now_ps):
+    """Return words 1 to 3 of the next packet of queue pair `pair`, whose turn it is at a link; pass the turn on."""
     port = npus.port[link]
-    qp = qps.qp[q]
-    again = net.hooks.selective_sender != 0 and has_lost(qps, q)
+    qp = qps.qp[pair]
+    again = net.hooks.selective_sender != 0 and has_lost(qps, pair)
     if again:
-        lost = ask_sender(net, TAKE_LOST, q, 0, 0, 0)
+        lost = ask_sender(net, TAKE_LOST, pair, 0, 0, 0)
         seq = lost >> MESSAGE_BITS
         message = lost & ((1 << MESSAGE_BITS) - 1)
         tag = qps.msg[message].tag
@@ -170,70 +170,70 @@ def send_data(net, npus, qps, node, link, q, now):
         if fresh:
             port.sent_ref = msg.ref
         if not again:
-            take_message(qps, q, msg.next_message)
+            take_message(qps, pair, msg.next_message)
     size += net.const.header_bytes
     if seq == qp.una:
-        arm_timer(net, npus, qps, node, q, now)
-    due = True
+        arm_timer(net, npus, qps, node, pair, now_ps)
+    due_ps = True
     if net.hooks.congestion_control != 0:
-        due = call_hook(net.hooks.pace, net.const.address, link, q, now, seq, size, flag) == 1
+        due_ps = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
-            tag = now + 1
-    if not may_send(net, qps, q):
-        leave_turns(npus, qps, link, q)
-    elif due:
-        port.ring = q
+            tag = now_ps + 1
+    if not may_send(net, qps, pair):
+        leave_turns(npus, qps, link, pair)
+    elif due_ps:
+        port.ring = pair
     else:
-        leave_turns(npus, qps, link, q)
+        leave_turns(npus, qps, link, pair)
         qp.active = HELD_BACK
-        hold_back(npus, qps, link, q)
+        hold_back(npus, qps, link, pair)
     net.count.data_packets += 1
     net.count.sent_bytes += size
     return filled_in(qp.w1, size, flag), numbered(qp.w2, seq), tag
 
 
 @inline
-def take(net, head):
-    """Return the words of the record at `head` of a queue, and take up its telemetry."""
-    carry(net, TAKE_UP, head)
-    packet = net.record[head]
+def take(net, record):
+    """Return the time and words of a packet, the first of a queue, and take up its telemetry."""
+    carry(net, TAKE_UP, record)
+    packet = net.record[record]
     return packet.ready_ps, packet.w1, packet.w2, packet.w3
 
 
 @inline
 def first_to_send(npus, qps, link):
-    """Return the queue pair whose turn it is, -1 if none."""
-    # a queue pair with nothing left to send is removed: it went back, and then an acknowledgement of everything arrived
+    """Return the queue pair whose turn it is at the port of a link, -1 = none."""
+    # A queue pair with nothing left to send is removed: it went back, then everything was acknowledged.
     port = npus.port[link]
     last = np.int64(port.ring)
     while last >= 0:
-        q = np.int64(qps.qp[last].ring_next)
-        qp = qps.qp[q]
+        pair = np.int64(qps.qp[last].ring_next)
+        qp = qps.qp[pair]
         if qp.next_seq < qp.end_seq:
-            return q
-        leave_turns(npus, qps, link, q)
+            return pair
+        leave_turns(npus, qps, link, pair)
         last = np.int64(port.ring)
     return last
 
 
 @inline
-def set_pace(net, npus, node, link, at):
-    """Let the port be tried at `at`, unless it is tried earlier."""
+def set_pace(net, npus, node, link, time_ps):
+    """Let the port of a link be tried at a time, unless it is tried earlier."""
     port = npus.port[link]
     npu = npus.npu[node]
     before = port.pace_at_ps
-    if at < before:
-        port.pace_at_ps = at
+    if time_ps < before:
+        port.pace_at_ps = time_ps
         slot = npu.ports + LANES + 1 + link - net.out_ptr[node]
         if before == INF:
-            set_event(npus, node, at, slot)
+            set_event(npus, node, time_ps, slot)
         else:
-            heap_hasten(npus.heap, npu.heap, npu.heap_size, at, slot)
+            heap_hasten(npus.heap, npu.heap, npu.heap_size, time_ps, slot)
 
 
 @inline
-def someone_waits(net, npus, qps, node, link, busy):
-    """Return whether a queue pair may want the port when it falls idle; else schedule the next that pacing releases."""
+def someone_waits(net, npus, qps, node, link, idle_ps):
+    """Return whether a queue pair may want the port when it is idle, at idle_ps; else schedule the next paced one."""
     port = npus.port[link]
     if port.ring >= 0:
         return True
@@ -241,27 +241,27 @@ def someone_waits(net, npus, qps, node, link, busy):
         return False
     soonest = port.paced
     at = qps.cc[soonest].next_send_ps
-    if at > busy:
+    if at > idle_ps:
         set_pace(net, npus, node, link, at)
-    return at <= busy
+    return at <= idle_ps
 
 
 @inline
 def transit_allowed(net, npus, link):
-    """Return whether a transit packet waits that no pause holds back."""
+    """Return whether a transit packet that no pause holds back waits at the port of a link."""
     port = npus.port[link]
     if port.transit_packets == 0:
         return False
     if net.hooks.shared_switches == 0:
         return True
-    w1 = net.record[port.transit_head].w1
-    return net.gate[link].paused & (1 << data_class(w1)) == 0
+    word1 = net.record[port.transit_head].w1
+    return net.gate[link].paused & (1 << data_class(word1)) == 0
 
 
 @inline
-def transmit(net, npus, qps, node, link, now):
-    """Send one packet if the port is idle and has one."""
-    # if more packets are left, or a message's last byte is awaited, an event follows when the port falls idle
+def transmit(net, npus, qps, node, link, now_ps):
+    """Send one packet over a link of NPU `node` if its port is idle and has one."""
+    # If more packets are left, or a message's last byte is awaited, an event follows when the port falls idle.
     tx = net.tx[link]
     port = npus.port[link]
     busy = tx.busy_ps
@@ -271,30 +271,30 @@ def transmit(net, npus, qps, node, link, now):
     first = np.int64(-1)
     if net.hooks.first_allowed == 0:
         first = first_to_send(npus, qps, link)
-    elif busy > now or not has_control:
+    elif busy > now_ps or not has_control:
         # an idle port that has control to send chooses no queue pair
-        first = call_hook(net.hooks.first_allowed, net.const.address, node, link, now)
+        first = call_hook(net.hooks.first_allowed, net.const.address, node, link, now_ps)
     if not has_control and not has_transit and first < 0:
         return
-    if busy <= now:
+    if busy <= now_ps:
         # the port is idle: control first, then transit and the queue pairs alternately
-        asked = now
+        asked = now_ps
         if has_control:
             control = np.int64(port.control_head)
-            asked, w1, w2, w3 = take(net, control)
+            asked, word1, word2, word3 = take(net, control)
             port.control_packets -= 1
             port.control_head = after(net, control)
         elif has_transit and (first < 0 or port.turn == 1):
             transit = np.int64(port.transit_head)
-            asked, w1, w2, w3 = take(net, transit)
+            asked, word1, word2, word3 = take(net, transit)
             port.transit_packets -= 1
             port.transit_head = after(net, transit)
-            port.transit_bytes -= wire_bytes(w1)
+            port.transit_bytes -= wire_bytes(word1)
             port.turn = 0
         else:
-            w1, w2, w3 = send_data(net, npus, qps, node, link, first, now)
+            word1, word2, word3 = send_data(net, npus, qps, node, link, first, now_ps)
             port.turn = 1
-        link_send(net, link, asked, now, w1, w2, w3)
+        link_send(net, link, asked, now_ps, word1, word2, word3)
         busy = tx.busy_ps
         # nobody awaits the last byte and nothing is left to send: no event, since the next post tries the port
         if (

@@ -29,18 +29,18 @@ def is_used(net):
 
 
 @hook
-def ask(address, node, dst, group, tag, size, ref, now):
+def ask(world_address, node, dst, group, tag, size_bytes, waiter, now_ps):
     """Send a request for a message, which waits for the answer; arguments as of pdes.nic.transport.post."""
-    w = world_at(address)
-    net, qps = w.net, w.qps
-    qp = qps.qp[queue_pair(net, w.npus, qps, node, dst, CONTROL)]
+    world = world_at(world_address)
+    net, qps = world.net, world.qps
+    qp = qps.qp[queue_pair(net, world.npus, qps, node, dst, CONTROL)]
     waiting = requests(qps.msg)
     message = take_row(net, qps)
     request = waiting[message]
-    request.payload_bytes = size
+    request.payload_bytes = size_bytes
     request.tag = tag
     request.group = group
-    request.ref = ref
+    request.ref = waiter
     request.next_message = -1
     last = qp.pending - 1
     if last < 0:
@@ -49,29 +49,29 @@ def ask(address, node, dst, group, tag, size, ref, now):
         while waiting[last].next_message >= 0:
             last = waiting[last].next_message
         waiting[last].next_message = message
-    post(address, node, dst, group, tag | REQUEST, net.const.control_bytes, np.int64(NOBODY), now)
+    post(world_address, node, dst, group, tag | REQUEST, net.const.control_bytes, np.int64(NOBODY), now_ps)
     return 0
 
 
 @inline
-def post_or_ask(net, node, dst, group, tag, size, ref, now):
-    """Post a message, or, if it is large, a request for it."""
-    if size < net.const.rendezvous_bytes:
-        post(net.const.address, node, dst, group, tag, size, ref, now)
+def post_or_ask(net, node, dst, group, tag, size_bytes, waiter, now_ps):
+    """Post a message, or, if it is large, a request for it; arguments as of pdes.nic.transport.post."""
+    if size_bytes < net.const.rendezvous_bytes:
+        post(net.const.address, node, dst, group, tag, size_bytes, waiter, now_ps)
     else:
-        call_hook(net.hooks.ask, net.const.address, node, dst, group, tag, size, ref, now)
+        call_hook(net.hooks.ask, net.const.address, node, dst, group, tag, size_bytes, waiter, now_ps)
 
 
 @inline
-def answer(net, node, src, tag, now):
-    """Send an answer to a request, so that its message may come."""
+def answer(net, node, src, tag, now_ps):
+    """Send from NPU `node` an answer to a request of NPU `src`, so that its message, of that tag, may come."""
     size = net.const.control_bytes
-    post(net.const.address, node, src, np.int64(CONTROL), tag | CLEAR, size, np.int64(NOBODY), now)
+    post(net.const.address, node, src, np.int64(CONTROL), tag | CLEAR, size, np.int64(NOBODY), now_ps)
 
 
 @inline
-def send_cleared(net, npus, qps, node, dst, tag, now):
-    """Handle an answer: post its message, the one requested first among several with this tag."""
+def send_cleared(net, npus, qps, node, dst, tag, now_ps):
+    """Handle an answer of NPU `dst`: post its message, the one requested first among several with this tag."""
     qp = qps.qp[queue_pair(net, npus, qps, node, dst, CONTROL)]
     waiting = requests(qps.msg)
     before = np.int64(-1)
@@ -85,13 +85,13 @@ def send_cleared(net, npus, qps, node, dst, tag, now):
     else:
         waiting[before].next_message = request.next_message
     give_row_back(net, qps, message)
-    post(net.const.address, node, dst, request.group, tag | ASKED_FOR, request.payload_bytes, request.ref, now)
+    post(net.const.address, node, dst, request.group, tag | ASKED_FOR, request.payload_bytes, request.ref, now_ps)
 
 
 @inline
-def take_first(net, qps, insts, at):
-    """Remove a lane's first request and return its sender, or SENT_AT_ONCE. at: the lane's row in `asked`."""
-    asked = insts.asked[at]
+def take_first(net, qps, insts, lane_place):
+    """Remove the first request to a lane, by its row of `asked`; return its sender, or SENT_AT_ONCE."""
+    asked = insts.asked[lane_place]
     entry = asked.first - 1
     first = asking(qps.msg)[entry]
     asked.first = first.next_message + 1
@@ -100,19 +100,19 @@ def take_first(net, qps, insts, at):
 
 
 @inline
-def lane_gets(net, qps, insts, at, kind, src):
-    """Handle a request or a message for a lane; at: the lane's row among all instances'."""
-    asked = insts.asked[at]
+def lane_gets(net, qps, insts, lane_place, kind, src):
+    """Handle a request (kind ASKED_FOR) or a message from NPU `src` for a lane, by its row among all instances'."""
+    asked = insts.asked[lane_place]
     if kind == ASKED_FOR:
         asked.cleared = 0
-        insts.lane[at].arrived += 1
+        insts.lane[lane_place].arrived += 1
         while asked.first > 0 and asking(qps.msg)[asked.first - 1].src == SENT_AT_ONCE:
-            take_first(net, qps, insts, at)
-            insts.lane[at].arrived += 1
+            take_first(net, qps, insts, lane_place)
+            insts.lane[lane_place].arrived += 1
         return
     if kind == EAGER:
         if asked.first == 0 and asked.cleared == 0:
-            insts.lane[at].arrived += 1
+            insts.lane[lane_place].arrived += 1
             return
         src = np.int64(SENT_AT_ONCE)
     entry = take_row(net, qps)
@@ -127,14 +127,14 @@ def lane_gets(net, qps, insts, at, kind, src):
 
 
 @outline
-def answer_next(address, node, inst, lane, now):
-    """Answer the first request to a lane that is at a step that receives, if no message has arrived."""
-    w = world_at(address)
-    net, insts = w.net, w.insts
+def answer_next(world_address, node, inst, lane, now_ps):
+    """Answer the first request to a lane of an instance that is at a step that receives, if no message has arrived."""
+    world = world_at(world_address)
+    net, insts = world.net, world.insts
     at = inst * net.const.lane_stride + lane
     asked = insts.asked[at]
     if insts.lane[at].arrived > 0 or asked.first == 0 or asked.cleared == 1:
         return
-    src = take_first(net, w.qps, insts, at)
+    src = take_first(net, world.qps, insts, at)
     asked.cleared = 1
-    answer(net, node, src, tag_for(insts.inst[inst].key, lane), now)
+    answer(net, node, src, tag_for(insts.inst[inst].key, lane), now_ps)

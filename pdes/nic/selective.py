@@ -35,7 +35,7 @@ def clear_bit(bits, seq):
 
 @inline
 def take_complete(net, npus, qps, node):
-    """Remove a complete message from the NPU's list; return words 1 and 2 and tag of its last packet."""
+    """Remove a complete message from the list of NPU `node`; return words 1 and 2 and the tag of its last packet."""
     npu = npus.npu[node]
     message = npu.done_head
     kept = kept_messages(qps.msg)[message]
@@ -46,57 +46,57 @@ def take_complete(net, npus, qps, node):
 
 
 @inline
-def has_lost(qps, q):
+def has_lost(qps, pair):
     """Return whether packets wait to be sent again."""
-    return qps.sel_tx[q].lost_packets > 0
+    return qps.sel_tx[pair].lost_packets > 0
 
 
 @inline
-def lose(qps, q, seq):
-    """Mark a packet to be sent again, unless it has arrived or is marked already."""
-    if not is_set(qps.sel_tx[q].seen, seq) and not is_set(qps.sel_tx[q].lost, seq):
-        set_bit(qps.sel_tx[q].lost, seq)
-        qps.sel_tx[q].lost_packets += 1
+def lose(qps, pair, seq):
+    """Mark packet number `seq` of a queue pair to be sent again, unless it has arrived or is marked already."""
+    if not is_set(qps.sel_tx[pair].seen, seq) and not is_set(qps.sel_tx[pair].lost, seq):
+        set_bit(qps.sel_tx[pair].lost, seq)
+        qps.sel_tx[pair].lost_packets += 1
 
 
 @inline
-def spare(qps, q, seq):
-    """Remove the mark that a packet is to be sent again."""
-    selective = qps.sel_tx[q]
+def spare(qps, pair, seq):
+    """Remove the mark that packet number `seq` of a queue pair is to be sent again."""
+    selective = qps.sel_tx[pair]
     if is_set(selective.lost, seq):
         clear_bit(selective.lost, seq)
         selective.lost_packets -= 1
 
 
 @inline
-def selected(net, qps, q, seq, trimmed):
-    """Handle an acknowledgement of packet `seq`, which was unacknowledged; return whether it reveals a loss."""
-    selective = qps.sel_tx[q]
-    if not trimmed:
+def selected(net, qps, pair, seq, is_trimmed):
+    """Handle an acknowledgement of packet number `seq`, new to the queue pair; return whether it reveals a loss."""
+    selective = qps.sel_tx[pair]
+    if not is_trimmed:
         set_bit(selective.seen, seq)
-        spare(qps, q, seq)
+        spare(qps, pair, seq)
     before = selective.lost_packets
-    if trimmed:
-        lose(qps, q, seq)
+    if is_trimmed:
+        lose(qps, pair, seq)
     else:
         highest = max(selective.highest, seq)
         selective.highest = highest
-        checked = max(selective.checked, qps.qp[q].una)
+        checked = max(selective.checked, qps.qp[pair].una)
         while checked + net.const.reorder_packets <= highest:
-            lose(qps, q, checked)
+            lose(qps, pair, checked)
             checked += 1
         selective.checked = checked
     return selective.lost_packets > before
 
 
 @inline
-def take_lost(qps, q):
-    """Return the first packet to be sent again, without its mark, and its message."""
-    qp = qps.qp[q]
+def take_lost(qps, pair):
+    """Return the number of the first packet to be sent again, whose mark is removed, and the row of its message."""
+    qp = qps.qp[pair]
     seq = qp.una
-    while not is_set(qps.sel_tx[q].lost, seq):
+    while not is_set(qps.sel_tx[pair].lost, seq):
         seq += 1
-    spare(qps, q, seq)
+    spare(qps, pair, seq)
     message = np.int64(qp.head_message)
     while qps.msg[message].end_seq <= seq:
         message = qps.msg[message].next_message
@@ -104,29 +104,30 @@ def take_lost(qps, q):
 
 
 @hook
-def sender(address, operation, q, a, b, trimmed):
-    """Carry out an operation of the sender: FORGET: all packets from a to before b are acknowledged."""
-    # SELECTED: an acknowledgement names a. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
-    # arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS | message.
-    w = world_at(address)
-    qps = w.qps
+def sender(world_address, operation, pair, first_seq, end_seq, is_trimmed):
+    """Carry out an operation for the sending queue pair `pair`, and return its result or 0."""
+    # FORGET: all packets from first_seq to before end_seq are acknowledged. SELECTED: an acknowledgement names
+    # first_seq; is_trimmed: as lost. LOSE_ALL: after a timeout, mark all packets that have been sent and have not
+    # arrived. TAKE_LOST: return the first marked packet and its message, number << MESSAGE_BITS + message.
+    world = world_at(world_address)
+    qps = world.qps
     if operation == FORGET:
-        for seq in range(a, b):
-            clear_bit(qps.sel_tx[q].seen, seq)
-            spare(qps, q, seq)
+        for seq in range(first_seq, end_seq):
+            clear_bit(qps.sel_tx[pair].seen, seq)
+            spare(qps, pair, seq)
     elif operation == SELECTED:
-        return np.int64(selected(w.net, qps, q, a, trimmed == 1))
+        return np.int64(selected(world.net, qps, pair, first_seq, is_trimmed == 1))
     elif operation == LOSE_ALL:
-        for seq in range(qps.qp[q].una, qps.qp[q].next_seq):
-            lose(qps, q, seq)
-        qps.sel_tx[q].checked = qps.qp[q].next_seq
+        for seq in range(qps.qp[pair].una, qps.qp[pair].next_seq):
+            lose(qps, pair, seq)
+        qps.sel_tx[pair].checked = qps.qp[pair].next_seq
     else:
-        seq, message = take_lost(qps, q)
+        seq, message = take_lost(qps, pair)
         return seq << MESSAGE_BITS | message
     return np.int64(0)
 
 
 @inline
-def ask_sender(net, operation, q, a, b, trimmed):
+def ask_sender(net, operation, pair, a, b, trimmed):
     """Call the sender's hook."""
-    return call_hook(net.hooks.selective_sender, net.const.address, operation, q, a, b, trimmed)
+    return call_hook(net.hooks.selective_sender, net.const.address, operation, pair, a, b, trimmed)

@@ -11,34 +11,34 @@ from pdes.nic.transport import echo_of, finish_flow, payload_bytes, send_ack
 
 
 @inline
-def keep_last(net, qps, rx, seq, w1, w2, tag):
-    """Keep the words of the last packet of a message until all packets before it have arrived."""
+def keep_last(net, qps, receiver, seq, word1, word2, tag):
+    """Keep the words of packet `seq`, the last of a message, until all packets before it have arrived."""
     message = take_row(net, qps)
     kept = kept_messages(qps.msg)
     kept[message].tag = tag
     kept[message].last_seq = seq
-    kept[message].w1 = w1
-    kept[message].w2 = w2
+    kept[message].w1 = word1
+    kept[message].w2 = word2
     before = np.int64(-1)
-    at = qps.sel_rx[rx].head_message
+    at = qps.sel_rx[receiver].head_message
     while at >= 0 and kept[at].last_seq < seq:
         before = at
         at = kept[at].next_message
     kept[message].next_message = at
     if before < 0:
-        qps.sel_rx[rx].head_message = message
+        qps.sel_rx[receiver].head_message = message
     else:
         kept[before].next_message = message
 
 
 @inline
-def complete_next(npus, qps, node, rx, expected):
-    """Move the queue pair's first kept message to the NPU's list if it is complete; return it, or -1."""
+def complete_next(npus, qps, node, receiver, expected_seq):
+    """Move the first kept message of a receiving queue pair to NPU `node`'s list if complete; return it, or -1."""
     kept = kept_messages(qps.msg)
-    message = qps.sel_rx[rx].head_message
-    if message < 0 or kept[message].last_seq >= expected:
+    message = qps.sel_rx[receiver].head_message
+    if message < 0 or kept[message].last_seq >= expected_seq:
         return np.int64(-1)
-    qps.sel_rx[rx].head_message = kept[message].next_message
+    qps.sel_rx[receiver].head_message = kept[message].next_message
     kept[message].next_message = -1
     npu = npus.npu[node]
     if npu.done_head < 0:
@@ -50,45 +50,45 @@ def complete_next(npus, qps, node, rx, expected):
 
 
 @inline
-def accept(qps, rx, expected, seq):
-    """Mark a packet, not before `expected`, as arrived; return whether it is new, and the first missing number."""
-    seen = qps.sel_rx[rx].seen
-    if seq - expected >= SELECTIVE_PACKETS or is_set(seen, seq):
-        return False, expected
+def accept(qps, receiver, expected_seq, seq):
+    """Mark packet `seq`, not before expected_seq, as arrived; return whether it is new, and the first missing one."""
+    seen = qps.sel_rx[receiver].seen
+    if seq - expected_seq >= SELECTIVE_PACKETS or is_set(seen, seq):
+        return False, expected_seq
     set_bit(seen, seq)
-    while is_set(seen, expected):
-        clear_bit(seen, expected)
-        expected += 1
-    return True, expected
+    while is_set(seen, expected_seq):
+        clear_bit(seen, expected_seq)
+        expected_seq += 1
+    return True, expected_seq
 
 
 @hook
-def receive(address, node, now, w1, w2, w3, rx, flag):
-    """Handle a data packet, and put the messages that it completes on the NPU's list."""
-    w = world_at(address)
-    net, npus, qps = w.net, w.npus, w.qps
-    rxqp = qps.rxqp[rx]
+def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bits):
+    """Handle a data packet of a receiving queue pair, and list the messages that it completes at NPU `node`."""
+    world = world_at(world_address)
+    net, npus, qps = world.net, world.npus, world.qps
+    rxqp = qps.rxqp[receiver]
     expected = rxqp.expected
-    ahead = (w2 - expected) & PSN_MASK
-    if flags(w1) & FLAG_TRIMMED != 0:
-        flag |= FLAG_NAK
+    ahead = (word2 - expected) & PSN_MASK
+    if flags(word1) & FLAG_TRIMMED != 0:
+        flag_bits |= FLAG_NAK
     elif ahead < HALF_PSN:
-        is_new, missing = accept(qps, rx, expected, expected + ahead)
+        is_new, missing = accept(qps, receiver, expected, expected + ahead)
         rxqp.expected = missing
         if is_new:
-            net.count.payload_bytes += wire_bytes(w1) - net.const.header_bytes
-            if flags(w1) & FLAG_LAST != 0:
-                keep_last(net, qps, rx, expected + ahead, w1, w2, w3)
+            net.count.payload_bytes += wire_bytes(word1) - net.const.header_bytes
+            if flags(word1) & FLAG_LAST != 0:
+                keep_last(net, qps, receiver, expected + ahead, word1, word2, word3)
         expected = missing
-        message = complete_next(npus, qps, node, rx, expected)
+        message = complete_next(npus, qps, node, receiver, expected)
         while message >= 0:
             ordinal = np.int64(rxqp.messages)
             rxqp.messages = ordinal + 1
             kept = kept_messages(qps.msg)[message]
             if net.const.reduces == 1:
-                kept.payload_bytes = payload_bytes(net, qps, rx, kept.last_seq + 1, kept.w1)
-            finish_flow(net, qps, kept.w1, kept.tag, ordinal, now)
-            message = complete_next(npus, qps, node, rx, expected)
-    a3 = ((w2 & PSN_MASK) << ECHO_BITS) | (echo_of(net, w1, w3) & ECHO_MASK)
-    send_ack(net, npus, qps, node, rx, now, w1, w2, a3, expected, flag)
+                kept.payload_bytes = payload_bytes(net, qps, receiver, kept.last_seq + 1, kept.w1)
+            finish_flow(net, qps, kept.w1, kept.tag, ordinal, now_ps)
+            message = complete_next(npus, qps, node, receiver, expected)
+    a3 = ((word2 & PSN_MASK) << ECHO_BITS) | (echo_of(net, word1, word3) & ECHO_MASK)
+    send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, a3, expected, flag_bits)
     return 0

@@ -58,7 +58,7 @@ from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 @inline
 def queue_pair(net, npus, qps, node, dst, connection):
-    """Return the NPU's queue pair to `dst` of a connection (pdes.core.packet.CONNECTION_SHIFT), created at first use.
+    """Return the row of NPU `node`'s queue pair to NPU `dst` of a connection (pdes.core.packet), created at first use.
 
     The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules ensures it.
     """
@@ -70,18 +70,18 @@ def queue_pair(net, npus, qps, node, dst, connection):
     at = find(qps.qp_key, key)
     if qps.qp_key[at] != FREE:
         return np.int64(qps.qp_val[at])
-    q = net.ctl.queue_pairs
-    qp = qps.qp[q]
-    net.ctl.queue_pairs = q + 1
+    pair = net.ctl.queue_pairs
+    qp = qps.qp[pair]
+    net.ctl.queue_pairs = pair + 1
     net.ctl.check = 1
     qps.qp_key[at] = key
-    qps.qp_val[at] = q
-    clear_row(qps.qp, q)
+    qps.qp_val[at] = pair
+    clear_row(qps.qp, pair)
     qp.head_message = qp.tail_message = qp.current_message = -1
     qp.deadline_ps = INF
     is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
     qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
-    qp.w2 = path_word(q, mix3(src + net.const.seed, dst, connection))
+    qp.w2 = path_word(pair, mix3(src + net.const.seed, dst, connection))
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
     qp.connection = connection
@@ -89,52 +89,54 @@ def queue_pair(net, npus, qps, node, dst, connection):
         shares = net.const.p2p_shares
     qp.shares = shares
     qp.sibling = npu.first_queue_pair
-    npu.first_queue_pair = q
+    npu.first_queue_pair = pair
     if net.hooks.congestion_control != 0:
-        clear_row(qps.cc, q)
-        qps.cc[q].last_seq = -1
-        qps.cc[q].line_ps_per_byte = share_psb(net, np.int64(qp.port), qp.w1, shares)
-        update_control(net, q, CC_START, npu.now_ps, shares, 0, 0)
-    return q
+        clear_row(qps.cc, pair)
+        qps.cc[pair].last_seq = -1
+        qps.cc[pair].line_ps_per_byte = share_psb(net, np.int64(qp.port), qp.w1, shares)
+        update_control(net, pair, CC_START, npu.now_ps, shares, 0, 0)
+    return pair
 
 
 @inline
-def find_port(net, qps, node, q):
+def find_port(net, qps, node, pair):
     """Update the port of a queue pair that is in no port's list, where routes may have changed."""
-    qp = qps.qp[q]
+    qp = qps.qp[pair]
     if net.hooks.make_changes != 0 and qp.active == 0:
         qp.port = npu_route(net, node, destination(qp.w1), qp.w2)
 
 
 @outline
-def post(address, node, dst, connection, tag, size, ref, now):
-    """Post a message of `size` bytes; `ref` names the waiter for its last byte (Message.ref)."""
-    w = world_at(address)
-    hooks = w.net.hooks
+def post(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
+    """Post a message of size_bytes from NPU `node` (of the LP) to NPU `dst` (of the fabric); return 0."""
+    # connection: group of the queue pair, with number and share (pdes.core.packet); tag: word 3 of the packets; waiter:
+    # what waits for the last byte to leave (Message.ref).
+    world = world_at(world_address)
+    hooks = world.net.hooks
     if hooks.post != 0:
-        call_hook(hooks.post, address, node, dst, connection, tag, size, ref, now)
+        call_hook(hooks.post, world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)
     else:
-        q = queue_pair(w.net, w.npus, w.qps, node, dst, connection)
-        line_up(w.net, w.npus, w.qps, node, q, tag, size, ref, now)
-        count_posted(w.net, w.npus, w.qps, node, q, tag, size, now)
+        pair = queue_pair(world.net, world.npus, world.qps, node, dst, connection)
+        line_up(world.net, world.npus, world.qps, node, pair, tag, size_bytes, waiter, now_ps)
+        count_posted(world.net, world.npus, world.qps, node, pair, tag, size_bytes, now_ps)
 
 
 @inline
-def line_up(net, npus, qps, node, q, tag, size, ref, now):
-    """Append a message to those of a queue pair and return its row. Arguments are as of `post`."""
-    qp = qps.qp[q]
+def line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
+    """Append a message to those of queue pair `pair` and return its row of `msg`; other arguments as of `post`."""
+    qp = qps.qp[pair]
     if qp.una == qp.end_seq:
-        find_port(net, qps, node, q)
+        find_port(net, qps, node, pair)
     message = take_row(net, qps)
     msg = qps.msg[message]
     mtu = net.const.mtu_bytes
     begin = qp.end_seq
-    msg.payload_bytes = size
+    msg.payload_bytes = size_bytes
     msg.tag = tag
     msg.begin_seq = begin
-    msg.end_seq = begin + max(1, (size + mtu - 1) // mtu)
+    msg.end_seq = begin + max(1, (size_bytes + mtu - 1) // mtu)
     msg.next_message = -1
-    msg.ref = ref
+    msg.ref = waiter
     qp.end_seq = msg.end_seq
     if qp.head_message < 0:
         qp.head_message = message
@@ -143,74 +145,74 @@ def line_up(net, npus, qps, node, q, tag, size, ref, now):
         qps.msg[qp.tail_message].next_message = message
     qp.tail_message = message
     if qp.current_message < 0:
-        take_message(qps, q, message)
+        take_message(qps, pair, message)
         if net.hooks.begin_message != 0:
-            call_hook(net.hooks.begin_message, net.const.address, q, now)
-    activate(net, npus, qps, node, q)
+            call_hook(net.hooks.begin_message, net.const.address, pair, now_ps)
+    activate(net, npus, qps, node, pair)
     return message
 
 
 @inline
-def count_posted(net, npus, qps, node, q, tag, size, now):
-    """Count and record a message that is posted to a queue pair."""
-    qp = qps.qp[q]
+def count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps):
+    """Count and record a message that is posted to a queue pair; arguments as of `line_up`."""
+    qp = qps.qp[pair]
     if net.const.record_flows == 1:
         flow = qps.flow_out[net.ctl.flows_out]
         net.ctl.flows_out += 1
         flow.pair = pair_word(npus.npu[node].number, destination(qp.w1))
         flow.tag = tag
-        flow.payload_bytes = size
-        flow.posted_ps = now
+        flow.payload_bytes = size_bytes
+        flow.posted_ps = now_ps
         flow.ordinal = qp.messages
     qp.messages += 1
 
 
 @inline
-def port_back(net, qps, node, rx, dst, w2):
-    """Return the port for acknowledgements of a receiving queue pair, which is cached unless routes may change."""
-    rxqp = qps.rxqp[rx]
+def port_back(net, qps, node, receiver, dst, word2):
+    """Return NPU `node`'s port for acknowledgements to NPU `dst`, cached in `receiver` unless routes may change."""
+    rxqp = qps.rxqp[receiver]
     link = np.int64(rxqp.port_back) - 1
     if link < 0 or net.hooks.make_changes != 0:
-        link = npu_route(net, node, dst, w2)
+        link = npu_route(net, node, dst, word2)
         rxqp.port_back = link + 1
     return link
 
 
 @inline
-def send_ack(net, npus, qps, node, rx, now, w1, w2, a3, expected, flag):
-    """Answer a data packet: acknowledge all packets before `expected` and echo its send time (a3)."""
-    me = destination(w1)
-    peer = source(w1)
-    a1 = header(peer, me, net.const.ack_bytes, flag)
-    a2 = numbered(w2 & ~PSN_MASK, expected)
-    link = port_back(net, qps, node, rx, peer, a2)
+def send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo, expected_seq, flag_bits):
+    """Answer a data packet (its words 1 and 2): acknowledge all before expected_seq, and send back `echo` as word 3."""
+    me = destination(word1)
+    peer = source(word1)
+    a1 = header(peer, me, net.const.ack_bytes, flag_bits)
+    a2 = numbered(word2 & ~PSN_MASK, expected_seq)
+    link = port_back(net, qps, node, receiver, peer, a2)
     port = npus.port[link]
     net.count.ack_packets += 1
     net.count.sent_bytes += net.const.ack_bytes
-    if port.scheduled == 0 and net.tx[link].busy_ps <= now and port.control_packets == 0:
-        link_send(net, link, now, now, a1, a2, a3)
+    if port.scheduled == 0 and net.tx[link].busy_ps <= now_ps and port.control_packets == 0:
+        link_send(net, link, now_ps, now_ps, a1, a2, echo)
     else:
-        queue_control(net, npus, link, now, a1, a2, a3)
+        queue_control(net, npus, link, now_ps, a1, a2, echo)
         kick(npus, node, link)
 
 
 @hook
-def notify(address, node, now, w1, w2, row):
-    """Send a congestion notification packet (RoCEv2 CNP) for a marked packet, unless the last one is too recent."""
-    w = world_at(address)
-    rxqp = w.qps.rxqp[row]
+def notify(world_address, node, now_ps, word1, word2, receiver):
+    """Send a congestion notification (RoCEv2 CNP) for a marked packet of a receiving queue pair, unless too soon."""
+    world = world_at(world_address)
+    rxqp = world.qps.rxqp[receiver]
     last = rxqp.nak_sent >> 1
-    if last == 0 or now - last >= w.net.const.cnp_interval_ps:
-        rxqp.nak_sent = (rxqp.nak_sent & 1) | (now << 1)
-        w.net.count.congestion_notifications += 1
-        w.net.count.ack_packets -= 1
-        send_ack(w.net, w.npus, w.qps, node, row, now, w1, w2, 0, 0, FLAG_ACK | FLAG_CNP)
+    if last == 0 or now_ps - last >= world.net.const.cnp_interval_ps:
+        rxqp.nak_sent = (rxqp.nak_sent & 1) | (now_ps << 1)
+        world.net.count.congestion_notifications += 1
+        world.net.count.ack_packets -= 1
+        send_ack(world.net, world.npus, world.qps, node, receiver, now_ps, word1, word2, 0, 0, FLAG_ACK | FLAG_CNP)
     return 0
 
 
 @inline
 def receiving_pair(net, npus, qps, node, key):
-    """Return the receiving queue pair of the key, created at its first packet; try the last one used first."""
+    """Return the receiving queue pair of a key, created at its first packet; try NPU `node`'s last one first."""
     npu = npus.npu[node]
     last = npu.last_receiver
     if last >= 0 and qps.rxqp[last].key == key:
@@ -227,68 +229,68 @@ def receiving_pair(net, npus, qps, node, key):
 
 
 @inline
-def echo_of(net, w1, w3):
+def echo_of(net, word1, word3):
     """Return the send time that a data packet carries; 0 without one."""
-    return w3 if net.const.carries_send_time == 1 and flags(w1) & (FLAG_LAST | FLAG_TRIMMED) == 0 else np.int64(0)
+    return word3 if net.const.carries_send_time == 1 and flags(word1) & (FLAG_LAST | FLAG_TRIMMED) == 0 else np.int64(0)
 
 
 @inline
-def on_data(net, npus, qps, node, now, w1, w2, w3):
-    """Handle a data packet; return True if it completes a message."""
+def on_data(net, npus, qps, node, now_ps, word1, word2, word3):
+    """Handle a data packet (its words 1 to 3) for NPU `node`; return True if it completes a message."""
     net.count.consumed_packets += 1
-    net.count.received_bytes += wire_bytes(w1)
-    key = receiver_key(w1, w2)
-    rx = receiving_pair(net, npus, qps, node, key)
-    rxqp = qps.rxqp[rx]
+    net.count.received_bytes += wire_bytes(word1)
+    key = receiver_key(word1, word2)
+    receiver = receiving_pair(net, npus, qps, node, key)
+    rxqp = qps.rxqp[receiver]
     expected = rxqp.expected
-    ahead = (w2 - expected) & PSN_MASK
+    ahead = (word2 - expected) & PSN_MASK
     complete = False
     flag = FLAG_ACK
     answer = True
-    if flags(w1) & FLAG_MARK != 0:
+    if flags(word1) & FLAG_MARK != 0:
         if net.hooks.notify != 0:
-            call_hook(net.hooks.notify, net.const.address, node, now, w1, w2, rx)
+            call_hook(net.hooks.notify, net.const.address, node, now_ps, word1, word2, receiver)
         else:
             flag |= FLAG_MARK
     if net.hooks.selective_sender != 0:
-        call_hook(net.hooks.selective_receiver, net.const.address, node, now, w1, w2, w3, rx, flag)
+        call_hook(net.hooks.selective_receiver, net.const.address, node, now_ps, word1, word2, word3, receiver, flag)
         return False
-    if ahead == 0 and flags(w1) & FLAG_TRIMMED == 0:
+    if ahead == 0 and flags(word1) & FLAG_TRIMMED == 0:
         expected += 1
         rxqp.expected = expected
         rxqp.nak_sent &= ~1
-        net.count.payload_bytes += wire_bytes(w1) - net.const.header_bytes
-        complete = flags(w1) & FLAG_LAST != 0
+        net.count.payload_bytes += wire_bytes(word1) - net.const.header_bytes
+        complete = flags(word1) & FLAG_LAST != 0
     elif ahead < HALF_PSN:
         answer = rxqp.nak_sent & 1 == 0 or ahead == 0
-        flag |= flags(w1) & FLAG_TRIMMED
+        flag |= flags(word1) & FLAG_TRIMMED
         rxqp.nak_sent |= 1
         flag |= FLAG_NAK
     if answer:
-        send_ack(net, npus, qps, node, rx, now, w1, w2, echo_of(net, w1, w3), expected, flag)
+        send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, echo_of(net, word1, word3), expected, flag)
     if complete:
         ordinal = np.int64(rxqp.messages)
         rxqp.messages = ordinal + 1
-        finish_flow(net, qps, w1, w3, ordinal, now)
+        finish_flow(net, qps, word1, word3, ordinal, now_ps)
     return complete
 
 
 @inline
-def payload_bytes(net, qps, rx, end, w1):
-    """Return the payload of the message of a receiving queue pair that ends before `end`; w1: of its last packet."""
-    full = end - 1 - qps.begun[rx]
-    qps.begun[rx] = end
-    return full * net.const.mtu_bytes + wire_bytes(w1) - net.const.header_bytes
+def payload_bytes(net, qps, receiver, end_seq, word1):
+    """Return the payload of a receiving queue pair's message that ends before end_seq; word1: of its last packet."""
+    full = end_seq - 1 - qps.begun[receiver]
+    qps.begun[receiver] = end_seq
+    return full * net.const.mtu_bytes + wire_bytes(word1) - net.const.header_bytes
 
 
 @inline
-def finish_flow(net, qps, w1, tag, ordinal, now):
-    """Count and record a message that is complete at its receiver."""
-    pair = pair_word(source(w1), destination(w1))
+def finish_flow(net, qps, word1, tag, ordinal, now_ps):
+    """Count and record a message that is complete at its receiver; word1: of its last packet."""
+    pair = pair_word(source(word1), destination(word1))
     h = mix3(pair, tag, ordinal)
     net.count.flows += 1
-    net.count.digest_a += mix2(h, now)
-    net.count.digest_b += mix2(now * 3 + 1, h)
+    net.count.digest_a += mix2(h, now_ps)
+    net.count.digest_b += mix2(now_ps * 3 + 1, h)
     if net.const.record_flows == 1:
         flow = qps.flow_in[net.ctl.flows_in]
         net.ctl.flows_in += 1
@@ -296,24 +298,24 @@ def finish_flow(net, qps, w1, tag, ordinal, now):
         flow.pair = pair
         flow.tag = tag
         flow.ordinal = ordinal
-        flow.finished_ps = now
+        flow.finished_ps = now_ps
 
 
 @inline
-def go_back(qps, q):
+def go_back(qps, pair):
     """Send again from the first unacknowledged packet; return whether later packets had been sent."""
-    qp = qps.qp[q]
+    qp = qps.qp[pair]
     has_sent = qp.next_seq != qp.una
     if has_sent:
         qp.next_seq = qp.una
-        take_message(qps, q, qp.head_message)
+        take_message(qps, pair, qp.head_message)
     return has_sent
 
 
 @inline
-def free_acknowledged(net, qps, node, q, now):
-    """Free the rows of messages that are wholly acknowledged."""
-    qp = qps.qp[q]
+def free_acknowledged(net, qps, node, pair, now_ps):
+    """Free the rows of the messages of a queue pair of NPU `node` that are wholly acknowledged."""
+    qp = qps.qp[pair]
     una = qp.una
     message = np.int64(qp.head_message)
     while message >= 0 and qps.msg[message].end_seq <= una:
@@ -321,7 +323,7 @@ def free_acknowledged(net, qps, node, q, now):
         told = qps.msg[message].told
         give_row_back(net, qps, message)
         if net.hooks.is_acknowledged != 0 and told >= 0:
-            call_hook(net.hooks.is_acknowledged, net.const.address, node, told, now)
+            call_hook(net.hooks.is_acknowledged, net.const.address, node, told, now_ps)
         message = following
     qp.head_message = message
     if message >= 0:
@@ -329,107 +331,107 @@ def free_acknowledged(net, qps, node, q, now):
 
 
 @inline
-def on_ack(net, npus, qps, node, now, w1, w2, w3):
-    """Handle an acknowledgement: open the window, or go back after a sequence error."""
+def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
+    """Handle an acknowledgement (its words) for NPU `node`: open the window, or go back after a sequence error."""
     net.count.consumed_packets += 1
-    net.count.received_bytes += wire_bytes(w1)
-    q = sender_pair(w2)
-    qp = qps.qp[q]
+    net.count.received_bytes += wire_bytes(word1)
+    pair = sender_pair(word2)
+    qp = qps.qp[pair]
     # a notification acknowledges nothing
-    if flags(w1) & FLAG_CNP != 0:
-        update_control(net, q, CC_CNP, now, 0, 0, 0)
+    if flags(word1) & FLAG_CNP != 0:
+        update_control(net, pair, CC_CNP, now_ps, 0, 0, 0)
         return
     una = qp.una
     # the acknowledged packet: the last before the expected one, or with selective repeat the one it names
-    named = una + ((w2 - una) & PSN_MASK) - 1
+    named = una + ((word2 - una) & PSN_MASK) - 1
     if net.hooks.selective_sender != 0:
-        distance = ((w3 >> ECHO_BITS) - una) & PSN_MASK
+        distance = ((word3 >> ECHO_BITS) - una) & PSN_MASK
         if distance >= HALF_PSN:
             distance -= PSN_MASK + 1
         named = una + distance
-    fresh = take_acknowledged(net, npus, qps, node, q, now, (w2 - una) & PSN_MASK)
+    fresh = take_acknowledged(net, npus, qps, node, pair, now_ps, (word2 - una) & PSN_MASK)
     # congestion control handles every acknowledgement, and then a loss; there is no round trip of a sequence
     # error, nor, with go back N, of an answer that acknowledges nothing new
     if net.hooks.congestion_control != 0:
         rtt = np.int64(-1)
         if net.const.carries_send_time == 1:
             answered = named
-            if flags(w1) & FLAG_NAK != 0 or (fresh == 0 and net.hooks.selective_sender == 0):
+            if flags(word1) & FLAG_NAK != 0 or (fresh == 0 and net.hooks.selective_sender == 0):
                 answered = np.int64(-2)
-            rtt = round_trip(qps, q, now, answered, w3 & ECHO_MASK)
-        update_control(net, q, CC_ACK, now, fresh, np.int64(flags(w1) & FLAG_MARK != 0), rtt)
-    return_to_lost(net, qps, q, now, w1, w2, named)
+            rtt = round_trip(qps, pair, now_ps, answered, word3 & ECHO_MASK)
+        update_control(net, pair, CC_ACK, now_ps, fresh, np.int64(flags(word1) & FLAG_MARK != 0), rtt)
+    return_to_lost(net, qps, pair, now_ps, word1, word2, named)
     # the window may have room now
-    activate(net, npus, qps, node, q)
+    activate(net, npus, qps, node, pair)
 
 
 @inline
-def take_acknowledged(net, npus, qps, node, q, now, ahead):
-    """Acknowledge all packets before the one that is `ahead` numbers ahead; return how many are newly acknowledged."""
-    # numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old
-    qp = qps.qp[q]
-    una = qp.una + ahead
-    if ahead == 0 or ahead >= HALF_PSN or una > qp.sent_max:
+def take_acknowledged(net, npus, qps, node, pair, now_ps, advance):
+    """Acknowledge `advance` packets from the first unacknowledged one on; return how many are newly acknowledged."""
+    # Numbers wrap: a packet up to half the range ahead that was sent at all is newly acknowledged; any other is old.
+    qp = qps.qp[pair]
+    una = qp.una + advance
+    if advance == 0 or advance >= HALF_PSN or una > qp.sent_max:
         return np.int64(0)
     if net.hooks.selective_sender != 0:
-        ask_sender(net, FORGET, q, qp.una, una, 0)
+        ask_sender(net, FORGET, pair, qp.una, una, 0)
     qp.una = una
     qp.retries = 0
     if qp.head_end <= una:
-        free_acknowledged(net, qps, node, q, now)
+        free_acknowledged(net, qps, node, pair, now_ps)
     # after a go-back: packets that are acknowledged now need not be sent again
     if qp.next_seq < una:
         qp.next_seq = una
-        take_message(qps, q, qp.head_message)
-    arm_timer(net, npus, qps, node, q, now)
-    return np.int64(ahead)
+        take_message(qps, pair, qp.head_message)
+    arm_timer(net, npus, qps, node, pair, now_ps)
+    return np.int64(advance)
 
 
 @inline
-def return_to_lost(net, qps, q, now, w1, w2, named):
+def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq):
     """Check for a loss and prepare retransmission: by bit sets with selective repeat, else by going back."""
-    # named: the packet that the acknowledgement w1, w2 answers
-    qp = qps.qp[q]
+    # named_seq: number of the packet that the acknowledgement, with words 1 and 2, answers.
+    qp = qps.qp[pair]
     una = qp.una
     if net.hooks.selective_sender != 0:
-        trimmed = np.int64(flags(w1) & FLAG_NAK != 0)
-        known = named >= una and named < qp.sent_max
-        has_shown = known and ask_sender(net, SELECTED, q, named, 0, trimmed) == 1
+        trimmed = np.int64(flags(word1) & FLAG_NAK != 0)
+        known = named_seq >= una and named_seq < qp.sent_max
+        has_shown = known and ask_sender(net, SELECTED, pair, named_seq, 0, trimmed) == 1
     else:
-        trimmed = np.int64(flags(w1) & FLAG_TRIMMED != 0)
-        has_shown = flags(w1) & FLAG_NAK != 0 and (w2 - una) & PSN_MASK == 0 and go_back(qps, q)
+        trimmed = np.int64(flags(word1) & FLAG_TRIMMED != 0)
+        has_shown = flags(word1) & FLAG_NAK != 0 and (word2 - una) & PSN_MASK == 0 and go_back(qps, pair)
     if has_shown:
-        update_control(net, q, CC_LOSS, now, LOSS_TRIMMED if trimmed == 1 else LOSS_NAK, 0, 0)
+        update_control(net, pair, CC_LOSS, now_ps, LOSS_TRIMMED if trimmed == 1 else LOSS_NAK, 0, 0)
 
 
 @outline
-def on_timeout(address, node, now):
-    """Handle the NPU's retransmission timer: queue pairs without progress go back."""
-    w = world_at(address)
-    net, npus, qps = w.net, w.npus, w.qps
+def on_timeout(world_address, node, now_ps):
+    """Handle the retransmission timer of NPU `node`: queue pairs without progress go back."""
+    world = world_at(world_address)
+    net, npus, qps = world.net, world.npus, world.qps
     soonest = INF
     npu = npus.npu[node]
-    q = npu.first_queue_pair
+    pair = npu.first_queue_pair
     npu.rto_at_ps = INF
-    while q >= 0:
-        qp = qps.qp[q]
+    while pair >= 0:
+        qp = qps.qp[pair]
         if qp.una < qp.next_seq:
-            if qp.deadline_ps <= now:
+            if qp.deadline_ps <= now_ps:
                 net.count.timeouts += 1
                 qp.retries += 1
                 if qp.retries > net.const.max_retries:
-                    net.ctl.failed_queue_pair = q
+                    net.ctl.failed_queue_pair = pair
                 if net.hooks.selective_sender != 0:
-                    ask_sender(net, LOSE_ALL, q, 0, 0, 0)
-                    qp.deadline_ps = now + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
+                    ask_sender(net, LOSE_ALL, pair, 0, 0, 0)
+                    qp.deadline_ps = now_ps + (net.const.rto_ps << min(np.int64(qp.retries), MAX_BACKOFF))
                     soonest = min(soonest, qp.deadline_ps)
                 else:
-                    go_back(qps, q)
-                update_control(net, q, CC_LOSS, now, LOSS_TIMEOUT, 0, 0)
-                find_port(net, qps, node, q)
-                activate(net, npus, qps, node, q)
+                    go_back(qps, pair)
+                update_control(net, pair, CC_LOSS, now_ps, LOSS_TIMEOUT, 0, 0)
+                find_port(net, qps, node, pair)
+                activate(net, npus, qps, node, pair)
             else:
                 soonest = min(soonest, qp.deadline_ps)
-        q = np.int64(qp.sibling)
+        pair = np.int64(qp.sibling)
     if soonest < INF:
         set_timer(npus, node, soonest)

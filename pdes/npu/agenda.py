@@ -33,21 +33,21 @@ def wake_place(net, inst):
 
 
 @inline
-def stir(insts, inst, lane):
-    """Mark a lane that may be able to continue."""
+def stir(insts, instance, lane):
+    """Mark a lane of an instance that may be able to continue."""
     if lane < STIRRED_LANES:
-        insts.inst[inst].stirred |= np.int64(1) << lane
+        insts.inst[instance].stirred |= np.int64(1) << lane
     else:
-        insts.inst[inst].stirred = -1
+        insts.inst[instance].stirred = -1
 
 
 @inline
-def arm(net, npus, insts, node, at, was_armed):
-    """Set an event at the time of the agenda's first entry; was_armed: another entry's event is in the heap."""
-    due = insts.lane[at].due
+def arm(net, npus, insts, node, lane_place, was_armed):
+    """Set NPU `node`'s event at the time of its agenda's first entry; was_armed: another entry's event is set."""
+    due = insts.lane[lane_place].due
     if due & 1 == 1:
         return
-    insts.lane[at].due = due | 1
+    insts.lane[lane_place].due = due | 1
     npu = npus.npu[node]
     slot = agenda_slot(npu.ports)
     if was_armed and net.hooks.act == 0:
@@ -57,44 +57,45 @@ def arm(net, npus, insts, node, at, was_armed):
 
 
 @inline
-def put_in(rows, head, tail, at, due):
-    """Insert a row into a list by its `due`, behind rows of the same time; return the list's first and last row."""
-    rows[at].due = due
-    if head < 0 or due >> 1 < rows[head].due >> 1:
-        rows[at].later = head
+def put_in(rows, head, tail, row, due_word):
+    """Insert a row into a list by `due`, behind rows of the same time; return the list's first and last row."""
+    # rows: table with words `due` (time << 1) and `later`; head, tail: first and last row of the list, -1 = empty.
+    rows[row].due = due_word
+    if head < 0 or due_word >> 1 < rows[head].due >> 1:
+        rows[row].later = head
         if head < 0:
-            tail = at
-        return at, tail
+            tail = row
+        return row, tail
     before = head
-    if due >> 1 >= rows[tail].due >> 1:
+    if due_word >> 1 >= rows[tail].due >> 1:
         before = tail
-        tail = at
+        tail = row
     else:
-        while rows[rows[before].later].due >> 1 <= due >> 1:
+        while rows[rows[before].later].due >> 1 <= due_word >> 1:
             before = np.int64(rows[before].later)
-    rows[at].later = rows[before].later
-    rows[before].later = at
+    rows[row].later = rows[before].later
+    rows[before].later = row
     return head, tail
 
 
 @inline
-def put_off(net, npus, insts, node, at, time):
-    """Postpone the continuation of place `at` until `time`."""
+def put_off(net, npus, insts, node, lane_place, time_ps):
+    """Postpone the continuation of a lane of NPU `node`, by its place among all instances' lanes, until a time."""
     npu = npus.npu[node]
     head = npu.agenda_head
-    npu.agenda_head, npu.agenda_tail = put_in(insts.lane, head, npu.agenda_tail, at, time << 1)
-    if npu.agenda_head == at:
+    npu.agenda_head, npu.agenda_tail = put_in(insts.lane, head, npu.agenda_tail, lane_place, time_ps << 1)
+    if npu.agenda_head == lane_place:
         if head >= 0 and net.hooks.act == 0:
             insts.lane[head].due &= ~1
-        arm(net, npus, insts, node, at, head >= 0)
+        arm(net, npus, insts, node, lane_place, head >= 0)
 
 
 @inline
-def take_due(net, npus, insts, node, now):
-    """Remove the first place that is due and return its instance, -1 if none."""
+def take_due(net, npus, insts, node, now_ps):
+    """Remove the first lane that is due from NPU `node`'s agenda and return its instance, -1 = none."""
     npu = npus.npu[node]
     at = npu.agenda_head
-    if at < 0 or insts.lane[at].due >> 1 > now:
+    if at < 0 or insts.lane[at].due >> 1 > now_ps:
         return np.int64(-1)
     inst = at // net.const.lane_stride
     collective = insts.inst[inst]
@@ -104,7 +105,7 @@ def take_due(net, npus, insts, node, now):
         insts.lane[at].due = 0
         collective.stirred = -1
         if collective.started == LAUNCHING and net.const.compute_slow_1000ths != 0:
-            call_hook(net.hooks.running, net.const.address, node, np.int64(collective.row), 1, now)
+            call_hook(net.hooks.running, net.const.address, node, np.int64(collective.row), 1, now_ps)
         collective.started = STARTED
     head = np.int64(insts.lane[at].later)
     npu.agenda_head = head

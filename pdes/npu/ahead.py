@@ -42,7 +42,7 @@ def first_block(net, node):
 
 @inline
 def lane_of(net, npus, insts, node, tag):
-    """Return the lane that a message is for, if its collective is that of the NPU's last message; -1: not known."""
+    """Return the place of a message's lane, if its collective is that of NPU `node`'s last message, or -1."""
     inst = npus.npu[node].last_instance
     lane = tag_lane(tag)
     if inst < 0 or lane >= net.const.lane_stride:
@@ -53,11 +53,11 @@ def lane_of(net, npus, insts, node, tag):
 
 
 @inline
-def prefetch_pair(net, qps, q):
+def prefetch_pair(net, qps, pair):
     """Prefetch the words of a queue pair for acknowledgements and sending, and its congestion-control state."""
-    prefetch(qps.qp, q)
+    prefetch(qps.qp, pair)
     if net.const.window_fixed == 0:
-        prefetch(qps.cc, q)
+        prefetch(qps.cc, pair)
 
 
 @inline
@@ -67,14 +67,14 @@ def prefetch_named(net, npus, qps, insts, node):
     last = npus.npu[node].last_receiver
     for record in range(head, end):
         packet = net.record[record]
-        w1, w2 = packet.w1, packet.w2
-        if flags(w1) & FLAG_ACK != 0:
-            prefetch_pair(net, qps, sender_pair(w2))
+        word1, word2 = packet.w1, packet.w2
+        if flags(word1) & FLAG_ACK != 0:
+            prefetch_pair(net, qps, sender_pair(word2))
         else:
-            key = receiver_key(w1, w2)
+            key = receiver_key(word1, word2)
             if last < 0 or qps.rxqp[last].key != key:
                 prefetch(qps.rxqp, home(qps.rxqp, key))
-            if flags(w1) & FLAG_LAST != 0:
+            if flags(word1) & FLAG_LAST != 0:
                 lane = lane_of(net, npus, insts, node, packet.w3)
                 if lane >= 0:
                     prefetch(insts.lane, lane)
@@ -82,7 +82,7 @@ def prefetch_named(net, npus, qps, insts, node):
 
 @inline
 def prefetch_step(net, plans, insts, place):
-    """Prefetch the next step of a lane, and the lane's row of the plan."""
+    """Prefetch the next step of a lane, by its place among all instances' lanes, and the lane's row of the plan."""
     state = insts.lane[place]
     prefetch(plans.step, state.first + (state.pc >> 1))
     inst = place // net.const.lane_stride
@@ -93,7 +93,7 @@ def prefetch_step(net, plans, insts, place):
 
 @inline
 def prefetch_steps(net, npus, insts, plans, node):
-    """Prefetch the steps of lanes that will continue."""
+    """Prefetch the steps of lanes of NPU `node` that will continue."""
     place = npus.npu[node].agenda_head
     if place >= 0:
         prefetch_step(net, plans, insts, place)
@@ -108,17 +108,17 @@ def prefetch_steps(net, npus, insts, plans, node):
 
 @inline
 def prefetch_turn(net, npus, qps, link):
-    """Prefetch the queue pair whose turn it is at a port."""
+    """Prefetch the queue pair whose turn it is at the port of a link."""
     last = npus.port[link].ring
     if last >= 0:
-        q = qps.qp[last].ring_next
-        prefetch_pair(net, qps, q)
-        prefetch_line(qps.qp, q, 1)
+        pair = qps.qp[last].ring_next
+        prefetch_pair(net, qps, pair)
+        prefetch_line(qps.qp, pair, 1)
 
 
 @inline
 def prefetch_port(net, npus, qps, link):
-    """Prefetch the last of the queue pairs that take turns at a port, and the first acknowledgement that waits."""
+    """Prefetch the last of the queue pairs that take turns at a port, and the first acknowledgement there."""
     port = npus.port[link]
     if port.ring >= 0:
         prefetch(qps.qp, port.ring)
@@ -159,14 +159,14 @@ def prefetch_lists(net, npus, qps, insts, node):
 
 
 @inline
-def prefetch_npus(net, npus, qps, insts, plans, turn, most):
-    """Prefetch for the NPUs whose turns follow `turn`, of which the last is `most`."""
-    prefetch_npu(net, npus, np.int64(npus.busy[min(turn + FAR, most)]))
-    prefetch_lists(net, npus, qps, insts, np.int64(npus.busy[min(turn + NEAR, most)]))
-    following = np.int64(npus.busy[min(turn + NEXT, most)])
+def prefetch_npus(net, npus, qps, insts, plans, turn, last_turn):
+    """Prefetch for the NPUs whose turns in `npus.busy` follow `turn`; last_turn: the last turn of the cell."""
+    prefetch_npu(net, npus, np.int64(npus.busy[min(turn + FAR, last_turn)]))
+    prefetch_lists(net, npus, qps, insts, np.int64(npus.busy[min(turn + NEAR, last_turn)]))
+    following = np.int64(npus.busy[min(turn + NEXT, last_turn)])
     prefetch_named(net, npus, qps, insts, following)
     first, last = net.out_ptr[following], net.out_ptr[following + 1] - 1
     prefetch_turn(net, npus, qps, first)
     if last != first:
         prefetch_turn(net, npus, qps, last)
-    prefetch_steps(net, npus, insts, plans, np.int64(npus.busy[min(turn + SOON, most)]))
+    prefetch_steps(net, npus, insts, plans, np.int64(npus.busy[min(turn + SOON, last_turn)]))

@@ -17,7 +17,7 @@ from pdes.npu.tokens import lane_done, may_begin
 
 @inline
 def instance(net, insts, node, group, seq):
-    """Return the NPU's instance of the seq-th collective of `group`, created at its start or first message."""
+    """Return NPU `node`'s instance of the seq-th collective of a group, created at its start or first message."""
     key = instance_key(node, group, seq)
     at = find(insts.inst_key, key)
     if insts.inst_key[at] != FREE:
@@ -41,7 +41,7 @@ def instance(net, insts, node, group, seq):
 
 @inline
 def instance_for(net, npus, insts, node, group, seq):
-    """Return the same instance; try the one of the NPU's last message first."""
+    """Return what `instance` returns, and try the instance of NPU `node`'s last message first."""
     npu = npus.npu[node]
     inst = npu.last_instance
     if inst < 0 or insts.inst[inst].key != instance_key(node, group, seq):
@@ -52,7 +52,7 @@ def instance_for(net, npus, insts, node, group, seq):
 
 @inline
 def begins_after(net, plans, plan):
-    """Return the endpoint's delay before a collective; 0 if its lanes wait for it themselves."""
+    """Return the endpoint's delay in ps before a collective with this plan; 0 if its lanes wait for it themselves."""
     if plans.lane_row[plans.plan_ptr[plan]].begins == 1:
         return np.int64(0)
     return net.const.endpoint_delay_ps
@@ -60,7 +60,7 @@ def begins_after(net, plans, plan):
 
 @inline
 def plan_of(plans, schedule, slot):
-    """Return the plan of an NPU in a collective; slot: the NPU's slot of the group."""
+    """Return the number of an NPU's plan in a collective's schedule; slot: the NPU's slot of the group."""
     at = plans.plan_of_ptr[schedule]
     if not plans.relative[schedule]:
         at += plans.slot_member[slot]
@@ -68,9 +68,9 @@ def plan_of(plans, schedule, slot):
 
 
 @inline
-def start_collective(w, node, row, now):
-    """Begin the collective of a trace row; return its instance. Its first step may be due later (`launch`)."""
-    net, npus, insts, trace, plans = w.net, w.npus, w.insts, w.trace, w.plans
+def start_collective(world, node, row, now_ps):
+    """Begin the collective of a trace row of NPU `node`; return its instance. Its first step may be due later."""
+    net, npus, insts, trace, plans = world.net, world.npus, world.insts, world.trace, world.plans
     npu = npus.npu[node]
     r = npu.trace_base + row
     slot = npu.slot_base + trace.group[r]
@@ -96,9 +96,9 @@ def start_collective(w, node, row, now):
         later += begins_after(net, plans, plan)
     if later > 0:
         collective.started = LAUNCHING
-        put_off(net, npus, insts, node, wake_place(net, inst), now + later)
+        put_off(net, npus, insts, node, wake_place(net, inst), now_ps + later)
     elif net.const.compute_slow_1000ths != 0 and (net.hooks.act == 0 or begins_after(net, plans, plan) == 0):
-        call_hook(net.hooks.running, net.const.address, node, row, 1, now)
+        call_hook(net.hooks.running, net.const.address, node, row, 1, now_ps)
     collective.buffer_bytes = trace.bytes[r]
     collective.schedule = schedule
     collective.member = plans.slot_member[slot]
@@ -106,9 +106,9 @@ def start_collective(w, node, row, now):
 
 
 @inline
-def chunk_bytes(insts, plans, i, chunk, count):
-    """Return the bytes of `count` chunks from `chunk` on, for a plain lane of the instance at row i."""
-    collective = insts.inst[i]
+def chunk_bytes(insts, plans, instance, chunk, count):
+    """Return the bytes of `count` chunks from number `chunk` on, for a plain lane of an instance."""
+    collective = insts.inst[instance]
     schedule = collective.schedule
     chunks = np.int64(plans.chunks[schedule])
     if plans.relative[schedule]:
@@ -119,12 +119,12 @@ def chunk_bytes(insts, plans, i, chunk, count):
 
 
 @outline
-def part_bytes(address, i, lane, chunk, count):
-    """Return the bytes on the wire of `count` chunks from `chunk` on, for any lane; lane: row of the lane."""
-    w = world_at(address)
-    insts, plans = w.insts, w.plans
-    collective = insts.inst[i]
-    lane_row = plans.lane_row[lane]
+def part_bytes(world_address, instance, lane_row_number, chunk, count):
+    """Return the bytes on the wire of `count` chunks from number `chunk` on, for a lane by its row in `lane_row`."""
+    world = world_at(world_address)
+    insts, plans = world.insts, world.plans
+    collective = insts.inst[instance]
+    lane_row = plans.lane_row[lane_row_number]
     schedule = collective.schedule
     member = collective.member
     chunks = lane_row.chunks
@@ -150,11 +150,11 @@ def part_bytes(address, i, lane, chunk, count):
 
 
 @inline
-def npu_of_peer(insts, plans, i, lane, peer):
-    """Return the NPU of a step's peer; i: row of the instance, lane: row of the lane."""
-    # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member
+def npu_of_peer(insts, plans, instance, lane, peer):
+    """Return the NPU of a step's peer in an instance; lane: row of the lane in `lane_row`."""
+    # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member.
     lane_row = plans.lane_row[lane]
-    collective = insts.inst[i]
+    collective = insts.inst[instance]
     if lane_row.view_number >= 0:
         # in its line of a view
         view_row = plans.view_row[lane_row.view_number]
@@ -175,61 +175,61 @@ def npu_of_peer(insts, plans, i, lane, peer):
 
 
 @hook
-def expect(address, node, inst, number, lane, step, now):
+def expect(world_address, node, inst, lane_number, lane, step, now_ps):
     """Prepare a step that receives: answer the first request, call the sender. Arguments are as of `post_step`."""
-    w = world_at(address)
-    net, insts, plans = w.net, w.insts, w.plans
+    world = world_at(world_address)
+    net, insts, plans = world.net, world.insts, world.plans
     if is_used(net):
-        answer_next(address, node, inst, number, now)
+        answer_next(world_address, node, inst, lane_number, now_ps)
     peer = np.int64(plans.step[step].recv_peer)
-    at = lane_place(net, inst, number)
+    at = lane_place(net, inst, lane_number)
     # unless it is whom the lane has called last
     if net.const.collectives_in_flight > 0 and insts.called[at] != peer + 1:
         insts.called[at] = peer + 1
         dst = npu_of_peer(insts, plans, inst, lane, peer)
         tag = tag_for(insts.inst[inst].key, np.int64(CALL_LANE))
-        post(address, node, dst, np.int64(CONTROL), tag, net.const.control_bytes, np.int64(-1), now)
+        post(world_address, node, dst, np.int64(CONTROL), tag, net.const.control_bytes, np.int64(-1), now_ps)
     return 0
 
 
 @inline
-def post_step(net, insts, plans, node, inst, number, lane, step, now):
-    """Post the send of a step; number: the lane's number in the plan, lane: row of the lane."""
+def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
+    """Post the send of a step, a row of `step`; lane_number: the lane's number in the plan, lane: its `lane_row`."""
     lane_row = plans.lane_row[lane]
     collective = insts.inst[inst]
     step_row = plans.step[step]
-    address = net.const.address
+    world_address = net.const.address
     group = np.int64(plans.slot_group[collective.slot])
     chunk = np.int64(step_row.send_chunk)
     count = np.int64(step_row.send_count)
     if lane_row.plain == 1:
         size = chunk_bytes(insts, plans, inst, chunk, count)
     else:
-        size = part_bytes(address, inst, lane, chunk, count)
+        size = part_bytes(world_address, inst, lane, chunk, count)
     dst = npu_of_peer(insts, plans, inst, lane, np.int64(step_row.send_peer))
     tag = tag_for(collective.key, np.int64(step_row.send_lane))
     collective.sends_left += 1
-    ref = REF_INSTANCE | inst
+    waiter = REF_INSTANCE | inst
     if lane_row.blocking == 1:
-        ref |= (number + 1) << REF_LANE
-    post_or_ask(net, node, dst, group | lane_row.connection, tag, size, ref, now)
+        waiter |= (lane_number + 1) << REF_LANE
+    post_or_ask(net, node, dst, group | lane_row.connection, tag, size, waiter, now_ps)
 
 
 @inline
-def arrives(net, insts, inst, lane):
-    """Count a message that has arrived for a lane."""
-    insts.lane[lane_place(net, inst, lane)].arrived += 1
-    stir(insts, inst, lane)
+def arrives(net, insts, instance, lane):
+    """Count a message that has arrived for a lane of an instance."""
+    insts.lane[lane_place(net, instance, lane)].arrived += 1
+    stir(insts, instance, lane)
 
 
 @inline
-def send_has_left(net, insts, ref):
-    """Handle the departure of a message's last byte; ref: its waiter, as posted. Return as `start_row`."""
-    if ref < REF_INSTANCE:
-        return ref, np.int64(-1)
-    inst = ref & ((1 << REF_LANE) - 1)
+def send_has_left(net, insts, waiter):
+    """Handle the departure of a message's last byte; waiter: as in Message.ref. Return (row done, instance)."""
+    if waiter < REF_INSTANCE:
+        return waiter, np.int64(-1)
+    inst = waiter & ((1 << REF_LANE) - 1)
     insts.inst[inst].sends_left -= 1
-    lane = (ref & (REF_INSTANCE - 1)) >> REF_LANE
+    lane = (waiter & (REF_INSTANCE - 1)) >> REF_LANE
     if lane > 0:
         insts.lane[lane_place(net, inst, lane - 1)].left += 1
         stir(insts, inst, lane - 1)
@@ -237,26 +237,26 @@ def send_has_left(net, insts, ref):
 
 
 @inline
-def is_due(net, npus, insts, plans, node, at, lane, pc, now):
-    """Return whether a ready step may be posted; if not yet, postpone it. at: the lane's place among all instances'."""
+def is_due(net, npus, insts, plans, node, lane_place, lane, step_word, now_ps):
+    """Return whether a lane's ready step may be posted; else postpone it. lane: its row; step_word: its word `pc`."""
     lane_row = plans.lane_row[lane]
     latency = lane_row.latency_ps
-    if pc == 0 and lane_row.begins == 1:
+    if step_word == 0 and lane_row.begins == 1:
         latency += net.const.endpoint_delay_ps
-    if latency == 0 or insts.lane[at].due == DUE:
-        insts.lane[at].due = 0
+    if latency == 0 or insts.lane[lane_place].due == DUE:
+        insts.lane[lane_place].due = 0
         return True
-    if insts.lane[at].due == 0:
-        put_off(net, npus, insts, node, at, now + latency)
+    if insts.lane[lane_place].due == 0:
+        put_off(net, npus, insts, node, lane_place, now_ps + latency)
     return False
 
 
 @inline
-def advance_lane(w, node, inst, lane, now):
-    """Do every step of a lane that is possible now; return whether there was one. lane: its number in the plan."""
-    net, npus, insts, plans = w.net, w.npus, w.insts, w.plans
+def advance_lane(world, node, inst, lane, now_ps):
+    """Do every step of a lane (its number in the plan) that is possible now; return whether there was one."""
+    net, npus, insts, plans = world.net, world.npus, world.insts, world.plans
     collective = insts.inst[inst]
-    address = net.const.address
+    world_address = net.const.address
     base = lane_place(net, inst, 0)
     state = insts.lane[base + lane]
     row = collective.first_lane + lane
@@ -281,9 +281,9 @@ def advance_lane(w, node, inst, lane, now):
                 if not may_begin(net, npus, insts, plans, node, inst, row, state.arrived + requests):
                     break
             if step_row.send_peer >= 0:
-                if not (plain or is_due(net, npus, insts, plans, node, base + lane, row, pc, now)):
+                if not (plain or is_due(net, npus, insts, plans, node, base + lane, row, pc, now_ps)):
                     break
-                post_step(net, insts, plans, node, inst, lane, row, step, now)
+                post_step(net, insts, plans, node, inst, lane, row, step, now_ps)
             pc += 1
         # after the send: a blocking lane goes on once its last byte has left, any lane once the message of the step has
         # come; where messages are asked for or called, a lane that waits says so
@@ -291,7 +291,7 @@ def advance_lane(w, node, inst, lane, now):
         receives = step_row.recv_peer >= 0
         if (blocks and state.left == 0) or (receives and state.arrived == 0):
             if receives and net.const.handshakes == 1:
-                call_hook(net.hooks.expect, address, node, inst, lane, row, step, now)
+                call_hook(net.hooks.expect, world_address, node, inst, lane, row, step, now_ps)
             break
         if receives:
             state.arrived -= 1
@@ -303,17 +303,17 @@ def advance_lane(w, node, inst, lane, now):
         if pc >> 1 == steps:
             collective.lanes_left -= 1
             if not plain:
-                lane_done(net, npus, insts, plans, node, inst, row, now)
+                lane_done(net, npus, insts, plans, node, inst, row, now_ps)
     state.pc = pc
     return progress
 
 
 @outline
-def advance(address, node, inst, now):
-    """Do every step of the instance that is possible now, in rounds over its lanes from the first to the last."""
-    # only lanes with new events are checked, and lanes that wait for one that has advanced
-    w = world_at(address)
-    net, insts, plans = w.net, w.insts, w.plans
+def advance(world_address, node, inst, now_ps):
+    """Do every step of an instance that is possible now, in rounds over its lanes from the first to the last."""
+    # Only lanes with new events are checked, and lanes that wait for one that has advanced.
+    world = world_at(world_address)
+    net, insts, plans = world.net, world.insts, world.plans
     collective = insts.inst[inst]
     first = collective.first_lane
     count = collective.lanes
@@ -327,7 +327,7 @@ def advance(address, node, inst, now):
         while progress:
             progress = False
             for lane in range(count):
-                if advance_lane(w, node, inst, lane, now):
+                if advance_lane(world, node, inst, lane, now_ps):
                     progress = True
             # a single lane has gone as far as it can
             progress = progress and count > 1
@@ -340,7 +340,7 @@ def advance(address, node, inst, now):
         while stirred != 0:
             lane = trailing_zeros(stirred)
             stirred &= stirred - 1
-            if advance_lane(w, node, inst, lane, now):
+            if advance_lane(world, node, inst, lane, now_ps):
                 waiting = plans.lane_row[first + lane].waited_for
                 behind = np.int64(-2) << lane
                 stirred |= waiting & behind

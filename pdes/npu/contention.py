@@ -18,63 +18,63 @@ from pdes.nic.port import set_event
 
 
 @inline
-def left_ps(factor, state):
-    """Return the remaining time of the compute lane's row while the number of running collectives stays the same."""
-    if state.running == 0:
-        return state.work_ps + np.int64(state.work_part > 0)
-    rest = (state.work_ps % SLOWDOWN_UNIT) * factor + state.work_part
-    return state.work_ps // SLOWDOWN_UNIT * factor + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
+def left_ps(slow_1000ths, system):
+    """Return the time left of the compute lane's row of an NPU while the number of running collectives is the same."""
+    if system.running == 0:
+        return system.work_ps + np.int64(system.work_part > 0)
+    rest = (system.work_ps % SLOWDOWN_UNIT) * slow_1000ths + system.work_part
+    return system.work_ps // SLOWDOWN_UNIT * slow_1000ths + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
 
 
 @inline
-def begin_work(factor, state, duration_ps, now):
-    """Begin a row on the compute lane and return its duration at the present pace."""
-    state.work_ps = duration_ps
-    state.work_part = 0
-    state.since_ps = now
-    left = left_ps(factor, state)
-    state.due_ps = now + left
+def begin_work(slow_1000ths, system, duration_ps, now_ps):
+    """Begin a row of duration_ps on the compute lane and return its time left in ps at the present pace."""
+    system.work_ps = duration_ps
+    system.work_part = 0
+    system.since_ps = now_ps
+    left = left_ps(slow_1000ths, system)
+    system.due_ps = now_ps + left
     return left
 
 
 @inline
-def change_pace(factor, state, by, now):
-    """Change the number of running collectives by `by` during a row: subtract the work done, set the new end."""
-    elapsed = now - state.since_ps
+def change_pace(slow_1000ths, system, change, now_ps):
+    """Change the number of running collectives during a compute row: subtract the work done, return the time left."""
+    elapsed = now_ps - system.since_ps
     done = elapsed
     part = np.int64(0)
-    if state.running > 0:
-        rest = elapsed % factor * SLOWDOWN_UNIT
-        done = elapsed // factor * SLOWDOWN_UNIT + rest // factor
-        part = rest % factor
-    work = state.work_ps - done
-    part = state.work_part - part
+    if system.running > 0:
+        rest = elapsed % slow_1000ths * SLOWDOWN_UNIT
+        done = elapsed // slow_1000ths * SLOWDOWN_UNIT + rest // slow_1000ths
+        part = rest % slow_1000ths
+    work = system.work_ps - done
+    part = system.work_part - part
     if part < 0:
         work -= 1
-        part += factor
+        part += slow_1000ths
     if work < 0:
         work = np.int64(0)
         part = np.int64(0)
-    state.work_ps = work
-    state.work_part = part
-    state.since_ps = now
-    state.running += by
-    state.due_ps = now + left_ps(factor, state)
+    system.work_ps = work
+    system.work_part = part
+    system.since_ps = now_ps
+    system.running += change
+    system.due_ps = now_ps + left_ps(slow_1000ths, system)
 
 
 @outline
-def count_running(address, node, by, now):
-    """Count a collective that begins (by = 1) or ends (-1) on the NPU; compute continues at its new pace."""
-    w = world_at(address)
-    net, npus = w.net, w.npus
+def count_running(world_address, node, change, now_ps):
+    """Count a collective that begins (change 1) or ends (-1) on NPU `node`; compute continues at its new pace."""
+    world = world_at(world_address)
+    net, npus = world.net, world.npus
     npu = npus.npu[node]
     system = npus.system[node]
     before = system.running
-    after = before + by
+    after = before + change
     if npu.lane[COMPUTE_LANE] < 0 or (before > 0 and after > 0):
         system.running = after
         return
-    change_pace(net.const.compute_slow_1000ths, system, by, now)
+    change_pace(net.const.compute_slow_1000ths, system, change, now_ps)
     slot = npu.ports + COMPUTE_LANE
     if net.hooks.act != 0:  # at message level the row's event waits among those of all NPUs, where it is left to lapse
         set_event(npus, node, system.due_ps, slot)

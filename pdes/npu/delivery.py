@@ -19,12 +19,12 @@ TOUCHES = 3  # memory accesses per reduced byte: two reads and a write
 
 
 @inline
-def row_of_message(npus, trace, node, w1, w3):
-    """Return the trace row that receives a point-to-point message."""
+def row_of_message(npus, trace, node, word1, word3):
+    """Return the trace row of NPU `node` that receives a point-to-point message (words 1 and 3 of its last packet)."""
     npu = npus.npu[node]
     number = npu.trace_number
-    peer = source(w1) - npu.number
-    key = receive_key(peer, tag_lane(w3), tag_seq(w3))
+    peer = source(word1) - npu.number
+    key = receive_key(peer, tag_lane(word3), tag_seq(word3))
     low = trace.recv_ptr[number]
     high = trace.recv_ptr[number + 1]
     while low < high:
@@ -37,12 +37,12 @@ def row_of_message(npus, trace, node, w1, w3):
 
 
 @outline
-def receive_row(address, node, w1, w3):
-    """Handle a complete point-to-point message: return its receive if that has been posted, else NOTHING."""
-    w = world_at(address)
-    rows = w.rows
-    row = row_of_message(w.npus, w.trace, node, w1, w3)
-    flag = w.npus.npu[node].row_base + row
+def receive_row(world_address, node, word1, word3):
+    """Handle a complete point-to-point message; return NPU `node`'s receive if that has been posted, else NOTHING."""
+    world = world_at(world_address)
+    rows = world.rows
+    row = row_of_message(world.npus, world.trace, node, word1, word3)
+    flag = world.npus.npu[node].row_base + row
     rows.flag[flag] |= ROW_ARRIVED
     if rows.flag[flag] & ROW_POSTED != 0:
         return row
@@ -56,76 +56,76 @@ def apart(both):
 
 
 @hook
-def message_by_kind(address, node, w1, w3):
-    """Handle a complete message: a request, its answer, a call, or data. Return as `start_row`, in one word."""
-    w = world_at(address)
-    net, npus, rows = w.net, w.npus, w.rows
+def message_by_kind(world_address, node, word1, word3):
+    """Handle a complete message: request, answer, call, or data. Return (row done, instance), in one word (`apart`)."""
+    world = world_at(world_address)
+    net, npus, rows = world.net, world.npus, world.rows
     npu = npus.npu[node]
     done = inst = np.int64(NOTHING)
     kind = np.int64(EAGER)
     if is_used(net):
-        kind = w3 & KIND_MASK
-    tag = w3 - kind
+        kind = word3 & KIND_MASK
+    tag = word3 - kind
     group = tag_group(tag)
     lane = tag_lane(tag)
     if net.const.collectives_in_flight > 0 and group != P2P:
-        call(address, node, group, tag_seq(tag))
+        call(world_address, node, group, tag_seq(tag))
         if lane == CALL_LANE:
             return 0
     if kind == CLEAR:
-        send_cleared(net, npus, w.qps, node, source(w1), tag, npu.now_ps)
+        send_cleared(net, npus, world.qps, node, source(word1), tag, npu.now_ps)
     elif group != P2P:
-        inst = instance_for(net, npus, w.insts, node, group, tag_seq(tag))
+        inst = instance_for(net, npus, world.insts, node, group, tag_seq(tag))
         if is_used(net):
-            lane_gets(net, w.qps, w.insts, lane_place(net, inst, lane), kind, source(w1))
+            lane_gets(net, world.qps, world.insts, lane_place(net, inst, lane), kind, source(word1))
         else:
-            arrives(net, w.insts, inst, lane)
+            arrives(net, world.insts, inst, lane)
     elif kind == REQUEST:
-        flag = npu.row_base + row_of_message(npus, w.trace, node, w1, tag)
+        flag = npu.row_base + row_of_message(npus, world.trace, node, word1, tag)
         rows.flag[flag] |= ROW_ASKED
         if rows.flag[flag] & ROW_POSTED != 0:
-            answer(net, node, source(w1), tag, npu.now_ps)
+            answer(net, node, source(word1), tag, npu.now_ps)
     else:
-        done = receive_row(address, node, w1, tag)
+        done = receive_row(world_address, node, word1, tag)
     return (inst + 1) << 32 | (done + 1)
 
 
 @inline
-def message_done(net, npus, insts, node, w1, w3):
-    """Let the receiver act on a message; w1, w3: words of its last packet. Return as `start_row`."""
+def message_done(net, npus, insts, node, word1, word3):
+    """Let NPU `node` act on a message, by words 1 and 3 of its last packet. Return (row done, instance to advance)."""
     if net.const.handshakes == 1:
-        return apart(call_hook(net.hooks.message_by_kind, net.const.address, node, w1, w3))
-    if tag_group(w3) == P2P:
-        return receive_row(net.const.address, node, w1, w3), np.int64(NOTHING)
-    inst = instance_for(net, npus, insts, node, tag_group(w3), tag_seq(w3))
-    arrives(net, insts, inst, tag_lane(w3))
+        return apart(call_hook(net.hooks.message_by_kind, net.const.address, node, word1, word3))
+    if tag_group(word3) == P2P:
+        return receive_row(net.const.address, node, word1, word3), np.int64(NOTHING)
+    inst = instance_for(net, npus, insts, node, tag_group(word3), tag_seq(word3))
+    arrives(net, insts, inst, tag_lane(word3))
     return np.int64(NOTHING), inst
 
 
 @inline
-def message_is_in(net, npus, insts, node, now, w1, w2, w3):
-    """Let the receiver act on a complete message, now or later; w1 to w3: its last packet. Return as `start_row`."""
+def message_is_in(net, npus, insts, node, now_ps, word1, word2, word3):
+    """Let NPU `node` act on a message, now or later, by its last packet's words. Return (row done, instance)."""
     if net.hooks.is_in != 0:
-        return apart(call_hook(net.hooks.is_in, net.const.address, node, now, w1, w2, w3))
-    return message_done(net, npus, insts, node, w1, w3)
+        return apart(call_hook(net.hooks.is_in, net.const.address, node, now_ps, word1, word2, word3))
+    return message_done(net, npus, insts, node, word1, word3)
 
 
 @inline
-def in_lane_at(w, node, tag, size, at, is_data):
-    """Return when a lane takes a message, at `at` at the earliest: after its reduction and the messages before it."""
-    # the message's number within its lane determines whether it is reduced. is_data: else it only stays in order
-    net, messages, taken = w.net, w.messages, w.insts.taken
+def in_lane_at(world, node, tag, size_bytes, earliest_ps, is_data):
+    """Return when (ps) a lane of NPU `node` takes a message: after its reduction and the messages before it."""
+    # The message's number within its lane determines whether it is reduced; without is_data it only stays in order.
+    net, messages, taken = world.net, world.messages, world.insts.taken
     number = tag_lane(tag)
-    inst = instance(net, w.insts, node, tag_group(tag), tag_seq(tag))
+    inst = instance(net, world.insts, node, tag_group(tag), tag_seq(tag))
     taken_row = taken[lane_place(net, inst, number)]
     if is_data:
-        npu = w.npus.npu[node]
-        row, slot = row_of_collective(npu, w.trace, w.plans, tag_group(tag), tag_seq(tag))
-        lane = w.plans.plan_ptr[plan_of(w.plans, w.trace.schedule[npu.trace_base + row], slot)] + number
+        npu = world.npus.npu[node]
+        row, slot = row_of_collective(npu, world.trace, world.plans, tag_group(tag), tag_seq(tag))
+        lane = world.plans.plan_ptr[plan_of(world.plans, world.trace.schedule[npu.trace_base + row], slot)] + number
         if messages.reduces[messages.receive_ptr[lane] + taken_row.messages] == 1:
-            time = np.int64(min(size * messages.memory_psb[0] + 0.5, LONGEST_RUN_PS / TOUCHES))
-            at += TOUCHES * (time - time % net.const.resolution_ps)
+            time = np.int64(min(size_bytes * messages.memory_psb[0] + 0.5, LONGEST_RUN_PS / TOUCHES))
+            earliest_ps += TOUCHES * (time - time % net.const.resolution_ps)
         taken_row.messages += 1
-    at = max(at, taken_row.taken_ps)
-    taken_row.taken_ps = at
-    return at
+    earliest_ps = max(earliest_ps, taken_row.taken_ps)
+    taken_row.taken_ps = earliest_ps
+    return earliest_ps

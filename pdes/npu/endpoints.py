@@ -41,24 +41,24 @@ def later_slot(npus, node):
 
 
 @inline
-def put_off(npus, qps, node, row, what, due):
-    """Postpone the action `what` of a row until `due`."""
+def put_off(npus, qps, node, row, action, due_ps):
+    """Postpone an action (POSTS, SENDS, ...) of NPU `node` on a row of `msg` until due_ps."""
     msg = later_messages(qps.msg)
-    msg[row].what = what
+    msg[row].what = action
     npu, system = npus.npu[node], npus.system[node]
     head = system.later_head - 1
-    first, last = put_in(msg, head, system.later_tail - 1, row, due << 1)
+    first, last = put_in(msg, head, system.later_tail - 1, row, due_ps << 1)
     system.later_head = first + 1
     system.later_tail = last + 1
     if head < 0:
-        set_event(npus, node, due, later_slot(npus, node))
+        set_event(npus, node, due_ps, later_slot(npus, node))
     elif first == row:
-        heap_hasten(npus.heap, npu.heap, npu.heap_size, due, later_slot(npus, node))
+        heap_hasten(npus.heap, npu.heap, npu.heap_size, due_ps, later_slot(npus, node))
 
 
 @inline
 def take_first(net, npus, qps, node):
-    """Remove the first row from the list; its words stay readable until another row is taken."""
+    """Remove the first row from NPU `node`'s list; its words stay readable until another row is taken."""
     system = npus.system[node]
     head = system.later_head - 1
     following = later_messages(qps.msg)[head].later
@@ -71,130 +71,130 @@ def take_first(net, npus, qps, node):
 
 @inline
 def arm(npus, qps, node):
-    """Set an event at the time of the first row, after the event of the previous one."""
+    """Set an event of NPU `node` at the time of its list's first row, after the event of the previous one."""
     head = npus.system[node].later_head - 1
     if head >= 0:
         set_event(npus, node, later_messages(qps.msg)[head].due >> 1, later_slot(npus, node))
 
 
 @inline
-def send(net, npus, qps, node, q, tag, size, ref, now):
-    """Let a queue pair send a message; `ref`: waiter for its last byte, or, where that counts, its acknowledgement."""
+def send(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
+    """Let queue pair `pair` of NPU `node` send a message; waiter: for its last byte, or else its acknowledgement."""
     if net.hooks.is_acknowledged == 0:
-        line_up(net, npus, qps, node, q, tag, size, ref, now)
+        line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
     else:
-        message = line_up(net, npus, qps, node, q, tag, size, np.int64(-1), now)
-        qps.msg[message].told = ref
+        message = line_up(net, npus, qps, node, pair, tag, size_bytes, np.int64(-1), now_ps)
+        qps.msg[message].told = waiter
 
 
 @hook
-def post_at_ends(address, node, dst, connection, tag, size, ref, now):
+def post_at_ends(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
     """Post a message, as pdes.nic.transport.post; with a latency its queue pair gets it later."""
-    # everything that takes room in a pool happens now, since the later part must succeed whatever room there is
-    w = world_at(address)
-    net, npus, qps = w.net, w.npus, w.qps
+    # Everything that takes room in a pool happens now, since the later part must succeed whatever room there is.
+    world = world_at(world_address)
+    net, npus, qps = world.net, world.npus, world.qps
     latency = net.const.send_latency_ps
-    q = queue_pair(net, npus, qps, node, dst, connection)
-    count_posted(net, npus, qps, node, q, tag, size, now)
+    pair = queue_pair(net, npus, qps, node, dst, connection)
+    count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps)
     if latency == 0:
-        send(net, npus, qps, node, q, tag, size, ref, now)
+        send(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
         return 0
     row = take_row(net, qps)
     later = later_messages(qps.msg)[row]
-    later.payload_bytes = size
+    later.payload_bytes = size_bytes
     later.tag = tag
-    later.connection = q
-    later.ref = ref
-    put_off(npus, qps, node, row, SENDS, now + latency)
+    later.connection = pair
+    later.ref = waiter
+    put_off(npus, qps, node, row, SENDS, now_ps + latency)
     return 0
 
 
 @hook
-def post_later(address, node, row, due):
-    """Let a row of an NPU's trace post its message at `due`."""
-    w = world_at(address)
-    at = take_row(w.net, w.qps)
-    later_messages(w.qps.msg)[at].ref = row
-    put_off(w.npus, w.qps, node, at, POSTS, due)
+def post_later(world_address, node, row, due_ps):
+    """Let trace row `row` of NPU `node` post its message at due_ps."""
+    world = world_at(world_address)
+    at = take_row(world.net, world.qps)
+    later_messages(world.qps.msg)[at].ref = row
+    put_off(world.npus, world.qps, node, at, POSTS, due_ps)
     return 0
 
 
 @inline
-def acted_on_at(w, node, now, w1, w2, w3):
-    """Return when the receiver acts on a message whose last packet has arrived."""
-    net, npus, qps = w.net, w.npus, w.qps
+def acted_on_at(world, node, now_ps, word1, word2, word3):
+    """Return when (ps) NPU `node` acts on a message whose last packet, with these words, has arrived."""
+    net, npus, qps = world.net, world.npus, world.qps
     npu = npus.npu[node]
-    at = now
+    at = now_ps
     if net.const.back != 0:
-        at = back_at(w, node, w1, w2, now)
+        at = back_at(world, node, word1, word2, now_ps)
     at += net.const.endpoint_delay_ps
     if net.const.reduces == 0:
         return at
     size = npu.done_bytes
     if net.hooks.selective_sender == 0:
-        rx = npu.last_receiver
-        size = payload_bytes(net, qps, rx, qps.rxqp[rx].expected, w1)
+        receiver = npu.last_receiver
+        size = payload_bytes(net, qps, receiver, qps.rxqp[receiver].expected, word1)
     kind = np.int64(EAGER)
     if is_used(net):
-        kind = w3 & KIND_MASK
-    tag = w3 - kind
+        kind = word3 & KIND_MASK
+    tag = word3 - kind
     if tag_group(tag) == P2P or kind == CLEAR or tag_lane(tag) == CALL_LANE:
         return at
-    return in_lane_at(w, node, tag, size, at, kind == EAGER or kind == ASKED_FOR)
+    return in_lane_at(world, node, tag, size, at, kind == EAGER or kind == ASKED_FOR)
 
 
 @hook
-def is_in(address, node, now, w1, w2, w3):
-    """Let the receiver act on a complete message, now or later. Return as npu.delivery.message_by_kind."""
-    w = world_at(address)
-    net, qps = w.net, w.qps
-    at = acted_on_at(w, node, now, w1, w2, w3)
-    if at == now:
-        done, inst = message_done(net, w.npus, w.insts, node, w1, w3)
+def is_in(world_address, node, now_ps, word1, word2, word3):
+    """Let NPU `node` act on a complete message, by its last packet's words, now or later. Return as message_by_kind."""
+    world = world_at(world_address)
+    net, qps = world.net, world.qps
+    at = acted_on_at(world, node, now_ps, word1, word2, word3)
+    if at == now_ps:
+        done, inst = message_done(net, world.npus, world.insts, node, word1, word3)
         return (inst + 1) << 32 | (done + 1)
     row = take_row(net, qps)
     later = later_messages(qps.msg)[row]
-    later.w1 = w1
-    later.tag = w3
-    put_off(w.npus, qps, node, row, ACTS, at)
+    later.w1 = word1
+    later.tag = word3
+    put_off(world.npus, qps, node, row, ACTS, at)
     return 0
 
 
 @hook
-def is_acknowledged(address, node, ref, now):
-    """Notify the waiter for a message's last acknowledgement, after the current packet is handled."""
-    w = world_at(address)
-    row = take_row(w.net, w.qps)
-    later_messages(w.qps.msg)[row].ref = ref
-    put_off(w.npus, w.qps, node, row, IS_TOLD, now)
+def is_acknowledged(world_address, node, waiter, now_ps):
+    """Notify the waiter (Message.told) for a message's last acknowledgement, after the current packet is handled."""
+    world = world_at(world_address)
+    row = take_row(world.net, world.qps)
+    later_messages(world.qps.msg)[row].ref = waiter
+    put_off(world.npus, world.qps, node, row, IS_TOLD, now_ps)
     return 0
 
 
 @hook
-def do_later(address, node, now):
-    """Do one action that is due, or send all messages that are due. Return as npu.delivery.message_by_kind."""
-    w = world_at(address)
-    net, npus, qps = w.net, w.npus, w.qps
+def do_later(world_address, node, now_ps):
+    """Do one action of NPU `node` that is due, or send all messages that are due. Return as message_by_kind."""
+    world = world_at(world_address)
+    net, npus, qps = world.net, world.npus, world.qps
     msg = later_messages(qps.msg)
     system = npus.system[node]
     head = system.later_head - 1
     if msg[head].what == SENDS:
-        while head >= 0 and msg[head].what == SENDS and msg[head].due >> 1 <= now:
+        while head >= 0 and msg[head].what == SENDS and msg[head].due >> 1 <= now_ps:
             m = take_first(net, npus, qps, node)
-            q, tag, size, ref = msg[m].connection, msg[m].tag, msg[m].payload_bytes, msg[m].ref
-            send(net, npus, qps, node, q, tag, size, ref, now)
+            pair, tag, size, waiter = msg[m].connection, msg[m].tag, msg[m].payload_bytes, msg[m].ref
+            send(net, npus, qps, node, pair, tag, size, waiter, now_ps)
             head = system.later_head - 1
         arm(npus, qps, node)
         return 0
     m = take_first(net, npus, qps, node)
     arm(npus, qps, node)
     if msg[m].what == POSTS:
-        post_send(net, npus, w.trace, node, msg[m].ref, now)
+        post_send(net, npus, world.trace, node, msg[m].ref, now_ps)
         return 0
     if msg[m].what == ACTS:
-        done, inst = message_done(net, w.npus, w.insts, node, msg[m].w1, msg[m].tag)
+        done, inst = message_done(net, world.npus, world.insts, node, msg[m].w1, msg[m].tag)
     else:
-        done, inst = send_has_left(net, w.insts, msg[m].ref)
+        done, inst = send_has_left(net, world.insts, msg[m].ref)
     return (inst + 1) << 32 | (done + 1)
 
 
@@ -205,16 +205,16 @@ def on_link_ps(net, link, ack):
 
 
 @inline
-def back_at(w, node, w1, w2, now):
-    """Return when the acknowledgement of a packet (its words) that is acknowledged now is back; node: the receiver."""
-    peer = source(w1)
-    ack = header(peer, destination(w1), w.net.const.ack_bytes, FLAG_ACK)
-    port = npu_route(w.net, node, peer, w2)
-    waiting = w.npus.port[port].control_packets
-    left = max(now, w.net.tx[port].busy_ps) + waiting * on_link_ps(w.net, port, ack)
-    back = world_at(w.net.const.back)
+def back_at(world, node, word1, word2, now_ps):
+    """Return when (ps) the acknowledgement of a packet (its words) is back that NPU `node` sends now."""
+    peer = source(word1)
+    ack = header(peer, destination(word1), world.net.const.ack_bytes, FLAG_ACK)
+    port = npu_route(world.net, node, peer, word2)
+    waiting = world.npus.port[port].control_packets
+    left = max(now_ps, world.net.tx[port].busy_ps) + waiting * on_link_ps(world.net, port, ack)
+    back = world_at(world.net.const.back)
     net = back.net
-    link = next_link(net, back.routes, destination(w1), peer, w2)
+    link = next_link(net, back.routes, destination(word1), peer, word2)
     begin = left - on_link_ps(net, link, ack)
     while True:
         link_class = class_row(net, link)
@@ -225,5 +225,5 @@ def back_at(w, node, w1, w2, now):
         if far == peer:
             return at
         seen = sent + serialisation_ps(min(size, link_class.seen_bytes), link_class.ps_per_byte)
-        link = next_link(net, back.routes, far, peer, w2)
+        link = next_link(net, back.routes, far, peer, word2)
         begin = max(seen, at - on_link_ps(net, link, ack)) + forwarding_ps(net, back.routes, far)

@@ -16,13 +16,13 @@ from pdes.npu.trace import make_ready, row_of_collective
 
 
 @hook
-def may_start(address, node, row):
-    """Return 1 if a collective that is ready may start, with a place; else put it in line and return 0."""
-    w = world_at(address)
-    npus, rows = w.npus, w.rows
+def may_start(world_address, node, row):
+    """Return 1 if NPU `node`'s ready collective, trace row `row`, may start, with a place; else queue it, return 0."""
+    world = world_at(world_address)
+    npus, rows = world.npus, world.rows
     first = npus.npu[node].row_base
     system = npus.system[node]
-    if rows.flag[first + row] & ROW_CALLED != 0 or system.in_flight < w.net.const.collectives_in_flight:
+    if rows.flag[first + row] & ROW_CALLED != 0 or system.in_flight < world.net.const.collectives_in_flight:
         system.in_flight += 1
         return 1
     rows.flag[first + row] |= ROW_READY
@@ -33,7 +33,7 @@ def may_start(address, node, row):
 
 @inline
 def leave_line(npus, rows, node, row):
-    """Let a row start without waiting for a place: now if it is in line, else as soon as it is ready."""
+    """Let trace row `row` of NPU `node` start without waiting for a place: now if it is in line, else once ready."""
     first = npus.npu[node].row_base
     system = npus.system[node]
     rows.flag[first + row] |= ROW_CALLED
@@ -53,19 +53,17 @@ def leave_line(npus, rows, node, row):
 
 
 @outline
-def call(address, node, group, seq):
-    """Start the seq-th collective of a group without further waiting, since a message for it has arrived."""
-    w = world_at(address)
-    row, _ = row_of_collective(w.npus.npu[node], w.trace, w.plans, group, seq)
-    leave_line(w.npus, w.rows, node, row)
+def call(world_address, node, group, seq):
+    """Start NPU `node`'s seq-th collective of a group without further waiting, since a message for it has arrived."""
+    world = world_at(world_address)
+    row, _ = row_of_collective(world.npus.npu[node], world.trace, world.plans, group, seq)
+    leave_line(world.npus, world.rows, node, row)
 
 
 @inline
 def first_in_line(net, npus, rows, trace, node):
-    """Return the row that is next by `scheduling`: the first to come, the last, or the first of the highest priority.
-
-    The line begins with the last to come.
-    """
+    """Return NPU `node`'s row that is next by `scheduling`: first or last to come, or first of the highest priority."""
+    # The line begins with the last to come.
     npu = npus.npu[node]
     first = npu.row_base
     base = npu.trace_base
@@ -80,16 +78,18 @@ def first_in_line(net, npus, rows, trace, node):
 
 
 @hook
-def running(address, node, row, by, now):
-    """Count the collective of a row that begins to run (by = 1) or ends (-1)."""
-    # at its end, another collective may take its place, and compute gets its multiprocessors back
-    w = world_at(address)
-    const, system = w.net.const, w.npus.system[node]
-    if const.compute_slow_1000ths != 0 and w.trace.lane[w.npus.npu[node].trace_base + row] == COMPUTE_LANE:
-        count_running(address, node, by, now)
-    if by < 0 and const.collectives_in_flight > 0:
+def running(world_address, node, row, change, now_ps):
+    """Count the collective of NPU `node`'s trace row `row` that begins to run (change 1) or ends (-1)."""
+    # At its end, another collective may take its place, and compute gets its multiprocessors back.
+    world = world_at(world_address)
+    const, system = world.net.const, world.npus.system[node]
+    if const.compute_slow_1000ths != 0 and world.trace.lane[world.npus.npu[node].trace_base + row] == COMPUTE_LANE:
+        count_running(world_address, node, change, now_ps)
+    if change < 0 and const.collectives_in_flight > 0:
         # the next that waits in line starts if there is a place now
         system.in_flight -= 1
         if system.in_flight < const.collectives_in_flight and system.line > 0:
-            leave_line(w.npus, w.rows, node, first_in_line(w.net, w.npus, w.rows, w.trace, node))
+            leave_line(
+                world.npus, world.rows, node, first_in_line(world.net, world.npus, world.rows, world.trace, node)
+            )
     return 0

@@ -50,17 +50,17 @@ def short_of(net, qps):
 
 
 @inline
-def pass_on(net, npus, node, now, w1, w2, w3):
-    """Queue a transit packet, which passes through this NPU."""
-    link = npu_route(net, node, destination(w1), w2)
-    if flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
-        queue_control(net, npus, link, now, w1, w2, w3)
+def pass_on(net, npus, node, now_ps, word1, word2, word3):
+    """Queue a packet that passes through NPU `node` in transit."""
+    link = npu_route(net, node, destination(word1), word2)
+    if flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0:
+        queue_control(net, npus, link, now_ps, word1, word2, word3)
     else:
         port = npus.port[link]
-        size = wire_bytes(w1)
+        size = wire_bytes(word1)
         limit = net.const.queue_limit_bytes
         if limit > 0 and port.transit_bytes + size > limit:
-            drop(net, link, w1)
+            drop(net, link, word1)
             return
         port.transit_bytes += size
         port.transit_packets += 1
@@ -68,15 +68,15 @@ def pass_on(net, npus, node, now, w1, w2, w3):
         if port.transit_packets == 1:
             tail = take_block(net)
             port.transit_head = tail
-        port.transit_tail = push(net, tail, now, w1, w2, w3)
+        port.transit_tail = push(net, tail, now_ps, word1, word2, word3)
         carry(net, SET_DOWN, tail)
     kick(npus, node, link)
 
 
 @inline
-def own_event(net, npus, rows, insts, node, now):
-    """Take the NPU's earliest own event: a port falls idle, a lane's row is done, or the timer expires, for example."""
-    # returns as `start_row`, and the port that fell idle or NOTHING
+def own_event(net, npus, rows, insts, node, now_ps):
+    """Take NPU `node`'s earliest own event: a port falls idle, a lane's row is done, the timer expires, and so on."""
+    # Returns a row that is done, an instance to advance, and the port that fell idle, or NOTHING for each.
     npu = npus.npu[node]
     heap = npu.heap
     ports = npu.ports
@@ -96,54 +96,55 @@ def own_event(net, npus, rows, insts, node, now):
     elif slot < ports + LANES:
         done = leave_lane(npu, rows, slot - ports)
     elif slot == agenda_slot(ports):
-        inst = take_due(net, npus, insts, node, now)
+        inst = take_due(net, npus, insts, node, now_ps)
     elif slot > agenda_slot(ports):
-        done, inst = apart(call_hook(net.hooks.do_later, net.const.address, node, now))
+        done, inst = apart(call_hook(net.hooks.do_later, net.const.address, node, now_ps))
     elif slot > ports + LANES:
         link = net.out_ptr[node] + slot - ports - LANES - 1
         npus.port[link].pace_at_ps = INF
         if npus.port[link].scheduled == 1:
             link = np.int64(NOTHING)
     else:
-        on_timeout(net.const.address, node, now)
+        on_timeout(net.const.address, node, now_ps)
     return done, inst, link
 
 
 @inline
-def packet_event(net, npus, qps, node, record, now):
-    """Handle a packet's arrival; return the tag of the message that it completes, or NOTHING."""
+def packet_event(net, npus, qps, node, record, now_ps):
+    """Handle the arrival of a packet at NPU `node`; return the tag of the message that it completes, or NOTHING."""
     packet = net.record[record]
     carry(net, TAKE_UP, record)
-    w1, w2, w3 = packet.w1, packet.w2, packet.w3
-    if destination(w1) == PAUSE_FRAME:
-        link = on_pause(net, record, w2, now)
+    word1, word2, word3 = packet.w1, packet.w2, packet.w3
+    if destination(word1) == PAUSE_FRAME:
+        link = on_pause(net, record, word2, now_ps)
         kick(npus, node, link)
-    elif destination(w1) != npus.npu[node].number:
-        pass_on(net, npus, node, now, w1, w2, w3)
-    elif flags(w1) & FLAG_ACK != 0:
-        on_ack(net, npus, qps, node, now, w1, w2, w3)
-    elif on_data(net, npus, qps, node, now, w1, w2, w3):
-        return w3
+    elif destination(word1) != npus.npu[node].number:
+        pass_on(net, npus, node, now_ps, word1, word2, word3)
+    elif flags(word1) & FLAG_ACK != 0:
+        on_ack(net, npus, qps, node, now_ps, word1, word2, word3)
+    elif on_data(net, npus, qps, node, now_ps, word1, word2, word3):
+        return word3
     return np.int64(NOTHING)
 
 
 @inline
-def next_action(w, address, node, begin, end, i):
-    """Take the next action of the current time, or advance to the next time; i: number of packets that are done."""
-    # Returns i; the time, at least `end` if there is no earlier one; row and instance as `start_row`; the port that
-    # fell idle or is to be tried; and tag and words of a complete message. NOTHING replaces whatever does not apply.
-    net, inbox, npus, qps = w.net, w.inbox, w.npus, w.qps
+def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
+    """Take NPU `node`'s next action of the current time, or advance to the next time."""
+    # Returns packets_done, the number of packets of the batch that are done; the time, at least end_ps if there is no
+    # earlier one; row and instance as `start_row`; the port that fell idle or is to be tried; and tag and words of a
+    # complete message. NOTHING replaces whatever does not apply.
+    net, inbox, npus, qps = world.net, world.inbox, world.npus, world.qps
     npu = npus.npu[node]
-    now = npu.now_ps
+    now_ps = npu.now_ps
     done = inst = link = tag = np.int64(NOTHING)
-    w1 = w2 = np.int64(0)
+    word1 = word2 = np.int64(0)
     # first all that follows from the event at hand, at its time: rows start, complete messages are told of, and only
     # then ports are tried, so that all that is posted at one moment takes turns from its first packet on
     if npu.ready_head >= 0:
-        row = next_ready(npu, w.rows)
-        done, inst = start_row(address, node, row, now)
+        row = next_ready(npu, world.rows)
+        done, inst = start_row(world_address, node, row, now_ps)
     elif net.hooks.selective_sender != 0 and npu.done_head >= 0:
-        w1, w2, tag = take_complete(net, npus, qps, node)
+        word1, word2, tag = take_complete(net, npus, qps, node)
     elif npu.kick_head >= 0:
         link = npu.kick_head
         port = npus.port[link]
@@ -155,91 +156,91 @@ def next_action(w, address, node, begin, end, i):
         if npu.heap_size > 0:
             own = npus.heap[2 * npu.heap]
         comes = np.int64(INF)
-        if i < net.ctl.batch:
-            comes = begin + (inbox.batch_key[i] >> 16)
-        now = min(own, comes)
-        if now < end:
-            npu.now_ps = now
+        if packets_done < net.ctl.batch:
+            comes = begin_ps + (inbox.batch_key[packets_done] >> 16)
+        now_ps = min(own, comes)
+        if now_ps < end_ps:
+            npu.now_ps = now_ps
             # own events come before packets of the same time
             if own <= comes:
                 net.count.events += 1
-                done, inst, link = own_event(net, npus, w.rows, w.insts, node, now)
+                done, inst, link = own_event(net, npus, world.rows, world.insts, node, now_ps)
             else:
-                record = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
+                record = inbox.batch_pos[inbox.batch_key[packets_done] & 0xFFFF]
                 packet = net.record[record]
-                i += 1
-                w1, w2 = packet.w1, packet.w2
-                tag = packet_event(net, npus, qps, node, record, now)
-    return i, now, done, inst, link, tag, w1, w2
+                packets_done += 1
+                word1, word2 = packet.w1, packet.w2
+                tag = packet_event(net, npus, qps, node, record, now_ps)
+    return packets_done, now_ps, done, inst, link, tag, word1, word2
 
 
 @inline
-def follow_up(w, address, node, now, done, inst, link, tag, w1, w2):
-    """Handle an action's results: a complete message, a collective that may continue, a finished row, an idle port."""
-    net, npus, insts = w.net, w.npus, w.insts
+def follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, word2):
+    """Handle the results of an action of NPU `node`, as `next_action` returns them: message, instance, row, port."""
+    net, npus, insts = world.net, world.npus, world.insts
     if tag >= 0:
-        done, inst = message_is_in(net, npus, insts, node, now, w1, w2, tag)
+        done, inst = message_is_in(net, npus, insts, node, now_ps, word1, word2, tag)
     if inst >= 0 and insts.inst[inst].started == 1:
-        advance(address, node, inst, now)
+        advance(world_address, node, inst, now_ps)
         done = close_if_done(net, insts, inst)
         if done >= 0 and (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0:
-            call_hook(net.hooks.running, address, node, done, -1, now)
+            call_hook(net.hooks.running, world_address, node, done, -1, now_ps)
     if done >= 0:
-        finish_row(address, node, done, now)
+        finish_row(world_address, node, done, now_ps)
     if link >= 0 and npus.port[link].kick_next == NOT_KICKED:
         # rows that became ready post before the port chooses
         if npus.npu[node].ready_head >= 0:
             kick(npus, node, link)
         else:
-            transmit(net, npus, w.qps, node, link, now)
+            transmit(net, npus, world.qps, node, link, now_ps)
 
 
 @inline
-def npu_window(w, address, node, begin, end):
-    """Let an NPU process its batch and its own events. Return True if interrupted because a pool is too small."""
-    net = w.net
+def npu_window(world, world_address, node, begin_ps, end_ps):
+    """Let NPU `node` process its batch and its events before end_ps. Return True if a pool is too small to go on."""
+    net = world.net
     ctl = net.ctl
     i = ctl.resume_at
     while True:
         # each turn is one action, and begins only if every pool has room for the most that an action takes
-        if blocks_short(net) or (ctl.check == 1 and short_of(net, w.qps) > 0):
+        if blocks_short(net) or (ctl.check == 1 and short_of(net, world.qps) > 0):
             ctl.resume_node = node
             ctl.resume_at = i
             return True
-        i, now, done, inst, link, tag, w1, w2 = next_action(w, address, node, begin, end, i)
-        if now >= end:
+        i, now_ps, done, inst, link, tag, word1, word2 = next_action(world, world_address, node, begin_ps, end_ps, i)
+        if now_ps >= end_ps:
             return False
-        follow_up(w, address, node, now, done, inst, link, tag, w1, w2)
+        follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, word2)
 
 
 @outline
-def npus_window(address, begin, end):
-    """Let every NPU process its events before `end`. Return True if interrupted because a pool is too small."""
-    w = world_at(address)
-    net, npus = w.net, w.npus
+def npus_window(world_address, begin_ps, end_ps):
+    """Let every NPU process its events from begin_ps to before end_ps. Return True if a pool is too small to go on."""
+    world = world_at(world_address)
+    net, npus = world.net, world.npus
     ctl = net.ctl
     interrupted = ctl.resume_node >= 0
     if interrupted:
         net.next_time[ctl.resume_node] = INF
     turns = 0
-    for node in range(net.const.npus):  # list those with events before `end`
+    for node in range(net.const.npus):  # list those with events before `end_ps`
         npus.busy[turns] = node
-        turns += np.int64(net.next_time[node] < end or net.inbox[inbox_of(node, ctl.side)] >= 0)
+        turns += np.int64(net.next_time[node] < end_ps or net.inbox[inbox_of(node, ctl.side)] >= 0)
     for turn in range(-np.int64(interrupted), turns):
         # a node that was interrupted goes on with its batch; others gather theirs
         if turn < 0:
             node = ctl.resume_node
         else:
             node = np.int64(npus.busy[turn])
-            prefetch_npus(net, npus, w.qps, w.insts, w.plans, turn, turns - 1)
+            prefetch_npus(net, npus, world.qps, world.insts, world.plans, turn, turns - 1)
             if blocks_short(net):
                 return True
-            take_batch(net, w.inbox, node, begin, end)
-        if npu_window(w, address, node, begin, end):
+            take_batch(net, world.inbox, node, begin_ps, end_ps)
+        if npu_window(world, world_address, node, begin_ps, end_ps):
             return True
         # the node is done with this window: its records are free, and the driver knows its next event
         ctl.resume_node = -1
-        give_back(net, w.inbox)
+        give_back(net, world.inbox)
         net.next_time[node] = INF
         if npus.npu[node].heap_size > 0:
             net.next_time[node] = npus.heap[2 * npus.npu[node].heap]

@@ -26,15 +26,15 @@ def token_row(net, plans, node, row):
 
 
 @inline
-def may_begin(net, npus, insts, plans, node, inst, row, arrived):
-    """Return whether a lane whose first step is ready may do it; row: row of the lane; arrived: messages for it."""
-    lane_row = plans.lane_row[row]
+def may_begin(net, npus, insts, plans, node, inst, lane_row_number, arrived_messages):
+    """Return whether a lane of an instance, by its row in `lane_row`, may do its first step, which is ready."""
+    lane_row = plans.lane_row[lane_row_number]
     if lane_row.gate < 0 or net.const.tokens == 0:
         return True
-    phase = phase_of(net, plans, inst, row)
+    phase = phase_of(net, plans, inst, lane_row_number)
     phase_row = insts.phase[phase]
     word = phase_row.state
-    token = token_row(net, plans, node, row)
+    token = token_row(net, plans, node, lane_row_number)
     tokens = npus.token[token]
     if word & 3 == ASLEEP:
         word = (lane_row.alike << 2) | WAITING
@@ -44,7 +44,7 @@ def may_begin(net, npus, insts, plans, node, inst, row, arrived):
         else:
             phase_row.next_phase = tokens.waiting
             tokens.waiting = phase
-    if word & 3 == WAITING and arrived > 0:
+    if word & 3 == WAITING and arrived_messages > 0:
         leave_line(npus, insts, token, phase)
         word = (word & ~3) | CALLED
     phase_row.state = word
@@ -53,7 +53,7 @@ def may_begin(net, npus, insts, plans, node, inst, row, arrived):
 
 @inline
 def leave_line(npus, insts, token, phase):
-    """Remove a phase from the queue."""
+    """Remove a phase from the queue of phases that wait for a row of `token`."""
     tokens = npus.token[token]
     following = insts.phase[phase].next_phase
     before = tokens.waiting
@@ -67,8 +67,8 @@ def leave_line(npus, insts, token, phase):
 
 @inline
 def first_in_turn(net, npus, insts, token):
-    """Return the next phase by `scheduling`: first to come, last, or first of the highest priority; -1 if none."""
-    # the line begins with the last to come
+    """Return the next phase to get a row of `token`: first or last to come, or of the highest priority; -1 = none."""
+    # The line begins with the last to come.
     stride = net.const.phase_stride
     best = npus.token[token].waiting
     phase = best
@@ -81,11 +81,11 @@ def first_in_turn(net, npus, insts, token):
 
 
 @inline
-def lane_done(net, npus, insts, plans, node, inst, row, now):
+def lane_done(net, npus, insts, plans, node, inst, lane_row_number, now_ps):
     """Count a finished lane: the last one of its phase passes the token to the next phase, which continues now."""
-    if plans.lane_row[row].gate < 0 or net.const.tokens == 0:
+    if plans.lane_row[lane_row_number].gate < 0 or net.const.tokens == 0:
         return
-    phase_row = insts.phase[phase_of(net, plans, inst, row)]
+    phase_row = insts.phase[phase_of(net, plans, inst, lane_row_number)]
     word = phase_row.state - (1 << 2)
     phase_row.state = word
     if word >> 2 > 0:
@@ -93,7 +93,7 @@ def lane_done(net, npus, insts, plans, node, inst, row, now):
     phase_row.state = ASLEEP
     if word & 3 != RUNNING:
         return
-    token = token_row(net, plans, node, row)
+    token = token_row(net, plans, node, lane_row_number)
     phase = first_in_turn(net, npus, insts, token)
     if phase < 0:
         npus.token[token].running -= 1
@@ -102,4 +102,4 @@ def lane_done(net, npus, insts, plans, node, inst, row, now):
     insts.phase[phase].state |= RUNNING
     wake = wake_place(net, phase // net.const.phase_stride)
     if insts.lane[wake].due == 0:
-        put_off(net, npus, insts, node, wake, now)
+        put_off(net, npus, insts, node, wake, now_ps)

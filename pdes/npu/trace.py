@@ -25,7 +25,7 @@ KIND_NOOP, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KIND_RECV, KIND_COLLECTIVE = ra
 
 @inline
 def row_of_collective(npu, trace, plans, group, seq):
-    """Return the NPU's row of the seq-th collective of one of its groups, and its slot of the group."""
+    """Return an NPU's trace row of the seq-th collective of one of its groups, and its slot of the group."""
     slot = npu.slot_base
     at = trace.trace_slot_ptr[npu.trace_number]
     while plans.slot_group[slot] != group:
@@ -36,7 +36,7 @@ def row_of_collective(npu, trace, plans, group, seq):
 
 @inline
 def make_ready(npu, rows, row):
-    """Append a row whose parents are all done to the ready rows."""
+    """Append a trace row of an NPU, whose parents are all done, to its ready rows."""
     rows.state[npu.row_base + row] = -1
     if npu.ready_head < 0:
         npu.ready_head = row
@@ -47,7 +47,7 @@ def make_ready(npu, rows, row):
 
 @inline
 def next_ready(npu, rows):
-    """Remove the first ready row and return it."""
+    """Remove the NPU's first ready row and return it."""
     row = npu.ready_head
     npu.ready_head = rows.state[npu.row_base + row]
     return row
@@ -55,7 +55,7 @@ def next_ready(npu, rows):
 
 @inline
 def wait_for_lane(npu, rows, lane, row):
-    """Queue a row behind the one that its lane works on."""
+    """Queue a trace row of an NPU behind the one that its lane works on."""
     rows.state[npu.row_base + row] = -1
     if npu.wait_head[lane] < 0:
         npu.wait_head[lane] = row
@@ -66,7 +66,7 @@ def wait_for_lane(npu, rows, lane, row):
 
 @inline
 def next_for_lane(npu, rows, lane):
-    """Make the next row that waits for an idle lane ready."""
+    """Make the next trace row of an NPU that waits for an idle lane ready."""
     waiting = npu.wait_head[lane]
     if waiting >= 0:
         npu.wait_head[lane] = rows.state[npu.row_base + waiting]
@@ -75,7 +75,7 @@ def next_for_lane(npu, rows, lane):
 
 @inline
 def leave_lane(npu, rows, lane):
-    """Free the lane of its finished row, for the next; return the row."""
+    """Free a lane of an NPU of its finished row, for the next; return the row."""
     row = npu.lane[lane]
     npu.lane[lane] = -1
     next_for_lane(npu, rows, lane)
@@ -83,22 +83,22 @@ def leave_lane(npu, rows, lane):
 
 
 @inline
-def post_send(net, npus, trace, node, row, now):
-    """Post the message of a row that sends."""
+def post_send(net, npus, trace, node, row, now_ps):
+    """Post the message of trace row `row` of NPU `node`."""
     npu = npus.npu[node]
     r = npu.trace_base + row
     tag = message_tag(np.int64(P2P), np.int64(trace.seq[r]), np.int64(trace.tag[r]))
     connection = np.int64(P2P)
     if trace.channel[r] >= 0:
         connection = trace.connections[trace.channel[r]]
-    post_or_ask(net, node, npu.number + np.int64(trace.peer[r]), connection, tag, trace.bytes[r], row, now)
+    post_or_ask(net, node, npu.number + np.int64(trace.peer[r]), connection, tag, trace.bytes[r], row, now_ps)
 
 
 @outline
-def start_row(address, node, row, now):
-    """Start a row. Return the row if it is done at once, and the instance to advance, or NOTHING for each."""
-    w = world_at(address)
-    net, npus, rows, trace = w.net, w.npus, w.rows, w.trace
+def start_row(world_address, node, row, now_ps):
+    """Start trace row `row` of NPU `node`; return (row done at once, instance to advance), NOTHING for none."""
+    world = world_at(world_address)
+    net, npus, rows, trace = world.net, world.npus, world.rows, world.trace
     npu = npus.npu[node]
     first = npu.row_base
     r = npu.trace_base + row
@@ -113,24 +113,24 @@ def start_row(address, node, row, now):
         if kind == KIND_COMPUTE and npu.slow_1024ths != 0:
             duration = slowed(duration, npu.slow_1024ths)
         if lane == COMPUTE_LANE and net.const.compute_slow_1000ths != 0:
-            duration = begin_work(net.const.compute_slow_1000ths, npus.system[node], duration, now)
+            duration = begin_work(net.const.compute_slow_1000ths, npus.system[node], duration, now_ps)
         if duration == 0:
             done = row
             next_for_lane(npu, rows, lane)
         else:
             npu.lane[lane] = row
-            set_event(npus, node, now + duration, npu.ports + lane)
+            set_event(npus, node, now_ps + duration, npu.ports + lane)
     elif kind == KIND_SEND:
         if trace.duration_ps[r] > 0:
-            call_hook(net.hooks.post_later, address, node, row, now + trace.duration_ps[r])
+            call_hook(net.hooks.post_later, world_address, node, row, now_ps + trace.duration_ps[r])
         else:
-            post_send(net, npus, trace, node, row, now)
+            post_send(net, npus, trace, node, row, now_ps)
     elif kind == KIND_RECV:
         if rows.flag[first + row] & ROW_ARRIVED != 0:
             done = row
         elif rows.flag[first + row] & ROW_ASKED != 0:
             tag = message_tag(np.int64(P2P), np.int64(trace.seq[r]), np.int64(trace.tag[r]))
-            answer(net, node, npu.number + np.int64(trace.peer[r]), tag, now)
+            answer(net, node, npu.number + np.int64(trace.peer[r]), tag, now_ps)
         rows.flag[first + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
         slot = npu.slot_base + trace.group[r]
@@ -139,44 +139,44 @@ def start_row(address, node, row, now):
             return done, inst
         if trace.schedule[r] < 0:
             done = row
-        elif net.const.collectives_in_flight > 0 and (call_hook(net.hooks.may_start, address, node, row) == 0):
+        elif net.const.collectives_in_flight > 0 and (call_hook(net.hooks.may_start, world_address, node, row) == 0):
             return done, inst
         else:
-            inst = start_collective(w, node, row, now)
+            inst = start_collective(world, node, row, now_ps)
     else:
         done = row
     rows.flag[first + row] |= ROW_STARTED
     if net.const.record_nodes == 1:
-        rows.start[first + row] = now
+        rows.start[first + row] = now_ps
     return done, inst
 
 
 @outline
-def finish_row(address, node, row, now):
-    """Count a row that is done, and notify the rows that wait for it."""
-    w = world_at(address)
-    net, rows = w.net, w.rows
-    npu = w.npus.npu[node]
+def finish_row(world_address, node, row, now_ps):
+    """Count trace row `row` of NPU `node`, which is done, and notify the rows that wait for it."""
+    world = world_at(world_address)
+    net, rows = world.net, world.rows
+    npu = world.npus.npu[node]
     if net.const.record_nodes == 1:
-        rows.finish[npu.row_base + row] = now
+        rows.finish[npu.row_base + row] = now_ps
     h = mix3(npu.number, row, 0x4E41)
     net.count.trace_rows += 1
-    net.count.digest_a += mix2(h, now)
-    net.count.digest_b += mix2(now * 3 + 1, h)
+    net.count.digest_a += mix2(h, now_ps)
+    net.count.digest_b += mix2(now_ps * 3 + 1, h)
     npu.rows_left -= 1
     net.ctl.rows_left -= 1
-    if now > net.ctl.finish_ps:
-        net.ctl.finish_ps = now
-    tell_of(npu, rows, w.trace, row, net.const.serial_collectives)
+    if now_ps > net.ctl.finish_ps:
+        net.ctl.finish_ps = now_ps
+    tell_of(npu, rows, world.trace, row, net.const.serial_collectives)
 
 
 @inline
-def tell_of(npu, rows, trace, row, serial):
-    """Notify the children of a row that is done, and, if collectives are serial, the next collective of its group."""
+def tell_of(npu, rows, trace, row, is_serial):
+    """Notify the children of a done row of an NPU, and, if collectives are serial, the next collective of its group."""
     first = npu.row_base
     r = npu.trace_base + row
     rows.flag[first + row] |= ROW_DONE
-    if trace.kind[r] == KIND_COLLECTIVE and serial == 1:
+    if trace.kind[r] == KIND_COLLECTIVE and is_serial == 1:
         wake_group(npu, rows, trace, r)
     for i in range(trace.child_ptr[r], trace.child_ptr[r + 1]):
         child = np.int64(trace.child[i])
@@ -187,9 +187,9 @@ def tell_of(npu, rows, trace, row, serial):
 
 
 @inline
-def wake_group(npu, rows, trace, r):
-    """Let the next collective of a row's group start if it is ready; r: the row in the tables."""
-    group = np.int64(trace.group[r])
+def wake_group(npu, rows, trace, table_row):
+    """Let the next collective of a row's group start if it is ready; table_row: the row in the tables of traces."""
+    group = np.int64(trace.group[table_row])
     slot = npu.slot_base + group
     rows.slot_next[slot] += 1
     i = trace.trace_slot_ptr[npu.trace_number] + group

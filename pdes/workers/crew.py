@@ -108,7 +108,7 @@ class Crew:
             raise
 
     def _guarded(self, worker: int) -> None:
-        """Run a worker to its end; its failure stops the team."""
+        """Run worker number `worker` to its end; its failure stops the team."""
         try:
             if self._by_message:
                 self._work_messages()
@@ -135,7 +135,7 @@ class Crew:
         }
 
     def _work(self, worker: int) -> None:
-        """Call the kernel for one worker, and do what it asks for between calls."""
+        """Call the kernel for worker number `worker`, and do what it asks for between calls."""
         begun_ns = time.perf_counter_ns()
         own = self.team.workers[worker]
         windows_of_a_pause = WINDOWS_OF_A_PAUSE if jit_enabled() else WINDOWS_OF_A_PAUSE_PLAIN
@@ -167,12 +167,12 @@ class Crew:
     def _work_messages(self) -> None:
         """Run at message level, where one worker has all NPUs in one LP: each with work begins at 0."""
         (lp,) = self.sim.lps
-        w = lp.world
-        ready = np.flatnonzero(w.npus.npu.ready_head[: lp.part.npus] >= 0)
+        world = lp.world
+        ready = np.flatnonzero(world.npus.npu.ready_head[: lp.part.npus] >= 0)
         orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
         if self.sim.settings.fidelity.settle and self.sim.settings.faults:
             orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)
-        begin_with(w.messages, w.net.ctl, orders, items)
+        begin_with(world.messages, world.net.ctl, orders, items)
         while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
             if status == FULL:
                 make_room(lp)
@@ -183,11 +183,12 @@ class Crew:
                 self._report(ctl.now_ps, count.hops, self._nodes_total - ctl.rows_left, int(count.consumed_packets))
         self.first_event_s = self.first_event_s or time.perf_counter() - self._begun
 
-    def _report(self, now_ps: int, hops: int, rows_done: int, messages: int | None = None) -> None:
+    def _report(self, now_ps: int, hops: int, nodes_done: int, messages: int | None = None) -> None:
+        """Pass a Snapshot of the run to the progress function, if there is one."""
         wall_s = time.perf_counter() - self._begun
         self.first_event_s = self.first_event_s or wall_s
         if self._progress is not None:
-            self._progress(Snapshot(int(now_ps), int(hops), int(rows_done), self._nodes_total, wall_s, messages))
+            self._progress(Snapshot(int(now_ps), int(hops), int(nodes_done), self._nodes_total, wall_s, messages))
 
 
 def make_room(lp: LogicalProcess) -> None:

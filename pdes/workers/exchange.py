@@ -72,12 +72,12 @@ class ParcelExchange:
         self._be_called(mpi_functions(mpi))
         mpi.Prequest.Startall(self._receives[0])
 
-    def _be_called(self, functions: dict[str, int]) -> None:
-        """Pass the functions and handles of MPI to compiled code."""
+    def _be_called(self, mpi_addresses: dict[str, int]) -> None:
+        """Pass the addresses of MPI's functions, by name, and its handles to compiled code."""
         mpi, parcels, calls, count = self._mpi, self._parcels, self._parcels.calls[0], len(self._parcels.answers)
-        for name, address in functions.items():
+        for name, address in mpi_addresses.items():
             calls[name] = address
-        if not functions:
+        if not mpi_addresses:
             return
         calls.handle_bytes = size = mpi._sizeof(mpi.Request)  # noqa: SLF001 - mpi4py offers no public way
         calls.type, calls.least = map(self._handle, (mpi.INT64_T, mpi.MIN))

@@ -53,11 +53,11 @@ class Mailbox(ABC):
         return value
 
     @abstractmethod
-    def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
-        """Let every process do its `share`, called once after every kernel is compiled; threads: maximum of workers.
+    def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
+        """Let every process do its work, called once after every kernel is compiled; threads: maximum of workers.
 
         Returns the merged outcome, and the outcome whose trace rows the results of this process hold. Raises RunError
-        if a process failed.
+        if a process failed. work: function of a process's ProcessPlace that returns its Harvest.
         """
 
     def windows(self) -> AbstractContextManager:
@@ -76,7 +76,7 @@ class Segment:
         self._used_bytes = 0
 
     def take(self, words: int) -> Int64:
-        """Return int64[words] on cache-line pairs of its own."""
+        """Return the next int64[words] of the segment, on cache-line pairs of its own."""
         begin = self._used_bytes
         self._used_bytes += WORD_BYTES * segment_words(words)
         memory = self._bytes[begin : self._used_bytes]
@@ -99,10 +99,10 @@ class SingleProcess(Mailbox):
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
 
-    def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
-        """Do everything in this process."""
+    def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
+        """Do all work in this process; return its outcome twice. As Mailbox.everywhere."""
         threads = min(threads, len(self._parts))
         team = team_in(zeros(team_words(threads)))
         found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)
-        own = share(ProcessPlace(self._parts, None, team, no_parcels(self._parts), 0, threads))
+        own = work(ProcessPlace(self._parts, None, team, no_parcels(self._parts), 0, threads))
         return own, own

@@ -20,8 +20,8 @@ CODE_BITS = (1 << 32) - 1  # bits of the register that a C function with an int 
 
 
 @inline
-def send_all(parcels, number):
-    """Begin to send the parcels of a window, each at its actual length. Return MPI's error code, 0 without error."""
+def send_all(parcels, window_number):
+    """Begin to send a window's parcels, each at its actual length. Return MPI's error code, 0 without error."""
     calls = parcels.calls[0]
     for place in range(parcels.answers.shape[0]):
         parcel = parcels.outgoing[parcels.answers[place]]
@@ -34,7 +34,7 @@ def send_all(parcels, number):
             parcels.ranks[place],
             PARCEL,
             calls.communicator,
-            parcels.requests[number & 1] + place * calls.handle_bytes,
+            parcels.requests[window_number & 1] + place * calls.handle_bytes,
         )
         if code & CODE_BITS != 0:
             return code & CODE_BITS
@@ -42,42 +42,42 @@ def send_all(parcels, number):
 
 
 @inline
-def take_all(parcels, number):
-    """Wait for the parcels of a window, and begin to receive the next. Return MPI's error code, 0 without error."""
+def take_all(parcels, window_number):
+    """Wait for a window's parcels, and begin to receive the next ones. Return MPI's error code, 0 without error."""
     calls = parcels.calls[0]
     count = parcels.answers.shape[0]
-    code = call_hook(calls.wait_all, 2 * count, parcels.requests[number & 1], calls.statuses) & CODE_BITS
+    code = call_hook(calls.wait_all, 2 * count, parcels.requests[window_number & 1], calls.statuses) & CODE_BITS
     if code == 0:
-        receives = parcels.requests[1 - (number & 1)] + count * calls.handle_bytes
+        receives = parcels.requests[1 - (window_number & 1)] + count * calls.handle_bytes
         code = call_hook(calls.start_all, count, receives) & CODE_BITS
     return code
 
 
 @hook
-def unpack_parcels(address, lp, number):
-    """Unpack the packets for an LP, before its window."""
-    unpack(meeting_at(address).parcels, lp, number)
+def unpack_parcels(meeting_address, lp, window_number):
+    """Unpack the packets for LP number `lp` of a process, before its window."""
+    unpack(meeting_at(meeting_address).parcels, lp, window_number)
     return DONE
 
 
 @hook
-def pack_parcels(address, lp, number):
-    """Pack the packets that an LP sends, after its window."""
-    m = meeting_at(address)
-    pack(m.parcels, m.addresses[lp], lp, number)
+def pack_parcels(meeting_address, lp, window_number):
+    """Pack the packets that LP number `lp` of a process sends, after its window."""
+    meeting = meeting_at(meeting_address)
+    pack(meeting.parcels, meeting.addresses[lp], lp, window_number)
     return DONE
 
 
 @hook
-def send_parcels(address, worker):
+def send_parcels(meeting_address, worker):
     """Send a worker's parcels, once all workers have packed theirs. Return DONE, ABORTED or WAITING."""
-    m = meeting_at(address)
-    team, parcels = m.team, m.parcels
-    state, own = team.state, team.workers[worker]
-    if own.leads == 0 or parcels.answers.shape[0] == 0:
+    meeting = meeting_at(meeting_address)
+    team, parcels = meeting.team, meeting.parcels
+    state, worker_row = team.state, team.workers[worker]
+    if worker_row.leads == 0 or parcels.answers.shape[0] == 0:
         return DONE
-    number = own.window
-    status = await_all(team, PACKED, own, number)
+    number = worker_row.window
+    status = await_all(team, PACKED, worker_row, number)
     if status != DONE:
         return status
     known, parts = INF, np.int64(0)
@@ -98,50 +98,48 @@ def send_parcels(address, worker):
         state.exact = exact
     if parcels.calls[0].isend != 0:
         parcels.calls[0].error = send_all(parcels, number)
-        own.waited_ns += clock_ns() - begun
+        worker_row.waited_ns += clock_ns() - begun
     return DONE
 
 
 @hook
-def help_along(address, worker):
+def help_along(meeting_address, worker):
     """Let MPI make progress with a worker's parcels: some transfers need calls of the library."""
-    m = meeting_at(address)
-    parcels, own = m.parcels, m.team.workers[worker]
+    meeting = meeting_at(meeting_address)
+    parcels, worker_row = meeting.parcels, meeting.team.workers[worker]
     calls = parcels.calls[0]
-    if calls.isend != 0 and own.leads == 1:
+    if calls.isend != 0 and worker_row.leads == 1:
         count = 2 * parcels.answers.shape[0]
-        call_hook(calls.test_all, count, parcels.requests[own.window & 1], calls.agreement, calls.statuses)
+        call_hook(calls.test_all, count, parcels.requests[worker_row.window & 1], calls.agreement, calls.statuses)
     return DONE
 
 
 @hook
-def take_parcels(address, worker):
+def take_parcels(meeting_address, worker):
     """Receive a worker's parcels. Return DONE, or EXCHANGE if Python must do it or MPI has failed."""
-    m = meeting_at(address)
-    parcels, own = m.parcels, m.team.workers[worker]
+    meeting = meeting_at(meeting_address)
+    parcels, worker_row = meeting.parcels, meeting.team.workers[worker]
     calls = parcels.calls[0]
-    if own.leads == 0:
+    if worker_row.leads == 0:
         return DONE
     if calls.isend == 0 or calls.error != 0:
         return EXCHANGE
     begun = clock_ns()
-    calls.error = take_all(parcels, own.window)
-    own.waited_ns += clock_ns() - begun
+    calls.error = take_all(parcels, worker_row.window)
+    worker_row.waited_ns += clock_ns() - begun
     return DONE if calls.error == 0 else EXCHANGE
 
 
 @hook
-def agree(address, number):
-    """Find the earliest event of all teams. Return DONE, or EXCHANGE if Python must do it or MPI has failed.
-
-    The parcels contain it if no team had LPs that stopped in the middle of the window. Otherwise it is known if any
-    team announces that the next window begins at the end of this one: nothing is earlier. Otherwise a reduction
-    follows.
-    """
-    m = meeting_at(address)
-    parcels, state, own = m.parcels, m.team.state, m.team.workers[0]
+def agree(meeting_address, window_number):
+    """Find the earliest event of all teams. Return DONE, or EXCHANGE if Python must do it or MPI has failed."""
+    # The parcels contain it if no team had LPs that stopped in the middle of the window. Otherwise it is known if any
+    # team announces that the next window begins at the end of this one: nothing is earlier. Otherwise a reduction
+    # follows.
+    meeting = meeting_at(meeting_address)
+    parcels, state, worker_row = meeting.parcels, meeting.team.state, meeting.team.workers[0]
     calls = parcels.calls[0]
-    if state.agreed > number:
+    if state.agreed > window_number:
         return DONE
     soonest = INF
     exact = state.exact
@@ -149,12 +147,12 @@ def agree(address, number):
     state.all_rows_left = state.rows_left
     for team in range(parcels.outgoing.shape[0]):
         parcels.headers[parcels.outgoing[team] // PARCEL_HEADER].records = 0  # the parcel has been sent
-        header = parcels.headers[parcels.incoming[2 * team + (number & 1)] // PARCEL_HEADER]
+        header = parcels.headers[parcels.incoming[2 * team + (window_number & 1)] // PARCEL_HEADER]
         soonest = min(soonest, header.soonest_ps)
         exact &= header.exact
         state.all_hops += header.hops
         state.all_rows_left += header.rows_left
-    end = own.begin_ps + state.window_ps
+    end = worker_row.begin_ps + state.window_ps
     if exact == 1:
         state.soonest_ps = min(state.soonest_ps, soonest)
     elif min(state.said_ps, soonest) < end + state.cell_ps:
@@ -169,8 +167,8 @@ def agree(address, number):
         calls.error = code & CODE_BITS
         calls.agreed += 1
         state.soonest_ps = load_unaligned(minimum)
-        own.waited_ns += clock_ns() - begun
-    state.agreed = number + 1
+        worker_row.waited_ns += clock_ns() - begun
+    state.agreed = window_number + 1
     return DONE if calls.error == 0 else EXCHANGE
 
 

@@ -138,14 +138,14 @@ def parcels_of(
 
 
 @outline
-def pack(parcels, address, lp, number):
-    """Put an LP's packets for LPs of other teams into the parcels for those, after its window."""
-    net = world_at(address).net
+def pack(parcels, world_address, lp, window_number):
+    """Put an LP's packets for LPs of other teams into parcels, after its window; world_address: of its world."""
+    net = world_at(world_address).net
     crossing = net.const.crossing_words
     size = parcels.record_words[0]
     words = parcels.words
     for letter in range(parcels.letter_ptr[lp], parcels.letter_ptr[lp + 1]):
-        half = net.out_at[2 * parcels.letter_neighbour[letter] + (number & 1)]
+        half = net.out_at[2 * parcels.letter_neighbour[letter] + (window_number & 1)]
         count = net.outbox[half]
         if count == 0:
             continue
@@ -164,8 +164,8 @@ def pack(parcels, address, lp, number):
 
 
 @outline
-def unpack(parcels, lp, number):
-    """Put an LP's packets from the previous window's parcels into the halves that the LP reads, before its window."""
+def unpack(parcels, lp, window_number):
+    """Put an LP's packets from the parcels of the previous window into the halves that the LP reads."""
     size = parcels.record_words[0]
     words, halves, number_of_lp = parcels.words, parcels.halves, parcels.numbers[lp]
     first = parcels.half_ptr[lp]
@@ -173,7 +173,7 @@ def unpack(parcels, lp, number):
         if parcels.half_at[half] >= 0:
             halves[parcels.half_at[half]] = 0
     for team in range(parcels.outgoing.shape[0]):
-        parcel = parcels.incoming[2 * team + 1 - (number & 1)]
+        parcel = parcels.incoming[2 * team + 1 - (window_number & 1)]
         records = parcels.headers[parcel // PARCEL_HEADER].records
         for begin in range(0, records, BLOCK):
             block = parcel + PARCEL_HEADER + begin * (1 + size)

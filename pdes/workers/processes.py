@@ -52,7 +52,7 @@ class _Workers:
         self.started: list[tuple[BaseProcess, connection.Connection]] = []
 
     def start(self, target: Callable[[connection.Connection, int], None], worker: int) -> None:
-        """Fork a process that calls target(pipe, worker)."""
+        """Fork a process that calls target(pipe, worker), where worker is its number."""
         context = multiprocessing.get_context("fork")
         ours, theirs = context.Pipe()
         process = context.Process(target=target, args=(theirs, worker), daemon=True, name=f"worker {worker}")
@@ -108,9 +108,9 @@ class Processes(Mailbox):
         self,
         layout: Layout,
         threads: int,  # noqa: ARG002 - a process is one worker
-        share: Share,
+        work: Share,
     ) -> tuple[Harvest, Harvest]:
-        """Fork the others, and do a share here; if another stopped, report its error."""
+        """Fork the others, and do this process's work; if another stopped, report its error. As Mailbox.everywhere."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
         words = segment_words(team_words(workers)) + segment_words(workers)
@@ -138,7 +138,7 @@ class Processes(Mailbox):
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             try:
-                own = share(place(worker))
+                own = work(place(worker))
                 stage[worker] = DONE
                 pipe.send(own)
             except BaseException as error:  # noqa: BLE001 - the parent raises it
@@ -153,7 +153,7 @@ class Processes(Mailbox):
                 others.start(child, worker)
             threading.Thread(target=others.watch, daemon=True).start()
             try:
-                own = share(place(0))
+                own = work(place(0))
             except AbortedError:
                 raise others.failure() from None
             total = merge([own, *(_received(process, pipe) for process, pipe in others.started)])
@@ -174,7 +174,7 @@ class Processes(Mailbox):
 
 
 def _received(process: BaseProcess, pipe: connection.Connection) -> Harvest:
-    """Return the outcome of a process, or raise the error that it raised."""
+    """Return the outcome that a process sends through its pipe, or raise the error that it raised."""
     try:
         outcome = pipe.recv()
     except (EOFError, OSError):
@@ -188,7 +188,7 @@ def _received(process: BaseProcess, pipe: connection.Connection) -> Harvest:
 
 
 def _transferable(error: BaseException, worker: int) -> BaseException:
-    """Return a worker's failure in a form that this process can raise: tracebacks do not pass through a pipe."""
+    """Return the failure of worker number `worker` in a form that another process can raise, without traceback."""
     if isinstance(error, RunError | AbortedError):
         return error
     frame = traceback.extract_tb(error.__traceback__)[-1]

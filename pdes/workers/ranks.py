@@ -49,12 +49,12 @@ class Ranks(Mailbox):
         """Return the sum over all ranks."""
         return int(self._communicator.allreduce(value))
 
-    def everywhere(self, layout: Layout, threads: int, share: Share) -> tuple[Harvest, Harvest]:
-        """Let every rank do its share; all ranks call this."""
+    def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
+        """Let every rank do its work; all ranks call this. As Mailbox.everywhere."""
         size = self._communicator.Get_size()
         threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
         team = _Team(layout, self._communicator, threads, self._team_ranks)
-        own = share(team.place)
+        own = work(team.place)
         # flows on rank 0 only, trace rows nowhere
         light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
         harvests = self._communicator.gather(light)
@@ -141,7 +141,8 @@ class _Team(Outboxes):
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int
     ) -> tuple[Int64, Int64]:
-        """Allocate the memory that the ranks share, and return that of the team and its parcels, on the first rank."""
+        """Allocate memory that the ranks share; return that of the team and of its parcels, on the first rank."""
+        # mpi: mpi4py.MPI; parts_of: parts of each rank; team_length, parcels_length: words.
         # There is room for everything that links can carry, so most of it is never written and must not be touched
         words = [sum(segment_words(int(part.outbox_at()[-1])) for part in parts) for parts in parts_of]
         words[0] += segment_words(team_length) + segment_words(parcels_length)

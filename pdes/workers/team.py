@@ -79,7 +79,7 @@ def team_words(workers: int) -> int:
 
 
 def team_in(words: Int64) -> Team:
-    """Return a team in int64[team_words(workers)], in shared memory if its workers are several processes."""
+    """Return a team in int64[team_words(workers)], memory that all its processes share."""
     state = words[: TeamState.words].view(TeamState.dtype).view(np.recarray)
     workers = words[TeamState.words :].view(Worker.dtype).view(np.recarray)
     return Team(state[0], workers, words)
@@ -95,7 +95,7 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
 
 
 def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
-    """Return a crew for `lps` LPs, of `threads` workers from number `first` of the team on."""
+    """Return the lists of a crew of `threads` workers, from number `first` of the team on, for `lps` LPs."""
     words = zeros(2 * max(lps, 1) * LpTurn.words)  # rows without LPs, too: NumPy refuses a view without items
     turns = words.view(LpTurn.dtype).view(np.recarray)
     lp = np.arange(lps)
@@ -104,9 +104,9 @@ def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
 
 
 @inline
-def plan_next(crew, lps, number):
-    """Order the LPs for the next window, the most costly first."""
-    half = 1 - (number & 1)
+def plan_next(crew, lps, window_number):
+    """Order the `lps` LPs of a crew for the window after window_number, the most costly first."""
+    half = 1 - (window_number & 1)
     orders, costs = crew.orders, crew.costs
     begin = half * lps
     for i in range(1, lps):
@@ -121,12 +121,13 @@ def plan_next(crew, lps, number):
 
 
 @inline
-def next_lp(crew, lps, half, worker):
-    """Take the next free LP for a worker, preferably one that it did last; -1 if all are taken."""
+def next_lp(crew, lps, parity, worker):
+    """Take the next free LP of a crew for a worker, preferably one that it did last; -1 = all are taken."""
+    # parity: 1 in windows of odd number, else 0.
     for of_all in range(2):
-        for place in range(half * lps, (half + 1) * lps):
+        for place in range(parity * lps, (parity + 1) * lps):
             lp = crew.orders[place]
-            taken = (half * lps + lp) * TURN_WORDS + TAKEN
+            taken = (parity * lps + lp) * TURN_WORDS + TAKEN
             if of_all == 0 and crew.worker[lp] != worker:
                 continue
             if load_acquire(crew.words, taken) == 0 and fetch_add(crew.words, taken, np.int64(1)) == 0:
@@ -136,16 +137,16 @@ def next_lp(crew, lps, half, worker):
 
 
 @inline
-def await_word(team, at, minimum, own):
-    """Wait until a word is at minimum `minimum`. Return DONE, ABORTED, or WAITING after a while: call again."""
-    # the waiting time is counted only while the worker actually waits
+def await_word(team, place, minimum, worker_row):
+    """Wait until a word of the team's memory is at least `minimum`. Return DONE, ABORTED, or WAITING after a while."""
+    # The waiting time is counted in worker_row, the waiting worker's, only while it actually waits.
     words = team.words
-    if load_acquire(words, at) >= minimum:
+    if load_acquire(words, place) >= minimum:
         return DONE
     begun = clock_ns()
     status = WAITING
     for turn in range(SPINS + YIELDS):
-        if load_acquire(words, at) >= minimum:
+        if load_acquire(words, place) >= minimum:
             status = DONE
             break
         if turn >= SPINS:
@@ -153,28 +154,28 @@ def await_word(team, at, minimum, own):
                 status = ABORTED
                 break
             yield_core()
-    own.waited_ns += clock_ns() - begun
+    worker_row.waited_ns += clock_ns() - begun
     return status
 
 
 @inline
-def await_all(team, at, own, number):
-    """Wait until all workers have written a word in a window; at: that of the first worker. Return as `await_word`."""
+def await_all(team, place, worker_row, window_number):
+    """Wait until all workers have written a word in a window; place: the first worker's. Return as `await_word`."""
     for worker in range(team.workers.shape[0]):
-        status = await_word(team, at + worker * WORKER_WORDS, number + 1, own)
+        status = await_word(team, place + worker * WORKER_WORDS, window_number + 1, worker_row)
         if status != DONE:
             return status
     return DONE
 
 
 @inline
-def settle(address, own, number):
+def settle(meeting_address, worker_row, window_number):
     """Find the earliest event of all, in the first worker. Return DONE, ABORTED, WAITING, or EXCHANGE (call Python)."""
-    m = meeting_at(address)
-    team, parcels = m.team, m.parcels
+    meeting = meeting_at(meeting_address)
+    team, parcels = meeting.team, meeting.parcels
     state = team.state
-    if state.agreed <= number:
-        status = await_all(team, ARRIVED, own, number)
+    if state.agreed <= window_number:
+        status = await_all(team, ARRIVED, worker_row, window_number)
         if status != DONE:
             return status
         soonest, hops, left = INF, np.int64(0), np.int64(0)
@@ -187,132 +188,130 @@ def settle(address, own, number):
         state.all_hops = state.hops = hops
         state.all_rows_left = state.rows_left = left
     if has_others(parcels):
-        return call_hook(parcels.hooks.agree, address, number)
+        return call_hook(parcels.hooks.agree, meeting_address, window_number)
     return DONE
 
 
 @inline
-def do_window(m, own, lp):
-    """Do an LP's part of the window, or the rest of it; return its status and earliest event, see pdes.window."""
-    status, hops, events, rows, cost, soonest = window(m.addresses[lp], own.begin_ps, own.window)
-    own.hops += hops
-    own.events += events
-    own.rows_left -= rows
+def do_window(meeting, worker_row, lp):
+    """Do an LP's part of a worker's window, or the rest of it; return its status and earliest event (pdes.window)."""
+    status, hops, events, rows, cost, soonest = window(meeting.addresses[lp], worker_row.begin_ps, worker_row.window)
+    worker_row.hops += hops
+    worker_row.events += events
+    worker_row.rows_left -= rows
     if status == DONE:
-        own.soonest_ps = min(own.soonest_ps, soonest)
-        m.crew.costs[lp] = cost
-        own.lp = -1
+        worker_row.soonest_ps = min(worker_row.soonest_ps, soonest)
+        meeting.crew.costs[lp] = cost
+        worker_row.lp = -1
     return status, soonest
 
 
 @inline
-def first_parts(address, own, worker):
+def first_parts(meeting_address, worker_row, worker):
     """Do all LPs until their packets for other teams are sent. Return DONE; or FULL or FAILED, for the current LP."""
-    m = meeting_at(address)
-    crew = m.crew
+    meeting = meeting_at(meeting_address)
+    crew = meeting.crew
     while True:
-        if own.lp < 0:
-            own.lp = next_lp(crew, m.addresses.shape[0], own.window & 1, worker)
-            if own.lp >= 0 and has_others(m.parcels):
-                call_hook(m.parcels.hooks.unpack_parcels, address, own.lp, own.window)
-        lp = own.lp
+        if worker_row.lp < 0:
+            worker_row.lp = next_lp(crew, meeting.addresses.shape[0], worker_row.window & 1, worker)
+            if worker_row.lp >= 0 and has_others(meeting.parcels):
+                call_hook(meeting.parcels.hooks.unpack_parcels, meeting_address, worker_row.lp, worker_row.window)
+        lp = worker_row.lp
         if lp < 0:
             return DONE
-        status, soonest = do_window(m, own, lp)
+        status, soonest = do_window(meeting, worker_row, lp)
         if status != DONE and status != SENT:
             return status
-        own.known_ps = min(own.known_ps, soonest)
-        if has_others(m.parcels):
-            call_hook(m.parcels.hooks.pack_parcels, address, lp, own.window)
+        worker_row.known_ps = min(worker_row.known_ps, soonest)
+        if has_others(meeting.parcels):
+            call_hook(meeting.parcels.hooks.pack_parcels, meeting_address, lp, worker_row.window)
         if status == SENT:
-            own.parts += 1
-            own.lp = -1
-            crew.rest[lp] = own.rest
-            own.rest = lp
+            worker_row.parts += 1
+            worker_row.lp = -1
+            crew.rest[lp] = worker_row.rest
+            worker_row.rest = lp
 
 
 @inline
-def second_parts(address, own, worker):
+def second_parts(meeting_address, worker_row, worker):
     """Do the rest of LPs, while parcels travel. Return DONE; or FULL or FAILED, for the current LP."""
-    m = meeting_at(address)
-    while own.rest >= 0:
-        own.lp = own.rest
-        status, _ = do_window(m, own, own.rest)
+    meeting = meeting_at(meeting_address)
+    while worker_row.rest >= 0:
+        worker_row.lp = worker_row.rest
+        status, _ = do_window(meeting, worker_row, worker_row.rest)
         if status != DONE:
             return status
-        own.rest = m.crew.rest[own.rest]
-        if has_others(m.parcels):
-            call_hook(m.parcels.hooks.help_along, address, worker)
+        worker_row.rest = meeting.crew.rest[worker_row.rest]
+        if has_others(meeting.parcels):
+            call_hook(meeting.parcels.hooks.help_along, meeting_address, worker)
     return DONE
 
 
 @inline
-def do_parts(address, own, worker):
+def do_parts(meeting_address, worker_row, worker):
     """Do all work of a worker in a window. Return DONE, or the status that interrupts it."""
-    m = meeting_at(address)
-    team, parcels, number = m.team, m.parcels, own.window
-    if own.stage == FIRST:
-        status = first_parts(address, own, worker)
+    meeting = meeting_at(meeting_address)
+    team, parcels, number = meeting.team, meeting.parcels, worker_row.window
+    if worker_row.stage == FIRST:
+        status = first_parts(meeting_address, worker_row, worker)
         if status != DONE:
             return status
-        own.stage = SENDING
+        worker_row.stage = SENDING
         store_release(team.words, PACKED + worker * WORKER_WORDS, number + 1)
-    if own.stage == SENDING:
+    if worker_row.stage == SENDING:
         if has_others(parcels):
-            status = call_hook(parcels.hooks.send_parcels, address, worker)
+            status = call_hook(parcels.hooks.send_parcels, meeting_address, worker)
             if status != DONE:
                 return status
-        own.stage = SECOND
-    if own.stage == SECOND:
-        status = second_parts(address, own, worker)
+        worker_row.stage = SECOND
+    if worker_row.stage == SECOND:
+        status = second_parts(meeting_address, worker_row, worker)
         if status != DONE:
             return status
-        own.stage = RECEIVING
-    if own.stage == RECEIVING and has_others(parcels):
-        status = call_hook(parcels.hooks.take_parcels, address, worker)
+        worker_row.stage = RECEIVING
+    if worker_row.stage == RECEIVING and has_others(parcels):
+        status = call_hook(parcels.hooks.take_parcels, meeting_address, worker)
         if status != DONE:
             return status
-    if own.leads == 1:
-        plan_next(m.crew, m.addresses.shape[0], number)
-    own.stage = ALL
+    if worker_row.leads == 1:
+        plan_next(meeting.crew, meeting.addresses.shape[0], number)
+    worker_row.stage = ALL
     store_release(team.words, ARRIVED + worker * WORKER_WORDS, number + 1)
     return DONE
 
 
 @kernel
-def work(address, worker, hops, windows):
-    """Do windows as worker `worker` of the team, with the others of its crew; address: that of a Meeting's Directory.
-
-    Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
-    WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work is
-    done, all teams must agree on the next event. PAUSED, to the first of all: the team has done `hops` packet-hops or
-    `windows` windows in all. Call again to continue.
-    """
-    team = meeting_at(address).team
-    own = team.workers[worker]
+def work(meeting_address, worker, max_hops, max_windows):
+    """Do windows as worker number `worker` of the team, with others of its crew; meeting_address: of a Meeting."""
+    # Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
+    # WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work
+    # is done, all teams must agree on the next event. PAUSED, to the first of all: the team has done `max_hops` packet-
+    # hops or `max_windows` windows in all. Call again to continue.
+    team = meeting_at(meeting_address).team
+    worker_row = team.workers[worker]
     while True:
-        number = own.window
-        if own.stage != ALL:
-            status = do_parts(address, own, worker)
+        number = worker_row.window
+        if worker_row.stage != ALL:
+            status = do_parts(meeting_address, worker_row, worker)
             if status != DONE:
                 return status
         if worker == 0 and team.state.published == number:
-            status = settle(address, own, number)
+            status = settle(meeting_address, worker_row, number)
             if status != DONE:
                 return status
             # the next window begins at the grid's last line before the earliest event
             state = team.state
             state.begin_ps = INF if state.soonest_ps >= INF else state.soonest_ps // state.cell_ps * state.cell_ps
             store_release(team.words, PUBLISHED, state.published + 1)
-        status = await_word(team, PUBLISHED, number + 1, own)
+        status = await_word(team, PUBLISHED, number + 1, worker_row)
         if status != DONE:
             return status
         if team.state.begin_ps >= INF:
             return DONE
-        own.begin_ps = team.state.begin_ps
-        own.window = number + 1
-        own.soonest_ps = own.known_ps = INF
-        own.parts = 0
-        own.stage = FIRST
-        if worker == 0 and (team.state.hops >= hops or number >= windows):
+        worker_row.begin_ps = team.state.begin_ps
+        worker_row.window = number + 1
+        worker_row.soonest_ps = worker_row.known_ps = INF
+        worker_row.parts = 0
+        worker_row.stage = FIRST
+        if worker == 0 and (team.state.hops >= max_hops or number >= max_windows):
             return PAUSED

@@ -158,12 +158,6 @@ RUNS = {
         "[network]\ncongestion_control = 'timely'",
         ["congestion_control", "timely", "at most 137.4"],
     ),
-    "packets of no time": (
-        message(8),
-        'spec = "ring:npus=2,rate=1000Tbps,delay=1us"',
-        "[network]\nheader = 1\nack = 1",
-        ["[topology]", "less than half a picosecond"],
-    ),
     "too many links of a node": (
         message(8),
         'spec = "switch:npus=30000,rate=1000Tbps"',

@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from fractions import Fraction
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -331,7 +332,11 @@ def test_large_sizes_are_told_by_smaller_ones(size_bytes, is_told):
     wrong = ClosedForm(1.0, is_played=False)
     quick = RUN_EFFORT.max_quick_packets * 256
     ask = CurveSource(
-        lambda size: "slow" if size < 50 << 20 else "fast", lambda size: size / 256, play, lambda _: wrong
+        lambda size: "slow" if size < 50 << 20 else "fast",
+        lambda size: size / 256,
+        play,
+        lambda _: wrong,
+        has_formula=True,
     )
     found = Curve(ask, is_exact=False).at(size_bytes)
     assert max((size for size in asked if size != size_bytes), default=0) <= quick
@@ -343,6 +348,21 @@ def test_large_sizes_are_told_by_smaller_ones(size_bytes, is_told):
         assert found in (wrong, ClosedForm(time_of(size_bytes), is_played=True))
 
 
+def test_sizes_below_a_knee_do_not_tell_what_is_above():
+    """Up to 400 MiB latencies hide the bytes: eight times the largest size that is played."""
+
+    def time_of(size):
+        return max(1e9 + size * 0.1, size * 2.6)
+
+    def form_of(size, *, is_played):
+        return ClosedForm(time_of(size) * (1.0 if is_played else 0.8), is_played)
+
+    play, formula = partial(form_of, is_played=True), partial(form_of, is_played=False)
+    source = CurveSource(lambda _: "", lambda size: size / 256, play, formula, has_formula=True)
+    assert Curve(source, is_exact=False).at(2 << 30) == formula(2 << 30)
+    assert Curve(source._replace(has_formula=False), is_exact=False).at(2 << 30).time_ps < 0.3 * time_of(2 << 30)
+
+
 def test_sizes_between_played_ones_are_read_off_only_where_their_neighbours_agree():
     played = []
 
@@ -351,7 +371,7 @@ def test_sizes_between_played_ones_are_read_off_only_where_their_neighbours_agre
             played.append(size)
             return ClosedForm(time_of(size), is_played=True)
 
-        return Curve(CurveSource(lambda _: "", lambda _: 1.0, play, play), is_exact=False)
+        return Curve(CurveSource(lambda _: "", lambda _: 1.0, play, play, has_formula=True), is_exact=False)
 
     straight, stepped = curve(lambda size: 1000 + 2.5 * size), curve(lambda size: 1000.0 * (1 + (size > 1250)))
     for each in (straight, stepped):

@@ -220,7 +220,7 @@ class Simulator:
 
     def transmit(self, link, packet, start, since):
         size, far = packet.size, link.dst
-        link.busy_until = start + link.time_of(size)
+        link.busy_until = start + max(1, link.time_of(size))
         link.tx_bytes += size
         link.tx_packets += 1
         link.longest_wait = max(link.longest_wait, start - since)

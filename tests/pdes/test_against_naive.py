@@ -101,6 +101,14 @@ def test_incast_without_delay_on_the_wire():
         check(*incast(5, 1500, spec=f"rate={link_rate},delay=0ns", queue_limit_bytes=1300))
 
 
+def test_packets_take_a_picosecond_over_the_fastest_links():
+    """An acknowledgement of a byte over 1,000 Tb/s would take 0.008 ps."""
+    settings = Settings(header_bytes=1, ack_bytes=1)
+    for spec in ("ring:npus=2,rate=1000Tbps,delay=1us", "switch:npus=5,rate=1000Tbps,delay=1us"):
+        graph = build(spec)
+        check(graph, collective_program("all-reduce", graph.npus, 1_000_003), settings)
+
+
 def test_a_packet_that_waits_for_its_own_last_byte_fills_no_queue():
     """From 10 to 400 Gb/s a packet of 4 KiB takes 3.3 us to come in: 167 kB at the rate of the fast port."""
     builder = GraphBuilder("star", 2)

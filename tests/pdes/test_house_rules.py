@@ -221,7 +221,7 @@ def test_the_rules_find_what_they_forbid():
 
 
 NOT_WORDS_OF_ROWS = {
-    ("pdes/messages/events.py", "event", "*ING"): "rows that stand before the first event of a list",
+    ("pdes/messages/events.py", "events", "*ING"): "rows that stand before the first event of a list",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/messages/message_loop.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("nadi/simulation/closed_forms/advancing/advance.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",

@@ -209,7 +209,7 @@ def test_every_value_of_a_file_has_a_source_or_says_that_it_has_none(name):
     lines = (Path(topologies.__file__).parent / "clusters" / f"{name}.toml").read_text().splitlines()
     cited = [line for line in lines if "#" in line]
     assert len(cited) >= 8
-    marks = re.compile(r"arXiv|NVIDIA|SIGCOMM|ISCA|cloud\.google|imagined")
+    marks = re.compile(r"arXiv|NVIDIA|AMD|SIGCOMM|ISCA|cloud\.google|imagined")
     assert marks.search("\n".join(lines[:4]) + find(name).source)
     bare = [line for line in lines if re.match(r"(rate|nvlink_rate|buffer|congestion_control|hosts_per_unit) =", line)]
     for line in nonempty(bare):

@@ -21,6 +21,7 @@ NAMES = [
     "gb200-nvl72",
     "gb300-nvl72",
     "leaf-spine",
+    "mi300x-servers",
     "rail-fat-tree",
     "rail-optimised",
     "ring",
@@ -30,7 +31,7 @@ NAMES = [
     "torus",
 ]
 KNOWN = ", ".join(NAMES)
-WITH_CLUSTERS = ", ".join(sorted([*NAMES, *clusters()]))
+WITH_CLUSTERS = ", ".join(sorted({*NAMES, *clusters()}))
 TIME = "expected a number >= 0 and a unit, as 500ns or 1us"
 
 

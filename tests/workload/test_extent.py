@@ -161,7 +161,7 @@ def test_an_algorithm_that_counts_nothing_has_a_bound(monkeypatch):
 
 def test_schedules_of_a_set_share_its_memory():
     one = collectives.choose("all-reduce", "direct").extent("all-reduce", 64).memory_bytes
-    schedules = ScheduleSet(most_bytes=one + 1000)
+    schedules = ScheduleSet(max_bytes=one + 1000)
     schedules.add("all-reduce", "direct", 64)
     schedules.add("all-reduce", "direct", 64)  # the same one
     with pytest.raises(WorkloadError, match=r"algorithm direct for all-gather of 64 members: its 126 steps would take"):
@@ -171,4 +171,4 @@ def test_schedules_of_a_set_share_its_memory():
 def test_nothing_is_made_of_what_is_refused(monkeypatch):
     monkeypatch.setattr(collectives.known_algorithms()["direct"], "plan", None)
     with pytest.raises(WorkloadError, match="or --force"):
-        ScheduleSet(most_bytes=1000).add("all-to-all", "direct", 64)
+        ScheduleSet(max_bytes=1000).add("all-to-all", "direct", 64)

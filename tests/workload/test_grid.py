@@ -13,7 +13,7 @@ from workload.collectives.grid.phases import pipelined_ps
 from workload.collectives.schedules.oracle import OracleError, check
 from workload.collectives.schedules.packed import ScheduleSet, _checked, pack
 from workload.collectives.schedules.read_back import buffers, unpack
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 GRIDS = [(2, 2), (2, 3), (4, 4), (2, 3, 4), (3, 5), (5,)]
@@ -25,7 +25,7 @@ def shape(grid, rates=None, latencies=None, per_host=None):
     n, per_host = math.prod(grid), per_host or grid[0]
     host, place = (tuple(column.tolist()) for column in divmod(np.arange(n), per_host))
     rates, latencies = rates or tuple(100 * G // (d + 1) for d in range(len(grid))), latencies or (500_000,) * len(grid)
-    return Shape(n, grid, rates, latencies, host, place)
+    return GroupShape(n, grid, rates, latencies, host, place)
 
 
 def made(kind, spec, of_shape, size_bytes=1 << 20):

@@ -210,7 +210,7 @@ def test_the_program_that_runs():
         rows = slice(int(running.trace_ptr[trace]), int(running.trace_ptr[trace + 1]))
         expected = np.concatenate([uses[group].bytes for group in served])
         assert np.array_equal(running.node_bytes[rows], expected)
-    assert extended(program, acting=False).trace_of_npu[20:].tolist() == [-1] * len(switches)
+    assert extended(program, is_acting=False).trace_of_npu[20:].tolist() == [-1] * len(switches)
 
 
 def test_other_programs_have_none():

@@ -14,7 +14,7 @@ from tests.workload.nccl_shapes import INSIDE_PS, OUTSIDE_PS, G, hosts
 from workload import WorkloadError, collective_program, collectives
 from workload.collectives.algorithms.nccl import KINDS
 from workload.collectives.nccl.channel_orders import host_parent, ring, tree
-from workload.collectives.nccl.decision import MAX_STEPS, NcclParameters, host_of, overrides_of, way_of
+from workload.collectives.nccl.decision import MAX_STEPS, NcclParameters, host_of, nccl_decision, overrides_of
 from workload.collectives.nccl.tuning import model_ps
 from workload.collectives.schedules.oracle import check
 from workload.collectives.schedules.packed import ScheduleSet, pack
@@ -37,7 +37,7 @@ H100 = ("dgx-h100:npus=8", "dgx-h100:npus=16")
 
 
 def way(kind, shape, size, **given):
-    return way_of(kind, shape, size, NcclParameters(**given))
+    return nccl_decision(kind, shape, size, NcclParameters(**given))
 
 
 def spec(**given):
@@ -87,7 +87,7 @@ def test_rings_stay_on_their_rails():
 @pytest.mark.parametrize("count", range(1, 34))
 def test_double_trees(count):
     """Both span the hosts with two children at most and logarithmic depth. Of an even number no host is inside both."""
-    parents = [[host_parent(h, count, second=second) for h in range(count)] for second in (False, True)]
+    parents = [[host_parent(h, count, in_second=second) for h in range(count)] for second in (False, True)]
     for parent in nonempty(parents):
         assert parent.count(-1) == 1
         assert max(Counter(p for p in parent if p >= 0).values(), default=0) <= 2

@@ -7,7 +7,7 @@ import pytest
 import topologies
 from tests.nonempty import nonempty
 from tests.workload.nccl_naive import GPUS, Group
-from workload.collectives.nccl.decision import NcclParameters, host_of, way_of
+from workload.collectives.nccl.decision import NcclParameters, host_of, nccl_decision
 from workload.collectives.nccl.tuning import model_ps
 from workload.collectives.trees.aggregators import IF_ANY
 from workload.shape import shape_of
@@ -45,12 +45,12 @@ def test_takes_what_nccl_takes(gpu, nodes, gpus):
                 found_us = model_ps(kind, host, size, algorithm, protocol) / 1e6
                 assert found_us == pytest.approx(time_us, rel=1e-6), (kind, size, algorithm, protocol)
             least = min(expected_us, key=expected_us.get)
-            assert way_of(kind, members, size, asked)[:2] == least, (kind, size)
+            assert nccl_decision(kind, members, size, asked)[:2] == least, (kind, size)
 
 
 def test_all_that_nccl_has_is_taken_somewhere():
     taken = {
-        way_of(kind, shape(gpu, *hosts), size, NcclParameters(generation=gpu))[:2]
+        nccl_decision(kind, shape(gpu, *hosts), size, NcclParameters(generation=gpu))[:2]
         for gpu in GPUS
         for hosts in HOSTS
         for kind in KINDS

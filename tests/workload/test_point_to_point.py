@@ -56,7 +56,7 @@ def naive_channels(gpu, used, ranks, several, local, size):
 
 def group_of(gpu, *counts):
     shape = hosts(*counts, inside_bps=NVLINK_BPS[gpu], outside_bps=NIC_BPS[gpu])
-    return communicator(host_of(shape, NcclParameters(generation=gpu)), paced=True), shape
+    return communicator(host_of(shape, NcclParameters(generation=gpu)), is_paced=True), shape
 
 
 @pytest.mark.parametrize("size", [1, KIB, 16 * KIB, 16 * KIB + 1, 64 * KIB, 100_000, MIB, 32 * MIB, 300 * MIB, 1 << 31])

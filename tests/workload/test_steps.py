@@ -7,7 +7,7 @@ import topologies
 from tests.nonempty import nonempty
 from workload import collective_program, collectives, uneven_program
 from workload.collectives.plans.plan import NONE
-from workload.collectives.schedules.read_back import all_steps, buffers, lane_rows, unpack
+from workload.collectives.schedules.read_back import all_steps, buffers, member_steps, unpack
 from workload.collectives.schedules.sends import message_count, most_bytes, packet_count, pairs
 from workload.kinds import KINDS
 
@@ -38,7 +38,8 @@ def is_counted(schedules, size_bytes):
 def is_as_read(schedules, size_bytes):
     is_counted(schedules, size_bytes)
     steps, row = all_steps(schedules, 0, size_bytes), 0
-    lanes, of_lanes, rows = (read(schedules, 0) for read in (unpack, buffers, lane_rows))
+    lanes, of_lanes = unpack(schedules, 0), buffers(schedules, 0)
+    rows = [member_steps(schedules, 0, me).rows for me in range(len(lanes))]
     assert steps.row.tolist() == [number for own in rows for number in own]
     assert np.diff(steps.member_ptr).tolist() == [len(own) for own in lanes]
     for me, own in nonempty(enumerate(lanes)):

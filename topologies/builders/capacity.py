@@ -19,8 +19,7 @@ def uplink_count(
         down_bps: Sum of the rates of the switch's links downwards.
         uplink_bps: Rate to each switch above.
 
-    Raises:
-        TopologyError: Both are given, or the count is not whole; the text names the two keys.
+    Raises TopologyError: both are given, or the count is not whole; the text names the two keys.
     """
     count: int | None = getattr(arguments, count_key)
     ratio: Fraction | None = getattr(arguments, ratio_key)

@@ -45,7 +45,7 @@ class Arguments(Parameters):
 
 
 @dataclass(frozen=True)
-class _Shape:
+class _Counts:
     """Counts of the fat tree."""
 
     npus: int
@@ -55,12 +55,12 @@ class _Shape:
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network; it refuses what `build` refuses."""
-    shape = _shape(arguments, name)
-    spines, cores = _uplinks(arguments, name, shape)
-    leaves = -(-shape.npus // shape.hosts_per_leaf)
-    switches = leaves + spines * (shape.pods + cores)
-    return Extent(shape.npus, switches, shape.npus + spines * (leaves + shape.pods * cores), leaves)
+    """Return the numbers of nodes and cables of the network; it refuses what `build` refuses."""
+    counts = _counts(arguments, name)
+    spines, cores = _uplinks(arguments, name, counts)
+    leaves = -(-counts.npus // counts.hosts_per_leaf)
+    switches = leaves + spines * (counts.pods + cores)
+    return Extent(counts.npus, switches, counts.npus + spines * (leaves + counts.pods * cores), leaves)
 
 
 def build(arguments: Arguments, name: str) -> Graph:
@@ -69,29 +69,29 @@ def build(arguments: Arguments, name: str) -> Graph:
     Raises TopologyError: k is odd, counts contradict one another or are too few, the oversubscription does not give a
     whole number of spines or cores, or there are too many NPUs.
     """
-    shape = _shape(arguments, name)
-    spines, cores = _uplinks(arguments, name, shape)
+    counts = _counts(arguments, name)
+    spines, cores = _uplinks(arguments, name, counts)
     spine_rate, core_rate = _rates(arguments)
     spine_delay = arguments.delay if arguments.spine_delay is None else arguments.spine_delay
     core_delay = spine_delay if arguments.core_delay is None else arguments.core_delay
 
-    builder = GraphBuilder(name, shape.npus)
-    npu = np.arange(shape.npus)
-    leaf_of = npu // shape.hosts_per_leaf
-    builder.set_npu_pods(leaf_of // shape.leaves_per_pod)
-    leaf, spine = _add_pods(builder, shape, spines, arguments.switch_latency)
+    builder = GraphBuilder(name, counts.npus)
+    npu = np.arange(counts.npus)
+    leaf_of = npu // counts.hosts_per_leaf
+    builder.set_npu_pods(leaf_of // counts.leaves_per_pod)
+    leaf, spine = _add_pods(builder, counts, spines, arguments.switch_latency)
     builder.add_cables(npu, np.concatenate(leaf)[leaf_of], arguments.rate, arguments.delay)
     for leaves_here, spines_here in zip(leaf, spine, strict=True):
         ends = np.repeat(leaves_here, spines), np.tile(spines_here, len(leaves_here))
         builder.add_cables(*ends, spine_rate, spine_delay)
-    if shape.pods > 1:
+    if counts.pods > 1:
         core = builder.add_switches("core", spines * cores, latency_ps=arguments.switch_latency)
-        builder.add_cables(np.repeat(np.concatenate(spine), cores), np.tile(core, shape.pods), core_rate, core_delay)
+        builder.add_cables(np.repeat(np.concatenate(spine), cores), np.tile(core, counts.pods), core_rate, core_delay)
     return builder.graph(dims=arguments.dims)
 
 
-def _shape(arguments: Arguments, name: str) -> _Shape:
-    """Return the counts, from k or from those that are given."""
+def _counts(arguments: Arguments, name: str) -> _Counts:
+    """Return the numbers of the tree's parts, from k or from those that are given; name: of the network, for errors."""
     k, npus = arguments.k, arguments.npus
     hosts, leaves, pods = arguments.hosts_per_leaf, arguments.leaves_per_pod, arguments.pods
     if k is not None:
@@ -100,7 +100,7 @@ def _shape(arguments: Arguments, name: str) -> _Shape:
         for key in ("npus", "hosts_per_leaf", "leaves_per_pod", "pods"):
             if getattr(arguments, key) is not None:
                 raise TopologyError(f"{name}: both k and {key} are given; expected one of them, as k sets {key}")
-        return _Shape(k**3 // 4, k // 2, k // 2, k)
+        return _Counts(k**3 // 4, k // 2, k // 2, k)
     if npus is None:
         if hosts is None or pods is None:
             raise TopologyError(f"{name}: too few counts; expected k, npus, or hosts_per_leaf and pods")
@@ -110,11 +110,11 @@ def _shape(arguments: Arguments, name: str) -> _Shape:
     needed = -(-npus // (hosts * leaves))
     if pods is not None and pods != needed:
         raise TopologyError(f"{name}: pods = {pods}; expected {needed} for {npus} NPUs, {hosts} x {leaves} to a pod")
-    return _Shape(npus, min(hosts, npus), min(leaves, -(-npus // hosts)), needed)
+    return _Counts(npus, min(hosts, npus), min(leaves, -(-npus // hosts)), needed)
 
 
 def _choose_hosts_per_leaf(npus: int) -> int:
-    """Return the number nearest to the k-ary tree's (npus / 2)^(1/3), preferably with full leaves and pods."""
+    """Return the hosts per leaf nearest to the k-ary tree's (npus / 2)^(1/3), preferably with full leaves and pods."""
     ideal = (npus / 2) ** (1 / 3)
     full = [h for h in range(1, int(2 * ideal) + 1) if npus % (h * h) == 0 and h >= ideal / 2]
     return min(full, key=lambda h: abs(math.log(h / ideal)), default=max(1, math.ceil(ideal)))
@@ -126,25 +126,25 @@ def _rates(arguments: Arguments) -> tuple[int, int]:
     return spine_bps, arguments.core_rate or spine_bps
 
 
-def _uplinks(arguments: Arguments, name: str, shape: _Shape) -> tuple[int, int]:
-    """Return the number of spines of a pod, and of cores of a plane."""
+def _uplinks(arguments: Arguments, name: str, counts: _Counts) -> tuple[int, int]:
+    """Return the number of spines of a pod, and of cores of a plane; name: of the network, for errors."""
     spine_bps, core_bps = _rates(arguments)
-    down_bps = shape.hosts_per_leaf * arguments.rate
+    down_bps = counts.hosts_per_leaf * arguments.rate
     spines = uplink_count(arguments, name, "spines_per_pod", "oversubscription", down_bps, spine_bps)
-    if shape.pods == 1:
+    if counts.pods == 1:
         return spines, 0
-    down_bps = shape.leaves_per_pod * spine_bps
+    down_bps = counts.leaves_per_pod * spine_bps
     return spines, uplink_count(arguments, name, "cores_per_plane", "core_oversubscription", down_bps, core_bps)
 
 
 def _add_pods(
-    builder: GraphBuilder, shape: _Shape, spines: int, latency_ps: int
+    builder: GraphBuilder, counts: _Counts, spines: int, latency_ps: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Add leaves and spines pod by pod, so that a pod's switches have close numbers."""
+    """Add leaves and spines, `spines` per pod, pod by pod for close numbers; return the nodes of both by pod."""
     leaf, spine = [], []
-    all_leaves = -(-shape.npus // shape.hosts_per_leaf)
-    for pod in range(shape.pods):
-        leaves = min(shape.leaves_per_pod, all_leaves - pod * shape.leaves_per_pod)
+    all_leaves = -(-counts.npus // counts.hosts_per_leaf)
+    for pod in range(counts.pods):
+        leaves = min(counts.leaves_per_pod, all_leaves - pod * counts.leaves_per_pod)
         leaf.append(builder.add_switches("leaf", leaves, latency_ps=latency_ps, pod=pod))
         spine.append(builder.add_switches("spine", spines, latency_ps=latency_ps, pod=pod))
     return leaf, spine

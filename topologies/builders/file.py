@@ -52,7 +52,7 @@ class Arguments(Parameters):
 
 
 def _parse_cables(value: object) -> object:
-    """Check that each entry is a pair; a pydantic model per entry would take seconds for large networks."""
+    """Return a list of cables after a check that each is a pair; a pydantic model per cable would take seconds."""
     for pair in value if isinstance(value, list) else [value]:
         ends = pair if isinstance(pair, list) else []
         if len(ends) != 2 or not all(isinstance(end, int | str) for end in ends):
@@ -143,7 +143,7 @@ def estimate(arguments: Arguments) -> Extent | None:
 
 
 def _cables(text: str, npus: int) -> Iterator[tuple[int, int, int]]:
-    """Yield ends of cables in a file's text, with a number per switch name, and the count of parallel cables."""
+    """Yield the two ends of cables in a file's text, switches numbered from `npus` on, and how many are parallel."""
     number: dict[str, int] = {}
     for block in _LINKS.split(text)[1:]:
         count = re.search(r"^count\s*=\s*(\d{1,7})", block, re.MULTILINE)
@@ -155,48 +155,50 @@ def _cables(text: str, npus: int) -> Iterator[tuple[int, int, int]]:
             yield a, b, int(count[1]) if count else 1
 
 
-def _read(path: str, name: str) -> dict[str, Any]:
+def _read(path: str, label: str) -> dict[str, Any]:
+    """Return the TOML content of a file; label: name of the network, with which errors begin."""
     try:
         tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
         _refuse_others(path)
-        raise TopologyError(f"{name}: cannot read {path}: {error.strerror}") from None
+        raise TopologyError(f"{label}: cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # includes numbers of 5,000 digits and deep nesting
         _refuse_others(path, "text")
-        raise TopologyError(f"{name}: {path} is no TOML: {error}") from None
+        raise TopologyError(f"{label}: {path} is no TOML: {error}") from None
     if "npus" not in tree:
         _refuse_others(path, "text")  # nothing but comments
     return tree
 
 
-def _refuse_others(path: str, *also: str) -> None:
-    """Refuse a file of another kind with a message that names its kind."""
+def _refuse_others(path: str, *other_kinds: str) -> None:
+    """Refuse a file that is neither a fabric, TOML nor of `other_kinds`, with a message that names its kind."""
     kind = inputs.kind_of(path)
-    if kind is not None and kind.key not in {"fabric", "toml", *also}:
+    if kind is not None and kind.key not in {"fabric", "toml", *other_kinds}:
         raise TopologyError(inputs.complaint(path, kind, "a fabric (TOML with npus and links)"))
 
 
-def _node_numbers(npus: int, names: Sequence[str], name: str) -> dict[int | str, int]:
-    """Return the numbers of all nodes, by name and by number."""
-    node_of: dict[int | str, int] = {i: i for i in range(npus + len(names))}
+def _node_numbers(npus: int, switch_names: Sequence[str], label: str) -> dict[int | str, int]:
+    """Return the numbers of all nodes, by name and by number; label: name of the network, with which errors begin."""
+    node_of: dict[int | str, int] = {i: i for i in range(npus + len(switch_names))}
     node_of |= {f"npu {i}": i for i in range(npus)}
-    for i, switch in enumerate(names):
+    for i, switch in enumerate(switch_names):
         if switch in node_of:
-            raise TopologyError(f"{name}: switches[{i}]: name {switch!r} is taken; expected another one")
+            raise TopologyError(f"{label}: switches[{i}]: name {switch!r} is taken; expected another one")
         node_of[switch] = npus + i
     return node_of
 
 
-def _layout(content: _File, nodes: int, name: str) -> Hierarchy | None:
+def _layout(content: _File, nodes: int, label: str) -> Hierarchy | None:
+    """Return the layout of a file's stack of dimensions for `nodes` nodes, None without a stack; label: for errors."""
     if content.stack is None:
         return None
     try:
         layout = lay_out(content.stack)
     except TopologyError as error:
-        raise TopologyError(f"{name}: stack: {error}") from None
+        raise TopologyError(f"{label}: stack: {error}") from None
     if (layout.npus, layout.nodes) != (content.npus, nodes):
         raise TopologyError(
-            f"{name}: {content.npus} NPUs and {nodes - content.npus} switches; "
+            f"{label}: {content.npus} NPUs and {nodes - content.npus} switches; "
             f"expected {layout.npus} and {layout.nodes - layout.npus} for the stack"
         )
     return layout

@@ -32,7 +32,7 @@ class Arguments(Parameters):
 
 
 def extent(arguments: Arguments, name: str) -> Extent:
-    """Return the size of the network."""
+    """Return the numbers of nodes and cables of the network."""
     npus, leaves = _sizes(arguments, name)
     spines = _spines(arguments, name, npus)
     return Extent(npus, leaves + spines, npus + leaves * spines * arguments.uplinks, leaves)
@@ -57,14 +57,14 @@ def build(arguments: Arguments, name: str) -> Graph:
 
 
 def _spines(arguments: Arguments, name: str, npus: int) -> int:
-    """Return the number of spines."""
+    """Return the number of spines; name: of the network, for errors."""
     down_bps = min(arguments.hosts_per_leaf, npus) * arguments.rate
     uplink_bps = (arguments.uplink_rate or arguments.rate) * arguments.uplinks
     return uplink_count(arguments, name, "spines", "oversubscription", down_bps, uplink_bps)
 
 
 def _sizes(arguments: Arguments, name: str) -> tuple[int, int]:
-    """Return the numbers of NPUs and of leaves."""
+    """Return the numbers of NPUs and of leaves; name: of the network, for errors."""
     hosts, npus, leaves = arguments.hosts_per_leaf, arguments.npus, arguments.leaves
     if npus is None and leaves is None:
         raise TopologyError(f"{name}: neither npus nor leaves is given; expected one of them")

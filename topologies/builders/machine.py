@@ -63,7 +63,7 @@ def machine_builder(
 
 
 def _domain(arguments: MachineArguments) -> dict[str, int]:
-    """Return the GPUs and rails of an NVLink domain."""
+    """Return the parameters gpus_per_host and rails of an NVLink domain: a server, or a rack for RackArguments."""
     if not isinstance(arguments, RackArguments):
         return {"gpus_per_host": min(_GPUS_PER_SERVER, arguments.npus)}
     size = min(_GPUS_PER_RACK, arguments.npus)

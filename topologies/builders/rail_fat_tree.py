@@ -60,7 +60,7 @@ class Arguments(Parameters):
     accelerator: Name = Field("", description="model of the NPUs, as h100, which selects NCCL's constants")
 
 
-class _Shape(NamedTuple):
+class _Counts(NamedTuple):
     """Counts of the fat tree."""
 
     hosts: int  # number of servers
@@ -77,17 +77,17 @@ class _Shape(NamedTuple):
 
 
 def extent(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Extent:
-    """Return the size of the network; the arguments are those of `build`."""
-    shape = _shape(arguments, name, keeps_spines=keeps_spines)
-    leaves = shape.units * shape.rails * arguments.ports
-    leaf_groups = 1 if shape.groups > 1 else shape.rails
-    spines = shape.pods * arguments.ports * shape.groups * shape.spines
-    uplinks = shape.units * arguments.ports * shape.groups * leaf_groups * shape.spines * arguments.uplinks
-    cables = arguments.npus * (1 + arguments.ports) + uplinks + spines * shape.cores * arguments.core_uplinks
+    """Return the numbers of nodes and cables of the network; the arguments are those of `build`."""
+    counts = _counts(arguments, name, keeps_spines=keeps_spines)
+    leaves = counts.units * counts.rails * arguments.ports
+    leaf_groups = 1 if counts.groups > 1 else counts.rails
+    spines = counts.pods * arguments.ports * counts.groups * counts.spines
+    uplinks = counts.units * arguments.ports * counts.groups * leaf_groups * counts.spines * arguments.uplinks
+    cables = arguments.npus * (1 + arguments.ports) + uplinks + spines * counts.cores * arguments.core_uplinks
     if arguments.forwarding:
-        cables += shape.hosts * shape.rails * arguments.ports
-    switches = shape.hosts + leaves + spines + shape.core_planes * shape.cores
-    return Extent(arguments.npus, switches, cables, shape.hosts + leaves)
+        cables += counts.hosts * counts.rails * arguments.ports
+    switches = counts.hosts + leaves + spines + counts.core_planes * counts.cores
+    return Extent(arguments.npus, switches, cables, counts.hosts + leaves)
 
 
 def build(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Graph:
@@ -99,30 +99,30 @@ def build(arguments: Arguments, name: str, *, keeps_spines: bool = False) -> Gra
     TopologyError: npus is no multiple of gpus_per_host, or gpus_per_host of rails, the number of spines is not whole or
     no multiple of core_planes, rails, pods or planes are not connected, or there are too many NPUs.
     """
-    shape = _shape(arguments, name, keeps_spines=keeps_spines)
+    counts = _counts(arguments, name, keeps_spines=keeps_spines)
     npu = np.arange(arguments.npus)
     host, place = np.divmod(npu, arguments.gpus_per_host)
-    unit = host // shape.per_unit
-    pod_of_unit = np.arange(shape.units) // (shape.per_pod if arguments.units_per_pod else 1)
+    unit = host // counts.per_unit
+    pod_of_unit = np.arange(counts.units) // (counts.per_pod if arguments.units_per_pod else 1)
 
     builder = GraphBuilder(name, arguments.npus)
     builder.set_npu_pods(pod_of_unit[unit])
-    nvswitch, leaf = _add_units(builder, arguments, shape, pod_of_unit)
+    nvswitch, leaf = _add_units(builder, arguments, counts, pod_of_unit)
     builder.add_cables(npu, nvswitch[host], arguments.nvlink_rate, arguments.nvlink_delay)
-    nic = place // (arguments.gpus_per_host // shape.nics)
-    share_bps = arguments.rate * shape.nics // arguments.gpus_per_host  # of the NIC that some GPUs share
+    nic = place // (arguments.gpus_per_host // counts.nics)
+    share_bps = arguments.rate * counts.nics // arguments.gpus_per_host  # of the NIC that some GPUs share
     for plane in range(arguments.ports):
-        builder.add_cables(npu, leaf[unit, plane, nic % shape.rails], share_bps, arguments.delay)
+        builder.add_cables(npu, leaf[unit, plane, nic % counts.rails], share_bps, arguments.delay)
     if arguments.forwarding:
-        own = leaf[np.arange(shape.hosts) // shape.per_unit].reshape(shape.hosts, -1)
+        own = leaf[np.arange(counts.hosts) // counts.per_unit].reshape(counts.hosts, -1)
         builder.add_cables(np.repeat(nvswitch, own.shape[1]), own.reshape(-1), arguments.rate, arguments.delay)
-    if shape.spines:
-        _add_spines_and_cores(builder, arguments, shape, leaf)
-    return builder.graph(dims=(arguments.gpus_per_host, shape.hosts), host=host, accelerator=arguments.accelerator)
+    if counts.spines:
+        _add_spines_and_cores(builder, arguments, counts, leaf)
+    return builder.graph(dims=(arguments.gpus_per_host, counts.hosts), host=host, accelerator=arguments.accelerator)
 
 
-def _shape(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Shape:
-    """Return the counts, after checking that they fit together; keeps_spines: as in `build`."""
+def _counts(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Counts:
+    """Return the numbers of the network's parts, which fit together; keeps_spines: as in `build`, name: for errors."""
     per_host, nics = arguments.gpus_per_host, arguments.nics_per_host or arguments.gpus_per_host
     rails = arguments.rails or nics
     for key, count, divisor_key, divisor in (
@@ -150,45 +150,47 @@ def _shape(arguments: Arguments, name: str, *, keeps_spines: bool) -> _Shape:
         if spines % core_planes:
             raise TopologyError(f"{name}: spines = {spines}; expected a multiple of core_planes = {core_planes}")
     cores = arguments.cores or 0 if has_cores else 0
-    return _Shape(hosts, nics, per_unit, units, per_pod, pods, rails, groups, spines, core_planes, cores)
+    return _Counts(hosts, nics, per_unit, units, per_pod, pods, rails, groups, spines, core_planes, cores)
 
 
-def _add_units(builder: GraphBuilder, arguments: Arguments, shape: _Shape, pod_of_unit: Int64) -> tuple[Int64, Int64]:
+def _add_units(builder: GraphBuilder, arguments: Arguments, counts: _Counts, pod_of_unit: Int64) -> tuple[Int64, Int64]:
     """Add units one by one, for close numbers; return NVSwitches by server, and leaves int64[units, ports, rails]."""
+    # pod_of_unit: int64[units], number of the pod of each unit.
     nvswitch, leaf = [], []
-    for unit in range(shape.units):
-        count = min(shape.per_unit, shape.hosts - unit * shape.per_unit)
+    for unit in range(counts.units):
+        count = min(counts.per_unit, counts.hosts - unit * counts.per_unit)
         pod = int(pod_of_unit[unit])
         nvswitch.append(
             builder.add_switches("nvswitch", count, latency_ps=arguments.nvswitch_latency, kind=NVSWITCH, pod=pod)
         )
         leaf.append(
-            builder.add_switches("leaf", arguments.ports * shape.rails, latency_ps=arguments.switch_latency, pod=pod)
+            builder.add_switches("leaf", arguments.ports * counts.rails, latency_ps=arguments.switch_latency, pod=pod)
         )
-    return np.concatenate(nvswitch), np.stack(leaf).reshape(shape.units, arguments.ports, shape.rails)
+    return np.concatenate(nvswitch), np.stack(leaf).reshape(counts.units, arguments.ports, counts.rails)
 
 
-def _add_spines_and_cores(builder: GraphBuilder, arguments: Arguments, shape: _Shape, leaf: Int64) -> None:
+def _add_spines_and_cores(builder: GraphBuilder, arguments: Arguments, counts: _Counts, leaves: Int64) -> None:
+    """Add spines, cores and their cables to a network with leaves int64[units, ports, rails]."""
     latency_ps = arguments.switch_latency
     uplink_rate = arguments.uplink_rate or arguments.rate
     uplink_delay = arguments.delay if arguments.uplink_delay is None else arguments.uplink_delay
     spine = []
-    for pod in range(shape.pods):
-        units = leaf[pod * shape.per_pod : (pod + 1) * shape.per_pod]
+    for pod in range(counts.pods):
+        units = leaves[pod * counts.per_pod : (pod + 1) * counts.per_pod]
         for plane in range(arguments.ports):
-            for group in range(shape.groups):
-                below = units[:, plane, group] if shape.groups > 1 else units[:, plane].reshape(-1)
+            for group in range(counts.groups):
+                below = units[:, plane, group] if counts.groups > 1 else units[:, plane].reshape(-1)
                 above = builder.add_switches(
-                    "spine", shape.spines, latency_ps=latency_ps, pod=pod if arguments.units_per_pod else -1
+                    "spine", counts.spines, latency_ps=latency_ps, pod=pod if arguments.units_per_pod else -1
                 )
-                ends = np.repeat(below, shape.spines), np.tile(above, len(below))
+                ends = np.repeat(below, counts.spines), np.tile(above, len(below))
                 builder.add_cables(*ends, uplink_rate, uplink_delay, arguments.uplinks)
                 spine.append(above)
-    if shape.cores:
-        core = builder.add_switches("core", shape.core_planes * shape.cores, latency_ps=latency_ps)
+    if counts.cores:
+        core = builder.add_switches("core", counts.core_planes * counts.cores, latency_ps=latency_ps)
         core_rate = arguments.core_rate or uplink_rate
         core_delay = uplink_delay if arguments.core_delay is None else arguments.core_delay
-        plane_of = np.tile(np.arange(shape.spines) % shape.core_planes, len(spine))
-        above = core.reshape(shape.core_planes, shape.cores)[plane_of]
-        below = np.repeat(np.concatenate(spine), shape.cores)
+        plane_of = np.tile(np.arange(counts.spines) % counts.core_planes, len(spine))
+        above = core.reshape(counts.core_planes, counts.cores)[plane_of]
+        below = np.repeat(np.concatenate(spine), counts.cores)
         builder.add_cables(below, above.reshape(-1), core_rate, core_delay, arguments.core_uplinks)

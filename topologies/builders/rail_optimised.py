@@ -45,16 +45,16 @@ def extent(arguments: Parameters, name: str, **machine: object) -> Extent:
     return rail_fat_tree.extent(_as_fat_tree(arguments, machine), name, keeps_spines=True)
 
 
-def build(arguments: Parameters, name: str, **machine: object) -> Graph:
+def build(arguments: Parameters, name: str, **machine_parameters: object) -> Graph:
     """Build the network. Logical dimensions are (gpus_per_host, servers); pods are the units, spines belong to no pod.
 
-    The keywords `machine` are further parameters, those of a named machine. Raises TopologyError: npus is no multiple
-    of gpus_per_host, the number of spines is not whole, or there are too many NPUs.
+    machine_parameters are further ones, those of a named machine. Raises TopologyError: npus is no multiple of
+    gpus_per_host, the number of spines is not whole, or there are too many NPUs.
     """
-    return rail_fat_tree.build(_as_fat_tree(arguments, machine), name, keeps_spines=True)
+    return rail_fat_tree.build(_as_fat_tree(arguments, machine_parameters), name, keeps_spines=True)
 
 
-def _as_fat_tree(arguments: Parameters, machine: Mapping[str, object]) -> rail_fat_tree.Arguments:
-    """Return the parameters of the same network as a `rail-fat-tree`."""
-    values = {**dict(arguments), **machine}
+def _as_fat_tree(arguments: Parameters, machine_parameters: Mapping[str, object]) -> rail_fat_tree.Arguments:
+    """Return the parameters of the same network as a `rail-fat-tree`; machine_parameters replace others."""
+    values = {**dict(arguments), **machine_parameters}
     return rail_fat_tree.Arguments.model_construct(hosts_per_unit=values.pop("hosts_per_rail_leaf"), **values)

@@ -81,7 +81,8 @@ def estimate(arguments: Arguments) -> Extent | None:
     return size._replace(npus=max(nodes - switches, 0))
 
 
-def _read(path: str, name: str) -> list[str]:
+def _read(path: str, label: str) -> list[str]:
+    """Return the lines of a file in SimAI's text; label: name of the network, with which errors begin."""
     kind = inputs.kind_of(path)
     if kind is not None and kind.key not in {"simai-topology", "text", "csv", "empty"}:
         raise TopologyError(inputs.complaint(path, kind, "a topology (SimAI's text)"))
@@ -89,16 +90,16 @@ def _read(path: str, name: str) -> list[str]:
         return inputs.read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a text"
-        raise TopologyError(f"{name}: cannot read {path}: {reason}") from None
+        raise TopologyError(f"{label}: cannot read {path}: {reason}") from None
 
 
-def _header(lines: Sequence[str], name: str) -> tuple[int, int, int, int, int]:
-    """Return the numbers of nodes, GPUs per server, NVSwitches, switches and links."""
+def _header(lines: Sequence[str], label: str) -> tuple[int, int, int, int, int]:
+    """Return the numbers of nodes, GPUs per server, NVSwitches, switches and links in a file's first line."""
     words = lines[0].split() if lines else []
     numbers = words[: _FULL_HEADER - 1]
     if len(words) not in {_FULL_HEADER, _SHORT_HEADER} or not all(map(_is_number, numbers)):
         raise TopologyError(
-            f"{name}: line 1: {' '.join(words)[:80]!r} is no header; "
+            f"{label}: line 1: {' '.join(words)[:80]!r} is no header; "
             "expected: nodes gpus_per_server nvswitches switches links gpu_type"
         )
     if len(words) == _SHORT_HEADER:
@@ -106,7 +107,7 @@ def _header(lines: Sequence[str], name: str) -> tuple[int, int, int, int, int]:
         return nodes, 1, 0, switches, links
     nodes, per_server, nvswitches, switches, links = map(int, numbers)
     if per_server < 1:
-        raise TopologyError(f"{name}: line 1: gpus_per_server = 0; expected 1 or more")
+        raise TopologyError(f"{label}: line 1: gpus_per_server = 0; expected 1 or more")
     return nodes, per_server, nvswitches, switches, links
 
 
@@ -115,31 +116,31 @@ def _is_number(word: str) -> bool:
     return word.isdecimal() and len(word) <= _MAX_DIGITS
 
 
-def _switch_numbers(lines: Sequence[str], name: str, nodes: int, nvswitches: int, switches: int) -> np.ndarray:
-    """Return the numbers of the NVSwitches, then of the other switches, each ascending."""
+def _switch_numbers(lines: Sequence[str], label: str, nodes: int, nvswitches: int, switches: int) -> np.ndarray:
+    """Return int[], the numbers of the NVSwitches, then of the other switches, each ascending; label: for errors."""
     words = lines[1].split() if len(lines) > 1 else []
     numbers = sorted({int(word) for word in words if _is_number(word) and int(word) < nodes})
     expected = nvswitches + switches
     if not len(numbers) == len(words) == expected:
         raise TopologyError(
-            f"{name}: line 2: {len(numbers)} different switches of {len(words)} entries; "
+            f"{label}: line 2: {len(numbers)} different switches of {len(words)} entries; "
             f"expected {expected} numbers below {nodes}, {nvswitches} NVSwitches and {switches} switches of the header"
         )
     return np.array(numbers, np.int64)
 
 
-def _cable(line: str, place: str, nodes: int) -> tuple[int, int, int, int]:
-    """Return the two ends, rate in bps and delay in ps of a cable."""
+def _cable(line: str, label: str, nodes: int) -> tuple[int, int, int, int]:
+    """Return the two ends, rate in bps and delay in ps of a line's cable; label: place of the line, for errors."""
     words = line.split()
     if len(words) != 5 or not (_is_number(words[0]) and _is_number(words[1])):
-        raise TopologyError(f"{place}: {line.strip()[:80]!r}; expected: source destination rate delay error_rate")
+        raise TopologyError(f"{label}: {line.strip()[:80]!r}; expected: source destination rate delay error_rate")
     a, b = int(words[0]), int(words[1])
     if max(a, b) >= nodes:
-        raise TopologyError(f"{place}: node {max(a, b)}; expected a number below {nodes}")
+        raise TopologyError(f"{label}: node {max(a, b)}; expected a number below {nodes}")
     try:
         rate_bps, delay_ps, error_rate = parse_link_rate(words[2]), parse_delay(words[3]), float(words[4])
     except ValueError as error:
-        raise TopologyError(f"{place}: {error}") from None
+        raise TopologyError(f"{label}: {error}") from None
     if error_rate != 0:
-        raise TopologyError(f"{place}: error rate {words[4]}; expected 0, as links that lose packets are not modelled")
+        raise TopologyError(f"{label}: error rate {words[4]}; expected 0, as links that lose packets are not modelled")
     return a, b, rate_bps, delay_ps

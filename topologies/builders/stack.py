@@ -93,10 +93,8 @@ class OneDimension(Parameters):
     delay: Time = Field(500 * NS, description="propagation delay of a link")
 
 
-def one_dimension(
-    kind: str,
-) -> tuple[Callable[[OneDimension, str], Graph], Callable[[OneDimension, str], Extent]]:
-    """Return `build` and `extent` of a network of one dimension of this kind."""
+def one_dimension(kind: str) -> tuple[Callable[[OneDimension, str], Graph], Callable[[OneDimension, str], Extent]]:
+    """Return `build` and `extent` of a network of one dimension of a kind: Ring, FullyConnected or Switch."""
 
     def build(arguments: OneDimension, name: str) -> Graph:
         """Build the network; TopologyError for fewer than two NPUs, or too many."""

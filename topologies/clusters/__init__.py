@@ -52,20 +52,16 @@ def is_cluster(name: object) -> bool:
     return kind is not None and kind.key == "cluster"
 
 
-def with_path_from(folder: Path, text: str) -> str:
-    """Return the text of a cluster with the path of its file as an absolute one; names stay as they are.
-
-    Args:
-        folder: Folder to which a relative path refers.
-        text: Text as `find` takes it.
-    """
-    name, colon, rest = text.partition(":")
+def with_path_from(folder: Path, cluster_text: str) -> str:
+    """Return the text of a cluster (as `find` takes it) with its file's path, if relative, taken from `folder`."""
+    name, colon, rest = cluster_text.partition(":")
     if name in clusters() or Path(name).suffix != _SUFFIX:
-        return text
+        return cluster_text
     return f"{(folder / name).absolute()}{colon}{rest}"
 
 
 def _read(path: Path) -> Cluster:
+    """Return the cluster that a TOML file describes. Raises TopologyError: the file is unreadable or wrong."""
     try:
         tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:

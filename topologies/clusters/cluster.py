@@ -30,6 +30,9 @@ class Size(Parameters):
     most: Count | None = Field(
         None, description="maximum number of GPUs, in whole servers; npus, gpus_per_host are added"
     )
+    gpus_per_host: Count | None = Field(
+        None, description="accelerators in use of each server; those of the cluster if not given"
+    )
     params: dict[str, object] = Field(
         {}, description="parameters in addition to those of [fabric], or in place of them"
     )
@@ -65,35 +68,26 @@ class Cluster(Parameters):
     parameters: dict[str, object] = Field({})
 
     def topology(self, gpus: int | None = None) -> dict[str, object]:
-        """Return the table of its fabric, as `topologies.build` takes it.
+        """Return the table of its fabric for a number of its GPUs (None = all), as `topologies.build` takes it.
 
-        Args:
-            gpus: Number of its GPUs, the first ones; None = all.
-
-        Raises:
-            TopologyError: The cluster has no fabric of that size; the text gives the allowed sizes, and the nearest.
+        Raises TopologyError: the cluster has no fabric of that size; the text gives the allowed sizes, and the nearest.
         """
         count = self.gpus if gpus is None else gpus
-        in_servers = count <= self.gpus_per_host or count % self.gpus_per_host == 0
-        fitting = (s for s in self._all_sizes() if count == s.gpus or (s.most and count <= s.most and in_servers))
-        size = next(fitting, None)
+        size = next((size for size in self._all_sizes() if self._fits(count, size)), None)
         if size is None:
             raise TopologyError(f"gpus = {count} of {self.name}; expected {self._counts(count)}")
         own: dict[str, object] = {}
         if size.most is not None:
             own = {"npus": count}
             if "gpus_per_host" in _parameters_of(str(self.fabric.get("name", "")).replace("-", "_")):
-                own["gpus_per_host"] = min(self.gpus_per_host, count)
+                own["gpus_per_host"] = min(size.gpus_per_host or self.gpus_per_host, count)
         table = _replaced({**self.fabric, **own, **size.params}, self.parameters)
         if "nics_per_host" in table and count < self.gpus_per_host:
             table["nics_per_host"] = max(1, parse_count(table["nics_per_host"]) * count // self.gpus_per_host)
         return table
 
     def with_parameters(self, parameters: Mapping[str, object]) -> "Cluster":
-        """Return the cluster with other parameters of its fabric; "gpus" among them is the number of GPUs.
-
-        Raises TopologyError: gpus is no count.
-        """
+        """Return the cluster with other parameters of its fabric; "gpus" is their number (TopologyError: no count)."""
         others = {key: value for key, value in parameters.items() if key != "gpus"}
         update: dict[str, object] = {"parameters": _replaced(self.parameters, others)}
         if "gpus" in parameters:
@@ -103,16 +97,16 @@ class Cluster(Parameters):
                 raise TopologyError(f"{self.name}: gpus: {error}") from None
         return self.model_copy(update=update)
 
-    def table(self, others: Mapping[str, object]) -> dict[str, object]:
+    def table(self, parameters: Mapping[str, object]) -> dict[str, object]:
         """Return the table of its fabric with "gpus" and parameters of the topology that are given with its name.
 
         Raises TopologyError: as `topology`; gpus is no count; or npus or name are given too.
         """
         for key in ("npus", "name"):
-            if key in others:
+            if key in parameters:
                 expected = "gpus" if key == "npus" else "none"
                 raise TopologyError(f"{self.name}: {key} is given with a cluster; expected {expected}")
-        return self.with_parameters(others).topology()
+        return self.with_parameters(parameters).topology()
 
     def defaults(self) -> dict[str, dict[str, object]]:
         """Return the defaults that it sets in the sections of a run file other than [topology], by section."""
@@ -139,32 +133,41 @@ class Cluster(Parameters):
         """Return the sizes, or one entry for any number of GPUs up to those of the cluster."""
         return self.sizes or (Size(most=self.gpus),)
 
-    def _counts(self, near: int) -> str:
-        """Return a text with the allowed numbers of GPUs, and those next to `near`."""
+    def _fits(self, count: int, size: Size) -> bool:
+        """Return whether a size covers `count` GPUs: exactly, or in whole servers up to its maximum."""
+        per_host = size.gpus_per_host or self.gpus_per_host
+        in_servers = count <= per_host or count % per_host == 0
+        return count == size.gpus or (size.most is not None and count <= size.most and in_servers)
+
+    def _counts(self, gpus: int) -> str:
+        """Return a text with the allowed numbers of GPUs, and those next to a number."""
         exact = [size.gpus for size in self._all_sizes() if size.gpus is not None]
-        largest = max((size.most for size in self._all_sizes() if size.most is not None), default=0)
-        ranges = []
-        valid: Sequence[int] = exact
-        if largest:
-            ranges = [f"1 to {self.gpus_per_host}, or a multiple of {self.gpus_per_host} up to {largest}"]
-            lower = max(near // self.gpus_per_host, 1) * self.gpus_per_host
-            valid = [*exact, *(count for count in (lower, lower + self.gpus_per_host, largest) if count <= largest)]
+        largest: dict[int, int] = {}  # by GPUs per host, ascending maximum
+        for size in self._all_sizes():
+            if size.most is not None:
+                per_host = size.gpus_per_host or self.gpus_per_host
+                largest[per_host] = max(size.most, largest.get(per_host, 0))
+        ranges = [f"1 to {per_host}, or a multiple of {per_host} up to {most}" for per_host, most in largest.items()]
+        valid = list(exact)
+        for per_host, most in largest.items():
+            lower = max(gpus // per_host, 1) * per_host
+            valid += (count for count in (lower, lower + per_host, most) if count <= most)
         if exact:
             ranges = [*ranges, f"one of {', '.join(map(str, exact[:_MAX_NAMED]))}"]
-        below = max((count for count in valid if count <= near), default=None)
-        above = min((count for count in valid if count > near), default=None)
+        below = max((count for count in valid if count <= gpus), default=None)
+        above = min((count for count in valid if count > gpus), default=None)
         nearest = " and ".join(str(count) for count in (below, above) if count is not None)
         return f"{' or '.join(ranges)}; nearest: {nearest}"
 
 
-def _replaced(table: Mapping[str, object], parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return a table with other parameters in it, without those that express the same quantity."""
+def _replaced(defaults: Mapping[str, object], parameters: Mapping[str, object]) -> dict[str, object]:
+    """Return parameters with others in their place, without those that express the same quantity."""
     without = {key for given in parameters for key in _INSTEAD.get(given, ())}
-    return {key: value for key, value in table.items() if key not in without} | dict(parameters)
+    return {key: value for key, value in defaults.items() if key not in without} | dict(parameters)
 
 
 def _parameters_of(builder: str) -> Sequence[str]:
-    """Return the names of a topology's parameters by its module; none if it does not exist, which building reports."""
+    """Return the names of a topology's parameters by its module's name; none if there is no such module."""
     try:
         module = importlib.import_module(f"topologies.builders.{builder}")
     except ModuleNotFoundError:

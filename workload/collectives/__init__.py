@@ -24,7 +24,7 @@ Optional parameters, which users write as `ring:channels=4,bidirectional=true`:
 An algorithm that depends on the location of its members on the fabric, or on the buffer size, sets `NEEDS_SHAPE = True`
 and defines
 
-- `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.Shape of two or more members),
+- `plan(kind, shape, size_bytes, **parameters) -> Plans` (shape: workload.shape.GroupShape of two or more members),
 - `closed_form(kind, shape, size_bytes, **parameters) -> float`,
 - `extent(kind, shape, size_bytes, **parameters) -> PlanExtent`,
 - `TREES`, if switches take part: "all", "hosts" or "hosts and rails" (trees.aggregators), or a function of the
@@ -67,7 +67,7 @@ from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import Units
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 PREFERRED = ("ring", "direct", "dissemination")
 ON_NVSWITCHES = "nccl"
@@ -115,7 +115,7 @@ class AlgorithmChoice(NamedTuple):
 
     @property
     def trees(self) -> str:
-        """The trees of switches that take part in the algorithm; "" = no trees."""
+        """The names of the trees of switches that take part in the algorithm (trees.aggregators); "" = none."""
         trees = getattr(self.module, "TREES", "")
         return str(trees(**dict(self.parameters)) if callable(trees) else trees)
 
@@ -130,14 +130,14 @@ class AlgorithmChoice(NamedTuple):
         bounds = getattr(self.module, "LOWER_BOUND", False) or getattr(self.module, "ESTIMATE", False)
         return not bounds and self.dataset_splits == 1
 
-    def on(self, kind: str, shape: Shape | None) -> Shape:
-        """Return the shape, which the algorithm needs. Raises WorkloadError: the shape is None."""
+    def on(self, kind: str, shape: GroupShape | None) -> GroupShape:
+        """Return the shape of the group, which the algorithm needs. Raises WorkloadError: the shape is None."""
         if shape is None:
             raise WorkloadError(f"algorithm {self.name!r} for {kind}: no fabric is known here, expected one")
         return shape
 
-    def size_class(self, kind: str, shape: Shape, size_bytes: int) -> int:
-        """Return the class of a size, for an algorithm that needs a shape; sizes of one class share a plan."""
+    def size_class(self, kind: str, shape: GroupShape, size_bytes: int) -> int:
+        """Return the class of a buffer's size, for an algorithm that needs a shape; sizes of one class share a plan."""
         classify = getattr(self.module, "size_class", None)
         part_bytes = self.part_bytes(size_bytes)
         return part_bytes if classify is None else int(classify(kind, shape, part_bytes, **dict(self.parameters)))
@@ -146,43 +146,51 @@ class AlgorithmChoice(NamedTuple):
         """Return the approximate size of a part in bytes, rounded up so that it is above 0 if size_bytes is."""
         return -(-size_bytes // self.dataset_splits)
 
-    def describe(self, kind: str, shape: Shape, size_bytes: int) -> str:
-        """Return what an algorithm with several variants chooses for a size; "" for other algorithms."""
+    def describe(self, kind: str, shape: GroupShape, size_bytes: int) -> str:
+        """Return in words what an algorithm with variants chooses for a buffer's size; "" for other algorithms."""
         describe = getattr(self.module, "describe", None)
         return (
             "" if describe is None else str(describe(kind, shape, self.part_bytes(size_bytes), **dict(self.parameters)))
         )
 
-    def plan(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
-        """Return the steps of each member; WorkloadError without a member, or without a shape that is needed."""
+    def plan(self, kind: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> Plans:
+        """Return the steps of each of `members` members for a collective of a kind on a buffer of size_bytes."""
+        # Raises WorkloadError: no member, or no shape of the group where the algorithm needs it.
         if members < 1:
             raise WorkloadError(f"{kind} of {members} members: expected at least 1")
         plans = self.module.plan(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
         return in_parts(plans, kind, self.dataset_splits, self.chains)
 
-    def plan_uneven(self, cut: Units, shape: Shape | None) -> Plans:
-        """Return the steps of each member in an all-to-all with split sizes, for an algorithm that supports it."""
+    def plan_uneven(self, split_units: Units, shape: GroupShape | None) -> Plans:
+        """Return the steps of each member in an all-to-all with these split sizes, if the algorithm supports it."""
         make: Callable[..., Plans] = self.module.plan_uneven  # type: ignore[attr-defined]  # `choose_uneven` looks
-        return make(cut, self.on(UNEVEN, shape), **dict(self.parameters))
+        return make(split_units, self.on(UNEVEN, shape), **dict(self.parameters))
 
-    def extent(self, kind: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> PlanExtent:
-        """Return the size of `plan`, or an upper bound."""
+    def extent(self, kind: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> PlanExtent:
+        """Return the number of steps and lanes of `plan`, or an upper bound; the arguments are those of `plan`."""
         count_steps: Callable[..., PlanExtent] | None = getattr(self.module, "extent", None)
         if count_steps is None:
             return of_any(members).in_parts(self.dataset_splits)
         extent = count_steps(kind, *self._arguments(kind, members, shape, size_bytes), **dict(self.parameters))
         return extent.in_parts(self.dataset_splits)
 
-    def _arguments(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> tuple[object, ...]:
+    def _arguments(self, kind: str, members: int, shape: GroupShape | None, size_bytes: int) -> tuple[object, ...]:
         """Return the arguments of the module's `plan` and `extent` for one part, after the kind."""
         return (self.on(kind, shape), self.part_bytes(size_bytes)) if self.needs_shape else (members,)
 
     def closed_form(
-        self, kind: str, members: int, size_bytes: float, latency_ps: float, bytes_per_s: float, shape: Shape | None
+        self,
+        kind: str,
+        members: int,
+        size_bytes: float,
+        latency_ps: float,
+        bytes_per_s: float,
+        shape: GroupShape | None,
     ) -> float:
-        """Return the time on an idle network in picoseconds.
+        """Return the time in picoseconds of a collective on an idle network, whose messages take a latency and a rate.
 
         Parts are assumed to run one after another, each as long as alone; parts of parallel chains count as one part.
+        size_bytes is the size of the whole buffer; shape: of the group, for algorithms that need it.
         """
         rounds, size = -(-self.dataset_splits // self.chains), size_bytes * self.chains / self.dataset_splits
         if self.dataset_splits == 1:
@@ -203,13 +211,14 @@ def known_algorithms() -> dict[str, Algorithm]:
 
 
 def algorithms_of(kind: str) -> tuple[str, ...]:
-    """Return the algorithms of a kind that are not only used when named; WorkloadError for an unknown kind."""
+    """Return the names of the algorithms of a kind of collective that are not only used when named."""
+    # Raises WorkloadError: the kind is unknown.
     kind_index(kind)
     return tuple(sorted(name for name, m in known_algorithms().items() if kind in m.KINDS and not _named_only(m, kind)))
 
 
 def default_algorithm(kind: str) -> str:
-    """Return the default algorithm of a kind: ring if it implements the kind, else direct, else dissemination."""
+    """Return the default algorithm of a kind of collective: ring if it implements it, or direct, or dissemination."""
     known = algorithms_of(kind)
     return next((name for name in PREFERRED if name in known), known[0])
 
@@ -260,10 +269,10 @@ def uneven_algorithms() -> tuple[str, ...]:
     return (*PLAIN_UNEVEN, *split)
 
 
-def default_uneven(even: str) -> str:
-    """Return the default algorithm of all-to-alls with split sizes; even: the one of even all-to-alls, "" = none."""
-    does_both = hasattr(known_algorithms().get(even.partition(":")[0]), "plan_uneven")
-    return even if does_both else PLAIN_UNEVEN[0]
+def default_uneven(even_algorithm: str) -> str:
+    """Return the default algorithm of all-to-alls with split sizes, given that of even all-to-alls ("" = none)."""
+    does_both = hasattr(known_algorithms().get(even_algorithm.partition(":")[0]), "plan_uneven")
+    return even_algorithm if does_both else PLAIN_UNEVEN[0]
 
 
 def choose_uneven(spec: str) -> AlgorithmChoice | None:
@@ -279,26 +288,28 @@ def choose_uneven(spec: str) -> AlgorithmChoice | None:
     return choose("all-to-all", spec)
 
 
-def plan(kind: str, spec: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> Plans:
+def plan(kind: str, spec: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> Plans:
     """Return the steps of each member in a collective."""
     return choose(kind, spec).plan(kind, members, shape, size_bytes)
 
 
 def closed_form(
     kind: str,
-    spec: str,
+    algorithm: str,
     members: int,
     size_bytes: int,
     latency_ps: float,
     bytes_per_s: float,
-    shape: Shape | None = None,
+    shape: GroupShape | None = None,
 ) -> float:
     """Return the time of a collective on an idle network in picoseconds (see the module's docstring)."""
+    # algorithm: name, with parameters if any, as `ring:channels=4`; size_bytes: whole buffer; latency_ps and
+    # bytes_per_s: of a message.
     if members == 1:
         return 0.0
-    chosen = choose(kind, spec)
+    chosen = choose(kind, algorithm)
     if not chosen.has_formula:
-        raise WorkloadError(f"algorithm {spec!r} for {kind}: it has no closed form, expected one that has")
+        raise WorkloadError(f"algorithm {algorithm!r} for {kind}: it has no closed form, expected one that has")
     return chosen.closed_form(kind, members, size_bytes, latency_ps, bytes_per_s, shape)
 
 
@@ -307,20 +318,20 @@ def _named_only(module: Algorithm, kind: str) -> bool:
     return kind in marked if isinstance(marked, tuple) else marked
 
 
-def _value(label: str, text: str, default: Value, limits: tuple | None) -> Value:
-    """Parse a parameter's value as the type of its default."""
+def _value(name: str, text: str, default: Value, limits: tuple | None) -> Value:
+    """Return the text of parameter `name` as a value of its default's type; limits: range or words, None = any."""
     if isinstance(default, bool):
         if text not in {"true", "false"}:
-            raise WorkloadError(f"{label} is {text!r}, expected true or false")
+            raise WorkloadError(f"{name} is {text!r}, expected true or false")
         return text == "true"
     if isinstance(default, str):
         if limits is not None and text not in limits:
-            raise WorkloadError(f"{label} is {text!r}, expected one of {', '.join(limits)}")
+            raise WorkloadError(f"{name} is {text!r}, expected one of {', '.join(limits)}")
         return text
     number = int(text) if text.removeprefix("-").isdecimal() and len(text) < _LONGEST_INT else None
     if number is None or (limits is not None and not limits[0] <= number <= limits[1]):
         between = f" from {limits[0]} to {limits[1]}" if limits else ""
-        raise WorkloadError(f"{label} is {text!r}, expected a whole number{between}")
+        raise WorkloadError(f"{name} is {text!r}, expected a whole number{between}")
     return number
 
 

@@ -20,38 +20,22 @@ _VALUE = re.compile(r"\s+time_gpu_(max|min|avg):\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+
 
 @dataclass(frozen=True)
 class AicbModel:
-    """The model that AIOB ran.
+    """The model that AIOB ran. Raises WorkloadError: a size is below 1, or not a multiple of tp."""
 
-    Attributes:
-        hidden: Hidden size of the model.
-        heads: Number of attention heads before tensor parallelism.
-        ffn: Width of the MLP; 0 = 4 hidden.
-        vocab: Padded vocabulary size.
-        sequence: Sequence length in tokens.
-        micro_batch: Number of sequences per micro-batch.
-        tp: Number of tensor-parallel GPUs.
-        sequence_parallel: Whether norms process only one tensor-parallel GPU's share of the tokens.
-        gated: Whether the MLP has a third matrix (SwiGLU).
-        parameters: Number of parameters of the model, needed for param_time only; 0 = unknown.
-        dtype: Data type of all operators except param_time.
-
-    Raises:
-        WorkloadError: A size is below 1, or not a multiple of tp.
-    """
-
-    hidden: int
-    heads: int
-    vocab: int
-    sequence: int
-    micro_batch: int = 1
-    ffn: int = 0
-    tp: int = 1
-    sequence_parallel: bool = False
-    gated: bool = False
-    parameters: int = 0
-    dtype: str = "bf16"
+    hidden: int  # Hidden size of the model
+    heads: int  # Number of attention heads before tensor parallelism
+    vocab: int  # Padded vocabulary size
+    sequence: int  # Sequence length in tokens
+    micro_batch: int = 1  # Number of sequences per micro-batch
+    ffn: int = 0  # Width of the MLP; 0 = 4 hidden
+    tp: int = 1  # Number of tensor-parallel GPUs
+    sequence_parallel: bool = False  # Whether norms process only one tensor-parallel GPU's share of the tokens
+    gated: bool = False  # Whether the MLP has a third matrix (SwiGLU)
+    parameters: int = 0  # Number of parameters of the model, needed for param_time only; 0 = unknown
+    dtype: str = "bf16"  # Data type of all operators except param_time
 
     def __post_init__(self) -> None:
+        """Check the sizes; WorkloadError if they do not fit together."""
         for name in ("hidden", "heads", "vocab", "sequence", "micro_batch", "tp"):
             if getattr(self, name) < 1:
                 raise WorkloadError(f"{name} is {getattr(self, name)}; expected at least 1")
@@ -103,18 +87,10 @@ class AicbModel:
 
 
 def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measurement], list[str]]:
-    """Read measured times from AIOB's text: the average of each name, and the mean of names with the same operator.
+    """Return measured times from AIOB's text on a GPU, and names without a known operator; model: what AIOB ran.
 
-    Args:
-        path: Path of the text.
-        gpu: Name of the GPU that was measured.
-        model: Model that AIOB ran.
-
-    Returns:
-        The measurements, and the names without a known operator.
-
-    Raises:
-        WorkloadError: The file cannot be read, or does not have this format.
+    A time is the average of a name, and the mean of names with the same operator. Raises WorkloadError: the file cannot
+    be read, or does not have this format.
     """
     averages = _averages(Path(path))
     known = model.operators()
@@ -131,7 +107,7 @@ def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measur
 
 
 def _averages(path: Path) -> dict[str, float]:
-    """Return the average time in microseconds by name."""
+    """Return the average time in microseconds of each name in AIOB's text."""
     try:
         lines = inputs.read_text(path).splitlines()
     except (OSError, ValueError) as error:

@@ -27,17 +27,11 @@ from workload.compute.operators import DTYPE_BYTES, Operator
 
 
 class AttentionAlgorithm(NamedTuple):
-    """Parameters of a fused attention algorithm.
+    """Parameters of a fused attention algorithm."""
 
-    Attributes:
-        reach: Share of the tensor-core peak that its instructions can reach, 0 to 1.
-        exposed: Share of the exponentials that its products do not hide, 0 to 1.
-        start_ps: Further time in ps to start a forward block.
-    """
-
-    reach: float
-    exposed: float
-    start_ps: int
+    reach: float  # Share of the tensor-core peak that its instructions can reach, 0 to 1
+    exposed: float  # Share of the exponentials that its products do not hide, 0 to 1
+    start_ps: int  # Further time in ps to start a forward block
 
 
 ALGORITHMS = {
@@ -75,10 +69,8 @@ _FP32_BYTES = 4
 def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
     """Return the time in ps of attention, attention-backward or latent-attention.
 
-    In latent attention all heads share one key, part of which is the value, so memory reads serve both.
-
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
+    In latent attention all heads share one key, part of which is the value, so memory reads serve both. Raises
+    WorkloadError: the GPU has no rate for the data type.
     """
     if not operator.flops:
         return 0.0
@@ -93,7 +85,8 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     splits, rows = (_SPLITS, _DECODING_ROWS) if is_decoding else ((1,), _ROWS)
     ends, start_ps = (0.0, 0) if backward else (_EXPOSED_ENDS, ALGORITHMS[gpu.attention].start_ps)
     work_ps = min(
-        _blocked_ps(operator, rows, parts, gpu, pair_ps, efficiencies, ends=ends, start_ps=start_ps) for parts in splits
+        _blocked_ps(operator, rows, parts, gpu, pair_ps, efficiencies, ends_in_pairs=ends, start_ps=start_ps)
+        for parts in splits
     )
     memory_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S + gpu.memory_latency_ps
     extras_ps = _backward_extras_ps(operator, gpu, efficiencies) if backward else 0.0
@@ -101,11 +94,9 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
 
 
 def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the time in ps of the kernels that run before and after the main kernel of the backward pass.
-
-    Before: the queries' gradient is zeroed in fp32, and the sum of output times output gradient is computed per row.
-    After: the queries' gradient is converted to the data type.
-    """
+    """Return the time in ps of the kernels that run before and after the main kernel of the backward pass."""
+    # Before: the queries' gradient is zeroed in fp32, and the sum of output times output gradient is computed per row.
+    # After: the queries' gradient is converted to the data type.
     batch, heads, _, queries, _, head_dim, value_dim, _ = operator.shape
     value_bytes = DTYPE_BYTES[operator.dtype]
     bytes_per_row = head_dim * (2 * _FP32_BYTES + value_bytes) + 2 * value_dim * value_bytes
@@ -130,45 +121,49 @@ def _pair_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies, *, backwa
 
 def _blocked_ps(
     operator: Operator,
-    rows: int,
-    parts: int,
+    block_rows: int,
+    key_parts: int,
     gpu: Gpu,
     pair_ps: float,
     efficiencies: Efficiencies,
     *,
-    ends: float,
+    ends_in_pairs: float,
     start_ps: int,
 ) -> float:
-    """Return the time in ps with blocks of `rows` query rows and the keys split into `parts`."""
+    """Return the time in ps with blocks of block_rows query rows and the keys split into key_parts."""
+    # pair_ps: time of a query-key pair on an SM; ends_in_pairs: further work of a block, in pairs; start_ps: time to
+    # start one.
     batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal = operator.shape
-    group = max(heads // max(kv_heads, 1), 1) if rows == _DECODING_ROWS else 1
+    group = max(heads // max(kv_heads, 1), 1) if block_rows == _DECODING_ROWS else 1
     own_rows = queries * group
-    pairs = _pairs_of_blocks(own_rows, group, queries, keys, rows, causal=bool(causal)) / parts
+    pairs = _pairs_of_blocks(own_rows, group, queries, keys, block_rows, causal=bool(causal)) / key_parts
     blocks = batch * -(-heads // group)
-    units = blocks * len(pairs) * parts
+    units = blocks * len(pairs) * key_parts
     waves = -(-units // gpu.sms)
     longest = float(pairs.max())
-    mean_pairs = blocks * float(pairs.sum()) * parts / gpu.sms
+    mean_pairs = blocks * float(pairs.sum()) * key_parts / gpu.sms
     pairs_of_busiest_sm = max(mean_pairs, longest) if causal else waves * longest
     memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
-    end_bytes = min(own_rows, rows) * (head_dim + value_dim) * DTYPE_BYTES[operator.dtype]
+    end_bytes = min(own_rows, block_rows) * (head_dim + value_dim) * DTYPE_BYTES[operator.dtype]
     block_ps = 2.0 * gpu.memory_latency_ps + start_ps
-    block_ps += ends * end_bytes * min(units, gpu.sms) / memory_Bps * PS_PER_S
+    block_ps += ends_in_pairs * end_bytes * min(units, gpu.sms) / memory_Bps * PS_PER_S
     combine_ps = 0.0
-    if parts > 1:
-        moved_bytes = _COMBINE_BYTES * parts * batch * heads * queries * value_dim
+    if key_parts > 1:
+        moved_bytes = _COMBINE_BYTES * key_parts * batch * heads * queries * value_dim
         combine_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.launch_overhead_ps
     return pairs_of_busiest_sm * pair_ps + waves * block_ps + combine_ps
 
 
 def _pairs_of_blocks(
-    own_rows: int, group: int, queries: int, keys: int, rows: int, *, causal: bool
+    row_count: int, heads_per_block: int, queries: int, keys: int, block_rows: int, *, causal: bool
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return float64[blocks]: the number of pairs that each block computes, padding included."""
-    blocks = -(-own_rows // rows)
+    # row_count: rows of queries and heads; block_rows: rows per block; heads_per_block: query heads that share keys in
+    # one.
+    blocks = -(-row_count // block_rows)
     padded = -(-keys // _KEYS) * _KEYS
     if not causal:
-        return np.full(blocks, float(rows * padded))
-    last_query = np.minimum(np.arange(1, blocks + 1) * rows, own_rows) // group
+        return np.full(blocks, float(block_rows * padded))
+    last_query = np.minimum(np.arange(1, blocks + 1) * block_rows, row_count) // heads_per_block
     visible = np.clip(last_query + keys - queries, 0, keys)
-    return rows * np.minimum(-(-visible // _KEYS) * _KEYS, padded).astype(np.float64)
+    return block_rows * np.minimum(-(-visible // _KEYS) * _KEYS, padded).astype(np.float64)

@@ -31,21 +31,18 @@ class Efficiencies:
     """One efficiency per class of operators; 1 is the rate that the mechanisms leave of the peak.
 
     Attributes:
-        gemm: Efficiency of tensor cores in matrix products.
-        attention: Efficiency of tensor cores in the products of fused attention.
         memory: Efficiency of HBM bandwidth in all operators except the optimizer, including the reads of products.
-        optimizer: Efficiency of HBM bandwidth in the optimizer's step.
 
-    Raises:
-        WorkloadError: A value is not above 0, or above 1.5.
+    Raises WorkloadError: a value is not above 0, or above 1.5.
     """
 
-    gemm: float = 0.87
-    attention: float = 0.90
+    gemm: float = 0.87  # Efficiency of tensor cores in matrix products
+    attention: float = 0.90  # Efficiency of tensor cores in the products of fused attention
     memory: float = 0.87
-    optimizer: float = 0.80
+    optimizer: float = 0.80  # Efficiency of HBM bandwidth in the optimizer's step
 
     def __post_init__(self) -> None:
+        """Check the values; WorkloadError if one is out of range."""
         for field in fields(self):
             value = getattr(self, field.name)
             if not 0 < value <= 1.5:
@@ -60,19 +57,17 @@ class SustainedShare:
     operators are less fused than they could be.
 
     Attributes:
-        products: Share of the rate of operators on tensor cores.
-        others: Share of the rate of all other operators.
         in_a_row: Whether consecutive matrix products also slow down by `Gpu.in_a_row`, unless their time was measured.
 
-    Raises:
-        WorkloadError: A share is not above 0, or above 1.5.
+    Raises WorkloadError: a share is not above 0, or above 1.5.
     """
 
-    products: float = 1.0
-    others: float = 1.0
+    products: float = 1.0  # Share of the rate of operators on tensor cores
+    others: float = 1.0  # Share of the rate of all other operators
     in_a_row: bool = False
 
     def __post_init__(self) -> None:
+        """Check the values; WorkloadError if one is out of range."""
         for name in ("products", "others"):
             value = getattr(self, name)
             if not 0 < value <= 1.5:

@@ -40,21 +40,15 @@ _ROWS, _COLUMNS, _PARTS = np.array([(*tile, parts) for tile in TILES for parts i
 
 
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the time in ps of a gemm, batched-gemm or grouped-gemm.
-
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
-    """
+    """Return the ps of a gemm, batched-gemm or grouped-gemm; WorkloadError if the GPU has no rate for its data type."""
     return float(products_ps([operator], gpu, efficiencies)[0])
 
 
 def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficiencies) -> Float64:
     """Return float64[operators]: the times in ps of products of one data type.
 
-    The rows of a grouped product are divided evenly over the groups; uneven groups would take longer.
-
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
+    The rows of a grouped product are divided evenly over the groups; uneven groups would take longer. Raises
+    WorkloadError: the GPU has no rate for the data type.
     """
     dtype = operators[0].dtype
     flops = gpu.peak_of(dtype) * gpu.sustained * efficiencies.gemm
@@ -80,15 +74,9 @@ def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
 
 
 def _tiled_ps(sizes: Float64, value_bytes: float, gpu: Gpu, flops: float, memory_Bps: float) -> Float64:  # noqa: N803
-    """Return float64[products, tilings]: times in ps with each tile and split.
-
-    Args:
-        sizes: float64[products, 4], number of products, their rows, columns, and length of the sum.
-        value_bytes: Bytes per value of the operands.
-        gpu: GPU that runs the products.
-        flops: Operations per second that all SMs reach together.
-        memory_Bps: Bytes per second that memory reaches.
-    """
+    """Return float64[products, tilings]: times in ps with each tile and split."""
+    # sizes: float64[products, 4], number of products, their rows, columns, and length of the sum; value_bytes: bytes
+    # per operand value; flops, memory_Bps: operations and bytes per second that all SMs reach together.
     batch, m, n, k = sizes.T[:, :, None]
     tiles = batch * np.ceil(m / _ROWS) * np.ceil(n / _COLUMNS) * _PARTS
     waves = np.ceil(tiles / gpu.sms)

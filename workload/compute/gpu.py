@@ -23,6 +23,7 @@ _CLOCK = {"GHz": 1e9, "MHz": 1e6}
 
 
 def _clock_hz(value: object) -> float:
+    """Return hertz, from "1.41GHz"; ValueError for other forms or beyond 1 MHz to 100 GHz."""
     text = value.strip() if isinstance(value, str) and len(value) < 20 else ""
     number, unit = text[:-3].strip(), text[-3:]
     try:
@@ -35,6 +36,7 @@ def _clock_hz(value: object) -> float:
 
 
 def _memory_bytes(value: object) -> int:
+    """Return the bytes of a memory, from "80GB"; ValueError for other forms or beyond 1 B to 1 PiB."""
     size_bytes = parse_bytes(value)
     if not 1 <= size_bytes <= _MAX_MEMORY_BYTES:
         raise ValueError(f"{short(value)}; expected 1 B to 1 PiB")
@@ -66,49 +68,39 @@ class Gpu(BaseModel):
     """A kind of GPU. Keys of its file are these names without their units.
 
     Attributes:
-        name: Name of the GPU in the file.
         peak_flops: Dense floating-point operations per second by data type; those of fp32 are vector operations.
-        memory_bytes: Capacity of HBM in bytes.
         memory_bandwidth_Bps: Bandwidth of HBM in bytes per second.
-        l2_bytes: Capacity of the last-level cache in bytes.
         l2_bandwidth_Bps: Read bandwidth of the last-level cache in bytes per second, for all SMs together.
-        sms: Number of streaming multiprocessors.
-        clock_hz: Clock rate in Hz at which peak_flops hold.
         sustained: Share of the peak that the power limit leaves to large dense matrix products, relative to A100 (1).
         in_a_row: Further share by data type that is left in long sequences of products, as in a training step, relative
             to A100 (1); 1 for data types that are not named.
         product_memory: Share of the bandwidth of streaming operators that the operands of matrix products reach.
         cluster: Number of SMs that share reads of one operand of a matrix product (thread block cluster).
-        special_functions: Exponentials per SM and clock.
-        memory_latency_ps: Latency of an HBM read in ps.
-        launch_overhead_ps: Time in ps between consecutive kernel launches.
         host_link_Bps: Bandwidth to the host in bytes per second, one direction.
         attention: Fused attention algorithm of its libraries, one of workload.compute.attention.ALGORITHMS.
-        nvidia_tables: Name of the GPU's system in NVIDIA's tables (workload.compute.nvidia), "" = none.
-        sources: Source of the numbers, by key.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key)
 
-    name: str
+    name: str  # Name of the GPU in the file
     peak_flops: dict[str, Annotated[float, _as(parse_flops)]]
-    memory_bytes: Annotated[int, _as(_memory_bytes)]
+    memory_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of HBM in bytes
     memory_bandwidth_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - bytes, not bits
-    l2_bytes: Annotated[int, _as(_memory_bytes)]
+    l2_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of the last-level cache in bytes
     l2_bandwidth_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
-    sms: Annotated[int, Field(ge=1, le=1 << 20, strict=True)]
-    clock_hz: Annotated[float, _as(_clock_hz)]
+    sms: Annotated[int, Field(ge=1, le=1 << 20, strict=True)]  # Number of streaming multiprocessors
+    clock_hz: Annotated[float, _as(_clock_hz)]  # Clock rate in Hz at which peak_flops hold
     sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
     product_memory: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     cluster: Literal[1, 2, 4] = 1
-    special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16
-    memory_latency_ps: Annotated[int, _as(_latency_ps)]
-    launch_overhead_ps: Annotated[int, _as(_latency_ps)]
+    special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16  # Exponentials per SM and clock
+    memory_latency_ps: Annotated[int, _as(_latency_ps)]  # Latency of an HBM read in ps
+    launch_overhead_ps: Annotated[int, _as(_latency_ps)]  # Time in ps between consecutive kernel launches
     host_link_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
     attention: Literal["flash-attention-1", "flash-attention-2", "flash-attention-3", "flash-attention-4"]
-    nvidia_tables: str = ""
-    sources: dict[str, str] = {}
+    nvidia_tables: str = ""  # Name of the GPU's system in NVIDIA's tables (workload.compute.nvidia), "" = none
+    sources: dict[str, str] = {}  # Source of the numbers, by key
 
     @field_validator("peak_flops", "in_a_row")
     @classmethod
@@ -122,11 +114,7 @@ class Gpu(BaseModel):
         return value
 
     def peak_of(self, dtype: str) -> float:
-        """Return the floating-point operations per second of matrix products.
-
-        Raises:
-            WorkloadError: The GPU has no rate for the data type.
-        """
+        """Return the operations per second of matrix products of a type; WorkloadError: the GPU has no rate."""
         peak = self.peak_flops.get(dtype)
         if peak is None:
             raise WorkloadError(
@@ -142,11 +130,7 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def find_gpu(name: str | Path) -> Gpu:
-    """Return a GPU by its name in the library, or by the path of a TOML file.
-
-    Raises:
-        WorkloadError: The GPU is unknown, or the file is wrong.
-    """
+    """Return a GPU by its name in the library, or by the path of a TOML file; WorkloadError if it is no GPU."""
     if str(name).lower() in gpu_names():
         return _read(_FOLDER / f"{str(name).lower()}.toml")
     if str(name).endswith(".toml"):
@@ -157,6 +141,7 @@ def find_gpu(name: str | Path) -> Gpu:
 
 
 def _read(path: Path) -> Gpu:
+    """Return the GPU of a TOML file; WorkloadError if it is unreadable or wrong."""
     try:
         tree = inputs.parse_toml(inputs.read_text(path))
     except OSError as error:

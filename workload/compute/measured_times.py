@@ -40,12 +40,9 @@ class MeasuredTimes:
         load: Callable[[str, str], Iterable[Row]],
         share: Share = lambda _operator: 1.0,
     ) -> None:
-        """Keep the families, and load others when an operator needs them.
+        """Keep the known families; `load` returns measured rows by kind and data type, when an operator needs them.
 
-        Args:
-            families: Families that are known from the start.
-            load: Function from the kind and data type of an operator to measured rows of all its families.
-            share: Share that an operator has of its measured time.
+        share: share that an operator has of its measured time.
         """
         self._families = dict(families)
         self._load = load
@@ -57,11 +54,6 @@ class MeasuredTimes:
         """Return the times of given rows; of several rows of one operator, the last one counts."""
         return cls(_families(rows), lambda _kind, _dtype: ())
 
-    @classmethod
-    def loaded_by(cls, load: Callable[[str, str], Iterable[Row]], share: Share) -> "MeasuredTimes":
-        """Return times that are loaded by kind and data type when an operator needs them."""
-        return cls({}, load, share)
-
     def __len__(self) -> int:
         return sum(len(family.exact) for family in self._families.values())
 
@@ -72,16 +64,12 @@ class MeasuredTimes:
         return None if time_ps is None else time_ps * self._share(operator)
 
     def between_ps(self, operator: Operator, roofline_ps: Roofline) -> float | None:
-        """Return the time in ps interpolated between measured shapes, None = outside the measured range.
-
-        Args:
-            operator: Operator to look up.
-            roofline_ps: Roofline of the GPU of these measurements.
-        """
+        """Return the ps interpolated between measured shapes, by the GPU's roofline; None = outside the range."""
         family = self._family(operator)
         return None if family is None else family.between_ps(operator, roofline_ps, self._share)
 
     def _family(self, operator: Operator) -> "MeasuredFamily | None":
+        """Return the family of an operator, loaded at first use; None = not measured."""
         table = operator.kind, operator.dtype
         if table not in self._loaded:
             self._loaded.add(table)
@@ -91,19 +79,10 @@ class MeasuredTimes:
 
 
 class MeasuredFamily:
-    """Measured operators of one family.
-
-    Attributes:
-        exact: Measured time in ps by shape.
-    """
+    """Measured operators of one family, which differ in their sizes only."""
 
     def __init__(self, example: Operator, exact: Mapping[tuple[int, ...], float]) -> None:
-        """Keep the times.
-
-        Args:
-            example: Any operator of the family.
-            exact: Measured time in ps by shape.
-        """
+        """Keep the measured times in ps by shape, of the family of an example."""
         self.exact = exact
         self._example = example
         names = KINDS[example.kind].shape
@@ -111,8 +90,9 @@ class MeasuredFamily:
         self._shapes = [shape for shape in exact if min(shape) > 0]
         self._tree: Any = None  # scipy's cKDTree of the positions, built at the first interpolation
 
-    def between_ps(self, operator: Operator, roofline_ps: Roofline, share: Share) -> float | None:
+    def between_ps(self, operator: Operator, roofline_ps: Roofline, share_of: Share) -> float | None:
         """Return the time in ps interpolated between measured shapes, None = outside the measured range."""
+        # roofline_ps: roofline of the GPU; share_of: function that returns an operator's share of its measured time.
         if min(operator.shape) <= 0 or not self._shapes:
             return None
         if self._tree is None:
@@ -128,7 +108,7 @@ class MeasuredFamily:
             return None
         known = [self._example._replace(shape=self._shapes[row]) for row in rows]
         rooflines_ps = [max(roofline_ps(near), 1.0) for near in known]
-        measured_ps = [max(self.exact[near.shape] * share(near), 1.0) for near in known]
+        measured_ps = [max(self.exact[near.shape] * share_of(near), 1.0) for near in known]
         corrections = np.log(measured_ps) - np.log(rooflines_ps)
         weights = 1.0 / np.maximum(distances, 1e-9) ** 2
         return roofline_ps(operator) * float(np.exp(np.average(corrections, weights=weights)))
@@ -138,10 +118,11 @@ class MeasuredFamily:
         return np.log2(np.asarray(shapes, np.float64)[:, self._sizes])
 
 
-def _families(rows: Iterable[Row]) -> dict[Family, MeasuredFamily]:
+def _families(measurements: Iterable[Row]) -> dict[Family, MeasuredFamily]:
+    """Return the measurements, pairs of operator and time in ps, by family."""
     exact: dict[Family, dict[tuple[int, ...], float]] = defaultdict(dict)
     examples: dict[Family, Operator] = {}
-    for operator, time_ps in rows:
+    for operator, time_ps in measurements:
         family = _family_of(operator)
         exact[family][operator.shape] = time_ps
         examples[family] = operator
@@ -149,6 +130,7 @@ def _families(rows: Iterable[Row]) -> dict[Family, MeasuredFamily]:
 
 
 def _family_of(operator: Operator) -> Family:
+    """Return the key of an operator's family: kind, data type and the entries of its shape that are no sizes."""
     names = KINDS[operator.kind].shape
     fixed = [entry for name, entry in zip(names, operator.shape, strict=True) if name in _NOT_SIZES]
     return (operator.kind, operator.dtype, *fixed)

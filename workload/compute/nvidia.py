@@ -71,35 +71,32 @@ def has_tables(system: str) -> bool:
 
 
 def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
-    """Return NVIDIA's measured times of a system, None = the package is not installed or has no such system.
-
-    Args:
-        system: Name of the system in the package, such as h100_sxm; "" = none.
-        rooflines_ps: Roofline of the system's GPU.
-    """
+    """Return NVIDIA's measured times of a system such as h100_sxm, by its GPU's roofline; None = there are none."""
     root = folder()
     if root is None or not has_tables(system):
         return None
-    return MeasuredTimes.loaded_by(
+    return MeasuredTimes(
+        {},
         lambda kind, dtype: rows_of(root / system, kind, dtype, rooflines_ps),
         lambda operator: share_of(operator, rooflines_ps),
     )
 
 
-def rows_of(system: Path, kind: str, dtype: str, rooflines_ps: Rooflines) -> Iterable[Row]:
+def rows_of(system_folder: Path, kind: str, dtype: str, rooflines_ps: Rooflines) -> Iterable[Row]:
     """Return the measured operators of a kind and data type, of several of one operator the fastest."""
     table_dtype = _DTYPES.get(dtype)
     reader = _READERS.get(kind)
     if table_dtype is None or reader is None:
         return ()
     fastest: dict[Operator, float] = {}
-    for operator, time_ps in reader(system, dtype, table_dtype, rooflines_ps):
+    for operator, time_ps in reader(system_folder, dtype, table_dtype, rooflines_ps):
         if operator.kind == kind:
             fastest[operator] = min(fastest.get(operator, np.inf), time_ps)
     return fastest.items()
 
 
 def _gemm(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
+    """Yield products and their ps from a system's tables; dtype: Nadi's data type, table_dtype: that of the tables."""
     quantisation_ms = _quantisation_ms(system) if dtype == "fp8" else {}
     for framework, table in _tables(system, "gemm", "gemm_perf"):
         if quantisation_ms and framework != _WITH_QUANTISATION:
@@ -123,6 +120,7 @@ def _quantisation_ms(system: Path) -> dict[tuple[int, int], float]:
 
 
 def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
+    """Yield attentions and their ps from a system's tables; dtype: Nadi's data type, table_dtype: the tables'."""
     names = ("batch_size", "num_heads", "num_key_value_heads", "isl", "step", "head_dim", "latency")
     for file in ("context_attention_perf", "generation_attention_perf"):
         for _, table in _tables(system, "attention", file):
@@ -149,6 +147,7 @@ def share_of(operator: Operator, rooflines_ps: Rooflines) -> float:
 
 
 def _latent_attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
+    """Yield latent attentions and their ps from a system's tables; dtype: Nadi's data type, table_dtype: theirs."""
     for batch, heads, queries, step, time_ms in _mla(system, "generation_mla_perf", table_dtype):
         yield (
             Operator("latent-attention", (batch, heads, queries, queries + step, _RANK, _ROPE_DIM), dtype),
@@ -157,14 +156,16 @@ def _latent_attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps:
 
 
 def _mla(system: Path, file: str, table_dtype: str) -> Iterator[tuple[int, int, int, int, float]]:
-    """Yield batch, heads, queries, keys before them, and time in ms of a table of latent attention."""
+    """Yield batch, heads, queries, keys before them, and time in ms of a system's table (file) of latent attention."""
     for _, table in _tables(system, "mla", file):
         chosen = (table["mla_dtype"] == table_dtype) & (table["kv_cache_dtype"] == table_dtype)
         yield from _columns(table, chosen, "batch_size", "num_heads", "isl", "step", "latency")  # type: ignore[misc]
 
 
 def _experts(system: Path, dtype: str, table_dtype: str, rooflines_ps: Rooflines) -> Iterator[Row]:
-    """Yield the two grouped products of each layer with balanced routing and unsharded experts."""
+    """Yield the two grouped products of each layer with balanced routing and unsharded experts, and their ps."""
+    # dtype: Nadi's data type; table_dtype: that of the tables; rooflines_ps: divides a layer's time between its
+    # products.
     names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency")
     layers: list[tuple[int, int, int, int, float]] = []  # local experts, rows, width, hidden, ps
     for _, table in _tables(system, "moe", "moe_perf"):
@@ -198,20 +199,19 @@ _READERS: dict[str, Callable[[Path, str, str, Rooflines], Iterator[Row]]] = {
 
 
 def _tables(system: Path, operator_class: str, file: str) -> Iterator[tuple[str, Columns]]:
-    """Yield each framework that has a class's table, with the table's columns in its newest version."""
+    """Yield each framework that has a class's table (file), with the table's columns in its newest version."""
+    from packaging.version import Version  # noqa: PLC0415 - installed with the package that has the tables
+
     for framework in sorted((system / operator_class).glob("*")):
-        versions = sorted(framework.glob(f"*/{file}.parquet"), key=lambda path: _version_key(path.parent.name))
+        versions = sorted(framework.glob(f"*/{file}.parquet"), key=lambda path: Version(path.parent.name))
         if versions:
             yield framework.name, _read(versions[-1])
 
 
 @lru_cache(maxsize=4)
 def _read(path: Path) -> Columns:
-    """Return the columns of a table; names of data types as NumPy strings.
-
-    Raises:
-        WorkloadError: The file is no table.
-    """
+    """Return the columns of a table; names of data types as NumPy strings."""
+    # Raises WorkloadError: the file is no table.
     import pyarrow.parquet as pq  # noqa: PLC0415 - half a second, only if NVIDIA's tables are used
 
     try:
@@ -224,10 +224,3 @@ def _read(path: Path) -> Columns:
 def _columns(table: Columns, chosen: NDArray[np.generic], *names: str) -> Iterator[tuple[int, ...]]:
     """Yield the entries of the named columns of each chosen row."""
     return zip(*(table[name][chosen].tolist() for name in names), strict=True)
-
-
-def _version_key(text: str) -> tuple[tuple[int, ...], int]:
-    """Return a sort key of a version such as 1.3.0rc20 or 0.5.6.post2."""
-    release, _, candidate = text.partition("rc")
-    numbers = tuple(int(part) for part in release.replace("post", "").split(".") if part.isdecimal())
-    return numbers, int(candidate) if candidate.isdecimal() else 1 << 20

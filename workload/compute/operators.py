@@ -43,13 +43,11 @@ class _Kind(NamedTuple):
     """Work and memory traffic of a kind of operator.
 
     Attributes:
-        shape: Names of the shape's entries.
-        flops: Function from the entries to floating-point operations.
         values: Function from the entries to the minimum number of values that memory reads or writes.
     """
 
-    shape: tuple[str, ...]
-    flops: Callable[..., float]
+    shape: tuple[str, ...]  # Names of the shape's entries
+    flops: Callable[..., float]  # Function from the entries to floating-point operations
     values: Callable[..., float]
 
 
@@ -72,9 +70,7 @@ def _attention_values(b: int, h: int, kv: int, q: int, k: int, d: int, dv: int, 
 KINDS: dict[str, _Kind] = {
     "gemm": _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
     "batched-gemm": _Kind(
-        ("batch", "m", "n", "k"),
-        lambda b, m, n, k: 2.0 * b * m * n * k,
-        lambda b, m, n, k: b * (m * k + k * n + m * n),
+        ("batch", "m", "n", "k"), lambda b, m, n, k: 2.0 * b * m * n * k, lambda b, m, n, k: b * (m * k + k * n + m * n)
     ),
     "grouped-gemm": _Kind(
         ("groups", "m", "n", "k"),
@@ -104,9 +100,7 @@ KINDS: dict[str, _Kind] = {
         ("values", "reads", "writes"), lambda v, r, w: float(v * (r + w)), lambda v, r, w: float(v * (r + w))
     ),
     "dropout": _Kind(
-        ("values", "reads", "writes"),
-        lambda v, r, w: float(v * (r + w)),
-        lambda v, r, w: v * (r + w + _MASK_VALUES),
+        ("values", "reads", "writes"), lambda v, r, w: float(v * (r + w)), lambda v, r, w: v * (r + w + _MASK_VALUES)
     ),
     "embedding": _Kind(("tokens", "hidden"), lambda _t, _h: 0.0, lambda t, h: 2.0 * t * h),
     "embedding-backward": _Kind(("tokens", "hidden"), lambda t, h: float(t * h), lambda t, h: 3.0 * t * h),
@@ -125,17 +119,11 @@ PRODUCTS = ("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-back
 
 
 class Operator(NamedTuple):
-    """One computation.
+    """One computation."""
 
-    Attributes:
-        kind: Key of KINDS.
-        shape: Entries of the shape, see the table above.
-        dtype: Key of DTYPE_BYTES.
-    """
-
-    kind: str
-    shape: tuple[int, ...]
-    dtype: str = "bf16"
+    kind: str  # Key of KINDS
+    shape: tuple[int, ...]  # Entries of the shape, see the table above
+    dtype: str = "bf16"  # Key of DTYPE_BYTES
 
     @property
     def flops(self) -> int:
@@ -158,15 +146,12 @@ def format_operators(operators: Sequence[Operator]) -> str:
 
 
 def parse_operators(text: str) -> tuple[Operator, ...]:
-    """Parse the text of an `operators` attribute.
-
-    Raises:
-        WorkloadError: A kind or data type is unknown, or a shape does not match its kind.
-    """
+    """Parse the text of an `operators` attribute; WorkloadError: a kind, data type or shape in it is wrong."""
     return tuple(_parse(part) for part in text.split(";")) if text.strip() else ()
 
 
 def _parse(text: str) -> Operator:
+    """Return the operator of a text such as "gemm 128x64x32 bf16"; WorkloadError for other forms."""
     words = text.split()
     kind = KINDS.get(words[0]) if len(words) == 3 else None
     if kind is None:

@@ -30,20 +30,12 @@ def class_of(kind: str) -> str:
 
 
 def roofline_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the time of an operator in ps from the mechanisms alone; 0 for empty operators.
-
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
-    """
+    """Return the ps of an operator from the mechanisms alone, 0 if it is empty; WorkloadError without a peak rate."""
     return _TIMES.get(class_of(operator.kind), streaming_ps)(operator, gpu, efficiencies)
 
 
 def rooflines_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficiencies) -> NDArray[np.float64]:
-    """Return float64[operators]: the times of operators of one kind and data type in ps.
-
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
-    """
+    """Return float64[operators]: the ps of operators of one kind and data type; WorkloadError without a peak rate."""
     if operators and class_of(operators[0].kind) == "gemm":
         return products_ps(operators, gpu, efficiencies)
     return np.array([roofline_ps(operator, gpu, efficiencies) for operator in operators], np.float64)

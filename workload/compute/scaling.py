@@ -10,11 +10,7 @@ from workload.compute.operators import PRODUCTS, Operator
 
 
 def bound_of(operator: Operator, gpu: Gpu) -> str:
-    """Return the bound of an operator on a GPU at full rates: "compute", "memory" or "latency".
-
-    Raises:
-        WorkloadError: The GPU has no rate for the data type.
-    """
+    """Return an operator's bound at full rates: "compute", "memory" or "latency"; WorkloadError without a peak rate."""
     count = operator.shape[0] if operator.kind == "copies" else 1
     times = {
         "compute": operator.flops / gpu.peak_of(_rate_of(operator)) * PS_PER_S,
@@ -25,11 +21,7 @@ def bound_of(operator: Operator, gpu: Gpu) -> str:
 
 
 def scaled_ps(time_ps: float, operator: Operator, known: Gpu, new: Gpu) -> float:
-    """Return the time in ps on GPU `new` of an operator that took time_ps on GPU `known`.
-
-    Raises:
-        WorkloadError: One of the GPUs has no rate for the data type.
-    """
+    """Return the ps on `new` of an operator that took time_ps on `known`; WorkloadError: one lacks the data type."""
     bound = bound_of(operator, known)
     if bound == "compute":
         rate = _rate_of(operator)

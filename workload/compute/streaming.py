@@ -24,11 +24,7 @@ softmax, a top-k, counts and positions."""
 
 
 def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
-    """Return the time in ps of an operator that is not a product.
-
-    Raises:
-        WorkloadError: The GPU has no rate for fp32.
-    """
+    """Return the ps of an operator that is not a product; WorkloadError: the GPU has no rate for fp32."""
     if not operator.bytes:
         return 0.0
     if operator.kind == "copies":

@@ -22,21 +22,13 @@ _REQUIRED = COLUMNS[:5]
 
 
 class Measurement(NamedTuple):
-    """One row of a table.
+    """One row of a table."""
 
-    Attributes:
-        gpu: Name of the GPU.
-        operator: Operator that was measured.
-        time_ps: Measured time in ps.
-        source: Tool or person that measured it.
-        date: Date of the measurement.
-    """
-
-    gpu: str
-    operator: Operator
-    time_ps: int
-    source: str = ""
-    date: str = ""
+    gpu: str  # Name of the GPU
+    operator: Operator  # Operator that was measured
+    time_ps: int  # Measured time in ps
+    source: str = ""  # Tool or person that measured it
+    date: str = ""  # Date of the measurement
 
 
 def table_names() -> tuple[str, ...]:
@@ -45,20 +37,12 @@ def table_names() -> tuple[str, ...]:
 
 
 def read_tables(tables: Sequence[str | Path]) -> list[Measurement]:
-    """Read the rows of several tables, by name in the library or by path.
-
-    Raises:
-        WorkloadError: A table does not exist or cannot be read, or a row is wrong.
-    """
+    """Read the rows of tables, by name in the library or by path; WorkloadError: one is missing or wrong."""
     return [row for table in tables for row in read_table(table)]
 
 
 def read_table(table: str | Path) -> list[Measurement]:
-    """Read the rows of one table.
-
-    Raises:
-        WorkloadError: The table does not exist or cannot be read, or a row is wrong.
-    """
+    """Read the rows of a table, by name in the library or by path; WorkloadError: it is missing or wrong."""
     path = _FOLDER / f"{table}.csv" if str(table) in table_names() else Path(table)
     if path.suffix not in {".csv", ".parquet"}:
         known = ", ".join(table_names()) or "none"
@@ -75,11 +59,7 @@ def read_table(table: str | Path) -> list[Measurement]:
 
 
 def write_table(path: Path, rows: Iterable[Measurement]) -> None:
-    """Write rows as CSV, replacing the file.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write rows as CSV, replacing the file. Raises OSError: the file cannot be written."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -118,19 +98,23 @@ def _parquet_rows(path: Path) -> list[tuple[int, Mapping[str, object]]]:
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    """Check that a table, whose path errors name, has the required columns."""
     missing = [column for column in _REQUIRED if column not in columns]
     if missing:
         raise WorkloadError(f"{path}: no column {missing[0]}; expected {', '.join(COLUMNS)}")
 
 
-def _measurement(path: Path, number: int, row: Mapping[str, object]) -> Measurement:
+def _measurement(path: Path, row_number: int, row: Mapping[str, object]) -> Measurement:
+    """Return the measurement of a row of a table, by column; WorkloadError if it is wrong."""
     text = {column: str(row.get(column) or "").strip() for column in COLUMNS}
     try:
         operator = parse_operators(f"{text['operator']} {text['shape']} {text['dtype']}")[0]
     except WorkloadError as error:
-        raise WorkloadError(f"{path}: row {number}: {error}") from None
+        raise WorkloadError(f"{path}: row {row_number}: {error}") from None
     if not text["time_ps"].isdecimal() or len(text["time_ps"]) > 18 or not 0 < int(text["time_ps"]) <= LONGEST_PS:
-        raise WorkloadError(f"{path}: row {number}: time_ps {text['time_ps']!r}; expected whole picoseconds above 0")
+        raise WorkloadError(
+            f"{path}: row {row_number}: time_ps {text['time_ps']!r}; expected whole picoseconds above 0"
+        )
     if not text["gpu"]:
-        raise WorkloadError(f"{path}: row {number}: no gpu; expected its name, as h100")
+        raise WorkloadError(f"{path}: row {row_number}: no gpu; expected its name, as h100")
     return Measurement(text["gpu"], operator, int(text["time_ps"]), text["source"], text["date"])

@@ -3,9 +3,6 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from topologies.bounds import LONGEST_PS
 from workload.compute import nvidia
 from workload.compute.efficiency import ALONE, Efficiencies, SustainedShare
@@ -24,15 +21,10 @@ SOURCES = (MEASURED, BETWEEN, SCALED, ROOFLINE)
 
 
 class TimeEstimate(NamedTuple):
-    """A time and its source.
+    """A time and its source."""
 
-    Attributes:
-        time_ps: Time in ps.
-        how: Source of the time: MEASURED, BETWEEN, SCALED or ROOFLINE.
-    """
-
-    time_ps: int
-    how: str
+    time_ps: int  # Time in ps
+    how: str  # Source of the time: MEASURED, BETWEEN, SCALED or ROOFLINE
 
 
 class ComputeTimes:
@@ -66,15 +58,18 @@ class ComputeTimes:
             efficiencies: Efficiencies of the roofline; None = defaults.
             pace: Sustained share of the rate that operators reach alone.
 
-        Raises:
-            WorkloadError: The tables have no row of the GPU scale_from.
+        Raises WorkloadError: the tables have no row of the GPU scale_from.
         """
         self.gpu = gpu
         self.efficiencies = efficiencies or Efficiencies()
         self.pace = pace
         rows = list(tables)
         own = _times_on(gpu, rows)
-        vendor = nvidia.nvidia_times(gpu.nvidia_tables, self._rooflines_ps) if vendor_tables else None
+        vendor = None
+        if vendor_tables:
+            vendor = nvidia.nvidia_times(
+                gpu.nvidia_tables, lambda operators: rooflines_ps(operators, gpu, self.efficiencies)
+            )
         self.vendor_tables = "" if vendor is None else nvidia.installed()
         self._own: Sequence[MeasuredTimes] = (own,) if vendor is None else (own, vendor)
         self._other = None if scale_from is None else _times_on(scale_from, rows)
@@ -85,19 +80,11 @@ class ComputeTimes:
             raise WorkloadError(f"scale_from is {scale_from.name}: the tables have no row of it, expected some")
 
     def time_ps(self, operator: Operator) -> int:
-        """Return the time of one operator in ps.
-
-        Raises:
-            WorkloadError: The GPU has no rate for the data type, or the operator takes longer than 11 days.
-        """
+        """Return the ps of one operator; WorkloadError: no rate for its data type, or longer than 11 days."""
         return self.find(operator).time_ps
 
     def find(self, operator: Operator) -> TimeEstimate:
-        """Return the time of one operator and its source.
-
-        Raises:
-            WorkloadError: The GPU has no rate for the data type, or the operator takes longer than 11 days.
-        """
+        """Return the time of an operator and its source; WorkloadError: no rate for its type, or over 11 days."""
         estimate = self._estimates.get(operator)
         if estimate is None:
             alone_ps, source = self._estimate(operator)
@@ -135,15 +122,8 @@ class ComputeTimes:
     def _roofline_ps(self, operator: Operator) -> float:
         return roofline_ps(operator, self.gpu, self.efficiencies)
 
-    def _rooflines_ps(self, operators: Sequence[Operator]) -> NDArray[np.float64]:
-        return rooflines_ps(operators, self.gpu, self.efficiencies)
-
     def text_ps(self, text: str) -> int:
-        """Return the time in ps of the sequential operators of an `operators` attribute.
-
-        Raises:
-            WorkloadError: The text is wrong, or an operator has no time.
-        """
+        """Return the ps of the sequential operators of an `operators` attribute; WorkloadError: one is wrong."""
         time_ps = self._of_text.get(text)
         if time_ps is None:
             time_ps = self._of_text[text] = sum(self.time_ps(operator) for operator in parse_operators(text))

@@ -26,8 +26,8 @@ def switches_of(program: Program) -> list[int]:
     return sorted(counts.elements())
 
 
-def extended(program: Program, *, acting: bool = True) -> Program:
-    """Return the program with its aggregators as NPUs, which have a trace here only if this rank is `acting`."""
+def extended(program: Program, *, is_acting: bool = True) -> Program:
+    """Return the program with its aggregators as NPUs, which have a trace here only if this rank is_acting."""
     switches, uses = switches_of(program), sorted(program.in_network, key=lambda use: use.group)
     npu_of = {key: program.npus + i for i, key in enumerate(_counted(switches))}
     served: list[list[tuple[InNetworkGroup, int]]] = [[] for _ in switches]
@@ -44,7 +44,7 @@ def extended(program: Program, *, acting: bool = True) -> Program:
     }
     return program._replace(
         npus=program.npus + len(switches),
-        trace_of_npu=np.concatenate([program.trace_of_npu, trace if acting else np.full_like(trace, -1)]),
+        trace_of_npu=np.concatenate([program.trace_of_npu, trace if is_acting else np.full_like(trace, -1)]),
         trace_ptr=_longer(program.trace_ptr, own.trace_ptr),
         **joined,
         child_ptr=_longer(program.child_ptr, own.child_ptr),
@@ -72,13 +72,11 @@ def _longer(pointer: Int64, more: Int64) -> Int64:
     return np.concatenate([pointer, pointer[-1] + more[1:]])
 
 
-def _aggregators(program: Program, served: list[list[tuple[InNetworkGroup, int]]]) -> Program:
-    """Return a program of the aggregators alone, one trace each, with the groups of the program.
-
-    `served` has the groups of each aggregator, with its member number in the group.
-    """
+def _aggregators(program: Program, groups_of_aggregators: list[list[tuple[InNetworkGroup, int]]]) -> Program:
+    """Return a program of the aggregators alone, one trace each, with the groups of the program."""
+    # groups_of_aggregators: by aggregator, its groups, each with its member number there.
     rows = []
-    for groups in served:
+    for groups in groups_of_aggregators:
         own = [use for use, _ in groups]
         counts = [len(use.schedule) for use in own]
         rows.append(
@@ -95,20 +93,21 @@ def _aggregators(program: Program, served: list[list[tuple[InNetworkGroup, int]]
         group_ptr=program.group_ptr,
         group_member=program.group_member,
         names=program.group_names,
-        slot_ptr=pointers([len(groups) for groups in served]),
-        slot_group=np.array([use.group for groups in served for use, _ in groups], np.int32),
-        slot_member=np.array([member for groups in served for _, member in groups], np.int32),
+        slot_ptr=pointers([len(groups) for groups in groups_of_aggregators]),
+        slot_group=np.array([use.group for groups in groups_of_aggregators for use, _ in groups], np.int32),
+        slot_member=np.array([member for groups in groups_of_aggregators for _, member in groups], np.int32),
     )
-    return assemble(np.arange(len(served), dtype=np.int32), rows, table, program.schedules)
+    return assemble(np.arange(len(groups_of_aggregators), dtype=np.int32), rows, table, program.schedules)
 
 
 def _groups(
-    program: Program, uses: Sequence[InNetworkGroup], npu_of: dict[tuple[int, int], int]
+    program: Program, in_network_groups: Sequence[InNetworkGroup], npu_of: dict[tuple[int, int], int]
 ) -> tuple[Int64, Int32]:
     """Return group_ptr and group_member with the members and aggregators of all in-network groups."""
+    # npu_of: NPU of an aggregator, by its switch and number there.
     pointer, members = program.group_ptr, program.group_member
     extended_groups = [members[pointer[group] : pointer[group + 1]] for group in range(len(pointer) - 1)]
-    for use in uses:
+    for use in in_network_groups:
         aggregators = [npu_of[key] for key in _counted(use.switches)]
         extended_groups[use.group] = np.concatenate([use.members, aggregators]).astype(np.int32)
     return pointers([len(group) for group in extended_groups]), np.concatenate(extended_groups).astype(np.int32)

@@ -62,11 +62,10 @@ def empty_rows(n: int) -> TraceRows:
     )
 
 
-def assemble(own_rows: Int32, distinct: Sequence[TraceRows], groups: GroupTable, schedules: Schedules) -> Program:
-    """Assemble a program from distinct traces, each run by at least one NPU.
-
-    `own_rows` is int32[npus], the trace of each NPU, -1 = another rank's NPU.
-    """
+def assemble(
+    trace_of_npu: Int32, distinct: Sequence[TraceRows], group_table: GroupTable, schedules: Schedules
+) -> Program:
+    """Return a program of distinct traces, each run by an NPU; trace_of_npu: int32[npus], -1 = another rank's NPU."""
     trace_ptr = pointers([len(rows.kind) for rows in distinct])
     none = empty_rows(0)  # a rank may have no NPUs
     columns: dict[str, Any] = {
@@ -77,24 +76,24 @@ def assemble(own_rows: Int32, distinct: Sequence[TraceRows], groups: GroupTable,
     parent = np.concatenate([np.zeros(0, np.int64), *parents])
     child_ptr, child = _children(deps, parent.astype(np.int64), trace_ptr)
     slots_of_trace = np.zeros(len(distinct), np.int64)
-    here = own_rows != NOT_HERE
-    slots_of_trace[own_rows[here]] = np.diff(groups.slot_ptr)[here]
+    here = trace_of_npu != NOT_HERE
+    slots_of_trace[trace_of_npu[here]] = np.diff(group_table.slot_ptr)[here]
     trace_slot_ptr, coll_ptr, coll_node = _collective_lists(columns, trace_ptr, slots_of_trace)
     recv_ptr, recv_key, recv_node = _receive_lists(columns, trace_ptr)
     return Program(
-        npus=len(own_rows),
-        trace_of_npu=own_rows.astype(np.int32),
+        npus=len(trace_of_npu),
+        trace_of_npu=trace_of_npu.astype(np.int32),
         trace_ptr=trace_ptr,
         **{f"node_{name}": column for name, column in columns.items()},
         node_deps=deps.astype(np.int32),
         child_ptr=child_ptr,
         child=child,
-        slot_ptr=groups.slot_ptr,
-        slot_group=groups.slot_group,
-        slot_member=groups.slot_member,
-        group_ptr=groups.group_ptr,
-        group_member=groups.group_member,
-        group_names=groups.names,
+        slot_ptr=group_table.slot_ptr,
+        slot_group=group_table.slot_group,
+        slot_member=group_table.slot_member,
+        group_ptr=group_table.group_ptr,
+        group_member=group_table.group_member,
+        group_names=group_table.names,
         trace_slot_ptr=trace_slot_ptr,
         coll_ptr=coll_ptr,
         coll_node=coll_node,
@@ -112,11 +111,9 @@ def receive_key(peer: NDArray[np.integer], tag: NDArray[np.integer], seq: NDArra
 
 
 def _children(deps: Int64, parent: Int64, trace_ptr: Int64) -> tuple[Int64, Int32]:
-    """Return the children in CSR form.
-
-    `deps` is int64[N], the number of parents of each node; `parent` int64[], the rows of the parents over all traces,
-    node by node; `trace_ptr` int64[T+1], pointers to the nodes of each trace.
-    """
+    """Return the children in CSR form."""
+    # `deps` is int64[N], the number of parents of each node; `parent` int64[], the rows of the parents over all traces,
+    # node by node; `trace_ptr` int64[T+1], pointers to the nodes of each trace.
     row = np.repeat(np.arange(len(deps)), deps)
     start = np.repeat(trace_ptr[:-1], np.diff(trace_ptr))
     by_parent = np.argsort(parent, kind="stable")
@@ -132,6 +129,7 @@ def _collective_lists(
     columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64, slots_of_trace: Int64
 ) -> tuple[Int64, Int64, Int32]:
     """Return trace_slot_ptr, coll_ptr and coll_node of Program."""
+    # columns: rows of all traces by name; trace_ptr: int64[T+1]; slots_of_trace: int64[T], number of groups of each.
     trace_slot_ptr = pointers(slots_of_trace)
     rows = np.flatnonzero(columns["kind"] == COLLECTIVE)
     trace = _trace_of_row(trace_ptr)[rows]
@@ -142,7 +140,7 @@ def _collective_lists(
 
 
 def _receive_lists(columns: Mapping[str, NDArray[np.integer]], trace_ptr: Int64) -> tuple[Int64, Int64, Int32]:
-    """Return recv_ptr, recv_key and recv_node of Program."""
+    """Return recv_ptr, recv_key and recv_node of Program; columns: rows of all traces; trace_ptr: int64[T+1]."""
     rows = np.flatnonzero(columns["kind"] == RECV)
     trace = _trace_of_row(trace_ptr)[rows]
     key = receive_key(*(columns[name][rows] for name in ("peer", "tag", "seq")))

@@ -30,7 +30,7 @@ from workload.program.program import InNetworkGroup, Program
 from workload.program.remote import lanes
 from workload.program.sends import SendColumns
 from workload.program.settings import CollectiveSettings
-from workload.shape import Shape, shape_of
+from workload.shape import GroupShape, shape_of
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.rank_traces import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
@@ -73,9 +73,8 @@ def build_program(
         families: Families of groups by name; an NPU is in at most one group of a family.
         memory_nodes: NPUs that are memory nodes and not in the group of all NPUs.
 
-    Raises:
-        WorkloadError: If a trace is invalid; see workload.program.checks, workload.trace_sets.groups,
-            workload.collectives.uneven.splits and workload.program.durations.
+    Raises WorkloadError: a trace is invalid; see workload.program.checks, workload.trace_sets.groups,
+    workload.collectives.uneven.splits and workload.program.durations.
     """
     compute, settings = compute or ComputeModel(), settings or CollectiveSettings()
     trace = np.asarray(trace_of_npu, np.int32)
@@ -116,6 +115,7 @@ class _Distinct:
         self._number: dict[bytes, int] = {}
 
     def number(self, rows: TraceRows) -> int:
+        """Return the number of the trace with these rows, which is added if it is new."""
         digest = hashlib.blake2b()
         for column in rows:
             digest.update(len(column).to_bytes(8, "little"))
@@ -127,17 +127,19 @@ class _Distinct:
         return self._number[key]
 
 
-def _check_traces(traces: Sequence[TraceTable], trace: Int32, npus: int) -> bool:
+def _check_traces(traces: Sequence[TraceTable], trace_of_npu: Int32, npus: int) -> bool:
     """Check that the traces fit the number of NPUs, and return whether this rank has any."""
     if not 1 <= npus <= MAX_NPUS:
         raise WorkloadError(f"{npus} NPUs: expected 1 to {MAX_NPUS}")
-    lacking = npus + np.flatnonzero(trace[npus:] >= 0)
+    lacking = npus + np.flatnonzero(trace_of_npu[npus:] >= 0)
     if len(lacking):
         npu = int(lacking[0])
-        raise WorkloadError(f"{traces[trace[npu]].path}: trace of NPU {npu}, but the fabric has {npus} NPUs", npu)
-    if len(trace) != npus:
-        raise WorkloadError(f"traces for {len(trace)} NPUs: expected one for each of {npus} (-1 = idle)")
-    return bool(np.any(trace >= 0))
+        raise WorkloadError(
+            f"{traces[trace_of_npu[npu]].path}: trace of NPU {npu}, but the fabric has {npus} NPUs", npu
+        )
+    if len(trace_of_npu) != npus:
+        raise WorkloadError(f"traces for {len(trace_of_npu)} NPUs: expected one for each of {npus} (-1 = idle)")
+    return bool(np.any(trace_of_npu >= 0))
 
 
 # Number and members of a group that switches reduce, and kinds ("" = not in the network), bytes and priorities of its
@@ -146,7 +148,7 @@ _InNetworkCollectives = tuple[int, Int32, list[str], Int64, Int32]
 
 
 def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_InNetworkCollectives]:
-    """Return all groups with collectives that switches reduce; the rank of the first member sends each."""
+    """Return all groups with collectives that switches reduce; the rank of the first member sends each to all."""
     if not chooser.trees:
         return []
     groups: list[tuple[int, _InNetworkCollectives]] = []
@@ -168,11 +170,9 @@ def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange
 
 
 def _trees(settings: CollectiveSettings) -> str:
-    """Return the trees of the in-network algorithms, "" = no such algorithm.
-
-    Algorithms that can run without trees adopt those of the others. All must be the same, because a group has one set
-    of aggregators.
-    """
+    """Return the trees of the in-network algorithms, "" = no such algorithm."""
+    # Algorithms that can run without trees adopt those of the others. All must be the same, because a group has one set
+    # of aggregators.
     chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS if kind in settings.algorithm)
     all_trees = {choice.trees: choice.name for choice in chosen if choice.trees}
     required = {trees: name for trees, name in all_trees.items() if not trees.startswith(IF_ANY)} or all_trees
@@ -186,33 +186,34 @@ class _Chooser:
     """Choice of the schedule of each collective; the NPUs that run a trace have the same groups."""
 
     def __init__(
-        self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None, uneven: Matrices
+        self, settings: CollectiveSettings, group_table: GroupTable, fabric: Graph | None, matrices: Matrices
     ) -> None:
+        """Prepare the choice of schedules; fabric: None = unknown; matrices: bytes of uneven all-to-alls by use."""
         self.settings = settings
         self.schedules = ScheduleSet(settings.most_bytes)  # Schedules that have been chosen so far
         self.trees = _trees(settings)  # Trees of the kinds that switches reduce, "" = no kind
         self.trees_of: dict[int, str] = {}  # Kind of collective by number of a schedule that switches reduce
-        self._uneven = uneven
+        self._uneven = matrices
         self._uneven_of: dict[int, list[Int64]] = {}
-        for (group, _), matrix in sorted(uneven.items(), key=operator.itemgetter(0)):
+        for (group, _), matrix in sorted(matrices.items(), key=operator.itemgetter(0)):
             self._uneven_of.setdefault(group, []).append(matrix)
-        self._uneven_schedules: dict[tuple[int, Shape | None], tuple[int, int]] = {}
-        self._groups, self._fabric = groups, fabric
-        self._shapes: dict[int, Shape] = {}
-        self._known: dict[tuple[str, int, Shape | None, int], int] = {}
+        self._uneven_schedules: dict[tuple[int, GroupShape | None], tuple[int, int]] = {}
+        self._groups, self._fabric = group_table, fabric
+        self._shapes: dict[int, GroupShape] = {}
+        self._known: dict[tuple[str, int, GroupShape | None, int], int] = {}
 
     def needs_shape(self, kind: str) -> bool:
         """Return whether the algorithm of a kind depends on the group's shape and on the size."""
         return collectives.choose(kind, self.settings.algorithm_of(kind)).needs_shape
 
     def schedule(self, kind: str, group: int, size_bytes: int) -> int:
-        """Return the number of a collective's schedule."""
+        """Return the number of the schedule of a group's collective of a kind on a buffer of size_bytes."""
         members = len(self._groups.members(group))
         shape = self._shape(group) if members > 1 and self.needs_shape(kind) else None
         return self._add(kind, members, shape, size_bytes)
 
     def use(self, group: int, members: Int32, kinds: list[str], size_bytes: Int64, priority: Int32) -> InNetworkGroup:
-        """Return the in-network group of collectives, whose members may be another rank's NPUs."""
+        """Return the in-network group of collectives (kinds, sizes, priorities); members may be other ranks'."""
         fabric = cast("Graph", self._fabric)  # without a fabric there is no tree
         is_held = len(self._groups.members(group)) > 0
         shape = self._shape(group) if is_held else shape_of(fabric, members, trees=self.trees)
@@ -226,7 +227,8 @@ class _Chooser:
             group, members, switches, np.array([number[call] for call in calls], np.int32), size_bytes, priority
         )
 
-    def _add(self, kind: str, members: int, shape: Shape | None, size_bytes: int) -> int:
+    def _add(self, kind: str, members: int, shape: GroupShape | None, size_bytes: int) -> int:
+        """Return the number of the schedule of a collective, DONE_AT_ONCE without steps."""
         key = kind, members, shape, size_bytes
         if key in self._known:
             return self._known[key]
@@ -237,7 +239,7 @@ class _Chooser:
         return number
 
     def uneven(self, group: int, seq: int) -> tuple[int, int]:
-        """Return the schedule's number and the buffer's bytes of a group's uneven all-to-all."""
+        """Return the schedule's number and the buffer's bytes of a group's seq-th collective, an uneven all-to-all."""
         matrix = self._uneven[group, seq]
         algorithm = self.settings.algorithm_of(UNEVEN)
         shape = self._shape(group) if algorithm not in _SHAPELESS and len(matrix) > 1 else None
@@ -254,18 +256,19 @@ class _Chooser:
         shape = (by_shape and self._shape(group)) or members
         return shape, tuple(id(matrix) for matrix in self._uneven_of.get(group, ()))  # equal matrices are one array
 
-    def _shape(self, group: int) -> Shape | None:
+    def _shape(self, group: int) -> GroupShape | None:
+        """Return the shape of a group, by number; None without a fabric."""
         if group not in self._shapes and self._fabric is not None:
             self._shapes[group] = shape_of(self._fabric, self._groups.members(group), trees=self.trees)
         return self._shapes.get(group)
 
 
-def _alike(view: TraceView, table: GroupTable, users: Int64, chooser: _Chooser) -> list[Int64]:
-    """Return the users of a trace, split by the schedules of their groups."""
-    groups = table.slot_group[table.slot_ptr[users][:, None] + np.arange(len(view.slot_names))]
+def _alike(view: TraceView, group_table: GroupTable, running_npus: Int64, chooser: _Chooser) -> list[Int64]:
+    """Return the NPUs that run a trace, split by the schedules of their groups."""
+    groups = group_table.slot_group[group_table.slot_ptr[running_npus][:, None] + np.arange(len(view.slot_names))]
     groups = groups[:, np.any(groups != groups[:1], axis=0)]
     if groups.shape[1] == 0:
-        return [users]
+        return [running_npus]
     kinds = (KINDS[kind] for kind in np.unique(view.coll_kind).tolist())
     by_shape = bool(np.any(view.coll_uneven)) or any(chooser.needs_shape(kind) for kind in kinds)
     distinct, row = np.unique(groups, return_inverse=True)
@@ -276,10 +279,10 @@ def _alike(view: TraceView, table: GroupTable, users: Int64, chooser: _Chooser) 
     patterns, first, of_user = np.unique(
         np.array(key)[row.reshape(groups.shape)], axis=0, return_index=True, return_inverse=True
     )
-    return [users[of_user.reshape(-1) == i] for i in np.argsort(first).tolist()[: len(patterns)]]
+    return [running_npus[of_user.reshape(-1) == i] for i in np.argsort(first).tolist()[: len(patterns)]]
 
 
-def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> TraceRows:
+def _rows(view: TraceView, group_table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> TraceRows:
     """Return the rows, without peers, of a trace that `npu` and others with equal schedules run."""
     n = len(view.table)
     rows = empty_rows(n)._replace(
@@ -295,14 +298,14 @@ def _rows(view: TraceView, table: GroupTable, npu: int, compute: ComputeModel, c
     rows.group[view.coll_rows] = view.coll_slot
     rows.collective[view.coll_rows] = view.coll_kind
     rows.uneven[view.coll_rows] = view.coll_uneven
-    groups = table.slot_group[table.slots_of(npu)]
-    _fill_collectives(rows, view, table, groups, chooser)
+    groups = group_table.slot_group[group_table.slots_of(npu)]
+    _fill_collectives(rows, view, group_table, groups, chooser)
     _fill_uneven(rows, view, groups, chooser)
     return rows
 
 
 def _fill_uneven(rows: TraceRows, view: TraceView, groups: Int32, chooser: _Chooser) -> None:
-    """Set buffer and schedule of each all-to-all with split sizes; groups: int32[slots], groups of the slots."""
+    """Set buffer and schedule of each all-to-all with split sizes; groups: int32[slots], group numbers."""
     for at in np.flatnonzero(view.coll_uneven).tolist():
         schedule, size_bytes = chooser.uneven(int(groups[view.coll_slot[at]]), int(view.coll_seq[at]))
         row = int(view.coll_rows[at])
@@ -312,11 +315,13 @@ def _fill_uneven(rows: TraceRows, view: TraceView, groups: Int32, chooser: _Choo
         rows.priority[row] = view.table.comm_priority[row]
 
 
-def _fill_collectives(rows: TraceRows, view: TraceView, table: GroupTable, groups: Int32, chooser: _Chooser) -> None:
-    """Set buffer and schedule of each collective without split sizes; groups: int32[slots], groups of the slots."""
+def _fill_collectives(
+    rows: TraceRows, view: TraceView, group_table: GroupTable, groups: Int32, chooser: _Chooser
+) -> None:
+    """Set buffer and schedule of each collective without split sizes; groups: int32[slots], group numbers."""
     even = ~view.coll_uneven
     coll_rows, coll_kind, coll_slot = view.coll_rows[even], view.coll_kind[even], view.coll_slot[even]
-    factor = chooser.settings.buffer_factor(table.sizes()[groups])[coll_kind, coll_slot]
+    factor = chooser.settings.buffer_factor(group_table.sizes()[groups])[coll_kind, coll_slot]
     size = np.maximum(view.table.comm_size[coll_rows], 0)
     _check_products(view, coll_rows, size, factor)
     by_size = np.zeros(len(KINDS), np.bool_)
@@ -338,23 +343,23 @@ def _fill_collectives(rows: TraceRows, view: TraceView, table: GroupTable, group
     rows.schedule[coll_rows] = chosen[key_of_row]
 
 
-def _check_products(view: TraceView, coll_rows: Int32, size: Int64, factor: Int64) -> None:
-    """Refuse collectives whose size times factor exceeds the engine's integers; size, factor: int64[]."""
-    too_large = size > _MAX_PRODUCT // np.maximum(factor, 1)
+def _check_products(view: TraceView, coll_rows: Int32, sizes: Int64, factors: Int64) -> None:
+    """Refuse collectives (rows of a trace) whose size times factor, int64[] each, exceeds the engine's integers."""
+    too_large = sizes > _MAX_PRODUCT // np.maximum(factors, 1)
     if np.any(too_large):
         row = int(coll_rows[np.argmax(too_large)])
         raise WorkloadError(f"{view.node(row)}: {view.collective(row)}: expected at most 2^62 bytes times chunks")
 
 
-def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, users: Int64, sends: SendColumns) -> Int64:
-    """Return int64[users]: numbers of the distinct traces of one trace's users, whose relative peers may differ."""
+def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, running_npus: Int64, sends: SendColumns) -> Int64:
+    """Return int64[NPUs]: numbers of the distinct traces of the NPUs that run one, whose relative peers may differ."""
     if len(view.p2p_rows) == 0:
-        return np.full(len(users), distinct.number(rows))
-    numbers = np.zeros(len(users), np.int64)
+        return np.full(len(running_npus), distinct.number(rows))
+    numbers = np.zeros(len(running_npus), np.int64)
     if sends.are_plain:
-        patterns, pattern = np.zeros((1, 0), np.int64), np.zeros(len(users), np.int64)
+        patterns, pattern = np.zeros((1, 0), np.int64), np.zeros(len(running_npus), np.int64)
     else:
-        patterns, pattern = sends.places(view, users)
+        patterns, pattern = sends.places(view, running_npus)
     for number, places in enumerate(patterns):
         own = np.flatnonzero(pattern == number)
         filled = rows if sends.are_plain else sends.fill(rows, view, places)
@@ -364,6 +369,6 @@ def _share(distinct: _Distinct, view: TraceView, rows: TraceRows, users: Int64, 
             continue
         for at in own.tolist():
             peer = np.zeros(len(view.table), np.int32)
-            peer[view.p2p_rows] = view.p2p_peer - users[at]
+            peer[view.p2p_rows] = view.p2p_peer - running_npus[at]
             numbers[at] = distinct.number(filled._replace(peer=peer))
     return numbers

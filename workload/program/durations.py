@@ -56,11 +56,9 @@ class ComputeModel:
 def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     """Return int64[n]: picoseconds of each node of kinds COMPUTE and MEMORY, 0 for others.
 
-    Recorded times are exact; roofline times are rounded to the nearest picosecond.
-
-    Raises:
-        WorkloadError: If a duration exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a
-            compute node has no operators, num_ops and tensor_size.
+    Recorded times are exact; roofline times are rounded to the nearest picosecond. Raises WorkloadError: a duration
+    exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a compute node has no operators, num_ops
+    and tensor_size.
     """
     table = view.table
     has_operators = (table.operators > 0) & (view.kind == COMPUTE)
@@ -89,24 +87,25 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     return np.where(by_operators, _operators_ps(view, by_operators, model.times), others)
 
 
-def _operators_ps(view: TraceView, chosen: Mask, times: ComputeTimes) -> Int64:
+def _operators_ps(view: TraceView, is_chosen: Mask, times: ComputeTimes) -> Int64:
     """Return int64[n]: sum of the times of each chosen node's operators in picoseconds."""
-    rows = np.where(chosen, view.table.operators, 0)
+    rows = np.where(is_chosen, view.table.operators, 0)
     of_row = np.zeros(len(view.table.operator_lists), np.int64)
-    for row in np.unique(rows[chosen]).tolist():
+    for row in np.unique(rows[is_chosen]).tolist():
         try:
             of_row[row] = times.text_ps(view.table.operator_lists[row])
         except WorkloadError as error:
-            _refuse(view, chosen & (rows == row), str(error))
+            _refuse(view, is_chosen & (rows == row), str(error))
     _refuse(view, of_row[rows] > LONGEST_PS, "takes longer than 11 days, expected less")
     return of_row[rows]
 
 
-def _roofline_ps(view: TraceView, modelled: Mask, model: ComputeModel) -> Int64:
+def _roofline_ps(view: TraceView, is_modelled: Mask, model: ComputeModel) -> Int64:
+    """Return int64[n]: picoseconds of each modelled node by the roofline, 0 for others."""
     is_memory = view.kind == MEMORY
-    num_ops = np.where(modelled & ~is_memory, np.maximum(view.table.num_ops, 0), 0)
-    size = np.where(modelled, np.maximum(view.table.tensor_size, 0), 0)
-    elsewhere = is_remote(view) & modelled if model.remote is not None else np.zeros(len(size), np.bool_)
+    num_ops = np.where(is_modelled & ~is_memory, np.maximum(view.table.num_ops, 0), 0)
+    size = np.where(is_modelled, np.maximum(view.table.tensor_size, 0), 0)
+    elsewhere = is_remote(view) & is_modelled if model.remote is not None else np.zeros(len(size), np.bool_)
     local = np.where(elsewhere, 0, size)
     compute_ps = _seconds(view, num_ops, model.flops, "num_ops", PEAK_FLOPS_KEY) * PS_PER_S
     memory_ps = _seconds(view, local, model.bandwidth_Bps, "tensor_size", BANDWIDTH_KEY) * PS_PER_S
@@ -120,7 +119,8 @@ def _roofline_ps(view: TraceView, modelled: Mask, model: ComputeModel) -> Int64:
 
 
 def _seconds(view: TraceView, work: Int64, rate: float | None, column: str, key: str) -> NDArray[np.float64]:
-    """Return the seconds that work takes at a rate; key: the run file's key that sets the rate."""
+    """Return float64[n], the seconds that work takes at a rate per second; column: name of the work in traces."""
+    # key: the run file's key that sets the rate, for an error without it.
     if rate is None:
         _refuse(view, work > 0, f"{column} is given but no rate to divide it by, expected {key}")
         return np.zeros(len(work))

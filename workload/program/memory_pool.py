@@ -26,27 +26,29 @@ _REMOTE_LOC = 1
 _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
-def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: Int32, exchange: Exchange) -> TraceSet:
+def with_memory_nodes(
+    traces_of_run: TraceSet, memory_nodes: Sequence[int], host: Int32, exchange: Exchange
+) -> TraceSet:
     """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them.
 
-    `servers` are the NPUs that are memory nodes. `host` is int[npus], the host of each NPU: an NPU uses a memory node
-    of its own host if there is one, else any; its number modulo their number selects one of several.
+    memory_nodes: NPUs that are memory nodes; host: int[npus], host of each NPU. An NPU uses a memory node of its own
+    host if there is one, else any; its number modulo their number selects one of several.
     """
-    agree(exchange, lambda: _check(given, servers))
-    trace_of_npu = np.array(given.trace_of_npu, np.int32)
-    traces, examples = list(given.traces), list(given.example_npu)
+    agree(exchange, lambda: _check(traces_of_run, memory_nodes))
+    trace_of_npu = np.array(traces_of_run.trace_of_npu, np.int32)
+    traces, examples = list(traces_of_run.traces), list(traces_of_run.example_npu)
     accesses: dict[int, list[tuple[bool, int]]] = {}  # whether each access is a load, and its bytes
     converted: dict[tuple[int, int, int], int] = {}
 
     def convert() -> None:
         for npu in np.flatnonzero(trace_of_npu >= 0).tolist():
             number = int(trace_of_npu[npu])
-            table = given.traces[number]
+            table = traces_of_run.traces[number]
             rows = np.flatnonzero(np.isin(table.type, _MEMORY_TYPES) & (table.tensor_loc != 0))
             if not len(rows):
                 continue
-            server = _server(npu, servers, host)
-            example = int(given.example_npu[number])
+            server = _server(npu, memory_nodes, host)
+            example = int(traces_of_run.example_npu[number])
             shift = 0 if example == AS_WRITTEN else npu - example
             key = number, server, shift
             if key not in converted:
@@ -59,27 +61,28 @@ def with_memory_nodes(given: TraceSet, servers: Sequence[int], host: Int32, exch
 
     agree(exchange, convert)
     accesses_of_npu = {npu: own for of_rank in exchange(accesses) for npu, own in of_rank.items()}
-    for server in servers:
+    for server in memory_nodes:
         if trace_of_npu[server] == ELSEWHERE:
             continue
-        clients = [npu for npu in sorted(accesses_of_npu) if _server(npu, servers, host) == server]
+        clients = [npu for npu in sorted(accesses_of_npu) if _server(npu, memory_nodes, host) == server]
         if clients:
             trace_of_npu[server] = len(traces)
             traces.append(_answers(server, {npu: accesses_of_npu[npu] for npu in clients}))
             examples.append(AS_WRITTEN)
     return dataclasses.replace(
-        given, traces=traces, trace_of_npu=trace_of_npu, example_npu=np.array(examples, np.int32)
+        traces_of_run, traces=traces, trace_of_npu=trace_of_npu, example_npu=np.array(examples, np.int32)
     )
 
 
-def _check(given: TraceSet, servers: Sequence[int]) -> None:
-    if len(set(servers)) != len(servers):
-        raise WorkloadError(f"memory nodes {sorted(servers)}: expected each once")
-    for server in servers:
-        if not 0 <= server < given.npus:
-            raise WorkloadError(f"memory node {server}: expected an NPU of the fabric, 0 to {given.npus - 1}")
-        if given.trace_of_npu[server] >= 0:
-            path = given.traces[given.trace_of_npu[server]].path
+def _check(traces_of_run: TraceSet, memory_nodes: Sequence[int]) -> None:
+    """Check that memory nodes are different NPUs of the fabric without traces."""
+    if len(set(memory_nodes)) != len(memory_nodes):
+        raise WorkloadError(f"memory nodes {sorted(memory_nodes)}: expected each once")
+    for server in memory_nodes:
+        if not 0 <= server < traces_of_run.npus:
+            raise WorkloadError(f"memory node {server}: expected an NPU of the fabric, 0 to {traces_of_run.npus - 1}")
+        if traces_of_run.trace_of_npu[server] >= 0:
+            path = traces_of_run.traces[traces_of_run.trace_of_npu[server]].path
             raise WorkloadError(f"{path}: trace of NPU {server}, which is a memory node; expected none", server)
 
 
@@ -88,39 +91,38 @@ def _server(npu: int, servers: Sequence[int], host: Int32) -> int:
     return (own or list(servers))[npu % len(own or servers)]
 
 
-def _with_messages(table: TraceTable, rows: Int64, server: int, shift: int) -> TraceTable:
+def _with_messages(table: TraceTable, accesses: Int64, memory_node: int, shift: int) -> TraceTable:
     """Return the trace with a send before each remote access, which takes over its parents; the row becomes a receive.
 
-    `rows` are the rows of the accesses, `server` is the memory node, and `shift` is added to the peers of other
-    messages.
+    `accesses` are their rows, and `shift` is added to the peers of other messages.
     """
-    n, more = len(table), len(rows)
+    n, more = len(table), len(accesses)
     if more > MAX_ACCESSES:
         raise WorkloadError(f"{table.path}: {more} accesses to remote memory, expected at most {MAX_ACCESSES}")
     columns: dict[str, Any] = {}
     for field in dataclasses.fields(table):
         value = getattr(table, field.name)
         if isinstance(value, np.ndarray) and field.name not in {"dep_ptr", "dep"}:
-            columns[field.name] = np.concatenate([value, value[rows]])
-    is_load = table.type[rows] == NodeType.MEM_LOAD_NODE
-    size = np.maximum(table.tensor_size[rows], 1)
+            columns[field.name] = np.concatenate([value, value[accesses]])
+    is_load = table.type[accesses] == NodeType.MEM_LOAD_NODE
+    size = np.maximum(table.tensor_size[accesses], 1)
     there, back = np.where(is_load, REQUEST_BYTES, size), np.where(is_load, size, REQUEST_BYTES)
     for name in ("comm_src", "comm_dst"):
         columns[name][columns[name] >= 0] += shift
     new = np.arange(n, n + more)
-    columns["type"][rows], columns["type"][new] = NodeType.COMM_RECV_NODE, NodeType.COMM_SEND_NODE
-    columns["comm_size"][rows], columns["comm_size"][new] = back, there
-    for at in (rows, new):
+    columns["type"][accesses], columns["type"][new] = NodeType.COMM_RECV_NODE, NodeType.COMM_SEND_NODE
+    columns["comm_size"][accesses], columns["comm_size"][new] = back, there
+    for at in (accesses, new):
         columns["comm_tag"][at] = np.arange(more)
         columns["tensor_loc"][at] = 0
         columns["duration_micros"][at] = 0
         columns["comm_src"][at] = columns["comm_dst"][at] = -1
-    columns["comm_src"][rows], columns["comm_dst"][new] = server, server
+    columns["comm_src"][accesses], columns["comm_dst"][new] = memory_node, memory_node
     columns["node_id"][new] = _free_ids(table, more)
-    names = NameTable.of([name.encode() for name in (*table.names, *(f"{table.names[i]}/request" for i in rows))])
+    names = NameTable.of([name.encode() for name in (*table.names, *(f"{table.names[i]}/request" for i in accesses))])
     parents = [table.dep[table.dep_ptr[i] : table.dep_ptr[i + 1]] for i in range(n)]
-    moved = [parents[i] for i in rows]
-    for send, row in zip(new.tolist(), rows.tolist(), strict=True):
+    moved = [parents[i] for i in accesses]
+    for send, row in zip(new.tolist(), accesses.tolist(), strict=True):
         parents[row] = np.array([send], np.int32)
     all_parents = [*parents, *moved]
     dep_ptr = np.zeros(n + more + 1, np.int64)
@@ -141,8 +143,9 @@ def _free_ids(table: TraceTable, count: int) -> UInt64:
     return np.array(free, np.uint64)
 
 
-def _answers(server: int, accesses_of_npu: dict[int, list[tuple[bool, int]]]) -> TraceTable:
+def _answers(memory_node: int, accesses_of_npu: dict[int, list[tuple[bool, int]]]) -> TraceTable:
     """Return the trace of a memory node: for each access a receive, then the memory access, then a send."""
+    # accesses_of_npu: by NPU, whether each access is a load, and its bytes.
     nodes: list[Message] = []
     for npu, accesses in accesses_of_npu.items():
         for tag, (is_load, size_bytes) in enumerate(accesses):
@@ -151,8 +154,8 @@ def _answers(server: int, accesses_of_npu: dict[int, list[tuple[bool, int]]]) ->
             there, back = (REQUEST_BYTES, size_bytes) if is_load else (size_bytes, REQUEST_BYTES)
             kind = NodeType.MEM_LOAD_NODE if is_load else NodeType.MEM_STORE_NODE
             nodes += [
-                recv_node(at, f"{name}/asked", npu, server, there, tag),
+                recv_node(at, f"{name}/asked", npu, memory_node, there, tag),
                 mem_node(at + 1, name, kind, size_bytes, tensor_loc=_REMOTE_LOC, deps=[at]),
-                send_node(at + 2, f"{name}/answered", server, npu, back, tag, deps=[at + 1]),
+                send_node(at + 2, f"{name}/answered", memory_node, npu, back, tag, deps=[at + 1]),
             ]
-    return table_of(metadata(), nodes, f"<memory node {server}>")
+    return table_of(metadata(), nodes, f"<memory node {memory_node}>")

@@ -31,12 +31,12 @@ def collective_program(
     size_bytes: int,
     algorithm: str | None = None,
     fabric: Graph | None = None,
-    most_bytes: int | None = None,
+    max_bytes: int | None = None,
 ) -> Program:
     """Return a program with one collective of all NPUs.
 
     `size_bytes` is the size of the whole buffer S, also for all-gather and gather (as in nccl-tests); a barrier ignores
-    it. Algorithm None = the kind's default; some need the fabric. Plans take at most `most_bytes` of memory, None =
+    it. Algorithm None = the kind's default; some need the fabric. Plans take at most `max_bytes` of memory, None =
     unlimited.
     """
     row = kind_index(kind)
@@ -44,7 +44,7 @@ def collective_program(
     if size_bytes < 1 and row != BARRIER:
         raise WorkloadError(f"{kind} of {size_bytes} B: expected at least 1")
     chosen = {kind: algorithm} if algorithm else {}
-    settings = CollectiveSettings(chosen, all_gather_size="total", most_bytes=most_bytes)
+    settings = CollectiveSettings(chosen, all_gather_size="total", most_bytes=max_bytes)
     node = coll_node(0, kind, comm_type, max(size_bytes, 0))
     table, trace_of_npu = table_of(metadata(), [node]), np.zeros(npus, np.int32)
     return build_program([table], trace_of_npu, npus, settings=settings, fabric=fabric)
@@ -145,11 +145,12 @@ def permutation(npus: int, seed: int = 0) -> Int64:
     return destination
 
 
-def _ends(to: Int64) -> tuple[Int64, Int64, Int64]:
+def _ends(destinations: Int64) -> tuple[Int64, Int64, Int64]:
     """Return NPU, SEND or RECV, and relative peer of each end of a message: by NPU, the send first, then by sender."""
-    senders = np.flatnonzero(to != NOBODY)
-    npu = np.concatenate([senders, to[senders]])
-    other = np.concatenate([to[senders], senders])
+    # destinations: int64[npus], receiver of each NPU's message, NOBODY = none.
+    senders = np.flatnonzero(destinations != NOBODY)
+    npu = np.concatenate([senders, destinations[senders]])
+    other = np.concatenate([destinations[senders], senders])
     kind = np.repeat([SEND, RECV], len(senders))
     order = np.lexsort((other, kind, npu))
     return npu[order], kind[order], (other - npu)[order]
@@ -157,6 +158,7 @@ def _ends(to: Int64) -> tuple[Int64, Int64, Int64]:
 
 def _shared(npus: int, npu: Int64, kind: Int64, peer: Int64) -> tuple[Int32, list[tuple[Int64, Int64]]]:
     """Return the trace of each NPU, and kinds and peers of each distinct trace."""
+    # npu, kind, peer: int64[ends], ends of messages by NPU.
     ptr = np.searchsorted(npu, np.arange(npus + 1)).tolist()
     number: dict[bytes, int] = {}
     own_rows = np.empty(npus, np.int32)

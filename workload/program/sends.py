@@ -21,7 +21,7 @@ from workload.node_kinds import SEND
 from workload.program.assembling import TraceRows
 from workload.program.program import NO_CHANNELS, Channels
 from workload.program.settings import CollectiveSettings
-from workload.shape import Shape, shape_of
+from workload.shape import GroupShape, shape_of
 from workload.trace_sets.trace_set import Families, group_of_npu
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 
@@ -41,16 +41,17 @@ class SendColumns:
         self,
         settings: CollectiveSettings,
         fabric: Graph | None,
-        npus: Int64,
-        groups: Mapping[str, tuple[int, ...]],
+        communicator_npus: Int64,
+        named_groups: Mapping[str, tuple[int, ...]],
         families: Families,
     ) -> None:
+        """Prepare the columns; communicator_npus: int64[], NPUs in the communicator of all: all but memory nodes."""
         self._choice = _choice(settings)
-        self._fabric, self._npus, self._named, self._families = fabric, npus, groups, families
+        self._fabric, self._npus, self._named, self._families = fabric, communicator_npus, named_groups, families
         self._is_member = np.zeros(fabric.npus if fabric else 0, np.bool_)
-        self._is_member[npus if fabric else []] = True
+        self._is_member[communicator_npus if fabric else []] = True
         self._communicators: dict[tuple[int, ...], int] = {}
-        self._known: list[tuple[Shape, Communicator]] = []
+        self._known: list[tuple[GroupShape, Communicator]] = []
         self._proto = str(dict(self._choice.parameters)["proto"]) if self._choice else ""
         self._ways: dict[tuple[int, float, bool], int] = {}  # Number of each row of `Channels`
 
@@ -85,9 +86,9 @@ class SendColumns:
         patterns, pattern = np.unique(places, axis=0, return_inverse=True)
         return patterns[:, of_send.reshape(-1)], pattern.reshape(-1)
 
-    def _communicators_of(self, view: TraceView, group: int, npus: Int64) -> Int64:
+    def _communicators_of(self, view: TraceView, group_row: int, npus: Int64) -> Int64:
         """Return int64[k]: communicator numbers of a trace's group (by its row in the trace) for the NPUs `npus`."""
-        name = view.table.group_names[group]
+        name = view.table.group_names[group_row]
         if name in self._families:
             place = group_of_npu(self._families[name], len(self._is_member))[npus]
             used, of_npu = np.unique(place, return_inverse=True)
@@ -109,16 +110,16 @@ class SendColumns:
         return self._communicators[counts]
 
     @cached_property
-    def _fabrics_shape(self) -> Shape:
+    def _fabrics_shape(self) -> GroupShape:
         return shape_of(cast("Graph", self._fabric), self._npus)
 
-    def _communicator(self, counts: tuple[int, ...]) -> tuple[Shape, Communicator]:
-        """Return the communicator of a group with `counts` members per host, and its shape with the fabric's links."""
+    def _communicator(self, members_of_hosts: tuple[int, ...]) -> tuple[GroupShape, Communicator]:
+        """Return the communicator of a group with these members per host, and its shape on the fabric."""
         chosen = cast("AlgorithmChoice", self._choice)
         shape = self._fabrics_shape._replace(
-            members=sum(counts),
-            host=tuple(host for host, count in enumerate(counts) for _ in range(count)),
-            place=tuple(place for count in counts for place in range(count)),
+            members=sum(members_of_hosts),
+            host=tuple(host for host, count in enumerate(members_of_hosts) for _ in range(count)),
+            place=tuple(place for count in members_of_hosts for place in range(count)),
         )
         make = chosen.module.communicator  # type: ignore[attr-defined]  # `_choice` checks it
         return shape, make(shape, **dict(chosen.parameters))
@@ -145,6 +146,7 @@ class SendColumns:
 
     def _send(self, size_bytes: int, place: int) -> tuple[int, int, int]:
         """Return bytes on the wire, picoseconds before they are posted, and row of `channels`, -1 = at line rate."""
+        # place: a number as of `places`.
         (shape, group), far = self._known[place // _PLACES], place % _PLACES == BETWEEN
         sent: MessageTransport = message(group, size_bytes, between_hosts=far, proto=self._proto)
         wire = sent.transport.wire

@@ -20,9 +20,8 @@ class CollectiveSettings:
     """Settings of all collectives of a run.
 
     comm_size is the whole buffer S for all-reduce, reduce, broadcast, all-to-all, reduce-scatter and scatter (at the
-    root). For all-gather and gather, trace writers differ: comm_size is either each member's contribution, as in
-    ASTRA-sim and in traces of PyTorch (the size of the input), so that S is n times as large; or S. A barrier has no
-    bytes.
+    root). For all-gather and gather, trace writers differ: comm_size is either each member's contribution, as in ASTRA-
+    sim and in traces of PyTorch (the size of the input), so that S is n times as large; or S. A barrier has no bytes.
     """
 
     # Algorithm by kind, with parameters as in `ring:channels=4,bidirectional=true`; other kinds use their default. The
@@ -39,6 +38,7 @@ class CollectiveSettings:
     most_bytes: int | None = None  # Maximum memory in bytes to construct collectives' plans, None = unlimited
 
     def __post_init__(self) -> None:
+        """Check the algorithms and the size of all-gathers; WorkloadError if one is unknown."""
         for kind in self.algorithm:
             if kind == UNEVEN:
                 collectives.choose_uneven(self.algorithm_of(kind))

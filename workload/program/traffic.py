@@ -68,14 +68,14 @@ class PairSample(NamedTuple):
     weight: NDArray[np.float64]  # float64[p], number of pairs that each represents
 
 
-def sample(program: Program, most_pairs: int) -> PairSample:
-    """Return a sample of about `most_pairs` pairs of the traffic of the NPUs that have a trace.
+def sample(program: Program, max_pairs: int) -> PairSample:
+    """Return a sample of about `max_pairs` pairs of the traffic of the NPUs that have a trace.
 
     Weighted sums estimate those of `traffic`, exactly if NPUs with the same work send the same amounts.
     """
     users = _Users(program)
     parts = [(part, 1.0) for part in _sends(program, users)]
-    parts += list(_collectives(program, users, most_pairs))
+    parts += list(_collectives(program, users, max_pairs))
     src, dst, size_bytes, messages = (
         np.concatenate(column).astype(np.int64) for column in zip(*(part for part, _ in parts), strict=True)
     )
@@ -91,6 +91,7 @@ class _Pairs:
         self._pending = 0
 
     def add(self, part: _Part) -> None:
+        """Add unsummed pairs, and sum all if there are too many."""
         self._parts.append(part)
         self._pending += len(part.src)
         if self._pending > _MAX_PENDING:
@@ -115,40 +116,42 @@ class _Users:
     """The NPUs that run each trace."""
 
     def __init__(self, program: Program) -> None:
+        """Sort the NPUs of a program by trace."""
         by_trace = np.argsort(program.trace_of_npu, kind="stable")
         self._npu = by_trace
         self._ptr = np.searchsorted(program.trace_of_npu[by_trace], np.arange(len(program.trace_ptr)))
 
-    def spread(self, trace: Int64) -> tuple[Int64, Int64]:
-        """Return entries repeated for every NPU that runs their trace: row of the entry int64[], NPU int64[]."""
-        row, at = _spans(self._ptr[trace], self._ptr[trace + 1])
+    def spread(self, traces: Int64) -> tuple[Int64, Int64]:
+        """Return row of an entry and NPU, for every NPU that runs the trace of each entry (int64[])."""
+        row, at = _spans(self._ptr[traces], self._ptr[traces + 1])
         return row, self._npu[at]
 
 
-def _sends(program: Program, users: _Users) -> Iterator[_Part]:
+def _sends(program: Program, npus_of_traces: _Users) -> Iterator[_Part]:
+    """Yield the pairs of a program's sends with their bytes and messages."""
     rows = np.flatnonzero(program.node_kind == SEND)
     key = _trace_of(program, rows) << 21 | (program.node_peer[rows].astype(np.int64) + _PEER_BIAS)
     key, size_bytes, messages = sums(key, program.node_bytes[rows], np.ones(len(rows), np.int64))
-    row, npu = users.spread(key >> 21)
+    row, npu = npus_of_traces.spread(key >> 21)
     peer = (key & (2**21 - 1)) - _PEER_BIAS
     yield _Part(npu, npu + peer[row], size_bytes[row], messages[row])
 
 
-def _collectives(program: Program, users: _Users, most_pairs: int | None = None) -> Iterator[tuple[_Part, float]]:
-    """Yield the pairs of collectives by schedule and buffer size, each with the weight of its sampled calls.
-
-    `most_pairs` is the approximate number of pairs of the sample, None = all pairs with weight 1.
-    """
+def _collectives(
+    program: Program, npus_of_traces: _Users, max_pairs: int | None = None
+) -> Iterator[tuple[_Part, float]]:
+    """Yield the pairs of collectives by schedule and buffer size, each with the weight of its sampled calls."""
+    # `max_pairs` is the approximate number of pairs of the sample, None = all pairs with weight 1.
     rows = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
     of_rows = (column[rows].astype(np.int64) for column in (program.node_schedule, program.node_bytes))
     group_slot = program.node_group[rows].astype(np.int64)
     (schedule, size_bytes, trace, slot), times = _distinct((*of_rows, _trace_of(program, rows), group_slot))
     starts = np.flatnonzero((np.diff(schedule, prepend=-1) != 0) | (np.diff(size_bytes, prepend=-1) != 0))
     known: dict[int, list[tuple[_Buffer, list[_Peer]]]] = {}
-    share = None if most_pairs is None else max(most_pairs // max(len(starts), 1), _MIN_PAIRS)
+    share = None if max_pairs is None else max(max_pairs // max(len(starts), 1), _MIN_PAIRS)
     for begin, end in pairwise([*starts.tolist(), len(schedule)]):
         run = slice(begin, end)
-        row, npu = users.spread(trace[run])
+        row, npu = npus_of_traces.spread(trace[run])
         at = program.slot_ptr[npu] + slot[run][row]
         calls = _Calls(
             npu,
@@ -171,15 +174,13 @@ def _collectives(program: Program, users: _Users, most_pairs: int | None = None)
             yield _absolute(program, sampled, sent), weight
 
 
-def _sampled(calls: "_Calls", pairs: int, limit: int | None) -> tuple["_Calls", float]:
-    """Return evenly spread calls that send about `limit` of `pairs` pairs, and the number of calls per sampled call.
-
-    The indices are multiples of an irrational number mod 1 (Knuth, volume 3, section 6.4). Every k-th call instead
-    could select the same member of each host, or never an aggregator.
-    """
-    if limit is None or pairs <= limit or len(calls.npu) == 0:
+def _sampled(calls: "_Calls", pair_count: int, max_pairs: int | None) -> tuple["_Calls", float]:
+    """Return evenly spread calls that send about `max_pairs` of pair_count pairs, and the calls per sampled call."""
+    # The indices are multiples of an irrational number mod 1 (Knuth, volume 3, section 6.4). Every k-th call instead
+    # could select the same member of each host, or never an aggregator.
+    if max_pairs is None or pair_count <= max_pairs or len(calls.npu) == 0:
         return calls, 1.0
-    count = -(-len(calls.npu) * limit // pairs)
+    count = -(-len(calls.npu) * max_pairs // pair_count)
     keep = np.unique((np.arange(count) * _GOLDEN % 1.0 * len(calls.npu)).astype(np.int64))
     sampled = calls._replace(
         npu=calls.npu[keep], member=calls.member[keep], group_begin=calls.group_begin[keep], times=calls.times[keep]
@@ -229,9 +230,9 @@ class _Peer(NamedTuple):
     odd_visits: Int64  # int64[], difference between their number of times and `visits`
 
 
-def _buffers(schedules: Schedules, schedule: int) -> list[tuple[_Buffer, list[_Peer]]]:
-    """Return the buffers of a relative plan with the messages to each peer."""
-    s, plan = schedules, schedules.plan_of[schedules.plan_of_ptr[schedule]]
+def _buffers(schedules: Schedules, index: int) -> list[tuple[_Buffer, list[_Peer]]]:
+    """Return the buffers of relative schedule `index`, each with the messages to each peer."""
+    s, plan = schedules, schedules.plan_of[schedules.plan_of_ptr[index]]
     rows_of: dict[_Buffer, list[NDArray[np.integer]]] = {}
     for lane in range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1])):
         steps = slice(int(s.lane_ptr[lane]), int(s.lane_ptr[lane + 1]))
@@ -241,7 +242,7 @@ def _buffers(schedules: Schedules, schedule: int) -> list[tuple[_Buffer, list[_P
         counts = np.zeros(len(sends), np.int64) if wire[0] == wire[1] else s.send_count[sends]
         for count in np.unique(counts).tolist():
             buffer = _Buffer(
-                view + int(s.view_base[schedule]) if view >= 0 else -1,
+                view + int(s.view_base[index]) if view >= 0 else -1,
                 int(s.lane_part[lane]),
                 int(s.lane_parts[lane]),
                 int(s.lane_chunks[lane]),
@@ -252,14 +253,15 @@ def _buffers(schedules: Schedules, schedule: int) -> list[tuple[_Buffer, list[_P
     return [(buffer, _peers(s, buffer.chunks, np.concatenate(rows))) for buffer, rows in rows_of.items()]
 
 
-def _peers(schedules: Schedules, chunks: int, sends: NDArray[np.integer]) -> list[_Peer]:
-    """Return the messages of steps by peer; most plans send all chunks equally often, except for one or a few."""
-    begin = schedules.send_chunk[sends].astype(np.int64)
-    step, chunk = _spans(begin, begin + schedules.send_count[sends])
+def _peers(schedules: Schedules, chunks: int, steps: NDArray[np.integer]) -> list[_Peer]:
+    """Return the messages of steps (rows of Schedules.steps) by peer, on a part of `chunks` chunks."""
+    # Most plans send all chunks equally often, except for one or a few.
+    begin = schedules.send_chunk[steps].astype(np.int64)
+    step, chunk = _spans(begin, begin + schedules.send_count[steps])
     key, visits = sums(
-        schedules.send_peer[sends][step].astype(np.int64) * chunks + chunk % chunks, np.ones(len(step), np.int64)
+        schedules.send_peer[steps][step].astype(np.int64) * chunks + chunk % chunks, np.ones(len(step), np.int64)
     )
-    offset, messages = np.unique(schedules.send_peer[sends], return_counts=True)
+    offset, messages = np.unique(schedules.send_peer[steps], return_counts=True)
     bounds = np.searchsorted(key, np.append(offset, offset[-1:] + 1).astype(np.int64) * chunks)
     peers = []
     for i in range(len(offset)):
@@ -268,20 +270,21 @@ def _peers(schedules: Schedules, chunks: int, sends: NDArray[np.integer]) -> lis
     return peers
 
 
-def _peer(offset: int, messages: int, chunks: int, chunk: Int64, visits: Int64) -> _Peer:
-    """Return the messages to a peer, given the visits of the chunks that are sent to it."""
+def _peer(offset: int, messages: int, chunks: int, chunk_numbers: Int64, visits: Int64) -> _Peer:
+    """Return the messages to the peer at an offset, given how often each of its sent chunks, of `chunks`, is sent."""
     number, count = np.unique(np.append(visits, 0), return_counts=True)
-    count[0] += chunks - len(chunk) - 1  # visits are at least 1, so number[0] is 0
+    count[0] += chunks - len(chunk_numbers) - 1  # visits are at least 1, so number[0] is 0
     usual = int(number[np.argmax(count)])
     if usual:
         every = np.zeros(chunks, np.int64)
-        every[chunk] = visits
-        chunk, visits = np.arange(chunks), every
+        every[chunk_numbers] = visits
+        chunk_numbers, visits = np.arange(chunks), every
     odd = visits != usual
-    return _Peer(offset, messages, usual, chunk[odd], visits[odd] - usual)
+    return _Peer(offset, messages, usual, chunk_numbers[odd], visits[odd] - usual)
 
 
 def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Peer]) -> Iterator[_Part]:
+    """Yield the pairs of the calls of a relative schedule, for messages from lanes of one buffer, by peer."""
     s = program.schedules
     n, place = int(s.members[calls.schedule]), calls.member
     part, parts, chunks = np.full(len(place), buffer.part, np.int64), buffer.parts, buffer.chunks
@@ -315,23 +318,30 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
         yield _Part(calls.npu, dst, size_bytes * calls.times, peer.messages * calls.times)
 
 
-def _sent_by_members(s: Schedules, calls: _Calls) -> _Sent:
-    """Return the messages between members of a schedule with one plan per member, for one call."""
-    members = int(s.members[calls.schedule])
-    plan = s.plan_of[s.plan_of_ptr[calls.schedule] : s.plan_of_ptr[calls.schedule + 1]]
-    member, step = _spans(s.lane_ptr[s.plan_ptr[plan]], s.lane_ptr[s.plan_ptr[plan + 1]])
-    sends = s.send_peer[step] >= 0
+def _sent_by_members(schedules: Schedules, calls: _Calls) -> _Sent:
+    """Return the messages between members of a schedule with one plan per member, for one call; calls: its calls."""
+    members = int(schedules.members[calls.schedule])
+    plan = schedules.plan_of[schedules.plan_of_ptr[calls.schedule] : schedules.plan_of_ptr[calls.schedule + 1]]
+    member, step = _spans(
+        schedules.lane_ptr[schedules.plan_ptr[plan]], schedules.lane_ptr[schedules.plan_ptr[plan + 1]]
+    )
+    sends = schedules.send_peer[step] >= 0
     member, step = member[sends], step[sends]
-    lane = np.searchsorted(s.lane_ptr, step, side="right") - 1
-    chunks = s.lane_chunks[lane].astype(np.int64)
-    begin: Int64 = s.lane_part[lane] * chunks + s.send_chunk[step] % chunks
-    size_bytes = _chunk_bytes(begin, begin + s.send_count[step], calls.size_bytes, chunks * s.lane_parts[lane])
-    size_bytes = -(-size_bytes * s.lane_wire_num[lane] // s.lane_wire_den[lane])
-    key, size_bytes, messages = sums(member * members + s.send_peer[step], size_bytes, np.ones(len(step), np.int64))
+    lane = np.searchsorted(schedules.lane_ptr, step, side="right") - 1
+    chunks = schedules.lane_chunks[lane].astype(np.int64)
+    begin: Int64 = schedules.lane_part[lane] * chunks + schedules.send_chunk[step] % chunks
+    size_bytes = _chunk_bytes(
+        begin, begin + schedules.send_count[step], calls.size_bytes, chunks * schedules.lane_parts[lane]
+    )
+    size_bytes = -(-size_bytes * schedules.lane_wire_num[lane] // schedules.lane_wire_den[lane])
+    key, size_bytes, messages = sums(
+        member * members + schedules.send_peer[step], size_bytes, np.ones(len(step), np.int64)
+    )
     return _Sent(np.searchsorted(key, np.arange(members + 1) * members), key % members, size_bytes, messages)
 
 
 def _absolute(program: Program, calls: _Calls, sent: _Sent) -> _Part:
+    """Return the pairs of the calls of a schedule with one plan per member, whose members' messages are `sent`."""
     call, at = _spans(sent.ptr[calls.member], sent.ptr[calls.member + 1])
     dst = program.group_member[calls.group_begin[call] + sent.peer[at]]
     times = calls.times[call]
@@ -347,11 +357,11 @@ def _trace_of(program: Program, rows: Int64) -> Int64:
     return np.searchsorted(program.trace_ptr, rows, side="right").astype(np.int64) - 1
 
 
-def _spans(begin: NDArray[np.integer], end: NDArray[np.integer]) -> tuple[Int64, Int64]:
-    """Return all numbers of ranges [begin, end) in order: row of the range int64[], number int64[]."""
-    sizes = (end - begin).astype(np.int64)
+def _spans(begins: NDArray[np.integer], ends: NDArray[np.integer]) -> tuple[Int64, Int64]:
+    """Return all numbers of ranges [begins[i], ends[i]) in order: int64[], the range i, and the number."""
+    sizes = (ends - begins).astype(np.int64)
     row = np.repeat(np.arange(len(sizes)), sizes)
-    return row, np.arange(len(row)) + (begin - np.cumsum(sizes) + sizes)[row]
+    return row, np.arange(len(row)) + (begins - np.cumsum(sizes) + sizes)[row]
 
 
 def _distinct(columns: tuple[Int64, ...]) -> tuple[list[Int64], Int64]:

@@ -22,11 +22,8 @@ def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trac
     """Write `<folder>/<prefix>.<npu>.et` for each NPU that is not idle, and `<folder>/groups.json` with families.
 
     The name of each group of each family is a number from 1 on, because other simulators read numbers. The result is
-    `<folder>/<prefix>`, the value for `[workload] traces` of run files.
-
-    Raises:
-        WorkloadError: If the folder is not writable or holds other traces, or an NPU is in no group of a family that
-            its trace names.
+    `<folder>/<prefix>`, the value for `[workload] traces` of run files. Raises WorkloadError: the folder is not
+    writable or holds other traces, or an NPU is in no group of a family that its trace names.
     """
     out = Path(folder)
     check_prefix(prefix)
@@ -56,6 +53,7 @@ class _PlainTraces(Mapping[int, TraceTable]):
     """The trace of each NPU that is not idle, with its own peers and with numbers as names of groups."""
 
     def __init__(self, traces: TraceSet) -> None:
+        """Number the groups of a trace set's families."""
         self._traces = traces
         number = 1
         self._first: dict[str, int] = {}
@@ -75,6 +73,7 @@ class _PlainTraces(Mapping[int, TraceTable]):
         return int(np.count_nonzero(self._traces.trace_of_npu >= 0))
 
     def __getitem__(self, npu: int) -> TraceTable:
+        """Return the trace of an NPU."""
         trace, shift, numbers = self.key(npu)
         names = dict(zip(self._named[trace], numbers, strict=True))
         return _of_npu(self._traces.traces[trace], shift, names)
@@ -94,23 +93,23 @@ class _PlainTraces(Mapping[int, TraceTable]):
         return trace, shift, tuple(numbers)
 
 
-def _used(table: TraceTable) -> list[str]:
+def _used(trace: TraceTable) -> list[str]:
     """Return the names of the groups of a trace's collectives and messages."""
     communicates = (NodeType.COMM_COLL_NODE, NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE)
-    rows = np.unique(table.group[np.isin(table.type, communicates)])
-    return [table.group_names[row] for row in rows.tolist()]
+    rows = np.unique(trace.group[np.isin(trace.type, communicates)])
+    return [trace.group_names[row] for row in rows.tolist()]
 
 
 def _has_peers(table: TraceTable) -> bool:
     return bool(np.any((table.type == NodeType.COMM_SEND_NODE) | (table.type == NodeType.COMM_RECV_NODE)))
 
 
-def _of_npu(table: TraceTable, shift: int, names: dict[str, str]) -> TraceTable:
-    """Return the trace with `shift` added to its peers and with groups renamed by `names`."""
-    is_message = (table.type == NodeType.COMM_SEND_NODE) | (table.type == NodeType.COMM_RECV_NODE)
+def _of_npu(trace: TraceTable, shift: int, number_of_group: dict[str, str]) -> TraceTable:
+    """Return the trace with `shift` added to its peers and with groups renamed."""
+    is_message = (trace.type == NodeType.COMM_SEND_NODE) | (trace.type == NodeType.COMM_RECV_NODE)
     src, dst = (
         np.where(is_message & (column >= 0), column + np.int32(shift), column)
-        for column in (table.comm_src, table.comm_dst)
+        for column in (trace.comm_src, trace.comm_dst)
     )
-    group_names = tuple(names.get(name, name) for name in table.group_names)
-    return dataclasses.replace(table, comm_src=src, comm_dst=dst, group_names=group_names)
+    group_names = tuple(number_of_group.get(name, name) for name in trace.group_names)
+    return dataclasses.replace(trace, comm_src=src, comm_dst=dst, group_names=group_names)

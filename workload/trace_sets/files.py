@@ -25,9 +25,7 @@ def write_set(folder: str | os.PathLike[str], traces: TraceSet, prefix: str = "t
     """Write a set: `<folder>/<prefix>.npu<example>.et` for each trace, and `<folder>/traces.json`; return the folder.
 
     Files get their names when all are complete, the manifest last. The folder is the value for `[workload] traces`.
-
-    Raises:
-        WorkloadError: If the folder is not writable or holds traces of another set, or the prefix is invalid.
+    Raises WorkloadError: the folder is not writable or holds traces of another set, or the prefix is invalid.
     """
     out = Path(folder)
     check_prefix(prefix)
@@ -89,12 +87,14 @@ def read_set(
     )
 
 
-def with_node_counts(folder: Path, nodes: Mapping[str, int]) -> None:
+def with_node_counts(folder: Path, nodes_of_file: Mapping[str, int]) -> None:
     """Update the numbers of nodes, given by file name, in the manifest of a folder, if there is one."""
     path = folder / manifest.NAME
     if path.is_file():
         contents = read_manifest(path)
-        counts = tuple(nodes.get(file, count) for file, count in zip(contents.files, contents.nodes, strict=True))
+        counts = tuple(
+            nodes_of_file.get(file, count) for file, count in zip(contents.files, contents.nodes, strict=True)
+        )
         inputs.write_whole(path, manifest.written(contents._replace(nodes=counts)))
 
 

@@ -33,11 +33,8 @@ def staged_traces(
     After an error, no files remain. Existing files with these names are replaced. The last of `names` is removed before
     the first file moves, so that all files belong together whenever it exists. The folder is created if it does not
     exist; it may hold other traces if `accepts` returns true for their names. `expected` describes the allowed content,
-    for messages; `bytes_each` estimates the size of a file, 0 = unknown.
-
-    Raises:
-        WorkloadError: If the folder is not writable, holds other traces or another set's manifest, or the files are too
-            many or exceed the free disk space.
+    for messages; `bytes_each` estimates the size of a file, 0 = unknown. Raises WorkloadError: the folder is not
+    writable, holds other traces or another set's manifest, or the files are too many or exceed the free disk space.
     """
     _refuse_too_much(folder, len(names), bytes_each)
     created = [parent for parent in (folder, *folder.parents) if not parent.exists()]

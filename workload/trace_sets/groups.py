@@ -53,9 +53,9 @@ class GroupTable(NamedTuple):
 
 
 def resolve(
-    own: OwnTraces,
+    rank_traces: OwnTraces,
     npus: int,
-    groups: Mapping[str, tuple[int, ...]],
+    named_groups: Mapping[str, tuple[int, ...]],
     exchange: Exchange = alone,
     dims: tuple[int, ...] = (),
     families: Families | None = None,
@@ -64,15 +64,13 @@ def resolve(
     """Find the groups that the traces use.
 
     METADATA nodes of a trace may define other groups than the named ones. Collectives may be restricted to dimensions
-    of the fabric, whose sizes are `dims`, fastest first. Memory nodes are not in the group of all NPUs.
-
-    Raises:
-        WorkloadError: If a group is unknown, a member is out of range or occurs twice, a name is that of a group and of
-            a family, or an NPU is not a member of a group of its trace.
+    of the fabric, whose sizes are `dims`, fastest first. Memory nodes are not in the group of all NPUs. Raises
+    WorkloadError: a group is unknown, a member is out of range or occurs twice, a name is that of a group and of a
+    family, or an NPU is not a member of a group of its trace.
     """
-    book = _Book(npus, groups, families or {}, dims, memory_nodes)
-    slots = agree(exchange, lambda: own.each(book.slots))
-    slot_ptr, local = _by_npu(own, slots, npus)
+    book = _Book(npus, named_groups, families or {}, dims, memory_nodes)
+    slots = agree(exchange, lambda: rank_traces.each(book.slots))
+    slot_ptr, local = _by_npu(rank_traces, slots, npus)
     owner = np.repeat(np.arange(npus), np.diff(slot_ptr))
     first_uses = _first_uses(slot_ptr, local, owner, book.keys)
     number_of = _numbers(exchange(first_uses))
@@ -87,20 +85,20 @@ def resolve(
         names[number] = name
     slot_member, is_member = _member_numbers(group_ptr, group_member, slot_group, owner, npus)
     table = GroupTable(group_ptr, group_member, tuple(names), slot_ptr, slot_group, slot_member)
-    agree(exchange, lambda: _check_membership(own, table, owner, is_member))
+    agree(exchange, lambda: _check_membership(rank_traces, table, owner, is_member))
     return table
 
 
-def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member: Mask) -> None:
-    """Check that the NPU (`owner`) of every slot is a member (`is_member`) of the slot's group."""
+def _check_membership(rank_traces: OwnTraces, group_table: GroupTable, npu_of_slot: Int64, is_member: Mask) -> None:
+    """Check that the NPU of every slot (NPU and group) is a member of the slot's group; is_member: bool[slots]."""
     if np.all(is_member):
         return
     at = int(np.argmin(is_member))
-    npu = int(owner[at])
-    view = own.views[own.trace_of_npu[npu]]
+    npu = int(npu_of_slot[at])
+    view = rank_traces.views[rank_traces.trace_of_npu[npu]]
     raise WorkloadError(
-        f"{view.first_use(at - int(table.slot_ptr[npu]))}: NPU {npu} runs it but is not one of "
-        f"the group's {len(table.members(int(table.slot_group[at])))} members",
+        f"{view.first_use(at - int(group_table.slot_ptr[npu]))}: NPU {npu} runs it but is not one of "
+        f"the group's {len(group_table.members(int(group_table.slot_group[at])))} members",
         npu,
     )
 
@@ -109,29 +107,25 @@ def _check_membership(own: OwnTraces, table: GroupTable, owner: Int64, is_member
 _FirstUse = tuple[int, int, bytes]
 
 
-def _by_npu(own: OwnTraces, slots: Sequence[Int32], npus: int) -> tuple[Int64, Int32]:
-    """Return the slots by NPU: pointers int64[npus+1], and the groups' numbers in the book int32[].
-
-    `slots` has for each trace int32[users, slots], or int32[1, slots] if all users have the same groups.
-    """
+def _by_npu(rank_traces: OwnTraces, slots_of_traces: Sequence[Int32], npus: int) -> tuple[Int64, Int32]:
+    """Return the slots by NPU: pointers int64[npus+1], and the groups' numbers in the book int32[]."""
+    # slots_of_traces: for each trace int32[NPUs that run it, slots], or int32[1, slots] if all have the same groups.
     counts = np.zeros(npus, np.int64)
-    for groups, users in zip(slots, own.users, strict=True):
+    for groups, users in zip(slots_of_traces, rank_traces.users, strict=True):
         counts[users] = groups.shape[1]
     slot_ptr = pointers(counts)
     local = np.empty(int(slot_ptr[-1]), np.int32)
-    for groups, users in zip(slots, own.users, strict=True):
+    for groups, users in zip(slots_of_traces, rank_traces.users, strict=True):
         local[slot_ptr[users][:, None] + np.arange(groups.shape[1])] = groups
     return slot_ptr, local
 
 
-def _first_uses(slot_ptr: Int64, local: Int32, owner: Int64, keys: Sequence[bytes]) -> list[_FirstUse]:
-    """Return the first use of each group except that of all NPUs.
-
-    `slot_ptr` is int64[npus+1]; for each slot, `local` int32[] is the number of its group in the book and `owner`
-    int64[] its NPU; `keys` has the key of each group in the book.
-    """
-    groups, first = np.unique(local, return_index=True)
-    npu = owner[first]
+def _first_uses(slot_ptr: Int64, group_in_book: Int32, npu_of_slot: Int64, keys: Sequence[bytes]) -> list[_FirstUse]:
+    """Return the first use of each group except that of all NPUs."""
+    # `slot_ptr` is int64[npus+1]; for each slot, `group_in_book` int32[] is the number of its group and `npu_of_slot`
+    # int64[] its NPU; `keys` has the key of each group in the book.
+    groups, first = np.unique(group_in_book, return_index=True)
+    npu = npu_of_slot[first]
     places = zip(groups.tolist(), npu.tolist(), (first - slot_ptr[npu]).tolist(), strict=True)
     return [(npu, slot, keys[group]) for group, npu, slot in places if group]
 
@@ -142,48 +136,50 @@ class _Book:
     def __init__(
         self,
         npus: int,
-        groups: Mapping[str, tuple[int, ...]],
+        named_groups: Mapping[str, tuple[int, ...]],
         families: Families,
         dims: tuple[int, ...],
         memory_nodes: Sequence[int] = (),
     ) -> None:
+        """Begin with the group of all NPUs except memory nodes; dims: sizes of the fabric's dimensions."""
         self.members = [np.setdiff1d(np.arange(npus, dtype=np.int32), memory_nodes).astype(np.int32)]
         self.keys = [b""]  # Key of each group, the same on all ranks
         self.names = [ALL_NPUS]  # Name of each group in traces
-        self._npus, self._groups, self._families, self._dims = npus, groups, families, dims
+        self._npus, self._groups, self._families, self._dims = npus, named_groups, families, dims
         self._number: dict[object, int] = {ALL_NPUS: 0}
         self._of_npu: dict[str, Int32] = {}
 
-    def slots(self, view: TraceView, users: Int64) -> Int32:
-        """Return the groups of a trace's slots: int32[users, slots], or int32[1, slots] if all users have the same."""
+    def slots(self, view: TraceView, running_npus: Int64) -> Int32:
+        """Return the groups of a trace's slots: int32[NPUs that run it, slots], or int32[1, slots] if alike."""
         own = [d != WHOLE or name in self._families for name, d in zip(view.slot_names, view.slot_dims, strict=True)]
-        groups = np.zeros((len(users) if any(own) else 1, len(own)), np.int32)
+        groups = np.zeros((len(running_npus) if any(own) else 1, len(own)), np.int32)
         for slot, (name, dims) in enumerate(zip(view.slot_names, view.slot_dims, strict=True)):
             if dims != WHOLE:
-                groups[:, slot] = [self._number_along(npu, dims) for npu in users.tolist()]
+                groups[:, slot] = [self._number_along(npu, dims) for npu in running_npus.tolist()]
             elif name in self._families:
-                groups[:, slot] = self._numbers_in(view, slot, users)
+                groups[:, slot] = self._numbers_in(view, slot, running_npus)
             else:
                 groups[:, slot] = self._number_of(view, slot)
         return groups
 
     def _add(self, name: str, members: Int32, key: bytes) -> int:
+        """Add a group with its name and key, and return its number."""
         self.names.append(name)
         self.members.append(members)
         self.keys.append(key)
         return len(self.members) - 1
 
-    def _numbers_in(self, view: TraceView, slot: int, users: Int64) -> Int32:
-        """Return the number of each user's group of a family."""
+    def _numbers_in(self, view: TraceView, slot: int, running_npus: Int64) -> Int32:
+        """Return the number of the group, of the family that a slot names, of each NPU that runs the trace."""
         name = view.slot_names[slot]
         groups = self._families[name]
         if name in self._groups:
             raise WorkloadError(f'group "{name}": stands in the group file, too, but is a family of the trace set')
         if name not in self._of_npu:
             self._of_npu[name] = group_of_npu(groups, self._npus)
-        place = self._of_npu[name][users]
+        place = self._of_npu[name][running_npus]
         if np.any(place == NO_GROUP):
-            npu = int(users[np.argmax(place == NO_GROUP)])
+            npu = int(running_npus[np.argmax(place == NO_GROUP)])
             raise WorkloadError(
                 f"{view.first_use(slot)}: NPU {npu} runs it but is in none of the family's {len(groups)} groups", npu
             )
@@ -210,6 +206,7 @@ class _Book:
         return self._number[key]
 
     def _number_of(self, view: TraceView, slot: int) -> int:
+        """Return the number of the group that a slot of a trace names; WorkloadError if it is unknown."""
         name = view.slot_names[slot]
         key: object = name
         if name != ALL_NPUS and name not in self._groups:
@@ -225,6 +222,7 @@ class _Book:
         return self._number[key]
 
     def _checked(self, name: str, members: tuple[int, ...]) -> Int32:
+        """Return the members of a group as an array; WorkloadError if one is out of range or occurs twice."""
         out_of_range = [m for m in members if not 0 <= m < self._npus]
         if out_of_range:
             raise WorkloadError(f'group "{name}": member {out_of_range[0]}, expected an NPU from 0 to {self._npus - 1}')
@@ -234,25 +232,27 @@ class _Book:
 
 
 def _digest(name: str, members: tuple[int, ...]) -> bytes:
+    """Return a key of a group, equal for equal names and members."""
     digest = hashlib.blake2b(np.array([len(members), *members], np.int64).tobytes(), digest_size=16)
     digest.update(name.encode(errors="surrogatepass"))
     return digest.digest()
 
 
-def _numbers(of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
+def _numbers(first_uses_of_ranks: list[list[_FirstUse]]) -> dict[bytes, int]:
     """Return the number of each group by key, given the first uses on each rank."""
-    keys = dict.fromkeys(key for _, _, key in sorted(chain.from_iterable(of_ranks)))
+    keys = dict.fromkeys(key for _, _, key in sorted(chain.from_iterable(first_uses_of_ranks)))
     return {key: number for number, key in enumerate(keys, 1)}
 
 
 def _member_numbers(
-    group_ptr: Int64, group_member: Int32, slot_group: Int32, owner: Int64, npus: int
+    group_ptr: Int64, group_member: Int32, slot_group: Int32, npu_of_slot: Int64, npus: int
 ) -> tuple[Int32, Mask]:
     """Return the member number of each slot's NPU in its group, and whether it is a member."""
+    # group_ptr, group_member: members of the groups as CSR; slot_group: int32[slots]; npus: number of NPUs.
     sizes = np.diff(group_ptr)
     keys = np.repeat(np.arange(len(sizes)), sizes) * npus + group_member
     by_key = np.argsort(keys)
-    wanted = slot_group.astype(np.int64) * npus + owner
+    wanted = slot_group.astype(np.int64) * npus + npu_of_slot
     at = np.minimum(np.searchsorted(keys[by_key], wanted), len(keys) - 1)
     row = by_key[at]
     return (row - group_ptr[slot_group]).astype(np.int32), keys[row] == wanted

@@ -131,6 +131,7 @@ def groups_of(path: str | os.PathLike[str]) -> Path | None:
 
 
 def _of_prefix(prefix: Path) -> dict[int, Path]:
+    """Return the file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; WorkloadError if it has two."""
     name = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et(\.gz)?")
     files: dict[int, Path] = {}
     for file in _listed(prefix.parent):

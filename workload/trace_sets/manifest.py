@@ -65,9 +65,8 @@ def written(manifest: Manifest) -> str:
 def read_manifest(path: Path) -> Manifest:
     """Read and check a manifest.
 
-    Raises:
-        WorkloadError: If the file is unreadable, is no JSON or has another version; a key is unknown, missing or
-            invalid; or an NPU is in no trace, in two traces, or in two groups of a family.
+    Raises WorkloadError: the file is unreadable, is no JSON or has another version; a key is unknown, missing or
+    invalid; or an NPU is in no trace, in two traces, or in two groups of a family.
     """
     data = _object(path, _json(path), _KEYS, "", may_lack=_MAY_LACK)
     if data["version"] != VERSION or type(data["version"]) is not int:
@@ -113,6 +112,7 @@ def _interference(path: Path, data: Mapping[str, Any]) -> tuple[str, frozenset[s
 
 
 def _json(path: Path) -> object:
+    """Return the JSON of a file; WorkloadError if it is unreadable or wrong."""
     try:
         found: object = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)
     except OSError as error:
@@ -122,28 +122,30 @@ def _json(path: Path) -> object:
     return found
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) < len(pairs):
-        names = [name for name, _ in pairs]
+def _without_repeats(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the items of a JSON object; ValueError if a key occurs twice."""
+    data = dict(items)
+    if len(data) < len(items):
+        names = [name for name, _ in items]
         raise ValueError(f'"{next(name for name in names if names.count(name) > 1)}" stands twice')
     return data
 
 
-def _object(path: Path, value: object, keys: Sequence[str], where: str, may_lack: Sequence[str] = ()) -> dict[str, Any]:
-    """Check and return an object with these keys and no others; where: prefix of messages."""
+def _object(path: Path, value: object, keys: Sequence[str], label: str, may_lack: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a JSON object after a check that it has these keys (may_lack: optional) and no others."""
+    # label: place of the object, for errors in the file `path`.
     if not isinstance(value, dict):
-        raise WorkloadError(f"{path}: {where}found {_short(value)}, expected an object with {', '.join(keys)}")
+        raise WorkloadError(f"{path}: {label}found {_short(value)}, expected an object with {', '.join(keys)}")
     unknown = [key for key in value if key not in keys]
     missing = [key for key in keys if key not in value and key not in may_lack]
     if unknown or missing:
         what = f"unknown key {unknown[0]}" if unknown else f"no {missing[0]}"
-        raise WorkloadError(f"{path}: {where}{what}, expected {', '.join(keys)}")
+        raise WorkloadError(f"{path}: {label}{what}, expected {', '.join(keys)}")
     return value
 
 
 def _check_trace(path: Path, number: int, trace: Mapping[str, Any]) -> None:
-    """Check that the file is a plain name, and that example and nodes are numbers."""
+    """Check entry `number` of a manifest's traces: its file is a plain name, and example and nodes are numbers."""
     file, example, nodes = (trace[key] for key in ("file", "example", "nodes"))
     if not isinstance(file, str) or not file or file in {".", ".."} or "/" in file or "\0" in file:
         raise WorkloadError(f"{path}: trace {number}: file is {_short(file)}, expected a name beside the manifest")
@@ -153,31 +155,36 @@ def _check_trace(path: Path, number: int, trace: Mapping[str, Any]) -> None:
         raise WorkloadError(f"{path}: {file}: nodes is {_short(nodes)}, expected their number")
 
 
-def _npus(path: Path, where: str, entries: object, npus: int) -> Int64:
+def _npus(path: Path, label: str, entries: object, npus: int) -> Int64:
+    """Return the NPUs, below `npus`, that a list of JSON stands for; label: its place, for errors in file `path`."""
     try:
         found = numbers_of(entries, npus)
     except ValueError as error:
-        raise WorkloadError(f"{path}: {where}{error}") from None
+        raise WorkloadError(f"{path}: {label}{error}") from None
     wrong = found[found < 0]
     if len(wrong):
-        raise WorkloadError(f"{path}: {where}found NPU {wrong[0]}, expected 0 to {npus - 1}")
+        raise WorkloadError(f"{path}: {label}found NPU {wrong[0]}, expected 0 to {npus - 1}")
     return found
 
 
-def _trace_of_npu(path: Path, files: Sequence[str], users: Sequence[Int64], idle: Int64, npus: int) -> Int32:
-    """Return the trace of each NPU, after checking that each NPU occurs once."""
-    every = np.concatenate([*users, idle])
+def _trace_of_npu(
+    path: Path, files: Sequence[str], npus_of_traces: Sequence[Int64], idle_npus: Int64, npus: int
+) -> Int32:
+    """Return the trace of each NPU, after checking that each NPU occurs once; path: of the manifest, for errors."""
+    every = np.concatenate([*npus_of_traces, idle_npus])
     counts = np.bincount(every, minlength=npus)
     if np.any(counts > 1):
         npu = int(np.argmax(counts > 1))
-        named = zip([*files, "idle"], [*users, idle], strict=True)
+        named = zip([*files, "idle"], [*npus_of_traces, idle_npus], strict=True)
         places = [name for name, own in named for _ in range(int(np.count_nonzero(own == npu)))]
         raise WorkloadError(f"{path}: NPU {npu} is in {places[0]} and in {places[1]}, expected one trace for each NPU")
     if np.any(counts == 0):
         raise WorkloadError(f"{path}: NPU {int(np.argmin(counts))} is in no trace, expected it in one, or in idle")
     found = np.empty(npus, np.int32)
-    found[every] = np.repeat(np.arange(len(users) + 1), [*(len(own) for own in users), len(idle)])
-    found[idle] = IDLE
+    found[every] = np.repeat(
+        np.arange(len(npus_of_traces) + 1), [*(len(own) for own in npus_of_traces), len(idle_npus)]
+    )
+    found[idle_npus] = IDLE
     return found
 
 
@@ -190,15 +197,15 @@ def _family(groups: Sequence[tuple[int, ...]]) -> object:
     return [shortened(members) for members in groups]
 
 
-def _groups(path: Path, name: str, family: object, npus: int) -> tuple[tuple[int, ...], ...]:
-    """Check and return the groups of a family; each NPU is in at most one."""
+def _groups(path: Path, name: str, value: object, npus: int) -> tuple[tuple[int, ...], ...]:
+    """Return a family's groups, NPU numbers, from its JSON value, after a check that each NPU is in at most one."""
     where = f'family "{name}": '
     if name in {"", "0"}:
         raise WorkloadError(f"{path}: {where}that name always means all NPUs, expected another one")
-    if isinstance(family, list):
-        groups = tuple(tuple(_npus(path, where, members, npus).tolist()) for members in family)
+    if isinstance(value, list):
+        groups = tuple(tuple(_npus(path, where, members, npus).tolist()) for members in value)
     else:
-        parts = _object(path, family, _FAMILY_KEYS, where)
+        parts = _object(path, value, _FAMILY_KEYS, where)
         begin = _npus(path, f"{where}groups: ", parts["groups"], npus)
         try:
             members = numbers_of(parts["members"], npus)
@@ -213,16 +220,17 @@ def _groups(path: Path, name: str, family: object, npus: int) -> tuple[tuple[int
     return groups
 
 
-def _check_groups(where: str, groups: Sequence[tuple[int, ...]], npus: int) -> None:
+def _check_groups(label: str, groups: Sequence[tuple[int, ...]], npus: int) -> None:
+    """Check that groups have members below `npus`, each in one group; label: begin of errors."""
     if not groups or not all(groups):
-        raise WorkloadError(f"{where}{'a group without members' if groups else 'no group'}, expected groups of NPUs")
+        raise WorkloadError(f"{label}{'a group without members' if groups else 'no group'}, expected groups of NPUs")
     every = np.array([npu for members in groups for npu in members], np.int64)
     wrong = every[(every < 0) | (every >= npus)]
     if len(wrong):
-        raise WorkloadError(f"{where}member {wrong[0]}, expected an NPU from 0 to {npus - 1}")
+        raise WorkloadError(f"{label}member {wrong[0]}, expected an NPU from 0 to {npus - 1}")
     many = np.bincount(every, minlength=npus)
     if np.any(many > 1):
-        raise WorkloadError(f"{where}NPU {int(np.argmax(many > 1))} stands in it twice, expected it in one group")
+        raise WorkloadError(f"{label}NPU {int(np.argmax(many > 1))} stands in it twice, expected it in one group")
 
 
 def _short(value: object) -> str:

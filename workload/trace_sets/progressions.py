@@ -16,7 +16,7 @@ _SHORTEST = 3  # Minimum number of numbers of a progression
 
 
 def shortened(numbers: Sequence[int]) -> list[object]:
-    """Return the entries of a list."""
+    """Return a list of numbers as JSON: numbers and {"first", "repeat"} for arithmetic progressions."""
     values = np.asarray(numbers, np.int64)
     steps = _steps(values)
     if steps is not None and len(values) >= _SHORTEST:
@@ -76,7 +76,7 @@ def _steps(values: Int64) -> list[list[int]] | None:
 
 
 def _numbers(entry: object, most: int) -> Int64:
-    """Return the numbers of one entry."""
+    """Return the numbers of one entry of a shortened list, which must be below a limit."""
     if _is_number(entry, most):
         return np.array([entry], np.int64)
     if type(entry) is int:
@@ -95,6 +95,7 @@ def _numbers(entry: object, most: int) -> Int64:
 
 
 def _is_pair(pair: object, most: int) -> bool:
+    """Return whether a JSON value is [count, step] of a progression of numbers below a limit."""
     if not isinstance(pair, list) or len(pair) != 2:
         return False
     count, step = pair

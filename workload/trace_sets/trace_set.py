@@ -38,11 +38,8 @@ class TraceSet:
         """Return a trace set of one trace per NPU; the peers of a shared trace are the same for all its NPUs.
 
         `tables` are the traces of NPU 0, 1, ..., None = the NPU is idle; `groups` has the members (NPU numbers, in
-        member order) of the groups that the traces name.
-
-        Raises:
-            WorkloadError: If there is no trace, a table is no trace, or a group is empty, has a member twice or out of
-                range, or is named "" or "0", which always mean all NPUs.
+        member order) of the groups that the traces name. Raises WorkloadError: there is no trace, a table is no trace,
+        or a group is empty, has a member twice or out of range, or is named "" or "0", which always mean all NPUs.
         """
         distinct: dict[int, TraceTable] = {}
         for npu, table in enumerate(tables):
@@ -67,6 +64,7 @@ class TraceSet:
 
 
 def _members(name: str, members: Sequence[int], npus: int) -> tuple[int, ...]:
+    """Return the members of a named group after a check; WorkloadError if one is no NPU or occurs twice."""
     numbers = tuple(int(member) for member in members)
     if name in {"", "0"}:
         raise WorkloadError(f"group {name!r}: always all NPUs, expected another name")

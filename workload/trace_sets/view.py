@@ -19,17 +19,14 @@ class TraceView:
     """A trace of n nodes in file order, with the kinds of its rows.
 
     A collective of the host without comm_type is COMPUTE on the CPU lane: PyTorch writes the call in addition to the
-    kernel that does the work. METADATA is NOOP.
-
-    `dims` are the sizes of the fabric's dimensions; None = ignore involved_dim. `example` is the NPU whose peers the
-    trace has; for another NPU, the difference of their numbers is added to the peers. AS_WRITTEN (-1) = the peers are
-    the same for all NPUs.
-
-    Raises:
-        WorkloadError: If a collective of all NPUs takes part in none of the dimensions.
+    kernel that does the work. METADATA is NOOP. `dims` are the sizes of the fabric's dimensions; None = ignore
+    involved_dim. `example` is the NPU whose peers the trace has; for another NPU, the difference of their numbers is
+    added to the peers. AS_WRITTEN (-1) = the peers are the same for all NPUs. Raises WorkloadError: a collective of all
+    NPUs takes part in none of the dimensions.
     """
 
     def __init__(self, table: TraceTable, dims: tuple[int, ...] | None = None, example: int = AS_WRITTEN) -> None:
+        """Compute the columns; table: trace; dims, example: see the class."""
         self.table = table
         self.example = example
         self.kind = _KIND_OF_NODE_TYPE[table.type]  # int8[n], NOOP, COMPUTE, MEMORY, SEND, RECV or COLLECTIVE

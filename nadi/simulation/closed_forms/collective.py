@@ -26,7 +26,7 @@ from topologies.routing import next_links
 from workload import Program, Schedules, collectives
 from workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
 from workload.collectives.trees.aggregators import AggregatorTree
-from workload.shape import Shape, shape_of
+from workload.shape import GroupShape, shape_of
 
 Int64 = NDArray[np.int64]
 
@@ -133,7 +133,7 @@ def _paths(
     return list(kinds.values())
 
 
-def _payload_rates(shape: Shape, settings: Settings, *, framed: bool) -> Shape:
+def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> GroupShape:
     """Return the shape with rates for payload beside headers and answers; framed: NVLink joins a host's NPUs."""
     if not settings.fidelity.has_headers:
         return shape

@@ -26,6 +26,9 @@ Int64 = NDArray[np.int64]
 
 _MAX_INTERPOLATION_ERROR = 0.005  # relative difference at which neighbouring lines no longer confirm an interpolation
 _MAX_EXTRAPOLATION_ERROR = 0.01  # relative error of the prediction of the third size at which extrapolation is rejected
+# minimum rise of an extrapolation per byte, in rises of the formula: below it, the sizes played are so small that
+# latencies hide their bytes
+_MIN_RISE = 0.5
 _MAX_STEP = 2  # maximum ratio of neighbouring sizes between which a curve interpolates
 _POINTS = 3  # number of sizes that an extrapolation plays
 # maximum number of messages of a played all-to-all with split sizes; a larger one takes the time of its busiest member
@@ -62,6 +65,7 @@ class CurveSource(NamedTuple):
     packets: Callable[[int], float]  # returns the approximate number of packets of a size
     play: Callable[[int], ClosedForm]  # returns the time of a size from playing its steps
     formula: Callable[[int], ClosedForm]  # returns the time of a size from the algorithm's formula
+    has_formula: bool  # False = the algorithm has none, and `formula` plays
 
 
 class Curve:
@@ -70,8 +74,9 @@ class Curve:
     A curve plays a size that needs few packets. It interpolates a size between two played sizes that lie at most a
     factor of two apart and use the same variant of the algorithm, if the lines through the next played sizes on either
     side agree within half a percent. It extrapolates a large size: three smaller sizes, each half of the next, must
-    play quickly and use the same variant, the lower two must predict the third within one percent, and the third must
-    be at most `Effort.max_halvings` halvings below the large size. Otherwise it plays the size, or evaluates the
+    play quickly and use the same variant, the lower two must predict the third within one percent, the third must be at
+    most `Effort.max_halvings` halvings below the large size, and their line must rise at least half as fast as the
+    formula. Otherwise it plays the size, or evaluates the
     formula if the size is very large, or `is_exact`: the formula is exact on an idle network.
     """
 
@@ -136,7 +141,12 @@ class Curve:
         low, middle, high = ((size, self._known[size].time_ps) for size in sizes)
         if abs(_line(low, middle, high[0]) - high[1]) > _MAX_EXTRAPOLATION_ERROR * high[1]:
             return None
-        return ClosedForm(_line(middle, high, size_bytes), is_played=False)
+        extrapolated_ps = _line(middle, high, size_bytes)
+        if self._source.has_formula:
+            rise_ps = self._source.formula(size_bytes).time_ps - self._source.formula(size_bytes // 2).time_ps
+            if extrapolated_ps - _line(middle, high, size_bytes // 2) < _MIN_RISE * rise_ps:
+                return None
+        return ClosedForm(extrapolated_ps, is_played=False)
 
 
 def _line(first_point: tuple[int, float], second_point: tuple[int, float], size_bytes: int) -> float:
@@ -236,7 +246,8 @@ class CollectiveCosts:
         def variant(size_bytes: int) -> str:
             return chosen.describe(kind, shape, size_bytes) if shape else ""
 
-        source = CurveSource(variant, packets, partial(evaluate, play=True), partial(evaluate, play=False))
+        play, formula = partial(evaluate, play=True), partial(evaluate, play=False)
+        source = CurveSource(variant, packets, play, formula, chosen.has_formula)
         return Curve(source, is_exact=chosen.is_exact and is_even, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:

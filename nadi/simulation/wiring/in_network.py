@@ -27,7 +27,7 @@ def with_reducers(
     if program.npus != graph.npus:
         raise pdes.RunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}; aggregators come after all")
     owners = None if owner is None else with_aggregators_of(owner, graph, switches)
-    return with_aggregators(graph, switches), extended(program, acting=counts_reducers), owners
+    return with_aggregators(graph, switches), extended(program, is_acting=counts_reducers), owners
 
 
 def without_reducers(results: pdes.Results, graph: Graph) -> pdes.Results:

@@ -21,9 +21,7 @@ class FlowState(Row, words=16, written_by="messages.fidelity.* messages.flows.fi
 
 
 class Flow(
-    Row,
-    words=24,
-    written_by="messages.fidelity.* messages.flows.finish_heap messages.flows.paths messages.flows.rates",
+    Row, words=24, written_by="messages.fidelity.* messages.flows.finish_heap messages.flows.paths messages.flows.rates"
 ):
     """A connection, parallel to its queue pair; its messages are sent one after another."""
 

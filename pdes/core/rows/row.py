@@ -74,7 +74,7 @@ class Word:
 
 
 def word(kind: str, meaning: str, many: int = 1, bits: int = 0, begins: int = 0) -> Any:
-    """Declare a word of a row; kind: name of a WordKind in lower case; bits: width of an integer, 0 = the row's."""
+    """Declare a word of a row, or `many`; kind: WordKind in lower case, bits: width, 0 = the row's, begins: value."""
     return Word(WordKind[kind.upper()], meaning, many, bits, begins)
 
 
@@ -114,6 +114,6 @@ class Row:
 
 
 def kinds_of_rows(base: type[Row] = Row) -> list[type[Row]]:
-    """Return all imported row kinds of kernel sources that derive from `base`, file by file."""
+    """Return the classes below `base` that kernel sources declare and that are imported, sorted by their modules."""
     kinds = [kind for child in base.__subclasses__() for kind in (child, *kinds_of_rows(child))]
     return sorted((kind for kind in kinds if are_hashed(kind.__module__)), key=lambda kind: kind.__module__)

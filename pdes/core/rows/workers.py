@@ -51,9 +51,7 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 
 
 class TeamState(
-    Row,
-    words=64,
-    written_by="workers.crew workers.exchange workers.other_teams workers.processes workers.team",
+    Row, words=64, written_by="workers.crew workers.exchange workers.other_teams workers.processes workers.team"
 ):
     """State of all workers that share memory (pdes/workers/team.py).
 
@@ -78,11 +76,7 @@ class TeamState(
     all_rows_left = word("count", "trace rows that no team has finished, minus all of them")
 
 
-class Worker(
-    Row,
-    words=16,
-    written_by="workers.crew workers.exchange workers.other_teams workers.team",
-):
+class Worker(Row, words=16, written_by="workers.crew workers.exchange workers.other_teams workers.team"):
     """State of one worker of a team, which only that worker writes; others read its first cache line."""
 
     arrived = word("count", "windows done")

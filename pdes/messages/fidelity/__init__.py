@@ -1,12 +1,12 @@
 """Models of how messages cross the network other than as packets. One file each, found here.
 
-A file holds TITLE, a hook `act(address, message, now)` that moves a message on from its node, and
+A file holds TITLE, a hook `act(world_address, message, now_ps)` that moves a message on from its node, and
 `alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps)`, the time of messages on an idle path: float64[k] ps
 per byte and int64[k] delays of its links, int64[] latencies of its switches, int64[m] bytes -> int64[m]. Events move a
 message (events.py): LEFT when its last byte has left its sender, ARRIVE when it has arrived, STEP when it is to leave
 a node. The rest of the engine is the packet-level model. A file without `alone_ps` gives messages the headers and
 acknowledgements of packets, and its times on an idle path are those of packets. A file may have a hook
-`settle(address, kind, now)` for events that are not of one message.
+`settle(world_address, kind, now_ps)` for events that are not of one message.
 """
 
 import importlib

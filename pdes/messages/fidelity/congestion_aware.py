@@ -21,43 +21,47 @@ TITLE = "message-level: stored and forwarded; each link sends one message at a t
 
 
 @hook
-def act(address, message, now):
-    """Send a message over the next link."""
-    w = world_at(address)
-    net, qps = w.net, w.qps
+def act(world_address, message, now_ps):
+    """Send a message, a row of `msg`, over the next link of its path."""
+    world = world_at(world_address)
+    net, qps = world.net, world.qps
     msg = whole_messages(qps.msg)[message]
-    q = msg.connection
-    qp = qps.qp[q]
+    pair = msg.connection
+    qp = qps.qp[pair]
     size = msg.payload_bytes
     node = msg.node
-    link = link_of_connection(net, w.routes, qps, q, node)
+    link = link_of_connection(net, world.routes, qps, pair, node)
     tx = net.tx[link]
     meta = tx.meta
-    start = min(max(now, tx.busy_ps), INF)
+    start = min(max(now_ps, tx.busy_ps), INF)
     psb = link_psb(net, link)
     sent = start + whole_ps(net, size, psb, 0)
     tx.busy_ps = sent
-    count_sent(net, link, size, start - now)
+    count_sent(net, link, size, start - now_ps)
     net.count.hops += 1
     at_npu = node == qp.npu
     if at_npu and qp.shares > SHARE_UNITS:
-        start = max(start, qps.arrived[q])
+        start = max(start, qps.arrived[pair])
         psb *= qp.shares / SHARE_UNITS
         sent = start + whole_ps(net, size, psb, 0)
-        qps.arrived[q] = sent
+        qps.arrived[pair] = sent
     if at_npu:
-        leaves(w, message, sent, now)
+        leaves(world, message, sent, now_ps)
     after = end_of(meta)
     msg.node = after
     at = start + whole_ps(net, size, psb, net.link_class[class_of(meta)].delay_ps)
     if after == destination(qp.w1):
-        add_message_event(net, qps, w.messages, at, ARRIVE, message)
+        add_message_event(net, qps, world.messages, at, ARRIVE, message)
     else:
-        add_message_event(net, qps, w.messages, at + forwarding_ps(net, w.routes, after), STEP, message)
+        add_message_event(net, qps, world.messages, at + forwarding_ps(net, world.routes, after), STEP, message)
     return 0
 
 
 def alone_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
-    """Return the sum of transmission time and delay of each link, and the latencies of the switches."""
+    """Return int64[m], ps of messages of size_bytes on an idle path: sending and delay of each link, and forwarding.
+
+    psb: float64[k], ps per byte of the links; delay_ps: int64[k], of the links; forwarding_ps: latencies of the
+    switches; resolution_ps: unit to which times are rounded down.
+    """
     time_ps = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
     return forwarding_ps.sum() + (time_ps - time_ps % resolution_ps).sum(axis=1)

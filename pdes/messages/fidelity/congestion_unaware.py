@@ -21,13 +21,13 @@ LINKS_ARE_BUSY = False
 
 
 @hook
-def act(address, message, now):
-    """Send a message over its whole path."""
-    w = world_at(address)
-    net, qps = w.net, w.qps
+def act(world_address, message, now_ps):
+    """Send a message, a row of `msg`, over its whole path."""
+    world = world_at(world_address)
+    net, qps = world.net, world.qps
     msg = whole_messages(qps.msg)[message]
-    q = msg.connection
-    qp = qps.qp[q]
+    pair = msg.connection
+    qp = qps.qp[pair]
     size = msg.payload_bytes
     dst = destination(qp.w1)
     node = msg.node
@@ -35,8 +35,8 @@ def act(address, message, now):
     slowest = 0.0
     shares = max(SHARE_UNITS, qp.shares) / SHARE_UNITS
     while node != dst:
-        latency += forwarding_ps(net, w.routes, node)
-        link = link_of_connection(net, w.routes, qps, q, node)
+        latency += forwarding_ps(net, world.routes, node)
+        link = link_of_connection(net, world.routes, qps, pair, node)
         meta = net.tx[link].meta
         latency += net.link_class[class_of(meta)].delay_ps
         slowest = max(slowest, link_psb(net, link) * shares)
@@ -44,14 +44,14 @@ def act(address, message, now):
         count_sent(net, link, size, 0)
         net.count.hops += 1
         node = end_of(meta)
-    arrived = max(now + whole_ps(net, size, slowest, latency), qps.arrived[q])
-    qps.arrived[q] = arrived
-    leaves(w, message, now + whole_ps(net, size, slowest, 0), now)
-    add_message_event(net, qps, w.messages, arrived, ARRIVE, message)
+    arrived = max(now_ps + whole_ps(net, size, slowest, latency), qps.arrived[pair])
+    qps.arrived[pair] = arrived
+    leaves(world, message, now_ps + whole_ps(net, size, slowest, 0), now_ps)
+    add_message_event(net, qps, world.messages, arrived, ARRIVE, message)
     return 0
 
 
 def alone_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
-    """Return all latencies, and the bytes at the slowest rate."""
+    """Return all latencies of an idle path plus the time of the bytes at the lowest rate; see congestion_aware."""
     time_ps = (size_bytes * psb.max() + 0.5).astype(np.int64) + delay_ps.sum() + forwarding_ps.sum()
     return time_ps - time_ps % resolution_ps

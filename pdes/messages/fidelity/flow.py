@@ -20,128 +20,128 @@ TITLE = "flows share links max-min fairly; headers, acknowledgements and delays 
 
 
 @inline
-def ask_to_solve(w, now):
+def ask_to_solve(world, now_ps):
     """Let rates be set when everything else of this time has happened."""
-    if w.flows.state.solve_ps != now:
-        w.flows.state.solve_ps = now
-        add_event(w.net.ctl, w.messages, now, SOLVE, 0, 0)
+    if world.flows.state.solve_ps != now_ps:
+        world.flows.state.solve_ps = now_ps
+        add_event(world.net.ctl, world.messages, now_ps, SOLVE, 0, 0)
 
 
 @inline
-def set_alarm(w):
+def set_alarm(world):
     """Add an event for the earliest end, unless one is due before."""
-    state = w.flows.state
+    state = world.flows.state
     if state.active > 0:
-        earliest = w.flows.flow[w.flows.finish_heap[0]].finish_ps
+        earliest = world.flows.flow[world.flows.finish_heap[0]].finish_ps
         if earliest < state.alarm_ps:
             state.alarm_ps = earliest
-            add_event(w.net.ctl, w.messages, earliest, FINISH, 0, 0)
+            add_event(world.net.ctl, world.messages, earliest, FINISH, 0, 0)
 
 
 @outline
-def begin(w, q, now):
-    """Let the connection's first message begin."""
-    flows = w.flows
-    flow = flows.flow[q]
+def begin(world, pair, now_ps):
+    """Let the first message of connection `pair`, a row of `flow`, begin."""
+    flows = world.flows
+    flow = flows.flow[pair]
     if flow.epoch != flows.state.epoch:
-        lay_path(w, q, now)
-    load_message(w, q, whole_messages(w.qps.msg)[flow.first_message].payload_bytes)
-    enter(flows, q, now)
-    ask_to_solve(w, now)
+        lay_path(world, pair, now_ps)
+    load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+    enter(flows, pair, now_ps)
+    ask_to_solve(world, now_ps)
 
 
 @outline
-def count_on_links(w, q, size):
-    """Count a message on the links that it has crossed, and its acknowledgements on theirs."""
-    net, flows = w.net, w.flows
-    flow = flows.flow[q]
-    packets = packets_of(net, size)
+def count_on_links(world, pair, size_bytes):
+    """Count a message of connection `pair` on the links that it has crossed, and its acknowledgements on theirs."""
+    net, flows = world.net, world.flows
+    flow = flows.flow[pair]
+    packets = packets_of(net, size_bytes)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop = flows.hop[h]
         link = np.int64(hop.link)
         if hop.is_back == 1:
             net.tx[link].sent_bytes += back_bytes_on(net, link, packets) * hop.share // WHOLE
         else:
-            count_sent(net, link, bytes_on(net, link, size, packets) * hop.share // WHOLE, 0)
+            count_sent(net, link, bytes_on(net, link, size_bytes, packets) * hop.share // WHOLE, 0)
             net.count.hops += 1
 
 
 @outline
-def end(w, q, now):
-    """End the connection's current message, and let its next one begin."""
-    flows, qps = w.flows, w.qps
-    flow = flows.flow[q]
+def end(world, pair, now_ps):
+    """End the current message of connection `pair`, a row of `flow`, and let its next one begin."""
+    flows, qps = world.flows, world.qps
+    flow = flows.flow[pair]
     message = flow.first_message
     msg = whole_messages(qps.msg)[message]
     size = msg.payload_bytes
-    count_on_links(w, q, size)
+    count_on_links(world, pair, size)
     following = msg.following
     flow.first_message = following
     flow.messages -= 1
     flows.state.held -= 1
-    arrives = max(now + flow.latency_ps, qps.arrived[q])
-    qps.arrived[q] = arrives
-    leaves(w, message, now, now)
-    add_message_event(w.net, qps, w.messages, arrives, ARRIVE, message)
+    arrives = max(now_ps + flow.latency_ps, qps.arrived[pair])
+    qps.arrived[pair] = arrives
+    leaves(world, message, now_ps, now_ps)
+    add_message_event(world.net, qps, world.messages, arrives, ARRIVE, message)
     if flow.messages > 0 and whole_messages(qps.msg)[following].payload_bytes == size:
         rate = flow.rate
-        load_message(w, q, size)  # the same weights, so no rate changes
-        flow.since_ps = now
+        load_message(world, pair, size)  # the same weights, so no rate changes
+        flow.since_ps = now_ps
         flow.rate = rate
-        set_finish(flows, q)
+        set_finish(flows, pair)
         return
-    leave(flows, q)
-    ask_to_solve(w, now)
+    leave(flows, pair)
+    ask_to_solve(world, now_ps)
     if flow.messages > 0:
-        begin(w, q, now)
+        begin(world, pair, now_ps)
 
 
 @outline
-def change_network(w, now):
+def change_network(world, now_ps):
     """Make the changes of the schedule of faults that are due, and add an event for the next."""
-    net, schedule = w.net, w.schedule
+    net, schedule = world.net, world.schedule
     first = net.ctl.fault_at
     call_hook(net.hooks.make_changes, net.const.address)
     for i in range(first, net.ctl.fault_at):
         change = schedule.change[i]
         if change.kind == CHANGE_LINK:
-            set_capacity(w.flows, change.index, capacity_of(net, change.index))
+            set_capacity(world.flows, change.index, capacity_of(net, change.index))
         elif change.kind == CHANGE_ROUTES:
-            w.flows.state.epoch = change.value + 1
-    ask_to_solve(w, now)
+            world.flows.state.epoch = change.value + 1
+    ask_to_solve(world, now_ps)
     if net.ctl.fault_ps < LONGEST_RUN_PS:
-        add_event(net.ctl, w.messages, net.ctl.fault_ps, FINISH, 0, 0)
+        add_event(net.ctl, world.messages, net.ctl.fault_ps, FINISH, 0, 0)
 
 
 @outline
-def reroute(w, now):
+def reroute(world, now_ps):
     """Move flows to the paths of new routing tables; without room for all, go on in another event of this time."""
-    flows = w.flows
-    for q in range(w.net.ctl.queue_pairs):
-        flow = flows.flow[q]
+    flows = world.flows
+    for pair in range(world.net.ctl.queue_pairs):
+        flow = flows.flow[pair]
         if flow.heap_place > 0 and flow.epoch != flows.state.epoch:
-            if flows.state.hops + w.net.const.reserve_hops > flows.hop.shape[0]:
-                add_event(w.net.ctl, w.messages, now, FINISH, 0, 0)
+            if flows.state.hops + world.net.const.reserve_hops > flows.hop.shape[0]:
+                add_event(world.net.ctl, world.messages, now_ps, FINISH, 0, 0)
                 return
-            bring_up_to_date(flows, q, now)
+            bring_up_to_date(flows, pair, now_ps)
             left_bytes = flow.remaining_bytes
-            leave(flows, q)
-            lay_path(w, q, now)
-            load_message(w, q, whole_messages(w.qps.msg)[flow.first_message].payload_bytes)
+            leave(flows, pair)
+            lay_path(world, pair, now_ps)
+            load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
             flow.remaining_bytes = min(flow.remaining_bytes, left_bytes)
-            enter(flows, q, now)
-            ask_to_solve(w, now)
+            enter(flows, pair, now_ps)
+            ask_to_solve(world, now_ps)
     flows.state.moved_epoch = flows.state.epoch
 
 
 @hook
-def act(address, message, now):
-    """Let a message begin, or wait for those of its connection before it."""
-    w = world_at(address)
-    flows = w.flows
-    msg = whole_messages(w.qps.msg)
-    q = msg[message].connection
-    flow = flows.flow[q]
+def act(world_address, message, now_ps):
+    """Let a message, a row of `msg`, begin, or wait for those of its connection before it."""
+    world = world_at(world_address)
+    flows = world.flows
+    msg = whole_messages(world.qps.msg)
+    pair = msg[message].connection
+    flow = flows.flow[pair]
     msg[message].following = -1
     if flow.messages == 0:
         flow.first_message = message
@@ -151,28 +151,28 @@ def act(address, message, now):
     flow.messages += 1
     flows.state.held += 1
     if flow.messages == 1:
-        begin(w, q, now)
+        begin(world, pair, now_ps)
     return 0
 
 
 @hook
-def settle(address, kind, now):
-    """FINISH: change the network, and end the messages that are due. SOLVE: set rates."""
-    w = world_at(address)
-    flows = w.flows
+def settle(world_address, kind, now_ps):
+    """Handle an event. FINISH: change the network, and end the messages that are due. SOLVE: set rates."""
+    world = world_at(world_address)
+    flows = world.flows
     if kind == SOLVE:
         begun_ns = clock_ns()
-        flows.state.solved += solve(flows, now)
+        flows.state.solved += solve(flows, now_ps)
         flows.state.solve_ns += clock_ns() - begun_ns
     else:
-        if flows.state.alarm_ps == now:
+        if flows.state.alarm_ps == now_ps:
             flows.state.alarm_ps = INF
-        if w.net.hooks.make_changes != 0:
-            if w.net.ctl.fault_ps <= now or now == 0:  # at 0 for the event of the first change
-                change_network(w, now)
+        if world.net.hooks.make_changes != 0:
+            if world.net.ctl.fault_ps <= now_ps or now_ps == 0:  # at 0 for the event of the first change
+                change_network(world, now_ps)
             if flows.state.moved_epoch != flows.state.epoch:
-                reroute(w, now)
-        while flows.state.active > 0 and flows.flow[flows.finish_heap[0]].finish_ps <= now:
-            end(w, np.int64(flows.finish_heap[0]), now)
-    set_alarm(w)
+                reroute(world, now_ps)
+        while flows.state.active > 0 and flows.flow[flows.finish_heap[0]].finish_ps <= now_ps:
+            end(world, np.int64(flows.finish_heap[0]), now_ps)
+    set_alarm(world)
     return 0

@@ -4,60 +4,60 @@ from pdes.core.jit import inline
 
 
 @inline
-def is_before(flows, a, b):
+def is_before(flows, flow_a, flow_b):
     """Return whether flow a ends before flow b; equal ends are ordered by number."""
-    at, other = flows.flow[a].finish_ps, flows.flow[b].finish_ps
-    return at < other or (at == other and a < b)
+    at, other = flows.flow[flow_a].finish_ps, flows.flow[flow_b].finish_ps
+    return at < other or (at == other and flow_a < flow_b)
 
 
 @inline
-def put(flows, i, f):
-    """Put a flow at place i."""
-    flows.finish_heap[i] = f
-    flows.flow[f].heap_place = i + 1
+def put(flows, place, flow_id):
+    """Put a flow at a place of the heap."""
+    flows.finish_heap[place] = flow_id
+    flows.flow[flow_id].heap_place = place + 1
 
 
 @inline
-def sift(flows, i, f):
-    """Put a flow where it belongs, from place i, whose entry is void."""
-    while i > 0:
-        parent = (i - 1) >> 1
-        if not is_before(flows, f, flows.finish_heap[parent]):
+def sift(flows, place, flow_id):
+    """Put a flow where it belongs in the heap, from a place whose entry is void."""
+    while place > 0:
+        parent = (place - 1) >> 1
+        if not is_before(flows, flow_id, flows.finish_heap[parent]):
             break
-        put(flows, i, flows.finish_heap[parent])
-        i = parent
+        put(flows, place, flows.finish_heap[parent])
+        place = parent
     while True:
-        child = 2 * i + 1
+        child = 2 * place + 1
         if child >= flows.state.active:
             break
         if child + 1 < flows.state.active and is_before(flows, flows.finish_heap[child + 1], flows.finish_heap[child]):
             child += 1
-        if not is_before(flows, flows.finish_heap[child], f):
+        if not is_before(flows, flows.finish_heap[child], flow_id):
             break
-        put(flows, i, flows.finish_heap[child])
-        i = child
-    put(flows, i, f)
+        put(flows, place, flows.finish_heap[child])
+        place = child
+    put(flows, place, flow_id)
 
 
 @inline
-def add_flow(flows, f):
-    """Add a flow."""
+def add_flow(flows, flow_id):
+    """Add a flow, a row of `flow`, to the heap."""
     flows.state.active += 1
-    sift(flows, flows.state.active - 1, f)
+    sift(flows, flows.state.active - 1, flow_id)
 
 
 @inline
-def move_flow(flows, f):
-    """Move a flow whose end has changed."""
-    sift(flows, flows.flow[f].heap_place - 1, f)
+def move_flow(flows, flow_id):
+    """Move a flow, whose end has changed, to where it belongs in the heap."""
+    sift(flows, flows.flow[flow_id].heap_place - 1, flow_id)
 
 
 @inline
-def remove_flow(flows, f):
-    """Remove a flow."""
-    i = flows.flow[f].heap_place - 1
-    flows.flow[f].heap_place = 0
+def remove_flow(flows, flow_id):
+    """Remove a flow from the heap."""
+    i = flows.flow[flow_id].heap_place - 1
+    flows.flow[flow_id].heap_place = 0
     flows.state.active -= 1
     last = flows.finish_heap[flows.state.active]
-    if last != f:
+    if last != flow_id:
         sift(flows, i, last)

@@ -14,55 +14,56 @@ WHOLE = 1 << WEIGHT_SHIFT  # share of a link that all packets of a flow take
 
 
 @inline
-def add_hop(flows, q, link, share, is_back):
-    """Append a link to a path, which is at the end of `hop`."""
-    flow = flows.flow[q]
+def add_hop(flows, pair, link, share, is_back):
+    """Append a link to the path of connection `pair`, at the end of `hop`; share of its packets, in WHOLEths."""
+    flow = flows.flow[pair]
     hop = flows.hop[flow.first_hop + flow.hops]
     hop.link = link
-    hop.flow = q
+    hop.flow = pair
     hop.share = share
     hop.is_back = is_back
     flow.hops += 1
 
 
 @inline
-def ahead(net, routes, node, dst, w1, w2, now):
-    """Return the link that all packets of a flow take at a node, where packets do not spread."""
+def ahead(net, routes, node, dst, word1, word2, now_ps):
+    """Return the link that all packets of a flow (words 1 and 2) take at a node to NPU dst, if they do not spread."""
     if node < net.const.npus or net.hooks.balancing == 0:
-        return next_link(net, routes, node, dst, w2)
-    return balanced(net, routes, np.int64(switch_cell_to(net, routes, node, dst, w2)), node, w1, w2, now)
+        return next_link(net, routes, node, dst, word2)
+    return balanced(net, routes, np.int64(switch_cell_to(net, routes, node, dst, word2)), node, word1, word2, now_ps)
 
 
 @inline
-def lay_single(w, q, is_back, now):
-    """Append the links from sender to receiver, or those back."""
-    net, routes = w.net, w.routes
-    qp = w.qps.qp[q]
+def lay_single(world, pair, is_back, now_ps):
+    """Append to the path of connection `pair` the links from sender to receiver, or if is_back is 1, those back."""
+    net, routes = world.net, world.routes
+    qp = world.qps.qp[pair]
     src, dst = np.int64(qp.npu), destination(qp.w1)
     if is_back == 1:
         src, dst = dst, src
-    w1 = header(dst, src, 0, 0)
+    word1 = header(dst, src, 0, 0)
     node = src
     while node != dst:
-        link = ahead(net, routes, node, dst, w1, qp.w2, now)
-        add_hop(w.flows, q, link, WHOLE, is_back)
+        link = ahead(net, routes, node, dst, word1, qp.w2, now_ps)
+        add_hop(world.flows, pair, link, WHOLE, is_back)
         if link == net.const.pit and net.const.pit > 0:
             break
         node = end_of(net.tx[link].meta)
 
 
 @inline
-def spread(w, q, node, dst, is_back, ends):
-    """Append the links over which a node sends a flow's packets; share out `node_share`. Return `ends`, grown."""
-    # ends: number of nodes in flows.front that have received a share for the next round
-    net, routes, flows = w.net, w.routes, w.flows
-    w2 = w.qps.qp[q].w2
+def spread(world, pair, node, dst, is_back, front_length):
+    """Append the links over which a node sends connection `pair`'s packets to NPU dst; share out `node_share`."""
+    # is_back: 1 for acknowledgements; front_length: number of nodes in flows.front that have received a share for the
+    # next round, which is returned after this node's sharing.
+    net, routes, flows = world.net, world.routes, world.flows
+    word2 = world.qps.qp[pair].w2
     share = flows.node_share[node]
     flows.node_share[node] = 0
     if node < net.const.npus:
-        first, count, at_port = npu_route(net, node, dst, w2), np.int64(1), True
+        first, count, at_port = npu_route(net, node, dst, word2), np.int64(1), True
     else:
-        cell = np.int64(switch_cell_to(net, routes, node, dst, w2))
+        cell = np.int64(switch_cell_to(net, routes, node, dst, word2))
         first, count, at_port = cell & SET_MASK, cell >> SET_SHIFT, False
     for i in range(count):
         link = np.int64(first)
@@ -72,21 +73,21 @@ def spread(w, q, node, dst, is_back, ends):
         part = share // count + np.int64(i < share % count)
         if part == 0:
             continue
-        add_hop(flows, q, link, part, is_back)
+        add_hop(flows, pair, link, part, is_back)
         after = end_of(net.tx[link].meta)
         if after != dst and not (net.const.pit > 0 and link == net.const.pit):
             if flows.node_share[after] == 0:
-                flows.front[ends] = after
-                ends += 1
+                flows.front[front_length] = after
+                front_length += 1
             flows.node_share[after] += part
-    return ends
+    return front_length
 
 
 @inline
-def lay_spread(w, q, is_back):
-    """Append the links from sender to receiver, or those back, over which the packets of a flow spread equally."""
-    flows = w.flows
-    qp = w.qps.qp[q]
+def lay_spread(world, pair, is_back):
+    """Append to connection `pair`'s path the links over which its packets (is_back: acknowledgements) spread."""
+    flows = world.flows
+    qp = world.qps.qp[pair]
     src, dst = np.int64(qp.npu), destination(qp.w1)
     if is_back == 1:
         src, dst = dst, src
@@ -94,24 +95,24 @@ def lay_spread(w, q, is_back):
     flows.node_share[src] = WHOLE
     at, ends = 0, 1
     while at < ends:
-        ends = spread(w, q, np.int64(flows.front[at]), dst, is_back, ends)
+        ends = spread(world, pair, np.int64(flows.front[at]), dst, is_back, ends)
         at += 1
 
 
 @outline
-def lay_path(w, q, now):
-    """Find the links of a connection and of its acknowledgements, and its idle round trip."""
-    net, routes, flows = w.net, w.routes, w.flows
-    flow, qp = flows.flow[q], w.qps.qp[q]
+def lay_path(world, pair, now_ps):
+    """Find the links of connection `pair` and of its acknowledgements, and its idle round trip."""
+    net, routes, flows = world.net, world.routes, world.flows
+    flow, qp = flows.flow[pair], world.qps.qp[pair]
     flow.first_hop = flows.state.hops
     flow.hops = 0
     flow.epoch = flows.state.epoch
     if net.const.spreads == 1:
-        lay_spread(w, q, 0)
-        lay_spread(w, q, 1)
+        lay_spread(world, pair, 0)
+        lay_spread(world, pair, 1)
     else:
-        lay_single(w, q, 0, now)
-        lay_single(w, q, 1, now)
+        lay_single(world, pair, 0, now_ps)
+        lay_single(world, pair, 1, now_ps)
     flows.state.hops += flow.hops
     full = full_packet_bytes(net)
     round_ps = np.int64(0)
@@ -137,12 +138,12 @@ def starts_at(net, link, node):
 
 
 @inline
-def bytes_on(net, link, size, packets):
-    """Return the bytes on a link of a message of `size` bytes in `packets` packets."""
+def bytes_on(net, link, size_bytes, packets):
+    """Return the bytes on a link of a message of `size_bytes` payload bytes in `packets` packets."""
     if class_row(net, link).special & FRAMED == 0:
-        return size + packets * net.const.header_bytes
+        return size_bytes + packets * net.const.header_bytes
     full = framed_bytes(net, 0, full_packet_bytes(net))
-    last = size - (packets - 1) * net.const.mtu_bytes
+    last = size_bytes - (packets - 1) * net.const.mtu_bytes
     return (packets - 1) * full + framed_bytes(net, 0, last + net.const.header_bytes)
 
 
@@ -159,12 +160,12 @@ def packets_of(net, size):
 
 
 @outline
-def load_message(w, q, size):
-    """Set weights, remaining bytes, cap and latency of a connection for a message that begins."""
-    net, flows = w.net, w.flows
-    flow, qp = flows.flow[q], w.qps.qp[q]
-    packets = packets_of(net, size)
-    wire = size + packets * net.const.header_bytes
+def load_message(world, pair, size_bytes):
+    """Set weights, remaining bytes, cap and latency of connection `pair` for a message that begins."""
+    net, flows = world.net, world.flows
+    flow, qp = flows.flow[pair], world.qps.qp[pair]
+    packets = packets_of(net, size_bytes)
+    wire = size_bytes + packets * net.const.header_bytes
     slowest_ps = 0.0  # of a full packet
     slowest = np.int64(-1)
     node = np.int64(qp.npu)
@@ -176,7 +177,7 @@ def load_message(w, q, size):
         if hop.is_back == 1:
             on_link = back_bytes_on(net, link, packets)
         else:
-            on_link = bytes_on(net, link, size, packets)
+            on_link = bytes_on(net, link, size_bytes, packets)
         hop.weight = np.int64(np.float64(hop.share) * on_link / wire + 0.5)
         if hop.is_back == 0 and starts_at(net, link, node):
             packet_ps = on_link_bytes(net, link, 0, full) * link_psb(net, link)
@@ -196,34 +197,34 @@ def load_message(w, q, size):
     if packets > net.const.window_packets:
         cap = min(cap, UNITS_PER_PS * net.const.window_packets * full / flow.round_trip_ps)
     flow.cap = np.int64(cap)
-    flow.latency_ps = latency_of(w, q, size, packets, slowest, slowest_psb)
+    flow.latency_ps = latency_of(world, pair, size_bytes, packets, slowest, slowest_psb)
 
 
 @inline
-def latency_of(w, q, size, packets, slowest, slowest_psb):
-    """Return the time from the end of a message at its slowest link until it has arrived."""
-    # slowest: the link's row of `hop`, -1 if the sender's cap is slower than all links; slowest_psb: ps per byte there.
+def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
+    """Return the ps from the end of a message of connection `pair` at the slowest link of its path until it is in."""
     # The first packet reaches the slowest link after it has crossed those before, and the last packet crosses those
     # behind it. A short last packet does not overtake the one before it, which is full: it follows on the last link.
-    net, flows = w.net, w.flows
-    flow, qp = flows.flow[q], w.qps.qp[q]
+    # slowest_hop: the link's row of `hop`, -1 if the sender's cap is slower than all; slowest_psb: ps per byte there.
+    net, flows = world.net, world.flows
+    flow, qp = flows.flow[pair], world.qps.qp[pair]
     full = full_packet_bytes(net)
-    last = size - (packets - 1) * net.const.mtu_bytes + net.const.header_bytes
+    last = size_bytes - (packets - 1) * net.const.mtu_bytes + net.const.header_bytes
     fixed = np.int64(0)
     last_ps = 0.0
     full_ps = -last * slowest_psb
     on_last_link_ps = 0.0
     node = np.int64(qp.npu)
-    before = slowest >= 0
+    before = slowest_hop >= 0
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         link = np.int64(flows.hop[h].link)
         if flows.hop[h].is_back == 1 or not starts_at(net, link, node):
             continue
         row = class_row(net, link)
-        fixed += forwarding_ps(net, w.routes, node) + row.delay_ps
+        fixed += forwarding_ps(net, world.routes, node) + row.delay_ps
         of_full = min(on_link_bytes(net, link, 0, full), row.seen_bytes) * row.ps_per_byte
         on_last_link_ps = min(on_link_bytes(net, link, 0, last), row.seen_bytes) * row.ps_per_byte
-        if h == slowest:
+        if h == slowest_hop:
             before = False
         else:
             last_ps += of_full if before and packets > 1 else on_last_link_ps

@@ -28,7 +28,7 @@ ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.build.sch
 
 
 def capacities(net: Net) -> Int64:
-    """Return int64[tx rows], the capacity of each outgoing link."""
+    """Return int64[tx rows], the load that each outgoing link carries (FlowLink.capacity)."""
     rows = net.link_class[class_of(net.tx.meta)]
     rate = (UNITS_PER_PS / np.maximum(rows.ps_per_byte, 1e-9)).astype(np.int64)
     return np.where(rows.error == ALWAYS_LOST, 0, rate << WEIGHT_SHIFT)
@@ -36,7 +36,7 @@ def capacities(net: Net) -> Int64:
 
 @inline
 def capacity_of(net, link):
-    """Return the capacity of an outgoing link as it is now."""
+    """Return the load that an outgoing link, a row of `tx`, carries now (FlowLink.capacity)."""
     row = net.link_class[class_of(net.tx[link].meta)]
     if row.error == ALWAYS_LOST:
         return np.int64(0)
@@ -45,7 +45,7 @@ def capacity_of(net, link):
 
 @inline
 def make_dirty(flows, link):
-    """Mark a link for the next solution."""
+    """Mark a link whose flows or capacity have changed, for the next solution."""
     row = flows.link[link]
     if row.is_dirty == 0:
         row.is_dirty = 1
@@ -54,19 +54,19 @@ def make_dirty(flows, link):
 
 
 @inline
-def make_fresh(flows, f):
+def make_fresh(flows, flow_id):
     """Mark a flow whose rate the next solution sets in any case."""
-    flow = flows.flow[f]
+    flow = flows.flow[flow_id]
     if flow.is_fresh == 0:
         flow.is_fresh = 1
-        flows.fresh[flows.state.fresh] = f
+        flows.fresh[flows.state.fresh] = flow_id
         flows.state.fresh += 1
 
 
 @inline
-def peak_of(flows, f):
+def peak_of(flows, flow_id):
     """Return the maximum rate of a flow: its cap, and its rate alone on each of its links."""
-    flow = flows.flow[f]
+    flow = flows.flow[flow_id]
     peak = flow.cap
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         weight = np.int64(flows.hop[h].weight)
@@ -88,13 +88,13 @@ def may_be_full(row):
 
 
 @outline
-def enter(flows, f, now):
+def enter(flows, flow_id, now_ps):
     """Let a flow, whose hops have their weights, begin; the next solution sets its rate."""
-    flow = flows.flow[f]
+    flow = flows.flow[flow_id]
     flow.rate = 0
-    flow.since_ps = now
+    flow.since_ps = now_ps
     flow.finish_ps = INF
-    flow.peak = peak_of(flows, f)
+    flow.peak = peak_of(flows, flow_id)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop = flows.hop[h]
         weight = np.int64(hop.weight)
@@ -108,14 +108,14 @@ def enter(flows, f, now):
             link.weight += weight
             link.peak += peak_load(weight, flow.peak)
             make_dirty(flows, hop.link)
-    make_fresh(flows, f)
-    add_flow(flows, f)
+    make_fresh(flows, flow_id)
+    add_flow(flows, flow_id)
 
 
 @outline
-def leave(flows, f):
-    """Let a flow end."""
-    flow = flows.flow[f]
+def leave(flows, flow_id):
+    """Let a flow end: remove it from the lists of its links."""
+    flow = flows.flow[flow_id]
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop = flows.hop[h]
         weight = np.int64(hop.weight)
@@ -131,19 +131,19 @@ def leave(flows, f):
             link.peak -= peak_load(weight, flow.peak)
             link.load -= weight * flow.rate
             make_dirty(flows, hop.link)
-    remove_flow(flows, f)
+    remove_flow(flows, flow_id)
 
 
 @outline
 def set_capacity(flows, link, capacity):
-    """Change the capacity of a link, and the peaks of its flows."""
+    """Change the capacity of a link (FlowLink.capacity), and the peaks of its flows."""
     flows.link[link].capacity = capacity
     make_dirty(flows, link)
     at = flows.link[link].first_hop
     while at >= 0:
-        f = flows.hop[at].flow
-        flow = flows.flow[f]
-        peak = peak_of(flows, f)
+        flow_id = flows.hop[at].flow
+        flow = flows.flow[flow_id]
+        peak = peak_of(flows, flow_id)
         if peak != flow.peak:
             for h in range(flow.first_hop, flow.first_hop + flow.hops):
                 weight = np.int64(flows.hop[h].weight)
@@ -151,69 +151,69 @@ def set_capacity(flows, link, capacity):
                     flows.link[flows.hop[h].link].peak += peak_load(weight, peak) - peak_load(weight, flow.peak)
                     make_dirty(flows, flows.hop[h].link)
             flow.peak = peak
-            make_fresh(flows, f)
+            make_fresh(flows, flow_id)
         at = np.int64(flows.hop[at].next_hop)
 
 
 @inline
-def bring_up_to_date(flows, f, now):
-    """Subtract what a flow has sent since its last change."""
-    flow = flows.flow[f]
-    sent_bytes = flow.rate * ((now - flow.since_ps) / UNITS_PER_PS)
+def bring_up_to_date(flows, flow_id, now_ps):
+    """Subtract from a flow's remaining bytes what it has sent since its last change."""
+    flow = flows.flow[flow_id]
+    sent_bytes = flow.rate * ((now_ps - flow.since_ps) / UNITS_PER_PS)
     flow.remaining_bytes = max(0.0, flow.remaining_bytes - sent_bytes)
-    flow.since_ps = now
+    flow.since_ps = now_ps
 
 
 @inline
-def set_finish(flows, f):
+def set_finish(flows, flow_id):
     """Set the end of a flow's current message, from since_ps on at its rate."""
-    flow = flows.flow[f]
+    flow = flows.flow[flow_id]
     flow.finish_ps = INF
     if flow.rate > 0:
         took_ps = flow.remaining_bytes * (UNITS_PER_PS / flow.rate)
         if took_ps < INF - flow.since_ps:
             flow.finish_ps = flow.since_ps + 1 + np.int64(took_ps)
-    move_flow(flows, f)
+    move_flow(flows, flow_id)
 
 
 @inline
-def set_rate(flows, f, rate, now):
-    """Give a flow another rate."""
-    flow = flows.flow[f]
+def set_rate(flows, flow_id, rate, now_ps):
+    """Give a flow another rate, in units of 1 / RATE_UNITS bytes per second."""
+    flow = flows.flow[flow_id]
     if rate != flow.rate:
-        bring_up_to_date(flows, f, now)
+        bring_up_to_date(flows, flow_id, now_ps)
         for h in range(flow.first_hop, flow.first_hop + flow.hops):
             flows.link[flows.hop[h].link].load += flows.hop[h].weight * (rate - flow.rate)
         flow.rate = rate
-        set_finish(flows, f)
+        set_finish(flows, flow_id)
 
 
 @inline
-def reach_link(flows, link, stamp, links):
-    """Add a link to those of the solution, unless it is there or connects nothing. Return their number."""
+def reach_link(flows, link, stamp, link_count):
+    """Add a link to the `link_count` of solution `stamp`, unless it is there or limits nothing; return the number."""
     row = flows.link[link]
     if row.mark != stamp and may_be_full(row):
         row.mark = stamp
-        flows.reached_link[links] = link
-        links += 1
-    return links
+        flows.reached_link[link_count] = link
+        link_count += 1
+    return link_count
 
 
 @inline
-def reach_flow(flows, f, stamp, count, links):
-    """Add a flow and its links to those of the solution. Return the numbers of flows and links."""
-    flow = flows.flow[f]
+def reach_flow(flows, flow_id, stamp, flow_count, link_count):
+    """Add a flow and its links to the flows and links of solution `stamp`; return the numbers of both."""
+    flow = flows.flow[flow_id]
     flow.mark = 2 * stamp
-    flows.reached_flow[count] = f
+    flows.reached_flow[flow_count] = flow_id
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         if flows.hop[h].weight > 0:
-            links = reach_link(flows, flows.hop[h].link, stamp, links)
-    return count + 1, links
+            link_count = reach_link(flows, flows.hop[h].link, stamp, link_count)
+    return flow_count + 1, link_count
 
 
 @outline
 def reach(flows, stamp):
-    """Collect the flows whose rates may change, and their links. Return the numbers of flows and links."""
+    """Collect the flows whose rates may change in solution `stamp`, and their links; return the numbers of both."""
     state = flows.state
     lowest = np.int64(INF)
     links = np.int64(0)
@@ -227,27 +227,27 @@ def reach(flows, stamp):
     state.dirty = 0
     count = np.int64(0)
     for i in range(state.fresh):
-        f = flows.fresh[i]
-        flows.flow[f].is_fresh = 0
-        if flows.flow[f].heap_place > 0 and flows.flow[f].mark < 2 * stamp:
-            count, links = reach_flow(flows, f, stamp, count, links)
+        flow_id = flows.fresh[i]
+        flows.flow[flow_id].is_fresh = 0
+        if flows.flow[flow_id].heap_place > 0 and flows.flow[flow_id].mark < 2 * stamp:
+            count, links = reach_flow(flows, flow_id, stamp, count, links)
     state.fresh = 0
     at = 0
     while at < links:
         h = flows.link[flows.reached_link[at]].first_hop
         while h >= 0:
-            f = np.int64(flows.hop[h].flow)
-            if flows.flow[f].rate >= lowest and flows.flow[f].mark < 2 * stamp:
-                count, links = reach_flow(flows, f, stamp, count, links)
+            flow_id = np.int64(flows.hop[h].flow)
+            if flows.flow[flow_id].rate >= lowest and flows.flow[flow_id].mark < 2 * stamp:
+                count, links = reach_flow(flows, flow_id, stamp, count, links)
             h = np.int64(flows.hop[h].next_hop)
         at += 1
     return count, links
 
 
 @inline
-def open_flow(flows, f, stamp, heap):
-    """Let a flow's rate be set by this solution; `heap`: the number of entries. Return their number."""
-    flow = flows.flow[f]
+def open_flow(flows, flow_id, stamp, heap_size):
+    """Let solution `stamp` set a flow's rate; fill_heap has `heap_size` entries. Return the number after that."""
+    flow = flows.flow[flow_id]
     bound = np.int64(INF)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         weight = np.int64(flows.hop[h].weight)
@@ -260,15 +260,15 @@ def open_flow(flows, f, stamp, heap):
         flow.new_rate = flow.peak
         flow.mark += 1
     elif flow.peak < bound:
-        heap_push(flows.fill_heap, 0, heap, flow.peak, flows.link.shape[0] + f)
-        heap += 1
-    return heap
+        heap_push(flows.fill_heap, 0, heap_size, flow.peak, flows.link.shape[0] + flow_id)
+        heap_size += 1
+    return heap_size
 
 
 @inline
-def fix_rate(flows, f, stamp, rate):
-    """Set a flow's rate in this solution."""
-    flow = flows.flow[f]
+def fix_rate(flows, flow_id, stamp, rate):
+    """Set a flow's rate in solution `stamp`, and take it from what is left of its links."""
+    flow = flows.flow[flow_id]
     flow.new_rate = rate
     flow.mark = 2 * stamp + 1
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
@@ -280,19 +280,19 @@ def fix_rate(flows, f, stamp, rate):
 
 
 @outline
-def fill(flows, stamp, count, links):
-    """Fill the links that were reached with the flows that were."""
+def fill(flows, stamp, flow_count, link_count):
+    """Fill the links that solution `stamp` has reached with the flows that it has reached."""
     # The heap has an entry per link (the rate at which it would be full) and per flow whose peak is below what its
     # links could give it alone. Rates at which links are full only grow as flows stop before, so an entry may be late.
-    for i in range(links):
+    for i in range(link_count):
         row = flows.link[flows.reached_link[i]]
         row.rest = row.capacity - row.load
         row.open_weight = 0
         row.level = INF
     heap = 0
-    for i in range(count):
+    for i in range(flow_count):
         heap = open_flow(flows, flows.reached_flow[i], stamp, heap)
-    for i in range(links):
+    for i in range(link_count):
         row = flows.link[flows.reached_link[i]]
         if row.open_weight > 0:
             heap_push(flows.fill_heap, 0, heap, row.rest // row.open_weight, flows.reached_link[i])
@@ -302,9 +302,9 @@ def fill(flows, stamp, count, links):
         heap_pop(flows.fill_heap, 0, heap)
         heap -= 1
         if item >= flows.link.shape[0]:
-            f = item - flows.link.shape[0]
-            if flows.flow[f].mark == 2 * stamp:
-                fix_rate(flows, f, stamp, level)
+            flow_id = item - flows.link.shape[0]
+            if flows.flow[flow_id].mark == 2 * stamp:
+                fix_rate(flows, flow_id, stamp, level)
             continue
         row = flows.link[item]
         if row.open_weight == 0:
@@ -317,20 +317,20 @@ def fill(flows, stamp, count, links):
         row.level = rate
         h = row.first_hop
         while h >= 0:
-            f = np.int64(flows.hop[h].flow)
-            if flows.flow[f].mark == 2 * stamp:
-                fix_rate(flows, f, stamp, rate)
+            flow_id = np.int64(flows.hop[h].flow)
+            if flows.flow[flow_id].mark == 2 * stamp:
+                fix_rate(flows, flow_id, stamp, rate)
             h = np.int64(flows.hop[h].next_hop)
 
 
 @outline
-def solve(flows, now):
+def solve(flows, now_ps):
     """Set the rates that follow from all changes since the last solution; return the number of flows it looked at."""
     flows.state.stamp += 1
     stamp = flows.state.stamp
     count, links = reach(flows, stamp)
     fill(flows, stamp, count, links)
     for i in range(count):
-        f = flows.reached_flow[i]
-        set_rate(flows, f, flows.flow[f].new_rate, now)
+        flow_id = flows.reached_flow[i]
+        set_rate(flows, flow_id, flows.flow[flow_id].new_rate, now_ps)
     return count

@@ -1,8 +1,8 @@
 """Load balancing: the choice of a switch among equal-cost links for a packet. One file per rule, found here.
 
-A file holds TITLE and a hook `pick(address, node, first, count, w1, w2, now)` that returns a number below `count`.
-ECMP, the default, is in routing.py. A rule may only use the switch's own state and past, so that its choices are the
-same on any partition.
+A file holds TITLE and a hook `pick(world_address, node, first_port, count, word1, word2, now_ps)` that returns a number
+below `count`. ECMP, the default, is in routing.py. A rule may only use the switch's own state and past, so that its
+choices are the same on any partition.
 """
 
 import importlib

@@ -26,9 +26,9 @@ SLACK_PACKETS = 8  # tolerated difference between queues, in full packets
 
 
 @inline
-def work_left(net, link, now):
-    """Return the time in ps that the port needs for everything it has to send."""
-    work = max(0, net.tx[link].busy_ps - now)
+def work_left(net, link, now_ps):
+    """Return the time in ps that the port of a link needs for everything it has to send."""
+    work = max(0, net.tx[link].busy_ps - now_ps)
     if net.hooks.shared_switches != 0:
         queued_bytes = net.gate[link].queued_bytes
         work += np.int64((queued_bytes[0] + queued_bytes[1]) * link_psb(net, link))
@@ -36,24 +36,26 @@ def work_left(net, link, now):
 
 
 @hook
-def pick(address, node, first, count, w1, _w2, now):
-    """Return the link whose turn it is, among those with about the minimum of work left."""
-    world = world_at(address)
+def pick(world_address, node, first_port, count, word1, _w2, now_ps):
+    """Return the index, of `count` links of a switch from first_port on, whose turn it is among the least busy."""
+    world = world_at(world_address)
     net, routes = world.net, world.routes
-    is_control = np.int64(flags(w1) & (FLAG_ACK | FLAG_TRIMMED) != 0)
-    at = 2 * (node * FLOWLETS + (destination(w1) & (FLOWLETS - 1))) + is_control
+    is_control = np.int64(flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0)
+    at = 2 * (node * FLOWLETS + (destination(word1) & (FLOWLETS - 1))) + is_control
     sent = routes.flowlet[at]
     routes.flowlet[at] = sent + 1
-    which = (sent + ((mix3(routes.node[node].salt + is_control, destination(w1), sent // count) * count) >> 32)) % count
+    which = (
+        sent + ((mix3(routes.node[node].salt + is_control, destination(word1), sent // count) * count) >> 32)
+    ) % count
     base = routes.node[node].first_link
     if net.hooks.shared_switches != 0:
-        bring_up(net, node, now + 1)
+        bring_up(net, node, now_ps + 1)
     min_work = np.int64(INF)
     for i in range(count):
-        min_work = min(min_work, work_left(net, base + routes.link[first + i], now))
+        min_work = min(min_work, work_left(net, base + routes.link[first_port + i], now_ps))
     slack = SLACK_PACKETS * full_packet_bytes(net)
-    link = base + routes.link[first + which]
-    while work_left(net, link, now) > min_work + np.int64(slack * link_psb(net, link)):
+    link = base + routes.link[first_port + which]
+    while work_left(net, link, now_ps) > min_work + np.int64(slack * link_psb(net, link)):
         which = (which + 1) % count
-        link = base + routes.link[first + which]
+        link = base + routes.link[first_port + which]
     return which

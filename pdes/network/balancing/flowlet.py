@@ -17,16 +17,16 @@ ENDS_MASK = (1 << 40) - 1  # bits of packet word 1 with the destination and sour
 
 
 @hook
-def pick(address, node, _first, count, w1, w2, now):
-    """Return the link of the flow's last packet, or a random one after a gap."""
-    world = world_at(address)
+def pick(world_address, node, _first, count, word1, word2, now_ps):
+    """Return the index, of `count` links of a switch, that the packet's flow took last; a random one after a gap."""
+    world = world_at(world_address)
     routes = world.routes
-    flow = mix3(routes.node[node].salt, w1 & ENDS_MASK, entropy(w2))
+    flow = mix3(routes.node[node].salt, word1 & ENDS_MASK, entropy(word2))
     at = 2 * (node * FLOWLETS + (flow & (FLOWLETS - 1)))
     last = routes.flowlet[at]
     which = routes.flowlet[at + 1]
-    if last == 0 or now - last > world.net.const.flowlet_gap_ps or which >= count:
-        which = np.int64((mix3(flow, identity(w2), now) * count) >> 32)
+    if last == 0 or now_ps - last > world.net.const.flowlet_gap_ps or which >= count:
+        which = np.int64((mix3(flow, identity(word2), now_ps) * count) >> 32)
         routes.flowlet[at + 1] = which
-    routes.flowlet[at] = max(now, 1)
+    routes.flowlet[at] = max(now_ps, 1)
     return which

@@ -12,6 +12,6 @@ BY_DESTINATION = True
 
 
 @hook
-def pick(address, _node, _first, count, w1, _w2, _now):
+def pick(world_address, _node, _first, count, word1, _w2, _now):
     """Return the same link for all traffic to one host."""
-    return np.int64(world_at(address).routes.host[destination(w1)]) % count
+    return np.int64(world_at(world_address).routes.host[destination(word1)]) % count

@@ -10,7 +10,7 @@ REORDERS = True
 
 
 @hook
-def pick(address, node, _first, count, w1, w2, now):
-    """Return a link by a hash of the packet, the switch and the time, so that a retransmission may take another."""
-    routes = world_at(address).routes
-    return (mix3(routes.node[node].salt + w1, identity(w2), now) * count) >> 32
+def pick(world_address, node, _first, count, word1, word2, now_ps):
+    """Return an index of `count` links of a switch, by a hash of packet, switch and time: retransmissions differ."""
+    routes = world_at(world_address).routes
+    return (mix3(routes.node[node].salt + word1, identity(word2), now_ps) * count) >> 32

@@ -8,6 +8,6 @@ BY_DESTINATION = True
 
 
 @hook
-def pick(_address, _node, _first, count, w1, _w2, _now):
+def pick(_address, _node, _first, count, word1, _w2, _now):
     """Return the same link for all traffic to one NPU."""
-    return destination(w1) % count
+    return destination(word1) % count

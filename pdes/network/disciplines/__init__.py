@@ -1,10 +1,11 @@
 """Switch disciplines: the choice of the data class whose packet a port sends next. One file per discipline, found here.
 
-A file holds TITLE and a hook `pick(address, link, ready)`, which returns the data class whose first packet leaves the
-port `link` of a switch that shares its buffer. `ready` is a bit set, never 0, of the classes with packets that no pause
-holds back: 1 = class 0, 2 = class 1. The words `net.gate[link].discipline` of the port are the discipline's own; they
-are 0 at first. Strict priority of class 0, the default, is in port_queues.py, which calls no hook for it. There too,
-pause frames, control packets and trimmed packets have their turns before or among data, whatever the discipline.
+A file holds TITLE and a hook `pick(world_address, link, ready_classes)`, which returns the data class whose first
+packet leaves the port `link` of a switch that shares its buffer. `ready_classes` is a bit set, never 0, of the classes
+with packets that no pause holds back: 1 = class 0, 2 = class 1. The words `net.gate[link].discipline` of the port are
+the discipline's own; they are 0 at first. Strict priority of class 0, the default, is in port_queues.py, which calls no
+hook for it. There too, pause frames, control packets and trimmed packets have their turns before or among data,
+whatever the discipline.
 """
 
 import importlib

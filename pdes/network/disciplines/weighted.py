@@ -11,16 +11,16 @@ TITLE = "weighted round robin by class_weights"
 
 
 @hook
-def pick(address, link, ready):
-    """Return the class whose turn it is, and count its packet."""
-    net = world_at(address).net
+def pick(world_address, link, ready_classes):
+    """Return the data class of a port whose turn it is, of the bit set `ready_classes`, and count its packet."""
+    net = world_at(world_address).net
     own = net.gate[link].discipline
     klass = 1 - (own[0] & 1)
     left = own[0] >> 1
-    if left == 0 or ready & (1 << klass) == 0:
-        if left == 0 or ready & (1 << (1 - klass)) != 0:
+    if left == 0 or ready_classes & (1 << klass) == 0:
+        if left == 0 or ready_classes & (1 << (1 - klass)) != 0:
             klass = 1 - klass
-        if ready & (1 << klass) == 0:
+        if ready_classes & (1 << klass) == 0:
             klass = 1 - klass
         left = (net.const.class_weights >> (16 * klass)) & 0xFFFF
     own[0] = (1 - klass) | ((left - 1) << 1)

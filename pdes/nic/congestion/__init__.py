@@ -2,8 +2,8 @@
 
 A file holds TITLE (the paper), SIGNALS (the feedback it needs: "ecn", "cnp", "rtt", "telemetry"), PARAMETERS, perhaps
 ASCENDING (pairs of parameters whose first must be below the second), and a hook
-`update(address, q, event, now, a, b, c)` that updates row q of `cc`, which it views as a row kind of its own
-(CongestionState of pdes/core/rows/nic.py plus the algorithm's words), and likewise the row of its parameters, `par`:
+`update(world_address, pair, event, now_ps, a, b, c)` that updates row `pair` of `cc`, which it views as a row kind
+of its own (CongestionState of pdes/core/rows/nic.py plus the algorithm's words), and likewise its parameters, `par`:
 
     CC_START          a new queue pair: all words are 0 but line_ps_per_byte and last_seq; sets window_packets and
                       pace_ps_per_byte
@@ -42,7 +42,7 @@ class Allowed(NamedTuple):
         )
 
     def expected(self, factor: float = 1.0) -> str:
-        """Return the allowed values in words; factor: multiplier of the alias in whose unit they are given."""
+        """Return the allowed values in words; factor: size of the unit in which they are written."""
         special = "" if self.special is None else f"{self.special / factor:g}, or "
         integer = "a whole number from " if self.is_integer else ""
         return f"{special}{integer}{self.minimum / factor:g} to {self.maximum / factor:g}"
@@ -105,8 +105,7 @@ def parameters(name: str) -> Mapping[str, ControlParameter]:
 def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
     """Return the congestion control with a name; overrides: values of parameters, by name or alias.
 
-    Raises:
-        RunError: The algorithm or a parameter is unknown, or a value is not allowed.
+    Raises RunError: the algorithm or a parameter is unknown, or a value is not allowed.
     """
     overrides = dict(overrides or {})
     if name not in names():

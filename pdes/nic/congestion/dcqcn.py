@@ -112,27 +112,27 @@ parameters = seen_as(DcqcnParameters)
 
 
 @inline
-def power(x, n):
-    """Return the n-th power of x by squaring, with identical bits on every machine."""
+def power(base, exponent):
+    """Return base to the power of a whole exponent by squaring, with identical bits on every machine."""
     result = 1.0
-    while n > 0:
-        if n & 1 == 1:
-            result *= x
-        x *= x
-        n >>= 1
+    while exponent > 0:
+        if exponent & 1 == 1:
+            result *= base
+        base *= base
+        exponent >>= 1
     return result
 
 
 @inline
-def set_rate(state, rate):
-    """Set RC, and pace by it."""
-    state.rc_bps = rate
-    pace_at(state, rate, state.line_bps)
+def set_rate(state, rate_bps):
+    """Set the current rate RC of a queue pair, and pace by it."""
+    state.rc_bps = rate_bps
+    pace_at(state, rate_bps, state.line_bps)
 
 
 @inline
 def start(net, state):
-    """Start at line rate: there is no slow start."""
+    """Start a queue pair at line rate: there is no slow start."""
     state.window_packets = net.const.window_packets
     state.line_bps = line_rate_bps(state)
     state.rt_bps = state.line_bps
@@ -143,112 +143,112 @@ def start(net, state):
 
 
 @inline
-def decay_alpha(par, state, until):
-    """Apply equation 2 for each elapsed period K."""
-    at = state.alpha_at_ps
-    if at <= until:
-        interval = np.int64(par.alpha_update_interval_ps)
-        times = (until - at) // interval + 1
-        state.alpha_at_ps = at + times * interval
-        state.alpha *= power(1.0 - par.g, times)
+def decay_alpha(params, state, until_ps):
+    """Apply equation 2 of the paper to alpha for each period K that has elapsed until until_ps."""
+    time_ps = state.alpha_at_ps
+    if time_ps <= until_ps:
+        interval = np.int64(params.alpha_update_interval_ps)
+        times = (until_ps - time_ps) // interval + 1
+        state.alpha_at_ps = time_ps + times * interval
+        state.alpha *= power(1.0 - params.g, times)
 
 
 @inline
-def increase(par, state):
-    """Apply fast recovery, additive or hyper increase."""
-    times = np.int64(par.fast_recovery_times)
-    by_time = state.time_stage if par.rp_timer_ps > 0.0 else state.byte_stage
-    by_bytes = state.byte_stage if par.byte_counter_bytes > 0.0 else state.time_stage
+def increase(params, state):
+    """Raise the rates of a queue pair by the paper's fast recovery, additive or hyper increase."""
+    times = np.int64(params.fast_recovery_times)
+    by_time = state.time_stage if params.rp_timer_ps > 0.0 else state.byte_stage
+    by_bytes = state.byte_stage if params.byte_counter_bytes > 0.0 else state.time_stage
     if max(by_time, by_bytes) >= times:
-        step = step_bps(par.fixed_rate_ai_bps, par.rate_ai_bps, state.line_bps)
+        step = step_bps(params.fixed_rate_ai_bps, params.rate_ai_bps, state.line_bps)
         if min(by_time, by_bytes) > times:
-            step = step_bps(par.fixed_rate_hai_bps, par.rate_hai_bps, state.line_bps)
+            step = step_bps(params.fixed_rate_hai_bps, params.rate_hai_bps, state.line_bps)
         state.rt_bps = min(state.rt_bps + step, state.line_bps)
     set_rate(state, (state.rt_bps + state.rc_bps) / 2.0)
 
 
 @inline
-def next_stage(par, stage):
+def next_stage(params, stage):
     """Return the stage after one more expiration."""
-    return min(stage + 1, np.int64(par.fast_recovery_times) + 1)
+    return min(stage + 1, np.int64(params.fast_recovery_times) + 1)
 
 
 @inline
-def expire_timer(par, state, until):
-    """Apply rate increases by time. After one that changes nothing, all later ones would change nothing either."""
-    timer = np.int64(par.rp_timer_ps)
-    while state.increase_at_ps <= until:
+def expire_timer(params, state, until_ps):
+    """Apply rate increases by time until until_ps. After one that changes nothing, later ones change nothing either."""
+    timer = np.int64(params.rp_timer_ps)
+    while state.increase_at_ps <= until_ps:
         current, target, stage = state.rc_bps, state.rt_bps, state.time_stage
-        increase(par, state)
-        state.time_stage = next_stage(par, stage)
+        increase(params, state)
+        state.time_stage = next_stage(params, stage)
         state.increase_at_ps += timer
-        at = state.increase_at_ps
+        time_ps = state.increase_at_ps
         same = current == state.rc_bps and target == state.rt_bps and stage == state.time_stage
-        if same and at <= until:
-            state.increase_at_ps = at + ((until - at) // timer + 1) * timer
+        if same and time_ps <= until_ps:
+            state.increase_at_ps = time_ps + ((until_ps - time_ps) // timer + 1) * timer
 
 
 @inline
-def cut(par, state, at):
-    """Apply equation 1 to the rates; restart timer and byte counter."""
-    if par.clamp_target_rate > 0.0 or state.time_stage > 0 or state.byte_stage > 0:
+def cut(params, state, time_ps):
+    """Apply equation 1 of the paper to the rates at a time; restart timer and byte counter."""
+    if params.clamp_target_rate > 0.0 or state.time_stage > 0 or state.byte_stage > 0:
         state.rt_bps = state.rc_bps
-    set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), min(par.min_rate_bps, state.line_bps)))
+    set_rate(state, max(state.rc_bps * (1.0 - state.alpha / 2.0), min(params.min_rate_bps, state.line_bps)))
     state.held = 0
-    state.cut_at_ps = at + np.int64(par.rate_decrease_interval_ps)
+    state.cut_at_ps = time_ps + np.int64(params.rate_decrease_interval_ps)
     state.time_stage = state.byte_stage = state.counted_bytes = 0
-    if par.rp_timer_ps > 0.0:
-        state.increase_at_ps = at + np.int64(par.rp_timer_ps)
+    if params.rp_timer_ps > 0.0:
+        state.increase_at_ps = time_ps + np.int64(params.rp_timer_ps)
 
 
 @inline
-def catch_up(par, state, now):
-    """Apply the effects of timers until now."""
-    if state.held == 1 and state.cut_at_ps <= now:
-        at = state.cut_at_ps
-        decay_alpha(par, state, at)
-        expire_timer(par, state, at - 1)
-        cut(par, state, at)
-    decay_alpha(par, state, now)
-    expire_timer(par, state, now)
+def catch_up(params, state, now_ps):
+    """Apply the effects of the timers of a queue pair until now."""
+    if state.held == 1 and state.cut_at_ps <= now_ps:
+        time_ps = state.cut_at_ps
+        decay_alpha(params, state, time_ps)
+        expire_timer(params, state, time_ps - 1)
+        cut(params, state, time_ps)
+    decay_alpha(params, state, now_ps)
+    expire_timer(params, state, now_ps)
 
 
 @inline
-def on_cnp(par, state, now):
-    """Apply equation 1."""
-    if state.cut_at_ps <= now:
-        cut(par, state, now)
+def on_cnp(params, state, now_ps):
+    """Handle a congestion notification: apply equation 1 of the paper, at once or when the minimum interval is over."""
+    if state.cut_at_ps <= now_ps:
+        cut(params, state, now_ps)
     else:
         state.held = 1
-    state.alpha = (1.0 - par.g) * state.alpha + par.g
-    if par.alpha_update_interval_ps > 0.0:
-        state.alpha_at_ps = now + np.int64(par.alpha_update_interval_ps)
+    state.alpha = (1.0 - params.g) * state.alpha + params.g
+    if params.alpha_update_interval_ps > 0.0:
+        state.alpha_at_ps = now_ps + np.int64(params.alpha_update_interval_ps)
 
 
 @inline
-def on_sent(par, state, size):
-    """Apply rate increases by bytes. Before the first cut, the rate is already at its maximum."""
-    limit = np.int64(par.byte_counter_bytes)
+def on_sent(params, state, size_bytes):
+    """Apply rate increases for a packet of size_bytes that leaves. Before the first cut, the rate is at its maximum."""
+    limit = np.int64(params.byte_counter_bytes)
     if limit > 0:
-        state.counted_bytes += size
+        state.counted_bytes += size_bytes
         while state.counted_bytes >= limit:
             state.counted_bytes -= limit
-            increase(par, state)
-            state.byte_stage = next_stage(par, state.byte_stage)
+            increase(params, state)
+            state.byte_stage = next_stage(params, state.byte_stage)
 
 
 @hook
-def update(address, q, event, now, a, _b, _c):
-    """Update row q of `cc` after an event (pdes/nic/congestion)."""
-    world = world_at(address)
-    par = parameters(world.qps.par)[0]
-    state = own(world.qps.cc)[q]
+def update(world_address, pair, event, now_ps, sent_bytes, _b, _c):
+    """Update row `pair` of `cc` after an event (CC_START and so on); sent_bytes: of the packet, with CC_SENT."""
+    world = world_at(world_address)
+    params = parameters(world.qps.par)[0]
+    state = own(world.qps.cc)[pair]
     if event == CC_START:
         start(world.net, state)
         return 0
-    catch_up(par, state, now)
+    catch_up(params, state, now_ps)
     if event == CC_SENT:
-        on_sent(par, state, a)
+        on_sent(params, state, sent_bytes)
     elif event == CC_CNP:
-        on_cnp(par, state, now)
+        on_cnp(params, state, now_ps)
     return 0

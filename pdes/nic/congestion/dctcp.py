@@ -62,19 +62,19 @@ parameters = seen_as(DctcpParameters)
 
 
 @inline
-def set_window(net, state, cwnd):
-    """Use cwnd, at least a packet and at most the cap; rounded down for sending."""
-    cwnd = max(1.0, min(cwnd, float(net.const.window_packets)))
-    state.cwnd_packets = cwnd
-    state.window_packets = np.int64(cwnd)
+def set_window(net, state, cwnd_packets):
+    """Use a congestion window, at least a packet and at most the cap; rounded down for sending."""
+    cwnd_packets = max(1.0, min(cwnd_packets, float(net.const.window_packets)))
+    state.cwnd_packets = cwnd_packets
+    state.window_packets = np.int64(cwnd_packets)
 
 
 @inline
-def start(net, par, state):
-    """Start with the static window."""
+def start(net, params, state):
+    """Start a queue pair with the static window."""
     state.pace_ps_per_byte = 0.0
     state.ssthresh_packets = float(net.const.window_packets)
-    state.alpha = par.initial_alpha
+    state.alpha = params.initial_alpha
     state.cut_end = -1
     set_window(net, state, float(net.const.window_packets))
 
@@ -86,70 +86,71 @@ def in_cut(state, qp):
 
 
 @inline
-def update_alpha(par, state, qp):
-    """Apply equation 1 at the end of a window of data."""
+def update_alpha(params, state, qp):
+    """Apply equation 1 of the paper, the estimate of the marked share, at the end of a window of data."""
     if qp.una > state.window_end:
         if state.acked_packets > 0:
             share = state.marked_packets / state.acked_packets
-            state.alpha = (1.0 - par.g) * state.alpha + par.g * share
+            state.alpha = (1.0 - params.g) * state.alpha + params.g * share
         state.window_end = qp.sent_max
         state.acked_packets = state.marked_packets = 0
 
 
 @inline
-def cut(net, par, state, qp, factor):
-    """Apply equation 2 with the factor 1 - alpha / 2, or TCP's 1 / 2."""
+def cut(net, params, state, qp, factor):
+    """Apply equation 2 of the paper: multiply the window by a factor, 1 - alpha / 2, or TCP's 1 / 2."""
     cwnd = state.cwnd_packets
-    set_window(net, state, max(cwnd * factor, min(cwnd, par.min_window_packets)))
+    set_window(net, state, max(cwnd * factor, min(cwnd, params.min_window_packets)))
     state.ssthresh_packets = state.cwnd_packets
     state.cut_end = qp.sent_max
 
 
 @inline
-def grow(net, par, state, packets):
-    """Apply TCP's slow start or congestion avoidance."""
+def grow(net, params, state, packets):
+    """Apply TCP's slow start or congestion avoidance for newly acknowledged packets."""
     cwnd = state.cwnd_packets
     if cwnd < state.ssthresh_packets:
         cwnd = min(cwnd + packets, state.ssthresh_packets)
     else:
-        cwnd += par.increase_packets * packets / cwnd
+        cwnd += params.increase_packets * packets / cwnd
     set_window(net, state, cwnd)
 
 
 @inline
-def on_ack(net, par, state, qp, packets, mark):
-    """Count the packets, then cut or grow."""
+def on_ack(net, params, state, qp, packets, is_marked):
+    """Count newly acknowledged packets, then cut or grow the window; is_marked: 1 if a congestion mark is echoed."""
     state.acked_packets += packets
-    if mark != 0:
+    if is_marked != 0:
         state.marked_packets += packets
-    update_alpha(par, state, qp)
+    update_alpha(params, state, qp)
     free = not in_cut(state, qp)
-    if mark != 0:
+    if is_marked != 0:
         if free:
-            cut(net, par, state, qp, 1.0 - state.alpha / 2.0)
+            cut(net, params, state, qp, 1.0 - state.alpha / 2.0)
     elif free or state.cwnd_packets < state.ssthresh_packets:
-        grow(net, par, state, packets)
+        grow(net, params, state, packets)
 
 
 @inline
-def on_loss(net, par, state, qp, kind):
-    """React to loss as TCP. Consecutive timeouts share one slow start threshold."""
+def on_loss(net, params, state, qp, kind):
+    """React to a loss of a kind (LOSS_NAK, ...) as TCP. Consecutive timeouts share one slow start threshold."""
     if not in_cut(state, qp):
-        cut(net, par, state, qp, 0.5)
+        cut(net, params, state, qp, 0.5)
     if kind == LOSS_TIMEOUT:
         set_window(net, state, 1.0)
 
 
 @hook
-def update(address, q, event, _now, a, b, _c):
-    """Update row q of `cc` after an event (pdes/nic/congestion)."""
-    world = world_at(address)
+def update(world_address, pair, event, _now, packets_or_kind, is_marked, _c):
+    """Update row `pair` of `cc` after an event (CC_START and so on)."""
+    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
+    world = world_at(world_address)
     net, qps = world.net, world.qps
-    par, qp, state = parameters(qps.par)[0], qps.qp[q], own(qps.cc)[q]
+    params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]
     if event == CC_ACK:
-        on_ack(net, par, state, qp, a, b)
+        on_ack(net, params, state, qp, packets_or_kind, is_marked)
     elif event == CC_LOSS:
-        on_loss(net, par, state, qp, a)
+        on_loss(net, params, state, qp, packets_or_kind)
     elif event == CC_START:
-        start(net, par, state)
+        start(net, params, state)
     return 0

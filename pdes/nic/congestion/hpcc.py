@@ -77,28 +77,28 @@ parameters = seen_as(HpccParameters)
 
 
 @inline
-def round_trip(net, par):
+def round_trip(net, params):
     """Return T in ps."""
-    return par.base_rtt_ps if par.base_rtt_ps > 0.0 else float(net.const.base_rtt_ps)
+    return params.base_rtt_ps if params.base_rtt_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
-def sending(net, par, state, w):
-    """Set the window of W bytes in packets, and the pacing R = W / T."""
+def sending(net, params, state, window_bytes):
+    """Set the window W of a queue pair in packets, and the pacing R = W / T."""
     packet = full_packet_bytes(net)
-    packets = int(w / packet)
-    if packets * packet < w:
+    packets = int(window_bytes / packet)
+    if packets * packet < window_bytes:
         packets += 1
     state.window_packets = max(1, min(packets, net.const.window_packets))
-    state.pace_ps_per_byte = max(round_trip(net, par) / w, state.line_ps_per_byte)
+    state.pace_ps_per_byte = max(round_trip(net, params) / window_bytes, state.line_ps_per_byte)
 
 
 @inline
-def start(net, par, state):
-    """Start at line rate: W_init = B T."""
-    state.wc_bytes = round_trip(net, par) / state.line_ps_per_byte
+def start(net, params, state):
+    """Start a queue pair at line rate: W_init = B T."""
+    state.wc_bytes = round_trip(net, params) / state.line_ps_per_byte
     state.u = 1.0
-    sending(net, par, state, state.wc_bytes)
+    sending(net, params, state, state.wc_bytes)
 
 
 @inline
@@ -109,7 +109,7 @@ def class_psb(net, first):
 
 @inline
 def same_path(net, state):
-    """Return whether the telemetry of the acknowledgement continues L."""
+    """Return whether the telemetry of the acknowledgement is of the same links as the last one's, L."""
     if net.carried.hops != state.hops:
         return False
     for i in range(net.carried.hops):
@@ -125,9 +125,9 @@ def same_path(net, state):
 
 
 @inline
-def measure_inflight(net, par, state):
-    """Apply MeasureInflight(ack), lines 1 to 9."""
-    t = round_trip(net, par)
+def measure_inflight(net, params, state):
+    """Update the utilisation U from the acknowledgement's telemetry: MeasureInflight, lines 1 to 9 of algorithm 1."""
+    t = round_trip(net, params)
     u = 0.0
     tau = 0.0
     for i in range(net.carried.hops):
@@ -147,18 +147,22 @@ def measure_inflight(net, par, state):
 
 
 @inline
-def compute_wind(net, par, state, update_wc):
-    """Apply ComputeWind(U, updateWc), lines 10 to 21, and return W in bytes."""
-    t = round_trip(net, par)
+def compute_wind(net, params, state, update_wc):
+    """Apply ComputeWind(U, updateWc), lines 10 to 21 of algorithm 1, and return the window W in bytes."""
+    t = round_trip(net, params)
     w_init = t / state.line_ps_per_byte
-    w_ai = par.rate_ai_bps * t / PS_PER_BYTE_AT_1_BPS if par.rate_ai_bps > 0.0 else w_init * (1.0 - par.eta) / par.flows
-    if state.u >= par.eta or state.inc_stage >= par.max_stage:
-        w = state.wc_bytes / (state.u / par.eta) + w_ai
+    w_ai = (
+        params.rate_ai_bps * t / PS_PER_BYTE_AT_1_BPS
+        if params.rate_ai_bps > 0.0
+        else w_init * (1.0 - params.eta) / params.flows
+    )
+    if state.u >= params.eta or state.inc_stage >= params.max_stage:
+        w = state.wc_bytes / (state.u / params.eta) + w_ai
         stage = 0
     else:
         w = state.wc_bytes + w_ai
         stage = state.inc_stage + 1
-    w = min(max(w, par.min_rate_bps * t / PS_PER_BYTE_AT_1_BPS), w_init)
+    w = min(max(w, params.min_rate_bps * t / PS_PER_BYTE_AT_1_BPS), w_init)
     if update_wc:
         state.inc_stage = stage
         state.wc_bytes = w
@@ -167,37 +171,37 @@ def compute_wind(net, par, state, update_wc):
 
 @inline
 def keep(net, state):
-    """Set L = ack.L."""
+    """Store the acknowledgement's telemetry as the last one, L."""
     state.hops = net.carried.hops
     for i in range(2 * net.carried.hops):
         state.last[i] = net.carried.met[i]
 
 
 @inline
-def new_ack(net, par, qp, state):
-    """Apply NewAck(ack), lines 22 to 29."""
+def new_ack(net, params, qp, state):
+    """Handle an acknowledgement: NewAck(ack), lines 22 to 29 of algorithm 1; qp: the queue pair's row."""
     if state.hops == 0:
         state.last_update_seq = qp.next_seq
         keep(net, state)
         return
     update_wc = qp.una > state.last_update_seq
-    if update_wc or par.fast_react != 0.0:
+    if update_wc or params.fast_react != 0.0:
         if same_path(net, state):
-            measure_inflight(net, par, state)
-            sending(net, par, state, compute_wind(net, par, state, update_wc))
+            measure_inflight(net, params, state)
+            sending(net, params, state, compute_wind(net, params, state, update_wc))
             if update_wc:
                 state.last_update_seq = qp.next_seq
         keep(net, state)
 
 
 @hook
-def update(address, q, event, _now, _a, _b, _c):
-    """Update row q of `cc` after an event (pdes/nic/congestion)."""
-    world = world_at(address)
+def update(world_address, pair, event, _now, _a, _b, _c):
+    """Update row `pair` of `cc` after an event (CC_START and so on; pdes/nic/congestion)."""
+    world = world_at(world_address)
     net, qps = world.net, world.qps
-    par, state = parameters(qps.par)[0], own(qps.cc)[q]
+    params, state = parameters(qps.par)[0], own(qps.cc)[pair]
     if event == CC_START:
-        start(net, par, state)
+        start(net, params, state)
     elif event == CC_ACK and net.carried.hops > 0:
-        new_ack(net, par, qps.qp[q], state)
+        new_ack(net, params, qps.qp[pair], state)
     return 0

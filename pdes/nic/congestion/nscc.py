@@ -94,72 +94,74 @@ def in_flight_bytes(net, qp):
 
 
 @inline
-def target_qdelay(net, par):
+def target_qdelay(net, params):
     """Return the target queueing delay in ps."""
-    return par.target_qdelay_rtts * net.const.base_rtt_ps
+    return params.target_qdelay_rtts * net.const.base_rtt_ps
 
 
 @inline
-def scaling_a(net, par, state):
+def scaling_a(net, params, state):
     """Return the network's bandwidth-delay product relative to that of the reference network."""
-    reference = par.reference_rate_bps * par.reference_rtt_ps / PS_PER_BYTE_AT_1_BPS
+    reference = params.reference_rate_bps * params.reference_rtt_ps / PS_PER_BYTE_AT_1_BPS
     return net.const.base_rtt_ps / state.line_ps_per_byte / reference
 
 
 @inline
-def max_window(net, par, state):
-    """Return the largest window in bytes."""
-    bdp_limit = par.max_window_bdps * state.base_rtt_ps / state.line_ps_per_byte
+def max_window(net, params, state):
+    """Return the largest window of a queue pair in bytes."""
+    bdp_limit = params.max_window_bdps * state.base_rtt_ps / state.line_ps_per_byte
     return min(bdp_limit, float(net.const.window_packets * full_packet_bytes(net)))
 
 
 @inline
-def set_cwnd_bounds(net, par, state):
+def set_cwnd_bounds(net, params, state):
     """Keep the window within its limits."""
-    state.cwnd_bytes = max(min(state.cwnd_bytes, max_window(net, par, state)), float(full_packet_bytes(net)))
+    state.cwnd_bytes = max(min(state.cwnd_bytes, max_window(net, params, state)), float(full_packet_bytes(net)))
 
 
 @inline
 def sending(net, state):
-    """Set the sender's window: a packet may go if the window holds it entirely."""
+    """Set the sender's window in whole packets: a packet may go if the window holds it entirely."""
     packets = int(state.cwnd_bytes / full_packet_bytes(net))
     state.window_packets = max(1, min(packets, net.const.window_packets))
     state.pace_ps_per_byte = 0.0
 
 
 @inline
-def start(net, par, state, now):
-    """Start with the largest window (table 3-77)."""
+def start(net, params, state, now_ps):
+    """Start a queue pair with the largest window (table 3-77)."""
     state.base_rtt_ps = net.const.base_rtt_ps
-    state.last_dec_ps = now
-    state.last_adjust_ps = now
-    state.cwnd_bytes = max_window(net, par, state)
-    set_cwnd_bounds(net, par, state)
+    state.last_dec_ps = now_ps
+    state.last_adjust_ps = now_ps
+    state.cwnd_bytes = max_window(net, params, state)
+    set_cwnd_bounds(net, params, state)
 
 
 @inline
-def update_delay(net, par, state, delay, mark):
-    """Update the average delay."""
-    sample = 0.25 * state.base_rtt_ps if mark == 0 and delay > target_qdelay(net, par) else delay
-    state.avg_delay_ps = par.delay_alpha * sample + (1.0 - par.delay_alpha) * state.avg_delay_ps
+def update_delay(net, params, state, delay_ps, is_marked):
+    """Update the average queueing delay with that of an acknowledgement; is_marked: 1 if it echoes a mark."""
+    sample = 0.25 * state.base_rtt_ps if is_marked == 0 and delay_ps > target_qdelay(net, params) else delay_ps
+    state.avg_delay_ps = params.delay_alpha * sample + (1.0 - params.delay_alpha) * state.avg_delay_ps
 
 
 @inline
-def quick_adapt(net, par, state, now, is_loss, mark, delay, in_flight):
-    """Set the window to the delivered bytes. Return 1 if it did, or if a mark is older than that."""
+def quick_adapt(net, params, state, now_ps, is_loss, is_marked, delay_ps, in_flight_bytes):
+    """Set the window to the delivered bytes in a bad case. Return 1 if it did, or if a mark is older than that."""
     done = 0
-    if mark == 1 and state.ignored_bytes < state.to_ignore_bytes:
+    if is_marked == 1 and state.ignored_bytes < state.to_ignore_bytes:
         done = 1
-    elif now >= state.qa_end_ps:
-        bad = is_loss == 1 or state.trigger_qa == 1 or delay > par.qa_threshold_targets * target_qdelay(net, par)
+    elif now_ps >= state.qa_end_ps:
+        bad = (
+            is_loss == 1 or state.trigger_qa == 1 or delay_ps > params.qa_threshold_targets * target_qdelay(net, params)
+        )
         through = state.achieved_bytes
-        if state.qa_end_ps != 0 and bad and through < par.qa_gate * max_window(net, par, state):
+        if state.qa_end_ps != 0 and bad and through < params.qa_gate * max_window(net, params, state):
             state.cwnd_bytes = float(max(through, full_packet_bytes(net)))
-            state.to_ignore_bytes = in_flight
+            state.to_ignore_bytes = in_flight_bytes
             state.ignored_bytes = state.trigger_qa = 0
             done = 1
         state.achieved_bytes = 0
-        state.qa_end_ps = now + state.base_rtt_ps + int(target_qdelay(net, par))
+        state.qa_end_ps = now_ps + state.base_rtt_ps + int(target_qdelay(net, params))
     if done == 1:
         state.inc_bytes = 0.0
         state.received_bytes = 0
@@ -167,117 +169,118 @@ def quick_adapt(net, par, state, now, is_loss, mark, delay, in_flight):
 
 
 @inline
-def fast_increase(net, par, state, newly_rcvd, delay):
-    """After a window's worth without delay, grow with every acknowledgement."""
-    if delay < par.fast_increase_delay_ps:
-        state.fi_count_bytes += newly_rcvd
+def fast_increase(net, params, state, new_bytes, delay_ps):
+    """After a window's worth of bytes without delay, grow with every acknowledgement of new_bytes."""
+    if delay_ps < params.fast_increase_delay_ps:
+        state.fi_count_bytes += new_bytes
         if state.fi_count_bytes > state.cwnd_bytes or state.increase == 1:
-            state.cwnd_bytes += newly_rcvd * par.fi_scale * scaling_a(net, par, state)
+            state.cwnd_bytes += new_bytes * params.fi_scale * scaling_a(net, params, state)
             state.increase = 1
     else:
         state.fi_count_bytes = state.increase = 0
 
 
 @inline
-def proportional_increase(net, par, state, newly_rcvd, delay):
-    """Grow in proportion to the distance from the target."""
-    fast_increase(net, par, state, newly_rcvd, delay)
+def proportional_increase(net, params, state, new_bytes, delay_ps):
+    """Grow by an acknowledgement of new_bytes in proportion to the distance of its delay from the target."""
+    fast_increase(net, params, state, new_bytes, delay_ps)
     if state.increase == 0:
-        target = target_qdelay(net, par)
-        scaling_b = target / par.reference_rtt_ps
-        alpha = par.alpha_packets * net.const.mtu_bytes * scaling_a(net, par, state) * scaling_b / target
-        state.inc_bytes += alpha * newly_rcvd * (target - delay)
+        target = target_qdelay(net, params)
+        scaling_b = target / params.reference_rtt_ps
+        alpha = params.alpha_packets * net.const.mtu_bytes * scaling_a(net, params, state) * scaling_b / target
+        state.inc_bytes += alpha * new_bytes * (target - delay_ps)
 
 
 @inline
-def fair_increase(net, par, state, newly_rcvd):
-    """Grow by the same amount as every other flow."""
-    fi = par.fi_packets * net.const.mtu_bytes * scaling_a(net, par, state)
-    state.inc_bytes += fi * newly_rcvd
+def fair_increase(net, params, state, new_bytes):
+    """Grow by an acknowledgement of new_bytes by the same amount as every other flow."""
+    fi = params.fi_packets * net.const.mtu_bytes * scaling_a(net, params, state)
+    state.inc_bytes += fi * new_bytes
 
 
 @inline
-def multiplicative_decrease(net, par, state, now):
-    """Shrink by the excess of the average delay over the target."""
+def multiplicative_decrease(net, params, state, now_ps):
+    """Shrink the window by the excess of the average delay over the target."""
     state.increase = state.fi_count_bytes = 0
     average = state.avg_delay_ps
-    target = target_qdelay(net, par)
-    if average > target and now - state.last_dec_ps > state.base_rtt_ps:
-        state.cwnd_bytes *= max(1.0 - par.gamma * (average - target) / average, par.max_md_jump)
-        state.last_dec_ps = now
+    target = target_qdelay(net, params)
+    if average > target and now_ps - state.last_dec_ps > state.base_rtt_ps:
+        state.cwnd_bytes *= max(1.0 - params.gamma * (average - target) / average, params.max_md_jump)
+        state.last_dec_ps = now_ps
 
 
 @inline
-def fulfill_adjustment(net, par, state, now, is_late):
+def fulfill_adjustment(net, params, state, now_ps, is_late):
     """Add the pending increases; is_late: a base round trip has passed since the last late adjustment."""
     state.cwnd_bytes += state.inc_bytes / state.cwnd_bytes
     if is_late:
-        state.cwnd_bytes += par.eta_packets * net.const.mtu_bytes * scaling_a(net, par, state)
-        state.last_adjust_ps = now
-    set_cwnd_bounds(net, par, state)
+        state.cwnd_bytes += params.eta_packets * net.const.mtu_bytes * scaling_a(net, params, state)
+        state.last_adjust_ps = now_ps
+    set_cwnd_bounds(net, params, state)
     state.inc_bytes = 0.0
     state.received_bytes = 0
 
 
 @inline
-def on_ack(net, par, qp, state, now, newly_rcvd, mark, rtt):
-    """Apply NSCC.OnACK; newly_rcvd in bytes."""
-    state.ignored_bytes += newly_rcvd
-    state.received_bytes += newly_rcvd
-    state.achieved_bytes += newly_rcvd
-    if rtt < 0:
+def on_ack(net, params, qp, state, now_ps, new_bytes, is_marked, rtt_ps):
+    """Apply NSCC.OnACK to an acknowledgement of new_bytes; qp: the queue pair's row; rtt_ps: -1 = unknown."""
+    state.ignored_bytes += new_bytes
+    state.received_bytes += new_bytes
+    state.achieved_bytes += new_bytes
+    if rtt_ps < 0:
         return
-    state.base_rtt_ps = min(state.base_rtt_ps, rtt)
-    delay = float(rtt - state.base_rtt_ps)
-    update_delay(net, par, state, delay, mark)
-    if quick_adapt(net, par, state, now, 0, mark, delay, in_flight_bytes(net, qp)) == 0:
-        is_long = delay >= target_qdelay(net, par)
-        if mark == 0 and is_long:
-            fair_increase(net, par, state, newly_rcvd)
-        elif mark == 0:
-            proportional_increase(net, par, state, newly_rcvd, delay)
+    state.base_rtt_ps = min(state.base_rtt_ps, rtt_ps)
+    delay_ps = float(rtt_ps - state.base_rtt_ps)
+    update_delay(net, params, state, delay_ps, is_marked)
+    if quick_adapt(net, params, state, now_ps, 0, is_marked, delay_ps, in_flight_bytes(net, qp)) == 0:
+        is_long = delay_ps >= target_qdelay(net, params)
+        if is_marked == 0 and is_long:
+            fair_increase(net, params, state, new_bytes)
+        elif is_marked == 0:
+            proportional_increase(net, params, state, new_bytes, delay_ps)
         elif is_long:
-            multiplicative_decrease(net, par, state, now)
-        set_cwnd_bounds(net, par, state)
-        is_late = now - state.last_adjust_ps >= net.const.base_rtt_ps
-        if is_late or state.received_bytes > par.adjust_packets * full_packet_bytes(net):
-            fulfill_adjustment(net, par, state, now, is_late)
+            multiplicative_decrease(net, params, state, now_ps)
+        set_cwnd_bounds(net, params, state)
+        is_late = now_ps - state.last_adjust_ps >= net.const.base_rtt_ps
+        if is_late or state.received_bytes > params.adjust_packets * full_packet_bytes(net):
+            fulfill_adjustment(net, params, state, now_ps, is_late)
 
 
 @inline
-def on_nack(net, par, qp, state, now):
+def on_nack(net, params, qp, state, now_ps):
     """Apply NSCC.OnNACK: a packet was trimmed, which counts as a delay of a base round trip."""
     packet = full_packet_bytes(net)
-    update_delay(net, par, state, float(net.const.base_rtt_ps), 1)
+    update_delay(net, params, state, float(net.const.base_rtt_ps), 1)
     state.ignored_bytes += packet
     state.trigger_qa = 1
-    if quick_adapt(net, par, state, now, 1, 1, 0.0, max(in_flight_bytes(net, qp) - packet, 0)) == 0:
+    if quick_adapt(net, params, state, now_ps, 1, 1, 0.0, max(in_flight_bytes(net, qp) - packet, 0)) == 0:
         state.cwnd_bytes -= packet
-        set_cwnd_bounds(net, par, state)
+        set_cwnd_bounds(net, params, state)
 
 
 @inline
-def on_inferred_loss(net, par, state, packets):
-    """Apply NSCC.OnInferredLoss, once per packet."""
+def on_inferred_loss(net, params, state, packets):
+    """Apply NSCC.OnInferredLoss to a number of packets that count as lost."""
     state.cwnd_bytes -= packets * full_packet_bytes(net)
     state.ignored_bytes += packets * full_packet_bytes(net)
-    set_cwnd_bounds(net, par, state)
+    set_cwnd_bounds(net, params, state)
 
 
 @hook
-def update(address, q, event, now, a, b, c):
-    """Update row q of `cc` after an event (pdes/nic/congestion)."""
-    world = world_at(address)
+def update(world_address, pair, event, now_ps, packets_or_kind, is_marked, rtt_ps):
+    """Update row `pair` of `cc` after an event (CC_START and so on)."""
+    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
+    world = world_at(world_address)
     net, qps = world.net, world.qps
-    par, qp, state = parameters(qps.par)[0], qps.qp[q], own(qps.cc)[q]
+    params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]
     if event == CC_START:
-        start(net, par, state, now)
+        start(net, params, state, now_ps)
     elif event == CC_ACK:
-        on_ack(net, par, qp, state, now, a * full_packet_bytes(net), b, c)
+        on_ack(net, params, qp, state, now_ps, packets_or_kind * full_packet_bytes(net), is_marked, rtt_ps)
     elif event == CC_LOSS:
-        if a == LOSS_TRIMMED:
-            on_nack(net, par, qp, state, now)
+        if packets_or_kind == LOSS_TRIMMED:
+            on_nack(net, params, qp, state, now_ps)
         else:
-            on_inferred_loss(net, par, state, qp.sent_max - qp.una if a == LOSS_TIMEOUT else 1)
+            on_inferred_loss(net, params, state, qp.sent_max - qp.una if packets_or_kind == LOSS_TIMEOUT else 1)
     sending(net, state)
     return 0

@@ -83,23 +83,23 @@ def root(x):
 
 
 @inline
-def base_target(net, par):
+def base_target(net, params):
     """Return the allowed queueing delay in ps."""
-    return par.base_target_ps if par.base_target_ps > 0.0 else float(net.const.base_rtt_ps)
+    return params.base_target_ps if params.base_target_ps > 0.0 else float(net.const.base_rtt_ps)
 
 
 @inline
-def fs_range(net, par):
+def fs_range(net, params):
     """Return the maximum that flow scaling adds, in ps."""
-    return par.fs_range_ps if par.fs_range_ps >= 0.0 else 5.0 * base_target(net, par)
+    return params.fs_range_ps if params.fs_range_ps >= 0.0 else 5.0 * base_target(net, params)
 
 
 @inline
-def target_delay(net, par, state):
-    """Return TargetDelay() of section 3.5, in ps."""
+def target_delay(net, params, state):
+    """Return the target delay of a queue pair in ps, TargetDelay() of section 3.5."""
     flow = state.fs_alpha_ps / root(state.cwnd_packets) + state.fs_beta_ps
-    flow = max(min(flow, fs_range(net, par)), 0.0)
-    return base_target(net, par) + par.hop_scale * state.path_rtt_ps + flow
+    flow = max(min(flow, fs_range(net, params)), 0.0)
+    return base_target(net, params) + params.hop_scale * state.path_rtt_ps + flow
 
 
 @inline
@@ -109,82 +109,83 @@ def round_trip(net, state):
 
 
 @inline
-def settle(net, par, state, now, cwnd):
-    """Apply the end of Algorithm 1: keep the window within its limits, and pace below one packet."""
-    cwnd = min(max(cwnd, par.min_cwnd_packets), float(net.const.window_packets))
-    if cwnd < state.cwnd_packets:
-        state.last_decrease_ps = now
-    state.cwnd_packets = cwnd
-    if cwnd < 1.0:
+def settle(net, params, state, now_ps, cwnd_packets):
+    """Apply the end of Algorithm 1: keep a window within its limits, use it, and pace below one packet."""
+    cwnd_packets = min(max(cwnd_packets, params.min_cwnd_packets), float(net.const.window_packets))
+    if cwnd_packets < state.cwnd_packets:
+        state.last_decrease_ps = now_ps
+    state.cwnd_packets = cwnd_packets
+    if cwnd_packets < 1.0:
         state.window_packets = 1
-        state.pace_ps_per_byte = round_trip(net, state) / cwnd / full_packet_bytes(net)
+        state.pace_ps_per_byte = round_trip(net, state) / cwnd_packets / full_packet_bytes(net)
     else:
-        state.window_packets = int(cwnd)
+        state.window_packets = int(cwnd_packets)
         state.pace_ps_per_byte = 0.0
 
 
 @inline
-def start(net, par, state, now):
+def start(net, params, state, now_ps):
     """Initialise a new queue pair."""
-    low = 1.0 / root(par.fs_min_cwnd_packets)
-    high = 1.0 / root(par.fs_max_cwnd_packets)
-    state.fs_alpha_ps = fs_range(net, par) / (low - high)
+    low = 1.0 / root(params.fs_min_cwnd_packets)
+    high = 1.0 / root(params.fs_max_cwnd_packets)
+    state.fs_alpha_ps = fs_range(net, params) / (low - high)
     state.fs_beta_ps = -state.fs_alpha_ps * high
     state.last_decrease_ps = NEVER
     state.path_rtt_ps = net.const.base_rtt_ps
-    initial = par.initial_cwnd_packets
-    settle(net, par, state, now, initial if initial > 0.0 else float(net.const.window_packets))
+    initial = params.initial_cwnd_packets
+    settle(net, params, state, now_ps, initial if initial > 0.0 else float(net.const.window_packets))
 
 
 @inline
-def can_decrease(net, state, now):
+def can_decrease(net, state, now_ps):
     """Return whether the last decrease was at least an rtt ago."""
-    return now - state.last_decrease_ps >= round_trip(net, state)
+    return now_ps - state.last_decrease_ps >= round_trip(net, state)
 
 
 @inline
-def on_ack(net, par, state, now, num_acked, rtt):
-    """Handle an acknowledgement with a measured round-trip time."""
-    may = can_decrease(net, state, now)
-    state.path_rtt_ps = min(state.path_rtt_ps, rtt)
-    delay = float(rtt)
+def on_ack(net, params, state, now_ps, acked_packets, rtt_ps):
+    """Handle an acknowledgement of acked_packets new packets with a measured round-trip time."""
+    may = can_decrease(net, state, now_ps)
+    state.path_rtt_ps = min(state.path_rtt_ps, rtt_ps)
+    delay = float(rtt_ps)
     state.rtt_ps = delay if state.rtt_ps <= 0.0 else 0.875 * state.rtt_ps + 0.125 * delay
-    target = target_delay(net, par, state)
+    target = target_delay(net, params, state)
     cwnd = state.cwnd_packets
     if delay >= target:
         if may:
-            cwnd *= max(1.0 - par.beta * (delay - target) / delay, 1.0 - par.max_mdf)
+            cwnd *= max(1.0 - params.beta * (delay - target) / delay, 1.0 - params.max_mdf)
     elif cwnd >= 1.0:
-        cwnd += par.ai_packets / cwnd * num_acked
+        cwnd += params.ai_packets / cwnd * acked_packets
     else:
-        cwnd += par.ai_packets * num_acked
-    settle(net, par, state, now, cwnd)
+        cwnd += params.ai_packets * acked_packets
+    settle(net, params, state, now_ps, cwnd)
 
 
 @inline
-def on_loss(net, par, state, now, kind):
-    """Handle a loss: reset to the minimum window after several consecutive timeouts, else decrease."""
+def on_loss(net, params, state, now_ps, kind):
+    """Handle a loss of a kind (LOSS_NAK, ...): use the minimum window after several timeouts, else decrease it."""
     state.retransmit_cnt = state.retransmit_cnt + 1 if kind == LOSS_TIMEOUT else 0
     cwnd = state.cwnd_packets
-    if kind == LOSS_TIMEOUT and state.retransmit_cnt >= par.retx_reset_threshold:
-        cwnd = par.min_cwnd_packets
-    elif can_decrease(net, state, now):
-        cwnd *= 1.0 - par.max_mdf
-    settle(net, par, state, now, cwnd)
+    if kind == LOSS_TIMEOUT and state.retransmit_cnt >= params.retx_reset_threshold:
+        cwnd = params.min_cwnd_packets
+    elif can_decrease(net, state, now_ps):
+        cwnd *= 1.0 - params.max_mdf
+    settle(net, params, state, now_ps, cwnd)
 
 
 @hook
-def update(address, q, event, now, a, _b, c):
-    """Update row q of `cc` after an event (pdes/nic/congestion)."""
-    world = world_at(address)
+def update(world_address, pair, event, now_ps, packets_or_kind, _b, rtt_ps):
+    """Update row `pair` of `cc` after an event (CC_START and so on)."""
+    # packets_or_kind: newly acknowledged packets with CC_ACK, kind of loss with CC_LOSS.
+    world = world_at(world_address)
     net, qps = world.net, world.qps
-    par, state = parameters(qps.par)[0], own(qps.cc)[q]
+    params, state = parameters(qps.par)[0], own(qps.cc)[pair]
     if event == CC_START:
-        start(net, par, state, now)
+        start(net, params, state, now_ps)
     elif event == CC_ACK:
         state.retransmit_cnt = 0
-        if c >= 0:
-            on_ack(net, par, state, now, a, c)
+        if rtt_ps >= 0:
+            on_ack(net, params, state, now_ps, packets_or_kind, rtt_ps)
     elif event == CC_LOSS:
-        on_loss(net, par, state, now, a)
+        on_loss(net, params, state, now_ps, packets_or_kind)
     return 0

@@ -75,60 +75,60 @@ parameters = seen_as(TimelyParameters)
 
 
 @inline
-def set_rate(par, state, rate):
-    """Pace at the rate, within its bounds."""
-    state.rate_bps = min(max(rate, par.min_rate_bps), state.line_bps)
+def set_rate(params, state, rate_bps):
+    """Pace a queue pair at a rate, within its bounds."""
+    state.rate_bps = min(max(rate_bps, params.min_rate_bps), state.line_bps)
     pace_at(state, state.rate_bps, state.line_bps)
 
 
 @inline
-def start(net, par, state):
-    """Start at line rate."""
+def start(net, params, state):
+    """Start a queue pair at line rate."""
     state.window_packets = net.const.window_packets
     state.line_bps = line_rate_bps(state)
-    set_rate(par, state, state.line_bps)
+    set_rate(params, state, state.line_bps)
 
 
 @inline
-def gradient(net, par, state, new_rtt):
-    """Return the normalized gradient including the new round-trip time."""
-    prev_rtt = state.prev_rtt_ps if state.prev_rtt_ps != 0 else new_rtt
-    rtt_diff = (1.0 - par.alpha) * state.rtt_diff_ps + par.alpha * (new_rtt - prev_rtt)
+def gradient(net, params, state, rtt_ps):
+    """Return the normalised gradient of round-trip times, which includes the new one."""
+    prev_rtt = state.prev_rtt_ps if state.prev_rtt_ps != 0 else rtt_ps
+    rtt_diff = (1.0 - params.alpha) * state.rtt_diff_ps + params.alpha * (rtt_ps - prev_rtt)
     state.rtt_diff_ps = rtt_diff
-    state.prev_rtt_ps = new_rtt
-    min_rtt = par.min_rtt_ps if par.min_rtt_ps > 0.0 else float(max(1, net.const.base_rtt_ps))
+    state.prev_rtt_ps = rtt_ps
+    min_rtt = params.min_rtt_ps if params.min_rtt_ps > 0.0 else float(max(1, net.const.base_rtt_ps))
     return rtt_diff / min_rtt
 
 
 @inline
-def on_completion(net, par, state, new_rtt):
-    """Apply TIMELY's algorithm 1 at a completion event; new_rtt: round-trip time in ps."""
-    normalized_gradient = gradient(net, par, state, new_rtt)
+def on_completion(net, params, state, rtt_ps):
+    """Apply TIMELY's algorithm 1 at a completion event, with its round-trip time."""
+    normalized_gradient = gradient(net, params, state, rtt_ps)
     state.negative = state.negative + 1 if normalized_gradient < 0.0 else 0
-    delta = step_bps(par.fixed_delta_bps, par.delta_bps, state.line_bps)
+    delta = step_bps(params.fixed_delta_bps, params.delta_bps, state.line_bps)
     rate = state.rate_bps
-    if new_rtt < par.t_low_ps:
+    if rtt_ps < params.t_low_ps:
         rate += delta
-    elif new_rtt > par.t_high_ps:
-        rate *= 1.0 - par.beta * (1.0 - par.t_high_ps / new_rtt)
+    elif rtt_ps > params.t_high_ps:
+        rate *= 1.0 - params.beta * (1.0 - params.t_high_ps / rtt_ps)
     elif normalized_gradient > 0.0:
-        rate *= 1.0 - par.beta * normalized_gradient
-    elif state.negative < par.hai_events:
+        rate *= 1.0 - params.beta * normalized_gradient
+    elif state.negative < params.hai_events:
         rate += delta
     else:
-        rate += par.fixed_hai_bps if par.fixed_hai_bps > 0.0 else par.hai_factor * delta
-    set_rate(par, state, rate)
+        rate += params.fixed_hai_bps if params.fixed_hai_bps > 0.0 else params.hai_factor * delta
+    set_rate(params, state, rate)
 
 
 @hook
-def update(address, q, event, _now, _a, _b, c):
-    """Update row q of `cc` after an event (pdes/nic/congestion)."""
-    world = world_at(address)
+def update(world_address, pair, event, _now, _a, _b, rtt_ps):
+    """Update row `pair` of `cc` after an event (CC_START and so on; pdes/nic/congestion); rtt_ps: with CC_ACK."""
+    world = world_at(world_address)
     qps = world.qps
-    par, qp, state = parameters(qps.par)[0], qps.qp[q], own(qps.cc)[q]
+    params, qp, state = parameters(qps.par)[0], qps.qp[pair], own(qps.cc)[pair]
     if event == CC_START:
-        start(world.net, par, state)
-    elif event == CC_ACK and c > 0 and qp.una > state.sent:
+        start(world.net, params, state)
+    elif event == CC_ACK and rtt_ps > 0 and qp.una > state.sent:
         state.sent = qp.sent_max
-        on_completion(world.net, par, state, c)
+        on_completion(world.net, params, state, rtt_ps)
     return 0

@@ -31,7 +31,7 @@ def parent(member: int) -> int:
 
 
 def branches(member: int, members: int) -> list[BinomialBranch]:
-    """Return the subtrees of a member's children, the largest first."""
+    """Return the subtrees of the children of member number `member` of `members`, the largest first."""
     below = member & -member if member else 1 << (members - 1).bit_length()
     subtrees = []
     while below > 1:
@@ -68,36 +68,36 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     return walk(members, latency_ps, message_ps)
 
 
-def _out_ps(size: int, latency_ps: float, message_ps: Callable[[BinomialBranch], float]) -> float:
-    """Return the time until all of a tree of `size` members have the root's data."""
+def _out_ps(members: int, latency_ps: float, message_ps: Callable[[BinomialBranch], float]) -> float:
+    """Return the ps until all members of a tree have the root's data; message_ps: time of a branch's message."""
 
     @functools.cache
-    def below_ps(size: int) -> float:
+    def below_ps(members: int) -> float:
         sent_ps = last_ps = 0.0
-        for branch in branches(0, size):
+        for branch in branches(0, members):
             sent_ps += message_ps(branch)
             last_ps = max(last_ps, sent_ps + latency_ps + below_ps(branch.size))
         return last_ps
 
-    return below_ps(size)
+    return below_ps(members)
 
 
-def _in_ps(size: int, latency_ps: float, message_ps: Callable[[BinomialBranch], float]) -> float:
-    """Return the time until the root of a tree of `size` members has the data of all."""
+def _in_ps(members: int, latency_ps: float, message_ps: Callable[[BinomialBranch], float]) -> float:
+    """Return the time in ps until the root of a tree has the data of all members; message_ps: of a branch's message."""
 
     @functools.cache
-    def below_ps(size: int) -> float:
-        heads = sorted((below_ps(branch.size) + latency_ps, message_ps(branch)) for branch in branches(0, size))
+    def below_ps(members: int) -> float:
+        heads = sorted((below_ps(branch.size) + latency_ps, message_ps(branch)) for branch in branches(0, members))
         end_ps = 0.0
         for head_ps, length_ps in heads:
             end_ps = max(end_ps, head_ps) + length_ps
         return end_ps
 
-    return below_ps(size)
+    return below_ps(members)
 
 
 def _lanes(kind: str, member: int, members: int) -> list[Lane]:
-    """Return the lanes of one member."""
+    """Return the lanes of member number `member` of `members` for a kind of collective."""
     in_parts = kind in {"scatter", "gather"}
     below, size = branches(member, members), min(member & -member, members - member)  # of the member's own branch
 

@@ -22,7 +22,7 @@ _LIST, _OUT, _IN = 2, 3, 4  # scratch regions of all-to-all: blocks by distance,
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return a lane per round, because the peers differ."""
+    """Return the steps of each member: a lane per round, because the peers differ."""
     if kind == "all-to-all":
         return each_its_own(members, [_to_all(me, members) for me in range(members)], regions=5)
     make = gathered if kind == "all-gather" else reduced
@@ -50,37 +50,38 @@ def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, byt
     return (members - 1).bit_length() * latency_ps + blocks * size_bytes / members / bytes_per_s * PS_PER_S
 
 
-def _to_all(me: int, n: int) -> list[Lane]:
+def _to_all(member: int, members: int) -> list[Lane]:
+    """Return the lanes of one member, number `member`, in an all-to-all."""
     lanes: list[Lane] = []
-    for k in range((n - 1).bit_length()):
+    for k in range((members - 1).bit_length()):
         distance = 1 << k
-        edges = [*range(distance, n, distance), n]
+        edges = [*range(distance, members, distance), members]
         runs = [edge for i, edge in enumerate(pairwise(edges)) if i % 2 == 0]  # ranges of numbers with bit k
         count = sum(end - begin for begin, end in runs)
         lane = Lane()
         after = (k - 1, len(lanes[-1].steps) - 1) if k else (-1, -1)
         if k == 0:
-            lane.copy(me, to=_LIST * n, count=n - me)
-            if me:
-                lane.copy(0, to=_LIST * n + n - me, count=me)
+            lane.copy(member, to=_LIST * members, count=members - member)
+            if member:
+                lane.copy(0, to=_LIST * members + members - member, count=member)
         place = 0
         for begin, end in runs:
-            lane.copy(_LIST * n + begin, to=_OUT * n + place, count=end - begin, after=after)
+            lane.copy(_LIST * members + begin, to=_OUT * members + place, count=end - begin, after=after)
             after, place = (-1, -1), place + end - begin
         lane.step(
-            send_to=(me + distance) % n,
+            send_to=(member + distance) % members,
             to_lane=k,
-            send=_OUT * n,
+            send=_OUT * members,
             send_count=count,
-            receive_from=(me - distance) % n,
-            receive=_IN * n,
+            receive_from=(member - distance) % members,
+            receive=_IN * members,
             receive_count=count,
         )
         place = 0
         for begin, end in runs:
-            lane.copy(_IN * n + place, to=_LIST * n + begin, count=end - begin)
+            lane.copy(_IN * members + place, to=_LIST * members + begin, count=end - begin)
             place += end - begin
         lanes.append(lane)
-    for far in range(n if lanes else 0):
-        lanes[-1].copy(_LIST * n + far, to=n + (me - far) % n)
+    for far in range(members if lanes else 0):
+        lanes[-1].copy(_LIST * members + far, to=members + (member - far) % members)
     return lanes

@@ -17,7 +17,7 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.errors import WorkloadError
 from workload.kinds import KINDS as ALL_KINDS
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 NAME = "custom"
 KINDS = tuple(kind for kind in ALL_KINDS if kind != "barrier")
@@ -27,8 +27,10 @@ NAMED_ONLY = True
 _MIN_STEP_BYTES = 24
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> Plans:
-    """Return the plans of the file or digest; WorkloadError for unreadable ones, and for another number of members."""
+def plan(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> Plans:
+    """Return the plans in a file, or if given, of a digest (`plans`) that python_plans.keep has made."""
+    # size: buffer size for which the file is made, "" = size_bytes. Raises WorkloadError: the plans are unreadable, or
+    # for another number of members.
     read_plans = given(plans) if plans else read_custom(_path(file), kind, _made_for(size_bytes, size))
     if read_plans.members != shape.members:
         label = file or f"plans {plans}"
@@ -38,8 +40,8 @@ def plan(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: 
     return read_plans
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> PlanExtent:  # noqa: ARG001 - see plan
-    """Return a bound from the size of the files: no step takes fewer bytes than a node of a trace."""
+def extent(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> PlanExtent:  # noqa: ARG001 - see plan
+    """Return a bound from the size of the files: no step takes fewer bytes than a node of a trace; as `plan`."""
     if plans:
         return PlanExtent(sum(len(lane) for own in given(plans).plans for lane in own), 0, shape.members)
     path = _path(file)
@@ -48,37 +50,39 @@ def extent(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans
     return PlanExtent(steps, 0, shape.members)
 
 
-def size_class(kind: str, shape: Shape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
+def size_class(kind: str, shape: GroupShape, size_bytes: int, file: str, size: str, plans: str) -> int:  # noqa: ARG001 - see plan
     """Return the size for messages of fixed bytes, else 0."""
     return 0 if plans or size or is_msccl(_path(file)) else size_bytes
 
 
-def with_path(spec: str, change: Callable[[str], str]) -> str:
-    """Return the specification with its path changed, if it is `custom:file=PATH`."""
-    name, colon, rest = spec.partition(":")
+def with_path(algorithm: str, replace_path: Callable[[str], str]) -> str:
+    """Return the text of an algorithm with its path replaced, if it is `custom:file=PATH`."""
+    name, colon, rest = algorithm.partition(":")
     if name.strip() != NAME:
-        return spec
+        return algorithm
     parts = [part.partition("=") for part in rest.split(",")]
     changed = [
-        f"file={change(value.strip())}" if key.strip() == "file" and value.strip() else key + equals + value
+        f"file={replace_path(value.strip())}" if key.strip() == "file" and value.strip() else key + equals + value
         for key, equals, value in parts
     ]
     return name + colon + ",".join(changed)
 
 
-def _path(file: str) -> Path:
-    if not file:
+def _path(file_path: str) -> Path:
+    """Return the path that a user gives; WorkloadError if it is ""."""
+    if not file_path:
         raise WorkloadError("algorithm 'custom': no file, expected custom:file=PATH")
-    return Path(file)
+    return Path(file_path)
 
 
-def _made_for(size_bytes: int, size: str) -> int:
-    if not size:
+def _made_for(size_bytes: int, size_text: str) -> int:
+    """Return the buffer size for which a file is made: that of a text like "1MiB", or size_bytes if it is ""."""
+    if not size_text:
         return size_bytes
     try:
-        made_for = parse_bytes(size)
+        made_for = parse_bytes(size_text)
     except ValueError as error:
         raise WorkloadError(f"algorithm 'custom': size is {error}") from None
     if made_for == 0:
-        raise WorkloadError(f"algorithm 'custom': size is {size!r}, expected more than 0")
+        raise WorkloadError(f"algorithm 'custom': size is {size_text!r}, expected more than 0")
     return made_for

@@ -23,7 +23,8 @@ _AT_ONCE = (-1, -1)
 
 
 def plan(kind: str, members: int, window: int = 0) -> Plans:
-    """Return a sending and a receiving lane, twice for all-reduce; with a window (no stars) one per peer."""
+    """Return each member's steps: a sending and a receiving lane, twice for all-reduce; with a window, one per peer."""
+    # window: maximum number of unanswered messages of a member, 0 = no limit; none for kinds with a root.
     if kind in _STARS:
         if window:
             raise WorkloadError(f"algorithm 'direct:window={window}' for {kind}: expected 0, as no sender receives")
@@ -60,20 +61,21 @@ def closed_form(
     return 2 * once_ps if kind == "all-reduce" else once_ps
 
 
-def _windowed(kind: str, n: int, window: int, first: int = 0, after: tuple[int, int] = _AT_ONCE) -> list[Lane]:
+def _windowed(kind: str, members: int, window: int, first: int = 0, after: tuple[int, int] = _AT_ONCE) -> list[Lane]:
     """Return a lane per distance: send that far on, receive from as far before; first: number of its first lane."""
+    # window: maximum number of unanswered messages; after: (lane, step) after which the first begins.
     if kind == "all-reduce":
-        lanes = _windowed("reduce-scatter", n, window)
+        lanes = _windowed("reduce-scatter", members, window)
         all_in = Lane()
-        for lane in range(n - 1):
+        for lane in range(members - 1):
             all_in.step(after=(lane, 0))
-        return [*lanes, all_in, *_windowed("all-gather", n, window, n, (n - 1, n - 2))]
+        return [*lanes, all_in, *_windowed("all-gather", members, window, members, (members - 1, members - 2))]
     lanes_by_distance = []
-    for distance in range(1, n):
+    for distance in range(1, members):
         send, receive = {
-            "all-to-all": (distance, 2 * n - distance),
+            "all-to-all": (distance, 2 * members - distance),
             "reduce-scatter": (distance, 0),
-            "all-gather": (0, n - distance),
+            "all-gather": (0, members - distance),
         }[kind]
         lane, waits = first + distance - 1, distance > window
         lanes_by_distance.append(
@@ -81,7 +83,7 @@ def _windowed(kind: str, n: int, window: int, first: int = 0, after: tuple[int, 
                 send_to=distance,
                 to_lane=lane,
                 send=send,
-                receive_from=n - distance,
+                receive_from=members - distance,
                 receive=receive,
                 reduce=kind == "reduce-scatter",
                 after=(lane - window, 0) if waits else after,
@@ -90,37 +92,43 @@ def _windowed(kind: str, n: int, window: int, first: int = 0, after: tuple[int, 
     return lanes_by_distance
 
 
-def _lanes(kind: str, n: int) -> list[Lane]:
+def _lanes(kind: str, members: int) -> list[Lane]:
+    """Return the lanes of each member without a window, for a kind without a root."""
     if kind == "all-to-all":
-        return [_to_all(n, sink=1, own=False), _from_all(n, own=False, region=1)]
+        return [_to_all(members, to_lane=1, sends_own=False), _from_all(members, into_own=False, region=1)]
     if kind == "reduce-scatter":
-        return [_to_all(n, sink=1, own=False), _from_all(n, own=True, reduce=True)]
+        return [_to_all(members, to_lane=1, sends_own=False), _from_all(members, into_own=True, reduce=True)]
     if kind == "all-gather":
-        return [_to_all(n, sink=1, own=True), _from_all(n, own=False)]
-    first = _lanes("reduce-scatter", n)
-    return [*first, _to_all(n, sink=3, own=True, after=(1, n - 2)), _from_all(n, own=False)]
+        return [_to_all(members, to_lane=1, sends_own=True), _from_all(members, into_own=False)]
+    first = _lanes("reduce-scatter", members)
+    return [
+        *first,
+        _to_all(members, to_lane=3, sends_own=True, after=(1, members - 2)),
+        _from_all(members, into_own=False),
+    ]
 
 
-def _to_all(n: int, *, sink: int, own: bool, after: tuple[int, int] = _AT_ONCE) -> Lane:
-    """Send the own chunk, or the chunk of each peer, to the peer's lane `sink`."""
+def _to_all(members: int, *, to_lane: int, sends_own: bool, after: tuple[int, int] = _AT_ONCE) -> Lane:
+    """Return a lane that sends the own chunk, or else the chunk of each peer, to each peer's lane to_lane."""
+    # after: (lane, step) that must be done before.
     lane = Lane()
-    for peer in range(1, n):
-        lane.step(send_to=peer, to_lane=sink, send=0 if own else peer, after=after if peer == 1 else _AT_ONCE)
+    for peer in range(1, members):
+        lane.step(send_to=peer, to_lane=to_lane, send=0 if sends_own else peer, after=after if peer == 1 else _AT_ONCE)
     return lane
 
 
-def _from_all(n: int, *, own: bool, reduce: bool = False, region: int = 0) -> Lane:
-    """Receive into the own chunk, or the chunk of each peer; the peer that sends first comes first."""
+def _from_all(members: int, *, into_own: bool, reduce: bool = False, region: int = 0) -> Lane:
+    """Return a lane that receives into the own chunk, or else the chunk of each peer; the first to send comes first."""
     lane = Lane()
-    for distance in range(1, n):
-        peer = n - distance
-        lane.step(receive_from=peer, receive=region * n + (0 if own else peer), reduce=reduce)
+    for distance in range(1, members):
+        peer = members - distance
+        lane.step(receive_from=peer, receive=region * members + (0 if into_own else peer), reduce=reduce)
     return lane
 
 
-def _star(n: int, *, in_parts: bool, outwards: bool) -> Plans:
-    """Return plans in which the root sends to, or receives from, all others."""
-    root, leaves = Lane(), [Lane() for _ in range(1, n)]
+def _star(members: int, *, in_parts: bool, outwards: bool) -> Plans:
+    """Return plans in which the root sends to (outwards), or receives from, all others: one chunk, or each its part."""
+    root, leaves = Lane(), [Lane() for _ in range(1, members)]
     for member, leaf in enumerate(leaves, start=1):
         chunk = member if in_parts else 0
         if outwards:
@@ -129,4 +137,4 @@ def _star(n: int, *, in_parts: bool, outwards: bool) -> Plans:
         else:
             root.step(receive_from=member, receive=chunk, reduce=not in_parts)
             leaf.step(send_to=0, send=chunk)
-    return each_its_own(n if in_parts else 1, [[root], *([leaf] for leaf in leaves)])
+    return each_its_own(members if in_parts else 1, [[root], *([leaf] for leaf in leaves)])

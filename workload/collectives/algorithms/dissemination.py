@@ -12,7 +12,7 @@ KINDS = ("barrier",)
 
 
 def plan(_kind: str, members: int) -> Plans:
-    """Return a lane per round, because the peers differ; a round begins when the one before is done."""
+    """Return each member's steps: a lane per round, as the peers differ, which begins after the one before."""
     lanes = []
     for k in range(_rounds(members)):
         distance = 1 << k

@@ -91,7 +91,8 @@ class _Tree(NamedTuple):
         return cls(parent, tuple(map(tuple, children)))
 
     def down_ps(self, latency_ps: float, chunk_ps: float) -> float:
-        """Return the time from when member 0 begins to send a chunk until the last member has it."""
+        """Return the time in ps from when member 0 begins to send a chunk until the last member has it."""
+        # latency_ps: of a message; chunk_ps: sending time of a chunk.
         has_ps = {0: 0.0}
         waiting = [0]
         for member in waiting:
@@ -113,11 +114,12 @@ def in_order_parent(node: int, nodes: int) -> int:
     return above if above < nodes else node ^ bit
 
 
-def _lanes(kind: str, tree: _Tree, me: int, number: int, chunks: int) -> list[Lane]:
-    base, first = number * _LANES, number * chunks
-    children, parent = tree.children[me], tree.parent[me]
+def _lanes(kind: str, tree: _Tree, member: int, tree_number: int, chunks: int) -> list[Lane]:
+    """Return the lanes of a member in one of the two trees, for chunks of one half of the buffer."""
+    base, first = tree_number * _LANES, tree_number * chunks
+    children, parent = tree.children[member], tree.parent[member]
     lanes = [Lane(blocking=True) for _ in range(_LANES)]
-    place = tree.children[parent].index(me) if parent != NONE else 0
+    place = tree.children[parent].index(member) if parent != NONE else 0
     for chunk in range(chunks):
         gathered = turned = (NONE, NONE)
         if kind != "broadcast":

@@ -12,7 +12,7 @@ the fabric's dimensions has one dimension.
 from workload.collectives import grid
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 NAME = "grid"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
@@ -21,19 +21,20 @@ PARAMETERS = {"algorithms": "default", "splits": 1, "order": "baseline"}
 LIMITS = {"splits": (1, 1024), "order": grid.ORDERS}
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int, order: str) -> Plans:
+def plan(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str) -> Plans:
     """Return a chain of phases per split, one phase per dimension (all-reduce: two in all but the last)."""
+    # algorithms: of the dimensions (grid.phases.chosen); order: of the dimensions, one of grid.phases.ORDERS.
     levels, size = grid.along_dimensions(shape), _typical(size_bytes, order)
     return grid.plans(levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int, order: str) -> PlanExtent:
+def extent(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str) -> PlanExtent:
     """Return a bound of the number of steps and lanes of `plan`."""
     levels, size = grid.along_dimensions(shape), _typical(size_bytes, order)
     return grid.extent(levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, algorithms: str, splits: int, order: str) -> float:
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str) -> float:
     """Return the time in picoseconds: for one split, the sum of its phases at each dimension's rate and latency.
 
     Several splits end when the last is done, if a dimension runs one phase at a time, first come first served: for
@@ -45,7 +46,7 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, algorithms: str, split
     )
 
 
-def size_class(_kind: str, _shape: Shape, size_bytes: int, *, order: str, **_others: str | int) -> int:
+def size_class(_kind: str, _shape: GroupShape, size_bytes: int, *, order: str, **_others: str | int) -> int:
     """Return the class of a size: for themis, whose loads depend little on the size, the next power of two; else 0."""
     return _typical(size_bytes, order)
 

@@ -13,7 +13,7 @@ from workload.collectives.trees.aggregators import ROOT, AggregatorTree
 from workload.collectives.trees.lanes import ChunkFlow, members_below, tree_lanes
 from workload.collectives.trees.lanes import extent as tree_extent
 from workload.errors import WorkloadError
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 NAME = "in-network"
 KINDS = ("all-reduce", "reduce", "broadcast", "reduce-scatter", "all-gather", "barrier")
@@ -29,8 +29,8 @@ _MAX_CHUNKS = 256
 _USUAL_STEPS = 2_000_000
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
-    """Return all lanes; chunks: number per buffer or part of a member, 0 = one per 4 KiB, 256 at most."""
+def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
+    """Return the lanes of members and aggregators; chunks: per buffer or member's part, 0 = one per 4 KiB, to 256."""
     branch, n = shape.branches()[0], shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     if count * _steps_of_chunk(branch.tree) > MAX_STEPS:
@@ -42,7 +42,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     return each_its_own(count, lanes, aggregators=len(lanes) - n)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
+def extent(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> PlanExtent:
     """Return the number of steps and lanes of `plan`: both ends of each link that a chunk uses."""
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
@@ -51,7 +51,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
     return tree_extent(tree, count)._replace(steps=2 * sum(links))
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> float:
     """Return the first chunk's time up and down, chunk by chunk through each aggregator, plus the chunks behind it."""
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
@@ -72,9 +72,9 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     return up_ps + down_ps + busiest_ps
 
 
-def _loads(kind: str, n: int, count: int, below: frozenset[int]) -> tuple[int, int]:
-    """Return the number of chunks up and down between a node and its parent; below: members under the node."""
-    share = count * len(below) // n
+def _loads(kind: str, members: int, count: int, below: frozenset[int]) -> tuple[int, int]:
+    """Return the number of chunks, of `count`, up and down between a node and its parent; below: members under it."""
+    share = count * len(below) // members
     to_root = count if 0 in below else 0
     return {
         "all-reduce": (count, count),
@@ -86,8 +86,8 @@ def _loads(kind: str, n: int, count: int, below: frozenset[int]) -> tuple[int, i
     }[kind]
 
 
-def size_class(kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Return the number of chunks of the buffer; sizes with equally many share a plan."""
+def size_class(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> int:
+    """Return the number of chunks of the buffer (chunks: as in `plan`); sizes with equally many share a plan."""
     parts = shape.members if kind in _IN_PARTS else 1
     if kind == "barrier":
         return 1
@@ -101,9 +101,9 @@ def _steps_of_chunk(tree: AggregatorTree) -> int:
     return 4 * len(tree.parent)
 
 
-def _flow(kind: str, n: int, chunk: int, count: int) -> ChunkFlow:
-    """Return the members that send and receive one of `count` chunks."""
-    everyone, owner = frozenset(range(n)), frozenset({chunk * n // count})
+def _flow(kind: str, members: int, chunk: int, count: int) -> ChunkFlow:
+    """Return the members that send and receive chunk number `chunk` of `count`."""
+    everyone, owner = frozenset(range(members)), frozenset({chunk * members // count})
     root = frozenset({0})
     return {
         "all-reduce": ChunkFlow(everyone, everyone),

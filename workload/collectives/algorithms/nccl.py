@@ -20,7 +20,7 @@ from workload.collectives.nccl.decision import (
     PLANNED,
     NcclParameters,
     host_of,
-    way_of,
+    nccl_decision,
 )
 from workload.collectives.nccl.generations import AUTO, generations
 from workload.collectives.nccl.tuning import COLLNET_DIRECT, CPUS, NVLS, NVLS_TREE, PAT, RING, TREE
@@ -28,7 +28,7 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import IF_ANY
 from workload.collectives.uneven.all_to_all_v import Units
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 NAME = "nccl"
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "broadcast", "reduce", "all-to-all")
@@ -56,86 +56,86 @@ _LANES = {  # module that makes the lanes of each of NCCL's algorithms
 
 
 def TREES(*, generation: str, collnet: bool, **_others: object) -> str:  # noqa: N802 - the name in the registry
-    """Return trees over NVSwitches if the generation may have NVLS, and over rails if the network may sum."""
+    """Return names of trees: over NVSwitches if the generation may have NVLS, over rails if the network may sum."""
     if generation != AUTO and not generations()[generation].nvls_efficiency:
         return ""
     return IF_ANY + ("hosts and rails" if collnet else "hosts")
 
 
-# The arguments `asked` are the fields of NcclParameters and `pxn`, as the registry read them.
+# The arguments `parameters` are the fields of NcclParameters and `pxn`, as the registry read them.
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, **asked: Any) -> Plans:  # noqa: ANN401
-    """Return lanes per channel, or per head of NVLS."""
+def plan(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> Plans:  # noqa: ANN401
+    """Return the steps of each member: lanes per channel, or per head of NVLS; parameters: those of PARAMETERS."""
     if kind == "all-to-all":
-        return pxn_plans.plan(_sends(shape, **asked), size_bytes)
-    way = way_of(kind, shape, size_bytes, _parameters(**asked))
-    return _LANES[way.algorithm].plan(kind, shape, size_bytes, way)
+        return pxn_plans.plan(_sends(shape, **parameters), size_bytes)
+    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
+    return _LANES[decision.algorithm].plan(kind, shape, size_bytes, decision)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, **asked: Any) -> PlanExtent:  # noqa: ANN401
-    """Return the number of steps and lanes of `plan`."""
+def extent(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> PlanExtent:  # noqa: ANN401
+    """Return the number of steps and lanes of `plan`, whose parameters are the same."""
     if kind == "all-to-all":
-        return pxn_plans.extent(_sends(shape, **asked))
-    way = way_of(kind, shape, size_bytes, _parameters(**asked))
-    return _LANES[way.algorithm].extent(kind, shape, size_bytes, way)
+        return pxn_plans.extent(_sends(shape, **parameters))
+    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
+    return _LANES[decision.algorithm].extent(kind, shape, size_bytes, decision)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, **asked: Any) -> float:  # noqa: ANN401
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> float:  # noqa: ANN401
     """Return the time in picoseconds on links of the shape, without headers and acknowledgements; not NCCL's own."""
     if kind == "all-to-all":
-        return pxn_plans.closed_form(_sends(shape, **asked), size_bytes)
-    way = way_of(kind, shape, size_bytes, _parameters(**asked))
-    return _LANES[way.algorithm].closed_form(kind, shape, size_bytes, way)
+        return pxn_plans.closed_form(_sends(shape, **parameters), size_bytes)
+    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
+    return _LANES[decision.algorithm].closed_form(kind, shape, size_bytes, decision)
 
 
-def describe(kind: str, shape: Shape, size_bytes: int, **asked: Any) -> str:  # noqa: ANN401
+def describe(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> str:  # noqa: ANN401
     """Return NCCL's choice for a size and the constants used: "nvls simple, 16 channels, h100"."""
-    own = _parameters(**asked)
+    own = _parameters(**parameters)
     generation = host_of(shape, own).generation.name
     if kind == "all-to-all":
         several = len(set(shape.host)) > 1
-        sent = _sends(shape, **asked).message(size_bytes / shape.members, far=several)
-        over = " over PXN" if asked["pxn"] and several else ""
+        sent = _sends(shape, **parameters).message(size_bytes / shape.members, between_hosts=several)
+        over = " over PXN" if parameters["pxn"] and several else ""
         channels = f"{sent.channels} channel{'s' * (sent.channels > 1)} a peer"
         return f"send and receive {sent.protocol}{over}, {channels}, {generation}"
-    way = way_of(kind, shape, size_bytes, own)
-    return f"{way.algorithm} {way.protocol}, {way.channels} channels, {generation}"
+    decision = nccl_decision(kind, shape, size_bytes, own)
+    return f"{decision.algorithm} {decision.protocol}, {decision.channels} channels, {generation}"
 
 
-def size_class(kind: str, shape: Shape, size_bytes: int, **asked: Any) -> int:  # noqa: ANN401
-    """Return a class of sizes with equal algorithm, protocol, channels and number of chunks."""
+def size_class(kind: str, shape: GroupShape, size_bytes: int, **parameters: Any) -> int:  # noqa: ANN401
+    """Return a number, equal for sizes of a buffer with equal algorithm, protocol, channels and number of chunks."""
     if kind == "all-to-all":
-        number, group = 0, _sends(shape, **asked)
+        number, group = 0, _sends(shape, **parameters)
         for far in (False, True):
-            sent = group.message(size_bytes / shape.members, far=far)
+            sent = group.message(size_bytes / shape.members, between_hosts=far)
             number = number << 10 | sent.channels << 2 | NAMED_PROTOCOLS.index(sent.protocol)
             number = number << 48 | sent.hop_ps
         return number
-    way = way_of(kind, shape, size_bytes, _parameters(**asked))
+    decision = nccl_decision(kind, shape, size_bytes, _parameters(**parameters))
     chunks = 0
-    if way.algorithm in {NVLS, NVLS_TREE}:
-        chunks = nvls_plans.size_class(shape, size_bytes, way)
-    elif way.algorithm == COLLNET_DIRECT:
+    if decision.algorithm in {NVLS, NVLS_TREE}:
+        chunks = nvls_plans.size_class(shape, size_bytes, decision)
+    elif decision.algorithm == COLLNET_DIRECT:
         chunks = collnet_plans.size_class(shape, size_bytes)
-    return way.number << 20 | chunks
+    return decision.number << 20 | chunks
 
 
-def plan_uneven(cut: Units, shape: Shape, **asked: Any) -> Plans:  # noqa: ANN401
+def plan_uneven(cut: Units, shape: GroupShape, **parameters: Any) -> Plans:  # noqa: ANN401
     """Return lanes of an all-to-all with a number of bytes per pair; cut: the sizes in units."""
-    return pxn_plans.plan_uneven(_sends(shape, **asked), cut)
+    return pxn_plans.plan_uneven(_sends(shape, **parameters), cut)
 
 
-def communicator(shape: Shape, **asked: Any) -> point_to_point.Communicator:  # noqa: ANN401
-    """Return the communicator of a group's sends and receives."""
-    own = _parameters(**asked)
-    return point_to_point.communicator(host_of(shape, own), own.channels, paced=own.pacing == PLANNED)
+def communicator(shape: GroupShape, **parameters: Any) -> point_to_point.Communicator:  # noqa: ANN401
+    """Return the communicator of a group's sends and receives; parameters: those of PARAMETERS."""
+    own = _parameters(**parameters)
+    return point_to_point.communicator(host_of(shape, own), own.channels, is_paced=own.pacing == PLANNED)
 
 
-def _parameters(*, pxn: bool, **asked: Any) -> NcclParameters:  # noqa: ANN401, ARG001
-    return NcclParameters(**asked)
+def _parameters(*, pxn: bool, **parameters: Any) -> NcclParameters:  # noqa: ANN401, ARG001
+    return NcclParameters(**parameters)
 
 
-def _sends(shape: Shape, **asked: Any) -> pxn_plans.SendGroup:  # noqa: ANN401
+def _sends(shape: GroupShape, **parameters: Any) -> pxn_plans.SendGroup:  # noqa: ANN401
     """Return the group for sends and receives."""
-    return pxn_plans.SendGroup(shape, communicator(shape, **asked), asked["proto"], asked["pxn"])
+    return pxn_plans.SendGroup(shape, communicator(shape, **parameters), parameters["proto"], parameters["pxn"])

@@ -18,7 +18,7 @@ from workload.collectives.plans.multimem import (
 )
 from workload.collectives.plans.plan import Plans, each_its_own
 from workload.errors import WorkloadError
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 NAME = "nvls"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
@@ -28,7 +28,7 @@ PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
     """Return the lanes of plans.multimem for members of one switch; chunks: as in `chunks_of_share`."""
     n, count = shape.members, size_class(kind, shape, size_bytes, chunks)
     if len(shape.branches()[0].tree.parent) != n + 1:
@@ -36,22 +36,27 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
     return make(kind, n, count)
 
 
-def make(kind: str, n: int, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
-    """Return the lanes of n members and their NVSwitch's aggregator; count: number of chunks of a share."""
+def make(kind: str, members: int, count: int, *, pace: MultimemPace = AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+    """Return the lanes of the members and their NVSwitch's aggregator; count: number of chunks of a share."""
+    # pace: rates of the members' connections; launch_ps: time before the first step.
+    # pace: rates of the members' connections; launch_ps: time before the first step.
     reduces, copies = kind != "all-gather", kind != "reduce-scatter"
-    members = [member_lanes(range(n), m, n, count, reduces=reduces, copies=copies, pace=pace) for m in range(n)]
-    switch = aggregator_lanes(range(n), count, reduces=reduces, copies=copies)
-    return each_its_own(n * count, [*members, switch], aggregators=1, launch_ps=launch_ps)
+    lanes = [
+        member_lanes(range(members), m, members, count, reduces=reduces, copies=copies, pace=pace)
+        for m in range(members)
+    ]
+    switch = aggregator_lanes(range(members), count, reduces=reduces, copies=copies)
+    return each_its_own(members * count, [*lanes, switch], aggregators=1, launch_ps=launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
-    """Return the number of steps and lanes of `plan`."""
+def extent(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> PlanExtent:
+    """Return the number of steps and lanes of `plan`; chunks: as in `chunks_of_share`."""
     n, ways = shape.members, 2 if kind == "all-reduce" else 1
     return multimem.extent(1, n, size_class(kind, shape, size_bytes, chunks), ways=ways)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
-    """Return the time of the busier direction of a member's link, plus the latency to and from the switch."""
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> float:
+    """Return the ps of the busier direction of a member's link, plus the latency to and from the switch."""
     tree, n = shape.branches()[0].tree, shape.members
     count = size_class(kind, shape, size_bytes, chunks)
     bits, latency_ps = PS_PER_BYTE_AT_1_BPS * size_bytes / (n * count), max(tree.latency_ps[:n])
@@ -61,6 +66,6 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     return 2 * latency_ps + (n * count + 1) * chunk_ps + count * (both_ways_ps - chunk_ps)
 
 
-def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
+def size_class(_kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> int:
     """Return the number of chunks of a share; sizes with equally many share a plan."""
     return chunks_of_share(NAME, 1, shape.members, size_bytes, chunks)

@@ -10,7 +10,7 @@ from workload.collectives.plans.extent import PlanExtent, total
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.trees import lanes as tree_lanes
 from workload.collectives.trees.aggregators import ROOT, AggregatorBranch
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 NAME = "nvls-sharp"
 KINDS = ("all-reduce",)
@@ -20,13 +20,16 @@ PARAMETERS = {"chunks": 0}
 LIMITS = {"chunks": (0, 4096)}
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
     """Return the lanes of plans.multimem, plus one up a rail's tree and one for totals; chunks: number per share."""
     return make(shape, size_class(kind, shape, size_bytes, chunks))
 
 
-def make(shape: Shape, count: int, *, pace: multimem.MultimemPace = multimem.AT_LINE_RATE, launch_ps: int = 0) -> Plans:
+def make(
+    shape: GroupShape, count: int, *, pace: multimem.MultimemPace = multimem.AT_LINE_RATE, launch_ps: int = 0
+) -> Plans:
     """Return the lanes of all members and aggregators; count: number of chunks of a share."""
+    # pace: rates of the members' connections; launch_ps: time before the first step.
     hosts, rails = hosts_and_rails(shape)
     size = len(hosts[0].members)
     lanes: dict[int, list[Lane]] = {}
@@ -44,12 +47,12 @@ def make(shape: Shape, count: int, *, pace: multimem.MultimemPace = multimem.AT_
     return each_its_own(size * count, in_order, aggregators=aggregators, launch_ps=launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
+def extent(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> PlanExtent:
     """Return the number of steps and lanes of `plan`."""
     return extent_of(shape, size_class(kind, shape, size_bytes, chunks))
 
 
-def extent_of(shape: Shape, count: int) -> PlanExtent:
+def extent_of(shape: GroupShape, count: int) -> PlanExtent:
     """Return the number of steps and lanes of `make`."""
     hosts, rails = hosts_and_rails(shape)
     inside = multimem.extent(len(hosts), len(hosts[0].members), count)
@@ -58,8 +61,8 @@ def extent_of(shape: Shape, count: int) -> PlanExtent:
     return total([inside, *between], shape.members + len(hosts) + aggregators)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
-    """Return a chunk's time to the NVSwitch, up and down its rail, back and to all, plus the others behind it."""
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> float:
+    """Return a chunk's ps to the NVSwitch, up and down its rail, back and to all, plus the others behind it."""
     hosts, rails = hosts_and_rails(shape)
     count, size, tree = size_class(kind, shape, size_bytes, chunks), len(hosts[0].members), hosts[0].tree
     bits = PS_PER_BYTE_AT_1_BPS * size_bytes / (size * count)
@@ -71,13 +74,13 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     return 4 * max(tree.latency_ps[:size]) + 4 * inside_ps + 2 * way_ps + (count - 1) * behind_ps + size * inside_ps
 
 
-def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Return the number of chunks of a share; sizes with equally many share a plan."""
+def size_class(_kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> int:
+    """Return the number of chunks of a share (chunks: 0 = by size); sizes with equally many share a plan."""
     hosts, rails = hosts_and_rails(shape)
     return multimem.chunks_of_share(NAME, len(hosts), len(rails), size_bytes, chunks)
 
 
-def hosts_and_rails(shape: Shape) -> tuple[tuple[AggregatorBranch, ...], tuple[AggregatorBranch, ...]]:
+def hosts_and_rails(shape: GroupShape) -> tuple[tuple[AggregatorBranch, ...], tuple[AggregatorBranch, ...]]:
     """Return the trees of the hosts and of the rails; there are as many rails as a host has members."""
     branches = shape.branches()
     rails = len(branches[0].members)

@@ -12,7 +12,7 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.collectives.trees.aggregators import AggregatorBranch
 from workload.errors import WorkloadError
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 NAME = "nvls-tree"
 KINDS = ("all-reduce",)
@@ -26,7 +26,7 @@ HALVES = 2  # number of trees of a rail, each for an equal part of the chunks
 _UP, _TOTAL, _DOWN, _LANES = range(2, 6)
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
+def plan(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> Plans:
     """Return the lanes of plans.multimem, plus those of two trees over hosts.
 
     The parameter `chunks` is the number per share, rounded up to an even one, as in plans.multimem.chunks_of_share.
@@ -39,7 +39,7 @@ def plan(kind: str, shape: Shape, size_bytes: int, chunks: int) -> Plans:
 
 
 def make(
-    shape: Shape,
+    shape: GroupShape,
     hosts: tuple[AggregatorBranch, ...],
     count: int,
     *,
@@ -47,6 +47,7 @@ def make(
     launch_ps: int = 0,
 ) -> Plans:
     """Return the lanes of all members and of the NVSwitches' aggregators; count: chunks per share, an even number."""
+    # hosts: trees of the hosts; pace: rates of the members' connections; launch_ps: time before the first step.
     size = len(hosts[0].members)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
     lanes: list[list[Lane]] = [[] for _ in range(shape.members + aggregators)]
@@ -57,13 +58,13 @@ def make(
     return each_its_own(size * count, [own or [Lane()] for own in lanes], aggregators=aggregators, launch_ps=launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, chunks: int) -> PlanExtent:
+def extent(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> PlanExtent:
     """Return the number of steps and lanes of `plan`."""
     return extent_of(shape, shape.branches(), size_class(kind, shape, size_bytes, chunks))
 
 
-def extent_of(shape: Shape, hosts: tuple[AggregatorBranch, ...], count: int) -> PlanExtent:
-    """Return the number of steps and lanes of `make`."""
+def extent_of(shape: GroupShape, hosts: tuple[AggregatorBranch, ...], count: int) -> PlanExtent:
+    """Return the number of steps and lanes of `make`, whose arguments are the same."""
     size, links = len(hosts[0].members), len(hosts) - 1
     inside = multimem.extent(len(hosts), size, count)
     aggregators = sum(len(branch.tree.parent) - len(branch.members) for branch in shape.branches())
@@ -75,7 +76,7 @@ def extent_of(shape: Shape, hosts: tuple[AggregatorBranch, ...], count: int) -> 
     )
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> float:
     """Return a lower bound: the busier of NVLink, S (n+1)/n, and of the network, where inner hosts move two shares."""
     hosts, count = shape.branches(), size_class(kind, shape, size_bytes, chunks)
     size, tree = len(hosts[0].members), hosts[0].tree
@@ -86,40 +87,43 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, chunks: int) -> float:
     return max(inside_ps, outside_ps) + first_ps + 4 * max(tree.latency_ps[:size]) + 2 * shape.outside_ps
 
 
-def size_class(_kind: str, shape: Shape, size_bytes: int, chunks: int) -> int:
-    """Return the number of chunks of a share, an even number; sizes with equally many share a plan."""
+def size_class(_kind: str, shape: GroupShape, size_bytes: int, chunks: int) -> int:
+    """Return the number of chunks of a share, an even number (chunks: 0 = by size); equal numbers share a plan."""
     hosts = shape.branches()
     chunks_per_share = multimem.chunks_of_share(NAME, len(hosts), len(hosts[0].members), size_bytes, chunks)
     return chunks_per_share + chunks_per_share % HALVES
 
 
 def _member(
-    hosts: tuple[AggregatorBranch, ...], number: int, place: int, count: int, pace: multimem.MultimemPace
+    hosts: tuple[AggregatorBranch, ...], host_number: int, place: int, count: int, pace: multimem.MultimemPace
 ) -> list[Lane]:
-    """Return the lanes of the member in a place of a host; those of the trees come last."""
-    own = hosts[number]
+    """Return the lanes of the member at a place of a host; those of the trees come last; count: chunks per share."""
+    own = hosts[host_number]
     first = multimem.OTHERS + len(own.members)
     complete = [(first + k % HALVES * _LANES + _TOTAL, k // HALVES) for k in range(count)]
     lanes = multimem.member_lanes(own.members, place, own.first, count, complete=complete, pace=pace)
     for half in range(HALVES):
-        lanes += _in_tree(hosts, number, place, half, count)
+        lanes += _in_tree(hosts, host_number, place, half, count)
     return lanes
 
 
-def _in_tree(hosts: tuple[AggregatorBranch, ...], number: int, place: int, half: int, count: int) -> list[Lane]:
-    """A lane for each of two children, which adds theirs; sums up; totals; totals down."""
-    first = multimem.OTHERS + len(hosts[number].members) + half * _LANES
-    above = [host_parent(host, len(hosts), second=half > 0) for host in range(len(hosts))]
-    below = [host for host in range(len(hosts)) if above[host] == number]
+def _in_tree(hosts: tuple[AggregatorBranch, ...], host_number: int, place: int, half: int, count: int) -> list[Lane]:
+    """Return a member's lanes in a tree: one for each of two children, which adds theirs; sums up; totals; down."""
+    # half: number of the tree, 0 or 1; place: index of the member in its host; count: chunks per share.
+    first = multimem.OTHERS + len(hosts[host_number].members) + half * _LANES
+    above = [host_parent(host, len(hosts), in_second=half > 0) for host in range(len(hosts))]
+    below = [host for host in range(len(hosts)) if above[host] == host_number]
     lanes = [Lane() for _ in range(_LANES)]
     for turn, k in enumerate(range(half, count, HALVES)):
         chunk, last = place * count + k, (multimem.SUMS, k)
         for lane, child in enumerate(below):
             lanes[lane].step(receive_from=hosts[child].members[place], receive=chunk, reduce=True, after=last)
             last = (first + lane, turn)
-        if above[number] >= 0:
-            parent = hosts[above[number]].members[place]
-            to_lane = first + [host for host in range(len(hosts)) if above[host] == above[number]].index(number)
+        if above[host_number] >= 0:
+            parent = hosts[above[host_number]].members[place]
+            to_lane = first + [host for host in range(len(hosts)) if above[host] == above[host_number]].index(
+                host_number
+            )
             lanes[_UP].step(send_to=parent, to_lane=to_lane, send=chunk, after=last)
             lanes[_TOTAL].step(receive_from=parent, receive=chunk)
         else:

@@ -13,7 +13,7 @@ KINDS = ("all-to-all", "reduce-scatter")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return a lane per step, because the peers differ."""
+    """Return the steps of each member: a lane per step, because the peers differ."""
     to_all = kind == "all-to-all"
     lanes = [
         Lane().step(

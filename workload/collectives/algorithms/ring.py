@@ -39,8 +39,7 @@ def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False
         channels: Number of parallel rings or chains, each for an equal share of every chunk.
         bidirectional: Whether there are as many rings in the other direction.
 
-    Raises:
-        WorkloadError: A chain that is bidirectional.
+    Raises WorkloadError: a chain that is bidirectional.
     """
     if kind in {"broadcast", "reduce"}:
         if bidirectional:
@@ -94,52 +93,57 @@ def _steps(kind: str, members: int) -> int:
     return {"all-reduce": 2 * (members - 1), "all-to-all": members * (members - 1) // 2}.get(kind, members - 1)
 
 
-def _ring_lane(kind: str, n: int, rings: int, ring: int, *, backwards: bool) -> Lane:
+def _ring_lane(kind: str, members: int, ring_count: int, ring_number: int, *, backwards: bool) -> Lane:
     """Return the lane of one of several parallel rings, which moves its share of each member's chunk."""
 
     def member(distance: int) -> int:
-        return (-distance if backwards else distance) % n
+        return (-distance if backwards else distance) % members
 
     def chunk(distance: int) -> int:
-        return member(distance) * rings + ring
+        return member(distance) * ring_count + ring_number
 
     moves: list[tuple[int, int, bool]] = []  # chunk to send, chunk to receive, whether it is added
     if kind == "all-to-all":  # the data for the k-th next member moves k hops, through a scratch region
-        chunks = n * rings
-        scratch = 2 * chunks + ring
-        for k in range(1, n):
+        chunks = members * ring_count
+        scratch = 2 * chunks + ring_number
+        for k in range(1, members):
             places = [chunk(k), *[scratch] * (k - 1), chunks + chunk(-k)]
             moves += [(send, receive, False) for send, receive in pairwise(places)]
     if kind in {"all-reduce", "reduce-scatter"}:  # the sum of a chunk travels once around and ends at its owner
-        moves += [(chunk(-1 - k), chunk(-2 - k), True) for k in range(n - 1)]
+        moves += [(chunk(-1 - k), chunk(-2 - k), True) for k in range(members - 1)]
     if kind in {"all-reduce", "all-gather"}:  # every chunk travels once around, from its owner on
-        moves += [(chunk(-k), chunk(-1 - k), False) for k in range(n - 1)]
+        moves += [(chunk(-k), chunk(-1 - k), False) for k in range(members - 1)]
     lane = Lane()
     for send, receive, reduce in moves:
-        lane.step(send_to=member(1), to_lane=ring, send=send, receive_from=member(-1), receive=receive, reduce=reduce)
+        lane.step(
+            send_to=member(1), to_lane=ring_number, send=send, receive_from=member(-1), receive=receive, reduce=reduce
+        )
     return lane
 
 
-def _chain(n: int, channels: int, *, outwards: bool) -> Plans:
+def _chain(members: int, channels: int, *, outwards: bool) -> Plans:
+    """Return plans of a chain from member 0 to the last (outwards), or back; each channel moves CHAIN_CHUNKS chunks."""
+
     def links(member: int) -> list[Lane]:
         before, after = (member - 1, member + 1) if outwards else (member + 1, member - 1)
-        before, after = (peer if 0 <= peer < n else NONE for peer in (before, after))
+        before, after = (peer if 0 <= peer < members else NONE for peer in (before, after))
         lanes = [Lane() for _ in range(channels)]
-        for channel, lane in enumerate(lanes if n > 1 else ()):
+        for channel, lane in enumerate(lanes if members > 1 else ()):
             chunks = range(channel * CHAIN_CHUNKS, (channel + 1) * CHAIN_CHUNKS)
             add_chain_steps(lane, channel, before, after, chunks, reduce=not outwards and before != NONE)
         return lanes
 
-    return each_its_own(CHAIN_CHUNKS * channels, (links(member) for member in range(n)))
+    return each_its_own(CHAIN_CHUNKS * channels, (links(member) for member in range(members)))
 
 
-def add_chain_steps(lane: Lane, number: int, before: int, after: int, chunks: range, *, reduce: bool) -> None:
-    """Add the steps of a chain's member, which forwards each chunk while it receives the next."""
+def add_chain_steps(lane: Lane, lane_number: int, before: int, after: int, chunks: range, *, reduce: bool) -> None:
+    """Add to a lane the steps of a chain's member, which forwards each chunk while it receives the next."""
+    # lane_number: number of the lane in each member; before, after: neighbours in the chain, NONE at its ends.
     if NONE in {before, after}:
         for chunk in chunks:
-            lane.step(send_to=after, to_lane=number, send=chunk, receive_from=before, receive=chunk, reduce=reduce)
+            lane.step(send_to=after, to_lane=lane_number, send=chunk, receive_from=before, receive=chunk, reduce=reduce)
         return
     lane.step(receive_from=before, receive=chunks[0], reduce=reduce)
     for chunk in chunks[1:]:
-        lane.step(send_to=after, to_lane=number, send=chunk - 1, receive_from=before, receive=chunk, reduce=reduce)
-    lane.step(send_to=after, to_lane=number, send=chunks[-1])
+        lane.step(send_to=after, to_lane=lane_number, send=chunk - 1, receive_from=before, receive=chunk, reduce=reduce)
+    lane.step(send_to=after, to_lane=lane_number, send=chunks[-1])

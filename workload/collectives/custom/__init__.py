@@ -26,12 +26,12 @@ def is_msccl(path: Path) -> bool:
     return path.suffix == ".xml" or path.is_file()
 
 
-def custom_files(path: Path) -> list[Path]:
-    """Return the files of an algorithm; none if they do not exist."""
-    if is_msccl(path):
-        return [path]
+def custom_files(prefix: Path) -> list[Path]:
+    """Return the files of an algorithm: MSCCL's XML, or P.0.et, ... of a prefix P; none if they do not exist."""
+    if is_msccl(prefix):
+        return [prefix]
     try:
-        return chakra_files(path)
+        return chakra_files(prefix)
     except WorkloadError:
         return []
 
@@ -59,6 +59,7 @@ def read_custom(path: Path, kind: str, size_bytes: int = 1) -> Plans:
 
 @functools.lru_cache(_KEPT)
 def _msccl(path: Path, kind: str, stamps: tuple[tuple[int, int], ...]) -> Plans:  # noqa: ARG001 - a key of the cache
+    """Return the checked plans of MSCCL's XML for a kind; stamps: changes when the file does."""
     plans, names = read_msccl(path, kind)
 
     def name(member: int, lane: int, number: int) -> str:

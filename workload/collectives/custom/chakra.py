@@ -100,32 +100,33 @@ def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: st
     return plans
 
 
-def _messages(table: TraceTable, member: int, n: int) -> list[ChakraMessage]:
+def _messages(trace: TraceTable, member: int, members: int) -> list[ChakraMessage]:
+    """Return the messages of a member, from its trace, in an order in which parents come first."""
     messages: list[ChakraMessage] = []
     number: dict[int, int] = {}
     waits: dict[int, tuple[int, int]] = {}  # of a row: messages before it as bits, and computation after the last
-    for row in topological_order(table).tolist():
-        parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()
+    for row in topological_order(trace).tolist():
+        parents = trace.dep[trace.dep_ptr[row] : trace.dep_ptr[row + 1]].tolist()
         direct, before, delay_ps = 0, 0, 0
         for parent in parents:
             bits, delay = waits[parent]
             direct, delay_ps = direct | bits, max(delay_ps, delay)
         for k in _bits(direct):
             before |= messages[k].before
-        kind, label = int(table.type[row]), f"{table.path}: node {table.node_id[row]}"
+        kind, label = int(trace.type[row]), f"{trace.path}: node {trace.node_id[row]}"
         if kind == NodeType.COMP_NODE:
-            waits[row] = direct, delay_ps + int(table.duration_micros[row]) * PS_PER_US
+            waits[row] = direct, delay_ps + int(trace.duration_micros[row]) * PS_PER_US
         elif kind == NodeType.METADATA_NODE:
             waits[row] = direct, delay_ps
         elif kind in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
             sends = kind == NodeType.COMM_SEND_NODE
             after = tuple(_bits(direct & ~before))
-            peer, tag = int((table.comm_dst if sends else table.comm_src)[row]), int(table.comm_tag[row])
-            size = int(table.comm_size[row])
+            peer, tag = int((trace.comm_dst if sends else trace.comm_src)[row]), int(trace.comm_tag[row])
+            size = int(trace.comm_size[row])
             message = ChakraMessage(label, sends, peer, tag, size, delay_ps * sends, after, direct | before)
-            if not 0 <= message.peer < n or message.peer == member:
+            if not 0 <= message.peer < members or message.peer == member:
                 end = "comm_dst" if sends else "comm_src"
-                raise WorkloadError(f"{label}: {end} {message.peer}, expected another member from 0 to {n - 1}")
+                raise WorkloadError(f"{label}: {end} {message.peer}, expected another member from 0 to {members - 1}")
             if sends and message.bytes < 0:
                 raise WorkloadError(f"{label}: no comm_size, expected the bytes of the message")
             number[row] = len(messages)
@@ -169,7 +170,7 @@ class _Lanes:
         self.which: list[list[int]] = [[] for _ in attributes]
 
     def write(self) -> None:
-        """Add the steps; a message that waits for several others has a waiting step before it per further one."""
+        """Add the steps to the lanes; before a message that waits for several others there are waiting steps."""
         end: list[tuple[int, int]] = []
         for k, message in enumerate(self.messages):
             number = self.lane_of[k]
@@ -188,6 +189,7 @@ class _Lanes:
 
 
 def _lane(message: ChakraMessage, size_bytes: int) -> Lane:
+    """Return the lane for messages like this one, whose bytes are a fraction of a buffer of size_bytes."""
     if not message.sends or size_bytes < 1:
         return Lane()
     if message.bytes == 0:
@@ -199,8 +201,11 @@ def _lane(message: ChakraMessage, size_bytes: int) -> Lane:
     return Lane(wire=wire, latency_ps=message.delay_ps)
 
 
-def _check_equal_ends(flow: StepGraph, members: list[list[ChakraMessage]], which: list[list[list[int]]]) -> None:
-    messages = [members[p.member][which[p.member][p.lane][p.number]] for p in flow.places]
+def _check_equal_ends(
+    flow: StepGraph, members: list[list[ChakraMessage]], message_of_step: list[list[list[int]]]
+) -> None:
+    """Check that messages have as many bytes at both ends; message_of_step: by member, lane and step."""
+    messages = [members[p.member][message_of_step[p.member][p.lane][p.number]] for p in flow.places]
     for k, step in enumerate(flow.steps):
         if step.recv_peer < 0 or messages[k].bytes < 0:
             continue
@@ -232,6 +237,7 @@ def _check_reach(flow: StepGraph, kind: str, prefix: Path) -> None:
 
 
 def _check_bytes(prefix: Path, members: list[list[ChakraMessage]], kind: str, size_bytes: int) -> None:
+    """Check that each member sends and receives the minimum bytes of a kind; prefix: of the files, for errors."""
     n = len(members)
     sent = [sum(m.bytes for m in own if m.sends) for own in members]
     received = [0] * n
@@ -249,10 +255,10 @@ def _check_bytes(prefix: Path, members: list[list[ChakraMessage]], kind: str, si
                 )
 
 
-def _min_bytes(kind: str, n: int, size_bytes: int, *, is_root: bool) -> tuple[int, int]:
-    """Return the minimum bytes that a member sends and receives under any algorithm."""
-    part = size_bytes // n
-    others = (n - 1) * part
+def _min_bytes(kind: str, members: int, size_bytes: int, *, is_root: bool) -> tuple[int, int]:
+    """Return the minimum bytes that a member (is_root: number 0) sends and receives under any algorithm of a kind."""
+    part = size_bytes // members
+    others = (members - 1) * part
     return {
         "all-reduce": (size_bytes, size_bytes),
         "all-gather": (part, others),

@@ -20,7 +20,8 @@ At = tuple[Block, int]  # a step of a thread block
 
 
 def to_msccl(plans: Plans, kind: str, name: str) -> str:
-    """Return the XML of plans of plain lanes in equal chunks; WorkloadError for what MSCCL's format cannot express."""
+    """Return the XML, called `name`, of plans of plain lanes in equal chunks for a kind of collective."""
+    # Raises WorkloadError: MSCCL's format cannot express the plans.
     if kind not in _NAME_OF:
         raise WorkloadError(f"MSCCL's XML of {kind}: expected one of {', '.join(_NAME_OF)}")
     packed = pack([plans])
@@ -46,6 +47,7 @@ class _Gpu:
     """Thread blocks of a member, in the order of its lanes."""
 
     def __init__(self, lanes: list[list[Step]], plans: Plans, kind: str, member: int) -> None:
+        """Cut the lanes of a member, lists of steps, into thread blocks."""
         self.member, self.kind, self.chunks, self.part = member, kind, plans.chunks, plans.chunks // plans.members
         self.buffers = 2 if kind == "all-to-all" else 1
         self.scratch = (plans.regions - self.buffers) * plans.chunks
@@ -59,6 +61,7 @@ class _Gpu:
             self._add((len(lanes), NONE, NONE, 0), "cpy", own, self.chunks + own, self.part)
 
     def element(self) -> ET.Element:
+        """Return the XML element `gpu` of the member."""
         part, all_chunks = str(self.part), str(self.chunks)
         sizes = {"i_chunks": part if self.kind == "all-gather" else all_chunks}
         sizes["o_chunks"] = part if self.kind == "reduce-scatter" else all_chunks
@@ -74,12 +77,13 @@ class _Gpu:
             ET.SubElement(gpu, "tb", {"id": str(number[block]), **peers}).extend(steps)
         return gpu
 
-    def _lane(self, number: int, lane: list[Step]) -> None:
-        block_of_lane = _whole(number, lane)
+    def _lane(self, lane_number: int, lane: list[Step]) -> None:
+        """Add the steps of a lane to thread blocks."""
+        block_of_lane = _whole(lane_number, lane)
         last: At | None = None
         for k, step in enumerate(lane):
             dep = None if step.dep_lane == NONE else (step.dep_lane, step.dep_step)
-            for own, does, src, dst, count in _halves(number, step):
+            for own, does, src, dst, count in _halves(lane_number, step):
                 block = block_of_lane or own
                 before = last if last is not None and last[0] != block else None
                 if dep is not None and before is not None:
@@ -88,21 +92,23 @@ class _Gpu:
                 last = self._add(block, does, src, dst, count, dep, before)
                 dep = None
             if last is not None:
-                self.end[number, k] = last
+                self.end[lane_number, k] = last
 
     def _add(
         self,
         block: Block,
-        does: str,
+        step_type: str,
         src: int,
         dst: int,
         count: int,
-        dep: tuple[int, int] | None = None,
+        lane_step: tuple[int, int] | None = None,
         before: At | None = None,
     ) -> At:
-        """Add a step that waits for a step of a lane, or of another thread block, and return its position."""
+        """Add a step to a thread block, and return its position (block, index)."""
+        # step_type: "s", "r", ...; src, dst: first chunks; count: their number; lane_step: (lane, step) that it waits
+        # for; before: position in another thread block that it waits for.
         steps = self.blocks.setdefault(block, [])
-        attributes = {"s": str(len(steps)), "type": does}
+        attributes = {"s": str(len(steps)), "type": step_type}
         for side, chunk in (("src", src), ("dst", dst)):
             region, offset = divmod(max(chunk, 0), self.chunks)
             letter = "o" if region or self.kind == "all-gather" else "i"
@@ -113,32 +119,32 @@ class _Gpu:
             "step", {**attributes, "cnt": str(max(count, 0)), "depid": "-1", "deps": "-1", "hasdep": "0"}
         )
         steps.append(element)
-        if dep is not None or before is not None:
-            self.depends.append((element, *(dep or (NONE, NONE)), before))
+        if lane_step is not None or before is not None:
+            self.depends.append((element, *(lane_step or (NONE, NONE)), before))
         return block, len(steps) - 1
 
 
-def _whole(number: int, lane: list[Step]) -> Block | None:
-    """Return the thread block that is equivalent to a lane, or None."""
+def _whole(lane_number: int, lane: list[Step]) -> Block | None:
+    """Return the thread block that is equivalent to a lane, or None if a lane needs several."""
     to = {(step.send_peer, step.send_lane) for step in lane if step.send_peer != NONE}
     of = {step.recv_peer for step in lane if step.recv_peer != NONE}
     if len(to) > 1 or len(of) > 1:
         return None
-    send, receiver = next(iter(to), (NONE, number if of else 0))
+    send, receiver = next(iter(to), (NONE, lane_number if of else 0))
     recv = next(iter(of), NONE)
-    return None if of and receiver != number else (number, send, recv, receiver)
+    return None if of and receiver != lane_number else (lane_number, send, recv, receiver)
 
 
-def _halves(number: int, step: Step) -> list[tuple[Block, str, int, int, int]]:
+def _halves(lane_number: int, step: Step) -> list[tuple[Block, str, int, int, int]]:
     """Return the send and the receive of a step, or its local operation: thread block, type, chunks and count."""
     halves = []
     if step.send_peer != NONE:
-        to = (number, step.send_peer, NONE, step.send_lane)
+        to = (lane_number, step.send_peer, NONE, step.send_lane)
         halves.append((to, "s", step.send_chunk, step.send_chunk, step.send_count))
     if step.recv_peer != NONE:
-        of = (number, NONE, step.recv_peer, number)
+        of = (lane_number, NONE, step.recv_peer, lane_number)
         halves.append((of, "rrc" if step.reduce else "r", step.recv_chunk, step.recv_chunk, step.recv_count))
     if not halves:
         does = "nop" if step.recv_chunk == NONE else "re" if step.reduce else "cpy"
-        halves.append(((number, NONE, NONE, 0), does, step.send_chunk, step.recv_chunk, step.recv_count))
+        halves.append(((lane_number, NONE, NONE, 0), does, step.send_chunk, step.recv_chunk, step.recv_count))
     return halves

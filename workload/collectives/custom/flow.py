@@ -42,11 +42,11 @@ class StepGraph(NamedTuple):
     order: list[int]  # the nodes, each after those before it
 
 
-def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
+def flow_of(plans: Plans, name_of: Name, turn: Turn | None = None) -> StepGraph:
     """Return the graph of plans that are not relative; turn: order of a member's sends to a lane, None = one lane.
 
-    Raises WorkloadError: a send without a receive or vice versa, unequal counts, a missing lane or step, or a cycle of
-    steps.
+    name_of_step: function of member, lane and step that names it in errors. Raises WorkloadError: a send without a
+    receive or vice versa, unequal counts, a missing lane or step, or a cycle of steps.
     """
     places = [
         StepPlace(member, lane, number)
@@ -64,19 +64,20 @@ def flow_of(plans: Plans, name: Name, turn: Turn | None = None) -> StepGraph:
         if step.dep_lane != NONE:
             needed = row.get(StepPlace(place.member, step.dep_lane, step.dep_step))
             if needed is None:
-                raise WorkloadError(f"{name(*place)}: waits for a step that is not there, expected one of the file")
+                raise WorkloadError(f"{name_of(*place)}: waits for a step that is not there, expected one of the file")
             before[2 * k].append(2 * needed + 1)
-    for send, receive in _messages(places, steps, name, turn):
+    for send, receive in _messages(places, steps, name_of, turn):
         before[2 * receive + 1].append(2 * send)
     try:
         order = list(TopologicalSorter(dict(enumerate(before))).static_order())
     except CycleError as error:
-        raise WorkloadError(_cycle(error.args[1], places, name)) from None
+        raise WorkloadError(_cycle(error.args[1], places, name_of)) from None
     return StepGraph(places, steps, before, order)
 
 
-def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
+def check_races(flow: StepGraph, plans: Plans, name_of: Name) -> None:
     """Check that steps of a member that use a chunk are ordered, if one of them writes; WorkloadError if not."""
+    # name_of: function of member, lane and step that names it in errors.
     for member in range(plans.members):
         uses = _uses(flow, member)
         known = {node: bit for bit, node in enumerate(dict.fromkeys(node for own in uses.values() for node, _ in own))}
@@ -86,7 +87,7 @@ def check_races(flow: StepGraph, plans: Plans, name: Name) -> None:
                 for other, other_writes in own[:i]:
                     in_order = node == other or (earlier[node] >> known[other] | earlier[other] >> known[node]) & 1
                     if (writes or other_writes) and not in_order:
-                        first, second = (name(*flow.places[k // 2]) for k in sorted((other, node)))
+                        first, second = (name_of(*flow.places[k // 2]) for k in sorted((other, node)))
                         raise WorkloadError(
                             f"{second}: may be at the same chunk at the same time as "
                             f"{_short_name(first, second)}, and one of them writes it; expected a dependency "
@@ -104,8 +105,11 @@ def check_result(plans: Plans, kind: str, label: str) -> None:
         raise WorkloadError(f"{label}: no {kind}: {shown}") from None
 
 
-def _messages(places: list[StepPlace], steps: list[Step], name: Name, turn: Turn | None) -> Iterator[tuple[int, int]]:
-    """Yield the rows of each send and its receive: those of one sender and lane are matched in order."""
+def _messages(
+    places: list[StepPlace], steps: list[Step], name_of: Name, turn: Turn | None
+) -> Iterator[tuple[int, int]]:
+    """Yield the rows of each send and its receive: those of one sender and lane are matched in order (turn)."""
+    # steps and their places are by row; name_of_step names one in errors.
     sends, receives = defaultdict(list), defaultdict(list)
     for k, (place, step) in enumerate(zip(places, steps, strict=True)):
         if step.send_peer != NONE:
@@ -118,7 +122,7 @@ def _messages(places: list[StepPlace], steps: list[Step], name: Name, turn: Turn
             sent.sort(key=lambda k: turn(*places[k]))
         for send, receive in zip(sent, taken, strict=False):
             if steps[send].send_count != steps[receive].recv_count:
-                receive_name, send_name = name(*places[receive]), name(*places[send])
+                receive_name, send_name = name_of(*places[receive]), name_of(*places[send])
                 raise WorkloadError(
                     f"{receive_name}: receives {steps[receive].recv_count} chunks, expected "
                     f"{steps[send].send_count} that {_short_name(send_name, receive_name)} sends"
@@ -126,20 +130,20 @@ def _messages(places: list[StepPlace], steps: list[Step], name: Name, turn: Turn
             yield send, receive
         if len(sent) > len(taken):
             place = places[sent[len(taken)]]
-            raise WorkloadError(f"{name(*place)}: sends to {wire[1]}, which does not receive it; expected a receive")
+            raise WorkloadError(f"{name_of(*place)}: sends to {wire[1]}, which does not receive it; expected a receive")
         if len(taken) > len(sent):
             place = places[taken[len(sent)]]
-            raise WorkloadError(f"{name(*place)}: receives from {wire[0]}, which does not send it; expected a send")
+            raise WorkloadError(f"{name_of(*place)}: receives from {wire[0]}, which does not send it; expected a send")
 
 
-def _cycle(nodes: list[int], places: list[StepPlace], name: Name) -> str:
+def _cycle(cycle: list[int], places: list[StepPlace], name_of: Name) -> str:
     """Return the error message for a cycle of nodes, each before the next, from its first step on."""
-    circle = [node // 2 for node in reversed(nodes[1:])]
+    circle = [node // 2 for node in reversed(cycle[1:])]
     rows = [k for i, k in enumerate(circle) if k != circle[i - 1]] or circle[:1]
     first_row = rows.index(min(rows))
     rows = rows[first_row:] + rows[:first_row] + [rows[first_row]]
-    first = name(*places[rows[0]])
-    names = [_short_name(name(*places[k]), first) for k in rows]
+    first = name_of(*places[rows[0]])
+    names = [_short_name(name_of(*places[k]), first) for k in rows]
     names = [step_name for i, step_name in enumerate(names) if i == 0 or step_name != names[i - 1]]
     if len(names) > _MAX_NAMES:
         names = [*names[: _MAX_NAMES - 1], "...", names[-1]]
@@ -152,7 +156,7 @@ def _short_name(name: str, other: str) -> str:
 
 
 def _uses(flow: StepGraph, member: int) -> dict[int, list[tuple[int, bool]]]:
-    """Return, for each chunk, the nodes that use it and whether they write it."""
+    """Return, for each chunk of a member, the nodes (ends of steps) that use it and whether they write it."""
     uses: dict[int, list[tuple[int, bool]]] = defaultdict(list)
     for k, (place, step) in enumerate(zip(flow.places, flow.steps, strict=True)):
         if place.member != member:
@@ -167,14 +171,14 @@ def _uses(flow: StepGraph, member: int) -> dict[int, list[tuple[int, bool]]]:
     return uses
 
 
-def _earlier(flow: StepGraph, known: dict[int, int]) -> list[int]:
-    """Return, for each node, a bit for each known node that comes before it."""
+def _earlier(flow: StepGraph, bit_of_node: dict[int, int]) -> list[int]:
+    """Return, for each node of the graph, the bits of the known nodes that come before it."""
     earlier = [0] * len(flow.before)
     for node in flow.order:
         bits = 0
         for other in flow.before[node]:
             bits |= earlier[other]
-            if other in known:
-                bits |= 1 << known[other]
+            if other in bit_of_node:
+                bits |= 1 << bit_of_node[other]
         earlier[node] = bits
     return earlier

@@ -100,7 +100,7 @@ class MscclAlgorithm(NamedTuple):
 
 
 def _parse(path: Path, kind: str) -> MscclAlgorithm:
-    """Return the contents of a file, after checking them one by one."""
+    """Return the contents of MSCCL's XML for a kind of collective, after checking them one by one."""
     try:
         root = ET.fromstring(inputs.read_bytes(path))  # noqa: S314 - the user's own file; expat bounds entities
     except OSError as error:
@@ -116,7 +116,7 @@ def _parse(path: Path, kind: str) -> MscclAlgorithm:
     if KIND_OF.get(coll) != kind:
         names = [name for name, known in KIND_OF.items() if known == kind]
         raise WorkloadError(f"{path}: coll {coll!r}, expected {' or '.join(map(repr, names)) or f'none for {kind}'}")
-    n, chunks = _int(root, "ngpus", label, low=2), _int(root, "nchunksperloop", label, low=1)
+    n, chunks = _int(root, "ngpus", label, least=2), _int(root, "nchunksperloop", label, least=1)
     proto = root.get("proto", "Simple")
     if proto not in WIRE_OF:
         raise WorkloadError(f"{path}: proto {proto!r}, expected one of {', '.join(WIRE_OF)}")
@@ -132,36 +132,38 @@ def _parse(path: Path, kind: str) -> MscclAlgorithm:
     return MscclAlgorithm(label, kind, in_place, chunks, WIRE_OF[proto], [_gpu(gpus[k], k, n, label) for k in range(n)])
 
 
-def _gpu(element: ET.Element, number: int, n: int, path: str) -> MscclGpu:
-    """Return a GPU of n with the thread blocks that have steps."""
-    label = f"{path}: gpu {number}"
-    chunks = {letter: _int(element, f"{letter}_chunks", label, default=0, low=0) for letter in "ios"}
+def _gpu(element: ET.Element, gpu_number: int, gpus: int, file_name: str) -> MscclGpu:
+    """Return a GPU of an algorithm for `gpus` GPUs, with the thread blocks that have steps, from its XML element."""
+    label = f"{file_name}: gpu {gpu_number}"
+    chunks = {letter: _int(element, f"{letter}_chunks", label, default=0, least=0) for letter in "ios"}
     blocks: dict[int, ThreadBlock] = {}
     for child in element.findall("tb"):
         block = _int(child, "id", f"{label} tb")
         if block in blocks:
             raise WorkloadError(f"{label} tb {block}: stands twice, expected each id once")
-        blocks[block] = _block(child, f"{label} tb {block}", number, n)
-    return MscclGpu(label, chunks, {number: block for number, block in blocks.items() if block.steps})
+        blocks[block] = _block(child, f"{label} tb {block}", gpu_number, gpus)
+    return MscclGpu(label, chunks, {gpu_number: block for gpu_number, block in blocks.items() if block.steps})
 
 
-def _block(element: ET.Element, label: str, own: int, n: int) -> ThreadBlock:
-    """Return a thread block of GPU `own` of n."""
+def _block(element: ET.Element, label: str, gpu_number: int, gpus: int) -> ThreadBlock:
+    """Return a thread block of a GPU of `gpus`, from its XML element; label: its name in errors."""
     send, recv = (_int(element, key, label, default=-1) for key in ("send", "recv"))
     for key, peer in (("send", send), ("recv", recv)):
-        if not -1 <= peer < n or peer == own:
-            raise WorkloadError(f"{label}: {key} {peer}, expected another GPU from 0 to {n - 1}, or -1")
+        if not -1 <= peer < gpus or peer == gpu_number:
+            raise WorkloadError(f"{label}: {key} {peer}, expected another GPU from 0 to {gpus - 1}, or -1")
     steps = [_step(child, i, label) for i, child in enumerate(element.findall("step"))]
     for step in steps:
         for key, peer, types in (("send", send, SENDS), ("recv", recv, RECEIVES)):
             if step.type in types and peer < 0:
                 raise WorkloadError(f"{step.label}: type {step.type} in a tb with {key} -1, expected a GPU")
-    return ThreadBlock(label, send, recv, _int(element, "chan", label, default=0, low=0, high=_LAST_CONNECTION), steps)
+    return ThreadBlock(
+        label, send, recv, _int(element, "chan", label, default=0, least=0, most=_LAST_CONNECTION), steps
+    )
 
 
-def _step(element: ET.Element, number: int, block: str) -> MscclStep:
-    """Return step `number` of a thread block."""
-    label = f"{block} step {number}"
+def _step(element: ET.Element, number: int, block_label: str) -> MscclStep:
+    """Return step `number` of a thread block from its XML element; block_label: the block's name in errors."""
+    label = f"{block_label} step {number}"
     if _int(element, "s", label) != number:
         raise WorkloadError(f"{label}: s {element.get('s')}, expected {number}")
     kind = element.get("type", "")
@@ -173,35 +175,37 @@ def _step(element: ET.Element, number: int, block: str) -> MscclStep:
             letter = element.get(f"{side}buf", "")
             if letter not in {"i", "o", "s"}:
                 raise WorkloadError(f"{label}: {side}buf {letter!r}, expected i, o or s")
-            places[side] = letter, _int(element, f"{side}off", label, low=0)
-    count = _int(element, "cnt", label, default=1, low=0 if kind == "nop" else 1)
+            places[side] = letter, _int(element, f"{side}off", label, least=0)
+    count = _int(element, "cnt", label, default=1, least=0 if kind == "nop" else 1)
     block_of, step_of = (_int(element, key, label, default=-1) for key in ("depid", "deps"))
     return MscclStep(label, kind, places["src"], places["dst"], count, None if block_of < 0 else (block_of, step_of))
 
 
 def _int(
-    element: ET.Element, key: str, label: str, default: int | None = None, low: int = -1, high: int = _LARGEST_NUMBER
+    element: ET.Element, key: str, label: str, default: int | None = None, least: int = -1, most: int = _LARGEST_NUMBER
 ) -> int:
-    """Return a whole number from an attribute of an element."""
+    """Return a whole number, minimum to maximum, from an attribute of an XML element; label: its name in errors."""
+    # default: value without the attribute, None = it is required.
     text = element.get(key)
     if text is None and default is not None:
         return default
     try:
         number = int(text or "")
     except ValueError:
-        number = low - 1
-    if not low <= number <= high:
-        raise WorkloadError(f"{label}: {key} {short(text)}, expected a whole number from {low} to {high}")
+        number = least - 1
+    if not least <= number <= most:
+        raise WorkloadError(f"{label}: {key} {short(text)}, expected a whole number from {least} to {most}")
     return number
 
 
 class _Memory:
     """Chunk numbers of a GPU's buffers."""
 
-    def __init__(self, algorithm: MscclAlgorithm, number: int) -> None:
-        self.chunks, self.gpu, kind = algorithm.chunks, algorithm.gpus[number], algorithm.kind
+    def __init__(self, algorithm: MscclAlgorithm, gpu_number: int) -> None:
+        """Lay out the buffers of a GPU of the algorithm."""
+        self.chunks, self.gpu, kind = algorithm.chunks, algorithm.gpus[gpu_number], algorithm.kind
         part = algorithm.chunks // len(algorithm.gpus)
-        all_chunks, own = (0, self.chunks), (number * part, part)
+        all_chunks, own = (0, self.chunks), (gpu_number * part, part)
         first, length = own if kind == "reduce-scatter" else all_chunks
         self.output = (first + (0 if algorithm.in_place else self.chunks), length)
         self.spans = {"i": own if kind == "all-gather" else all_chunks, "o": self.output}
@@ -242,7 +246,7 @@ class _Memory:
         self.regions = self.first_scratch + -(-free // self.chunks)
 
     def chunk(self, place: tuple[str, int], step: MscclStep) -> int:
-        """Return the number of the first chunk of a buffer that a step uses, from `place` on."""
+        """Return the number of the first chunk that a step uses; place: (letter of a buffer, offset in it)."""
         letter, offset = place
         longest = self.gpu.chunks["s"] if letter == "s" else self.spans[letter][1]
         if offset + step.length > longest:
@@ -279,10 +283,15 @@ def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
 
 
 def _lanes(
-    algorithm: MscclAlgorithm, number: int, memory: _Memory, first_kept: int, lane_to: dict[tuple[int, int, int], int]
+    algorithm: MscclAlgorithm,
+    gpu_number: int,
+    memory: _Memory,
+    first_kept: int,
+    lane_to: dict[tuple[int, int, int], int],
 ) -> tuple[list[Lane], list[list[str]]]:
-    """Return the lanes of a GPU; rrs keeps its sum in regions from first_kept on, one per lane, at src's offset."""
-    gpu = algorithm.gpus[number]
+    """Return the lanes of a GPU, and the names of their steps; rrs keeps its sum in regions from first_kept on."""
+    # There is one such region per lane, used at src's offset. lane_to: (GPU, sender, channel) -> receiving lane there.
+    gpu = algorithm.gpus[gpu_number]
     blocks = gpu.blocks
     _check_connections(blocks)
     # (lane, last step) of each step of the file
@@ -293,10 +302,10 @@ def _lanes(
     lanes: list[Lane] = []
     names = []
     for block in blocks.values():
-        to_lane = lane_to.get((block.send, number, block.channel), -1)
+        to_lane = lane_to.get((block.send, gpu_number, block.channel), -1)
         if to_lane < 0 and any(step.type in SENDS for step in block.steps):
             raise WorkloadError(
-                f"{block.label}: sends to {block.send} on chan {block.channel}, where no tb has recv {number}; "
+                f"{block.label}: sends to {block.send} on chan {block.channel}, where no tb has recv {gpu_number}; "
                 "expected one"
             )
         lane = Lane(wire=algorithm.wire, connection=block.channel)
@@ -312,7 +321,7 @@ def _lanes(
             _add(lane, step, block, to_lane, memory, (first_kept + len(lanes)) * algorithm.chunks, after)
         lanes.append(lane)
         names.append([step.label for step in block.steps for _ in range(step.steps)])
-    output = _final_output(algorithm, number, memory)
+    output = _final_output(algorithm, gpu_number, memory)
     if output is not None:
         last = Lane()
         for number_of_lane, before in enumerate(lanes):
@@ -333,11 +342,11 @@ def _check_connections(blocks: dict[int, ThreadBlock]) -> None:
                 raise WorkloadError(f"{label} as another tb, expected one of them")
 
 
-def _final_output(algorithm: MscclAlgorithm, number: int, memory: _Memory) -> int | None:
+def _final_output(algorithm: MscclAlgorithm, gpu_number: int, memory: _Memory) -> int | None:
     """Return the first chunk of the required place of a GPU's output at the end, None = where it is."""
     if algorithm.kind == "all-to-all":
         return algorithm.chunks if algorithm.in_place else None
-    if algorithm.in_place or (algorithm.kind == "reduce" and number > 0):
+    if algorithm.in_place or (algorithm.kind == "reduce" and gpu_number > 0):
         return None
     return memory.output[0] - algorithm.chunks
 
@@ -345,7 +354,9 @@ def _final_output(algorithm: MscclAlgorithm, number: int, memory: _Memory) -> in
 def _add(
     lane: Lane, step: MscclStep, block: ThreadBlock, to_lane: int, memory: _Memory, kept: int, after: tuple[int, int]
 ) -> None:
-    """Add the steps for a step of the file, the first of which waits for `after`; kept: first chunk for sums of rrs."""
+    """Add to a lane the steps for a step of the file, the first of which waits for `after`, a (lane, step)."""
+    # block: thread block of the step; to_lane: lane of the receiver; memory: buffers of the GPU; kept: first
+    # chunk for sums of rrs.
     src = memory.chunk(step.src, step) if step.type in _READS else -1
     dst = memory.chunk(step.dst, step) if step.type in _WRITES else -1
     if step.type == "rrs":

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workload.errors import WorkloadError
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 Int32 = NDArray[np.int32]
 
@@ -18,8 +18,8 @@ class Levels(NamedTuple):
 
     digit: Int32  # int32[k, n], coordinates of each member
     extent: tuple[int, ...]  # number of places in each dimension, 2 or more
-    rate_bps: tuple[int, ...]  # rate in each dimension, as in Shape
-    latency_ps: tuple[int, ...]  # latency in each dimension, as in Shape
+    rate_bps: tuple[int, ...]  # rate in each dimension, as in GroupShape
+    latency_ps: tuple[int, ...]  # latency in each dimension, as in GroupShape
     named: tuple[int, ...]  # the user's number of each dimension, which is also its gate
 
     @property
@@ -34,7 +34,7 @@ class Levels(NamedTuple):
         return order.astype(np.int32).reshape(-1, self.extent[dimension])
 
     def part(self, dimensions: Sequence[int]) -> Int32:
-        """Return int32[n]: the digits of several dimensions as one number, the first dimension as its highest digit."""
+        """Return int32[n]: members' digits in several dimensions as one number, the first dimension as highest one."""
         part = np.zeros(self.members, np.int32)
         for d in dimensions:
             part = part * np.int32(self.extent[d]) + self.digit[d]
@@ -45,14 +45,14 @@ class Levels(NamedTuple):
         return math.prod(self.extent[d] for d in dimensions)
 
 
-def along_dimensions(shape: Shape) -> Levels:
-    """Return the fabric's dimensions, the fastest first; a single dimension if the members are not a full grid."""
+def along_dimensions(shape: GroupShape) -> Levels:
+    """Return the dimensions of a group, the fastest first; a single dimension if the members are not a full grid."""
     number = np.arange(shape.members)
     digits = [number // math.prod(shape.grid[:d]) % extent for d, extent in enumerate(shape.grid)]
     return _kept(digits, shape.grid, shape.rate_bps, shape.latency_ps)
 
 
-def by_hosts(shape: Shape) -> Levels:
+def by_hosts(shape: GroupShape) -> Levels:
     """Return two dimensions, places in a host and hosts; a dimension with one place is omitted.
 
     If the fabric's first dimensions make up the hosts, the first level gets their minimum rate and their total latency,
@@ -75,14 +75,14 @@ def by_hosts(shape: Shape) -> Levels:
 
 
 def _kept(
-    digits: Sequence[NDArray[np.integer]], extents: Sequence[int], rates: Sequence[int], latencies: Sequence[int]
+    digits: Sequence[NDArray[np.integer]], extents: Sequence[int], rates_bps: Sequence[int], latencies_ps: Sequence[int]
 ) -> Levels:
-    """Return the levels of the dimensions with two places or more."""
+    """Return the levels of the dimensions with two places or more; digits: int[members] per dimension."""
     kept = tuple(d for d, extent in enumerate(extents) if extent > 1)
     return Levels(
         digit=np.array([digits[d] for d in kept], np.int32),
         extent=tuple(extents[d] for d in kept),
-        rate_bps=tuple(rates[d] for d in kept),
-        latency_ps=tuple(latencies[d] for d in kept),
+        rate_bps=tuple(rates_bps[d] for d in kept),
+        latency_ps=tuple(latencies_ps[d] for d in kept),
         named=kept,
     )

@@ -30,11 +30,11 @@ class GridPhase(NamedTuple):
     earlier: tuple[int, ...]  # dimensions whose digits choose the phase's part of the split, highest digit first
 
 
-def phases(kind: str, order: Sequence[int]) -> list[GridPhase]:
-    """Return the phases of a stream; all-reduce ends in the last dimension and goes back, all-gather only goes back."""
+def phases(kind: str, dimensions: Sequence[int]) -> list[GridPhase]:
+    """Return the phases of a split by its order of dimensions; all-reduce goes there and back, all-gather back."""
     if kind == "all-to-all":
-        return [GridPhase(kind, d, ()) for d in order]
-    there = [GridPhase("reduce-scatter", d, tuple(order[:i])) for i, d in enumerate(order)]
+        return [GridPhase(kind, d, ()) for d in dimensions]
+    there = [GridPhase("reduce-scatter", d, tuple(dimensions[:i])) for i, d in enumerate(dimensions)]
     back = [phase._replace(kind="all-gather") for phase in reversed(there)]
     if kind == "all-reduce":
         return [*there[:-1], there[-1]._replace(kind=kind), *back[1:]]
@@ -82,6 +82,7 @@ def orders(
     levels: Levels, kind: str, order: str, algorithms: str, splits: int, size_bytes: int
 ) -> list[tuple[int, ...]]:
     """Return the order of dimensions of each split, by one of ORDERS; only themis depends on the size of the buffer."""
+    # algorithms: as in `chosen`; splits: number of splits.
     dimensions = tuple(range(len(levels.extent)))
     if order == "baseline":
         return [dimensions] * splits
@@ -96,14 +97,16 @@ def orders(
     return orders_of_splits
 
 
-def idle_ps(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str, size_bytes: int) -> float:
-    """Return the time of a collective in picoseconds; streams: the order of dimensions of each split."""
+def idle_ps(
+    levels: Levels, kind: str, orders_of_splits: Sequence[tuple[int, ...]], algorithms: str, size_bytes: int
+) -> float:
+    """Return the time of a collective in picoseconds, given the order of dimensions of each split."""
     every = [
         [
-            (phase.dimension, phase_ps(levels, phase, algorithms, size_bytes / len(streams)))
+            (phase.dimension, phase_ps(levels, phase, algorithms, size_bytes / len(orders_of_splits)))
             for phase in phases(kind, order)
         ]
-        for order in streams
+        for order in orders_of_splits
     ]
     return pipelined_ps(every)
 

@@ -42,19 +42,18 @@ LaneRows = list[tuple[Attributes, Sequence[Step]]]  # lanes of a phase, whose st
 _MAX_STEPS = 1 << 21  # maximum number of steps of all members
 
 
-def plans(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> Plans:
+def plans(levels: Levels, kind: str, orders_of_splits: Sequence[tuple[int, ...]], algorithms: str) -> Plans:
     """Return the steps of each member.
 
     Args:
         levels: Dimensions of the group.
         kind: "all-reduce", "reduce-scatter", "all-gather" or "all-to-all".
-        streams: Order of the dimensions in each split, see workload.collectives.grid.orders.
+        orders_of_splits: Order of the dimensions in each split, see workload.collectives.grid.orders.
         algorithms: Algorithms of the phases, see workload.collectives.grid.phases.chosen.
 
-    Raises:
-        WorkloadError: An unsuitable algorithm, or too many steps because an algorithm has a plan per member.
+    Raises WorkloadError: an unsuitable algorithm, or too many steps because an algorithm has a plan per member.
     """
-    return _Maker(levels, kind, streams, algorithms).plans()
+    return _Maker(levels, kind, orders_of_splits, algorithms).plans()
 
 
 class _Maker:
@@ -105,9 +104,9 @@ class _Maker:
             self.region_of.append([*ends, *range(self.regions, self.regions + more)])
             self.regions += more
 
-    def _lay_out(self, streams: Sequence[tuple[int, ...]]) -> None:
+    def _lay_out(self, orders_of_splits: Sequence[tuple[int, ...]]) -> None:
         """Set the arrangements, and the row of each dimension (all-to-all) or of all dimensions (-1 = buffer order)."""
-        splits, dimensions = len(streams), range(len(self.levels.extent))
+        splits, dimensions = len(orders_of_splits), range(len(self.levels.extent))
         self.arrangements: list[Int32] = []
         self.arrangement_of = [NONE] * len(dimensions)
         if self.kind == "all-to-all":
@@ -115,13 +114,13 @@ class _Maker:
                 first = (d, *(e for e in reversed(dimensions) if e != d))
                 self.arrangement_of[d] = self._arrangement([first] * splits)
         elif self.kind != "all-reduce":
-            self.arrangement_of = [self._arrangement(streams)] * len(dimensions)
+            self.arrangement_of = [self._arrangement(orders_of_splits)] * len(dimensions)
 
-    def _arrangement(self, orders: Sequence[Sequence[int]]) -> int:
+    def _arrangement(self, orders_of_splits: Sequence[Sequence[int]]) -> int:
         """Return the row of an arrangement that orders the blocks of each split's members by their digits."""
-        n, splits = self.levels.members, len(orders)
+        n, splits = self.levels.members, len(orders_of_splits)
         arrangement = np.empty(n * splits, np.int32)
-        for s, order in enumerate(orders):
+        for s, order in enumerate(orders_of_splits):
             arrangement[s * n + self.levels.part(order)] = np.arange(n, dtype=np.int32) * splits + s
         if np.array_equal(arrangement, np.arange(n * splits)):
             return NONE
@@ -132,7 +131,7 @@ class _Maker:
         return len(self.arrangements) - 1
 
     def _along_lines(self, split: int, phase: GridPhase) -> LaneRows:
-        """Return the lanes of a phase for all members, with views."""
+        """Return the lanes of a phase of a split, by number, for all members, with views."""
         inner = self.inner[phase]
         rows: LaneRows = []
         for own, steps in zip(inner.attributes_of(0), inner.plans[0], strict=True):
@@ -140,29 +139,36 @@ class _Maker:
             rows.append((self._named(own, split, phase, view=view, chunks=chunks, begins=_begins(steps)), steps))
         return rows
 
-    def _view(self, phase: GridPhase, own: Attributes, inner: Plans) -> int:
+    def _view(self, phase: GridPhase, lane: Attributes, line_plans: Plans) -> int:
         """Return the row of a lane's view: the dimension's lines in the order of the lane's own view, and the parts."""
-        key = (phase.dimension, phase.earlier, own.part, own.parts, (phase.kind, own.view) if own.view >= 0 else NONE)
+        # phase: phase of the lane; lane: those of the lane; line_plans: plans of the phase on one line.
+        key = (
+            phase.dimension,
+            phase.earlier,
+            lane.part,
+            lane.parts,
+            (phase.kind, lane.view) if lane.view >= 0 else NONE,
+        )
         if key not in self._view_of:
             table, place = self.levels.lines(phase.dimension), self.levels.digit[phase.dimension]
-            part = self.levels.part(phase.earlier) * own.parts + own.part
-            parts = self.levels.parts(phase.earlier) * own.parts
-            if own.view >= 0:
-                view = inner.views[own.view]
+            part = self.levels.part(phase.earlier) * lane.parts + lane.part
+            parts = self.levels.parts(phase.earlier) * lane.parts
+            if lane.view >= 0:
+                view = line_plans.views[lane.view]
                 table = table[:, view.member].reshape(-1, view.size)
                 part, parts = part * view.parts + view.part[place], parts * view.parts
             self._view_of[key] = len(self.views)
             self.views.append(lines(table, part, parts))
         return self._view_of[key]
 
-    def _named(self, own: Attributes, split: int, phase: GridPhase, **others: int | None) -> Attributes:
-        """Return the attributes of a lane with its split and dimension, and with others replaced."""
+    def _named(self, attributes: Attributes, split: int, phase: GridPhase, **replacements: int | None) -> Attributes:
+        """Return the attributes of a lane with its split and dimension, and with some replaced."""
         gate, arrangement = self.levels.named[phase.dimension], self.arrangement_of[phase.dimension]
-        named = own._replace(part=split, parts=len(self.streams), gate=gate, arrangement=arrangement)
-        return named._replace(**others)  # type: ignore[arg-type]
+        named = attributes._replace(part=split, parts=len(self.streams), gate=gate, arrangement=arrangement)
+        return named._replace(**replacements)  # type: ignore[arg-type]
 
     def _of_member(self, member: int, split: int, phase: GridPhase) -> LaneRows:
-        """Return the lanes of a phase for one member, with absolute peers and chunks."""
+        """Return the lanes of a phase of a split, by number, for one member, with absolute peers and chunks."""
         levels, d = self.levels, phase.dimension
         place = int(levels.digit[d, member])
         lanes, buffers_of_places, attributes = self._unpacked[phase.kind, d]
@@ -223,7 +229,8 @@ class _Maker:
             )
 
     def _lanes(self, rows_of_streams: list[list[LaneRows]], member: int | None = None) -> list[Lane]:
-        """Return the lanes of all streams, whose phases follow each other; member: None = all members."""
+        """Return the lanes of all splits, whose phases follow each other; member: None = all members."""
+        # rows_of_streams: lanes of each phase of each split.
         lanes: list[Lane] = []
         for s, rows_of_phases in enumerate(rows_of_streams):
             end = AT_ONCE
@@ -240,35 +247,35 @@ class _Maker:
         self,
         split: int,
         phase: GridPhase,
-        mark: int,
+        phase_number: int,
         member: int | None,
         regions: Sequence[int],
         after: tuple[int, int],
     ) -> Lane:
         """Return a lane that copies, in a phase of an all-to-all, a member's own blocks from one region to the next."""
+        # after: (lane, step) that must be done before; member: None = all members.
         size = self.levels.extent[phase.dimension]
         place = 0 if member is None else int(self.levels.digit[phase.dimension, member])
         view = self._view(phase, PLAIN, self.inner[phase]) if member is None else NONE
-        own = self._named(PLAIN, split, phase, chunks=size, begins=True, view=view)._replace(phase=mark)
+        own = self._named(PLAIN, split, phase, chunks=size, begins=True, view=view)._replace(phase=phase_number)
         return Lane(**own._asdict()).copy(regions[0] * size + place, to=regions[1] * size + place, after=after)
 
 
 def _append_phase(
-    lanes: list[Lane], rows: LaneRows, mark: int, regions: Sequence[int], after: tuple[int, int], *, joined: bool
+    lanes: list[Lane],
+    rows: LaneRows,
+    number_of_phase: int,
+    regions: Sequence[int],
+    after: tuple[int, int],
+    *,
+    joined: bool,
 ) -> tuple[int, int]:
-    """Add the lanes of a phase, which begins after the step `after`, and return the (lane, step) that completes it.
-
-    Args:
-        lanes: Lanes of earlier phases.
-        rows: Lanes of the phase.
-        mark: Number of the phase.
-        regions: Region of the schedule for each region of the phase.
-        after: (lane, step), NONE = none.
-        joined: Whether one more lane waits for all lanes of the phase.
-    """
+    """Add the lanes of a phase, which begins after the step `after`, and return the (lane, step) that completes it."""
+    # lanes: those of earlier phases; rows: lanes of the phase; regions: region of the schedule for each region of the
+    # phase; joined: whether one more lane waits for all lanes of the phase.
     base = len(lanes)
     for attributes, steps in rows:
-        lane = Lane(**attributes._replace(phase=mark)._asdict())
+        lane = Lane(**attributes._replace(phase=number_of_phase)._asdict())
         chunks = attributes.chunks or 1
         for number, step in enumerate(steps):
             moved = step.moved(base)
@@ -283,7 +290,7 @@ def _append_phase(
     ends = [(base + i, len(steps) - 1) for i, (_, steps) in enumerate(rows) if steps]
     if not joined:
         return ends[0]
-    join = Lane(phase=mark, gate=rows[0][0].gate)
+    join = Lane(phase=number_of_phase, gate=rows[0][0].gate)
     for end in ends or [after]:
         join.add(IDLE.waiting(end))
     lanes.append(join)
@@ -295,18 +302,18 @@ def _begins(steps: Sequence[Step]) -> bool:
     return not steps or steps[0].dep_lane == NONE
 
 
-def extent(levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> PlanExtent:
+def extent(levels: Levels, kind: str, orders_of_splits: Sequence[tuple[int, ...]], algorithms: str) -> PlanExtent:
     """Return a bound of the steps and lanes of `grid.plans`, with a lane that waits for the others of each phase."""
     members = levels.members
     of_stream: dict[tuple[int, ...], list[tuple[int, PlanExtent]]] = {}
-    for order in dict.fromkeys(streams):
+    for order in dict.fromkeys(orders_of_splits):
         of_stream[order] = []
         for phase in phases(kind, order):
             size = levels.extent[phase.dimension]
             of_stream[order].append((size, chosen(levels, phase, algorithms).extent(phase.kind, size)))
     is_alike = all(of_phase.plans == 1 for own in of_stream.values() for _, of_phase in own)
     steps = lanes = 0
-    for order in streams:
+    for order in orders_of_splits:
         for size, of_phase in of_stream[order]:
             times = 1 if is_alike else members // size * (size if of_phase.plans == 1 else 1)
             plans = 1 if is_alike else members

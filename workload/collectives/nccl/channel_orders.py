@@ -13,34 +13,34 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from workload.collectives.algorithms.double_binary_tree import in_order_parent
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 Hosts = tuple[tuple[int, ...], ...]  # the members of each host, by place
 
 
-def hosts_of(shape: Shape) -> Hosts:
-    """Return the members of each host."""
+def hosts_of(shape: GroupShape) -> Hosts:
+    """Return the members of each host of a group, in the order of their NPUs."""
     members_of_host: list[list[int]] = [[] for _ in range(max(shape.host) + 1)]
     for member in sorted(range(shape.members), key=lambda m: shape.place[m]):
         members_of_host[shape.host[member]].append(member)
     return tuple(tuple(own) for own in members_of_host)
 
 
-def rails_of(shape: Shape, hosts: Hosts) -> tuple[int, ...]:
+def rails_of(shape: GroupShape, hosts: Hosts) -> tuple[int, ...]:
     """Return the places that are occupied in every host."""
     return tuple(sorted(set.intersection(*({shape.place[m] for m in own} for own in hosts))))
 
 
-def _on_rail(shape: Shape, hosts: Hosts, rails: tuple[int, ...], host: int, number: int) -> int:
+def _on_rail(shape: GroupShape, hosts: Hosts, rails: tuple[int, ...], host: int, rail_number: int) -> int:
     """Return a host's member on the rail of a number (modulo); without common rails, its member of that number."""
     own = hosts[host]
     if not rails:
-        return own[number % len(own)]
-    return next(m for m in own if shape.place[m] == rails[number % len(rails)])
+        return own[rail_number % len(own)]
+    return next(m for m in own if shape.place[m] == rails[rail_number % len(rails)])
 
 
-def ring(shape: Shape, channel: int) -> tuple[int, ...]:
-    """Return the members in the order of a channel.
+def ring(shape: GroupShape, channel: int) -> tuple[int, ...]:
+    """Return the members of a group in the order of a channel's ring.
 
     If hosts share fewer than two rails, or fewer than three for an odd number of hosts, some hop changes its rail: the
     ring must leave a host by another NPU than the one by which it enters.
@@ -62,10 +62,10 @@ def ring(shape: Shape, channel: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _turned(own: tuple[int, ...], first: int) -> list[int]:
-    """Return the members of a host in their order, but from one of them on."""
-    begin = own.index(first)
-    return [*own[begin:], *own[:begin]]
+def _turned(members: tuple[int, ...], first_member: int) -> list[int]:
+    """Return the members of a host in their order, but from first_member on."""
+    begin = members.index(first_member)
+    return [*members[begin:], *members[:begin]]
 
 
 class ChannelTree(NamedTuple):
@@ -88,8 +88,8 @@ class ChannelTree(NamedTuple):
         return max(len(self.up(member)) for member in range(len(self.parent))) - 1
 
 
-def tree(shape: Shape, channel: int, channels: int) -> ChannelTree:
-    """Return the tree of a channel: the first half of the channels use one tree, the second half the other."""
+def tree(shape: GroupShape, channel: int, channels: int) -> ChannelTree:
+    """Return the tree of a channel of `channels`: the first half of the channels use one tree, the second the other."""
     hosts = hosts_of(shape)
     rails = rails_of(shape, hosts)
     half = (channels + 1) // 2
@@ -98,7 +98,7 @@ def tree(shape: Shape, channel: int, channels: int) -> ChannelTree:
     for host, own in enumerate(hosts):
         for above, below in pairwise(_turned(own, heads[host])):
             parent[below] = above
-        up = host_parent(host, len(hosts), second=channel >= half)
+        up = host_parent(host, len(hosts), in_second=channel >= half)
         parent[heads[host]] = heads[up] if up >= 0 else -1
     children: list[list[int]] = [[] for _ in range(shape.members)]
     for member, above in enumerate(parent):
@@ -107,12 +107,12 @@ def tree(shape: Shape, channel: int, channels: int) -> ChannelTree:
     return ChannelTree(channel, tuple(parent), tuple(map(tuple, children)))
 
 
-def host_parent(host: int, hosts: int, *, second: bool) -> int:
-    """Return the parent of a host, -1 for the root; the second tree is mirrored, or shifted if hosts are odd."""
-    if not second:
-        return in_order_parent(host, hosts)
-    if hosts % 2 == 0:
-        up = in_order_parent(hosts - 1 - host, hosts)
-        return -1 if up < 0 else hosts - 1 - up
-    up = in_order_parent((host - 1) % hosts, hosts)
-    return -1 if up < 0 else (up + 1) % hosts
+def host_parent(host: int, host_count: int, *, in_second: bool) -> int:
+    """Return the parent of host number `host`, -1 for the root; the second tree is mirrored, or shifted if odd."""
+    if not in_second:
+        return in_order_parent(host, host_count)
+    if host_count % 2 == 0:
+        up = in_order_parent(host_count - 1 - host, host_count)
+        return -1 if up < 0 else host_count - 1 - up
+    up = in_order_parent((host - 1) % host_count, host_count)
+    return -1 if up < 0 else (up + 1) % host_count

@@ -15,10 +15,10 @@ from workload.collectives.plans.multimem import chunks_of_share
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
 from workload.collectives.trees.lanes import extent as tree_extent
 from workload.collectives.trees.lanes import flows_of_all, tree_lanes
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
+def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return lanes of the members and of the rails' aggregators; NVSwitches sum nothing."""
     hosts, rails = hosts_and_rails(shape)
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
@@ -31,10 +31,10 @@ def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans: 
             number = rail.number(node)
             is_member = number < shape.members
             lanes[number] = _member(hosts[shape.host[number]].members, place, count, own) if is_member else own
-    return each_its_own(size * count, lanes, aggregators=aggregators, launch_ps=way.launch_ps)
+    return each_its_own(size * count, lanes, aggregators=aggregators, launch_ps=decision.launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
+def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
     """Return the number of steps and lanes of `plan`."""
     hosts, rails = hosts_and_rails(shape)
     count, size = size_class(shape, size_bytes), len(hosts[0].members)
@@ -44,7 +44,7 @@ def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanE
     return total([inside, *through], idle + sum(of_rail.plans for of_rail in through))
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
     """Return an estimate in picoseconds: launch, latencies, and the time of NVLinks or a NIC for all chunks."""
     hosts, (rail, *_) = hosts_and_rails(shape)
     size = len(hosts[0].members)
@@ -52,17 +52,17 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> 
     inside_ps = share_bits * 2 * (size - 1) / shape.inside_bps if shape.inside_bps else 0.0
     outside_ps = share_bits / min(rate for rate in rail.tree.both_ways_bps if rate)
     ways_ps = 2 * shape.inside_ps + 2 * max(sum(rail.tree.latency_ps[e] for e in rail.tree.up(m)) for m in range(2))
-    return way.launch_ps + ways_ps + max(inside_ps, outside_ps)
+    return decision.launch_ps + ways_ps + max(inside_ps, outside_ps)
 
 
-def size_class(shape: Shape, size_bytes: int) -> int:
-    """Return the number of chunks of a share; sizes with equally many share a plan."""
+def size_class(shape: GroupShape, size_bytes: int) -> int:
+    """Return the number of chunks of a share of the buffer; sizes with equally many share a plan."""
     hosts = len(set(shape.host))
     return chunks_of_share("nccl", hosts, shape.members // hosts, size_bytes, 0)
 
 
-def _member(members: Sequence[int], place: int, count: int, through: list[Lane]) -> list[Lane]:
-    """Return the lanes of the member in a place of its host; through: its lanes up and down its rail."""
+def _member(members: Sequence[int], place: int, count: int, rail_lanes: list[Lane]) -> list[Lane]:
+    """Return the lanes of the member at a place of its host; count: chunks of a share; rail_lanes: of its rail."""
     size = len(members)
     others = [q for q in range(size) if q != place]
     deal, adds, spread, takes = Lane(), [Lane() for _ in others], Lane(), [Lane() for _ in others]
@@ -75,4 +75,4 @@ def _member(members: Sequence[int], place: int, count: int, through: list[Lane])
             adds[number].step(receive_from=members[peer], receive=place * count + k, reduce=True, after=after)
             spread.step(send_to=members[peer], to_lane=first_take + mine, send=place * count + k, after=(size + 1, k))
             takes[number].step(receive_from=members[peer], receive=peer * count + k)
-    return [deal, *adds, *through, spread, *takes]
+    return [deal, *adds, *rail_lanes, spread, *takes]

@@ -19,7 +19,7 @@ from workload.collectives.nccl.ring_timing import LOCAL_STEPS
 from workload.collectives.nccl.tuning import TuningInput
 from workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
 from workload.errors import WorkloadError
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 MAX_CHANNELS = 32  # maximum number of channels of a communicator that users may ask for
 # Number of connections for channels that use their port's whole rate; further channels share them
@@ -100,34 +100,34 @@ class NcclDecision(NamedTuple):
         number = number << 48 | self.inside_ps
         return number << _SHARES_BITS | round(self.shares / SHARE_STEP)
 
-    def wait_ps(self, shape: Shape, *, far: bool) -> int:
+    def wait_ps(self, shape: GroupShape, *, far: bool) -> int:
         """Return a send's wait: NCCL's time of a step, to another host if `far`, less the path's latency."""
         return max(0, self.between_ps - shape.outside_ps if far else self.inside_ps - shape.inside_ps)
 
-    def wait_of(self, shape: Shape, sender: int, receiver: int) -> int:
+    def wait_of(self, shape: GroupShape, sender: int, receiver: int) -> int:
         """Return wait_ps between two members."""
         return self.wait_ps(shape, far=shape.host[sender] != shape.host[receiver])
 
-    def hop_ps(self, shape: Shape, *, far: bool) -> int:
+    def hop_ps(self, shape: GroupShape, *, far: bool) -> int:
         """Return the time of a step without data: NCCL's time, or the path's latency if that is longer."""
         return max(self.between_ps, shape.outside_ps) if far else max(self.inside_ps, shape.inside_ps)
 
-    def link_ps(self, shape: Shape, data_bytes: float, *, far: bool) -> float:
-        """Return the time in picoseconds that data_bytes take on one member's links, inside or between hosts."""
-        rate_bps = shape.outside_bps if far else shape.inside_bps
+    def link_ps(self, shape: GroupShape, data_bytes: float, *, between_hosts: bool) -> float:
+        """Return the ps that data_bytes take on one member's links inside a host or between hosts, with headers."""
+        rate_bps = shape.outside_bps if between_hosts else shape.inside_bps
         return self.transport.wire_bytes(data_bytes) * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
 
 
 @functools.lru_cache(maxsize=64)
-def host_of(shape: Shape, parameters: NcclParameters) -> TuningInput:
-    """Return the input of NCCL's model for a group."""
+def host_of(shape: GroupShape, parameters: NcclParameters) -> TuningInput:
+    """Return the input of NCCL's tuning model for a group."""
     generation = generation_of(parameters.generation, shape.accelerator, shape.lines_bps[0])
     rails = len(shape.trees) > len(set(shape.host))
     return tuning.host_of(shape, generation, parameters.cpu, collnet=parameters.collnet and rails)
 
 
-def way_of(kind: str, shape: Shape, size_bytes: int, parameters: NcclParameters) -> NcclDecision:
-    """Return NCCL's decisions for a size."""
+def nccl_decision(kind: str, shape: GroupShape, size_bytes: int, parameters: NcclParameters) -> NcclDecision:
+    """Return NCCL's decisions for a collective of a kind on a buffer of size_bytes."""
     algo, proto = parameters.algo, parameters.proto
     for part in reversed(overrides_of(parameters.overrides)):
         if part.fits(size_bytes):
@@ -135,7 +135,7 @@ def way_of(kind: str, shape: Shape, size_bytes: int, parameters: NcclParameters)
     host = host_of(shape, parameters)
     algorithm, protocol = tuning.best(kind, host, size_bytes, algo, proto)
     inside_ps, between_ps = (tuning.step_ps(host, algorithm, protocol, between_hosts=far) for far in (False, True))
-    way = NcclDecision(algorithm, protocol, 1, 1, 1, 1, tuning.base_ps(algorithm, protocol), inside_ps, between_ps)
+    decision = NcclDecision(algorithm, protocol, 1, 1, 1, 1, tuning.base_ps(algorithm, protocol), inside_ps, between_ps)
     if algorithm in {tuning.NVLS, tuning.NVLS_TREE}:
         blocks = parameters.channels or host.generation.nvls_channels[host.plan.hosts > 1]
         cut = nvls_loops.cut_of(size_bytes, blocks, host.plan.per_host, host.plan.hosts, algorithm)
@@ -147,86 +147,96 @@ def way_of(kind: str, shape: Shape, size_bytes: int, parameters: NcclParameters)
             pace_gbps = nvls_loops.pace_gbps(kind, host, algorithm, cut, _port(shape))
             shares = _port(shape) / pace_gbps
         pieces = min(cut.loops, MAX_STEPS)
-        return way._replace(channels=blocks, pieces=pieces, shares=max(1.0, shares), launch_ps=launch_ps)
+        return decision._replace(channels=blocks, pieces=pieces, shares=max(1.0, shares), launch_ps=launch_ps)
     if algorithm == tuning.COLLNET_DIRECT:
         path_ps = 2 * shape.inside_ps + shape.outside_ps
-        return way._replace(launch_ps=max(0, tuning.empty_all_reduce_ps(host, algorithm) - path_ps))
+        return decision._replace(launch_ps=max(0, tuning.empty_all_reduce_ps(host, algorithm) - path_ps))
     if algorithm == tuning.PAT:
         linear_ps = round(tuning.PAT_LINEAR_US * PS_PER_US * shape.members)
         step_ps = round(between_ps / tuning.PAT_LATENCY_PARTS)
-        return way._replace(launch_ps=way.launch_ps + linear_ps, between_ps=step_ps)
-    return _with_channels(kind, shape, size_bytes, host, parameters, way)
+        return decision._replace(launch_ps=decision.launch_ps + linear_ps, between_ps=step_ps)
+    return _with_channels(kind, shape, size_bytes, host, parameters, decision)
 
 
 def _with_channels(
-    kind: str, shape: Shape, size_bytes: int, host: TuningInput, parameters: NcclParameters, way: NcclDecision
+    kind: str, shape: GroupShape, size_bytes: int, host: TuningInput, parameters: NcclParameters, decision: NcclDecision
 ) -> NcclDecision:
-    """Return the decision for a ring, tree or chain with its channels and chunks."""
-    algorithm, used = way.algorithm, parameters.channels or _used(kind, shape, size_bytes, host, parameters, way)
+    """Return the decision for a ring, tree or chain with its number of channels and chunks."""
+    algorithm, used = (
+        decision.algorithm,
+        parameters.channels or _used(kind, shape, size_bytes, host, parameters, decision),
+    )
     shares = 1.0
     # between hosts NCCL's plan depends on how its search matches NICs with NVLinks, and the NIC is the slower one
     if parameters.pacing == PLANNED and algorithm == tuning.RING and host.plan.hosts == 1 and host.plan.nvlink:
         # NCCL plans an equal part of NVLink for each channel, used or not
         channel_gbps = host.plan.ring.inside * host.plan.ring.channels / host.plan.used
         shares = max(1.0, _port(shape) / channel_gbps)
-    way = way._replace(channels=used, shares=shares)
-    way = way._replace(slices=_slices(kind, shape, size_bytes, way))
-    way = way._replace(pieces=_pieces(kind, shape, size_bytes, way))
+    decision = decision._replace(channels=used, shares=shares)
+    decision = decision._replace(slices=_slices(kind, shape, size_bytes, decision))
+    decision = decision._replace(pieces=_pieces(kind, shape, size_bytes, decision))
     is_timed = algorithm == tuning.RING and kind in LOCAL_STEPS and parameters.pacing == PLANNED
-    return _timed_ring(kind, shape, size_bytes, host.kernel, way) if is_timed and host.kernel else way
+    return _timed_ring(kind, shape, size_bytes, host.kernel, decision) if is_timed and host.kernel else decision
 
 
-def _slices(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> int:
+def _slices(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
     """Return the number of slices of a chunk, 1 if a lane would get too many steps."""
-    slices = way.transport.slices_of(kind, size_bytes / (way.channels * shape.members))
+    slices = decision.transport.slices_of(kind, size_bytes / (decision.channels * shape.members))
     return (
-        slices if way.algorithm == tuning.RING and tuning.ring_steps(kind, shape.members) * slices <= MAX_STEPS else 1
+        slices
+        if decision.algorithm == tuning.RING and tuning.ring_steps(kind, shape.members) * slices <= MAX_STEPS
+        else 1
     )
 
 
-def _pieces(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> int:
+def _pieces(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
     """Return the number of chunks that a channel moves one after the other, at most what MAX_STEPS allows."""
-    if way.algorithm == tuning.TREE:
-        return _tree_chunks(shape, size_bytes, way)
-    chunk_bytes = way.transport.chunk_bytes(kind)
+    if decision.algorithm == tuning.TREE:
+        return _tree_chunks(shape, size_bytes, decision)
+    chunk_bytes = decision.transport.chunk_bytes(kind)
     if kind in {"broadcast", "reduce"}:
-        return max(1, min(-(-size_bytes // (way.channels * chunk_bytes)), MAX_STEPS))
-    loops = -(-size_bytes // (way.channels * shape.members * chunk_bytes))
-    return max(1, min(loops, MAX_STEPS // (tuning.ring_steps(kind, shape.members) * way.slices)))
+        return max(1, min(-(-size_bytes // (decision.channels * chunk_bytes)), MAX_STEPS))
+    loops = -(-size_bytes // (decision.channels * shape.members * chunk_bytes))
+    return max(1, min(loops, MAX_STEPS // (tuning.ring_steps(kind, shape.members) * decision.slices)))
 
 
-def _tree_chunks(shape: Shape, size_bytes: int, way: NcclDecision) -> int:
+def _tree_chunks(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
     """Return the number of chunks of a channel: one slot each, or smaller ones that keep a deep tree busy."""
-    depth = max(tree(shape, channel, way.channels).depth for channel in {0, way.channels - 1})
-    chunk_bytes, share_bytes = way.transport.slot_bytes, -(-size_bytes // way.channels)
-    while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= way.transport.least_bytes:
+    depth = max(tree(shape, channel, decision.channels).depth for channel in {0, decision.channels - 1})
+    chunk_bytes, share_bytes = decision.transport.slot_bytes, -(-size_bytes // decision.channels)
+    while share_bytes < depth * chunk_bytes and chunk_bytes // 2 >= decision.transport.least_bytes:
         chunk_bytes //= 2
     return max(1, min(-(-share_bytes // chunk_bytes), MAX_STEPS))
 
 
-def _timed_ring(kind: str, shape: Shape, size_bytes: int, kernel: KernelTimes, way: NcclDecision) -> NcclDecision:
+def _timed_ring(
+    kind: str, shape: GroupShape, size_bytes: int, kernel: KernelTimes, decision: NcclDecision
+) -> NcclDecision:
     """Return the decision with the launch and step times of the kernel of a ring in one NVLink domain."""
-    message_bytes = size_bytes / (way.channels * way.pieces * way.slices * shape.members)
+    message_bytes = size_bytes / (decision.channels * decision.pieces * decision.slices * shape.members)
     steps, port_gbps = tuning.ring_steps(kind, shape.members), _port(shape)
-    gbps = port_gbps / way.shares, port_gbps / way.channels
-    step_ps = ring_timing.step_ps(kernel, kind, way.protocol, steps, way.slices, message_bytes, *gbps)
-    data_ps = way.link_ps(shape._replace(inside_bps=round(port_gbps * 8e9)), message_bytes, far=False) * way.shares
-    return way._replace(
-        launch_ps=round(kernel.launch_us[tuning.column_of(way.protocol)] * PS_PER_US),
+    gbps = port_gbps / decision.shares, port_gbps / decision.channels
+    step_ps = ring_timing.step_ps(kernel, kind, decision.protocol, steps, decision.slices, message_bytes, *gbps)
+    data_ps = (
+        decision.link_ps(shape._replace(inside_bps=round(port_gbps * 8e9)), message_bytes, between_hosts=False)
+        * decision.shares
+    )
+    return decision._replace(
+        launch_ps=round(kernel.launch_us[tuning.column_of(decision.protocol)] * PS_PER_US),
         inside_ps=max(0, round(step_ps - data_ps)),
     )
 
 
-def _port(shape: Shape) -> float:
+def _port(shape: GroupShape) -> float:
     """Return the payload rate of a member's NVLinks in GB/s."""
     return shape.lines_bps[0] / 8e9 * NVLINK_PAYLOAD
 
 
 def _used(
-    kind: str, shape: Shape, size_bytes: int, host: TuningInput, parameters: NcclParameters, way: NcclDecision
+    kind: str, shape: GroupShape, size_bytes: int, host: TuningInput, parameters: NcclParameters, decision: NcclDecision
 ) -> int:
     """Return the number of channels with enough data: LL in a ring per thread and member, LL128 in whole grains."""
-    protocol, is_ring = way.transport, way.algorithm == tuning.RING
+    protocol, is_ring = decision.transport, decision.algorithm == tuning.RING
     members = shape.members if is_ring and protocol.name == "ll" else 1
     used = min(host.plan.used, size_bytes // (protocol.threads * protocol.thread_bytes * members))
     # by default up to Ampere, whose NCCL releases did so
@@ -242,16 +252,17 @@ def overrides_of(text: str) -> tuple[TuningOverride, ...]:
     return tuple(_part(part.strip()) for part in text.split(";")) if text.strip() else ()
 
 
-def _part(text: str) -> TuningOverride:
-    sizes, *names = (word.strip() for word in text.split("/"))
+def _part(override: str) -> TuningOverride:
+    """Return an override of a user's text "FROM-TO/ALGORITHM/PROTOCOL"."""
+    sizes, *names = (word.strip() for word in override.split("/"))
     first, dash, end = (word.strip() for word in sizes.partition("-"))
     if not dash or len(names) != 2 or names[0] not in NAMED_ALGORITHMS or names[1] not in NAMED_PROTOCOLS:
         choices = f"{'|'.join(NAMED_ALGORITHMS)}/{'|'.join(NAMED_PROTOCOLS)}"
-        raise WorkloadError(f"algorithm nccl: overrides has {text!r}, expected FROM-TO/{choices}")
+        raise WorkloadError(f"algorithm nccl: overrides has {override!r}, expected FROM-TO/{choices}")
     try:
         bounds = parse_bytes(first) if first else 0, parse_bytes(end) if end else None
     except TopologyError as error:
-        raise WorkloadError(f"algorithm nccl: overrides has {text!r}: {error}") from None
+        raise WorkloadError(f"algorithm nccl: overrides has {override!r}: {error}") from None
     if bounds[1] is not None and bounds[1] <= bounds[0]:
-        raise WorkloadError(f"algorithm nccl: overrides has {text!r}, expected FROM below TO")
+        raise WorkloadError(f"algorithm nccl: overrides has {override!r}, expected FROM below TO")
     return TuningOverride(*bounds, *names)

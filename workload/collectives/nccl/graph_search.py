@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from workload.collectives.nccl.generations import Generation
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 _MAX_CHANNELS = 16  # maximum number of channels of a search (MAXCHANNELS / 2); the communicator then uses each twice
 MAX_HEADS = 32  # maximum number of NPUs that pull from NVSwitches (NCCL_MAX_NVLS_ARITY)
@@ -48,7 +48,7 @@ class GroupChannels(NamedTuple):
     net: float  # GB/s that the search counts for a member's NIC
 
 
-def planned(shape: Shape, generation: Generation) -> GroupChannels:
+def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
     """Return the channels that the search finds for a group."""
     counts = [shape.host.count(host) for host in sorted(set(shape.host))]
     hosts, per_host = len(counts), min(counts)
@@ -80,8 +80,8 @@ def planned(shape: Shape, generation: Generation) -> GroupChannels:
     return GroupChannels(hosts, per_host, ring, tree, nvls, min(used, 2 * _MAX_CHANNELS), nvlink, net)
 
 
-def sums_in_switches(shape: Shape) -> bool:
-    """Return whether each host has an NVSwitch that sums all its members, and more than two members."""
+def sums_in_switches(shape: GroupShape) -> bool:
+    """Return whether each host of a group has an NVSwitch that sums all its members, and more than two members."""
     of_host: dict[int, set[int]] = {}
     for member, host in enumerate(shape.host):
         of_host.setdefault(host, set()).add(member)
@@ -90,24 +90,28 @@ def sums_in_switches(shape: Shape) -> bool:
     return min_members > 2 and all(own in summed_sets for own in of_host.values())
 
 
-def _greatest(speeds: tuple[float, ...], fastest: float, enough: float, count: Callable[[float], int]) -> ChannelGraph:
+def _greatest(
+    speeds: tuple[float, ...], max_gbps: float, enough_gbps: float, channels_at: Callable[[float], int]
+) -> ChannelGraph:
     """Return the channels with the largest sum of speeds, the first of equal ones; slow speeds are not tried."""
+    # speeds: in GB/s, from the fastest; max_gbps: of one channel; enough_gbps: sum that ends the search; channels_at:
+    # function that returns how many channels of a speed fit.
     best = ChannelGraph(0, 0.0, 0.0)
     for speed in speeds:
-        if speed > fastest + _ROUNDING:
+        if speed > max_gbps + _ROUNDING:
             continue
         if best.channels and speed / best.between <= _STOPS_BELOW:
             break
-        channels = min(count(speed), _MAX_CHANNELS)
+        channels = min(channels_at(speed), _MAX_CHANNELS)
         if channels * speed > best.channels * best.inside:
             best = ChannelGraph(channels, speed, speed)
-        if channels == _MAX_CHANNELS or best.channels * best.inside >= enough > 0:
+        if channels == _MAX_CHANNELS or best.channels * best.inside >= enough_gbps > 0:
             break
     return best if best.channels else ChannelGraph(1, 0.1, 0.1)
 
 
 def _doubled(graph: ChannelGraph, generation: Generation) -> ChannelGraph:
-    """Return fast channels split into two of half the speed (ncclTopoDupChannels)."""
+    """Return fast channels as twice as many of half the speed (ncclTopoDupChannels), others as they are."""
     if graph.inside < _MIN_TO_DOUBLE:
         return graph
     if generation.compute_capability > AMPERE and graph.inside < _MIN_OF_MANY and graph.channels > _MANY:
@@ -117,31 +121,30 @@ def _doubled(graph: ChannelGraph, generation: Generation) -> ChannelGraph:
     return ChannelGraph(channels, graph.inside / parts, graph.between / parts)
 
 
-def _tree(channels: int, max_gbps: float, speeds: tuple[float, ...], fastest: float) -> ChannelGraph:
-    """Return as many channels as the ring has, at the largest speed that fits."""
-    fits = [s for s in speeds if s <= fastest + _ROUNDING and s * channels <= max_gbps + _ROUNDING]
+def _tree(channels: int, max_gbps: float, speeds: tuple[float, ...], fastest_gbps: float) -> ChannelGraph:
+    """Return as many channels as the ring has, at the largest of `speeds` that fits, in GB/s."""
+    # max_gbps: of all channels together; fastest_gbps: of one channel.
+    fits = [s for s in speeds if s <= fastest_gbps + _ROUNDING and s * channels <= max_gbps + _ROUNDING]
     speed = fits[0] if fits else speeds[-1]
     return ChannelGraph(channels, speed, speed)
 
 
-def _nvls(hosts: int, per_host: int, net: float, nvlink: float, generation: Generation) -> ChannelGraph:
-    """Return a channel per head, which takes its speed from every member's links, and twice from the head's.
-
-    As in ncclTopoSearchTryNvls, the speed between hosts is raised while it is below twice the speed inside and, if
-    there are NICs, fits them.
-    """
+def _nvls(hosts: int, per_host: int, net_gbps: float, nvlink_gbps: float, generation: Generation) -> ChannelGraph:
+    """Return a channel per head, which takes its speed from every member's links, and twice from the head's."""
+    # As in ncclTopoSearchTryNvls, the speed between hosts is raised while it is below twice the speed inside and, if
+    # there are NICs, fits them.
     heads = min(per_host, MAX_HEADS)
 
     def greatest(speeds: tuple[float, ...], fastest: float) -> float:
-        fits = (s for s in speeds if s <= fastest + _ROUNDING and (heads + 1) * s <= nvlink + _ROUNDING)
+        fits = (s for s in speeds if s <= fastest + _ROUNDING and (heads + 1) * s <= nvlink_gbps + _ROUNDING)
         return next(fits, speeds[-1])
 
-    alone = greatest(generation.inside_speeds, nvlink)
+    alone = greatest(generation.inside_speeds, nvlink_gbps)
     speeds = generation.inside_speeds if hosts == 1 else generation.between_speeds
-    inside = alone if hosts == 1 else greatest(speeds, net)
+    inside = alone if hosts == 1 else greatest(speeds, net_gbps)
     between = inside
     for speed in reversed(speeds[: speeds.index(inside)]):
-        if between >= 2 * inside or (hosts > 1 and speed > net + _ROUNDING):
+        if between >= 2 * inside or (hosts > 1 and speed > net_gbps + _ROUNDING):
             break
         between = speed
     return ChannelGraph(heads, inside, between, alone)

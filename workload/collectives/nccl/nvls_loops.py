@@ -10,7 +10,7 @@ from workload.collectives.nccl import tuning
 from workload.collectives.nccl.graph_search import MAX_HEADS
 from workload.collectives.nccl.protocols import SIMPLE
 from workload.collectives.nccl.tuning import TuningInput
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 _MANY_HOSTS = 4  # number of hosts from which NVLS trees begin with chunks of 64 KiB (calcCollChunking)
 # All chunk sizes into which NCCL cuts a buffer (src/enqueue.cc, calcCollChunking)
@@ -29,7 +29,8 @@ class BufferLoops(NamedTuple):
 
 
 def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str) -> BufferLoops:
-    """Return the loops of a buffer; NCCL has MAX_HEADS heads of a host at most."""
+    """Return the loops over a buffer of `blocks` thread blocks per head; NCCL has MAX_HEADS heads of a host at most."""
+    # heads: members per host; hosts: number of hosts; algorithm: NVLS or NVLS_TREE.
     heads = min(heads, MAX_HEADS)
     chunk_bytes = _chunk_bytes(size_bytes, blocks * heads, hosts, algorithm)
     loop_bytes = blocks * heads * chunk_bytes
@@ -38,11 +39,11 @@ def cut_of(size_bytes: int, blocks: int, heads: int, hosts: int, algorithm: str)
 
 def launch_ps(
     kind: str,
-    shape: Shape,
+    shape: GroupShape,
     size_bytes: int,
     host: TuningInput,
     algorithm: str,
-    cut: BufferLoops,
+    loops: BufferLoops,
     port_gbps: float,
     *,
     registered: bool,
@@ -58,8 +59,8 @@ def launch_ps(
     path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
     if host.kernel:
         loop_us = host.kernel.nvls_loop_us
-        data_us = min(size_bytes, cut.loop_bytes) / _buffer_gbps(kind, host, port_gbps) / 1e3
-        partial_us = max(0.0, 1 - size_bytes / cut.loop_bytes) * loop_us
+        data_us = min(size_bytes, loops.loop_bytes) / _buffer_gbps(kind, host, port_gbps) / 1e3
+        partial_us = max(0.0, 1 - size_bytes / loops.loop_bytes) * loop_us
         stages_us = 0.0 if registered else 2 * (loop_us + data_us)
         return max(0, round((host.kernel.nvls_launch_us + partial_us + stages_us) * PS_PER_US) - path_ps)
     if algorithm == tuning.NVLS_TREE:
@@ -67,13 +68,13 @@ def launch_ps(
     waits_ps = max(0, tuning.empty_all_reduce_ps(host, algorithm) - path_ps)
     if registered:
         return waits_ps
-    copied_bytes: float = min(cut.loop_bytes, size_bytes) + size_bytes - (cut.loops - 1) * cut.loop_bytes
+    copied_bytes: float = min(loops.loop_bytes, size_bytes) + size_bytes - (loops.loops - 1) * loops.loop_bytes
     if kind != "all-reduce":  # what goes in or comes out is a member's own share
         copied_bytes *= (host.plan.per_host + 1) / host.plan.per_host / 2
-    return waits_ps + round(copied_bytes / cut.blocks / host.generation.tree[0] * 1e3)
+    return waits_ps + round(copied_bytes / loops.blocks / host.generation.tree[0] * 1e3)
 
 
-def pace_gbps(kind: str, host: TuningInput, algorithm: str, cut: BufferLoops, port_gbps: float) -> float:
+def pace_gbps(kind: str, host: TuningInput, algorithm: str, loops: BufferLoops, port_gbps: float) -> float:
     """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gbps: NVLink's payload rate.
 
     In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other.
@@ -81,9 +82,9 @@ def pace_gbps(kind: str, host: TuningInput, algorithm: str, cut: BufferLoops, po
     """
     pace = tuning.nvls_pace(kind, host, algorithm) * min(1.0, MAX_HEADS / host.plan.per_host)
     if host.kernel:
-        loop_us = host.kernel.nvls_loop_us + cut.loop_bytes / _buffer_gbps(kind, host, port_gbps) / 1e3
-        return min(pace, cut.loop_bytes / host.plan.per_host / loop_us / 1e3)
-    return pace / slower(kind, host, cut) if algorithm == tuning.NVLS else pace
+        loop_us = host.kernel.nvls_loop_us + loops.loop_bytes / _buffer_gbps(kind, host, port_gbps) / 1e3
+        return min(pace, loops.loop_bytes / host.plan.per_host / loop_us / 1e3)
+    return pace / slower(kind, host, loops) if algorithm == tuning.NVLS else pace
 
 
 def _buffer_gbps(kind: str, host: TuningInput, port_gbps: float) -> float:
@@ -91,20 +92,21 @@ def _buffer_gbps(kind: str, host: TuningInput, port_gbps: float) -> float:
     return port_gbps / (1 + 1 / host.plan.per_host if kind == "all-reduce" else 1)
 
 
-def slower(kind: str, host: TuningInput, cut: BufferLoops) -> float:
+def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:
     """Return the slowdown of NVLS against full chunks, as each loop ends with a handshake.
 
     After a loop the members notify each other over NVLink that its chunks are complete. This takes a block NCCL's time
     of a step of such a handshake (CollNet direct, Simple), whatever the size of the chunk.
     """
-    full_ps = cut.blocks * _FULL_CHUNK_BYTES / tuning.nvls_pace(kind, host, tuning.NVLS) * 1e3
+    full_ps = loops.blocks * _FULL_CHUNK_BYTES / tuning.nvls_pace(kind, host, tuning.NVLS) * 1e3
     step_ps = min(full_ps, tuning.step_ps(host, tuning.COLLNET_DIRECT, SIMPLE.name, between_hosts=False))
-    parts = _FULL_CHUNK_BYTES / cut.chunk_bytes
+    parts = _FULL_CHUNK_BYTES / loops.chunk_bytes
     return ((full_ps - step_ps) / parts + step_ps) * parts / full_ps
 
 
-def _chunk_bytes(size_bytes: int, at_once: int, hosts: int, algorithm: str) -> int:
-    """Return the bytes per block and head (NCCL's src/enqueue.cc, calcCollChunking); at_once: blocks times heads."""
+def _chunk_bytes(size_bytes: int, chunks_at_once: int, hosts: int, algorithm: str) -> int:
+    """Return the bytes per block and head (NCCL's src/enqueue.cc, calcCollChunking)."""
+    # chunks_at_once: blocks times heads; hosts: number of hosts; algorithm: NVLS or NVLS_TREE.
     if algorithm == tuning.NVLS:
         steps = [(64, 128 * KIB, 64 * KIB), (8, 64 * KIB, 32 * KIB), (2, 32 * KIB, 16 * KIB)]
         chunk_bytes = 128 * KIB
@@ -112,6 +114,6 @@ def _chunk_bytes(size_bytes: int, at_once: int, hosts: int, algorithm: str) -> i
         steps = [(4, 128 * KIB, 64 * KIB), (1, 64 * KIB, 32 * KIB)]
         chunk_bytes = 64 * KIB if hosts >= _MANY_HOSTS else 128 * KIB
     for times, above, smaller in steps:
-        if chunk_bytes >= above and size_bytes < times * at_once * chunk_bytes:
+        if chunk_bytes >= above and size_bytes < times * chunks_at_once * chunk_bytes:
             chunk_bytes = smaller
     return chunk_bytes

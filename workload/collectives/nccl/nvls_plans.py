@@ -15,7 +15,7 @@ from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.multimem import AT_LINE_RATE, MultimemPace, chunks_of_share
 from workload.collectives.plans.plan import Plans
 from workload.collectives.trees.aggregators import AggregatorBranch
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 # First of the 16 connections of NVLS, for a group in one host and for a group over several hosts. A connection has one
 # rate. The rate of NVLS depends on whether the collective is an all-reduce, on the size of its chunks, and on the
@@ -23,23 +23,23 @@ from workload.shape import Shape
 _FIRST_OF_ONE_HOST, _FIRST_OF_SEVERAL_HOSTS = UNDRIVEN_CONNECTIONS_OF_ONE_HOST, UNDRIVEN_CONNECTIONS
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:
+def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:
     """Return lanes of the members and of the NVSwitches' aggregators."""
     hosts = hosts_of(shape)
-    count = size_class(shape, size_bytes, way)
-    cut = cut_of(size_bytes, way.channels, len(hosts[0].members), len(hosts), way.algorithm)
-    pace = _pace(kind, hosts, way, cut.chunk_bytes)
-    if way.algorithm == NVLS_TREE:
-        return nvls_tree.make(shape, hosts, count, pace=pace, launch_ps=way.launch_ps)
+    count = size_class(shape, size_bytes, decision)
+    loops = cut_of(size_bytes, decision.channels, len(hosts[0].members), len(hosts), decision.algorithm)
+    pace = _pace(kind, hosts, decision, loops.chunk_bytes)
+    if decision.algorithm == NVLS_TREE:
+        return nvls_tree.make(shape, hosts, count, pace=pace, launch_ps=decision.launch_ps)
     if len(hosts) > 1:
-        return nvls_sharp.make(shape, count, pace=pace, launch_ps=way.launch_ps)
-    return nvls.make(kind, shape.members, count, pace=pace, launch_ps=way.launch_ps)
+        return nvls_sharp.make(shape, count, pace=pace, launch_ps=decision.launch_ps)
+    return nvls.make(kind, shape.members, count, pace=pace, launch_ps=decision.launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:
+def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> PlanExtent:
     """Return the number of steps and lanes of `plan`."""
-    hosts, count = hosts_of(shape), size_class(shape, size_bytes, way)
-    if way.algorithm == NVLS_TREE:
+    hosts, count = hosts_of(shape), size_class(shape, size_bytes, decision)
+    if decision.algorithm == NVLS_TREE:
         return nvls_tree.extent_of(shape, hosts, count)
     if len(hosts) > 1:
         return nvls_sharp.extent_of(shape, count)
@@ -47,49 +47,50 @@ def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanE
     return multimem.extent(1, n, count, ways=2 if kind == "all-reduce" else 1)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> float:
     """Return an estimate in picoseconds: launch, latency to and from the switch, and the busiest head, link or NIC."""
     hosts = hosts_of(shape)
     size = len(hosts[0].members)
     tree = hosts[0].tree
     share_bits = PS_PER_BYTE_AT_1_BPS * size_bytes / size
     link_ps = share_bits * (size + (kind == "all-reduce")) / min(tree.both_ways_bps[:size])
-    head_ps = share_bits * way.shares / min(tree.both_ways_bps[:size])
+    head_ps = share_bits * decision.shares / min(tree.both_ways_bps[:size])
     ways = 4 if kind == "all-reduce" else 2
-    fixed_ps = way.launch_ps + ways * max(tree.latency_ps[:size])
+    fixed_ps = decision.launch_ps + ways * max(tree.latency_ps[:size])
     if len(hosts) == 1:
         return fixed_ps + max(link_ps, head_ps)
     shares = 2 if len(hosts) > 2 else 1
     height = len(hosts).bit_length() - 1
     outside_ps = share_bits * shares / shape.outside_bps
-    fill_ps = max(link_ps, head_ps) / _loops(hosts, size_bytes, way) * (1 + height)
+    fill_ps = max(link_ps, head_ps) / _loops(hosts, size_bytes, decision) * (1 + height)
     return fixed_ps + 2 * height * shape.outside_ps + max(link_ps, head_ps, outside_ps) + fill_ps
 
 
-def hosts_of(shape: Shape) -> tuple[AggregatorBranch, ...]:
+def hosts_of(shape: GroupShape) -> tuple[AggregatorBranch, ...]:
     """Return the trees of the hosts, without trees of rails."""
     count = len(set(shape.host))
     return shape.branches()[:count]
 
 
-def size_class(shape: Shape, size_bytes: int, way: NcclDecision) -> int:
+def size_class(shape: GroupShape, size_bytes: int, decision: NcclDecision) -> int:
     """Return the number of chunks of a share; sizes with equal decisions and equally many chunks share a plan."""
     hosts = hosts_of(shape)
-    if way.algorithm == NVLS_TREE:
-        return _loops(hosts, size_bytes, way)
+    if decision.algorithm == NVLS_TREE:
+        return _loops(hosts, size_bytes, decision)
     return chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
 
 
-def _loops(hosts: tuple[AggregatorBranch, ...], size_bytes: int, way: NcclDecision) -> int:
+def _loops(hosts: tuple[AggregatorBranch, ...], size_bytes: int, decision: NcclDecision) -> int:
     """Return the number of chunks of a share that cross the network: one per tree and loop over the buffer."""
     max_chunks = chunks_of_share("nccl", len(hosts), len(hosts[0].members), size_bytes, 0)
-    return nvls_tree.HALVES * max(1, min(way.pieces, max_chunks // nvls_tree.HALVES))
+    return nvls_tree.HALVES * max(1, min(decision.pieces, max_chunks // nvls_tree.HALVES))
 
 
-def _pace(kind: str, hosts: tuple[AggregatorBranch, ...], way: NcclDecision, chunk_bytes: int) -> MultimemPace:
+def _pace(kind: str, hosts: tuple[AggregatorBranch, ...], decision: NcclDecision, chunk_bytes: int) -> MultimemPace:
     """Return the rates of the two connections; members send for all heads at `heads` times the rate of one head."""
-    if way.shares <= 1:
+    # hosts: trees of the hosts; chunk_bytes: bytes per block and head.
+    if decision.shares <= 1:
         return AT_LINE_RATE
     first = _FIRST_OF_ONE_HOST if len(hosts) == 1 else _FIRST_OF_SEVERAL_HOSTS
     first += 2 * (CHUNKS_BYTES.index(chunk_bytes) + len(CHUNKS_BYTES) * (kind == "all-reduce"))
-    return MultimemPace(first, max(1.0, way.shares / len(hosts[0].members)), first + 1, way.shares)
+    return MultimemPace(first, max(1.0, decision.shares / len(hosts[0].members)), first + 1, decision.shares)

@@ -4,25 +4,29 @@ from workload.collectives.algorithms import pat
 from workload.collectives.nccl.decision import NcclDecision
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import Plans
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
+def plan(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return a lane per distance; each of its steps waits for NCCL's time of a step."""
     plans = pat.plan(kind, shape.members)
-    wait_ps = way.wait_ps(shape, far=True)
+    wait_ps = choice.wait_ps(shape, far=True)
     attributes = [plans.attributes_of(i) for i in range(len(plans.plans))]
     with_latency = tuple(tuple(lane._replace(latency_ps=wait_ps) for lane in own) for own in attributes)
-    return plans._replace(attributes=with_latency, launch_ps=way.launch_ps)
+    return plans._replace(attributes=with_latency, launch_ps=choice.launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
+def extent(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
     """Return the number of steps and lanes of `plan`."""
     return pat.extent(kind, shape.members)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
     """Return launch, a hop per distance, and the sending time of a NIC, in picoseconds."""
     rounds = (shape.members - 1).bit_length()
     sent_bytes = size_bytes * (shape.members - 1) / shape.members
-    return way.launch_ps + rounds * way.hop_ps(shape, far=True) + way.link_ps(shape, sent_bytes, far=True)
+    return (
+        choice.launch_ps
+        + rounds * choice.hop_ps(shape, far=True)
+        + choice.link_ps(shape, sent_bytes, between_hosts=True)
+    )

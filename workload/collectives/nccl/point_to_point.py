@@ -19,7 +19,7 @@ from workload.collectives.nccl.decision import NVLINK_PAYLOAD, UNDRIVEN_CONNECTI
 from workload.collectives.nccl.protocols import LL, PROTOCOLS, SIMPLE, Protocol
 from workload.collectives.nccl.tuning import RING, TuningInput, base_ps, message_hop_ps
 from workload.collectives.plans.plan import Lane
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 AUTO = "auto"  # value in place of a protocol: NCCL's own choice
 _CHANNEL_NET_GBPS = 14  # network bandwidth in GB/s per channel of a peer (NCCL_P2P_PER_CHANNEL_NET_BW)
@@ -66,25 +66,27 @@ class MessageTransport(NamedTuple):
         """The connection to a peer for messages with as many channels; 0 if they are not paced."""
         return 0 if math.isinf(self.gbps) else self.first_connection + self.channels.bit_length() - 1
 
-    def wait_ps(self, shape: Shape, *, between_hosts: bool) -> int:
+    def wait_ps(self, shape: GroupShape, *, between_hosts: bool) -> int:
         """Return `hop_ps` less the latency of the fabric's path."""
         return max(0, self.hop_ps - (shape.outside_ps if between_hosts else shape.inside_ps))
 
-    def lane(self, shape: Shape, wait_ps: int, *, between_hosts: bool, paced: bool) -> Lane:
-        """Return a lane for sends: at the channels' rate on an own connection if `paced`, else at the port's rate."""
-        if not paced:
+    def lane(self, shape: GroupShape, wait_ps: int, *, between_hosts: bool, is_paced: bool) -> Lane:
+        """Return a lane for sends: at the channels' rate on an own connection if is_paced, else at the port's rate."""
+        # shape: of the group; wait_ps: time before each step.
+        if not is_paced:
             return Lane(latency_ps=wait_ps, wire=self.transport.wire)
         shares = self.shares(shape, between_hosts=between_hosts)
         return Lane(latency_ps=wait_ps, wire=self.transport.wire, connection=self.connection, shares=shares)
 
-    def shares(self, shape: Shape, *, between_hosts: bool) -> float:
+    def shares(self, shape: GroupShape, *, between_hosts: bool) -> float:
         """Return the divisor of the port's rate that gives the message's rate; 1 = the whole port."""
         line_gbps = shape.lines_bps[between_hosts] / 8e9 * (1 if between_hosts else NVLINK_PAYLOAD)
         return max(1.0, line_gbps / self.gbps)
 
 
-def communicator(host: TuningInput, channels: int = 0, *, paced: bool) -> Communicator:
+def communicator(host: TuningInput, channels: int = 0, *, is_paced: bool) -> Communicator:
     """Return a group's communicator, as `ncclTopoComputeP2pChannels` does; channels: the user's number, 0 = NCCL's."""
+    # is_paced: whether sends use the rate of their channels, or else that of the port.
     plan, generation = host.plan, host.generation
     max_channels = _power_of_two(channels or plan.used)
     per_path = []
@@ -93,20 +95,15 @@ def communicator(host: TuningInput, channels: int = 0, *, paced: bool) -> Commun
         per_path.append(_CHANNELS_PER_NVLINK * max(1, links) if plan.nvlink else _CHANNELS_OVER_PCIE)
     if plan.hosts > 1:
         per_path.append(max(1, -(-int(plan.net) // _CHANNEL_NET_GBPS)))
-    return Communicator(host, max_channels, min(max_channels, _power_of_two(min(per_path))), paced)
+    return Communicator(host, max_channels, min(max_channels, _power_of_two(min(per_path))), is_paced)
 
 
 def message(
     group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO, peers: int = 1
 ) -> MessageTransport:
-    """Return the transport of a message of a size.
+    """Return the transport of a message of size_bytes (a fraction for equal parts of some buffers) in a group.
 
-    Args:
-        group: Communicator of the group.
-        size_bytes: Data bytes; a fraction for equal parts of some buffers.
-        between_hosts: Whether sender and receiver are in different hosts.
-        proto: The user's protocol, or AUTO.
-        peers: Number of peers to which the sender sends as much at once.
+    proto: the user's protocol, or AUTO; peers: number of peers to which the sender sends as much at once.
     """
     channels = _channels(group, size_bytes)
     # NCCL has no LL buffers between hosts for sends and receives (NCCL_ALLOC_P2P_NET_LL_BUFFERS is 0)
@@ -135,7 +132,7 @@ def message(
 
 
 def _channels(group: Communicator, size_bytes: float) -> int:
-    """Return the channels of a message: one per part of the minimum size, more if parts are large."""
+    """Return the channels of a message of a size: one per part of the minimum size, more if parts are large."""
     several = group.host.plan.hosts > 1
     step_bytes = _OTHER_CHUNK_BYTES if several or not group.host.plan.nvlink else _NVLINK_CHUNK_BYTES
     min_bytes, max_bytes = (step_bytes // 2, step_bytes) if several else (step_bytes // 8, step_bytes * 32)

@@ -27,7 +27,7 @@ from workload.collectives.nccl.point_to_point import Communicator, MessageTransp
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own, everyone_alike
 from workload.collectives.uneven.all_to_all_v import Units
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 Int64 = NDArray[np.int64]
 
@@ -42,7 +42,7 @@ _DIRECT, _FROM_RELAYS, _FIRST_RUN = range(3)  # lanes: direct messages, messages
 class SendGroup(NamedTuple):
     """A group whose members send to each other."""
 
-    shape: Shape  # shape of the group
+    shape: GroupShape  # shape of the group
     communicator: Communicator  # NCCL's communicator of the group
     proto: str  # the user's protocol, or "auto"
     pxn: bool  # whether the user allows relays
@@ -52,10 +52,10 @@ class SendGroup(NamedTuple):
         """Whether relays take part: with PXN, for several hosts, at least one of them with several members."""
         return self.pxn and 1 < len(set(self.shape.host)) < self.shape.members
 
-    def message(self, size_bytes: float, *, far: bool) -> MessageTransport:
-        """Return the transport of a message of a size; far: whether it goes to another host."""
+    def message(self, size_bytes: float, *, between_hosts: bool) -> MessageTransport:
+        """Return the transport of a message of a size."""
         peers = self.shape.members - 1
-        return message(self.communicator, size_bytes, between_hosts=far, proto=self.proto, peers=peers)
+        return message(self.communicator, size_bytes, between_hosts=between_hosts, proto=self.proto, peers=peers)
 
 
 class Blocks:
@@ -106,10 +106,10 @@ class _Job(NamedTuple):
     copies_own: bool  # whether members copy their block for themselves, which all-to-alls of equal blocks do not
     launch_ps: int  # time from when the collective is ready until the kernel's first sends
 
-    def lane(self, transport: MessageTransport, *, far: bool, paced: bool) -> Lane:
-        """Return a lane for sends; paced: whether they use the rate of their channels, or else the port's."""
-        wait_ps = transport.wait_ps(self.group.shape, between_hosts=far) + transport.base_ps - self.launch_ps
-        return transport.lane(self.group.shape, wait_ps, between_hosts=far, paced=paced)
+    def lane(self, transport: MessageTransport, *, between_hosts: bool, is_paced: bool) -> Lane:
+        """Return a lane for sends by a transport; is_paced: whether they use the rate of their channels."""
+        wait_ps = transport.wait_ps(self.group.shape, between_hosts=between_hosts) + transport.base_ps - self.launch_ps
+        return transport.lane(self.group.shape, wait_ps, between_hosts=between_hosts, is_paced=is_paced)
 
 
 def plan(group: SendGroup, size_bytes: int) -> Plans:
@@ -152,7 +152,7 @@ def closed_form(group: SendGroup, size_bytes: int) -> float:
     counts = [shape.host.count(host) for host in sorted(set(shape.host))]
     block_bytes = size_bytes / n
     near, far = min(counts), n - min(counts)
-    inside, between = (group.message(block_bytes, far=is_far) for is_far in (False, True))
+    inside, between = (group.message(block_bytes, between_hosts=is_far) for is_far in (False, True))
 
     def begins_ps(transport: MessageTransport, path_ps: int) -> int:
         return transport.base_ps + max(transport.hop_ps, path_ps)
@@ -172,24 +172,22 @@ def closed_form(group: SendGroup, size_bytes: int) -> float:
     if not group.relays:
         near_ps += sends_ps(inside, max(counts) - 1, shape.inside_bps)
         return max(near_ps, far_ps + sends_ps(between, far, shape.outside_bps))
-    relaying = group._replace(proto=between.protocol).message(block_bytes, far=False)
+    relaying = group._replace(proto=between.protocol).message(block_bytes, between_hosts=False)
     inside_ps = port_ps(inside, near - 1 + far * (near - 1) / near, shape.inside_bps)
     first_ps = max(relaying.hop_ps, shape.inside_ps) + port_ps(relaying, near, shape.inside_bps)
     return max(near_ps + inside_ps, first_ps + far_ps + port_ps(between, far, shape.outside_bps))
 
 
 def _alike(group: SendGroup, size_bytes: int) -> Plans:
-    """Return one plan for all members: sends in order of distance over several lanes; the last lane receives.
-
-    It serves one host, and groups that are too large for a plan per member; in the latter all messages have the
-    transport of those between hosts, and use their ports' whole rate.
-    """
+    """Return one plan for all members: sends in order of distance over several lanes; the last lane receives."""
+    # It serves one host, and groups that are too large for a plan per member; in the latter all messages have the
+    # transport of those between hosts, and use their ports' whole rate.
     shape, n = group.shape, group.shape.members
     several = len(set(shape.host)) > 1
-    transport = group.message(size_bytes / n, far=several)
+    transport = group.message(size_bytes / n, between_hosts=several)
     count = min(_MAX_SENDING_LANES, n - 1)
     wait_ps = transport.wait_ps(shape, between_hosts=several)
-    lanes = [transport.lane(shape, wait_ps, between_hosts=several, paced=not several) for _ in range(count)]
+    lanes = [transport.lane(shape, wait_ps, between_hosts=several, is_paced=not several) for _ in range(count)]
     sink = Lane()
     for distance in range(1, n):
         lanes[(distance - 1) % count].step(send_to=distance, to_lane=count, send=distance)
@@ -198,7 +196,7 @@ def _alike(group: SendGroup, size_bytes: int) -> Plans:
 
 
 def _each_its_own(group: SendGroup, blocks: Blocks, *, copies_own: bool) -> Plans:
-    """Return a plan per member."""
+    """Return a plan per member; copies_own: whether members copy their own block to the output."""
     routes = _routes(group)
     members = range(group.shape.members)
     runs = [_runs(blocks, routes, group.shape.host[member], member) for member in members]
@@ -220,7 +218,7 @@ def _transports(group: SendGroup, blocks: Blocks) -> Iterator[MessageTransport]:
     others = ~np.eye(len(host), dtype=np.bool_) & (blocks.sent > 0)
     for far in (False, True):
         for count in np.unique(blocks.sent[others & (is_far == far)]).tolist():
-            yield group.message(count * blocks.chunk_bytes, far=far)
+            yield group.message(count * blocks.chunk_bytes, between_hosts=far)
 
 
 def _routes(group: SendGroup) -> _Routes:
@@ -236,7 +234,8 @@ def _routes(group: SendGroup) -> _Routes:
 
 
 def _runs(blocks: Blocks, routes: _Routes, host: int, member: int) -> list[RelayedRun]:
-    """Return the runs that a member relays, consecutive in its scratch space; none crosses the end of a region."""
+    """Return the runs that a member of a host relays, consecutive in its scratch space; none crosses a region's end."""
+    # blocks: chunks that each member has for each other; routes: relays of all hosts.
     runs: list[RelayedRun] = []
     begin = (_SCRATCH + 1) * blocks.chunks
     for receiver in routes.receivers[member]:
@@ -286,6 +285,8 @@ def _receive_run(
     blocks: Blocks, relayed: Lane, copies: Lane, relay: int, senders: tuple[int, ...], member: int
 ) -> None:
     """Receive a run from a relay, in the output if its senders are numbered consecutively, else in scratch space."""
+    # blocks: chunks of each pair; relayed, copies: lanes that receive and that copy; senders: of the run; member:
+    # receiver.
     first, counts = senders[0], blocks.sent[list(senders), member].tolist()
     if not sum(counts):
         return
@@ -301,29 +302,35 @@ def _receive_run(
 
 
 def _forwards(
-    job: _Job, own: tuple[int, ...], runs: Sequence[RelayedRun], gathers: Sequence[Lane], member: int
+    job: _Job, host_members: tuple[int, ...], runs: Sequence[RelayedRun], gather_lanes: Sequence[Lane], member: int
 ) -> list[Lane]:
-    """Return lanes that forward the runs of a relay, each as soon as it is complete."""
+    """Return lanes of a relay, `member`, that forward its runs, each as soon as its gather lane has it complete."""
     lanes: list[Lane] = []
     blocks, sent = job.blocks, 0
     for number, run in enumerate(runs):
         if not run.chunks:
             continue
         if len(lanes) < _MAX_SENDING_LANES:
-            lanes.append(job.lane(job.group.message(run.chunks * blocks.chunk_bytes, far=True), far=True, paced=False))
+            lanes.append(
+                job.lane(
+                    job.group.message(run.chunks * blocks.chunk_bytes, between_hosts=True),
+                    between_hosts=True,
+                    is_paced=False,
+                )
+            )
         lane = lanes[sent % _MAX_SENDING_LANES]
         sent += 1
         mine = int(blocks.sent[member, run.receiver])
         if mine:
-            lane.copy(int(blocks.input[member, run.receiver]), to=run.begins[own.index(member)], count=mine)
-        last = len(gathers[number].steps) - 1
+            lane.copy(int(blocks.input[member, run.receiver]), to=run.begins[host_members.index(member)], count=mine)
+        last = len(gather_lanes[number].steps) - 1
         after = (_FIRST_RUN + number, last) if last >= 0 else AT_ONCE
         lane.step(send_to=run.receiver, to_lane=_FROM_RELAYS, send=run.begins[0], send_count=run.chunks, after=after)
     return lanes
 
 
 def _own_sends(job: _Job, member: int) -> list[Lane]:
-    """Return the sends to the host's members, to relays, and directly to receivers without one; the nearest first."""
+    """Return a member's sends to its host's members, to relays, and directly to receivers without; nearest first."""
     group, blocks, routes = job.group, job.blocks, job.routes
     n, host = group.shape.members, group.shape.host
     lanes_of_kind: dict[tuple[str, bool, bool, int], list[Lane]] = {}
@@ -334,14 +341,14 @@ def _own_sends(job: _Job, member: int) -> list[Lane]:
         if relay == member or not count:
             continue
         relayed, far = relay >= 0, host[member] != host[receiver]
-        transport = group.message(count * blocks.chunk_bytes, far=far)
+        transport = group.message(count * blocks.chunk_bytes, between_hosts=far)
         if relayed:  # over NVLink, by the protocol that goes on between hosts, on channels of each receiver
             far = False
-            transport = group._replace(proto=transport.protocol).message(count * blocks.chunk_bytes, far=far)
+            transport = group._replace(proto=transport.protocol).message(count * blocks.chunk_bytes, between_hosts=far)
         kind = transport.protocol, far, relayed, transport.channels
         lanes = lanes_of_kind.setdefault(kind, [])
         if len(lanes) < _MAX_SENDING_LANES:
-            lanes.append(job.lane(transport, far=far, paced=not relayed))
+            lanes.append(job.lane(transport, between_hosts=far, is_paced=not relayed))
         lane = lanes[sends[kind] % _MAX_SENDING_LANES]
         sends[kind] += 1
         to, to_lane = receiver, _DIRECT

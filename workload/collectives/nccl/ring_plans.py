@@ -18,7 +18,7 @@ from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, NcclDecisio
 from workload.collectives.nccl.tuning import ring_steps
 from workload.collectives.plans.extent import PlanExtent, of_chains
 from workload.collectives.plans.plan import NONE, Lane, Plans, each_its_own, everyone_alike, lines
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 MAX_TABLE_STEPS = 2_000_000  # maximum number of steps of all members of a chain; a longer chain gets larger chunks
 
@@ -28,31 +28,33 @@ _CHAINS = frozenset({"broadcast", "reduce"})
 _FIRST_DRIVEN = 32
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
-    """Return a lane per channel."""
-    rings = [ring(shape, channel) for channel in range(way.channels)]
+def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
+    """Return the steps of each member: a lane per channel."""
+    rings = [ring(shape, channel) for channel in range(decision.channels)]
     if kind in _CHAINS:
-        return _chains(kind, shape, _with_fewer_chunks(shape, way), rings)
-    return _round(kind, shape, way, rings)
+        return _chains(kind, shape, _with_fewer_chunks(shape, decision), rings)
+    return _round(kind, shape, decision, rings)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
+def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
     """Return the number of steps and lanes of `plan`."""
     if kind in _CHAINS:
-        return of_chains(shape.members, way.channels, _with_fewer_chunks(shape, way).pieces)
-    return PlanExtent(way.channels * way.pieces * way.slices * ring_steps(kind, shape.members), way.channels)
+        return of_chains(shape.members, decision.channels, _with_fewer_chunks(shape, decision).pieces)
+    return PlanExtent(
+        decision.channels * decision.pieces * decision.slices * ring_steps(kind, shape.members), decision.channels
+    )
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> float:
     """Return launch plus the slowest channel in picoseconds: its slices' way round, or the busiest link if never idle.
 
     At a share of NVLink a channel is never ahead, so every hop is waited for. Otherwise a lane's hops overlap with
     sends of other lanes. Packets take longer while the channels run in step, as they do at first; the form omits that.
     """
     n, is_chain = shape.members, kind in _CHAINS
-    message_bytes = size_bytes / (way.channels * way.pieces * way.slices * (1 if is_chain else n))
+    message_bytes = size_bytes / (decision.channels * decision.pieces * decision.slices * (1 if is_chain else n))
     hops_of_channels = []  # (sender, whether the receiver is in another host) of each hop
-    for channel in range(way.channels):
+    for channel in range(decision.channels):
         order = ring(shape, channel)
         chain = _chain(kind, order) if is_chain else (*order, order[0])
         hops_of_channels.append([(sender, shape.host[sender] != shape.host[to]) for sender, to in pairwise(chain)])
@@ -61,14 +63,14 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> 
     for senders in hops_of_channels:
         hops = []
         for sender, far in senders:
-            wait_ps = way.wait_ps(shape, far=far) if is_chain else _mean_wait_ps(shape, way)
-            link_ps = way.link_ps(shape, message_bytes, far=far)
-            driven_ps = link_ps * way.shares
+            wait_ps = decision.wait_ps(shape, far=far) if is_chain else _mean_wait_ps(shape, decision)
+            link_ps = decision.link_ps(shape, message_bytes, between_hosts=far)
+            driven_ps = link_ps * decision.shares
             path_ps = shape.outside_ps if far else shape.inside_ps
             hops.append(_Hop(wait_ps, wait_ps + path_ps + driven_ps, load[sender, far] * link_ps, driven_ps))
-        steps = way.pieces * way.slices * ring_steps(kind, n)
-        slowest = max(slowest, _chain_ps(hops, way.pieces) if is_chain else _round_ps(hops, steps))
-    return way.launch_ps + slowest
+        steps = decision.pieces * decision.slices * ring_steps(kind, n)
+        slowest = max(slowest, _chain_ps(hops, decision.pieces) if is_chain else _round_ps(hops, steps))
+    return decision.launch_ps + slowest
 
 
 class _Hop(NamedTuple):
@@ -81,7 +83,7 @@ class _Hop(NamedTuple):
 
 
 def _round_ps(hops: list[_Hop], steps: int) -> float:
-    """Return the time of `steps` steps round a ring from the worst member, or of the busiest link without pause."""
+    """Return the ps of `steps` steps round a ring from the worst member, or of the busiest link without pause."""
     turns, rest = divmod(steps, len(hops))
     sums = list(accumulate((hop.alone_ps for hop in hops + hops), initial=0.0))
     worst = turns * sums[len(hops)] + max(sums[i + rest] - sums[i] for i in range(len(hops)))
@@ -90,81 +92,77 @@ def _round_ps(hops: list[_Hop], steps: int) -> float:
 
 
 def _chain_ps(hops: list[_Hop], chunks: int) -> float:
-    """Return the time of a chain: all hops of the first chunk, then the slowest link or longest wait per chunk."""
+    """Return the ps of a chain of hops: all hops of the first chunk, then the slowest link or wait per chunk."""
     slowest = max(max(hop.all_ps, hop.message_ps, hop.wait_ps) for hop in hops)
     first_ps = max(0.0, *(hop.all_ps - hop.message_ps for hop in hops))
     return sum(hop.alone_ps for hop in hops) + first_ps + (chunks - 1) * slowest
 
 
-def _mean_wait_ps(shape: Shape, way: NcclDecision) -> int:
-    """Return the mean wait of the n-1 hops of a chunk round a ring; (hosts - 1) of them lead to another host.
-
-    A lane is busy while it waits: with unequal waits all lanes of a ring would wait for the longest.
-    """
-    inside, between = (way.wait_ps(shape, far=far) for far in (False, True))
+def _mean_wait_ps(shape: GroupShape, decision: NcclDecision) -> int:
+    """Return the mean wait in ps of the n-1 hops of a chunk round a ring; (hosts - 1) of them lead to another host."""
+    # A lane is busy while it waits: with unequal waits all lanes of a ring would wait for the longest.
+    inside, between = (decision.wait_ps(shape, far=far) for far in (False, True))
     crossing = len(set(shape.host)) - 1
     return round(((shape.members - 1 - crossing) * inside + crossing * between) / (shape.members - 1))
 
 
-def _lane(way: NcclDecision, channel: int, wait_ps: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
-    """Return the lane of a channel."""
-    connection = channel + _FIRST_DRIVEN if way.shares > 1 else channel % UNDRIVEN_CONNECTIONS
-    wire = way.transport.wire
-    return Lane(latency_ps=wait_ps, wire=wire, connection=connection, shares=way.shares, **attributes)
+def _lane(decision: NcclDecision, channel: int, wait_ps: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
+    """Return the lane of a channel, whose steps each wait for wait_ps; further attributes are those of Lane."""
+    connection = channel + _FIRST_DRIVEN if decision.shares > 1 else channel % UNDRIVEN_CONNECTIONS
+    wire = decision.transport.wire
+    return Lane(latency_ps=wait_ps, wire=wire, connection=connection, shares=decision.shares, **attributes)
 
 
-def _round(kind: str, shape: Shape, way: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
-    """Return plans of a kind that goes round the rings; rings: order of the members, by channel.
-
-    In an all-reduce each channel has its part of the buffer. In an all-gather or reduce-scatter the channels share the
-    members' parts, and each lane sees these parts in the order of its ring.
-    """
+def _round(kind: str, shape: GroupShape, decision: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
+    """Return plans of a kind that goes round the rings; rings: order of the members, by channel."""
+    # In an all-reduce each channel has its part of the buffer. In an all-gather or reduce-scatter the channels share
+    # the members' parts, and each lane sees these parts in the order of its ring.
     n, orders = shape.members, list(dict.fromkeys(rings))
-    in_parts, wait_ps = kind != "all-reduce", _mean_wait_ps(shape, way)
-    chunks_of_member = way.pieces * way.slices * (way.channels if in_parts else 1)
+    in_parts, wait_ps = kind != "all-reduce", _mean_wait_ps(shape, decision)
+    chunks_of_member = decision.pieces * decision.slices * (decision.channels if in_parts else 1)
     # a chunk is sent by its owner in step 0 of an all-gather, and by the owner's successor in step 0 of a reduction
     first = 0 if kind == "all-gather" else 1
     steps = range(first, first + (n - 1) * (1 if in_parts else 2))
     lanes = []
     for channel, order in enumerate(rings):
         row = orders.index(order)
-        own: dict[str, int] = {"part": channel, "parts": way.channels, "chunks": n * chunks_of_member}
-        lane = _lane(way, channel, wait_ps, view=row, **({"arrangement": row} if in_parts else own))
-        first_loop = channel * way.pieces if in_parts else 0
-        for loop in range(first_loop, first_loop + way.pieces):
+        own: dict[str, int] = {"part": channel, "parts": decision.channels, "chunks": n * chunks_of_member}
+        lane = _lane(decision, channel, wait_ps, view=row, **({"arrangement": row} if in_parts else own))
+        first_loop = channel * decision.pieces if in_parts else 0
+        for loop in range(first_loop, first_loop + decision.pieces):
             for k in steps:
                 reduce = first <= k < n and kind != "all-gather"
-                for piece in range(loop * way.slices, (loop + 1) * way.slices):
+                for piece in range(loop * decision.slices, (loop + 1) * decision.slices):
                     send, receive = (-distance % n * chunks_of_member + piece for distance in (k, k + 1))
                     lane.step(send_to=1, to_lane=channel, send=send, receive_from=n - 1, receive=receive, reduce=reduce)
         lanes.append(lane)
     views = [lines([order]) for order in orders]
     arrangements = [np.array(order, np.int32) for order in orders] if in_parts else []
     chunks = n * chunks_of_member
-    return everyone_alike(n, chunks, lanes, views=views, arrangements=arrangements, launch_ps=way.launch_ps)
+    return everyone_alike(n, chunks, lanes, views=views, arrangements=arrangements, launch_ps=decision.launch_ps)
 
 
-def _with_fewer_chunks(shape: Shape, way: NcclDecision) -> NcclDecision:
+def _with_fewer_chunks(shape: GroupShape, decision: NcclDecision) -> NcclDecision:
     """Return the decision with as many chunks as MAX_TABLE_STEPS steps allow."""
-    max_chunks = MAX_TABLE_STEPS // (shape.members * way.channels)
-    return way._replace(pieces=max(1, min(way.pieces, max_chunks)))
+    max_chunks = MAX_TABLE_STEPS // (shape.members * decision.channels)
+    return decision._replace(pieces=max(1, min(decision.pieces, max_chunks)))
 
 
-def _chains(kind: str, shape: Shape, way: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
+def _chains(kind: str, shape: GroupShape, decision: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
     """Return plans along each ring, cut at member 0: forwards for broadcast, backwards for reduce."""
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
     for channel, order in enumerate(rings):
         ends = (NONE, *_chain(kind, order), NONE)
-        chunks = range(channel * way.pieces, (channel + 1) * way.pieces)
+        chunks = range(channel * decision.pieces, (channel + 1) * decision.pieces)
         for before, member, after in zip(ends, ends[1:], ends[2:], strict=False):
-            lane = _lane(way, channel, way.wait_of(shape, member, after) if after != NONE else 0)
+            lane = _lane(decision, channel, decision.wait_of(shape, member, after) if after != NONE else 0)
             add_chain_steps(lane, channel, before, after, chunks, reduce=kind == "reduce")
             lanes[member].append(lane)
-    return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
+    return each_its_own(decision.channels * decision.pieces, lanes, launch_ps=decision.launch_ps)
 
 
 def _chain(kind: str, order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a ring as a chain that begins (broadcast) or ends (reduce) at member 0."""
+    """Return a ring's order of members as a chain that begins (broadcast) or ends (reduce) at member 0."""
     root = order.index(0)
     chain = order[root:] + order[:root]
     return chain if kind == "broadcast" else chain[::-1]

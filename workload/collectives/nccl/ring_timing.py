@@ -28,17 +28,10 @@ def step_ps(
     planned_gbps: float,
     used_gbps: float,
 ) -> float:
-    """Return the time of a step in picoseconds.
+    """Return the time in ps of a step of a ring's loop over NVLink, by the kernel times of the GPU generation.
 
-    Args:
-        kernel: Times of the GPU generation.
-        kind: Kind of collective.
-        protocol: Name of the protocol.
-        steps: Number of steps of a loop over NVLink.
-        slices: Number of slices of a chunk.
-        message_bytes: Data bytes of a slice.
-        planned_gbps: Part of NVLink's payload rate in GB/s that NCCL plans for a channel.
-        used_gbps: The same if only the used channels share NVLink.
+    steps: of a loop; slices: of a chunk; message_bytes: data of a slice; planned_gbps: part of NVLink's payload rate in
+    GB/s that NCCL plans for a channel; used_gbps: the same if only the used channels share NVLink.
     """
     wire_bytes = PROTOCOLS[protocol].wire_bytes(message_bytes)
     hop_us = kernel.hop_us[column_of(protocol)]

@@ -12,44 +12,44 @@ from workload.collectives.nccl.channel_orders import ChannelTree, tree
 from workload.collectives.nccl.decision import UNDRIVEN_CONNECTIONS, UNDRIVEN_CONNECTIONS_OF_ONE_HOST, NcclDecision
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import AT_ONCE, Lane, Plans, each_its_own
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 
-def plan(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
+def plan(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
     """Return the lanes of each member, channel by channel: up, from the parent, down."""
     lanes: list[list[Lane]] = [[] for _ in range(shape.members)]
-    for channel in range(way.channels):
-        channel_tree = tree(shape, channel, way.channels)
+    for channel in range(decision.channels):
+        channel_tree = tree(shape, channel, decision.channels)
         first = [len(own) for own in lanes]
-        chunks = range(channel * way.pieces, (channel + 1) * way.pieces)
+        chunks = range(channel * decision.pieces, (channel + 1) * decision.pieces)
         for member in range(shape.members):
-            lanes[member] += _member(shape, way, channel_tree, member, first, chunks)
-    return each_its_own(way.channels * way.pieces, lanes, launch_ps=way.launch_ps)
+            lanes[member] += _member(shape, decision, channel_tree, member, first, chunks)
+    return each_its_own(decision.channels * decision.pieces, lanes, launch_ps=decision.launch_ps)
 
 
-def extent(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
+def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> PlanExtent:  # noqa: ARG001 - one interface for all algorithms
     """Return the number of steps and lanes of `plan`: the trees of half of the channels differ only in their heads."""
     n = shape.members
     steps = lanes = widest = 0
-    half = (way.channels + 1) // 2
-    for channel, channels in ((0, half), (half, way.channels - half)):
+    half = (decision.channels + 1) // 2
+    for channel, channels in ((0, half), (half, decision.channels - half)):
         if channels:
-            channel_tree = tree(shape, channel, way.channels)
+            channel_tree = tree(shape, channel, decision.channels)
             leaves = sum(not children for children in channel_tree.children)
             widest += channels * max(_count(channel_tree, member) for member in range(n))
             of_tree = 3 * (n - 1) + leaves
             lanes += channels * of_tree
-            steps += channels * (way.pieces * of_tree + n - leaves - 1)
+            steps += channels * (decision.pieces * of_tree + n - leaves - 1)
     return PlanExtent(steps, lanes, n, widest)
 
 
-def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
+def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
     """Return an estimate in picoseconds: launch, one chunk up and down the deepest branch, and the chunks behind it.
 
     The latter follow at the rate of the busiest link, or at the protocol's time per step.
     """
-    chunk_bytes = size_bytes / (way.channels * way.pieces)
-    trees = [tree(shape, channel, way.channels) for channel in range(way.channels)]
+    chunk_bytes = size_bytes / (decision.channels * decision.pieces)
+    trees = [tree(shape, channel, decision.channels) for channel in range(decision.channels)]
     load: Counter[tuple[int, bool]] = Counter()
     for channel_tree in trees:
         for member, parent in enumerate(channel_tree.parent):
@@ -57,43 +57,47 @@ def closed_form(kind: str, shape: Shape, size_bytes: int, way: NcclDecision) -> 
                 far = shape.host[member] != shape.host[parent]
                 load[member, far] += 1
                 load[parent, far] += 1
-    link = {far: way.link_ps(shape, chunk_bytes, far=far) for far in (False, True)}
+    link = {far: decision.link_ps(shape, chunk_bytes, between_hosts=far) for far in (False, True)}
     busiest, chunk_ps = max((count * link[far], link[far]) for (_, far), count in load.items())
-    max_wait_ps = max(way.wait_ps(shape, far=far) for _, far in load)
-    up_ps = max(_deepest_ps(shape, way, channel_tree, link) for channel_tree in trees)
-    return way.launch_ps + 2 * up_ps + max(way.pieces * busiest - chunk_ps, (way.pieces - 1) * max_wait_ps)
+    max_wait_ps = max(decision.wait_ps(shape, far=far) for _, far in load)
+    up_ps = max(_deepest_ps(shape, decision, channel_tree, link) for channel_tree in trees)
+    return (
+        decision.launch_ps + 2 * up_ps + max(decision.pieces * busiest - chunk_ps, (decision.pieces - 1) * max_wait_ps)
+    )
 
 
-def _deepest_ps(shape: Shape, way: NcclDecision, channel_tree: ChannelTree, link: dict[bool, float]) -> float:
-    """Return the time from the farthest leaf to the root; link: time of a chunk inside a host and between hosts."""
+def _deepest_ps(
+    shape: GroupShape, decision: NcclDecision, channel_tree: ChannelTree, link_ps: dict[bool, float]
+) -> float:
+    """Return the time in ps from the farthest leaf to the root; link_ps: of a chunk, by whether it leaves the host."""
     deepest_ps = 0.0
     for leaf in range(shape.members):
         total_ps = 0.0
         for member, parent in pairwise(channel_tree.up(leaf)):
             far = shape.host[member] != shape.host[parent]
-            total_ps += way.hop_ps(shape, far=far)
-            total_ps += link[far]
+            total_ps += decision.hop_ps(shape, far=far)
+            total_ps += link_ps[far]
         deepest_ps = max(deepest_ps, total_ps)
     return deepest_ps
 
 
 def _count(channel_tree: ChannelTree, member: int) -> int:
-    """Return the number of lanes of a member."""
+    """Return the number of lanes of a member in a channel's tree."""
     children = len(channel_tree.children[member])
     return max(1, children) + (channel_tree.parent[member] >= 0) + children
 
 
 def _member(
-    shape: Shape, way: NcclDecision, channel_tree: ChannelTree, member: int, first: list[int], chunks: range
+    shape: GroupShape, decision: NcclDecision, channel_tree: ChannelTree, member: int, first: list[int], chunks: range
 ) -> list[Lane]:
-    """Return the lanes of one member; first: for each member, its first lane of this channel."""
+    """Return a member's lanes in a channel's tree; first: of this channel, by member; chunks: their numbers."""
     parent, children = channel_tree.parent[member], channel_tree.children[member]
     connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
 
     def sending_lane(to: int) -> Lane:
-        wait_ps = way.wait_of(shape, member, to) if to >= 0 else 0
+        wait_ps = decision.wait_of(shape, member, to) if to >= 0 else 0
         connection = channel_tree.channel % connections  # channels beyond the last share connections
-        return Lane(latency_ps=wait_ps, wire=way.transport.wire, connection=connection)
+        return Lane(latency_ps=wait_ps, wire=decision.transport.wire, connection=connection)
 
     lanes: list[Lane] = []
     for child in children or (-1,):
@@ -118,7 +122,8 @@ def _member(
 
 
 def _add_up(lane: Lane, child: int, parent: int, to_lane: int, before: int, chunks: range) -> None:
-    """Add a child's data after lane `before` has added its own, and send the previous chunk's sum up; -1 = none."""
+    """Add to a lane a child's data after lane `before` has added its own; send the previous chunk's sum up."""
+    # child, parent: members, -1 = none; to_lane: lane of the parent; chunks: numbers of the channel's chunks.
     if child < 0:
         for chunk in chunks:
             lane.step(send_to=parent, to_lane=to_lane, send=chunk)

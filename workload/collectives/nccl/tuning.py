@@ -12,7 +12,7 @@ from inputs.units import PS_PER_US
 from workload.collectives.nccl.generations import Generation, KernelTimes
 from workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, MAX_HEADS, GroupChannels, planned
 from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, SIMPLE
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 RING, TREE = "ring", "tree"
 NVLS, NVLS_TREE, PAT = "nvls", "nvls-tree", "pat"
@@ -102,8 +102,8 @@ class TuningInput(NamedTuple):
         return NVLINK if self.plan.nvlink else PCI
 
 
-def host_of(shape: Shape, generation: Generation, cpu: str, *, collnet: bool) -> TuningInput:
-    """Return the model's input for a group; cpu: one of CPUS."""
+def host_of(shape: GroupShape, generation: Generation, cpu: str, *, collnet: bool) -> TuningInput:
+    """Return the model's input for a group of a shape on GPUs of a generation; cpu: one of CPUS."""
     vendor = generation.cpu if cpu == "auto" else cpu
     return TuningInput(generation, planned(shape, generation), shape.members, vendor, collnet)
 
@@ -237,15 +237,16 @@ def empty_all_reduce_ps(host: TuningInput, algorithm: str) -> int:
     return round(_latency_ps("all-reduce", host, algorithm, SIMPLE.name))
 
 
-def _pulled(kind: str, host: TuningInput, algorithm: str, speed: float) -> float:
-    """Return the bus bandwidth in GB/s of a channel that is planned for a speed."""
+def _pulled(kind: str, host: TuningInput, algorithm: str, channel_gbps: float) -> float:
+    """Return the bus bandwidth in GB/s of a channel of NVLS that is planned for a speed."""
     heads, per_host = host.plan.nvls.channels if host.plan.nvls else 1, host.plan.per_host
-    inside = speed * host.generation.nvls_efficiency * (heads - 1) / heads
+    inside = channel_gbps * host.generation.nvls_efficiency * (heads - 1) / heads
     inside *= 2 if kind == "all-reduce" else (per_host - 1) / per_host
     return min(inside, host.generation.nvls_tree[host.column] if algorithm == NVLS_TREE else math.inf)
 
 
 def _ring_bandwidth(kind: str, host: TuningInput, protocol: str) -> float:
+    """Return the bandwidth of a ring over all channels, in GB/s of the whole buffer."""
     ring, generation = host.plan.ring, host.generation
     inside = host.plan.hosts == 1 or (host.plan.hosts == 2 and generation.compute_capability < BLACKWELL)
     bus = ring.channels * (ring.inside if inside else ring.between)
@@ -258,6 +259,7 @@ def _ring_bandwidth(kind: str, host: TuningInput, protocol: str) -> float:
 
 
 def _tree_bandwidth(host: TuningInput, protocol: str) -> float:
+    """Return the bandwidth of a tree over all channels, in GB/s of the whole buffer."""
     tree, generation = host.plan.tree, host.generation
     bus = min(tree.between, tree.inside) * tree.channels
     bus = min(bus * 0.92, generation.tree[host.column] * tree.channels)
@@ -276,6 +278,7 @@ def _max_ll_gbps(host: TuningInput) -> float:
 
 
 def _latency_ps(kind: str, host: TuningInput, algorithm: str, protocol: str) -> float:
+    """Return NCCL's latency of a collective without data in picoseconds, launch included."""
     if algorithm == RING:
         return _ring_latency_ps(kind, host, protocol)
     plan = host.plan
@@ -296,6 +299,7 @@ def _latency_ps(kind: str, host: TuningInput, algorithm: str, protocol: str) -> 
 
 
 def _ring_latency_ps(kind: str, host: TuningInput, protocol: str) -> float:
+    """Return NCCL's latency of a ring without data in picoseconds, launch included."""
     plan, steps = host.plan, ring_steps(kind, host.members)
     base = base_ps(RING, protocol)
     if kind in {"broadcast", "reduce"}:

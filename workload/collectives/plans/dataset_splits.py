@@ -26,13 +26,14 @@ def in_parts(plans: Plans, kind: str, splits: int, chains: int) -> Plans:
     return plans._replace(plans=tuple(repeated), attributes=tuple(attributes), arrangements=tuple(arrangements))
 
 
-def _repeated(plan: Plan, width: int, splits: int, chains: int) -> Plan:
-    """Return the lanes of all parts; all members have equally many, as messages name the receiving lane."""
+def _repeated(lanes_of_part: Plan, width: int, splits: int, chains: int) -> Plan:
+    """Return the lanes of all splits of one member; all members have `width` per split, as messages name the lane."""
+    # chains: number of splits that run at a time.
     lanes: list[tuple[Step, ...]] = []
     ends = [AT_ONCE] * chains  # (lane, step) that ends each part; part s begins after part s - chains
     for _ in range(splits):
         base, after = len(lanes), ends[-chains]
-        own = [*(steps or (IDLE,) for steps in plan), *[(IDLE,)] * (width - len(plan))]
+        own = [*(steps or (IDLE,) for steps in lanes_of_part), *[(IDLE,)] * (width - len(lanes_of_part))]
         for steps in own:
             first, *others = (step.moved(base) for step in steps)
             lanes.append((first.waiting(after) if first.dep_lane == NONE else first, *others))
@@ -45,13 +46,14 @@ def _repeated(plan: Plan, width: int, splits: int, chains: int) -> Plan:
 
 
 def _attributes(
-    plans: Plans, index: int, width: int, splits: int, chains: int, row_of: dict[int, int]
+    plans: Plans, plan_number: int, width: int, splits: int, chains: int, row_of: dict[int, int]
 ) -> tuple[Attributes, ...]:
-    """Return the attributes of the lanes of all parts; row_of: new row of each arrangement of a part."""
+    """Return the attributes of the lanes of all splits of a plan; row_of: new row of each arrangement of a part."""
+    # width: lanes of a part; chains: number of splits that run at a time.
     # if there are several lanes, one more waits for all
-    idle = [PLAIN] * (width + (width > 1) - len(plans.plans[index]))
-    own = [*plans.attributes_of(index), *idle]
-    begin = [*(not steps or steps[0].dep_lane == NONE for steps in plans.plans[index]), *(False for _ in idle)]
+    idle = [PLAIN] * (width + (width > 1) - len(plans.plans[plan_number]))
+    own = [*plans.attributes_of(plan_number), *idle]
+    begin = [*(not steps or steps[0].dep_lane == NONE for steps in plans.plans[plan_number]), *(False for _ in idle)]
     phases = 1 + max(a.phase for row in range(len(plans.plans)) for a in plans.attributes_of(row))
     return tuple(
         a._replace(

@@ -35,7 +35,7 @@ class PlanExtent(NamedTuple):
 
 
 def total(extents: Iterable[PlanExtent], plans: int) -> PlanExtent:
-    """Return the sum of several extents that share a number of plans."""
+    """Return the sum of several extents of the same plans; plans: number of plans."""
     parts = list(extents)
     widest = max(extent.widest for extent in parts)
     return PlanExtent(sum(extent.steps for extent in parts), sum(extent.lanes for extent in parts), plans, widest)

@@ -30,23 +30,23 @@ def halving(me: int, n: int) -> list[FoldingRound]:
     return [turn._replace(send=turn.receive, receive=turn.send, reduce=True) for turn in reversed(doubling(me, n))]
 
 
-def doubling(me: int, n: int) -> list[FoldingRound]:
-    """Return rounds of an all-gather, the nearest peer first: each exchanges all blocks that the two have so far."""
+def doubling(member: int, members: int) -> list[FoldingRound]:
+    """Return a member's rounds of an all-gather, the nearest peer first: each exchanges all blocks of both so far."""
     rounds = []
-    for distance in (1 << k for k in range(n.bit_length() - 1)):
-        own, other = ((member & -distance, (member & -distance) + distance) for member in (me, me ^ distance))
-        rounds.append(FoldingRound(me ^ distance, own, other, reduce=False))
+    for distance in (1 << k for k in range(members.bit_length() - 1)):
+        own, other = ((node & -distance, (node & -distance) + distance) for node in (member, member ^ distance))
+        rounds.append(FoldingRound(member ^ distance, own, other, reduce=False))
     return rounds
 
 
-def exchanged(members: int, chunks: int, rounds: Callable[[int], Sequence[FoldingRound]]) -> Plans:
+def exchanged(members: int, chunks: int, rounds_of: Callable[[int], Sequence[FoldingRound]]) -> Plans:
     """Return plans of an all-reduce, or of any kind if the number of members is a power of two.
 
-    The plan has a lane per round, because the peers differ; a host has one more lane for its guest. The function
-    `rounds` returns the rounds of a member below p.
+    The plan has a lane per round, because the peers differ; a host has one more lane for its guest. rounds_of: function
+    that returns the rounds of a member below p, the highest power of two up to `members`.
     """
     core = power_below(members)
-    lanes = [_core(rounds(me), chunks, core + me if core + me < members else None) for me in range(core)]
+    lanes = [_core(rounds_of(me), chunks, core + me if core + me < members else None) for me in range(core)]
     to_lane = len(lanes[0])
     for guest in range(core, members):
         host = guest - core
@@ -62,10 +62,11 @@ def extent(members: int, rounds: int) -> PlanExtent:
     return PlanExtent(core * rounds + 3 * guests, core * rounds + 2 * guests, members, rounds + (guests > 0))
 
 
-def _core(rounds: Sequence[FoldingRound], chunks: int, guest: int | None) -> list[Lane]:
+def _core(rounds: Sequence[FoldingRound], chunks: int, guest_member: int | None) -> list[Lane]:
+    """Return the lanes of a member below p: its rounds, on `chunks` chunks, and one more for its guest, None = none."""
     lanes = []
     for i, exchange in enumerate(rounds):
-        after = (i - 1, 0) if i else (-1, -1) if guest is None else (len(rounds), 0)
+        after = (i - 1, 0) if i else (-1, -1) if guest_member is None else (len(rounds), 0)
         lane = Lane(blocking=True).step(
             send_to=exchange.peer,
             to_lane=i,
@@ -78,7 +79,7 @@ def _core(rounds: Sequence[FoldingRound], chunks: int, guest: int | None) -> lis
             after=after,
         )
         lanes.append(lane)
-    if guest is not None:
-        lane = Lane(blocking=True).step(receive_from=guest, receive_count=chunks, reduce=True)
-        lanes.append(lane.step(send_to=guest, send_count=chunks, after=(len(rounds) - 1, 0)))
+    if guest_member is not None:
+        lane = Lane(blocking=True).step(receive_from=guest_member, receive_count=chunks, reduce=True)
+        lanes.append(lane.step(send_to=guest_member, send_count=chunks, after=(len(rounds) - 1, 0)))
     return lanes

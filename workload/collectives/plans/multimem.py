@@ -36,18 +36,11 @@ AT_LINE_RATE = MultimemPace()
 
 
 def chunks_of_share(name: str, groups: int, size: int, size_bytes: int, chunks: int) -> int:
-    """Return the number of chunks of a share.
+    """Return the number of chunks of a share; groups: sets of `size` members that share an NVSwitch; name: for errors.
 
-    Args:
-        name: Name of the algorithm, for messages.
-        groups: Number of groups of members that share an NVSwitch.
-        size: Number of members of a group.
-        size_bytes: Size of the whole buffer.
-        chunks: Number that the user gives; 0 = one per 4 KiB, at most 512, or more to keep a chunk within 256 KiB as
-            far as the number of steps allows.
-
-    Raises:
-        WorkloadError: Too many steps to fit into memory.
+    chunks: number that the user gives; 0 = one per 4 KiB of the whole buffer's size_bytes, at most 512, or more to keep
+    a chunk within 256 KiB as far as the number of steps allows. Raises WorkloadError: too many steps to fit into
+    memory.
     """
     steps = 4 * groups * size * size
     if chunks * steps > MAX_STEPS or steps > MAX_STEPS:
@@ -70,17 +63,11 @@ def member_lanes(
     complete: Sequence[tuple[int, int]] = (),
     pace: MultimemPace = AT_LINE_RATE,
 ) -> list[Lane]:
-    """Return the lanes of one member.
+    """Return the lanes of the member at a place of its host, whose members have these numbers in the group.
 
-    Args:
-        members: Numbers in the group of the host's members.
-        place: Index of the member in its host.
-        aggregator: Number of the switch's aggregator.
-        count: Number of chunks of a share.
-        reduces: Whether members have data to be summed.
-        copies: Whether all members receive the results.
-        complete: Lane and step that must be done before each result is written; () = the arrival of the sum.
-        pace: Connections and rates of data and results.
+    aggregator: number of the switch's aggregator; count: chunks of a share; reduces: whether members have data to be
+    summed; copies: whether all receive the results; complete: (lane, step) that must be done before each result is
+    written, () = the arrival of the sum; pace: connections and rates of data and results.
     """
     size = len(members)
     data = Lane(connection=pace.data, shares=pace.data_shares)
@@ -105,6 +92,7 @@ def member_lanes(
 
 def extent(groups: int, size: int, count: int, *, ways: int = 2) -> PlanExtent:
     """Return the number of steps and lanes of `groups` of `size` members; ways: 1 = only sums or copies, 2 = both."""
+    # count: number of chunks of a share.
     steps, of_member, of_switch = 2 * count * size * (size + 1) * ways, size + OTHERS, 2 * size + 1
     lanes = size * of_member + of_switch
     return PlanExtent(groups * steps, groups * lanes, groups * (size + 1), max(of_switch, of_member))

@@ -54,9 +54,9 @@ class Step(NamedTuple):
     recv_count: int  # number of chunks to receive
     reduce: bool  # whether received data is added to the chunk instead of replacing it
 
-    def moved(self, base: int) -> "Step":
-        """Return the step with lanes, its own and the receiver's, that are numbered from `base` on."""
-        dep_lane, send_lane = (NONE if lane == NONE else lane + base for lane in (self.dep_lane, self.send_lane))
+    def moved(self, first_lane: int) -> "Step":
+        """Return the step with lanes, its own and the receiver's, that are numbered from first_lane on."""
+        dep_lane, send_lane = (NONE if lane == NONE else lane + first_lane for lane in (self.dep_lane, self.send_lane))
         return self._replace(dep_lane=dep_lane, send_lane=send_lane)
 
     def waiting(self, after: tuple[int, int]) -> "Step":
@@ -104,13 +104,7 @@ _SEND_PEER = Step._fields.index("send_peer")
 
 
 class LaneSteps(Sequence[Step]):
-    """The steps of a lane inside an array that holds many lanes: 40 bytes per step, where tuples take about 200.
-
-    Args:
-        array: int32, the fields of the steps, step by step.
-        begin: Index of the first step.
-        end: Index behind the last step.
-    """
+    """Steps `begin` to before `end` in an int32 array of many lanes: 40 bytes per step, where tuples take 200."""
 
     __slots__ = ("array", "begin", "end")
 
@@ -137,13 +131,13 @@ class LaneSteps(Sequence[Step]):
         return self.end - self.begin
 
     @overload
-    def __getitem__(self, at: int) -> Step: ...
+    def __getitem__(self, index: int) -> Step: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[Step, ...]: ...
-    def __getitem__(self, at: int | slice) -> Step | tuple[Step, ...]:
-        if isinstance(at, slice):
-            return tuple(self[i] for i in range(*at.indices(len(self))))
-        first = _WORDS * range(self.begin, self.end)[at]
+    def __getitem__(self, index: slice) -> tuple[Step, ...]: ...
+    def __getitem__(self, index: int | slice) -> Step | tuple[Step, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        first = _WORDS * range(self.begin, self.end)[index]
         *numbers, reduce = self.array[first : first + _WORDS]
         return Step._make((*numbers, bool(reduce)))
 
@@ -215,14 +209,10 @@ class Lane:
     def copy(
         self, chunk: int, *, to: int, count: int = 1, reduce: bool = False, after: tuple[int, int] = AT_ONCE
     ) -> "Lane":
-        """Add a step that copies chunks within the member, in no time, and return the lane.
+        """Add a step that copies `count` chunks within the member, in no time, and return the lane.
 
-        Args:
-            chunk: First chunk to read, counted as in `step`.
-            to: First chunk to write.
-            count: Number of consecutive chunks.
-            reduce: Whether the data is added to the target chunks instead of replacing them.
-            after: (lane, step) that must be done before, as in `step`.
+        chunk: first chunk to read, counted as in `step`; to: first to write; reduce: add to the target chunks instead
+        of replacing them; after: (lane, step) that must be done before.
         """
         self.words.extend((*after, NONE, NONE, chunk, count, NONE, to, count, reduce))
         return self
@@ -239,15 +229,10 @@ class LineView(NamedTuple):
 
 
 def lines(lines_of_members: ArrayLike, part: ArrayLike | None = None, parts: int = 1) -> LineView:
-    """Return a view of all members in lines.
+    """Return a view of all members in lines, int[lines, size]: each member once; one line is a ring in another order.
 
-    Args:
-        lines_of_members: int[lines, size], each member 0 .. n-1 once. One line of n is a ring in another order.
-        part: int[n], the part of each member; None = part 0 for all members.
-        parts: Number of parts.
-
-    Raises:
-        WorkloadError: Lines of unequal lengths, a member that is missing or repeated, or a part out of range.
+    part: int[n], the part of each member out of `parts`; None = part 0 for all members. Raises WorkloadError: lines of
+    unequal lengths, a member that is missing or repeated, or a part out of range.
     """
     try:
         table = np.asarray(lines_of_members, np.int32)
@@ -307,6 +292,8 @@ def everyone_alike(
     """Return plans of identical members: peer p is member (me + p) mod n, chunk c is (me chunks/n + c) mod chunks.
 
     In a lane with a view, `me` and n are the place in the line and the line's size; chunks turn within their region.
+    views, arrangements: those that lanes name; regions: number of buffers of a member; launch_ps: time before the first
+    step.
     """
     plans = _plans(chunks, [lanes], regions=regions, launch_ps=launch_ps)
     return plans._replace(members=members, relative=True, views=tuple(views), arrangements=tuple(arrangements))
@@ -322,12 +309,13 @@ def each_its_own(
     aggregators: int = 0,
 ) -> Plans:
     """Return plans of members with lanes of their own and absolute peers and chunks; the last may be aggregators."""
+    # The other arguments are those of `everyone_alike`; aggregators: number of members that are aggregators.
     plans = _plans(chunks, lanes_of_members, regions=regions, launch_ps=launch_ps)
     return plans._replace(arrangements=tuple(arrangements), aggregators=aggregators)
 
 
 def _plans(chunks: int, lanes_of_plans: Iterable[Sequence[Lane]], *, regions: int, launch_ps: int) -> Plans:
-    """Return one plan per member; all steps share one array, and equal attributes are stored once."""
+    """Return one plan per list of lanes; all steps share one array, and equal attributes are stored once."""
     words: array[int] = array("i")
     plans: list[Plan] = []
     attributes: list[tuple[Attributes, ...]] = []

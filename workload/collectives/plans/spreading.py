@@ -39,13 +39,13 @@ def near_first(members: int) -> list[SpreadingRound]:
     return [SpreadingRound(d, min(d, members - d), d, aside=False, most=members) for d in steps]
 
 
-def far_first(members: int, most: int) -> list[SpreadingRound]:
-    """Return rounds of distances ..., 4, 2, 1: far messages have few blocks, and near messages have many."""
+def far_first(members: int, max_blocks: int) -> list[SpreadingRound]:
+    """Return rounds of distances ..., 4, 2, 1: far messages have few blocks, and near messages up to max_blocks."""
     rounds, held = [], 1
     for k in reversed(range((members - 1).bit_length())):
         distance = 1 << k
         blocks = -(-(members - distance) // (2 * distance))
-        rounds.append(SpreadingRound(distance, blocks, held, aside=blocks < held, most=most))
+        rounds.append(SpreadingRound(distance, blocks, held, aside=blocks < held, most=max_blocks))
         held += blocks
     return rounds
 
@@ -93,61 +93,65 @@ def _plans(members: int, rounds: Sequence[SpreadingRound], lanes: Callable[[int,
     return each_its_own(members, [lanes(me, places) for me in range(members)], regions=2)
 
 
-def _gather(me: int, n: int, rounds: Sequence[SpreadingRound], places: list[int], base: int) -> list[Lane]:
-    """Return a lane per round, as peers differ."""
+def _gather(
+    member: int, members: int, rounds: Sequence[SpreadingRound], places: list[int], first_lane: int
+) -> list[Lane]:
+    """Return a member's lanes of an all-gather, one per round, as peers differ; first_lane: number of the first."""
+    # places: for each entry of the member's list, how far before the member the block's owner is (`order`).
     lanes: list[Lane] = []
     for a_round in rounds:
         lane = Lane()
-        after = _end(lanes, base)
+        after = _end(lanes, first_lane)
         if not lanes:
-            lane.copy(me, to=n, after=after)
+            lane.copy(member, to=members, after=after)
             after = (-1, -1)
         if a_round.aside:
-            lane.copy(n + a_round.held - 1, to=n + a_round.held - 1 + a_round.blocks, after=after)
+            lane.copy(members + a_round.held - 1, to=members + a_round.held - 1 + a_round.blocks, after=after)
             after = (-1, -1)
         for first, count in a_round.pieces():
             lane.step(
-                send_to=(me + a_round.distance) % n,
-                to_lane=base + len(lanes),
-                send=n + first,
+                send_to=(member + a_round.distance) % members,
+                to_lane=first_lane + len(lanes),
+                send=members + first,
                 send_count=count,
-                receive_from=(me - a_round.distance) % n,
-                receive=n + a_round.place() + first,
+                receive_from=(member - a_round.distance) % members,
+                receive=members + a_round.place() + first,
                 receive_count=count,
                 after=after,
             )
             after = (-1, -1)
         lanes.append(lane)
     if lanes:
-        _copies(lanes[-1], [(n + place, (me - far) % n) for place, far in enumerate(places)])
+        _copies(lanes[-1], [(members + place, (member - far) % members) for place, far in enumerate(places)])
     return lanes
 
 
-def _reduce(me: int, n: int, rounds: Sequence[SpreadingRound], places: list[int]) -> list[Lane]:
+def _reduce(member: int, members: int, rounds: Sequence[SpreadingRound], places: list[int]) -> list[Lane]:
+    """Return a member's lanes of a reduce-scatter, one per round in reverse; places: as in `_gather`."""
     lanes: list[Lane] = []
     for a_round in reversed(rounds):
         lane = Lane()
         after = _end(lanes, 0)
         if not lanes:
-            _copies(lane, [((me - far) % n, n + place) for place, far in enumerate(places)])
+            _copies(lane, [((member - far) % members, members + place) for place, far in enumerate(places)])
         for first, count in a_round.pieces():
             lane.step(
-                send_to=(me - a_round.distance) % n,
+                send_to=(member - a_round.distance) % members,
                 to_lane=len(lanes),
-                send=n + a_round.place() + first,
+                send=members + a_round.place() + first,
                 send_count=count,
-                receive_from=(me + a_round.distance) % n,
-                receive=n + first,
+                receive_from=(member + a_round.distance) % members,
+                receive=members + first,
                 receive_count=count,
                 reduce=True,
                 after=after,
             )
             after = (-1, -1)
         if a_round.aside:
-            lane.copy(n + a_round.held - 1 + a_round.blocks, to=n + a_round.held - 1)
+            lane.copy(members + a_round.held - 1 + a_round.blocks, to=members + a_round.held - 1)
         lanes.append(lane)
     if lanes:
-        lanes[-1].copy(n, to=me)
+        lanes[-1].copy(members, to=member)
     return lanes
 
 
@@ -157,7 +161,7 @@ def _end(lanes: list[Lane], base: int) -> tuple[int, int]:
 
 
 def _copies(lane: Lane, moves: Sequence[tuple[int, int]]) -> None:
-    """Add copies of (from, to), one step for each run of consecutive blocks."""
+    """Add to a lane copies of chunks (from, to), one step for each run of consecutive ones."""
     first = 0
     for i in range(1, len(moves) + 1):
         if i == len(moves) or moves[i] != (moves[i - 1][0] + 1, moves[i - 1][1] + 1):

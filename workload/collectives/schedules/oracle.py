@@ -47,7 +47,7 @@ class PostedAtoms(NamedTuple):
 
 
 def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
-    """Run schedule `index` as a collective of a kind, in an order that depends on the seed.
+    """Run schedule number `index` as a collective of a kind, in an order that depends on the seed.
 
     Raises OracleError: a member ends with other data than promised, sends an empty chunk, leaves a message over or gets
     stuck, or the result of a lane with several senders depends on the order of their messages.
@@ -55,19 +55,19 @@ def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
     play(Game, kind, schedules, index, seed)
 
 
-def play(make: Callable[..., "Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
-    """Run a schedule as `check` does, in the game that `make` returns."""
+def play(game_of: Callable[..., "Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
+    """Run schedule number `index` as `check` does, in the game that `game_of`, Game or a class below it, returns."""
     lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
     pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
     pieces |= {len(buffer.arrangement) for own in of_lanes for buffer in own if buffer.arrangement is not None}
     chunks, regions = int(schedules.chunks[index]), int(schedules.regions[index])
     n = int(schedules.members[index] - schedules.aggregators[index])
-    parts = n if make is Game and kind in _IN_PARTS and n > 1 else 1
+    parts = n if game_of is Game and kind in _IN_PARTS and n > 1 else 1
     grid = _Grid(math.lcm(chunks, parts, *pieces), regions)
     for member, own in enumerate(lanes):
         for lane, steps in enumerate(own):
             _check_any_order(member, lane, steps, own)
-    game = make(kind, n, lanes, of_lanes, grid, random.Random(seed))  # noqa: S311 - not for secrets
+    game = game_of(kind, n, lanes, of_lanes, grid, random.Random(seed))  # noqa: S311 - not for secrets
     game.play()
     game.check_end()
 
@@ -92,14 +92,14 @@ class _Grid(NamedTuple):
         return [start + int(buffer.arrangement[atom // piece]) * piece + atom % piece for atom in seen]
 
 
-def _check_any_order(member: int, lane: int, steps: list[Step], own: list[list[Step]]) -> None:
-    """Check that a lane with several senders only receives, and that other lanes only wait for its end."""
+def _check_any_order(member: int, lane: int, steps: list[Step], member_lanes: list[list[Step]]) -> None:
+    """Check that a lane with several senders only receives, and that the member's other lanes only wait for its end."""
     label = f"member {member} lane {lane}"
     if len({s.recv_peer for s in steps} - {NONE}) <= 1:
         return
     if any(s.send_chunk != NONE for s in steps):
         raise OracleError(f"{label}: several senders, and sends between their messages")
-    waited_for = {s.dep_step for other in own for s in other if s.dep_lane == lane}
+    waited_for = {s.dep_step for other in member_lanes for s in other if s.dep_lane == lane}
     if waited_for - {len(steps) - 1}:
         raise OracleError(f"{label}: several senders, and someone waits for step {min(waited_for)}, not for the last")
     copies = [c for s in steps if not s.reduce for c in range(s.recv_chunk, s.recv_chunk + s.recv_count)]
@@ -111,6 +111,7 @@ class _Lane:
     """A running lane: number of steps done, whether the next send is posted, and messages that have arrived."""
 
     def __init__(self, steps: list[Step], buffer: Buffer) -> None:
+        """Create a lane that has done none of its steps; buffer: part of the buffer on which it works."""
         self.steps = steps
         self.buffer = buffer
         self.done = 0
@@ -130,18 +131,19 @@ class Game:
     def __init__(
         self,
         kind: str,
-        n: int,
+        members: int,
         lanes: list[list[list[Step]]],
-        of_lanes: list[list[Buffer]],
+        buffers_of_lanes: list[list[Buffer]],
         grid: _Grid,
-        rng: random.Random,
+        random_order: random.Random,
     ) -> None:
-        self.kind, self.n, self.grid, self.rng = kind, n, grid, rng
+        """Create a game of a kind of collective among `members` members; lanes (of steps) and buffers are by member."""
+        self.kind, self.n, self.grid, self.rng = kind, members, grid, random_order
         self.lanes = [
             [_Lane(*lane) for lane in zip(own, of_own, strict=True)]
-            for own, of_own in zip(lanes, of_lanes, strict=True)
+            for own, of_own in zip(lanes, buffers_of_lanes, strict=True)
         ]
-        self.memory: list[Memory] = [self.start(member) if member < n else {} for member in range(len(lanes))]
+        self.memory: list[Memory] = [self.start(member) if member < members else {} for member in range(len(lanes))]
         self.wire: dict[_Actor, deque[PostedAtoms]] = defaultdict(deque)
         # for each lane of a member, the lanes that wait for one of its steps
         self.followers: list[list[set[int]]] = [[set() for _ in own] for own in lanes]
@@ -188,7 +190,7 @@ class Game:
                     raise OracleError(f"member {member} chunk {atom}: {content}, promised {promised}")
 
     def _act(self, actor: _Actor) -> list[_Actor]:
-        """Return the actors that may proceed after this one, itself included; none if it could not act."""
+        """Let a lane or a wire act; return the actors that may proceed after it, with itself; none if it could not."""
         sender, member, index = actor
         if sender == NONE:
             return self._advance(member, index)
@@ -198,9 +200,9 @@ class Game:
         self.lanes[member][index].inbox.append(messages.popleft())
         return [(NONE, member, index), *([actor] if messages else [])]
 
-    def _advance(self, member: int, index: int) -> list[_Actor]:
-        """Do the next half of a lane's step, if possible."""
-        lane, itself = self.lanes[member][index], (NONE, member, index)
+    def _advance(self, member: int, lane_number: int) -> list[_Actor]:
+        """Do the next half of a lane's step, if possible; return the actors that may proceed after it."""
+        lane, itself = self.lanes[member][lane_number], (NONE, member, lane_number)
         if lane.finished():
             return []
         step = lane.steps[lane.done]
@@ -225,16 +227,18 @@ class Game:
         elif step.recv_chunk != NONE:
             self._write(member, lane.buffer, step, self._read(member, lane.buffer, step, "copies"))
         lane.done, lane.posted = lane.done + 1, False
-        return [itself, *((NONE, member, other) for other in self.followers[member][index])]
+        return [itself, *((NONE, member, other) for other in self.followers[member][lane_number])]
 
-    def _read(self, member: int, buffer: Buffer, step: Step, does: str) -> tuple[Content, ...]:
+    def _read(self, member: int, buffer: Buffer, step: Step, verb: str) -> tuple[Content, ...]:
+        """Return the contents of the chunks that a step sends or copies; verb: for errors."""
         atoms = self.grid.span(buffer, step.send_chunk, step.send_count)
         empty = [atom for atom in atoms if atom not in self.memory[member]]
         if empty:
-            raise OracleError(f"member {member} {does} chunk {empty[0]}, which holds nothing yet")
+            raise OracleError(f"member {member} {verb} chunk {empty[0]}, which holds nothing yet")
         return tuple(self.memory[member][atom] for atom in atoms)
 
     def _write(self, member: int, buffer: Buffer, step: Step, contents: tuple[Content, ...]) -> None:
+        """Write, or add, the contents of received or copied chunks to a member's memory."""
         atoms, memory = self.grid.span(buffer, step.recv_chunk, step.recv_count), self.memory[member]
         if len(contents) != len(atoms):
             raise OracleError(f"member {member}: {len(contents)} chunks came, expected {len(atoms)}")

@@ -24,7 +24,7 @@ from workload.collectives.plans.plan import (
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import all_to_all_v, units
 from workload.errors import WorkloadError
-from workload.shape import Shape
+from workload.shape import GroupShape
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -98,26 +98,19 @@ class ScheduleSet:
     members.
     """
 
-    def __init__(self, most_bytes: int | None = None) -> None:
-        """Make an empty set; most_bytes: memory in bytes that its schedules may take, None = no limit."""
-        self._most_bytes, self._bytes = most_bytes, 0
+    def __init__(self, max_bytes: int | None = None) -> None:
+        """Make an empty set; max_bytes: memory in bytes that its schedules may take, None = no limit."""
+        self._most_bytes, self._bytes = max_bytes, 0
         self._index: dict[object, int] = {}
         self._plans: list[Plans] = []
         self._shares: dict[object, SharesOf] = {}
 
-    def add(self, kind: str, algorithm: str, members: int, shape: Shape | None = None, size_bytes: int = 0) -> int:
+    def add(self, kind: str, algorithm: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> int:
         """Return the number of a schedule, after adding it if it is new; DONE_AT_ONCE (-1) for a group of one.
 
-        Args:
-            kind: Kind of collective, see workload.kinds.KINDS.
-            algorithm: Name of the algorithm, with parameters if any, as `ring:channels=2`.
-            members: Number of members n.
-            shape: Shape of the group, for algorithms that need it.
-            size_bytes: Size of the whole buffer, for algorithms that need it.
-
-        Raises:
-            WorkloadError: Unknown kind, algorithm or parameter, an algorithm that does not implement the kind, a
-                missing shape, or more memory than the set may take.
+        algorithm: name, with parameters if any, as `ring:channels=2`; shape and size_bytes (of the whole buffer) are
+        for algorithms that need them. Raises WorkloadError: unknown kind, algorithm or parameter, an algorithm that
+        does not implement the kind, a missing shape, or more memory than the set may take.
         """
         chosen = collectives.choose(kind, algorithm)
         key: object = (kind, chosen, members)
@@ -138,12 +131,13 @@ class ScheduleSet:
         return self._index[key]
 
     def _afford(
-        self, chosen: collectives.AlgorithmChoice, kind: str, members: int, shape: Shape | None, size: int
+        self, chosen: collectives.AlgorithmChoice, kind: str, members: int, shape: GroupShape | None, size_bytes: int
     ) -> None:
         """Add the memory of a schedule to the total, and refuse the schedule if the total exceeds the limit."""
+        # The arguments are those of `add`, with the algorithm that it has chosen.
         if self._most_bytes is None:
             return
-        extent = chosen.extent(kind, members, shape, size)
+        extent = chosen.extent(kind, members, shape, size_bytes)
         self._bytes += extent.memory_bytes
         if self._bytes > self._most_bytes:
             raise WorkloadError(
@@ -152,7 +146,7 @@ class ScheduleSet:
                 "free; expected another algorithm, fewer members, or --force"
             )
 
-    def add_uneven(self, matrix_bytes: Int64, algorithm: str, shape: Shape | None) -> int:
+    def add_uneven(self, matrix_bytes: Int64, algorithm: str, shape: GroupShape | None) -> int:
         """Return the number of the schedule of an all-to-all with these bytes; multiples of a matrix share a schedule.
 
         Args:
@@ -161,8 +155,7 @@ class ScheduleSet:
             shape: Shape of the group, None = unknown. Algorithms that need it also depend on the size: multiples then
                 have schedules of their own.
 
-        Raises:
-            WorkloadError: As workload.collectives.choose_uneven and uneven.all_to_all_v.all_to_all_v.
+        Raises WorkloadError: As workload.collectives.choose_uneven and uneven.all_to_all_v.all_to_all_v.
         """
         if len(matrix_bytes) == 1:
             return DONE_AT_ONCE
@@ -285,8 +278,9 @@ def _joined(columns: Sequence[Int32]) -> Int32:
     return np.concatenate([np.zeros(0, np.int32), *columns])
 
 
-def _checked(plans: Plans, label: str, kind: str = "", shares: SharesOf | None = None) -> Plans:
+def _checked(plans: Plans, label: str, kind: str = "", earlier_shares: SharesOf | None = None) -> Plans:
     """Return the plans after checking that their peers, lanes and chunks exist; the oracle checks the result."""
+    # label: name of the schedule in errors; earlier_shares: connections' shares in schedules of equal groups, added to.
     given, min_regions = len(plans.plans), 2 if kind == "all-to-all" else 1
     attributes = [plans.attributes_of(i) for i in range(given)]
     for holds, problem in (
@@ -313,7 +307,7 @@ def _checked(plans: Plans, label: str, kind: str = "", shares: SharesOf | None =
             raise WorkloadError(f"{label}: an arrangement of {len(arrangement)} pieces, expected each once")
     for lane in dict.fromkeys(chain.from_iterable(attributes)):
         _check_attributes(plans, lane, label)
-    _check_shares(plans, attributes, label, {} if shares is None else shares)
+    _check_shares(plans, attributes, label, {} if earlier_shares is None else earlier_shares)
     first = steps = 0
     for i, plan in enumerate(plans.plans):  # in pieces, which bound the memory of the check
         steps += sum(len(lane) for lane in plan)
@@ -324,7 +318,7 @@ def _checked(plans: Plans, label: str, kind: str = "", shares: SharesOf | None =
 
 
 def _check_attributes(plans: Plans, lane: Attributes, label: str) -> None:
-    """Check the attributes of a lane by themselves and against those of the plans."""
+    """Check the attributes of a lane by themselves and against those of the plans; label: for errors."""
     has_view = -1 <= lane.view < len(plans.views) and (lane.view < 0 or plans.relative)
     has_part = 0 <= lane.part < lane.parts and (lane.chunks is None or lane.chunks >= 1)
     has_times = min(lane.wire) >= 1 and lane.latency_ps >= 0 and min(lane.phase, lane.gate) >= -1
@@ -350,11 +344,11 @@ def _line_size(plans: Plans, lane: Attributes) -> int:
     return plans.views[lane.view].size if lane.view >= 0 else plans.members
 
 
-def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], label: str, shares: SharesOf) -> None:
-    """Check that each connection has one rate; shares: rates in earlier schedules of equal groups."""
+def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], label: str, earlier_shares: SharesOf) -> None:
+    """Check that each connection has one rate; earlier_shares: shares in schedules of equal groups, added to."""
     for lane, own in zip(chain.from_iterable(plans.plans), chain.from_iterable(attributes), strict=True):
         if lane.sends() if isinstance(lane, LaneSteps) else any(step.send_peer >= 0 for step in lane):
-            known, other = shares.setdefault(own.connection, (own.shares, label))
+            known, other = earlier_shares.setdefault(own.connection, (own.shares, label))
             if known != own.shares:
                 also = "" if other == label else f" in {other}"
                 raise WorkloadError(
@@ -363,9 +357,9 @@ def _check_shares(plans: Plans, attributes: list[tuple[Attributes, ...]], label:
                 )
 
 
-def _check_steps(plans: Plans, rows: range, attributes_of: list[tuple[Attributes, ...]], label: str) -> None:
-    """Check the peers, chunks and connections of the steps of some plans."""
-    lanes = [lane for i in rows for lane in plans.plans[i]]
+def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[Attributes, ...]], label: str) -> None:
+    """Check the peers, chunks and connections of the steps of some plans; label: for errors."""
+    lanes = [lane for i in plan_numbers for lane in plans.plans[i]]
     lengths = [len(lane) for lane in lanes]
     steps = dict(zip(Step._fields, _table(lanes).T, strict=True))
 
@@ -389,7 +383,7 @@ def _check_steps(plans: Plans, rows: range, attributes_of: list[tuple[Attributes
         raise WorkloadError(f"{label}: a copy of chunks to another number of them, expected equal numbers")
     connection = by_step(a.connection for a in attributes)
     if connection.any():  # a lane must receive a peer's messages over a single connection, to keep them in order
-        plan = by_step(i for i in rows for _ in plans.plans[i])
+        plan = by_step(i for i in plan_numbers for _ in plans.plans[i])
         sender = plan * (len(plans.views) + 1) + by_step(a.view for a in attributes) + 1
         sends = steps["send_peer"] >= 0
         peer, lane = steps["send_peer"][sends].astype(np.int64), steps["send_lane"][sends].astype(np.int64)

@@ -62,7 +62,7 @@ class ScheduleSteps(NamedTuple):
 
 
 def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
-    """Return the steps of each lane of each member, with absolute peers and chunks."""
+    """Return the steps of each lane of each member of schedule number `index`, with absolute peers and chunks."""
     lanes_of_members = []
     for me in range(int(schedules.members[index])):
         own = member_steps(schedules, index, me)
@@ -72,31 +72,25 @@ def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
 
 
 def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
-    """Return the buffer of each lane of each member."""
-    s = schedules
+    """Return the buffer of each lane of each member of schedule number `index`."""
     buffers_of_members = []
-    for me in range(int(s.members[index])):
-        own = member_steps(s, index, me)
+    for me in range(int(schedules.members[index])):
+        own = member_steps(schedules, index, me)
         of_member = []
         for row, part, parts in zip(own.rows, own.part.tolist(), own.parts.tolist(), strict=True):
             arrangement = None
-            if s.lane_arrangement[row] >= 0:
-                first = s.arrangement_ptr[s.arrangement_base[index] + s.lane_arrangement[row] :]
-                arrangement = s.arrangement_piece[first[0] : first[1]]
-            wire = int(s.lane_wire_num[row]), int(s.lane_wire_den[row])
-            of_member.append(Buffer(part, parts, int(s.lane_chunks[row]), wire, arrangement))
+            if schedules.lane_arrangement[row] >= 0:
+                first = schedules.arrangement_ptr[schedules.arrangement_base[index] + schedules.lane_arrangement[row] :]
+                arrangement = schedules.arrangement_piece[first[0] : first[1]]
+            wire = int(schedules.lane_wire_num[row]), int(schedules.lane_wire_den[row])
+            of_member.append(Buffer(part, parts, int(schedules.lane_chunks[row]), wire, arrangement))
         buffers_of_members.append(of_member)
     return buffers_of_members
 
 
-def lane_rows(schedules: Schedules, index: int) -> list[range]:
-    """Return the lanes of each member as rows of the columns `lane_*`."""
-    return [_rows(schedules, index, me) for me in range(int(schedules.members[index]))]
-
-
-def all_steps(s: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
-    """Return the steps of all members of a schedule, by its number, for a whole buffer of size_bytes."""
-    members = [member_steps(s, index, me) for me in range(int(s.members[index]))]
+def all_steps(schedules: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
+    """Return the steps of all members of schedule number `index`, for a whole buffer of size_bytes."""
+    members = [member_steps(schedules, index, me) for me in range(int(schedules.members[index]))]
     member_ptr = pointers([len(own.rows) for own in members]).astype(np.int64)
     step_ptr = pointers([len(own.steps) for own in members]).astype(np.int64)
     row = np.concatenate([np.arange(own.rows.start, own.rows.stop) for own in members])
@@ -105,12 +99,12 @@ def all_steps(s: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
     lane, src = np.repeat(np.arange(len(row)), np.diff(first)), np.repeat(np.arange(len(members)), np.diff(step_ptr))
     steps = np.concatenate([own.steps for own in members]).astype(np.int64)
     dep_lane, dep_step, peer, to_lane, chunk, count, sender, _, _, reduce = steps.T
-    chunks = s.lane_chunks[row].astype(np.int64)
+    chunks = schedules.lane_chunks[row].astype(np.int64)
     begin = (np.concatenate([own.part for own in members]) * chunks)[lane] + chunk % chunks[lane]
     pieces = (np.concatenate([own.parts for own in members]) * chunks)[lane]
     # no overflow: program.building refuses 2^62 and more for the product of pieces and bytes
     data_bytes = (begin + count) * size_bytes // pieces - begin * size_bytes // pieces
-    wire_bytes = -(-data_bytes * s.lane_wire_num[row[lane]] // s.lane_wire_den[row[lane]])
+    wire_bytes = -(-data_bytes * schedules.lane_wire_num[row[lane]] // schedules.lane_wire_den[row[lane]])
     return ScheduleSteps(
         member_ptr=member_ptr,
         row=row,
@@ -127,37 +121,43 @@ def all_steps(s: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
     )
 
 
-def member_steps(s: Schedules, index: int, me: int) -> MemberSteps:
-    """Return the steps of member `me` of a schedule, by its number."""
-    rows = _rows(s, index, me)
+def member_steps(schedules: Schedules, index: int, member: int) -> MemberSteps:
+    """Return the steps of a member of schedule number `index`."""
+    rows = _rows(schedules, index, member)
     lanes = slice(rows.start, rows.stop)
-    first = s.lane_ptr[rows.start : rows.stop + 1].astype(np.int64)
-    steps = s.steps[first[0] : first[-1]].copy()
-    part, parts = s.lane_part[lanes].astype(np.int64), s.lane_parts[lanes].astype(np.int64)
-    line_size, line_begin, place = (np.full(len(rows), value) for value in (int(s.members[index]), NONE, me))
-    with_view = np.flatnonzero(s.lane_view[lanes] >= 0)
+    first = schedules.lane_ptr[rows.start : rows.stop + 1].astype(np.int64)
+    steps = schedules.steps[first[0] : first[-1]].copy()
+    part, parts = schedules.lane_part[lanes].astype(np.int64), schedules.lane_parts[lanes].astype(np.int64)
+    line_size, line_begin, place = (
+        np.full(len(rows), value) for value in (int(schedules.members[index]), NONE, member)
+    )
+    with_view = np.flatnonzero(schedules.lane_view[lanes] >= 0)
     if len(with_view):
-        view = s.view_base[index] + s.lane_view[lanes][with_view]
-        at = s.view_at[s.view_ptr[view] + me].astype(np.int64)
-        line_size[with_view], place[with_view] = s.view_size[view], at % s.view_size[view]
-        line_begin[with_view] = s.view_ptr[view] + at - place[with_view]
-        part[with_view] = part[with_view] * s.view_parts[view] + s.view_part[s.view_ptr[view] + me]
-        parts[with_view] *= s.view_parts[view]
-    if s.relative[index]:
+        view = schedules.view_base[index] + schedules.lane_view[lanes][with_view]
+        at = schedules.view_at[schedules.view_ptr[view] + member].astype(np.int64)
+        line_size[with_view], place[with_view] = schedules.view_size[view], at % schedules.view_size[view]
+        line_begin[with_view] = schedules.view_ptr[view] + at - place[with_view]
+        part[with_view] = (
+            part[with_view] * schedules.view_parts[view] + schedules.view_part[schedules.view_ptr[view] + member]
+        )
+        parts[with_view] *= schedules.view_parts[view]
+    if schedules.relative[index]:
         lane = np.repeat(np.arange(len(rows)), np.diff(first))
-        chunks = s.lane_chunks[lanes].astype(np.int64)
+        chunks = schedules.lane_chunks[lanes].astype(np.int64)
         shift, chunks, begin = (place * (chunks // line_size))[lane], chunks[lane], line_begin[lane]
         for side in ("send", "recv"):
             peer, chunk = (steps[:, Step._fields.index(f"{side}_{field}")] for field in ("peer", "chunk"))
-            member = (place[lane] + peer) % line_size[lane]
+            peer_member = (place[lane] + peer) % line_size[lane]
             if len(with_view):
-                member = np.where(begin >= 0, s.view_member[np.maximum(begin, 0) + member], member)
-            peer[:] = np.where(peer >= 0, member, NONE)
+                peer_member = np.where(
+                    begin >= 0, schedules.view_member[np.maximum(begin, 0) + peer_member], peer_member
+                )
+            peer[:] = np.where(peer >= 0, peer_member, NONE)
             chunk[:] = np.where(chunk >= 0, chunk // chunks * chunks + (shift + chunk) % chunks, NONE)
     return MemberSteps(rows, first - first[0], steps, part, parts)
 
 
-def _rows(s: Schedules, index: int, member: int) -> range:
-    """Return the lanes of a member as rows of the columns `lane_*`."""
-    plan = int(s.plan_of[s.plan_of_ptr[index] + (0 if s.relative[index] else member)])
-    return range(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1]))
+def _rows(schedules: Schedules, index: int, member: int) -> range:
+    """Return the lanes of a member of schedule number `index` as rows of the columns `lane_*`."""
+    plan = int(schedules.plan_of[schedules.plan_of_ptr[index] + (0 if schedules.relative[index] else member)])
+    return range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))

@@ -53,11 +53,11 @@ class AggregatorTree(NamedTuple):
 
     def up(self, child: int) -> list[int]:
         """Return the path from a member to the root: the member, and the aggregators up to the last below the root."""
-        way = []
+        path = []
         while self.parent[child] != ROOT:
-            way.append(child)
+            path.append(child)
             child = self.parent[child]
-        return way
+        return path
 
 
 class AggregatorBranch(NamedTuple):
@@ -72,36 +72,35 @@ class AggregatorBranch(NamedTuple):
         return self.members[node] if node < len(self.members) else self.first + node - len(self.members)
 
 
-def trees_of(graph: Graph, members: ArrayLike, which: str) -> tuple[tuple[AggregatorBranch, ...], tuple[int, ...]]:
+def trees_of(graph: Graph, members: ArrayLike, name: str) -> tuple[tuple[AggregatorBranch, ...], tuple[int, ...]]:
     """Return the trees of a group, and the switch of each aggregator; a switch may hold aggregators of several trees.
 
     Args:
         graph: Fabric of the group.
         members: int[n], n >= 2, NPUs in member order.
-        which: "all", "hosts" or "hosts and rails", with or without the prefix IF_ANY.
+        name: "all", "hosts" or "hosts and rails", with or without the prefix IF_ANY.
 
-    Raises:
-        WorkloadError: Without IF_ANY: as `tree_of`; for hosts: a host with one member, or hosts of unequal sizes; for
-            rails: only one host.
+    Raises WorkloadError: Without IF_ANY: as `tree_of`; for hosts: a host with one member, or hosts of unequal sizes;
+    for rails: only one host.
     """
-    if which.startswith(IF_ANY):
+    if name.startswith(IF_ANY):
         try:
-            return trees_of(graph, members, which.removeprefix(IF_ANY))
+            return trees_of(graph, members, name.removeprefix(IF_ANY))
         except WorkloadError:
             return (), ()
     npu = np.asarray(members, np.int64)
     branches: list[AggregatorBranch] = []
     switches: list[int] = []
-    for own in _parties(graph, npu, which):
+    for own in _parties(graph, npu, name):
         tree, holds = tree_of(graph, npu[own])
         branches.append(AggregatorBranch(tuple(own), tree, len(npu) + len(switches)))
         switches += holds
     return tuple(branches), tuple(switches)
 
 
-def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
-    """Return the members of each tree, by their numbers in the group."""
-    if which == "all":
+def _parties(graph: Graph, npu: Int64, name: str) -> list[list[int]]:
+    """Return the members of each tree of a name, by their numbers in the group; npu: int64[n], members' NPUs."""
+    if name == "all":
         return [list(range(len(npu)))]
     of_host: dict[int, list[int]] = {}
     for member, host in enumerate(graph.host[npu].tolist()):
@@ -111,7 +110,7 @@ def _parties(graph: Graph, npu: Int64, which: str) -> list[list[int]]:
     if len(sizes) > 1 or sizes == {1}:
         shown = f"hosts of {min(sizes)} to {max(sizes)} members"
         raise WorkloadError(f"{graph.name}: in-network reduction by hosts: {shown}, expected two or more, equally many")
-    if which == "hosts":
+    if name == "hosts":
         return hosts
     if len(hosts) == 1:
         raise WorkloadError(f"{graph.name}: in-network reduction over rails: one host, expected two or more")
@@ -130,12 +129,12 @@ def tree_of(graph: Graph, members: ArrayLike) -> tuple[AggregatorTree, tuple[int
         raise WorkloadError(f"{graph.name}: in-network reduction: no switch reaches all {len(npu)} members")
     above = _paths(graph, graph.routing, root, home)
     above |= {int(member): int(graph.routing.home_node[h]) for member, h in zip(npu, home, strict=True)}
-    way = _joined(above, npu)
-    return _numbered(graph, npu, way)
+    path = _joined(above, npu)
+    return _numbered(graph, npu, path)
 
 
 def _root(routing: TableRouting, npu: Int64) -> tuple[int, Int64]:
-    """Return the root's node (-1 = no root) and int64[n], the home (column) that reaches each member."""
+    """Return the root's node (-1 = none) and int64[n], the home (column) that reaches each member, of NPUs int64[n]."""
     homes = routing.home[npu]
     distinct, of_member = np.unique(homes, axis=0, return_inverse=True)
     distance = np.where(distinct >= 0, routing.hops[:, distinct], UNREACHABLE)  # [rows, distinct, H]
@@ -151,10 +150,10 @@ def _root(routing: TableRouting, npu: Int64) -> tuple[int, Int64]:
     return int(np.flatnonzero(routing.row == row)[0]), column[of_member.reshape(-1)].astype(np.int64)
 
 
-def _paths(graph: Graph, routing: TableRouting, root: int, home: Int64) -> dict[int, int]:
-    """Return the switch above each switch on shortest paths from the root to the homes, merged where possible."""
+def _paths(graph: Graph, routing: TableRouting, root: int, homes: Int64) -> dict[int, int]:
+    """Return the switch above each switch on shortest paths from root to homes (columns), merged where possible."""
     above: dict[int, int] = {}
-    for column in np.unique(home).tolist():
+    for column in np.unique(homes).tolist():
         node, goal = root, int(routing.home_node[column])
         while node != goal:
             ports = int(routing.next_set[routing.row[node], column])
@@ -167,7 +166,8 @@ def _paths(graph: Graph, routing: TableRouting, root: int, home: Int64) -> dict[
 
 
 def _joined(above: dict[int, int], npu: Int64) -> dict[int, list[int]]:
-    """Return the path from each member and each aggregator's switch up to the next aggregator, ends included."""
+    """Return the path from each member (npu) and each aggregator's switch up to the next aggregator, with both ends."""
+    # above: the switch above each member's NPU and each switch.
     below: dict[int, set[int]] = {}
     for member in npu.tolist():
         node = member
@@ -175,36 +175,43 @@ def _joined(above: dict[int, int], npu: Int64) -> dict[int, list[int]]:
             below.setdefault(above[node], set()).add(node)
             node = above[node]
     holds = {switch for switch, nodes in below.items() if len(nodes) > 1}
-    ways: dict[int, list[int]] = {}
+    paths: dict[int, list[int]] = {}
     for start in [*npu.tolist(), *holds]:
-        way = [start]
-        while way[-1] in above and (len(way) == 1 or way[-1] not in holds):
-            way.append(above[way[-1]])
-        if len(way) > 1 and way[-1] in holds:
-            ways[start] = way
-    return ways
+        path = [start]
+        while path[-1] in above and (len(path) == 1 or path[-1] not in holds):
+            path.append(above[path[-1]])
+        if len(path) > 1 and path[-1] in holds:
+            paths[start] = path
+    return paths
 
 
-def _numbered(graph: Graph, npu: Int64, ways: dict[int, list[int]]) -> tuple[AggregatorTree, tuple[int, ...]]:
-    """Return the tree; aggregators are numbered in the order of the members' paths."""
+def _numbered(graph: Graph, npu: Int64, paths: dict[int, list[int]]) -> tuple[AggregatorTree, tuple[int, ...]]:
+    """Return the tree of members (npu) with paths; aggregators are numbered in the order of the members' paths."""
     number = {node: i for i, node in enumerate(npu.tolist())}
     for member in npu.tolist():
         node = member
-        while node in ways:
-            node = ways[node][-1]
+        while node in paths:
+            node = paths[node][-1]
             number.setdefault(node, len(number))
-    edges = [_edge(graph, number, ways[node]) if node in ways else (ROOT, 0, 0, 0, 0, False) for node in number]
+    edges = [_edge(graph, number, paths[node]) if node in paths else (ROOT, 0, 0, 0, 0, False) for node in number]
     return AggregatorTree(*map(tuple, zip(*edges, strict=True))), tuple(list(number)[len(npu) :])
 
 
-def _edge(graph: Graph, number: dict[int, int], way: list[int]) -> tuple[int, int, int, int, int, bool]:
+def _edge(graph: Graph, number_of: dict[int, int], path: list[int]) -> tuple[int, int, int, int, int, bool]:
     """Return the fields of an AggregatorTree for a node; way: path from the node to the next aggregator's switch."""
     links = []
-    for src, dst in pairwise(way):
+    for src, dst in pairwise(path):
         out = graph.out_links(src)
         links.append(int(out[np.flatnonzero(graph.link_dst[out] == dst)[0]]))
     rate_bps = int(graph.link_rate_bps[links].min())
-    from_switch = way[0] >= graph.npus  # a path from an aggregator passes its switch's port, too
-    latency_ps = int(graph.link_delay_ps[links].sum() + graph.node_latency_ps[way if from_switch else way[1:]].sum())
+    from_switch = path[0] >= graph.npus  # a path from an aggregator passes its switch's port, too
+    latency_ps = int(graph.link_delay_ps[links].sum() + graph.node_latency_ps[path if from_switch else path[1:]].sum())
     latency_ps += (2 if from_switch else 1) * AGGREGATOR_DELAY_PS
-    return number[way[-1]], rate_bps, rate_bps, latency_ps, len(links), bool(graph.node_kind[way[-1]] == NVSWITCH)
+    return (
+        number_of[path[-1]],
+        rate_bps,
+        rate_bps,
+        latency_ps,
+        len(links),
+        bool(graph.node_kind[path[-1]] == NVSWITCH),
+    )

@@ -20,13 +20,13 @@ class ChunkFlow(NamedTuple):
     targets: frozenset[int]  # members that receive the result
 
 
-def members_below(tree: AggregatorTree, n: int) -> list[frozenset[int]]:
-    """Return the members below each node of a tree of n members; a member is below itself."""
-    below: list[set[int]] = [{node} if node < n else set() for node in range(len(tree.parent))]
-    for member in range(n):
+def members_below(tree: AggregatorTree, members: int) -> list[frozenset[int]]:
+    """Return the members below each node of a tree of `members` members; a member is below itself."""
+    below: list[set[int]] = [{node} if node < members else set() for node in range(len(tree.parent))]
+    for member in range(members):
         for node in tree.up(member):
             below[tree.parent[node]].add(member)
-    return [frozenset(members) for members in below]
+    return [frozenset(members_of_node) for members_of_node in below]
 
 
 def flows_of_all(tree: AggregatorBranch, chunks: Iterable[int]) -> dict[int, ChunkFlow]:
@@ -45,15 +45,10 @@ def extent(tree: AggregatorTree, count: int) -> PlanExtent:
 def tree_lanes(
     branch: AggregatorBranch, flows: Mapping[int, ChunkFlow], result_lane: int, ready: Sequence[tuple[int, int]] = ()
 ) -> list[list[Lane]]:
-    """Return the lanes of each member and aggregator of a tree.
+    """Return the lanes of each member and aggregator of a tree: members have one that sends, one that takes results.
 
-    A member has a lane that sends its data up and one that receives results.
-
-    Args:
-        branch: Tree and its numbers in the group.
-        flows: Flow of each chunk, in sending order.
-        result_lane: Number of the lane in which members receive results.
-        ready: Lane and step of a member that must be done before it sends each chunk; () = none.
+    flows: flow of each chunk, in sending order; result_lane: number of the members' lane for results; ready: lane and
+    step of a member that must be done before it sends each chunk, () = none.
     """
     tree, n = branch.tree, len(branch.members)
     below, children, places = members_below(tree, n), tree.children(), tree.places()
@@ -77,15 +72,14 @@ def _aggregator(
     branch: AggregatorBranch,
     children: list[int],
     node: int,
-    place: int,
+    child_number: int,
     flows: Mapping[int, ChunkFlow],
     below: list[frozenset[int]],
     result_lanes: list[int],
 ) -> list[Lane]:
-    """Return the lanes of one aggregator, which is child number `place` of its parent.
-
-    The lists `below` and `result_lanes` have the members below each node, and its lane that receives results.
-    """
+    """Return the lanes of one aggregator (node), which is child number child_number of its parent."""
+    # children: nodes below it; flows: of chunks; below, result_lanes: by node, the members below it and its lane for
+    # results.
     sums, up, down = [Lane() for _ in children], Lane(), Lane()
     above = branch.tree.parent[node]
     parent = branch.number(above) if above != ROOT else ROOT
@@ -96,7 +90,7 @@ def _aggregator(
                 sums[lane].step(receive_from=branch.number(child), receive=chunk, reduce=last != AT_ONCE, after=last)
                 last = (lane, len(sums[lane].steps) - 1)
         if parent != ROOT and last != AT_ONCE:
-            up.step(send_to=parent, to_lane=place, send=chunk, after=last)
+            up.step(send_to=parent, to_lane=child_number, send=chunk, after=last)
         if parent != ROOT and not below[node].isdisjoint(flow.targets):
             down.step(receive_from=parent, receive=chunk)
             last = AT_ONCE

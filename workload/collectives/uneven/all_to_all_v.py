@@ -38,13 +38,9 @@ class Units(NamedTuple):
 
 
 def units(matrix_bytes: ArrayLike) -> Units:
-    """Return the matrix in units.
+    """Return a matrix of bytes, int64[n, n] from member (row) to member (column), in units.
 
-    Args:
-        matrix_bytes: int[n, n], bytes from member (row) to member (column).
-
-    Raises:
-        WorkloadError: A matrix that is not square, not integer or negative, or more than 2^28 units in a buffer.
+    Raises WorkloadError: a matrix that is not square, not integer or negative, or more than 2^28 units in a buffer.
     """
     try:
         matrix = np.asarray(matrix_bytes)
@@ -81,11 +77,11 @@ def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] |
     """
     if algorithm not in ALGORITHMS:
         raise WorkloadError(f"algorithm {algorithm!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")
-    cut = units(matrix_bytes)
+    split = units(matrix_bytes)
     if algorithm == "hierarchical":
-        return _by_hosts(cut.sent, cut.chunks, _places_of(hosts, len(cut.sent)))._replace(uneven=True)
-    lanes = (_member(me, cut, at_once=algorithm == "direct") for me in range(len(cut.sent)))
-    return each_its_own(cut.chunks, lanes, regions=2)._replace(uneven=True)
+        return _by_hosts(split.sent, split.chunks, _places_of(hosts, len(split.sent)))._replace(uneven=True)
+    lanes = (_member(me, split, at_once=algorithm == "direct") for me in range(len(split.sent)))
+    return each_its_own(split.chunks, lanes, regions=2)._replace(uneven=True)
 
 
 def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
@@ -93,23 +89,24 @@ def buffer_bytes(plans: Plans, matrix_bytes: ArrayLike) -> int:
     return plans.chunks * units(matrix_bytes).unit_bytes
 
 
-def _member(me: int, cut: Units, *, at_once: bool) -> list[Lane]:
-    """Return a member's lanes: one that sends and one that receives all messages at once; else one per step.
-
-    The first lane begins with a copy of the member's own block, or with a step that does nothing.
-    """
-    n, sent = len(cut.sent), cut.sent
-    inputs, outputs = np.cumsum(sent[me]) - sent[me], cut.chunks + np.cumsum(sent[:, me]) - sent[:, me]
+def _member(member: int, split: Units, *, at_once: bool) -> list[Lane]:
+    """Return a member's lanes: one that sends and one that receives all messages at once; else one per step."""
+    # The first lane begins with a copy of the member's own block, or with a step that does nothing.
+    n, sent = len(split.sent), split.sent
+    inputs, outputs = (
+        np.cumsum(sent[member]) - sent[member],
+        split.chunks + np.cumsum(sent[:, member]) - sent[:, member],
+    )
     own = Lane()
-    if sent[me, me]:
-        own.copy(int(inputs[me]), to=int(outputs[me]), count=int(sent[me, me]))
+    if sent[member, member]:
+        own.copy(int(inputs[member]), to=int(outputs[member]), count=int(sent[member, member]))
     else:
         own.step()
     lanes = [own, Lane()] if at_once else [own]
     for far in range(1, n):
-        to, source = (me + far) % n, (me - far) % n
-        sends = _send(to, 1 if at_once else far, int(inputs[to]), int(sent[me, to]))
-        receives = _receive(source, int(outputs[source]), int(sent[source, me]))
+        to, source = (member + far) % n, (member - far) % n
+        sends = _send(to, 1 if at_once else far, int(inputs[to]), int(sent[member, to]))
+        receives = _receive(source, int(outputs[source]), int(sent[source, member]))
         if at_once:
             own.step(**sends)
             lanes[1].step(**receives)
@@ -131,12 +128,14 @@ def _places_of(hosts: Sequence[int] | None, members: int) -> Int64:
     return np.stack([np.flatnonzero(np.asarray(hosts) == name) for name in names]).astype(np.int64)
 
 
-def _by_hosts(sent: Int64, chunks: int, member: Int64) -> Plans:
-    """Return plans; sent: int64[n, n] chunks; chunks: those of the fullest buffer; member: int64[hosts, places]."""
+def _by_hosts(sent: Int64, chunks: int, member_at: Int64) -> Plans:
+    """Return plans by hosts (members int64[hosts, places]); sent: int64[n, n]; chunks: those of the fullest buffer."""
     # a member holds what the members of its host have for its place of all hosts
-    max_given = max(int(sent[np.ix_(own, member[:, place])].sum()) for own in member for place in range(len(own)))
+    max_given = max(int(sent[np.ix_(own, member_at[:, place])].sum()) for own in member_at for place in range(len(own)))
     region_chunks = max(chunks, max_given)
-    lanes = {int(member[at]): _member_by_hosts(sent, region_chunks, member, *at) for at in np.ndindex(*member.shape)}
+    lanes = {
+        int(member_at[at]): _member_by_hosts(sent, region_chunks, member_at, *at) for at in np.ndindex(*member_at.shape)
+    }
     return each_its_own(region_chunks, [lanes[me] for me in range(len(sent))], regions=6)
 
 
@@ -152,25 +151,26 @@ class _Region:
         return int(self.first[row, 0]), int(self.size[row].sum())
 
 
-def _member_by_hosts(sent: Int64, region_chunks: int, member: Int64, host: int, place: int) -> list[Lane]:
+def _member_by_hosts(sent: Int64, region_chunks: int, member_at: Int64, host: int, place: int) -> list[Lane]:
     """Return the lanes of the member in a place of a host: packing, a lane per mate, sorting, a lane per other host."""
-    (hosts, places), me = member.shape, int(member[host, place])
-    to_places = _Region(_TO_PLACES, region_chunks, sent[me, member.T])  # [places, hosts], for each member
-    given = _Region(_GIVEN, region_chunks, sent[np.ix_(member[host], member[:, place])])  # [mates, hosts]
+    # sent: int64[n, n] chunks; region_chunks: chunks of a region; member_at: int64[hosts, places].
+    (hosts, places), me = member_at.shape, int(member_at[host, place])
+    to_places = _Region(_TO_PLACES, region_chunks, sent[me, member_at.T])  # [places, hosts], for each member
+    given = _Region(_GIVEN, region_chunks, sent[np.ix_(member_at[host], member_at[:, place])])  # [mates, hosts]
     to_hosts = _Region(_TO_HOSTS, region_chunks, given.size.T)  # [hosts, mates]
-    come = _Region(_COME, region_chunks, sent[member, me])  # [hosts, places], from each member
+    come = _Region(_COME, region_chunks, sent[member_at, me])  # [hosts, places], from each member
     inputs, outputs = np.cumsum(sent[me]) - sent[me], np.cumsum(sent[:, me]) - sent[:, me]
 
     def unpack(lane: Lane, source: int) -> None:
         """Copy the blocks from a host to the output."""
-        for mate, sender in enumerate(member[source]):
+        for mate, sender in enumerate(member_at[source]):
             output = _OUTPUT * region_chunks + int(outputs[sender])
             _copy(lane, int(come.first[source, mate]), output, int(come.size[source, mate]))
 
     # order the input by receiving place, and copy the own place's blocks to the data received from mates
     pack = Lane()
     for at in np.ndindex(places, hosts):
-        _copy(pack, int(inputs[member.T[at]]), int(to_places.first[at]), int(to_places.size[at]))
+        _copy(pack, int(inputs[member_at.T[at]]), int(to_places.first[at]), int(to_places.size[at]))
     own, count = to_places.row(place)
     _copy(pack, own, given.row(place)[0], count)
     packed = (0, len(pack.steps))
@@ -178,8 +178,8 @@ def _member_by_hosts(sent: Int64, region_chunks: int, member: Int64, host: int, 
     # exchange with all mates at once
     for far in range(1, places):
         to, source = (place + far) % places, (place - far) % places
-        ways = _send(int(member[host, to]), far, *to_places.row(to))
-        ways |= _receive(int(member[host, source]), *given.row(source))
+        ways = _send(int(member_at[host, to]), far, *to_places.row(to))
+        ways |= _receive(int(member_at[host, source]), *given.row(source))
         lanes.append(Lane().step(after=packed, **ways))
     # sort the data of all mates by host, and copy the own host's blocks to the output
     sort = Lane()
@@ -195,15 +195,15 @@ def _member_by_hosts(sent: Int64, region_chunks: int, member: Int64, host: int, 
     # exchange with the same place of the other hosts
     for far in range(1, hosts):
         to, source = (host + far) % hosts, (host - far) % hosts
-        ways = _send(int(member[to, place]), places + far, *to_hosts.row(to))
-        ways |= _receive(int(member[source, place]), *come.row(source))
+        ways = _send(int(member_at[to, place]), places + far, *to_hosts.row(to))
+        ways |= _receive(int(member_at[source, place]), *come.row(source))
         lanes.append(Lane().step(after=(places, len(sort.steps) - 1), **ways))
         unpack(lanes[-1], source)
     return lanes
 
 
 def _copy(lane: Lane, chunk: int, to: int, count: int) -> None:
-    """Add a copy of chunks, if there are any."""
+    """Add to a lane a copy of `count` chunks, if there are any, from number `chunk` to number `to`."""
     if count:
         lane.copy(chunk, to=to, count=count)
 

@@ -58,9 +58,9 @@ class _Use(NamedTuple):
         return self.view.table.split_sizes[column[self.row]]
 
 
-def split_bytes(view: TraceView, at: int, numbers: Sequence[int]) -> Int64:
-    """Return int64[n]: bytes of in_split_size or out_split_size, where in_split_size sums up to comm_size."""
-    row = view.coll_rows[at]
+def split_bytes(view: TraceView, collective_number: int, numbers: Sequence[int]) -> Int64:
+    """Return int64[n]: bytes of in_split_size or out_split_size (numbers), where in_split_size sums up to comm_size."""
+    row = view.coll_rows[collective_number]
     unit = sum(view.table.split_sizes[view.table.in_split_size[row]])
     size = int(view.table.comm_size[row])
     return np.array([number * size // unit if unit else 0 for number in numbers], np.int64)
@@ -81,35 +81,38 @@ def check_splits(view: TraceView) -> None:
             )
 
 
-def matrices(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> Matrices:
+def matrices(rank_traces: OwnTraces, group_table: GroupTable, exchange: Exchange = alone) -> Matrices:
     """Return the matrices of all uneven all-to-alls of this rank's groups; exchange: exchange with other ranks.
 
     Raises WorkloadError: a number of split sizes that is not the number of members, or members that disagree on a size.
     """
-    uses = agree(exchange, lambda: _checked_uses(own, groups))
-    by_use = _assemble(exchange(_split_sizes(uses)), groups)
+    uses = agree(exchange, lambda: _checked_uses(rank_traces, group_table))
+    by_use = _assemble(exchange(_split_sizes(uses)), group_table)
     agree(exchange, lambda: _check_receivers(uses, by_use))
     return by_use
 
 
-def _checked_uses(own: OwnTraces, groups: GroupTable) -> list[_Use]:
-    sizes = groups.sizes()
+def _checked_uses(rank_traces: OwnTraces, group_table: GroupTable) -> list[_Use]:
+    """Return the uses of uneven all-to-alls by this rank's NPUs, after a check of their numbers of split sizes."""
+    sizes = group_table.sizes()
     uses: list[_Use] = []
-    for view, users in zip(own.views, own.users, strict=True):
+    for view, users in zip(rank_traces.views, rank_traces.users, strict=True):
         of_view = []
         for at in np.flatnonzero(view.coll_uneven).tolist() if len(users) else ():
-            slots = groups.slot_ptr[users] + int(view.coll_slot[at])
-            group, member = (column[slots].astype(np.int64) for column in (groups.slot_group, groups.slot_member))
+            slots = group_table.slot_ptr[users] + int(view.coll_slot[at])
+            group, member = (
+                column[slots].astype(np.int64) for column in (group_table.slot_group, group_table.slot_member)
+            )
             of_view.append(_Use(view, at, np.asarray(users, np.int64), group, member))
         _check_lengths(of_view, sizes)
         uses += of_view
     return uses
 
 
-def _check_lengths(of_view: Sequence[_Use], sizes: Int64) -> None:
+def _check_lengths(uses_of_trace: Sequence[_Use], sizes: Int64) -> None:
     """Check that each use has one number per member; sizes: members of each group. The message names the first NPU."""
     wrong = []
-    for use in of_view:
+    for use in uses_of_trace:
         table = use.view.table
         for name, column in (("in_split_size", table.in_split_size), ("out_split_size", table.out_split_size)):
             count = len(use.splits(column))
@@ -120,13 +123,14 @@ def _check_lengths(of_view: Sequence[_Use], sizes: Int64) -> None:
     if wrong:
         npu, _, name, count, row, members = min(wrong)
         raise WorkloadError(
-            f"{of_view[0].view.node(row)}: {name} has {count} numbers, expected one for each of the group's "
+            f"{uses_of_trace[0].view.node(row)}: {name} has {count} numbers, expected one for each of the group's "
             f"{members} members",
             npu,
         )
 
 
 def _split_sizes(uses: Sequence[_Use]) -> _SplitSizes:
+    """Return the split sizes of all uses, equal lists once."""
     number: dict[bytes, int] = {}
     lists: list[Int64] = []
     sizes = []
@@ -143,13 +147,14 @@ def _split_sizes(uses: Sequence[_Use]) -> _SplitSizes:
     return _SplitSizes(group, seq, member, np.concatenate([none, *sizes]), lists)
 
 
-def _assemble(of_ranks: Sequence[_SplitSizes], groups: GroupTable) -> dict[tuple[int, int], Int64]:
-    lists, sizes = _numbered(of_ranks)
-    group, seq, member = (np.concatenate(column) for column in zip(*(said[:3] for said in of_ranks), strict=True))
+def _assemble(sizes_of_ranks: Sequence[_SplitSizes], group_table: GroupTable) -> dict[tuple[int, int], Int64]:
+    """Return the matrix of bytes by (group, number of the all-to-all in it), int64[n, n], from all ranks' sizes."""
+    lists, sizes = _numbered(sizes_of_ranks)
+    group, seq, member = (np.concatenate(column) for column in zip(*(said[:3] for said in sizes_of_ranks), strict=True))
     order = np.lexsort((member, seq, group))
     group, seq, sizes = group[order], seq[order], sizes[order]
     begins = np.flatnonzero((np.diff(group, prepend=-1) != 0) | (np.diff(seq, prepend=-1) != 0))
-    is_held = groups.sizes()[group[begins]] > 0
+    is_held = group_table.sizes()[group[begins]] > 0
     ends = np.append(begins, len(order))[1:]
     matrices: dict[tuple[int, int], Int64] = {}
     known: dict[bytes, Int64] = {}
@@ -161,12 +166,12 @@ def _assemble(of_ranks: Sequence[_SplitSizes], groups: GroupTable) -> dict[tuple
     return matrices
 
 
-def _numbered(of_ranks: Sequence[_SplitSizes]) -> tuple[list[Int64], Int64]:
+def _numbered(sizes_of_ranks: Sequence[_SplitSizes]) -> tuple[list[Int64], Int64]:
     """Return the distinct lists of all ranks, and the list of each use of all ranks."""
     number: dict[bytes, int] = {}
     lists: list[Int64] = []
     sizes = []
-    for said in of_ranks:
+    for said in sizes_of_ranks:
         own = np.empty(len(said.lists), np.int64)
         for i, sizes_to_members in enumerate(said.lists):
             own[i] = number.setdefault(sizes_to_members.tobytes(), len(lists))
@@ -176,16 +181,16 @@ def _numbered(of_ranks: Sequence[_SplitSizes]) -> tuple[list[Int64], Int64]:
     return lists, np.concatenate(sizes)
 
 
-def _check_receivers(uses: Sequence[_Use], by_use: Matrices) -> None:
+def _check_receivers(uses: Sequence[_Use], matrices: Matrices) -> None:
     """Check out_split_size against the bytes sent; a member that sends nothing has no unit and is not checked."""
     for _, of_view in groupby(uses, key=lambda use: id(use.view)):
-        wrong = [complaint for use in of_view if (complaint := _complaint(use, by_use))]
+        wrong = [complaint for use in of_view if (complaint := _complaint(use, matrices))]
         if wrong:
             npu, _, text = min(wrong)
             raise WorkloadError(text, npu)
 
 
-def _complaint(use: _Use, by_use: Matrices) -> tuple[int, int, str] | None:
+def _complaint(use: _Use, matrices: Matrices) -> tuple[int, int, str] | None:
     """Return the first NPU whose out_split_size differs from what others send, the use's index and the message."""
     numbers = use.splits(use.view.table.out_split_size)
     if not numbers or not any(use.splits(use.view.table.in_split_size)):
@@ -193,7 +198,7 @@ def _complaint(use: _Use, by_use: Matrices) -> tuple[int, int, str] | None:
     expected = split_bytes(use.view, use.at, numbers)
     compared: set[tuple[int, int]] = set()
     for npu, group, member in zip(use.npu.tolist(), use.group.tolist(), use.member.tolist(), strict=True):
-        matrix = by_use[group, use.seq]
+        matrix = matrices[group, use.seq]
         if (id(matrix), member) in compared:  # equal matrices are one array
             continue
         compared.add((id(matrix), member))

@@ -30,8 +30,8 @@ Network = Callable[[ParallelPlan, int], Link]
 NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)  # Link with communication that takes no time
 
 
-def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_NETWORK) -> Clock:
-    """Return a function that computes the microseconds of an iteration through all stages.
+def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = NO_NETWORK) -> Clock:
+    """Return a function that computes the microseconds of an iteration through all stages; network: its times.
 
     All replicas have the same work, and all members of an all-to-all of experts send as much as the first.
     """
@@ -41,26 +41,26 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, link: Link = NO_
     def time_ps(items: Items) -> float:
         operators: list[Operator] = [each for item in items if isinstance(item, Compute) for each in item.operators]
         return sum(times.time_ps(operator) for operator in operators) + sum(
-            link.collective_ps(item) for item in items if isinstance(item, GroupCollective)
+            network.collective_ps(item) for item in items if isinstance(item, GroupCollective)
         )
 
     @lru_cache(maxsize=1 << 14)
     def mlp_ps(tokens: int, layer: int) -> float:
-        s = layers.shard(base, tokens)
+        shard = layers.shard(base, tokens)
         if not model.has_experts(layer):
-            return time_ps(mlp.forward(s))
+            return time_ps(mlp.forward(shard))
         rows = tuple(experts.rows_of(plan, tokens, member % plan.tp) for member in range(plan.ep))
-        return time_ps(experts.items(s, layer, rows))
+        return time_ps(experts.items(shard, layer, rows))
 
     @lru_cache(maxsize=1 << 14)
     def microseconds(batch: Batch) -> float:
-        s = layers.shard(base, batch.tokens)
-        total = model.layers * time_ps(layers.attention_items(s, batch))
+        shard = layers.shard(base, batch.tokens)
+        total = model.layers * time_ps(layers.attention_items(shard, batch))
         for kind in (False, True):
             numbers = [number for number in range(model.layers) if model.has_experts(number) == kind]
             total += len(numbers) * mlp_ps(batch.tokens, numbers[0]) if numbers else 0
         if plan.pp > 1:
-            total += (plan.pp - 1) * link.message_ps(batch.tokens * model.hidden * s.value_bytes)
-        return (total + time_ps(vocabulary.embedding(s)) + time_ps(layers.head_items(s, batch))) / PS_PER_US
+            total += (plan.pp - 1) * network.message_ps(batch.tokens * model.hidden * shard.value_bytes)
+        return (total + time_ps(vocabulary.embedding(shard)) + time_ps(layers.head_items(shard, batch))) / PS_PER_US
 
     return microseconds

@@ -100,12 +100,8 @@ def settle(model: Model, plan: ParallelPlan) -> ParallelPlan:
     return plan
 
 
-def is_coupled(plan: ParallelPlan) -> bool:
-    """Return whether replicas share experts and therefore run their iterations in lockstep."""
-    return plan.ep > 1 and plan.tp % plan.ep != 0
-
-
 def _check(serving: Serving, requests: Sequence[Request]) -> None:
+    """Check that a configuration can serve the requests; WorkloadError if not."""
     model = serving.model
     if serving.gpu is None and any(request.arrival_us for request in requests):
         raise WorkloadError("requests arrive at different times, expected a cluster or gpu as clock")
@@ -128,11 +124,12 @@ def _check(serving: Serving, requests: Sequence[Request]) -> None:
 def _engine(
     serving: Serving,
     plan: ParallelPlan,
-    first: int,
+    first_npu: int,
     role: Role,
     requests: Sequence[Request],
     report: Callable[[str], None],
 ) -> Engine:
+    """Return the engine of a plan on NPUs from first_npu on, with the schedule of its requests in a role."""
     of_replica = tuple(tuple(requests[number :: plan.dp]) for number in range(plan.dp))
     lanes = min(plan.pp, serving.batch)
     limits = BatchLimits(
@@ -146,15 +143,15 @@ def _engine(
     _refuse_too_long(serving, requests, limits, role)
     clock: Clock = lambda _batch: 1.0  # noqa: E731 - one of two functions
     if serving.gpu is not None:
-        link = NO_NETWORK if serving.network is None else serving.network(plan, first)
+        link = NO_NETWORK if serving.network is None else serving.network(plan, first_npu)
         clock = iteration_clock(serving.model, plan, serving.gpu, link)
-    if is_coupled(plan):
+    if plan.ep > 1 and plan.tp % plan.ep:  # replicas that share experts run their iterations in lockstep
         iterations = schedule(of_replica, limits, role, clock, report)
     else:
         schedules = [schedule([own], limits, role, clock, report) for own in of_replica]
         ready = {number: at for each in schedules for number, at in each.prompted_us.items()}
         iterations = ServingSchedule(tuple(each.iterations[0] for each in schedules), ready)
-    return Engine(serving.model, plan, first, role, of_replica, iterations)
+    return Engine(serving.model, plan, first_npu, role, of_replica, iterations)
 
 
 def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Request]) -> int:
@@ -181,6 +178,7 @@ def cache_tokens(serving: Serving, plan: ParallelPlan, requests: Sequence[Reques
 
 
 def _refuse_too_long(serving: Serving, requests: Sequence[Request], limits: BatchLimits, role: Role) -> None:
+    """Raise WorkloadError if a request needs more of the KV cache than a batch may have."""
     if not limits.cached_tokens and not (serving.kv_tokens or serving.gpu):
         return
     for request in requests:

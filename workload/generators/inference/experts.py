@@ -38,25 +38,27 @@ class ExpertGroupTokens(NamedTuple):
         return tuple(row[member] for row in self.sent)
 
 
-def rows_of(plan: ParallelPlan, tokens: int, tp: int) -> int:
-    """Return how many of a replica's tokens the GPU with tensor-parallel rank `tp` routes."""
+def rows_of(plan: ParallelPlan, tokens: int, tp_rank: int) -> int:
+    """Return how many of a replica's tokens the GPU with tensor-parallel rank `tp_rank` routes."""
     if plan.ep == 1:
         return tokens
-    return tokens // plan.tp + (tp < tokens % plan.tp)
+    return tokens // plan.tp + (tp_rank < tokens % plan.tp)
 
 
 @lru_cache(maxsize=4096)
-def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int) -> ExpertGroupTokens:
-    """Return the distribution over experts of the `rows` tokens that each member of a group routes.
+def flow(
+    plan: ParallelPlan, experts: Experts, rows_of_members: tuple[int, ...], layer_number: int
+) -> ExpertGroupTokens:
+    """Return the distribution over experts of the tokens that each member of a group routes.
 
     Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one. With
     imbalance, the number of the layer determines the order of experts.
     """
     of_member: list[Sequence[int]] = []
     begin = 0
-    for count in rows:
+    for count in rows_of_members:
         if plan.imbalance:
-            of_member.append(tokens_of_experts(plan, experts, count, layer) if count else (0,) * experts.count)
+            of_member.append(tokens_of_experts(plan, experts, count, layer_number) if count else (0,) * experts.count)
         else:
             each, more = divmod(count * experts.top_k, experts.count)
             at = begin % experts.count
@@ -66,45 +68,49 @@ def flow(plan: ParallelPlan, experts: Experts, rows: tuple[int, ...], layer: int
     sent = tuple(tuple(sum(own[i * local : (i + 1) * local]) for i in range(plan.ep)) for own in of_member)
     total = [sum(column) for column in zip(*of_member, strict=True)]
     busy = tuple(sum(n > 0 for n in total[i * local : (i + 1) * local]) for i in range(plan.ep))
-    return ExpertGroupTokens(rows, sent, busy)
+    return ExpertGroupTokens(rows_of_members, sent, busy)
 
 
-def items(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
-    """Return a layer's experts with norm and residual; rows: number of tokens that each member routes."""
-    experts, h, own = s.experts, s.model.hidden, s.expert_rank
-    routed = flow(s.plan, experts, rows, layer)
+def items(shard: Shard, layer_number: int, rows_of_members: tuple[int, ...]) -> Items:
+    """Return the items of a layer's experts with norm and residual, for the tokens that each member routes."""
+    experts, h, own = shard.experts, shard.model.hidden, shard.expert_rank
+    routed = flow(shard.plan, experts, rows_of_members, layer_number)
     sent = routed.sent[own]
-    mixed = (s.operator("permute", sum(sent), h), s.operator("elementwise", sum(sent) * h, 1, 1)) if any(sent) else ()
+    mixed = (
+        (shard.operator("permute", sum(sent), h), shard.operator("elementwise", sum(sent) * h, 1, 1))
+        if any(sent)
+        else ()
+    )
     return [
-        Compute("mlp-norm", (s.operator("norm", s.rows, h),)),
-        *(mlp.matrices(s, "shared-experts", experts.shared_width // s.plan.tp) if experts.shared_width else []),
-        *exchanged(s, routed),
+        Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
+        *(mlp.matrices(shard, "shared-experts", experts.shared_width // shard.plan.tp) if experts.shared_width else []),
+        *exchanged(shard, routed),
         Compute("combine", mixed),
         # After this collective, each GPU of the tensor-parallel group has the results of all tokens.
-        *(all_gather(s, "combine", s.tokens * h) if s.plan.ep > 1 else leave(s, "experts", h)),
-        Compute("mlp-residual", (s.residual(),)),
+        *(all_gather(shard, "combine", shard.tokens * h) if shard.plan.ep > 1 else leave(shard, "experts", h)),
+        Compute("mlp-residual", (shard.residual(),)),
     ]
 
 
-def idle(s: Shard, layer: int, rows: tuple[int, ...]) -> Items:
+def idle(shard: Shard, layer: int, rows: tuple[int, ...]) -> Items:
     """Return the work of a replica without tokens: its experts process the tokens of others."""
-    return exchanged(s, flow(s.plan, s.experts, rows, layer))
+    return exchanged(shard, flow(shard.plan, shard.experts, rows, layer))
 
 
-def exchanged(s: Shard, routed: ExpertGroupTokens) -> Items:
-    """Return the router, the experts, and the all-to-alls before and after them."""
-    experts, h, own = s.experts, s.model.hidden, s.expert_rank
+def exchanged(shard: Shard, routed: ExpertGroupTokens) -> Items:
+    """Return the items of the router, the experts, and the all-to-alls before and after them, for routed tokens."""
+    experts, h, own = shard.experts, shard.model.hidden, shard.expert_rank
     sent, received = routed.sent[own], routed.received(own)
     rows, local = sum(received), routed.busy[own]
     result: Items = []
     if routed.rows[own]:
-        scores = s.operator("gemm", routed.rows[own], experts.count, h)
-        routing = s.operator("routing", routed.rows[own], experts.count, experts.top_k)
-        result.append(Compute("router", (scores, routing, s.operator("permute", sum(sent), h))))
+        scores = shard.operator("gemm", routed.rows[own], experts.count, h)
+        routing = shard.operator("routing", routed.rows[own], experts.count, experts.top_k)
+        result.append(Compute("router", (scores, routing, shard.operator("permute", sum(sent), h))))
     is_idle = not any(map(any, routed.sent))
-    result += [] if is_idle else exchange(s, "dispatch", sent, received, is_even=routed.is_even)
+    result += [] if is_idle else exchange(shard, "dispatch", sent, received, is_even=routed.is_even)
     if rows:
-        permute = s.operator("permute", rows, h)
-        result.append(Compute("experts", (permute, *products(s, local, rows), permute)))
-    result += [] if is_idle else exchange(s, "combine", received, sent, is_even=routed.is_even)
+        permute = shard.operator("permute", rows, h)
+        result.append(Compute("experts", (permute, *products(shard, local, rows), permute)))
+    result += [] if is_idle else exchange(shard, "combine", received, sent, is_even=routed.is_even)
     return result

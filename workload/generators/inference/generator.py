@@ -33,8 +33,7 @@ _NODES_PER_LAYER = 14  # Maximum number of nodes per layer and iteration, withou
 def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:
     """Generate the traces of all NPUs that serve a model, for random requests, those of a CSV file, or given ones.
 
-    Raises:
-        WorkloadError: If the model cannot be served with these plans and requests, or the requests are invalid.
+    Raises WorkloadError: the model cannot be served with these plans and requests, or the requests are invalid.
     """
     return traces_of(serving, engines(serving, requests_of(requests)))
 
@@ -47,11 +46,11 @@ def nodes_at_least(serving: Serving, requests: Sequence[Request]) -> int:
     return sum(request.generate - 1 for request in requests) // serving.batch * serving.model.layers
 
 
-def nodes_at_most(serving: Serving, scheduled: Sequence[Engine]) -> int:
+def nodes_at_most(serving: Serving, all_engines: Sequence[Engine]) -> int:
     """Return an upper bound of the number of nodes of the engines' distinct traces together."""
     layers, total = serving.model.layers + 4, 0
-    moved = sum(len(own) for own in scheduled[0].requests) if len(scheduled) > 1 else 0
-    for engine in scheduled:
+    moved = sum(len(own) for own in all_engines[0].requests) if len(all_engines) > 1 else 0
+    for engine in all_engines:
         iterations = sum(len(own) for own in engine.schedule.iterations)
         distinct_ranks = engine.plan.tp if _ranks_differ(engine) else 1
         requests = sum(len(own) for own in engine.requests)
@@ -60,13 +59,13 @@ def nodes_at_most(serving: Serving, scheduled: Sequence[Engine]) -> int:
     return total
 
 
-def traces_of(serving: Serving, scheduled: Sequence[Engine], report: Callable[[str], None] = say_nothing) -> TraceSet:
+def traces_of(serving: Serving, all_engines: Sequence[Engine], report: Callable[[str], None] = say_nothing) -> TraceSet:
     """Return the traces of engines; `report` is called with texts about the progress."""
-    transfers = _transfers(serving, scheduled)
+    transfers = _transfers(serving, all_engines)
     traces: list[TraceTable] = []
     examples: list[int] = []
     trace_of_npu: list[int] = []
-    for engine in scheduled:
+    for engine in all_engines:
         number_of: dict[tuple[object, ...], int] = {}
         ranks_differ = _ranks_differ(engine)
         for npu in range(engine.first, engine.first + engine.plan.gpus):
@@ -80,14 +79,14 @@ def traces_of(serving: Serving, scheduled: Sequence[Engine], report: Callable[[s
                 traces.append(NpuTrace(engine, npu, transfers(engine, npu)).table())
             trace_of_npu.append(number_of[key])
     used = {name for trace in traces for name in trace.group_names}
-    families = {name: groups for name, groups in _families(scheduled).items() if name in used}
+    families = {name: groups for name, groups in _families(all_engines).items() if name in used}
     return TraceSet(traces, np.array(trace_of_npu, np.int32), np.array(examples, np.int32), families)
 
 
-def _families(scheduled: Sequence[Engine]) -> Families:
+def _families(all_engines: Sequence[Engine]) -> Families:
     """Return the groups of all engines by family."""
     families: dict[str, tuple[tuple[int, ...], ...]] = {}
-    for engine in scheduled:
+    for engine in all_engines:
         for name, groups in ranks.families(engine.plan).items():
             shifted = tuple(tuple(npu + engine.first for npu in group) for group in groups)
             families[name] = (*families.get(name, ()), *shifted)
@@ -115,15 +114,15 @@ def _relative(transfers: Transfers, engine: Engine, replica: int, npu: int) -> t
     return () if first is None else tuple((each.peer - npu, each.bytes) for each in transfers(first))
 
 
-def _transfers(serving: Serving, scheduled: Sequence[Engine]) -> Callable[[Engine, int], Transfers]:
-    """Return a function that returns the transfers per request of an NPU of an engine."""
-    if len(scheduled) == 1:
+def _transfers(serving: Serving, all_engines: Sequence[Engine]) -> Callable[[Engine, int], Transfers]:
+    """Return a function of an engine and an NPU that returns the NPU's function from requests to transfers."""
+    if len(all_engines) == 1:
         return lambda _engine, _npu: no_transfers
-    before, after = scheduled
+    before, after = all_engines
     all_routes = routes(serving.model, before.plan, after.plan)
     replica_of = [
         {request.number: replica for replica, own in enumerate(engine.requests) for request in own}
-        for engine in scheduled
+        for engine in all_engines
     ]
 
     def of(engine: Engine, npu: int) -> Transfers:
@@ -151,11 +150,13 @@ def _transfers(serving: Serving, scheduled: Sequence[Engine]) -> Callable[[Engin
     return of
 
 
-def _pieces(serving: Serving, own: Engine, other: Engine, stage: int) -> list[tuple[str, int, int, int]]:
+def _pieces(serving: Serving, engine: Engine, other_engine: Engine, stage: int) -> list[tuple[str, int, int, int]]:
     """Return name, last layer, stage of the other engine, and number of layers of each message of a stage."""
     model = serving.model
-    stage_of = {layer: number for number, (chunk,) in enumerate(chunks(model, other.plan)) for layer in chunk.layers}
-    layers = chunks(model, own.plan)[stage][0].layers
+    stage_of = {
+        layer: number for number, (chunk,) in enumerate(chunks(model, other_engine.plan)) for layer in chunk.layers
+    }
+    layers = chunks(model, engine.plan)[stage][0].layers
     if serving.transfer == "layer":
         return [(f"layer{layer}/", layer, stage_of[layer], 1) for layer in layers]
     layers_of_stage = Counter(stage_of[layer] for layer in layers)
@@ -170,15 +171,15 @@ class Route(NamedTuple):
     token_bytes: int  # Bytes per layer and token
 
 
-def routes(model: Model, prompts: ParallelPlan, decodes: ParallelPlan) -> tuple[Route, ...]:
+def routes(model: Model, prefill_plan: ParallelPlan, decode_plan: ParallelPlan) -> tuple[Route, ...]:
     """Return the routes between a prefill replica and a decoding replica, sorted by source and target."""
-    value_bytes = int(DTYPE_BYTES[decodes.dtype])
+    value_bytes = int(DTYPE_BYTES[decode_plan.dtype])
     if model.latent is not None:
         size = (model.latent.key_value_rank + model.latent.rope_dim) * value_bytes
-        return tuple(sorted(Route(target % prompts.tp, target, size) for target in range(decodes.tp)))
+        return tuple(sorted(Route(target % prefill_plan.tp, target, size) for target in range(decode_plan.tp)))
     heads: dict[tuple[int, int], int] = {}
     for head in range(model.key_value_heads):
-        sources, targets = _holders(model, prompts.tp, head), _holders(model, decodes.tp, head)
+        sources, targets = _holders(model, prefill_plan.tp, head), _holders(model, decode_plan.tp, head)
         for place, target in enumerate(targets):
             pair = sources[place * len(sources) // len(targets)], target
             heads[pair] = heads.get(pair, 0) + 1
@@ -187,7 +188,7 @@ def routes(model: Model, prompts: ParallelPlan, decodes: ParallelPlan) -> tuple[
 
 
 def _holders(model: Model, tp: int, head: int) -> range:
-    """Return the ranks that hold a head of keys and values."""
+    """Return the tensor-parallel ranks, of `tp`, that hold a head of keys and values."""
     heads = model.key_value_heads
     if tp <= heads:
         rank = head // (heads // tp)

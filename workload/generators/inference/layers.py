@@ -24,70 +24,75 @@ def shard(model_shard: Shard, tokens: int) -> Shard:
     return Shard(model, plan, model_shard.expert_rank)
 
 
-def attention_items(s: Shard, batch: Batch) -> Items:
+def attention_items(shard: Shard, batch: Batch) -> Items:
     """Return the attention of a layer with its norm and residual."""
-    if s.model.latent is not None:
-        return attention.around(s, _latent(s, batch))
-    projection = s.gemm(s.tokens, attention.qkv_columns(s), s.model.hidden)
-    operators = [projection, *attention.positions(s)]
+    if shard.model.latent is not None:
+        return attention.around(shard, _latent(shard, batch))
+    projection = shard.gemm(shard.tokens, attention.qkv_columns(shard), shard.model.hidden)
+    operators = [projection, *attention.positions(shard)]
     for piece in batch.prompts:
-        operators += _of_prompts(s, piece)
+        operators += _of_prompts(shard, piece)
     if batch.decodes:
-        operators.append(_decoding(s, batch))
-    return attention.around(s, [Compute(attention.NAME, tuple(operators))])
+        operators.append(_decoding(shard, batch))
+    return attention.around(shard, [Compute(attention.NAME, tuple(operators))])
 
 
-def head_items(s: Shard, batch: Batch) -> Items:
+def head_items(shard: Shard, batch: Batch) -> Items:
     """Return logits for the sampled tokens only, their all-gather, and greedy sampling."""
     rows = batch.sampled
     if not rows:
         return []
-    words = s.vocabulary * s.plan.tp
-    output = s.operator("gemm", rows, s.vocabulary, s.model.hidden)  # never in FP8, as in training
+    words = shard.vocabulary * shard.plan.tp
+    output = shard.operator("gemm", rows, shard.vocabulary, shard.model.hidden)  # never in FP8, as in training
     gathered: Items = []
-    if s.plan.tp > 1:
-        size = rows * s.vocabulary * s.value_bytes
+    if shard.plan.tp > 1:
+        size = rows * shard.vocabulary * shard.value_bytes
         gathered = [GroupCollective("head/tp:all-gather", CollectiveCommType.ALL_GATHER, size, "tp")]
     return [
-        Compute("head", (s.operator("norm", rows, s.model.hidden), output)),
+        Compute("head", (shard.operator("norm", rows, shard.model.hidden), output)),
         *gathered,
-        Compute("sample", (s.operator("elementwise", rows * words, 1, 0),)),
+        Compute("sample", (shard.operator("elementwise", rows * words, 1, 0),)),
     ]
 
 
-def _of_prompts(s: Shard, piece: Prompts) -> Operators:
-    """Return the attention of prompt tokens to the cached tokens and to earlier tokens of the piece."""
-    keys, d, dv = piece.context + piece.tokens, s.model.query_dim, s.model.value_dim
-    return (s.operator("attention", piece.sequences, s.heads, s.kv_heads, piece.tokens, keys, d, dv, 1),)
+def _of_prompts(shard: Shard, prompts: Prompts) -> Operators:
+    """Return the attention of prompt tokens to the cached tokens and to earlier tokens of their piece."""
+    keys, d, dv = prompts.context + prompts.tokens, shard.model.query_dim, shard.model.value_dim
+    return (
+        shard.operator("attention", prompts.sequences, shard.heads, shard.kv_heads, prompts.tokens, keys, d, dv, 1),
+    )
 
 
-def _decoding(s: Shard, batch: Batch) -> Operator:
+def _decoding(shard: Shard, batch: Batch) -> Operator:
     """Return the attention of one query per sequence to its cache, which has the plan's data type."""
-    d, dv = s.model.query_dim, s.model.value_dim
-    return Operator("attention", (batch.decodes, s.heads, s.kv_heads, 1, batch.keys, d, dv, 0), s.plan.dtype)
+    d, dv = shard.model.query_dim, shard.model.value_dim
+    return Operator(
+        "attention", (batch.decodes, shard.heads, shard.kv_heads, 1, batch.keys, d, dv, 0), shard.plan.dtype
+    )
 
 
-def _latent(s: Shard, batch: Batch) -> Items:
+def _latent(shard: Shard, batch: Batch) -> Items:
     """Return projections and core of latent attention."""
-    latent, h = s.latent, s.model.hidden
-    down = tuple(s.gemm(s.tokens, columns, h) for columns in attention.compressing(s))
-    queries = s.gemm(s.tokens, s.heads * s.model.query_dim, latent.query_rank or h)
-    operators = [*down, *attention.latent_norms(s), queries, *attention.positions(s)]
+    latent, h = shard.latent, shard.model.hidden
+    down = tuple(shard.gemm(shard.tokens, columns, h) for columns in attention.compressing(shard))
+    queries = shard.gemm(shard.tokens, shard.heads * shard.model.query_dim, latent.query_rank or h)
+    operators = [*down, *attention.latent_norms(shard), queries, *attention.positions(shard)]
     for piece in batch.prompts:
         rows = piece.sequences * (piece.context + piece.tokens)  # cached tokens are expanded again
-        columns = s.heads * (latent.nope_dim + latent.value_dim)
-        operators += [s.gemm(rows, columns, latent.key_value_rank), *_of_prompts(s, piece)]
+        columns = shard.heads * (latent.nope_dim + latent.value_dim)
+        operators += [shard.gemm(rows, columns, latent.key_value_rank), *_of_prompts(shard, piece)]
     if batch.decodes:
-        operators += _absorbed(s, batch)
+        operators += _absorbed(shard, batch)
     return [Compute(attention.NAME, tuple(operators))]
 
 
-def _absorbed(s: Shard, batch: Batch) -> Operators:
-    latent, count = s.latent, batch.decodes
+def _absorbed(shard: Shard, batch: Batch) -> Operators:
+    """Return the operators of decoding with latent attention, whose expansion is part of the queries and outputs."""
+    latent, count = shard.latent, batch.decodes
     rank = latent.key_value_rank
-    core = Operator("latent-attention", (count, s.heads, 1, batch.keys, rank, latent.rope_dim), s.plan.dtype)
+    core = Operator("latent-attention", (count, shard.heads, 1, batch.keys, rank, latent.rope_dim), shard.plan.dtype)
     return (
-        s.operator("batched-gemm", s.heads, count, rank, latent.nope_dim)._replace(dtype=s.plan.dtype),
+        shard.operator("batched-gemm", shard.heads, count, rank, latent.nope_dim)._replace(dtype=shard.plan.dtype),
         core,
-        s.operator("batched-gemm", s.heads, count, latent.value_dim, rank)._replace(dtype=s.plan.dtype),
+        shard.operator("batched-gemm", shard.heads, count, latent.value_dim, rank)._replace(dtype=shard.plan.dtype),
     )

@@ -51,6 +51,7 @@ class NpuTrace:
     """
 
     def __init__(self, engine: Engine, npu: int, transfers: Transfers = no_transfers) -> None:
+        """Find the NPU's ranks, layers and iterations."""
         plan, local = engine.plan, npu - engine.first
         self._engine, self._plan, self._npu, self._transfers = engine, plan, npu, transfers
         self._rank = place(plan, local)
@@ -79,10 +80,8 @@ class NpuTrace:
         return self._columns.table()
 
     def _following(self) -> dict[int, int]:
-        """Return the number of the next iteration of the lane, by that of each iteration whose tokens it needs.
-
-        The result is empty with one stage, which needs no messages.
-        """
+        """Return the number of the next iteration of the lane, by that of each iteration whose tokens it needs."""
+        # The result is empty with one stage, which needs no messages.
         following: dict[int, int] = {}
         latest: dict[int, Iteration] = {}
         if self._plan.pp == 1:
@@ -106,20 +105,18 @@ class NpuTrace:
             row = self._columns.stamp(block, f"arrivals/request{request.number}", after=after)
             self._arrived[request.number], now = row, request.arrival_us
 
-    def _pass(self, prefix: str, iteration: Iteration, before: int | None, *, has_next: bool) -> None:
-        """Add an iteration with tokens.
-
-        It needs the tokens of iteration `before`, unless that is None; `has_next`: whether a later one needs its own
-        tokens.
-        """
+    def _pass(self, prefix: str, iteration: Iteration, previous_number: int | None, *, has_next: bool) -> None:
+        """Add an iteration with tokens, with a prefix of its nodes' names."""
+        # It needs the tokens of iteration previous_number, unless that is None; has_next: whether a later one needs its
+        # own tokens.
         batch = iteration.batch
-        s = layers.shard(self._shard, batch.tokens)
-        size = batch.tokens * s.model.hidden * s.value_bytes
+        shard = layers.shard(self._shard, batch.tokens)
+        size = batch.tokens * shard.model.hidden * shard.value_bytes
         awaited = [self._arrived[r.number] for r in iteration.joined if r.number in self._arrived]
         if not self._chunk.is_first:
             awaited.append(self._receive(f"{prefix}pp:receive", size, self._beside(-1), _ACTIVATIONS))
-        elif before is not None:
-            tokens = self._iterations[before].batch.sampled
+        elif previous_number is not None:
+            tokens = self._iterations[previous_number].batch.sampled
             awaited.append(
                 self._receive(f"{prefix}pp:receive-tokens", tokens * _TOKEN_BYTES, self._beside(-1), _TOKENS)
             )
@@ -127,26 +124,29 @@ class NpuTrace:
             awaited += self._receive_cache(prefix, iteration.joined)
         self._last += awaited
         if self._chunk.is_first:
-            self._stamp(f"{prefix}embedding/", self._block(("embedding", s.tokens), lambda: vocabulary.embedding(s)))
+            self._stamp(
+                f"{prefix}embedding/", self._block(("embedding", shard.tokens), lambda: vocabulary.embedding(shard))
+            )
         for number in self._chunk.layers:
-            self._stamp(f"{prefix}layer{number}/", self._layer(s, iteration, number))
+            self._stamp(f"{prefix}layer{number}/", self._layer(shard, iteration, number))
             if not self._engine.role.decodes:
                 self._send_cache(prefix, iteration.prompted, number)
         if not self._chunk.is_last:
             self._send(f"{prefix}pp:send", size, self._beside(1), _ACTIVATIONS)
             return
-        self._stamp(f"{prefix}head/", self._block(("head", batch.sampled), lambda: layers.head_items(s, batch)))
+        self._stamp(f"{prefix}head/", self._block(("head", batch.sampled), lambda: layers.head_items(shard, batch)))
         if has_next:
             self._send(f"{prefix}pp:send-tokens", batch.sampled * _TOKEN_BYTES, self._beside(1), _TOKENS)
         self._mark(prefix, iteration.marks)
 
-    def _layer(self, s: Shard, iteration: Iteration, number: int) -> list[FinishedBlock]:
+    def _layer(self, shard: Shard, iteration: Iteration, layer_number: int) -> list[FinishedBlock]:
+        """Return the blocks of a layer in an iteration."""
         batch = iteration.batch
-        if not s.model.has_experts(number):
-            make = lambda: [*layers.attention_items(s, batch), *mlp.forward(s)]  # noqa: E731 - called if needed
+        if not shard.model.has_experts(layer_number):
+            make = lambda: [*layers.attention_items(shard, batch), *mlp.forward(shard)]  # noqa: E731 - called if needed
             return self._block(("layer", batch), make)
-        rows, layer = self._rows(iteration), number if self._plan.imbalance else -1
-        made = lambda: [*layers.attention_items(s, batch), *experts.items(s, number, rows)]  # noqa: E731 - the same
+        rows, layer = self._rows(iteration), layer_number if self._plan.imbalance else -1
+        made = lambda: [*layers.attention_items(shard, batch), *experts.items(shard, layer_number, rows)]  # noqa: E731 - the same
         return self._block(("experts", batch, rows, layer), made)
 
     def _idle(self, prefix: str, iteration: Iteration) -> None:
@@ -162,49 +162,55 @@ class NpuTrace:
         """Return the number of tokens that each member of the expert-parallel group routes."""
         return member_rows(self._engine, [(each.dp, each.tp) for each in self._members], iteration.number)
 
-    def _mark(self, prefix: str, marks: Iterable[tuple[int, int]]) -> None:
-        """Add nodes without duration that mark tokens of requests."""
+    def _mark(self, prefix: str, tokens_of_requests: Iterable[tuple[int, int]]) -> None:
+        """Add nodes without duration that mark (request number, token number), with a prefix of their names."""
         block = Block()
         rows = [
             block.comp(f"request{number}/token{token}", num_ops=0, tensor_size=0, after=[COMPUTED])
-            for number, token in marks
+            for number, token in tokens_of_requests
         ]
         if rows:
             first = self._columns.stamp(block, prefix, after={COMPUTED: self._last})
             self._last = [first + row for row in rows]
 
-    def _block(self, key: tuple[object, ...], make: Callable[[], Items]) -> list[FinishedBlock]:
+    def _block(self, key: tuple[object, ...], make_items: Callable[[], Items]) -> list[FinishedBlock]:
+        """Return the blocks of items with a key, built once."""
         if key not in self._blocks:
             builder = BlockBuilder()
-            builder.add("", make())
+            builder.add("", make_items())
             self._blocks[key] = builder.finish()
         return self._blocks[key]
 
     def _stamp(self, prefix: str, blocks: Sequence[FinishedBlock]) -> None:
+        """Add blocks to the trace one after another, with a prefix of their names."""
         for finished in blocks:
             after = {COMPUTED: self._last} if self._last else None
             first = self._columns.stamp(finished.block, prefix, after=after)
             self._last = [first + row for row in finished.ends]
 
-    def _receive(self, name: str, size: int, peer: int, tag: int) -> int:
+    def _receive(self, name: str, size_bytes: int, peer: int, tag: int) -> int:
+        """Add a receive after the last computation and return its row."""
         block = Block()
-        block.recv("", size, peer=peer, tag=tag, after=[COMPUTED])
+        block.recv("", size_bytes, peer=peer, tag=tag, after=[COMPUTED])
         return self._columns.stamp(block, name, after={COMPUTED: self._last} if self._last else None)
 
-    def _send(self, name: str, size: int, peer: int, tag: int) -> None:
+    def _send(self, name: str, size_bytes: int, peer: int, tag: int) -> None:
+        """Add a send after the last computation."""
         block = Block()
-        block.send("", size, peer=peer, tag=tag, after=[COMPUTED])
+        block.send("", size_bytes, peer=peer, tag=tag, after=[COMPUTED])
         self._columns.stamp(block, name, after={COMPUTED: self._last} if self._last else None)
 
-    def _receive_cache(self, prefix: str, joined: Sequence[Request]) -> list[int]:
+    def _receive_cache(self, prefix: str, requests: Sequence[Request]) -> list[int]:
+        """Add the receives of the keys and values of requests, and return their rows."""
         return [
             self._receive(f"{prefix}{own.name}request{request.number}/kv:receive", own.bytes, own.peer, _tag(request))
-            for request in joined
+            for request in requests
             for own in self._transfers(request)
         ]
 
-    def _send_cache(self, prefix: str, prompted: Sequence[Request], layer: int) -> None:
-        for request in prompted:
+    def _send_cache(self, prefix: str, requests: Sequence[Request], layer: int) -> None:
+        """Add the sends of the keys and values of a layer for requests."""
+        for request in requests:
             for each in self._transfers(request):
                 if each.layer == layer:
                     name = f"{prefix}{each.name}request{request.number}/kv:send"
@@ -216,10 +222,10 @@ class NpuTrace:
         return self._npu + (stage - self._rank.stage) * stage_size(self._plan)
 
 
-def member_rows(engine: Engine, members: Iterable[tuple[int, int]], number: int) -> tuple[int, ...]:
+def member_rows(engine: Engine, members: Iterable[tuple[int, int]], iteration_number: int) -> tuple[int, ...]:
     """Return how many tokens GPUs, given by replica and tensor-parallel rank, route in an iteration."""
     of_replica = engine.schedule.iterations
-    return tuple(experts.rows_of(engine.plan, of_replica[dp][number].batch.tokens, tp) for dp, tp in members)
+    return tuple(experts.rows_of(engine.plan, of_replica[dp][iteration_number].batch.tokens, tp) for dp, tp in members)
 
 
 def _tag(request: Request) -> int:

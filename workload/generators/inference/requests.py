@@ -62,12 +62,12 @@ class Lengths(NamedTuple):
             raise WorkloadError(f"{key}: {given!r} has sigma {second:g}, expected {_MAX_SIGMA:g} at most")
         return lengths
 
-    def draw(self, numbers: np.random.Generator, count: int) -> list[int]:
+    def draw(self, generator: np.random.Generator, count: int) -> list[int]:
         """Draw the lengths of `count` requests."""
         if self.kind == "uniform":
-            return [int(value) for value in numbers.integers(self.first, int(self.second) + 1, count)]
+            return [int(value) for value in generator.integers(self.first, int(self.second) + 1, count)]
         if self.kind == "lognormal":
-            drawn = numbers.lognormal(math.log(self.first), self.second, count)
+            drawn = generator.lognormal(math.log(self.first), self.second, count)
             return [int(value) for value in np.clip(np.rint(drawn), 1, MAX_TOKENS)]
         return [self.first] * count
 
@@ -106,13 +106,15 @@ def requests_of(source: RequestStream | Path | Iterable[Request]) -> tuple[Reque
     return _numbered(list(zip(arrivals, prompts, answers, strict=True)))
 
 
-def _numbered(rows: list[tuple[int, int, int]]) -> tuple[Request, ...]:
-    if not rows:
+def _numbered(requests: list[tuple[int, int, int]]) -> tuple[Request, ...]:
+    """Return requests in the order of arrival, from (arrival in us, prompt tokens, generated tokens)."""
+    if not requests:
         raise WorkloadError("requests: none, expected at least one")
-    return tuple(Request(number, *row) for number, row in enumerate(sorted(rows, key=lambda row: row[0])))
+    return tuple(Request(number, *row) for number, row in enumerate(sorted(requests, key=lambda row: row[0])))
 
 
 def _read(path: Path) -> list[tuple[int, int, int]]:
+    """Return (arrival in us, prompt tokens, generated tokens) of each request in a CSV file."""
     try:
         lines = [line for line in inputs.read_text(path).splitlines() if line.strip() and not line.startswith("#")]
     except (OSError, ValueError) as error:
@@ -126,7 +128,8 @@ def _read(path: Path) -> list[tuple[int, int, int]]:
     return [_row(path, number, row) for number, row in enumerate(rows[1:], 1)]
 
 
-def _row(path: Path, number: int, row: list[str]) -> tuple[int, int, int]:
+def _row(path: Path, line_number: int, row: list[str]) -> tuple[int, int, int]:
+    """Return (arrival in us, prompt tokens, generated tokens) of a line of a CSV file."""
     try:
         arrival, prompt, answer = row
         arrival_s, tokens = float(arrival), (int(prompt), int(answer))
@@ -135,7 +138,7 @@ def _row(path: Path, number: int, row: list[str]) -> tuple[int, int, int]:
     if not 0 <= arrival_s <= _MAX_ARRIVAL_S or not all(1 <= each <= MAX_TOKENS for each in tokens):
         found = ",".join(row)[:60]
         raise WorkloadError(
-            f"{path}: request {number} is {found!r}, expected seconds from 0 to {_MAX_ARRIVAL_S:,} and two numbers of "
-            f"tokens from 1 to {MAX_TOKENS:,}"
+            f"{path}: request {line_number} is {found!r}, expected seconds from 0 to {_MAX_ARRIVAL_S:,} and two "
+            f"numbers of tokens from 1 to {MAX_TOKENS:,}"
         )
     return round(arrival_s * US_PER_S), *tokens

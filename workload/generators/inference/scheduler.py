@@ -109,17 +109,17 @@ class _Lane:
             return 0.0
         return float(self.waiting[0].arrival_us) if self.waiting else None
 
-    def next(self, now: float) -> "_Work":
-        """Schedule the next iteration, which starts at microsecond `now`."""
+    def next(self, now_us: float) -> "_Work":
+        """Schedule the next iteration, which starts at microsecond `now_us`."""
         work = _Work()
         if self.role.prefills and self.limits.chunk:
-            self._chunked(now, work)
+            self._chunked(now_us, work)
         elif self.role.prefills:
-            self._admit(now, work)
+            self._admit(now_us, work)
             if not work.pieces:
                 self._decode(work)
         else:
-            self._join(now, work)
+            self._join(now_us, work)
             self._decode(work)
         decodes = self.role.decodes
         for done in [each for each in self.running if each.generated >= (each.request.generate if decodes else 1)]:
@@ -131,35 +131,37 @@ class _Lane:
         """Return the number of tokens of a request that the cache must be able to hold."""
         return request.prompt + (request.generate if self.role.decodes else 0)
 
-    def _may_admit(self, now: float) -> bool:
+    def _may_admit(self, now_us: float) -> bool:
+        """Return whether the first waiting request may join the batch now."""
         limits = self.limits
-        if not self.waiting or self.waiting[0].arrival_us > now or len(self.running) >= limits.sequences:
+        if not self.waiting or self.waiting[0].arrival_us > now_us or len(self.running) >= limits.sequences:
             return False
         return not limits.cached_tokens or self.reserved + self._needs(self.waiting[0]) <= limits.cached_tokens
 
     def _take(self, work: "_Work") -> _Running:
+        """Add the first waiting request to the running ones and to an iteration's work, and return it."""
         sequence = _Running(self.waiting.popleft())
         self.running.append(sequence)
         self.reserved += self._needs(sequence.request)
         work.joined.append(sequence.request)
         return sequence
 
-    def _admit(self, now: float, work: "_Work") -> None:
-        """Admit unsplit prompts."""
+    def _admit(self, now_us: float, work: "_Work") -> None:
+        """Admit prompts, each as a whole, to an iteration's work."""
         left = self.limits.prompt_tokens
-        while self._may_admit(now) and (self.waiting[0].prompt <= left or not work.pieces):
+        while self._may_admit(now_us) and (self.waiting[0].prompt <= left or not work.pieces):
             sequence = self._take(work)
             left -= sequence.request.prompt
             work.prompt(sequence, sequence.request.prompt)
 
-    def _chunked(self, now: float, work: "_Work") -> None:
-        """Add a token of each running sequence, then pieces of prompts."""
+    def _chunked(self, now_us: float, work: "_Work") -> None:
+        """Add a token of each running sequence to an iteration's work, then pieces of prompts."""
         prompting = [each for each in self.running if not each.generated]
         self._decode(work)
         left = self.limits.chunk - len(work.keys)
         while left > 0:
             if not prompting:
-                if not self._may_admit(now):
+                if not self._may_admit(now_us):
                     return
                 prompting.append(self._take(work))
             each = prompting.pop(0)
@@ -167,13 +169,14 @@ class _Lane:
             work.prompt(each, tokens)
             left -= tokens
 
-    def _join(self, now: float, work: "_Work") -> None:
-        """Admit requests whose prompts another engine computed."""
-        while self._may_admit(now):
+    def _join(self, now_us: float, work: "_Work") -> None:
+        """Admit requests whose prompts another engine computed to an iteration's work."""
+        while self._may_admit(now_us):
             sequence = self._take(work)
             sequence.cached, sequence.generated = sequence.request.prompt, 1
 
     def _decode(self, work: "_Work") -> None:
+        """Add a token of each running sequence to an iteration's work."""
         for each in self.running:
             if each.generated:
                 work.decode(each)
@@ -183,6 +186,7 @@ class _Work:
     """The growing batch of one iteration of a lane."""
 
     def __init__(self) -> None:
+        """Begin without work."""
         self.pieces: Counter[tuple[int, int]] = Counter()
         self.keys: list[int] = []
         self.joined: list[Request] = []
@@ -190,25 +194,29 @@ class _Work:
         self.marks: list[tuple[int, int]] = []
         self.sampled = 0
 
-    def prompt(self, each: _Running, tokens: int) -> None:
-        self.pieces[tokens, each.cached] += 1
-        each.cached += tokens
-        if each.cached == each.request.prompt:
-            self.prompted.append(each.request)
-            self._token(each)
+    def prompt(self, sequence: _Running, tokens: int) -> None:
+        """Add a piece of a sequence's prompt."""
+        self.pieces[tokens, sequence.cached] += 1
+        sequence.cached += tokens
+        if sequence.cached == sequence.request.prompt:
+            self.prompted.append(sequence.request)
+            self._token(sequence)
 
-    def decode(self, each: _Running) -> None:
-        each.cached += 1
-        self.keys.append(each.cached)
-        self._token(each)
+    def decode(self, sequence: _Running) -> None:
+        """Add the next token of a sequence."""
+        sequence.cached += 1
+        self.keys.append(sequence.cached)
+        self._token(sequence)
 
-    def _token(self, each: _Running) -> None:
-        each.generated += 1
+    def _token(self, sequence: _Running) -> None:
+        """Count a token that is sampled for a sequence, and mark its first and last one."""
+        sequence.generated += 1
         self.sampled += 1
-        if each.generated in {1, each.request.generate}:
-            self.marks.append((each.request.number, each.generated))
+        if sequence.generated in {1, sequence.request.generate}:
+            self.marks.append((sequence.request.number, sequence.generated))
 
     def batch(self) -> Batch:
+        """Return the batch of the work so far."""
         prompts = tuple(Prompts(count, *shape) for shape, count in self.pieces.items())
         decodes = len(self.keys)
         return Batch(prompts, decodes, -(-sum(self.keys) // decodes) if decodes else 0, self.sampled)
@@ -266,7 +274,7 @@ def schedule(
         report(f"scheduled {number:,} iterations, {len(prompted_us):,} of {waiting:,} prompts done")
 
 
-def _begin(lane: list[_Lane], free_us: float) -> float | None:
-    """Return the microsecond when a lane of all replicas can begin its next iteration; None = never."""
-    begins = [begin for begin in (each.begins_at() for each in lane) if begin is not None]
+def _begin(lane_of_replicas: list[_Lane], free_us: float) -> float | None:
+    """Return the microsecond when a lane of all replicas can begin its next iteration, or None; free_us: earliest."""
+    begins = [begin for begin in (each.begins_at() for each in lane_of_replicas) if begin is not None]
     return max(free_us, min(begins)) if begins else None

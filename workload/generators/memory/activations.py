@@ -30,7 +30,7 @@ class LayerActivations(NamedTuple):
     working: int  # Bytes of gradients and copies that exist only during the layer's backward pass
 
     def kept(self, recompute: str) -> int:
-        """Return the bytes that the layer keeps from the forward pass to the backward pass."""
+        """Return the bytes that the layer keeps from the forward to the backward pass; recompute: as in plans."""
         if recompute == "full":
             return self.input
         return self.input + self.other + (self.light if recompute == "none" else 0)
@@ -47,45 +47,45 @@ def layer_activations(model: Model, plan: ParallelPlan, *, has_experts: bool) ->
     With FP8, inputs of matrices and of gated activations take a byte per value, because DeepSeek-V3 keeps both in this
     type (arXiv 2412.19437, section 3.3.2).
     """
-    s = Shard(model, plan)
-    hidden = s.rows * model.hidden
+    shard = Shard(model, plan)
+    hidden = shard.rows * model.hidden
     mask = hidden * _MASK_BYTES * model.dropout
-    norms = 2 * s.operand_bytes * hidden  # their outputs
-    core_output = s.operand_bytes * s.tokens * s.heads * model.value_dim  # input of the projection after it
-    core, core_working = _core(s)
-    mlp = _experts(s) if has_experts else _mlp(s, model.ffn_width)
-    other = s.value_bytes * hidden + 2 * mask + core_output + mlp.inner
+    norms = 2 * shard.operand_bytes * hidden  # their outputs
+    core_output = shard.operand_bytes * shard.tokens * shard.heads * model.value_dim  # input of the projection after it
+    core, core_working = _core(shard)
+    mlp = _experts(shard) if has_experts else _mlp(shard, model.ffn_width)
+    other = shard.value_bytes * hidden + 2 * mask + core_output + mlp.inner
     # Selective recomputation applies to these with latent attention only.
-    recomputable = norms + _projected(s) + mlp.outer
+    recomputable = norms + _projected(shard) + mlp.outer
     if model.latent is not None:
         # Compressed queries, keys and values before their norm, and the uncompressed keys
         ranks = model.latent.query_rank + model.latent.key_value_rank + model.latent.rope_dim
-        compressed = s.value_bytes * s.rows * ranks
+        compressed = shard.value_bytes * shard.rows * ranks
         other += compressed
-        recomputable += compressed - s.value_bytes * s.rows * model.latent.rope_dim
+        recomputable += compressed - shard.value_bytes * shard.rows * model.latent.rope_dim
     return LayerActivations(
-        input=s.value_bytes * hidden,
+        input=shard.value_bytes * hidden,
         other=other + (0 if model.latent is not None else recomputable),
         light=core + (recomputable if model.latent is not None else 0),
         working=max(core_working, mlp.working),
     )
 
 
-def _projected(s: Shard) -> int:
-    """Return the bytes of queries, keys and values; normalised queries and keys count twice."""
-    values = s.heads * s.model.query_dim + s.kv_heads * (s.model.query_dim + s.model.value_dim)
-    if s.model.qk_norm:
-        values += (s.heads + s.kv_heads) * s.model.query_dim
-    return s.value_bytes * s.tokens * values
+def _projected(shard: Shard) -> int:
+    """Return the bytes of queries, keys and values of a micro-batch; normalised queries and keys count twice."""
+    values = shard.heads * shard.model.query_dim + shard.kv_heads * (shard.model.query_dim + shard.model.value_dim)
+    if shard.model.qk_norm:
+        values += (shard.heads + shard.kv_heads) * shard.model.query_dim
+    return shard.value_bytes * shard.tokens * values
 
 
-def _core(s: Shard) -> tuple[int, int]:
+def _core(shard: Shard) -> tuple[int, int]:
     """Return the bytes that attention's core keeps, and those that exist only during its backward pass."""
-    if s.plan.attention == "flash":
-        return FP32_BYTES * s.heads * s.tokens, 0
-    values = s.heads * s.tokens * s.sequence
-    softmax = s.value_bytes * values
-    return softmax + (_MASK_BYTES * values + softmax) * s.model.dropout, 2 * softmax
+    if shard.plan.attention == "flash":
+        return FP32_BYTES * shard.heads * shard.tokens, 0
+    values = shard.heads * shard.tokens * shard.sequence
+    softmax = shard.value_bytes * values
+    return softmax + (_MASK_BYTES * values + softmax) * shard.model.dropout, 2 * softmax
 
 
 class _Mlp(NamedTuple):
@@ -96,46 +96,44 @@ class _Mlp(NamedTuple):
     working: int
 
 
-def _mlp(s: Shard, ffn: int) -> _Mlp:
-    """Return the bytes of a plain MLP, or of shared experts, with inner width `ffn`."""
-    inner = (2 if s.model.is_gated else 1) * ffn // s.plan.tp
+def _mlp(shard: Shard, ffn_width: int) -> _Mlp:
+    """Return the bytes of a plain MLP, or of shared experts, with an inner width."""
+    inner = (2 if shard.model.is_gated else 1) * ffn_width // shard.plan.tp
     return _Mlp(
-        inner=s.tokens * _inner_bytes(s) * inner,
-        outer=s.tokens * s.operand_bytes * ffn // s.plan.tp,
-        working=s.value_bytes * s.tokens * (inner + s.model.hidden),
+        inner=shard.tokens * _inner_bytes(shard) * inner,
+        outer=shard.tokens * shard.operand_bytes * ffn_width // shard.plan.tp,
+        working=shard.value_bytes * shard.tokens * (inner + shard.model.hidden),
     )
 
 
-def _inner_bytes(s: Shard) -> int:
+def _inner_bytes(shard: Shard) -> int:
     """Return the bytes per output of an MLP's first matrix."""
-    return s.operand_bytes if s.model.is_gated else s.value_bytes
+    return shard.operand_bytes if shard.model.is_gated else shard.value_bytes
 
 
-def expert_rows(s: Shard) -> int:
+def expert_rows(shard: Shard) -> int:
     """Return the number of rows that the experts of one GPU receive per micro-batch.
 
     This is the even share or, with `capacity`, the maximum that the capacity allows. Without a capacity, imbalanced
     routing can exceed the even share on some GPUs, which the estimate ignores.
     """
-    rows = s.rows * s.experts.top_k * s.plan.etp
-    return round(rows * s.plan.capacity) if s.plan.capacity else rows
+    rows = shard.rows * shard.experts.top_k * shard.plan.etp
+    return round(rows * shard.plan.capacity) if shard.plan.capacity else rows
 
 
-def _experts(s: Shard) -> _Mlp:
-    """Return the bytes of the router's scores, of the received rows, and of the values between the matrices.
-
-    As in Megatron-Core, the router's weights multiply the activation and not the experts' outputs, so that the outputs
-    are not kept.
-    """
-    experts, hidden, rows = s.experts, s.model.hidden, expert_rows(s)
-    inner = (2 if s.model.is_gated else 1) * experts.ffn // s.plan.etp
-    scores = FP32_BYTES * s.rows * experts.count
+def _experts(shard: Shard) -> _Mlp:
+    """Return the bytes of the router's scores, of the received rows, and of the values between the matrices."""
+    # As in Megatron-Core, the router's weights multiply the activation and not the experts' outputs, so that the
+    # outputs are not kept.
+    experts, hidden, rows = shard.experts, shard.model.hidden, expert_rows(shard)
+    inner = (2 if shard.model.is_gated else 1) * experts.ffn // shard.plan.etp
+    scores = FP32_BYTES * shard.rows * experts.count
     routed = _Mlp(
-        inner=scores + rows * (s.operand_bytes * hidden + _inner_bytes(s) * inner),
-        outer=rows * s.operand_bytes * experts.ffn // s.plan.etp,
-        working=s.value_bytes * rows * (inner + hidden),
+        inner=scores + rows * (shard.operand_bytes * hidden + _inner_bytes(shard) * inner),
+        outer=rows * shard.operand_bytes * experts.ffn // shard.plan.etp,
+        working=shard.value_bytes * rows * (inner + hidden),
     )
     if not experts.shared_width:
         return routed
-    shared = _mlp(s, experts.shared_width)
+    shared = _mlp(shard, experts.shared_width)
     return _Mlp(routed.inner + shared.inner, routed.outer + shared.outer, max(routed.working, shared.working))

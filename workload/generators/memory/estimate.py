@@ -47,10 +47,7 @@ PARTS = ("weights", "gradients", "optimizer", "activations", "loss", "buffers", 
 
 
 def estimate(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> tuple[StageMemory, ...]:
-    """Return the peak memory of each stage.
-
-    The estimate ignores fragmentation of the allocator and temporary memory of the optimizer's step.
-    """
+    """Return the peak memory of each stage, without fragmentation and temporary memory of the optimizer's step."""
     rules.check(model, plan, framework)
     settled = rules.settle(model, plan, framework)
     return tuple(_stage(model, settled, framework, *each) for each in enumerate(chunks(model, settled)))
@@ -83,26 +80,26 @@ def _stage(
     model: Model, plan: ParallelPlan, framework: Framework, stage: int, stage_chunks: tuple[Chunk, ...]
 ) -> StageMemory:
     """Return the peak memory of a stage with the given chunks in a settled plan."""
-    s = Shard(model, plan)
+    shard = Shard(model, plan)
     on_gpu, on_host = divided(states(held(model, plan, stage), plan), plan)
     kept = recomputed = kept_by_largest = loss = 0
     for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
         numbers = Counter(_kinds(model, chunk)).items()
         layers = [(layer_activations(model, plan, has_experts=kind), number) for kind, number in numbers]
-        mask_of_embedding = s.rows * model.hidden * model.dropout if chunk.is_first else 0
+        mask_of_embedding = shard.rows * model.hidden * model.dropout if chunk.is_first else 0
         kept_by_layers = sum(number * layer.kept(plan.recompute) for layer, number in layers)
         kept += micro_batches_in_flight * (kept_by_layers + mask_of_embedding)
         recomputed = max([recomputed, *(layer.again(plan.recompute) for layer, _ in layers)])
         kept_by_largest = max([kept_by_largest, *(layer.kept(plan.recompute) for layer, _ in layers)])
         if chunk.is_last:
-            loss += micro_batches_in_flight * _kept_by_loss(s) + _loss_working(s) + _deferred(s)
+            loss += micro_batches_in_flight * _kept_by_loss(shard) + _loss_working(shard) + _deferred(shard)
     activations, activations_on_host = divided_activations(kept, kept_by_largest, plan)
     return StageMemory(
         stage,
         *on_gpu,
         activations=activations + recomputed,
         loss=loss,
-        buffers=_buffers(s, framework, stage_chunks),
+        buffers=_buffers(shard, framework, stage_chunks),
         framework=framework_bytes(plan.tp, plan.cp, plan.dp, plan.pp, plan.ep if model.experts else 1),
         host=on_host.total + activations_on_host,
     )
@@ -119,54 +116,54 @@ def _kinds(model: Model, chunk: Chunk) -> list[bool]:
     return [model.has_experts(number) for number in numbers]
 
 
-def _kept_by_loss(s: Shard) -> int:
-    """Return the bytes that final norm, output layer and loss keep per micro-batch.
-
-    These are 4 s b h (1 + V/h) / t bytes (arXiv 2205.05198, section 4.3).
-    """
-    of_one = 2 * s.value_bytes * s.rows * s.model.hidden + FP32_BYTES * s.tokens * s.vocabulary
-    return (1 + s.model.mtp_layers) * of_one
+def _kept_by_loss(shard: Shard) -> int:
+    """Return the bytes that final norm, output layer and loss keep per micro-batch."""
+    # These are 4 s b h (1 + V/h) / t bytes (arXiv 2205.05198, section 4.3).
+    of_one = 2 * shard.value_bytes * shard.rows * shard.model.hidden + FP32_BYTES * shard.tokens * shard.vocabulary
+    return (1 + shard.model.mtp_layers) * of_one
 
 
-def _loss_working(s: Shard) -> int:
+def _loss_working(shard: Shard) -> int:
     """Return the bytes of logits in the data type of activations, in addition to the FP32 logits of the loss."""
-    return s.value_bytes * s.tokens * s.vocabulary
+    return shard.value_bytes * shard.tokens * shard.vocabulary
 
 
-def _deferred(s: Shard) -> int:
-    """Return the bytes that deferred gradients of the output layer's weights keep until the pipeline drains.
-
-    These are the output layer's input and the gradient of its output for each deferred micro-batch
-    (embedding_activation_buffer and grad_output_buffer of megatron/core/models/gpt/gpt_model.py).
-    """
-    count = min(s.plan.defer_embedding_wgrad, micro_batches(s.plan))
-    return count * (s.value_bytes * s.rows * s.model.hidden + _loss_working(s))
+def _deferred(shard: Shard) -> int:
+    """Return the bytes that deferred gradients of the output layer's weights keep until the pipeline drains."""
+    # These are the output layer's input and the gradient of its output for each deferred micro-batch
+    # (embedding_activation_buffer and grad_output_buffer of megatron/core/models/gpt/gpt_model.py).
+    count = min(shard.plan.defer_embedding_wgrad, micro_batches(shard.plan))
+    return count * (shard.value_bytes * shard.rows * shard.model.hidden + _loss_working(shard))
 
 
-def _buffers(s: Shard, framework: Framework, stage_chunks: tuple[Chunk, ...]) -> int:
+def _buffers(shard: Shard, framework: Framework, stage_chunks: tuple[Chunk, ...]) -> int:
     """Return the temporary bytes of one layer's backward pass, and of received and gathered tensors."""
-    model, plan = s.model, s.plan
+    model, plan = shard.model, shard.plan
     kinds = {kind for chunk in stage_chunks for kind in _kinds(model, chunk)}
     total = max((layer_activations(model, plan, has_experts=kind).working for kind in kinds), default=0)
     if plan.sequence_parallel:
-        total += s.tokens * model.hidden * s.value_bytes  # gathered before a product
+        total += shard.tokens * model.hidden * shard.value_bytes  # gathered before a product
     if plan.pp > 1:
-        total += 2 * s.rows * model.hidden * s.value_bytes  # received for the next micro-batch, sent for the last one
+        total += (
+            2 * shard.rows * model.hidden * shard.value_bytes
+        )  # received for the next micro-batch, sent for the last one
     if plan.cp > 1:
-        pair = s.tokens * s.kv_heads * (model.query_dim + model.value_dim) * s.value_bytes
+        pair = shard.tokens * shard.kv_heads * (model.query_dim + model.value_dim) * shard.value_bytes
         total += {"ring": 2, "all-gather": plan.cp, "a2a": 2}[plan.context] * pair
     if plan.ep * plan.etp > 1 and any(kinds):
-        total += 2 * expert_rows(s) * model.hidden * s.value_bytes  # sent and received
-    return total + _zero_buffers(s, framework, kinds)
+        total += 2 * expert_rows(shard) * model.hidden * shard.value_bytes  # sent and received
+    return total + _zero_buffers(shard, framework, kinds)
 
 
-def _zero_buffers(s: Shard, framework: Framework, kinds: set[bool]) -> int:
-    """Return the bytes that ZeRO-2 and ZeRO-3 reduce and gather at a time."""
-    model, plan = s.model, s.plan
+def _zero_buffers(shard: Shard, framework: Framework, layer_kinds: set[bool]) -> int:
+    """Return the bytes that ZeRO-2 and ZeRO-3 reduce and gather at a time; layer_kinds: whether layers have experts."""
+    model, plan = shard.model, shard.plan
     if plan.zero < 2 or plan.dp * plan.cp == 1:
         return 0
-    layer = max((count(model, plan, weights.layer_of_kind(model, has_experts=kind)).total for kind in kinds), default=0)
-    output = s.vocabulary * model.hidden
+    layer = max(
+        (count(model, plan, weights.layer_of_kind(model, has_experts=kind)).total for kind in layer_kinds), default=0
+    )
+    output = shard.vocabulary * model.hidden
     gradient = int(DTYPE_BYTES[plan.grad_dtype])
     bucket = plan.bucket_bytes or DEEPSPEED * gradient
     reduced = bucket if framework == "deepspeed" else max(layer, output) * gradient
@@ -175,7 +172,7 @@ def _zero_buffers(s: Shard, framework: Framework, kinds: set[bool]) -> int:
 
 
 def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework) -> str:
-    """Return a text with the first plan that fits: one change, several changes, or also more stages or tp."""
+    """Return a text with the first plan that fits in memory_bytes per GPU: one change, several, more stages or tp."""
     changes = _changes(plan, framework)
     together = plan
     candidates = [plan.model_copy(update=change) for change in changes]

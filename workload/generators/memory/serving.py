@@ -37,11 +37,12 @@ def serving_estimate(model: Model, plan: ParallelPlan, tokens_of_pass: int) -> t
 
 
 def _stage(model: Model, plan: ParallelPlan, stage: int) -> StageMemory:
+    """Return the memory of one stage in a settled plan of one pass, without its KV cache."""
     (chunk,) = chunks(model, plan)[stage]
     kinds = {model.has_experts(number) for number in chunk.layers}
     layer = max((layer_activations(model, plan, has_experts=kind).kept("none") for kind in kinds), default=0)
-    s = Shard(model, plan)
-    logits = s.value_bytes * s.tokens * s.vocabulary if chunk.is_last else 0
+    shard = Shard(model, plan)
+    logits = shard.value_bytes * shard.tokens * shard.vocabulary if chunk.is_last else 0
     return StageMemory(
         stage=stage,
         weights=held(model, plan, stage).total * int(DTYPE_BYTES[plan.dtype]),

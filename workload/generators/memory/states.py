@@ -40,11 +40,6 @@ def weight_bytes(plan: ParallelPlan) -> int:
     return 2 + FP8_COPIES_BYTES if plan.dtype == "fp8" else int(DTYPE_BYTES[plan.dtype])
 
 
-def optimizer_bytes(plan: ParallelPlan) -> int:
-    """Return the bytes per parameter of the optimizer; fp32 weights need no master weights."""
-    return MOMENTS_BYTES + (0 if plan.dtype == "fp32" else MASTER_BYTES)
-
-
 def states(held: HeldParameters, plan: ParallelPlan) -> States:
     """Return the states of a GPU, given the parameters that it holds before ZeRO."""
     dense = states_of(held.dense, plan.dp * plan.cp, plan)
@@ -55,26 +50,27 @@ def states(held: HeldParameters, plan: ParallelPlan) -> States:
 def states_of(parameters: int, replicas: int, plan: ParallelPlan) -> States:
     """Return the states of one GPU for a number of parameters that `replicas` GPUs hold."""
     share = -(-parameters // replicas)
+    optimizer_bytes = MOMENTS_BYTES + (0 if plan.dtype == "fp32" else MASTER_BYTES)
     return States(
         weights=(share if plan.zero >= 3 else parameters) * weight_bytes(plan),
         gradients=(share if plan.zero >= 2 else parameters) * int(DTYPE_BYTES[plan.grad_dtype]),
-        optimizer=(share if plan.zero >= 1 else parameters) * optimizer_bytes(plan),
+        optimizer=(share if plan.zero >= 1 else parameters) * optimizer_bytes,
     )
 
 
-def divided(all_states: States, plan: ParallelPlan) -> tuple[States, States]:
-    """Return the states in the GPU's memory and those in the host's."""
-    optimizer = all_states.optimizer if "optimizer" in plan.offload else 0
-    weights = all_states.weights if "parameters" in plan.offload else 0
+def divided(states: States, plan: ParallelPlan) -> tuple[States, States]:
+    """Return the parts of a GPU's states in its memory and in the host's."""
+    optimizer = states.optimizer if "optimizer" in plan.offload else 0
+    weights = states.weights if "parameters" in plan.offload else 0
     on_host = States(weights, 0, optimizer)
-    return States(*(total - host for total, host in zip(all_states, on_host, strict=True))), on_host
+    return States(*(total - host for total, host in zip(states, on_host, strict=True))), on_host
 
 
-def divided_activations(kept: int, layer: int, plan: ParallelPlan) -> tuple[int, int]:
+def divided_activations(kept_bytes: int, layer_bytes: int, plan: ParallelPlan) -> tuple[int, int]:
     """Return the bytes of activations in the GPU's memory and in the host's.
 
-    `kept` are the bytes of all layers and micro-batches, `layer` those of the largest layer for one micro-batch.
+    kept_bytes are those of all layers and micro-batches, layer_bytes those of the largest layer for one micro-batch.
     """
     if "activations" not in plan.offload:
-        return kept, 0
-    return min(kept, ACTIVATIONS_AT_A_TIME * layer), kept
+        return kept_bytes, 0
+    return min(kept_bytes, ACTIVATIONS_AT_A_TIME * layer_bytes), kept_bytes

@@ -46,10 +46,10 @@ _UNIMPORTANT = (
 """Substrings of the names of keys that change neither the work nor the memory of a model."""
 
 
-def model_of(text: str, path: Path) -> Model:
-    """Return the model of a config.json."""
+def model_of(config_text: str, path: Path) -> Model:
+    """Return the model of a config.json's text; path: of the file, for errors."""
     try:
-        config = json.loads(text)
+        config = json.loads(config_text)
     except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{path}: no JSON: {error}, expected a config.json of Hugging Face") from None
     if not isinstance(config, dict) or "model_type" not in config:
@@ -81,6 +81,7 @@ class _CheckedConfig:
     """A config that checks the values of its keys and records which keys were read."""
 
     def __init__(self, config: Config, path: Path) -> None:
+        """Keep a config, whose file's path errors name."""
         self._config = config
         self._path = path
         self._read: set[str] = set()
@@ -148,6 +149,7 @@ def _llama(config: _CheckedConfig) -> Fields:
 
 
 def _mixtral(config: _CheckedConfig) -> Fields:
+    """Return the fields of Mixtral."""
     experts = {
         "count": config["num_local_experts"],
         "top_k": config["num_experts_per_tok"],
@@ -157,6 +159,7 @@ def _mixtral(config: _CheckedConfig) -> Fields:
 
 
 def _qwen_experts(config: _CheckedConfig) -> Fields:
+    """Return the fields of the experts of Qwen's models."""
     step = config.number("decoder_sparse_step", 1)
     config.get("mlp_only_layers", None)
     shared = config.number("shared_expert_intermediate_size", 0)
@@ -173,6 +176,7 @@ def _qwen_experts(config: _CheckedConfig) -> Fields:
 
 
 def _deepseek(config: _CheckedConfig) -> Fields:
+    """Return the fields of DeepSeek-V2 and V3."""
     latent = {
         "query_rank": config.get("q_lora_rank", 0),
         "key_value_rank": config["kv_lora_rank"],
@@ -193,12 +197,14 @@ def _deepseek(config: _CheckedConfig) -> Fields:
 
 
 def _gemma(config: _CheckedConfig) -> Fields:
+    """Return the fields of Gemma."""
     config.get("hidden_activation", None)
     tied = config.get("tie_word_embeddings", default=True)
     return {**_llama(config), "activation": "geglu", "tied_embeddings": tied}
 
 
 def _gpt2(config: _CheckedConfig) -> Fields:
+    """Return the fields of GPT-2."""
     return {
         "layers": config["n_layer"],
         "hidden": config["n_embd"],
@@ -212,6 +218,7 @@ def _gpt2(config: _CheckedConfig) -> Fields:
 
 
 def _gpt_neox(config: _CheckedConfig) -> Fields:
+    """Return the fields of GPT-NeoX."""
     return {
         "layers": config["num_hidden_layers"],
         "hidden": config["hidden_size"],

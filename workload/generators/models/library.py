@@ -30,8 +30,7 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> Model:
     """Return the model with a name or in a file; case, "-", "_" and spaces in names do not matter.
 
-    Raises:
-        WorkloadError: If the name is unknown (the message has the nearest one), or the file is unreadable or no model.
+    Raises WorkloadError: the name is unknown (the message has the nearest one), or the file is unreadable or no model.
     """
     if name.endswith((".toml", ".json")) or "/" in name:
         return read(Path(name))
@@ -93,6 +92,7 @@ def _bare(name: str) -> str:
 
 
 def _by_family_and_size(name: str) -> tuple[str, list[float]]:
+    """Return a model's name without its sizes, and the sizes in parameters: ("llama-", [7e9]) for "llama-7b"."""
     family, numbers = name, []
     for match in _SIZE.finditer(name):
         family = family.replace(match[0], "", 1)

@@ -66,7 +66,7 @@ def pairs(npus: int, stride: int, rounds: int, sizes: Sizes, seed: int) -> Messa
     """Return messages between NPUs i and i + stride in both directions."""
     _check(npus, rounds * npus)
     if stride < 1 or npus % (2 * stride):
-        valid = [s for s in range(npus // 2, 0, -1) if npus % (2 * s) == 0]
+        valid = [shard for shard in range(npus // 2, 0, -1) if npus % (2 * shard) == 0]
         expected = f"one of {', '.join(map(str, valid))}" if valid else "an even number of NPUs"
         raise WorkloadError(f"pairs: stride is {stride}, of {npus} NPUs; expected {expected}")
     src = np.arange(npus)
@@ -151,23 +151,23 @@ def _check(npus: int, messages: int) -> None:
         raise WorkloadError(f"traffic: {messages:,} messages, expected at most {MAX_MESSAGES:,}")
 
 
-def _rounds(npus: int, src: Int64, dst: Int64, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return `rounds` messages for each pair of src and dst; each sender sends its messages sequentially."""
-    count = rounds * len(src)
+def _rounds(npus: int, senders: Int64, receivers: Int64, rounds: int, sizes: Sizes, seed: int) -> MessageSequence:
+    """Return `rounds` messages from each sender to its receiver, in rounds; sizes are random."""
+    count = rounds * len(senders)
     size = sizes.at(_uniform(count, seed, 0, _SIZES))
     return MessageSequence(
-        npus, np.tile(src, rounds), np.tile(dst, rounds), size, np.zeros(count, np.int64), in_turn=True
+        npus, np.tile(senders, rounds), np.tile(receivers, rounds), size, np.zeros(count, np.int64), in_turn=True
     )
 
 
-def _arrivals(duration: float, mean_gap: float, seed: int, npu: int) -> NDArray[np.float64]:
-    """Return the times of a Poisson process in the unit of `duration` and `mean_gap`."""
-    block = int(duration / mean_gap * 1.1) + 64
+def _arrivals(duration_us: float, mean_gap_us: float, seed: int, npu: int) -> NDArray[np.float64]:
+    """Return the times of an NPU's Poisson process in microseconds."""
+    block = int(duration_us / mean_gap_us * 1.1) + 64
     stream = _stream(seed, npu, _GAPS)
-    at = np.cumsum(-np.log1p(-stream.random(block))) * mean_gap
-    while at[-1] < duration:
-        at = np.concatenate((at, at[-1] + np.cumsum(-np.log1p(-stream.random(block))) * mean_gap))
-    return at[at < duration]
+    at = np.cumsum(-np.log1p(-stream.random(block))) * mean_gap_us
+    while at[-1] < duration_us:
+        at = np.concatenate((at, at[-1] + np.cumsum(-np.log1p(-stream.random(block))) * mean_gap_us))
+    return at[at < duration_us]
 
 
 def _uniform(count: int, seed: int, npu: int, purpose: int) -> NDArray[np.float64]:

@@ -8,36 +8,36 @@ from workload.generators.training.shard import Operators, Shard
 NAME = "attention"
 
 
-def forward(s: Shard) -> Items:
+def forward(shard: Shard) -> Items:
     """Return the forward pass of one micro-batch."""
-    return around(s, [*_projections(s), *core.forward(s)])
+    return around(shard, [*_projections(shard), *core.forward(shard)])
 
 
-def around(s: Shard, inner: Items) -> Items:
-    """Return projections and core (`inner`) between the norm before them and the output matrix and residual after."""
-    h, m = s.model.hidden, s.tokens
-    output = s.gemm(m, h, s.heads * s.model.value_dim)
+def around(shard: Shard, inner_items: Items) -> Items:
+    """Return attention's items: inner_items (projections, core) between the norm before and the output matrix after."""
+    h, m = shard.model.hidden, shard.tokens
+    output = shard.gemm(m, h, shard.heads * shard.model.value_dim)
     return [
-        Compute("attention-norm", (s.operator("norm", s.rows, h),)),
-        *inner,
+        Compute("attention-norm", (shard.operator("norm", shard.rows, h),)),
+        *inner_items,
         Compute(NAME, (output,)),
-        *leave(s, NAME, h),
-        Compute("attention-residual", (s.residual(),)),
+        *leave(shard, NAME, h),
+        Compute("attention-residual", (shard.residual(),)),
     ]
 
 
-def backward(s: Shard, *, again: bool) -> Items:
-    """Return the backward pass of one micro-batch; again: whether it first recomputes the core (selective)."""
-    h, m, values = s.model.hidden, s.tokens, s.heads * s.model.value_dim
-    recomputed = renamed(core.forward(s), "recompute/") if again else []
+def backward(shard: Shard, *, recomputes_core: bool) -> Items:
+    """Return attention's backward pass of one micro-batch; recomputes_core: whether it first repeats the core."""
+    h, m, values = shard.model.hidden, shard.tokens, shard.heads * shard.model.value_dim
+    recomputed = renamed(core.forward(shard), "recompute/") if recomputes_core else []
     return [
-        Compute("attention-residual", s.leave_backward()),
-        *enter(s, NAME, h),
-        Compute(NAME, (s.gemm(m, values, h),)),
-        weights_product(s, NAME, (s.gemm(h, values, m),)),
+        Compute("attention-residual", shard.leave_backward()),
+        *enter(shard, NAME, h),
+        Compute(NAME, (shard.gemm(m, values, h),)),
+        weights_product(shard, NAME, (shard.gemm(h, values, m),)),
         *recomputed,
-        *core.backward(s),
-        *_projections_backward(s),
+        *core.backward(shard),
+        *_projections_backward(shard),
     ]
 
 
@@ -46,100 +46,100 @@ def renamed(items: Items, prefix: str) -> Items:
     return [item._replace(name=prefix + item.name) for item in items]
 
 
-def _projections(s: Shard) -> Items:
-    """Return the projections to queries, keys and values."""
-    if s.model.latent is not None:
-        return _latent_projections(s)
-    h = s.model.hidden
-    columns = qkv_columns(s)
-    bias = (s.operator("elementwise", s.tokens * columns, 1, 1),) if _has_separate_bias(s) else ()
-    return [*enter(s, NAME, h), Compute(NAME, (s.gemm(s.tokens, columns, h), *bias, *positions(s)))]
+def _projections(shard: Shard) -> Items:
+    """Return the items of the projections to queries, keys and values."""
+    if shard.model.latent is not None:
+        return _latent_projections(shard)
+    h = shard.model.hidden
+    columns = qkv_columns(shard)
+    bias = (shard.operator("elementwise", shard.tokens * columns, 1, 1),) if _has_separate_bias(shard) else ()
+    return [*enter(shard, NAME, h), Compute(NAME, (shard.gemm(shard.tokens, columns, h), *bias, *positions(shard)))]
 
 
-def _has_separate_bias(s: Shard) -> bool:
-    """Return whether separate operators add the bias of queries, keys and values, and sum its gradient.
-
-    The layers of Megatron-LM do so, which unfused attention represents; Transformer Engine's products do both.
-    """
-    return (s.model.bias or s.model.qkv_bias) and s.plan.attention == "unfused"
+def _has_separate_bias(shard: Shard) -> bool:
+    """Return whether separate operators add the bias of queries, keys and values, and sum its gradient."""
+    # The layers of Megatron-LM do so, which unfused attention represents; Transformer Engine's products do both.
+    return (shard.model.bias or shard.model.qkv_bias) and shard.plan.attention == "unfused"
 
 
-def _projections_backward(s: Shard) -> Items:
-    h, m, columns = s.model.hidden, s.tokens, qkv_columns(s)
-    norm = (s.operator("norm-backward", s.rows, h), s.residual_backward())
-    if s.model.latent is not None:
-        return [*_latent_projections_backward(s), Compute("attention-norm", norm)]
-    bias = (s.operator("elementwise", m * columns, 1, 0),) if _has_separate_bias(s) else ()
-    data = (*positions(s, "-backward"), *bias, s.gemm(m, h, columns))
-    items, key = enter_backward(s, NAME, h, data, (s.gemm(columns, h, m),))
+def _projections_backward(shard: Shard) -> Items:
+    """Return the backward pass of `_projections` and of the norm before them."""
+    h, m, columns = shard.model.hidden, shard.tokens, qkv_columns(shard)
+    norm = (shard.operator("norm-backward", shard.rows, h), shard.residual_backward())
+    if shard.model.latent is not None:
+        return [*_latent_projections_backward(shard), Compute("attention-norm", norm)]
+    bias = (shard.operator("elementwise", m * columns, 1, 0),) if _has_separate_bias(shard) else ()
+    data = (*positions(shard, "-backward"), *bias, shard.gemm(m, h, columns))
+    items, key = enter_backward(shard, NAME, h, data, (shard.gemm(columns, h, m),))
     return [*items, Compute("attention-norm", norm, waiting(key))]
 
 
-def qkv_columns(s: Shard) -> int:
+def qkv_columns(shard: Shard) -> int:
     """Return the number of columns of the GPU's matrix that projects to queries, keys and values."""
-    return s.heads * s.model.query_dim + s.kv_heads * (s.model.query_dim + s.model.value_dim)
+    return shard.heads * shard.model.query_dim + shard.kv_heads * (shard.model.query_dim + shard.model.value_dim)
 
 
-def positions(s: Shard, backward: str = "") -> Operators:
-    """Return the norms and rotary positions of queries and keys; backward: "" or "-backward"."""
-    heads = s.heads + s.kv_heads
+def positions(shard: Shard, suffix: str = "") -> Operators:
+    """Return the norms and rotary positions of queries and keys; suffix: "" or "-backward"."""
+    heads = shard.heads + shard.kv_heads
     operators = []
-    if s.model.qk_norm:
-        operators.append(s.operator(f"norm{backward}", s.tokens * heads, s.model.query_dim))
-    if s.model.positions == "rotary":
-        rotated = s.model.latent.rope_dim if s.model.latent is not None else s.model.query_dim
-        operators.append(s.operator("elementwise", s.tokens * heads * rotated, 1, 1))
+    if shard.model.qk_norm:
+        operators.append(shard.operator(f"norm{suffix}", shard.tokens * heads, shard.model.query_dim))
+    if shard.model.positions == "rotary":
+        rotated = shard.model.latent.rope_dim if shard.model.latent is not None else shard.model.query_dim
+        operators.append(shard.operator("elementwise", shard.tokens * heads * rotated, 1, 1))
     return tuple(operators)
 
 
-def _compressed_width(s: Shard) -> int:
-    """Return the number of input values per token of the matrices split by columns; queries may be uncompressed."""
-    latent = s.latent
-    return (latent.query_rank or s.model.hidden) + latent.key_value_rank + latent.rope_dim
+def _compressed_width(shard: Shard) -> int:
+    """Return the number of input values per token of latent attention's matrices that are split by columns."""
+    latent = shard.latent
+    return (latent.query_rank or shard.model.hidden) + latent.key_value_rank + latent.rope_dim
 
 
-def compressing(s: Shard) -> tuple[int, ...]:
-    """Return the numbers of columns of the compressing matrices, which are not split over GPUs."""
-    latent = s.latent
+def compressing(shard: Shard) -> tuple[int, ...]:
+    """Return the numbers of columns of latent attention's compressing matrices, which are not split over GPUs."""
+    latent = shard.latent
     return tuple(filter(None, (latent.query_rank, latent.key_value_rank + latent.rope_dim)))
 
 
-def _expanding(s: Shard) -> tuple[tuple[int, int], ...]:
-    """Return the numbers of columns and rows of the matrices from compressed values to the heads' values."""
-    latent = s.latent
-    queries = s.heads * s.model.query_dim
-    keys_values = s.heads * (latent.nope_dim + latent.value_dim)
-    return (queries, latent.query_rank or s.model.hidden), (keys_values, latent.key_value_rank)
+def _expanding(shard: Shard) -> tuple[tuple[int, int], ...]:
+    """Return columns and rows of latent attention's matrices from compressed values to the heads' values."""
+    latent = shard.latent
+    queries = shard.heads * shard.model.query_dim
+    keys_values = shard.heads * (latent.nope_dim + latent.value_dim)
+    return (queries, latent.query_rank or shard.model.hidden), (keys_values, latent.key_value_rank)
 
 
-def latent_norms(s: Shard, backward: str = "") -> Operators:
-    """Return the norms of compressed values; backward: "" or "-backward"."""
-    latent = s.latent
+def latent_norms(shard: Shard, suffix: str = "") -> Operators:
+    """Return the norms of compressed values of latent attention; suffix: "" or "-backward"."""
+    latent = shard.latent
     ranks = filter(None, (latent.query_rank, latent.key_value_rank))
-    return tuple(s.operator(f"norm{backward}", s.rows, rank) for rank in ranks)
+    return tuple(shard.operator(f"norm{suffix}", shard.rows, rank) for rank in ranks)
 
 
-def _latent_projections(s: Shard) -> Items:
+def _latent_projections(shard: Shard) -> Items:
     """Return compression, norms and expansion to heads; sequence parallelism gathers the compressed values."""
-    h = s.model.hidden
-    down = tuple(s.gemm(s.rows, columns, h) for columns in compressing(s))
-    up = tuple(s.gemm(s.tokens, columns, k) for columns, k in _expanding(s))
+    h = shard.model.hidden
+    down = tuple(shard.gemm(shard.rows, columns, h) for columns in compressing(shard))
+    up = tuple(shard.gemm(shard.tokens, columns, k) for columns, k in _expanding(shard))
     return [
-        Compute("attention-compression", (*down, *latent_norms(s))),
-        *enter(s, NAME, _compressed_width(s)),
-        Compute(NAME, (*up, *positions(s))),
+        Compute("attention-compression", (*down, *latent_norms(shard))),
+        *enter(shard, NAME, _compressed_width(shard)),
+        Compute(NAME, (*up, *positions(shard))),
     ]
 
 
-def _latent_projections_backward(s: Shard) -> Items:
-    h, m = s.model.hidden, s.tokens
-    data = tuple(s.gemm(m, k, columns) for columns, k in _expanding(s))
-    weights = tuple(s.gemm(columns, k, m) for columns, k in _expanding(s))
-    items, key = enter_backward(s, NAME, _compressed_width(s), (*positions(s, "-backward"), *data), weights)
-    down = tuple(s.gemm(s.rows, h, columns) for columns in compressing(s))
-    down_weights = tuple(s.gemm(columns, h, s.rows) for columns in compressing(s))
+def _latent_projections_backward(shard: Shard) -> Items:
+    """Return the backward pass of `_latent_projections`."""
+    h, m = shard.model.hidden, shard.tokens
+    data = tuple(shard.gemm(m, k, columns) for columns, k in _expanding(shard))
+    weights = tuple(shard.gemm(columns, k, m) for columns, k in _expanding(shard))
+    items, key = enter_backward(shard, NAME, _compressed_width(shard), (*positions(shard, "-backward"), *data), weights)
+    down = tuple(shard.gemm(shard.rows, h, columns) for columns in compressing(shard))
+    down_weights = tuple(shard.gemm(columns, h, shard.rows) for columns in compressing(shard))
     return [
         *items,
-        Compute("attention-compression", (*latent_norms(s, "-backward"), *down), waiting(key)),
-        weights_product(s, "attention-compression", down_weights),
+        Compute("attention-compression", (*latent_norms(shard, "-backward"), *down), waiting(key)),
+        weights_product(shard, "attention-compression", down_weights),
     ]

@@ -57,15 +57,16 @@ class BlockBuilder:
     be stamped alternately.
     """
 
-    def __init__(self, ring: Ring = NO_RING, *, cuts: bool = False) -> None:
-        self._ring, self._cuts = ring, cuts
+    def __init__(self, ring_neighbours: Ring = NO_RING, *, cuts: bool = False) -> None:
+        self._ring, self._cuts = ring_neighbours, cuts
         self._finished: list[FinishedBlock] = []
         self._begin([COMPUTED, SENT])
 
-    def _begin(self, chain: list[int | str]) -> None:
+    def _begin(self, parents: list[int | str]) -> None:
+        """Begin a block whose first rows wait for these parents, rows or ports."""
         self._block = Block()
         self._ports: set[str] = set()
-        self._chain = chain
+        self._chain = parents
         self._keys: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._sent: list[int] = []
@@ -95,18 +96,18 @@ class BlockBuilder:
             self._flush()
             self._chain += awaited
 
-    def receive(self, name: str, size: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
-        """Add a receive from NPU `peer`, which waits for the ports `after` and must end before the next computation."""
+    def receive(self, name: str, size_bytes: int, peer: int, tag: int, after: Iterable[str] = ()) -> None:
+        """Add a receive from NPU `peer`, after the ports `after` and before the next computation."""
         self._flush()
-        size = _bounded(name, "bytes", size, MAX_BYTES)
-        row = self._block.recv(name, size, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
+        size_bytes = _bounded(name, "bytes", size_bytes, MAX_BYTES)
+        row = self._block.recv(name, size_bytes, peer=peer, tag=tag, group=_STAGES, after=self._noted(after))
         self._chain.append(row)
 
-    def send(self, name: str, size: int, peer: int, tag: int) -> None:
-        """Add a send to NPU `peer` of `size` bytes, which waits for the computations so far."""
+    def send(self, name: str, size_bytes: int, peer: int, tag: int) -> None:
+        """Add a send to NPU `peer`, which waits for the computations so far."""
         self._flush()
         after = self._noted(self._chain)
-        self._sent.append(self._block.send(name, size, peer=peer, tag=tag, group=_STAGES, after=after))
+        self._sent.append(self._block.send(name, size_bytes, peer=peer, tag=tag, group=_STAGES, after=after))
 
     def note(self, attribute_name: str, text: str) -> None:
         """Add an attribute, a list of one text, to the computation that was added last."""
@@ -124,6 +125,7 @@ class BlockBuilder:
         return self._finished
 
     def _compute(self, layer: str, item: Compute) -> None:
+        """Add a computation to those of the row that is open, or begin another row."""
         if not item.operators and not item.on_host_micros:
             return
         if self._cuts and self._has_waited:
@@ -157,6 +159,7 @@ class BlockBuilder:
         self._computed = row
 
     def _collective(self, layer: str, item: GroupCollective) -> None:
+        """Add the row of a collective, which waits for earlier ones of its family if these are queued."""
         self._flush()
         after: list[int | str] = [*self._chain, *item.needs]
         if item.family in QUEUED or item.family in self._last:
@@ -181,6 +184,7 @@ class BlockBuilder:
             self._has_waited = True
 
     def _message(self, layer: str, item: RingMessage) -> None:
+        """Add the row of a message along the ring of context parallelism."""
         self._flush()
         after = self._noted(item.needs if item.is_early else [*self._chain, *item.needs])
         name, size = _path(layer, item.name), _bounded(item.name, "bytes", item.bytes, MAX_BYTES)
@@ -192,6 +196,7 @@ class BlockBuilder:
             self._keys[item.key] = row
 
     def _memory(self, layer: str, item: Memory) -> None:
+        """Add the row of a transfer from or to the host's memory."""
         self._flush()
         kind = NodeType.MEM_LOAD_NODE if item.loads else NodeType.MEM_STORE_NODE
         after = self._noted([*self._chain, *item.needs])
@@ -202,15 +207,15 @@ class BlockBuilder:
         elif item.loads:
             self._chain = [row]
 
-    def _noted(self, after: Iterable[int | str]) -> list[int | str]:
+    def _noted(self, all_parents: Iterable[int | str]) -> list[int | str]:
         """Return distinct parents, with rows of the block for its own keys, and record their ports as the block's."""
-        parents = list(dict.fromkeys(self._keys.get(p, p) if isinstance(p, str) else p for p in after))
+        parents = list(dict.fromkeys(self._keys.get(p, p) if isinstance(p, str) else p for p in all_parents))
         self._ports.update(parent for parent in parents if isinstance(parent, str))
         return parents
 
 
 def _bounded(name: str, quantity: str, value: int, maximum: int) -> int:
-    """Return a value that a node of a trace can hold; refuse a larger one."""
+    """Return a value that a node of a trace can hold; WorkloadError with node and quantity for a larger one."""
     if value > maximum:
         raise WorkloadError(
             f"{name}: {value:.3g} {quantity} in a node, expected {maximum} at most: fewer tokens or more GPUs"
@@ -228,6 +233,7 @@ class _Total(NamedTuple):
 
 @lru_cache(maxsize=1 << 14)
 def _total(operators: tuple[Operator, ...]) -> _Total:
+    """Return the sums of operators' operations (of products) and bytes, and their text."""
     flops = sum(operator.flops for operator in operators if operator.kind in PRODUCTS)
     size = sum(operator.bytes for operator in operators)
     return _Total(flops, size, format_operators(operators))

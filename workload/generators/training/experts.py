@@ -35,136 +35,143 @@ class ExpertTokens(NamedTuple):
     is_even: bool  # Whether all members receive the same number
 
 
-def flow(s: Shard, layer: int) -> ExpertTokens:
-    """Return the numbers of tokens that the GPU exchanges in a layer."""
-    experts, ep = s.experts, s.plan.ep
-    if not s.plan.imbalance:
-        total = s.routed_rows * experts.top_k
-        if s.plan.capacity:
-            total = min(total, round(total * s.plan.capacity))
+def flow(shard: Shard, layer: int) -> ExpertTokens:
+    """Return the numbers of tokens that the GPU exchanges in a layer (its number)."""
+    experts, ep = shard.experts, shard.plan.ep
+    if not shard.plan.imbalance:
+        total = shard.routed_rows * experts.top_k
+        if shard.plan.capacity:
+            total = min(total, round(total * shard.plan.capacity))
         return ExpertTokens(tuple(total * (i + 1) // ep - total * i // ep for i in range(ep)), total, is_even=True)
-    counts = tokens_of_experts(s.plan, experts, s.routed_rows, layer)
+    counts = tokens_of_experts(shard.plan, experts, shard.routed_rows, layer)
     local = experts.count // ep
     sent = tuple(sum(counts[i * local : (i + 1) * local]) for i in range(ep))
-    return ExpertTokens(sent, sent[s.expert_rank] * ep, is_even=len(set(sent)) == 1)
+    return ExpertTokens(sent, sent[shard.expert_rank] * ep, is_even=len(set(sent)) == 1)
 
 
-def forward(s: Shard, layer: int) -> Items:
-    """Return the forward pass of one micro-batch."""
-    experts, h = s.experts, s.model.hidden
-    tokens = flow(s, layer)
-    rows = tokens.received * s.plan.etp
+def forward(shard: Shard, layer: int) -> Items:
+    """Return the forward pass of a layer's experts, norm and residual for one micro-batch."""
+    experts, h = shard.experts, shard.model.hidden
+    tokens = flow(shard, layer)
+    rows = tokens.received * shard.plan.etp
     sent = sum(tokens.sent)
     return [
-        Compute("mlp-norm", (s.operator("norm", s.rows, h),)),
-        *(mlp.matrices(s, "shared-experts", experts.shared_width // s.plan.tp) if experts.shared_width else []),
-        Compute("router", (*_router(s), s.operator("permute", sent, h))),
-        *_dispatch(s, tokens),
-        *_shared(s, tokens, CollectiveCommType.ALL_GATHER),
-        Compute("experts", (s.operator("permute", rows, h), *_products(s, rows), s.operator("permute", rows, h))),
-        *_shared(s, tokens, CollectiveCommType.REDUCE_SCATTER),
-        *_combine(s, tokens),
-        Compute("combine", (s.operator("permute", sent, h), s.operator("elementwise", sent * h, 1, 1))),
-        *_rejoin(s),
-        Compute("mlp-residual", (s.residual(),)),
+        Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
+        *(mlp.matrices(shard, "shared-experts", experts.shared_width // shard.plan.tp) if experts.shared_width else []),
+        Compute("router", (*_router(shard), shard.operator("permute", sent, h))),
+        *_dispatch(shard, tokens),
+        *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
+        Compute(
+            "experts", (shard.operator("permute", rows, h), *_products(shard, rows), shard.operator("permute", rows, h))
+        ),
+        *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
+        *_combine(shard, tokens),
+        Compute("combine", (shard.operator("permute", sent, h), shard.operator("elementwise", sent * h, 1, 1))),
+        *_rejoin(shard),
+        Compute("mlp-residual", (shard.residual(),)),
     ]
 
 
-def backward(s: Shard, layer: int) -> Items:
-    """Return the backward pass of one micro-batch."""
-    experts, h = s.experts, s.model.hidden
-    tokens = flow(s, layer)
-    rows, sent = tokens.received * s.plan.etp, sum(tokens.sent)
+def backward(shard: Shard, layer: int) -> Items:
+    """Return the backward pass of a layer's experts, norm and residual for one micro-batch."""
+    experts, h = shard.experts, shard.model.hidden
+    tokens = flow(shard, layer)
+    rows, sent = tokens.received * shard.plan.etp, sum(tokens.sent)
     shared: Items = []
     key = ""
     if experts.shared_width:
-        shared, key = mlp.matrices_backward(s, "shared-experts", experts.shared_width // s.plan.tp)
-    permute, router = s.operator("permute", rows, h), s.operator("gemm", s.routed_rows, h, experts.count)
+        shared, key = mlp.matrices_backward(shard, "shared-experts", experts.shared_width // shard.plan.tp)
+    permute, router = shard.operator("permute", rows, h), shard.operator("gemm", shard.routed_rows, h, experts.count)
     return [
-        Compute("combine", (s.operator("elementwise", sent * h, 2, 1), s.operator("permute", sent, h))),
-        *_dispatch(s, tokens),
-        *_shared(s, tokens, CollectiveCommType.ALL_GATHER),
-        Compute("experts", (permute, *_products(s, rows, backward=True), permute)),
-        weights_product(s, "experts", _products(s, rows)),
-        *_shared(s, tokens, CollectiveCommType.REDUCE_SCATTER),
-        *_combine(s, tokens),
-        Compute("router", (s.operator("permute", sent, h), router)),
-        *_rejoin(s),
-        weights_product(s, "router", (s.operator("gemm", experts.count, h, s.routed_rows),)),
+        Compute("combine", (shard.operator("elementwise", sent * h, 2, 1), shard.operator("permute", sent, h))),
+        *_dispatch(shard, tokens),
+        *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
+        Compute("experts", (permute, *_products(shard, rows, backward=True), permute)),
+        weights_product(shard, "experts", _products(shard, rows)),
+        *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
+        *_combine(shard, tokens),
+        Compute("router", (shard.operator("permute", sent, h), router)),
+        *_rejoin(shard),
+        weights_product(shard, "router", (shard.operator("gemm", experts.count, h, shard.routed_rows),)),
         *shared,
-        Compute("mlp-norm", (s.operator("norm-backward", s.rows, h), s.residual_backward()), waiting(key)),
+        Compute("mlp-norm", (shard.operator("norm-backward", shard.rows, h), shard.residual_backward()), waiting(key)),
     ]
 
 
-def _rejoin(s: Shard) -> Items:
-    """Return the all-gather of the experts' results over the tensor-parallel group.
-
-    Without sequence parallelism each GPU of the group has all tokens but routes a share of them only, as in DeepSpeed
-    (moe/mappings.py, drop_tokens and gather_tokens).
-    """
-    return [] if s.plan.sequence_parallel else all_gather(s, "combine", s.tokens * s.model.hidden)
+def _rejoin(shard: Shard) -> Items:
+    """Return the all-gather of the experts' results over the tensor-parallel group."""
+    # Without sequence parallelism each GPU of the group has all tokens but routes a share of them only, as in DeepSpeed
+    # (moe/mappings.py, drop_tokens and gather_tokens).
+    return [] if shard.plan.sequence_parallel else all_gather(shard, "combine", shard.tokens * shard.model.hidden)
 
 
-def _router(s: Shard) -> Operators:
+def _router(shard: Shard) -> Operators:
     """Return the router's scores, never in FP8 (Megatron-LM, core/transformer/moe/router.py), and choice of experts."""
-    experts = s.experts
-    scores = s.operator("gemm", s.routed_rows, experts.count, s.model.hidden)
-    return scores, s.operator("routing", s.routed_rows, experts.count, experts.top_k)
+    experts = shard.experts
+    scores = shard.operator("gemm", shard.routed_rows, experts.count, shard.model.hidden)
+    return scores, shard.operator("routing", shard.routed_rows, experts.count, experts.top_k)
 
 
-def _products(s: Shard, rows: int, *, backward: bool = False) -> Operators:
-    """Return both products of the GPU's experts with `rows` rows in total, and the activation between them.
-
-    The products for gradients of weights have the same shapes as the forward pass.
-    """
-    local, width = s.experts.count // s.plan.ep, s.experts.ffn // s.plan.etp
+def _products(shard: Shard, rows: int, *, backward: bool = False) -> Operators:
+    """Return both products of the GPU's experts with `rows` rows in total, and the activation between them."""
+    # The products for gradients of weights have the same shapes as the forward pass.
+    local, width = shard.experts.count // shard.plan.ep, shard.experts.ffn // shard.plan.etp
     if not backward:
-        return products(s, local, rows)
-    h, both = s.model.hidden, 2 * width if s.model.is_gated else width
-    return product(s, local, rows, width, h), s.activation_backward(rows, width), product(s, local, rows, h, both)
+        return products(shard, local, rows)
+    h, both = shard.model.hidden, 2 * width if shard.model.is_gated else width
+    return (
+        product(shard, local, rows, width, h),
+        shard.activation_backward(rows, width),
+        product(shard, local, rows, h, both),
+    )
 
 
-def products(s: Shard, local: int, rows: int) -> Operators:
-    """Return both products of `local` experts with `rows` rows in total, and the activation between them."""
-    h, width = s.model.hidden, s.experts.ffn // s.plan.etp
-    both = 2 * width if s.model.is_gated else width
-    return product(s, local, rows, both, h), s.activation(rows, width), product(s, local, rows, h, width)
+def products(shard: Shard, local_experts: int, rows: int) -> Operators:
+    """Return both products of a GPU's experts with `rows` rows in total, and the activation between them."""
+    h, width = shard.model.hidden, shard.experts.ffn // shard.plan.etp
+    both = 2 * width if shard.model.is_gated else width
+    return (
+        product(shard, local_experts, rows, both, h),
+        shard.activation(rows, width),
+        product(shard, local_experts, rows, h, width),
+    )
 
 
-def product(s: Shard, local: int, rows: int, n: int, k: int) -> Operator:
+def product(shard: Shard, local: int, rows: int, n: int, k: int) -> Operator:
     """Return a product of `local` experts with `rows` rows in total and matrices of k x n values."""
-    return Operator("grouped-gemm", (local, rows, n, k), s.plan.dtype)
+    return Operator("grouped-gemm", (local, rows, n, k), shard.plan.dtype)
 
 
-def _dispatch(s: Shard, tokens: ExpertTokens) -> Items:
+def _dispatch(shard: Shard, tokens: ExpertTokens) -> Items:
     """Return the all-to-all that brings tokens to the GPUs with their experts."""
-    back = (tokens.sent[s.expert_rank],) * s.plan.ep
-    return exchange(s, "dispatch", tokens.sent, back, is_even=tokens.is_even) if any(tokens.sent) else []
+    back = (tokens.sent[shard.expert_rank],) * shard.plan.ep
+    return exchange(shard, "dispatch", tokens.sent, back, is_even=tokens.is_even) if any(tokens.sent) else []
 
 
-def _combine(s: Shard, tokens: ExpertTokens) -> Items:
-    """Return the all-to-all that brings the experts' results back."""
-    back = (tokens.sent[s.expert_rank],) * s.plan.ep
-    return exchange(s, "combine", back, tokens.sent, is_even=tokens.is_even) if any(tokens.sent) else []
+def _combine(shard: Shard, tokens: ExpertTokens) -> Items:
+    """Return the all-to-all that brings the experts' results back to the tokens' GPUs."""
+    back = (tokens.sent[shard.expert_rank],) * shard.plan.ep
+    return exchange(shard, "combine", back, tokens.sent, is_even=tokens.is_even) if any(tokens.sent) else []
 
 
-def exchange(s: Shard, part: str, sent: tuple[int, ...], received: tuple[int, ...], *, is_even: bool) -> Items:
-    """Return the all-to-all of the tokens that a GPU sends to, and receives from, each member of its expert group."""
-    if s.plan.ep == 1:
+def exchange(shard: Shard, name: str, sent: tuple[int, ...], received: tuple[int, ...], *, is_even: bool) -> Items:
+    """Return the all-to-all of tokens that a GPU sends to, and receives from, each member of its expert group."""
+    # name: begin of the item's name; is_even: whether all members send and receive equally much.
+    if shard.plan.ep == 1:
         return []
-    size = sum(sent) * s.model.hidden * s.value_bytes
+    size = sum(sent) * shard.model.hidden * shard.value_bytes
     splits = ((), ()) if is_even else (sent, received)
-    return [GroupCollective(f"{part}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
+    return [GroupCollective(f"{name}/ep:all-to-all", CollectiveCommType.ALL_TO_ALL, size, "ep", splits=splits)]
 
 
-def _shared(s: Shard, tokens: ExpertTokens, kind: CollectiveCommType) -> Items:
+def _shared(shard: Shard, tokens: ExpertTokens, kind: CollectiveCommType) -> Items:
     """Return the collective before (all-gather) or after (reduce-scatter) an expert that several GPUs share."""
-    if s.plan.etp == 1 or not tokens.received:
+    if shard.plan.etp == 1 or not tokens.received:
         return []
-    size = tokens.received * s.model.hidden * s.value_bytes
+    size = tokens.received * shard.model.hidden * shard.value_bytes
     if kind == CollectiveCommType.ALL_GATHER:
         return [GroupCollective("experts/etp:all-gather", kind, size, "etp")]
-    return [GroupCollective("experts/etp:reduce-scatter", kind, size * s.plan.etp, "etp")]
+    return [GroupCollective("experts/etp:reduce-scatter", kind, size * shard.plan.etp, "etp")]
 
 
 @functools.lru_cache(maxsize=4096)
@@ -180,12 +187,12 @@ def tokens_of_experts(plan: ParallelPlan, experts: Experts, rows: int, layer: in
     return tuple(counts.tolist())
 
 
-def _distributed(total: int, weight: np.ndarray, maximum: int) -> np.ndarray:
+def _distributed(total: int, weights: np.ndarray, maximum: int) -> np.ndarray:
     """Return integers with sum `total`, in proportion to weights as far as none exceeds `maximum`."""
-    counts = np.zeros(len(weight), np.int64)
+    counts = np.zeros(len(weights), np.int64)
     while (left := total - int(counts.sum())) > 0:
         is_open = counts < maximum
-        share = left * np.where(is_open, weight, 0.0) / weight[is_open].sum()
+        share = left * np.where(is_open, weights, 0.0) / weights[is_open].sum()
         added = np.minimum(np.floor(share).astype(np.int64), maximum - counts)
         if not np.any(added):
             by_share = np.argsort(-np.where(is_open, share, -1.0), kind="stable")

@@ -21,19 +21,19 @@ from workload.generators.training.items import Compute
 from workload.generators.training.parallel_plan import ParallelPlan
 
 
-def unpacked(layer: str, values: int, plan: ParallelPlan, gathered: Sequence[str]) -> Compute:
-    """Return the copy of gathered parameters (padding included) into tensors; gathered: keys of the all-gathers."""
+def unpacked(layer: str, values: int, plan: ParallelPlan, gather_keys: Sequence[str]) -> Compute:
+    """Return the copy of a layer's gathered parameters, `values` with padding, into tensors, after the all-gathers."""
     size = _parameter_bytes(plan)
-    return Compute(f"{layer}/copy-out", (_copy(values, size, size),), tuple(gathered))
+    return Compute(f"{layer}/copy-out", (_copy(values, size, size),), tuple(gather_keys))
 
 
-def packed(layer: str, values: int, plan: ParallelPlan, reduced: Sequence[str]) -> Compute:
-    """Return the copy of a layer's gradients (padding included) into the buffer of a reduce-scatter.
+def packed(layer: str, values: int, plan: ParallelPlan, reduction_keys: Sequence[str]) -> Compute:
+    """Return the copy of a layer's gradients, `values` with padding, into the buffer of a reduce-scatter.
 
-    The reduce-scatters with the keys `reduced` must end before the copy.
+    The reduce-scatters with these keys must end before the copy.
     """
     copy = _copy(values, _parameter_bytes(plan), int(DTYPE_BYTES[plan.grad_dtype]))
-    return Compute(f"{layer}/copy-in", (copy,), tuple(reduced), weights=True)
+    return Compute(f"{layer}/copy-in", (copy,), tuple(reduction_keys), weights=True)
 
 
 def _parameter_bytes(plan: ParallelPlan) -> int:

@@ -51,9 +51,7 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
     """Generate the traces of all NPUs of a plan in memory.
 
     The NPUs of a stage share a trace unless the ring of context parallelism or imbalanced experts distinguish them.
-
-    Raises:
-        WorkloadError: If the model cannot be trained with the plan.
+    Raises WorkloadError: the model cannot be trained with the plan.
     """
     rules.check(model, plan, framework)
     plan = rules.settle(model, plan, framework)

@@ -35,10 +35,9 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
     """Return the factor by which computation takes longer while a collective runs, rounded to a thousandth.
 
     On GPUs without a factor `in_a_row` (A100), the clock is assumed not to rise. Each of NCCL's `channels` occupies one
-    SM. `in_a_row`: times of products include the power limit of consecutive products (workload.compute.Pace).
-
-    Megatron-Core leaves SMs free for NCCL (SM margins of Transformer Engine's kernels, NVTE_FWD_LAYERNORM_SM_MARGIN and
-    the like, as NVIDIA's recipes set them). PyTorch FSDP and DeepSpeed leave none. Inference overlaps nothing with its
+    SM. `in_a_row`: times of products include the power limit of consecutive products (workload.compute.Pace). Megatron-
+    Core leaves SMs free for NCCL (SM margins of Transformer Engine's kernels, NVTE_FWD_LAYERNORM_SM_MARGIN and the
+    like, as NVIDIA's recipes set them). PyTorch FSDP and DeepSpeed leave none. Inference overlaps nothing with its
     collectives.
     """
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold

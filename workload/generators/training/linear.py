@@ -27,75 +27,77 @@ from workload.generators.training.shard import Operators, Shard
 
 
 def all_gather(
-    s: Shard, part: str, values: int, *, key: str = "", weights: bool = False, quantised: bool = False
+    shard: Shard, part: str, values: int, *, key: str = "", for_weights: bool = False, quantised: bool = False
 ) -> Items:
     """Return the all-gather of values over the tensor-parallel group.
 
-    The whole group has `values` values. All later items wait for the collective unless it has a key; `weights`: it
-    belongs to the gradients of weights; `quantised`: the values are operands of a product in the plan's data type and
-    are quantised before the gather.
+    The whole group has value_count values. All later items wait for the collective unless it has a key; is_for_weights:
+    it belongs to the gradients of weights; is_quantised: the values are operands of a product in the plan's data type
+    and are quantised before the gather. name: begin of the item's name.
     """
-    if s.plan.tp == 1:
+    if shard.plan.tp == 1:
         return []
-    size = -(-values * (s.operand_bytes if quantised else s.value_bytes) // s.plan.tp)
+    size = -(-values * (shard.operand_bytes if quantised else shard.value_bytes) // shard.plan.tp)
     name = f"{part}/tp:all-gather"
-    return [GroupCollective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=weights)]
+    return [GroupCollective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=for_weights)]
 
 
-def reduction(s: Shard, part: str, values: int, *, key: str = "") -> Items:
+def reduction(shard: Shard, name: str, values: int, *, key: str = "") -> Items:
     """Return the sum of values over the group: a reduce-scatter with sequence parallelism, else an all-reduce."""
-    if s.plan.tp == 1:
+    if shard.plan.tp == 1:
         return []
-    if s.plan.sequence_parallel:
+    if shard.plan.sequence_parallel:
         kind, word = CollectiveCommType.REDUCE_SCATTER, "reduce-scatter"
     else:
         kind, word = CollectiveCommType.ALL_REDUCE, "all-reduce"
-    return [GroupCollective(f"{part}/tp:{word}", kind, values * s.value_bytes, "tp", key)]
+    return [GroupCollective(f"{name}/tp:{word}", kind, values * shard.value_bytes, "tp", key)]
 
 
-def enter(s: Shard, part: str, width: int, *, quantised: bool = True) -> Items:
+def enter(shard: Shard, name: str, width: int, *, quantised: bool = True) -> Items:
     """Return the gather of `width` values per token before a matrix split by columns; backward: by rows.
 
-    `quantised`: the matrix is multiplied in the plan's data type; false for both ends of the model.
+    is_quantised: the matrix is multiplied in the plan's data type; false for both ends of the model. name: begin of the
+    items' names.
     """
-    return all_gather(s, part, s.tokens * width, quantised=quantised) if s.plan.sequence_parallel else []
+    return all_gather(shard, name, shard.tokens * width, quantised=quantised) if shard.plan.sequence_parallel else []
 
 
-def leave(s: Shard, part: str, width: int) -> Items:
+def leave(shard: Shard, part: str, width: int) -> Items:
     """Return the reduction after a matrix split by rows."""
-    return reduction(s, part, s.tokens * width)
+    return reduction(shard, part, shard.tokens * width)
 
 
 def enter_backward(
-    s: Shard, part: str, width: int, data: Operators, weights: Operators, *, quantised: bool = True
+    shard: Shard, name: str, width: int, data: Operators, weights: Operators, *, quantised: bool = True
 ) -> tuple[Items, str]:
     """Return the backward pass of matrices split by columns, with operators for gradients of `data` and `weights`.
 
-    `width` is the number of input values per token, summed over the matrices' different inputs; `quantised`: the
-    matrices are multiplied in the plan's data type. The second result is the key that users of the input gradient wait
-    for; "" = the items end with it.
+    `width` is the number of input values per token, summed over the matrices' different inputs; is_quantised: the
+    matrices are multiplied in the plan's data type. name: begin of the items' names. The second result is the key that
+    users of the input gradient wait for; "" = the items end with it.
     """
-    if s.plan.tp == 1:
-        return [Compute(part, data), weights_product(s, part, weights)], ""
-    gathered, reduced = (f"{part} input", f"{part} gradient") if s.plan.async_tp else ("", "")
+    if shard.plan.tp == 1:
+        return [Compute(name, data), weights_product(shard, name, weights)], ""
+    gathered, reduced = (f"{name} input", f"{name} gradient") if shard.plan.async_tp else ("", "")
     needs: tuple[str, ...] = ()
     items: Items = []
-    if s.plan.sequence_parallel:
-        items += all_gather(s, part, s.tokens * width, key=gathered, weights=True, quantised=quantised)
+    if shard.plan.sequence_parallel:
+        items += all_gather(shard, name, shard.tokens * width, key=gathered, for_weights=True, quantised=quantised)
         needs = waiting(gathered)
-    items.append(Compute(part, data))
-    items += reduction(s, part, s.tokens * width, key=reduced)
-    items.append(weights_product(s, part, weights, needs))
+    items.append(Compute(name, data))
+    items += reduction(shard, name, shard.tokens * width, key=reduced)
+    items.append(weights_product(shard, name, weights, needs))
     return items, reduced
 
 
-def weights_product(s: Shard, part: str, products: Operators, needs: tuple[str, ...] = ()) -> Compute:
+def weights_product(shard: Shard, name: str, products: Operators, needs: tuple[str, ...] = ()) -> Compute:
     """Return the products for gradients of weights, and their sums over micro-batches where these are not fused."""
+    # name: begin of the item's name; needs: keys of items before it.
     sums: Operators = ()
-    if not s.plan.fused_accumulation:
+    if not shard.plan.fused_accumulation:
         values = sum(_weights_of(product) for product in products)
-        sums = (Operator("elementwise", (values, 2, 1), s.plan.grad_dtype),)
-    return Compute(f"{part}-weights", (*products, *sums), needs, weights=True)
+        sums = (Operator("elementwise", (values, 2, 1), shard.plan.grad_dtype),)
+    return Compute(f"{name}-weights", (*products, *sums), needs, weights=True)
 
 
 def _weights_of(product: Operator) -> int:

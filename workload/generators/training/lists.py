@@ -50,7 +50,7 @@ class ListedTensor(NamedTuple):
 
 
 def gather(tensor: ListedTensor, value_bytes: int, key: str, needs: tuple[str, ...] = ()) -> Items:
-    """Return the creation of the list of views, and the all-gather."""
+    """Return the creation of a tensor's list of views, and its all-gather with a key, after the items `needs` names."""
     size = tensor.share * value_bytes
     kind = CollectiveCommType.ALL_GATHER
     return [
@@ -59,14 +59,15 @@ def gather(tensor: ListedTensor, value_bytes: int, key: str, needs: tuple[str, .
     ]
 
 
-def unpacked(tensor: ListedTensor, dtype: str, key: str) -> Compute:
-    """Return the zero fill of the flat tensor, and the copies after the all-gather with the given key."""
+def unpacked(tensor: ListedTensor, dtype: str, gather_key: str) -> Compute:
+    """Return the zero fill of a flat tensor, and the copies into it after its all-gather."""
     zeros = Operator("elementwise", (tensor.share * tensor.members, 0, 1), dtype)
-    return Compute(f"{tensor.name}/unpack", (zeros, _copies(tensor, dtype)), needs=(key,))
+    return Compute(f"{tensor.name}/unpack", (zeros, _copies(tensor, dtype)), needs=(gather_key,))
 
 
 def reduce(tensor: ListedTensor, value_bytes: int, dtype: str, key: str) -> Items:
-    """Return the creation of a gradient's list, the copies of its entries, and the reduce-scatter."""
+    """Return the creation of a gradient's list, the copies of its entries, and the reduce-scatter with a key."""
+    # value_bytes and dtype: of gradients.
     size = tensor.share * tensor.members * value_bytes
     return [
         _views(tensor),
@@ -94,13 +95,13 @@ def gather_persistent(tensors: list[ListedTensor], value_bytes: int, dtype: str)
     ]
 
 
-def is_far(sizes: list[int], number: int) -> bool:
-    """Return whether tensor `number` of a layer is dropped between the layer's recomputation and its backward pass.
+def is_far(sizes: list[int], tensor_number: int) -> bool:
+    """Return whether a tensor of a layer is dropped between the layer's recomputation and its backward pass.
 
     The layer's later tensors are used twice between them, forward and backward. `sizes` are the numbers of elements of
     the layer's tensors, in the order of the forward pass.
     """
-    return 2 * sum(sizes[number + 1 :]) >= MAX_REUSE
+    return 2 * sum(sizes[tensor_number + 1 :]) >= MAX_REUSE
 
 
 def _views(tensor: ListedTensor, needs: tuple[str, ...] = ()) -> Compute:

@@ -18,41 +18,41 @@ _HOST_BYTES_PER_MICRO = 51_200
 channels of DDR4-3200 each)."""
 
 
-def after_forward(s: Shard, unit: ModelUnit) -> Items:
+def after_forward(shard: Shard, unit: ModelUnit) -> Items:
     """Return the store of a layer's activations to the host after the layer's last unit."""
-    is_offloaded = unit.kept and "activations" in s.plan.offload
+    is_offloaded = unit.kept and "activations" in shard.plan.offload
     return [Memory("memory:store", unit.kept, loads=False)] if is_offloaded else []
 
 
-def before_backward(s: Shard, units: Sequence[ModelUnit], number: int) -> tuple[Items, list[str]]:
+def before_backward(shard: Shard, units: Sequence[ModelUnit], unit_number: int) -> tuple[Items, list[str]]:
     """Return the loads of activations that start before a unit's backward pass, and the keys that the unit waits for.
 
     A layer's activations start to load before the backward pass of the layer above; those of the last layer at once.
     """
-    if not units[number].kept or "activations" not in s.plan.offload:
+    if not units[unit_number].kept or "activations" not in shard.plan.offload:
         return [], []
     layers = [i for i in reversed(range(len(units))) if units[i].kept]
-    at = layers.index(number)
+    at = layers.index(unit_number)
     begun = layers[at : at + 2] if at == 0 else layers[at + 1 : at + 2]
     items: Items = [
         Memory(f"{units[i].layer}/memory:load", units[i].kept, loads=True, key=_key(units[i])) for i in begun
     ]
-    return items, [_key(units[number])]
+    return items, [_key(units[unit_number])]
 
 
-def step(s: Shard, updated: int, compute: Compute) -> Items:
-    """Return the optimizer's step for `updated` parameters, on the host with its transfers if it is offloaded.
+def step(shard: Shard, parameters: int, update: Compute) -> Items:
+    """Return the optimizer's step (`update`) for some parameters, on the host with its transfers if it is offloaded.
 
     With ZeRO, a GPU updates its share of dense parameters and of experts; the GPUs gather the weights later.
     """
-    if "optimizer" not in s.plan.offload:
-        return [compute]
-    micros = -(-sum(operator.bytes for operator in compute.operators) // _HOST_BYTES_PER_MICRO)
+    if "optimizer" not in shard.plan.offload:
+        return [update]
+    micros = -(-sum(operator.bytes for operator in update.operators) // _HOST_BYTES_PER_MICRO)
     sent = "optimizer gradients"
     return [
-        Memory("memory:store", updated * int(DTYPE_BYTES[s.plan.grad_dtype]), loads=False, key=sent),
-        compute._replace(needs=(sent,), on_host_micros=micros),
-        Memory("memory:load", updated * weight_bytes(s.plan), loads=True),
+        Memory("memory:store", parameters * int(DTYPE_BYTES[shard.plan.grad_dtype]), loads=False, key=sent),
+        update._replace(needs=(sent,), on_host_micros=micros),
+        Memory("memory:load", parameters * weight_bytes(shard.plan), loads=True),
     ]
 
 

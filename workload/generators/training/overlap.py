@@ -46,7 +46,8 @@ def _is_by_rows(item: Compute) -> bool:
 
 
 def _gathered(gather: GroupCollective, compute: Compute, number: int) -> Items:
-    """Return the pieces of the gather, then the pieces of the computation, each of which waits for its gather."""
+    """Return the pieces of an all-gather, then the pieces of a computation, each of which waits for its gather."""
+    # number: distinguishes the keys of the pieces.
     sizes, computes = shares(gather.bytes), _pieces(compute)
     keys = [f"piece {number}.{i}" for i in range(PIECES)]
     gathers = [gather._replace(bytes=size, key=key) for size, key in zip(sizes, keys, strict=True)]
@@ -55,10 +56,8 @@ def _gathered(gather: GroupCollective, compute: Compute, number: int) -> Items:
 
 
 def _first_piece(items: Items) -> int:
-    """Return the index of the last computation if it is by rows, or of its first piece if it is cut already.
-
-    The result is len(items) if the last item is no such computation.
-    """
+    """Return the index of the last computation if it is by rows, or of its first piece if it is cut already."""
+    # The result is len(items) if the last item is no such computation.
     at = len(items)
     last = items[-1] if items else None
     if isinstance(last, Compute) and _is_by_rows(last):
@@ -73,7 +72,8 @@ def _is_piece(item: object, of: Compute) -> bool:
 
 
 def _reduced(computes: Items, reduction: GroupCollective, number: int) -> Items:
-    """Return the pieces of the computation, each followed by its piece of the reduction."""
+    """Return the pieces of a computation (or the pieces given), each followed by its piece of the reduction."""
+    # number: distinguishes the keys of the pieces.
     if not computes:
         return [reduction]
     pieces = computes if len(computes) > 1 else list(_pieces(computes[0])) if isinstance(computes[0], Compute) else []

@@ -24,6 +24,7 @@ Number = Annotated[int, Field(ge=0, le=_MAX_NUMBER)]
 
 
 def _known_schedule(name: str) -> str:
+    """Return the name of a pipeline schedule; a pydantic error if it is unknown."""
     known = [_AUTO, *sorted(schedules())]
     if name not in known:
         raise PydanticCustomError("literal_error", "Input should be one of {known}", {"known": ", ".join(known)})
@@ -140,8 +141,7 @@ _AXIS = re.compile(r"([a-z]+)([0-9]{1,10})")
 def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
     """Parse a parallel plan from text such as "tp8,pp4,dp32,recompute=full", or from a table.
 
-    Raises:
-        WorkloadError: If a word or key is unknown, a value is out of range, or a field is given twice.
+    Raises WorkloadError: a word or key is unknown, a value is out of range, or a field is given twice.
     """
     values = dict(text) if isinstance(text, Mapping) else _values(text)
     if isinstance(values.get("offload"), str):
@@ -164,6 +164,7 @@ def _words() -> dict[str, tuple[str, Any]]:
 
 
 def _values(text: str) -> dict[str, Any]:
+    """Return the fields that a plan's text sets; WorkloadError for unknown words and repeated fields."""
     values: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, is_pair, value = part.partition("=")
@@ -185,20 +186,21 @@ def _values(text: str) -> dict[str, Any]:
     return values
 
 
-def _text(plan: ParallelPlan, fields: AbstractSet[str]) -> str:
-    """Return the given fields of a plan as users write them: axes, then words, then key=value."""
-    axes = [f"{short}{getattr(plan, field)}" for short, field in _AXES.items() if field in fields]
+def _text(plan: ParallelPlan, field_names: AbstractSet[str]) -> str:
+    """Return the named fields of a plan as users write them: axes, then words, then key=value."""
+    axes = [f"{short}{getattr(plan, field)}" for short, field in _AXES.items() if field in field_names]
     word_of_field = {field: word for word, (field, value) in _words().items() if getattr(plan, field) == value}
-    words = [word for field, word in word_of_field.items() if field in fields]
+    words = [word for field, word in word_of_field.items() if field in field_names]
     others = [
         f"{field}={_shown(getattr(plan, field))}"
         for field in ParallelPlan.model_fields
-        if field not in word_of_field and field not in _AXES.values() and field in fields
+        if field not in word_of_field and field not in _AXES.values() and field in field_names
     ]
     return ",".join([*axes, *words, *others])
 
 
 def _shown(value: object) -> str:
+    """Return a field's value as users write it."""
     if isinstance(value, tuple):
         return "+".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -44,8 +44,8 @@ class ParameterTensor(NamedTuple):
 Tensors = list[ParameterTensor]
 
 
-def tensors(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> Tensors:
-    """Return the tensors of the given parts on one GPU, in the same order."""
+def tensors(model: Model, plan: ParallelPlan, weights_list: Iterable[Weights]) -> Tensors:
+    """Return the tensors of some weights on one GPU, in the same order."""
     return [
         ParameterTensor(
             _share(model, plan, part),
@@ -53,21 +53,21 @@ def tensors(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> Tenso
             is_summed=part.split == "whole" and part.part != "positions",
             pieces=part.pieces // plan.ep if part.split == "experts" else part.pieces,
         )
-        for part in parts
+        for part in weights_list
     ]
 
 
-def _share(model: Model, plan: ParallelPlan, part: Weights) -> int:
-    """Return the number of a part's parameters on each GPU of a stage that has the part."""
-    if part.split == "tp":
-        return part.size // plan.tp
-    if part.split == "qkv":
+def _share(model: Model, plan: ParallelPlan, weights_part: Weights) -> int:
+    """Return the number of parameters of some weights on each GPU of a stage that has them."""
+    if weights_part.split == "tp":
+        return weights_part.size // plan.tp
+    if weights_part.split == "qkv":
         key_value_heads = max(1, model.key_value_heads // plan.tp)
         heads = model.heads // plan.tp + 2 * key_value_heads
-        return part.size // (model.heads + 2 * model.key_value_heads) * heads
-    if part.split == "experts":
-        return part.size // (plan.ep * plan.etp)
-    return part.size
+        return weights_part.size // (model.heads + 2 * model.key_value_heads) * heads
+    if weights_part.split == "experts":
+        return weights_part.size // (plan.ep * plan.etp)
+    return weights_part.size
 
 
 def chunk_weights(model: Model, plan: ParallelPlan, chunk: Chunk) -> Iterator[Weights]:
@@ -106,9 +106,9 @@ def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
     return count(model, plan, stage_weights(model, plan, stage))
 
 
-def count(model: Model, plan: ParallelPlan, parts: Iterable[Weights]) -> HeldParameters:
-    """Return the numbers of parameters of the given parts on one GPU."""
-    held_tensors = tensors(model, plan, parts)
+def count(model: Model, plan: ParallelPlan, weights_list: Iterable[Weights]) -> HeldParameters:
+    """Return the numbers of parameters of some weights on one GPU."""
+    held_tensors = tensors(model, plan, weights_list)
     experts = sum(tensor.size for tensor in held_tensors if tensor.is_expert)
     return HeldParameters(sum(tensor.size for tensor in held_tensors) - experts, experts)
 
@@ -122,12 +122,12 @@ class ParameterBucket(NamedTuple):
     is_expert: bool  # Whether the parameters are those of experts, which have other replicas
 
 
-def buckets(units: Sequence[Tensors], limit: int | None, *, before: bool) -> list[ParameterBucket]:
+def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -> list[ParameterBucket]:
     """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them.
 
-    A bucket has up to `limit` parameters; None = one bucket for dense parameters and one for experts. It ends before
-    the tensor that would exceed the limit (`before`, DeepSpeed), or after the tensor that reaches it (Megatron-LM). The
-    units are in the order of the forward pass.
+    A bucket has up to max_parameters; None = one bucket for dense parameters and one for experts. It ends before the
+    tensor that would exceed the limit (ends_before, DeepSpeed), or after the tensor that reaches it (Megatron-LM). The
+    units, lists of tensors, are in the order of the forward pass.
     """
     closed: list[ParameterBucket] = []
     for is_expert in (False, True):
@@ -139,11 +139,11 @@ def buckets(units: Sequence[Tensors], limit: int | None, *, before: bool) -> lis
         ]
         bucket: list[tuple[int, int]] = []
         for number, count in tensors:
-            if before and limit is not None and bucket and sum(c for _, c in bucket) + count > limit:
+            if ends_before and limit is not None and bucket and sum(c for _, c in bucket) + count > limit:
                 closed.append(_closed(bucket, is_expert=is_expert))
                 bucket = []
             bucket.append((number, count))
-            if not before and limit is not None and sum(c for _, c in bucket) >= limit:
+            if not ends_before and limit is not None and sum(c for _, c in bucket) >= limit:
                 closed.append(_closed(bucket, is_expert=is_expert))
                 bucket = []
         if bucket:

@@ -23,7 +23,7 @@ class RankPlace(NamedTuple):
 
 
 def place(plan: ParallelPlan, npu: int) -> RankPlace:
-    """Return the ranks of an NPU."""
+    """Return the ranks of an NPU in the plan's axes."""
     rest, tp = divmod(npu, plan.tp)
     rest, cp = divmod(rest, plan.cp)
     stage, dp = divmod(rest, plan.dp)

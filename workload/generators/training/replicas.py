@@ -42,14 +42,15 @@ class Replicas:
         plan: ParallelPlan,
         framework: str,
         units: Sequence[ModelUnit],
-        chunk: int,
+        chunk_number: int,
         *,
         is_first: bool,
         is_other: bool,
     ) -> None:
+        """Find the units that are gathered together; is_other: whether groups are the "-other" families (DualPipe)."""
         self.plan, self.framework = plan, framework
         self.units = units  # Units of the chunk in the order of the forward pass
-        self.chunk = chunk  # Number of the chunk in its stage
+        self.chunk = chunk_number  # Number of the chunk in its stage
         self._is_first = is_first  # Whether the chunk has the model's first layers
         self._is_other = is_other  # Whether its groups are the "-other" families (second half of DualPipe's slices)
         # Whether parameters are sharded and each layer is gathered before its use
@@ -71,7 +72,7 @@ class Replicas:
         return ("edp" if is_expert else "dp") + ("-other" if self._is_other else "")
 
     def count(self, *, is_expert: bool) -> int:
-        """Return the number of replicas."""
+        """Return the number of replicas of dense parameters, or else of experts."""
         plan = self.plan
         copies_per_pipeline = 2 if plan.is_mirrored else 1
         in_stage = plan.tp * plan.cp * plan.dp // (plan.ep * plan.etp) if is_expert else plan.dp * plan.cp
@@ -84,47 +85,46 @@ class Replicas:
         requested = plan.bucket_bytes // self.gradient_bytes or None
         tensors = [unit.tensors for unit in self.units]
         if self.framework == "deepspeed":
-            return buckets(tensors, requested or DEEPSPEED, before=True)
+            return buckets(tensors, requested or DEEPSPEED, ends_before=True)
         is_single = not plan.overlap_grad_reduce or not self._is_first
         default = max(MEGATRON_MINIMUM, MEGATRON_PER_REPLICA * plan.dp * plan.cp)
-        return buckets(tensors, requested or (None if is_single else default), before=False)
+        return buckets(tensors, requested or (None if is_single else default), ends_before=False)
 
-    def before_forward(self, number: int, *, is_first: bool) -> tuple[Items, list[str]]:
-        """Return the collectives that start before a unit's forward pass, and the keys that the unit waits for.
-
-        `number` is the unit's number in the chunk; `is_first`: the pass is the step's first one.
-        """
+    def before_forward(self, unit_number: int, *, is_first: bool) -> tuple[Items, list[str]]:
+        """Return the collectives before a unit's forward pass (is_first: of the step), and the keys it waits for."""
         if self.shares_parameters:
-            return self._gathers(number, 1)
+            return self._gathers(unit_number, 1)
         if not is_first or not self.gathers_beside:
             return [], []
-        return [], [self._key(b) for b in self.buckets if b.units[0] <= number <= b.units[1] and self._is_shared(b)]
+        return [], [
+            self._key(b) for b in self.buckets if b.units[0] <= unit_number <= b.units[1] and self._is_shared(b)
+        ]
 
     def before_backward(self, number: int) -> tuple[Items, list[str]]:
         """Return `before_forward`'s result for the backward pass; FSDP with zero 2 keeps gathered parameters."""
         return self._gathers(number, -1) if self.plan.zero == 3 and self.shares_parameters else ([], [])
 
-    def after_backward(self, number: int, *, is_last: bool) -> Items:
+    def after_backward(self, unit_number: int, *, is_last: bool) -> Items:
         """Return the reductions that start when a unit's gradients are complete; is_last: in the step's last pass."""
         if self.shares_parameters:
-            first, wrap = self._wrap(number)
-            if first != number:
+            first, wrap = self._wrap(unit_number)
+            if first != unit_number:
                 return []
             return self._reduce_tensors(wrap) if self._in_lists else self._reduce_layer(wrap)
         if not self.plan.overlap_grad_reduce or not (is_last or self._reduces_every_micro_batch):
             return []
-        complete = [b for b in self.buckets if b.units[0] == number and not self._is_deferred(b)]
-        return [item for b in complete for item in self._reduce(b, beside=True)]
+        complete = [b for b in self.buckets if b.units[0] == unit_number and not self._is_deferred(b)]
+        return [item for b in complete for item in self._reduce(b, is_overlapped=True)]
 
     def after_micro_batch(self) -> Items:
         """Return the reductions after every micro-batch that overlap no computation."""
         if self._reduces_every_micro_batch and not self.plan.overlap_grad_reduce:
-            return [item for b in self.buckets for item in self._reduce(b, beside=False)]
+            return [item for b in self.buckets for item in self._reduce(b, is_overlapped=False)]
         return []
 
     def after_deferred(self) -> Items:
         """Return the reductions that wait for the deferred gradients of the output layer's weights."""
-        return [item for b in self.buckets if self._is_deferred(b) for item in self._reduce(b, beside=True)]
+        return [item for b in self.buckets if self._is_deferred(b) for item in self._reduce(b, is_overlapped=True)]
 
     def _is_deferred(self, bucket: ParameterBucket) -> bool:
         """Return whether a bucket has parameters of an output layer whose gradients are deferred."""
@@ -137,12 +137,12 @@ class Replicas:
         """Return the reductions at the end of a step that overlap no computation."""
         if self.shares_parameters or self.plan.overlap_grad_reduce or self._reduces_every_micro_batch:
             return []
-        return [item for b in self.buckets for item in self._reduce(b, beside=False)]
+        return [item for b in self.buckets for item in self._reduce(b, is_overlapped=False)]
 
-    def gathers(self, *, beside: bool) -> Items:
+    def gathers(self, *, is_overlapped: bool) -> Items:
         """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
 
-        `beside`: they overlap the forward pass, so that only units that need a bucket wait for it.
+        is_overlapped: they overlap the forward pass, so that only units that need a bucket wait for it.
         """
         if self._in_lists:
             return self._gather_persistent()
@@ -154,7 +154,7 @@ class Replicas:
                 members = self.count(is_expert=b.is_expert)
                 size = -(-b.size // members) * self._parameter_bytes
                 name = f"chunk{self.chunk}-bucket{b.number}/dp:all-gather"
-                key = self._key(b) if beside else ""
+                key = self._key(b) if is_overlapped else ""
                 kind = CollectiveCommType.ALL_GATHER
                 items.append(GroupCollective(name, kind, size, self.family(is_expert=b.is_expert), key))
         return items
@@ -165,29 +165,28 @@ class Replicas:
     def _key(self, bucket: ParameterBucket) -> str:
         return f"parameters {self.chunk} {bucket.number}"
 
-    def _reduce(self, bucket: ParameterBucket, *, beside: bool) -> Items:
+    def _reduce(self, bucket: ParameterBucket, *, is_overlapped: bool) -> Items:
+        """Return the reduction of a bucket's gradients; is_overlapped: with a key, for which only some items wait."""
         members = self.count(is_expert=bucket.is_expert)
         if members == 1:
             return []
         family, count = self.family(is_expert=bucket.is_expert), bucket.size
         name = f"chunk{self.chunk}-bucket{bucket.number}/dp"
-        key = f"gradients {self.chunk} {bucket.number}" if beside else ""
+        key = f"gradients {self.chunk} {bucket.number}" if is_overlapped else ""
         if self.plan.zero and self.framework == "megatron":
             size = -(-count // members) * members * self.gradient_bytes
             return [GroupCollective(f"{name}:reduce-scatter", CollectiveCommType.REDUCE_SCATTER, size, family, key)]
         size = count * self.gradient_bytes
         return [GroupCollective(f"{name}:all-reduce", CollectiveCommType.ALL_REDUCE, size, family, key)]
 
-    def _wrap(self, number: int) -> tuple[int, list[int]]:
-        """Return the first unit, and all units, of the layer of a unit, which FSDP calls a wrap.
-
-        The units of a wrap are gathered and reduced together.
-        """
-        unit = self.units[number]
+    def _wrap(self, unit_number: int) -> tuple[int, list[int]]:
+        """Return the first unit, and all units, of the layer of a unit, which FSDP calls a wrap."""
+        # The units of a wrap are gathered and reduced together.
+        unit = self.units[unit_number]
         if not unit.layer:
-            return number, [number]
+            return unit_number, [unit_number]
         # A layer of multi-token prediction has the most units of all layers: four.
-        near = range(max(0, number - 3), min(number + 4, len(self.units)))
+        near = range(max(0, unit_number - 3), min(unit_number + 4, len(self.units)))
         wrap = [i for i in near if self.units[i].layer == unit.layer]
         return wrap[0], wrap
 
@@ -196,61 +195,61 @@ class Replicas:
         """The wraps of the chunk in the order of the forward pass."""
         return [self._wrap(number)[1] for number in range(len(self.units)) if self._wrap(number)[0] == number]
 
-    def _gathers(self, number: int, step: int) -> tuple[Items, list[str]]:
-        """Return the all-gathers that start before a unit, and the keys that the unit waits for.
-
-        Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before the
-        first layer of a pass, those of all layers up to there start. `step` is 1 for a forward pass, -1 for a backward
-        pass.
-        """
-        wraps = self._wraps[::step]
-        at = next(i for i, wrap in enumerate(wraps) if number in wrap)
-        entry = wraps[at][0] if step > 0 else wraps[at][-1]
-        if number != entry:
+    def _gathers(self, unit_number: int, direction: int) -> tuple[Items, list[str]]:
+        """Return the all-gathers that start before a unit, and the keys that the unit waits for."""
+        # Before the first unit of a layer, the all-gather of the layer that is `prefetch` layers ahead starts. Before
+        # the first layer of a pass, those of all layers up to there start. direction: 1 for a forward pass, -1 for a
+        # backward pass.
+        wraps = self._wraps[::direction]
+        at = next(i for i, wrap in enumerate(wraps) if unit_number in wrap)
+        entry = wraps[at][0] if direction > 0 else wraps[at][-1]
+        if unit_number != entry:
             return [], []
         begin = 0 if at == 0 else at + self.plan.prefetch
         end = at + self.plan.prefetch + 1
         if self._in_lists:
-            return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=step < 0), []
+            return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=direction < 0), []
         items = [item for wrap in wraps[begin:end] for item in self._gather_layer(wrap)]
         awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
         if self.framework == "fsdp" and awaited:
             items.append(flat_copies.unpacked(self._name(wraps[at]), self._padded(wraps[at]), self.plan, awaited))
         return items, awaited
 
-    def _gather_layer(self, wrap: Sequence[int]) -> Items:
-        """Return the all-gathers of a layer's parameters, after the loads of offloaded ones."""
+    def _gather_layer(self, unit_numbers: Sequence[int]) -> Items:
+        """Return the all-gathers of the parameters of a layer's units, after the loads of offloaded ones."""
         items: Items = []
-        for family, members, padded in self._sharded(wrap):
+        for family, members, padded in self._sharded(unit_numbers):
             size = padded // members * self._parameter_bytes
-            name, key = f"{self._name(wrap)}/dp:all-gather", f"gathered {wrap[0]} {family}"
+            name, key = f"{self._name(unit_numbers)}/dp:all-gather", f"gathered {unit_numbers[0]} {family}"
             needs: tuple[str, ...] = ()
             if "parameters" in self.plan.offload:  # the GPU first loads its shard from the host
-                needs = (f"loaded {wrap[0]} {family}",)
-                items.append(Memory(f"{self._name(wrap)}/memory:load", size, loads=True, key=needs[0]))
+                needs = (f"loaded {unit_numbers[0]} {family}",)
+                items.append(Memory(f"{self._name(unit_numbers)}/memory:load", size, loads=True, key=needs[0]))
             items.append(GroupCollective(name, CollectiveCommType.ALL_GATHER, size, family, key, needs))
         return items
 
-    def _reduce_layer(self, wrap: Sequence[int]) -> Items:
-        """Return the reduce-scatters of a layer's gradients, with FSDP after their copy into the flat buffer."""
+    def _reduce_layer(self, unit_numbers: Sequence[int]) -> Items:
+        """Return the reduce-scatters of the gradients of a layer's units; with FSDP they follow a copy."""
         items: Items = []
-        if self.framework == "fsdp" and self._sharded(wrap):
-            values = self._padded(wrap)
-            items.append(flat_copies.packed(self._name(wrap), values, self.plan, self._reduced_before(wrap)))
-        for family, _, padded in self._sharded(wrap):
-            name, key = f"{self._name(wrap)}/dp:reduce-scatter", self._reduced_key(wrap, family)
+        if self.framework == "fsdp" and self._sharded(unit_numbers):
+            values = self._padded(unit_numbers)
+            items.append(
+                flat_copies.packed(self._name(unit_numbers), values, self.plan, self._reduced_before(unit_numbers))
+            )
+        for family, _, padded in self._sharded(unit_numbers):
+            name, key = f"{self._name(unit_numbers)}/dp:reduce-scatter", self._reduced_key(unit_numbers, family)
             size = padded * self.gradient_bytes
             items.append(GroupCollective(name, CollectiveCommType.REDUCE_SCATTER, size, family, key))
         return items
 
-    def _sharded(self, wrap: Sequence[int]) -> list[tuple[str, int, int]]:
-        """Return families, members and padded numbers of a layer's sharded parameters: dense ones, those of experts.
+    def _sharded(self, unit_numbers: Sequence[int]) -> list[tuple[str, int, int]]:
+        """Return family, members and padded number of the sharded parameters of a layer's units: dense ones, experts'.
 
         The numbers are padded to multiples of the members.
         """
         sharded = []
         for is_expert in (False, True):
-            count = sum(t.size for i in wrap for t in self.units[i].tensors if t.is_expert == is_expert)
+            count = sum(t.size for i in unit_numbers for t in self.units[i].tensors if t.is_expert == is_expert)
             members = self.count(is_expert=is_expert)
             if count and members > 1:
                 sharded.append((self.family(is_expert=is_expert), members, -(-count // members) * members))
@@ -263,9 +262,9 @@ class Replicas:
     def _reduced_key(self, wrap: Sequence[int], family: str) -> str:
         return f"reduced {wrap[0]} {family}"
 
-    def _reduced_before(self, wrap: Sequence[int]) -> list[str]:
-        """Return the keys of the reductions that precede those of a layer in the backward pass."""
-        at = self._wraps.index(list(wrap)) + 1
+    def _reduced_before(self, unit_numbers: Sequence[int]) -> list[str]:
+        """Return the keys of the reductions that precede those of a layer's units in the backward pass."""
+        at = self._wraps.index(list(unit_numbers)) + 1
         return self._reductions(self._wraps[at]) if at < len(self._wraps) else []
 
     def _reductions(self, wrap: Sequence[int]) -> list[str]:
@@ -281,22 +280,25 @@ class Replicas:
         is_fsdp = self.framework == "fsdp" and self.plan.pp == 1
         return self._reductions(self._wraps[0]) if is_fsdp and self._wraps else []
 
-    def _gather_lists(self, wraps: Sequence[Sequence[int]], at: int, begun: range, *, is_backward: bool) -> Items:
-        """Return the items with which the GPU waits for layer `at` of `wraps` and starts to gather the layers `begun`.
-
-        The wraps are in the order of the pass. In a backward pass the gathers start when the previous layer's gradients
-        are reduced.
-        """
-        reduced = self._reduce_tensors(wraps[at - 1]) if is_backward and at else []
+    def _gather_lists(
+        self, wraps: Sequence[Sequence[int]], layer_number: int, begun_layers: range, *, is_backward: bool
+    ) -> Items:
+        """Return the items with which the GPU waits for a layer of `wraps` and starts to gather begun_layers."""
+        # The wraps, units of each layer, are in the order of the pass. In a backward pass the gathers start when the
+        # previous layer's gradients are reduced.
+        reduced = self._reduce_tensors(wraps[layer_number - 1]) if is_backward and layer_number else []
         needs = tuple(item.key for item in reduced if isinstance(item, GroupCollective))
         items: Items = []
-        if at not in begun:
-            items += [self._unpacked(tensor, key) for tensor, key in self._listed(wraps[at], is_backward=is_backward)]
-        for number in begun:
+        if layer_number not in begun_layers:
+            items += [
+                self._unpacked(tensor, key)
+                for tensor, key in self._listed(wraps[layer_number], is_backward=is_backward)
+            ]
+        for number in begun_layers:
             for tensor, key in self._listed(wraps[number], is_backward=is_backward):
                 items += self._load(tensor)
                 items += lists.gather(tensor, self._parameter_bytes, key, needs)
-                if number == at:
+                if number == layer_number:
                     items.append(self._unpacked(tensor, key))
         return items
 
@@ -309,16 +311,17 @@ class Replicas:
             return []
         return [Memory(f"{tensor.name}/memory:load", tensor.share * self._parameter_bytes, loads=True)]
 
-    def _reduce_tensors(self, wrap: Sequence[int]) -> Items:
-        """Return the reductions of a layer's tensors, last tensor first, as the backward pass computes them."""
+    def _reduce_tensors(self, unit_numbers: Sequence[int]) -> Items:
+        """Return the reductions of the tensors of a layer's units, last tensor first, as they are computed."""
         dtype = self._dtype(self.gradient_bytes)
         return [
             item
-            for number, tensor in reversed(list(enumerate(self._tensors(wrap))))
-            for item in lists.reduce(tensor, self.gradient_bytes, dtype, f"reduced {wrap[0]} {number}")
+            for number, tensor in reversed(list(enumerate(self._tensors(unit_numbers))))
+            for item in lists.reduce(tensor, self.gradient_bytes, dtype, f"reduced {unit_numbers[0]} {number}")
         ]
 
     def _gather_persistent(self) -> Items:
+        """Return the gathers of the tensors that are too small to be sharded, after a step."""
         tensors = [t for wrap in self._wraps for t in self._tensors(wrap) if t.size < lists.PERSISTENT]
         families = dict.fromkeys(tensor.family for tensor in tensors)
         dtype = self._dtype(self._parameter_bytes)
@@ -330,30 +333,31 @@ class Replicas:
             )
         ]
 
-    def _tensors(self, wrap: Sequence[int]) -> list[lists.ListedTensor]:
-        """Return the sharded tensors of a layer in the order of the forward pass."""
-        pieces = [tensor for i in wrap for tensor in self.units[i].tensors for _ in range(tensor.pieces)]
+    def _tensors(self, unit_numbers: Sequence[int]) -> list[lists.ListedTensor]:
+        """Return the sharded tensors of a layer's units in the order of the forward pass."""
+        pieces = [tensor for i in unit_numbers for tensor in self.units[i].tensors for _ in range(tensor.pieces)]
         listed = []
         for number, tensor in enumerate(pieces):
             members, family = self.count(is_expert=tensor.is_expert), self.family(is_expert=tensor.is_expert)
             if members > 1:
-                name = f"{self._name(wrap)}/tensor{number}"
+                name = f"{self._name(unit_numbers)}/tensor{number}"
                 listed.append(lists.ListedTensor(name, tensor.size // tensor.pieces, members, family))
         return listed
 
-    def _listed(self, wrap: Sequence[int], *, is_backward: bool) -> list[tuple[lists.ListedTensor, str]]:
-        """Return the tensors that a pass gathers, with keys; a tensor that is dropped and regathered occurs twice."""
-        tensors = self._tensors(wrap)
+    def _listed(self, unit_numbers: Sequence[int], *, is_backward: bool) -> list[tuple[lists.ListedTensor, str]]:
+        """Return the tensors that a pass gathers for a layer's units, with keys; a regathered one occurs twice."""
+        tensors = self._tensors(unit_numbers)
         sizes = [tensor.size for tensor in tensors]
         is_recomputed = is_backward and self.plan.recompute == "full"
         return [
-            (tensor, f"gathered {wrap[0]} {number} {time}")
+            (tensor, f"gathered {unit_numbers[0]} {number} {time}")
             for number, tensor in enumerate(tensors)
             if tensor.size >= lists.PERSISTENT
             for time in range(2 if is_recomputed and lists.is_far(sizes, number) else 1)
         ]
 
     def _dtype(self, value_bytes: int) -> str:
+        """Return the name of the data type of values of 4 or fewer bytes."""
         if value_bytes == 4:
             return "fp32"
         return "bf16" if self.plan.dtype == "fp8" else self.plan.dtype

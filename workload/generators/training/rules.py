@@ -106,6 +106,7 @@ def _tp_complaint(model: Model, tp: int) -> str:
 
 
 def _expert_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for experts and their parallelism."""
     experts = model.experts
     if experts is None:
         for key in ("ep", "etp"):
@@ -131,6 +132,7 @@ def _expert_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Ite
 
 
 def _pipeline_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for the pipeline's schedule and its stages."""
     schedule = plan.pipeline_schedule
     if schedule == "interleaved" and plan.vpp == 1:
         yield "the schedule is interleaved with vpp 1, expected vpp of 2 or more"
@@ -163,6 +165,7 @@ def _layer_rules(model: Model, plan: ParallelPlan) -> Iterator[str]:
 
 
 def _sequence_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for the sequence length and context parallelism."""
     if model.positions == "learned" and plan.sequence > model.sequence:
         yield f"seq is {plan.sequence}, expected {model.sequence} at most, as the model learns its positions"
     if plan.cp > 1:
@@ -184,6 +187,7 @@ def _sequence_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
 
 
 def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for the global batch and its micro-batches."""
     if framework == "inference":
         return
     unit = plan.dp * plan.micro_batch
@@ -212,10 +216,8 @@ def _batch_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Ite
 
 
 def _deferral_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
-    """Yield the broken rules of Megatron-Core's ModelParallelConfig for defer_embedding_wgrad_compute.
-
-    Multi-token prediction is refused as well, because its deferral is not modelled.
-    """
+    """Yield the broken rules of Megatron-Core's ModelParallelConfig for defer_embedding_wgrad_compute."""
+    # Multi-token prediction is refused as well, because its deferral is not modelled.
     if not plan.defer_embedding_wgrad:
         return
     actual = f"defer_embedding_wgrad is {plan.defer_embedding_wgrad}"
@@ -267,12 +269,12 @@ def _divisors(number: int) -> list[int]:
     return sorted({*small, *(number // value for value in small)})
 
 
-def _nearest(value: int, valid: Iterable[int], name: str = "") -> str:
-    """Return a text with the next valid values below and above."""
+def _nearest(value: int, valid: Iterable[int], label: str = "") -> str:
+    """Return a text with the next valid values below and above a value; label: word before them."""
     below = max((each for each in valid if each < value), default=None)
     above = min((each for each in valid if each > value), default=None)
     values = " and ".join(str(each) for each in (below, above) if each is not None)
-    return f"nearest {name} {values}" if name else f"nearest {values}"
+    return f"nearest {label} {values}" if label else f"nearest {values}"
 
 
 def _around(value: int, unit: int) -> str:

@@ -12,6 +12,7 @@ class Shard:
     """One GPU's share of a model under a parallel plan, for training or serving."""
 
     def __init__(self, model: Model, plan: ParallelPlan, expert_rank: int = 0) -> None:
+        """Compute the sizes of the share of a model under a settled plan; expert_rank: rank in its expert group."""
         self.model, self.plan = model, plan
         self.expert_rank = expert_rank  # Rank of the GPU in its expert-parallel group
         self.sequence = plan.sequence or model.sequence  # s, number of tokens per sequence

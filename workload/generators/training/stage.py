@@ -33,31 +33,31 @@ class _State:
 
     rows: dict[str, list[int]] = field(default_factory=dict)
 
-    def after(self, block: FinishedBlock, own: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
-        """Return the rows to which a stamp connects, by port; own: those of a pass that alternates with another one."""
-        rows = {**self.rows, **own} if own else self.rows
+    def after(self, block: FinishedBlock, pass_rows: Mapping[str, list[int]] = NO_ROWS) -> dict[str, list[int]]:
+        """Return the rows to which a block connects, by port; pass_rows: those of an alternating pass."""
+        rows = {**self.rows, **pass_rows} if pass_rows else self.rows
         return {port: rows[port] for port in block.ports if port in rows}
 
-    def advance(self, block: FinishedBlock, first: int) -> None:
-        """Record that a block was stamped with `first` as its first row."""
+    def advance(self, block: FinishedBlock, first_row: int) -> None:
+        """Record that a block was stamped into the trace with first_row as its first row."""
         if block.ends:
             self.rows[_POSTED] = self.rows.get(COMPUTED, [])
-            self.rows[COMPUTED] = [first + row for row in block.ends]
+            self.rows[COMPUTED] = [first_row + row for row in block.ends]
         for name, row in (*block.last.items(), *block.keys.items()):
-            self.rows[name] = [first + row]
+            self.rows[name] = [first_row + row]
 
-    def advance_alternately(self, block: FinishedBlock, first: int, own: dict[str, list[int]]) -> None:
+    def advance_alternately(self, block: FinishedBlock, first_row: int, pass_rows: dict[str, list[int]]) -> None:
         """Record that a block of a pass was stamped that alternates with another pass.
 
-        The other pass does not wait for this pass's collectives, so they go into `own`.
+        The other pass does not wait for this pass's collectives, so they go into `pass_rows`, rows by port.
         """
         if block.computed >= 0:
-            self.rows[COMPUTED] = [first + block.computed]
-        own[OWN] = [first + row for row in block.ends]
+            self.rows[COMPUTED] = [first_row + block.computed]
+        pass_rows[OWN] = [first_row + row for row in block.ends]
         for name, row in block.last.items():
-            self.rows[name] = [first + row]
+            self.rows[name] = [first_row + row]
         for name, row in block.keys.items():
-            own[name] = [first + row]
+            pass_rows[name] = [first_row + row]
 
 
 # Blocks of a pass, the prefix of their names, and the number of the micro-batch
@@ -132,6 +132,7 @@ class Stage:
         return set(firsts.values()), set(lasts.values())
 
     def _stamp(self, blocks: Sequence[FinishedBlock], prefix: str, micro_batch: int = 0) -> None:
+        """Add blocks to the trace one after another, with a prefix of their names."""
         for block in blocks:
             after, tag = self._state.after(block), self._tag_of(micro_batch)
             first = self._columns.stamp(block.block, prefix, after=after, tag=tag)
@@ -163,16 +164,14 @@ class Stage:
         builder = BlockBuilder()
         for replicas in self._replicas:
             if replicas.gathers_beside:
-                builder.add("", replicas.gathers(beside=True))
+                builder.add("", replicas.gathers(is_overlapped=True))
         return builder.finish()
 
     @cached_property
     def _deferred(self) -> list[FinishedBlock]:
-        """Blocks of the deferred gradients of the output layer's weights.
-
-        Each product overlaps the gather of the next product's input (drain_embedding_wgrad_compute of
-        megatron/core/utils.py).
-        """
+        """Blocks of the deferred gradients of the output layer's weights."""
+        # Each product overlaps the gather of the next product's input (drain_embedding_wgrad_compute of
+        # megatron/core/utils.py).
         builder = BlockBuilder()
         count = min(self._plan.defer_embedding_wgrad, micro_batches(self._plan))
         for replicas in self._replicas:
@@ -202,22 +201,25 @@ class Stage:
         builder.add("", step_end.items(self._shard, self._replicas, has_loss, is_at_an_end=is_at_an_end))
         return builder.finish()
 
-    def _block(self, work: Work, alternates: bool, *, is_first: bool, is_last: bool) -> list[FinishedBlock]:
-        kind = "backward-data" if work.is_split else work.kind
-        defers = work.micro_batch < self._plan.defer_embedding_wgrad
-        key = kind, work.chunk, alternates, is_first, is_last, defers
+    def _block(self, stage_pass: Work, is_alternating: bool, *, is_first: bool, is_last: bool) -> list[FinishedBlock]:
+        """Return the blocks of a pass; is_first, is_last: whether it is the chunk's first or last one in a step."""
+        # is_alternating: whether its blocks alternate with those of another pass.
+        kind = "backward-data" if stage_pass.is_split else stage_pass.kind
+        defers = stage_pass.micro_batch < self._plan.defer_embedding_wgrad
+        key = kind, stage_pass.chunk, is_alternating, is_first, is_last, defers
         if key not in self._blocks:
-            builder = BlockBuilder(self._ring, cuts=alternates)
+            builder = BlockBuilder(self._ring, cuts=is_alternating)
             if kind == "forward":
-                self._forward(builder, work.chunk, is_first=is_first)
+                self._forward(builder, stage_pass.chunk, is_first=is_first)
             else:
-                self._backward(builder, kind, work.chunk, is_last=is_last, defers=defers)
+                self._backward(builder, kind, stage_pass.chunk, is_last=is_last, defers=defers)
             self._blocks[key] = builder.finish()
         return self._blocks[key]
 
-    def _forward(self, builder: BlockBuilder, chunk: int, *, is_first: bool) -> None:
-        replicas = self._replicas[chunk]
-        self._receive(builder, chunk, is_forward=True)
+    def _forward(self, builder: BlockBuilder, chunk_number: int, *, is_first: bool) -> None:
+        """Add a forward pass of a chunk to a builder; is_first: the pass is the chunk's first one of the step."""
+        replicas = self._replicas[chunk_number]
+        self._receive(builder, chunk_number, is_forward=True)
         for number, unit in enumerate(replicas.units):
             begun, awaited = replicas.before_forward(number, is_first=is_first)
             builder.add("", begun)
@@ -226,17 +228,15 @@ class Stage:
             if unit.kept:
                 builder.note("outputs", _kept(unit))
             builder.add(unit.layer, offloaded.after_forward(self._shard, unit))
-        self._send(builder, chunk, is_forward=True)
+        self._send(builder, chunk_number, is_forward=True)
 
-    def _backward(self, builder: BlockBuilder, kind: str, chunk: int, *, is_last: bool, defers: bool) -> None:
-        """Add a backward pass; kind: "backward", or of a split pass "backward-data" or "weights".
-
-        `is_last`: the pass is the chunk's last one of the step; `defers`: the gradient of the output layer's weights is
-        left for the end of the step.
-        """
-        replicas = self._replicas[chunk]
+    def _backward(self, builder: BlockBuilder, kind: str, chunk_number: int, *, is_last: bool, defers: bool) -> None:
+        """Add a backward pass of a chunk; kind: "backward", or of a split pass "backward-data" or "weights"."""
+        # is_last: the pass is the chunk's last one of the step; defers: the gradient of the output layer's weights is
+        # left for the end of the step.
+        replicas = self._replicas[chunk_number]
         if kind != "weights":
-            self._receive(builder, chunk, is_forward=False)
+            self._receive(builder, chunk_number, is_forward=False)
         for number in reversed(range(len(replicas.units))):
             unit = replicas.units[number]
             if kind != "weights":  # products for weight gradients do not read parameters
@@ -258,26 +258,27 @@ class Stage:
             builder.add("", replicas.after_micro_batch())
             builder.wait(replicas.awaited_after_micro_batch())
         if kind != "weights":
-            self._send(builder, chunk, is_forward=False)
+            self._send(builder, chunk_number, is_forward=False)
 
-    def _receive(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
+    def _receive(self, builder: BlockBuilder, chunk_number: int, *, is_forward: bool) -> None:
         """Add the receive with which a pass of a chunk begins, unless it begins at an end of the model."""
-        source = self._pipeline.beside(self._stage, chunk, -1 if is_forward else 1)
+        source = self._pipeline.beside(self._stage, chunk_number, -1 if is_forward else 1)
         if source is None:
             return
         name = "pp:receive"
-        slot = self._chunks[chunk].slot
+        slot = self._chunks[chunk_number].slot
         tag = self._tag(slot - 1 if is_forward else slot, is_forward=is_forward)
         ports: Iterable[str] = (COMPUTED if self._waits_for_sends else _POSTED,)
         builder.receive(name, self._message_bytes, self._npu_of(source[0]), tag, ports)
         if self._plan.scatter_gather and not self._plan.sequence_parallel:
-            s = self._shard
-            builder.add("", all_gather(s, "received", s.tokens * s.model.hidden))
+            shard = self._shard
+            builder.add("", all_gather(shard, "received", shard.tokens * shard.model.hidden))
 
-    def _send(self, builder: BlockBuilder, chunk: int, *, is_forward: bool) -> None:
-        target = self._pipeline.beside(self._stage, chunk, 1 if is_forward else -1)
+    def _send(self, builder: BlockBuilder, chunk_number: int, *, is_forward: bool) -> None:
+        """Add the send with which a pass of a chunk ends, unless it ends at an end of the model."""
+        target = self._pipeline.beside(self._stage, chunk_number, 1 if is_forward else -1)
         if target is not None:
-            slot = self._chunks[chunk].slot
+            slot = self._chunks[chunk_number].slot
             tag = self._tag(slot if is_forward else slot - 1, is_forward=is_forward)
             builder.send("pp:send", self._message_bytes, self._npu_of(target[0]), tag)
 

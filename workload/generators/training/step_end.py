@@ -17,21 +17,21 @@ _STATE_BYTES = 28
 """Bytes per parameter that Adam reads (gradient) and reads and writes (weight, momentum, variance), all in FP32."""
 
 
-def items(s: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
+def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
     """Return the items at the end of a step.
 
     `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has the
     embedding or the output layer.
     """
     own = sum(_own_parameters(each) for each in replicas)
-    bytes_each = _STATE_BYTES + (0 if s.plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
+    bytes_each = _STATE_BYTES + (0 if shard.plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
     return [
-        *_norms(s, replicas),
-        *_tied_embedding(s, replicas, is_at_an_end=is_at_an_end),
+        *_norms(shard, replicas),
+        *_tied_embedding(shard, replicas, is_at_an_end=is_at_an_end),
         Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
-        *_grad_norm(s),
-        *offloaded.step(s, own, Compute("step", (Operator("optimizer", (own, bytes_each), s.plan.dtype),))),
-        *(item for each in replicas if not each.gathers_beside for item in each.gathers(beside=False)),
+        *_grad_norm(shard),
+        *offloaded.step(shard, own, Compute("step", (Operator("optimizer", (own, bytes_each), shard.plan.dtype),))),
+        *(item for each in replicas if not each.gathers_beside for item in each.gathers(is_overlapped=False)),
         *(
             GroupCollective(
                 "loss/dp:all-reduce", CollectiveCommType.ALL_REDUCE, _NUMBER_BYTES, each.family(is_expert=False)
@@ -53,9 +53,9 @@ def _own_parameters(replicas: Replicas) -> int:
     return sum(-(-count[is_expert] // replicas.count(is_expert=is_expert)) for is_expert in (False, True))
 
 
-def _norms(s: Shard, replicas: Sequence[Replicas]) -> Items:
+def _norms(shard: Shard, replicas: Sequence[Replicas]) -> Items:
     """Return the sum of the norms' gradients, which sequence parallelism computes per GPU for its own tokens."""
-    if not s.plan.sequence_parallel or s.plan.tp == 1:
+    if not shard.plan.sequence_parallel or shard.plan.tp == 1:
         return []
     count = sum(tensor.size for each in replicas for unit in each.units for tensor in unit.tensors if tensor.is_summed)
     if any(each.shares_parameters for each in replicas):
@@ -64,24 +64,22 @@ def _norms(s: Shard, replicas: Sequence[Replicas]) -> Items:
     return [GroupCollective("norms/tp:all-reduce", CollectiveCommType.ALL_REDUCE, size, "tp")] if count else []
 
 
-def _tied_embedding(s: Shard, replicas: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
-    """Return the sum of the gradients of an embedding that the first and the last stage share.
-
-    With DualPipe each of these stages has both ends of the model, so that no collective is needed.
-    """
-    plan = s.plan
-    is_shared = s.model.tied_embeddings or s.model.mtp_layers
+def _tied_embedding(shard: Shard, replicas: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
+    """Return the sum of the gradients of an embedding that the first and the last stage share."""
+    # With DualPipe each of these stages has both ends of the model, so that no collective is needed.
+    plan = shard.plan
+    is_shared = shard.model.tied_embeddings or shard.model.mtp_layers
     if not is_at_an_end or not is_shared or plan.pp == 1 or plan.is_mirrored:
         return []
-    size = s.vocabulary * s.model.hidden * replicas[0].gradient_bytes
+    size = shard.vocabulary * shard.model.hidden * replicas[0].gradient_bytes
     if replicas[0].shares_parameters:
         size = -(-size // replicas[0].count(is_expert=False))
     return [GroupCollective("embedding:all-reduce", CollectiveCommType.ALL_REDUCE, size, "embedding")]
 
 
-def _grad_norm(s: Shard) -> Items:
+def _grad_norm(shard: Shard) -> Items:
     """Return the sum of the squared norm over all GPUs with different parameters."""
-    plan = s.plan
+    plan = shard.plan
     family = "world" if plan.zero or plan.ep > 1 or plan.is_mirrored else "model"
     members = plan.gpus if family == "world" else plan.tp * plan.pp
     if members == 1:

@@ -28,70 +28,69 @@ class ModelUnit(NamedTuple):
     kept: int = 0  # Bytes of activations that its layer keeps for the backward pass; 0 unless the layer's last unit
 
 
-def units(s: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
-    """Return the units of a chunk in the order of the forward pass.
-
-    `has_embedding`: the stage has the embedding, in this chunk or another.
-    """
+def units(shard: Shard, chunk: Chunk, *, has_embedding: bool) -> list[ModelUnit]:
+    """Return a chunk's units in the order of the forward pass; has_embedding: whether its stage has the embedding."""
     chunk_units: list[ModelUnit] = []
-    vocab = padded_vocab(s.model, s.plan)
+    vocab = padded_vocab(shard.model, shard.plan)
     if chunk.is_first:
-        parts = weights.embedding(s.model, vocab)
-        chunk_units.append(_unit(s, "embedding", vocabulary.embedding(s), vocabulary.embedding_backward(s), parts))
-    plain = _layer(s, 0, has_experts=False)
+        parts = weights.embedding(shard.model, vocab)
+        chunk_units.append(
+            _unit(shard, "embedding", vocabulary.embedding(shard), vocabulary.embedding_backward(shard), parts)
+        )
+    plain = _layer(shard, 0, has_experts=False)
     routed: tuple[ModelUnit, ModelUnit] | None = None
     for number in chunk.layers:
-        if not s.model.has_experts(number):
+        if not shard.model.has_experts(number):
             pair = plain
-        elif routed is None or s.plan.imbalance:
-            pair = routed = _layer(s, number, has_experts=True)
+        elif routed is None or shard.plan.imbalance:
+            pair = routed = _layer(shard, number, has_experts=True)
         else:
             pair = routed
         chunk_units += [unit._replace(layer=f"layer{number}") for unit in pair]
     if chunk.is_last:
-        parts = (weights.norm(s.model),)
-        if not (s.model.tied_embeddings and has_embedding):
-            parts += (weights.output_matrix(s.model, vocab),)
-        chunk_units.append(_unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), parts))
-        for number in range(s.model.mtp_layers):
-            chunk_units += _prediction(s, number, has_embedding=has_embedding or number > 0)
+        parts = (weights.norm(shard.model),)
+        if not (shard.model.tied_embeddings and has_embedding):
+            parts += (weights.output_matrix(shard.model, vocab),)
+        chunk_units.append(_unit(shard, HEAD, vocabulary.head(shard), vocabulary.head_backward(shard), parts))
+        for number in range(shard.model.mtp_layers):
+            chunk_units += _prediction(shard, number, has_embedding=has_embedding or number > 0)
     return chunk_units
 
 
-def _prediction(s: Shard, number: int, *, has_embedding: bool) -> list[ModelUnit]:
-    """Return the units of a multi-token prediction layer: a layer like the model's last one, with its own loss.
-
-    The layer uses the model's embedding and output matrix; a stage without the embedding holds a copy of it.
-    """
-    parts = weights.mtp_projection(s.model)
-    if not (has_embedding or s.model.tied_embeddings):
-        parts = (weights.embedding(s.model, padded_vocab(s.model, s.plan))[0], *parts)
-    last = s.model.layers - 1
+def _prediction(shard: Shard, layer_number: int, *, has_embedding: bool) -> list[ModelUnit]:
+    """Return the units of a multi-token prediction layer: a layer like the model's last one, with its own loss."""
+    # The layer uses the model's embedding and output matrix; a stage without the embedding holds a copy of it.
+    parts = weights.mtp_projection(shard.model)
+    if not (has_embedding or shard.model.tied_embeddings):
+        parts = (weights.embedding(shard.model, padded_vocab(shard.model, shard.plan))[0], *parts)
+    last = shard.model.layers - 1
     prediction_units = [
-        _unit(s, "projection", vocabulary.prediction(s), vocabulary.prediction_backward(s), parts),
-        *_layer(s, last, vocabulary.prediction(s), has_experts=s.model.has_experts(last)),
-        _unit(s, HEAD, vocabulary.head(s), vocabulary.head_backward(s), [weights.norm(s.model)]),
+        _unit(shard, "projection", vocabulary.prediction(shard), vocabulary.prediction_backward(shard), parts),
+        *_layer(shard, last, vocabulary.prediction(shard), has_experts=shard.model.has_experts(last)),
+        _unit(shard, HEAD, vocabulary.head(shard), vocabulary.head_backward(shard), [weights.norm(shard.model)]),
     ]
-    return [unit._replace(layer=f"prediction{number}") for unit in prediction_units]
+    return [unit._replace(layer=f"prediction{layer_number}") for unit in prediction_units]
 
 
-def _layer(s: Shard, number: int, before: Sequence[Item] = (), *, has_experts: bool) -> tuple[ModelUnit, ModelUnit]:
-    """Return the attention and the MLP of a layer; full recomputation repeats the items `before` it as well."""
-    first = attention.forward(s)
-    second = experts.forward(s, number) if has_experts else mlp.forward(s)
-    first_back = attention.backward(s, again=s.plan.recompute == "selective")
-    second_back = experts.backward(s, number) if has_experts else mlp.backward(s)
-    if s.plan.recompute == "full":
-        second_back = [*renamed([*before, *first, *second], "recompute/"), *second_back]
-    kept = layer_activations(s.model, s.plan, has_experts=has_experts).kept(s.plan.recompute)
+def _layer(
+    shard: Shard, layer_number: int, items_before: Sequence[Item] = (), *, has_experts: bool
+) -> tuple[ModelUnit, ModelUnit]:
+    """Return attention and MLP of a layer as units; full recomputation repeats items_before as well."""
+    first = attention.forward(shard)
+    second = experts.forward(shard, layer_number) if has_experts else mlp.forward(shard)
+    first_back = attention.backward(shard, recomputes_core=shard.plan.recompute == "selective")
+    second_back = experts.backward(shard, layer_number) if has_experts else mlp.backward(shard)
+    if shard.plan.recompute == "full":
+        second_back = [*renamed([*items_before, *first, *second], "recompute/"), *second_back]
+    kept = layer_activations(shard.model, shard.plan, has_experts=has_experts).kept(shard.plan.recompute)
     return (
-        _unit(s, "attention", first, first_back, weights.attention(s.model)),
-        _unit(s, "mlp", second, second_back, weights.mlp(s.model, has_experts=has_experts))._replace(kept=kept),
+        _unit(shard, "attention", first, first_back, weights.attention(shard.model)),
+        _unit(shard, "mlp", second, second_back, weights.mlp(shard.model, has_experts=has_experts))._replace(kept=kept),
     )
 
 
-def _unit(s: Shard, name: str, forward: Items, backward: Items, parts: Iterable[Weights]) -> ModelUnit:
-    """Return a unit with the given weights, whose layer the caller sets."""
-    if s.plan.overlap_tp and s.plan.tp > 1:
+def _unit(shard: Shard, name: str, forward: Items, backward: Items, weights_list: Iterable[Weights]) -> ModelUnit:
+    """Return a unit with these passes and weights, whose layer the caller sets."""
+    if shard.plan.overlap_tp and shard.plan.tp > 1:
         forward, backward = overlapped(forward), overlapped(backward)
-    return ModelUnit("", name, forward, backward, tensors(s.model, s.plan, parts))
+    return ModelUnit("", name, forward, backward, tensors(shard.model, shard.plan, weights_list))

@@ -48,14 +48,13 @@ class _Issued(NamedTuple):
     words: list[str]  # Kind and size of each collective, equal for collectives that match
 
 
-def check_collectives(own: OwnTraces, groups: GroupTable, exchange: Exchange = alone) -> None:
+def check_collectives(rank_traces: OwnTraces, group_table: GroupTable, exchange: Exchange = alone) -> None:
     """Check that all members of each group issue the same collectives in the same order.
 
-    Raises:
-        WorkloadError: If a member lacks a collective, or members disagree in kind or size.
+    Raises WorkloadError: a member lacks a collective, or members disagree in kind or size.
     """
-    slots = _slots(own, groups)
-    columns = [np.concatenate(column) for column in zip(*exchange(_summary(slots, groups)), strict=True)]
+    slots = _slots(rank_traces, group_table)
+    columns = [np.concatenate(column) for column in zip(*exchange(_summary(slots, group_table)), strict=True)]
     by_group = np.argsort(columns[0], kind="stable")
     total = _Summary(*(column[by_group] for column in columns))
     if len(total.group) == 0:
@@ -68,25 +67,24 @@ def check_collectives(own: OwnTraces, groups: GroupTable, exchange: Exchange = a
     at = int(np.argmax(wrong))
     group = int(total.group[first[at]])
     if is_short[at]:
-        _raise_absence(own, groups, slots, group, exchange)
-    _raise_difference(own, slots, group, exchange)
+        _raise_absence(rank_traces, group_table, slots, group, exchange)
+    _raise_difference(rank_traces, slots, group, exchange)
 
 
-def _slots(own: OwnTraces, groups: GroupTable) -> _Slots:
-    npu = np.repeat(np.arange(len(own.trace_of_npu)), np.diff(groups.slot_ptr))
-    slot = np.arange(len(npu)) - groups.slot_ptr[npu]
-    start = np.cumsum([0, *(len(view.slot_names) for view in own.views)])
-    issued = np.concatenate([np.zeros((0, 2), np.uint64), *(_digests(view) for view in own.views)])
-    order = np.argsort(groups.slot_group, kind="stable")
-    group, npu, slot = groups.slot_group[order].astype(np.int64), npu[order], slot[order]
-    return _Slots(group, npu, slot, issued[start[own.trace_of_npu[npu]] + slot])
+def _slots(rank_traces: OwnTraces, group_table: GroupTable) -> _Slots:
+    """Return the slots of this rank's NPUs (uses of groups), by group and then NPU."""
+    npu = np.repeat(np.arange(len(rank_traces.trace_of_npu)), np.diff(group_table.slot_ptr))
+    slot = np.arange(len(npu)) - group_table.slot_ptr[npu]
+    start = np.cumsum([0, *(len(view.slot_names) for view in rank_traces.views)])
+    issued = np.concatenate([np.zeros((0, 2), np.uint64), *(_digests(view) for view in rank_traces.views)])
+    order = np.argsort(group_table.slot_group, kind="stable")
+    group, npu, slot = group_table.slot_group[order].astype(np.int64), npu[order], slot[order]
+    return _Slots(group, npu, slot, issued[start[rank_traces.trace_of_npu[npu]] + slot])
 
 
 def _digests(view: TraceView) -> UInt64:
-    """Return uint64[slots, 2]: digests of the kinds and sizes of each slot's collectives in order.
-
-    Barriers have no size, and the sizes of an all-to-all with split sizes may differ between members.
-    """
+    """Return uint64[slots, 2]: digests of the kinds and sizes of each slot's collectives in order."""
+    # Barriers have no size, and the sizes of an all-to-all with split sizes may differ between members.
     order = np.argsort(view.coll_slot, kind="stable")
     kind = view.coll_kind[order]
     size = np.where(kind == BARRIER, 0, view.table.comm_size[view.coll_rows[order]])
@@ -99,12 +97,13 @@ def _digests(view: TraceView) -> UInt64:
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
 
-def _summary(slots: _Slots, groups: GroupTable) -> _Summary:
+def _summary(slots: _Slots, group_table: GroupTable) -> _Summary:
+    """Return the summary of the groups that this rank's slots use."""
     first = _firsts(slots.group)
     group = slots.group[first]
     return _Summary(
         group=group,
-        members=groups.sizes()[group],
+        members=group_table.sizes()[group],
         users=np.diff(first, append=len(slots.group)),
         issued=slots.issued[first],
         alike=_alike(slots.issued, np.ones(len(slots.group), np.bool_), first),
@@ -116,22 +115,24 @@ def _firsts(group: Int64) -> Int64:
     return np.flatnonzero(np.diff(group, prepend=-1))
 
 
-def _alike(issued: UInt64, alike: Mask, first: Int64) -> Mask:
-    """Return for each run that begins at `first` whether its digests are equal and its entries of `alike` are true."""
-    if len(first) == 0:
+def _alike(digests: UInt64, are_equal: Mask, run_begins: Int64) -> Mask:
+    """Return for each run of digests whether they and its entries of are_equal are all equal and true."""
+    if len(run_begins) == 0:
         return np.zeros(0, np.bool_)
-    smallest, largest = (np.asarray(pick.reduceat(issued, first, axis=0)) for pick in (np.minimum, np.maximum))
-    return np.all(smallest == largest, axis=1) & np.logical_and.reduceat(alike, first)
+    smallest, largest = (np.asarray(pick.reduceat(digests, run_begins, axis=0)) for pick in (np.minimum, np.maximum))
+    return np.all(smallest == largest, axis=1) & np.logical_and.reduceat(are_equal, run_begins)
 
 
-def _raise_absence(own: OwnTraces, groups: GroupTable, slots: _Slots, group: int, exchange: Exchange) -> NoReturn:
+def _raise_absence(
+    rank_traces: OwnTraces, group_table: GroupTable, slots: _Slots, group: int, exchange: Exchange
+) -> NoReturn:
     """Raise the error of the first member that does not use the group at all."""
     members, users = (
         np.concatenate(of_ranks)
-        for of_ranks in zip(*exchange((groups.members(group), slots.npu[slots.group == group])), strict=True)
+        for of_ranks in zip(*exchange((group_table.members(group), slots.npu[slots.group == group])), strict=True)
     )
     absent = int(np.setdiff1d(members, users)[0])
-    first, path = _gathered(exchange, _issued(own, slots, group, int(users.min())), _path(own, absent))
+    first, path = _gathered(exchange, _issued(rank_traces, slots, group, int(users.min())), _path(rank_traces, absent))
     state = f"whose trace {path} has no collective of this group" if path else "no trace"
     raise WorkloadError(
         f'{first.node[0]}: group "{first.group}": {first.words[0]}, the first of the group, has no counterpart '
@@ -139,13 +140,13 @@ def _raise_absence(own: OwnTraces, groups: GroupTable, slots: _Slots, group: int
     )
 
 
-def _raise_difference(own: OwnTraces, slots: _Slots, group: int, exchange: Exchange) -> NoReturn:
+def _raise_difference(rank_traces: OwnTraces, slots: _Slots, group: int, exchange: Exchange) -> NoReturn:
     """Raise the error of the first member that issues something else than the group's first user."""
     mine = slots.group == group
     of_ranks = exchange(list(zip(slots.npu[mine].tolist(), slots.issued[mine].tolist(), strict=True)))
     (npu, issued), *others = sorted(chain.from_iterable(of_ranks))
     other = next(npu for npu, other_issued in others if other_issued != issued)
-    a, b = _gathered(exchange, _issued(own, slots, group, npu), _issued(own, slots, group, other))
+    a, b = _gathered(exchange, _issued(rank_traces, slots, group, npu), _issued(rank_traces, slots, group, other))
     for k, (in_a, in_b) in enumerate(zip(a.words, b.words, strict=False)):
         if in_a != in_b:
             raise WorkloadError(
@@ -165,19 +166,19 @@ def _gathered(exchange: Exchange, *facts: object) -> list[Any]:
     return [next((f for f in of_ranks if f is not None), None) for of_ranks in zip(*exchange(facts), strict=True)]
 
 
-def _issued(own: OwnTraces, slots: _Slots, group: int, npu: int) -> _Issued | None:
+def _issued(rank_traces: OwnTraces, slots: _Slots, group: int, npu: int) -> _Issued | None:
     """Return the collectives that an NPU issues in a group; None on other ranks."""
     at = np.flatnonzero((slots.group == group) & (slots.npu == npu))
     if len(at) == 0:
         return None
-    view, slot = own.views[own.trace_of_npu[npu]], int(slots.slot[at[0]])
+    view, slot = rank_traces.views[rank_traces.trace_of_npu[npu]], int(slots.slot[at[0]])
     rows = view.slot_rows(slot).tolist()
     return _Issued(
         npu, view.slot_names[slot], view.table.path, [view.node(r) for r in rows], [view.collective(r) for r in rows]
     )
 
 
-def _path(own: OwnTraces, npu: int) -> str | None:
+def _path(rank_traces: OwnTraces, npu: int) -> str | None:
     """Return the path of an NPU's trace; None without a trace and on other ranks."""
-    trace = own.trace_of_npu[npu]
-    return own.views[trace].table.path if trace >= 0 else None
+    trace = rank_traces.trace_of_npu[npu]
+    return rank_traces.views[trace].table.path if trace >= 0 else None

@@ -49,42 +49,39 @@ class _Message(NamedTuple):
     node: str
 
 
-def check_messages(own: OwnTraces, exchange: Exchange = alone) -> None:
+def check_messages(rank_traces: OwnTraces, exchange: Exchange = alone) -> None:
     """Check that every send has its receive and the other way round.
 
-    Raises:
-        WorkloadError: If an NPU sends to itself, a trace has another NPU's number as its own end, a send or receive has
-            no counterpart, or the two differ in size.
+    Raises WorkloadError: an NPU sends to itself, a trace has another NPU's number as its own end, a send or receive has
+    no counterpart, or the two differ in size.
     """
-    npus = len(own.trace_of_npu)
-    of_traces = agree(exchange, lambda: own.each(lambda view, users: _sums(view, users, npus)))
+    npus = len(rank_traces.trace_of_npu)
+    of_traces = agree(exchange, lambda: rank_traces.each(lambda view, users: _sums(view, users, npus)))
     excess = sum(int(((mixed(of.pair) | np.uint64(1)) * of.sizes).sum(dtype=np.uint64)) for of in of_traces)
     if sum(exchange(excess)) % 2**64 == 0:
         return
     total = _by_pair(exchange(_by_pair(of_traces)))
     wrong = total.ends if np.any(total.ends) else total.sizes  # unmatched ends come first
     pair = int(total.pair[np.argmax(wrong != 0)])
-    _raise_unmatched(pair // npus, pair % npus, exchange(_messages(own, pair)))
+    _raise_unmatched(pair // npus, pair % npus, exchange(_messages(rank_traces, pair)))
 
 
-def _sums(view: TraceView, users: Int64, npus: int) -> _Sums:
-    """Return the sums of the NPUs that run a trace, after checking their own ends of messages."""
-    _check_ends(view, users)
+def _sums(view: TraceView, running_npus: Int64, npus: int) -> _Sums:
+    """Return the sums of the NPUs that run a trace, of `npus` in all, after checking their own ends of messages."""
+    _check_ends(view, running_npus)
     kinds = _kinds(view)
-    npu = np.repeat(users, len(kinds.peer))
-    shift = np.repeat([view.shift(user) for user in users.tolist()], len(kinds.peer)).astype(np.int64)
-    peer = np.tile(kinds.peer, len(users)) + shift
-    is_send = np.tile(kinds.is_send, len(users))
+    npu = np.repeat(running_npus, len(kinds.peer))
+    shift = np.repeat([view.shift(user) for user in running_npus.tolist()], len(kinds.peer)).astype(np.int64)
+    peer = np.tile(kinds.peer, len(running_npus)) + shift
+    is_send = np.tile(kinds.is_send, len(running_npus))
     pair = np.where(is_send, npu * npus + peer, peer * npus + npu)
-    ends, sizes = (np.tile(column, len(users)) for column in (kinds.ends, kinds.sizes))
+    ends, sizes = (np.tile(column, len(running_npus)) for column in (kinds.ends, kinds.sizes))
     return _Sums(pair, *(np.where(is_send, column, np.negative(column)) for column in (ends, sizes)))
 
 
 def _kinds(view: TraceView) -> _Kinds:
-    """Return the messages of a trace by kind.
-
-    Sequence numbers are the same for all users of the trace, because equal peers stay equal when they shift.
-    """
+    """Return the messages of a trace by kind."""
+    # Sequence numbers are the same for all users of the trace, because equal peers stay equal when they shift.
     rows = view.p2p_rows
     size = view.table.comm_size[rows]
     key = view.p2p_peer.astype(np.int64) * 2 + (view.kind[rows] == SEND)
@@ -92,18 +89,16 @@ def _kinds(view: TraceView) -> _Kinds:
     return _Kinds(key >> 1, key % 2 == 1, ends, sizes)
 
 
-def _check_ends(view: TraceView, users: Int64) -> None:
-    """Check that no NPU sends to itself, and that a trace's own end is right for all NPUs that run it.
-
-    The error is that of the smallest NPU.
-    """
+def _check_ends(view: TraceView, running_npus: Int64) -> None:
+    """Check that no NPU sends to itself, and that a trace's own end is right for all NPUs that run it."""
+    # The error is that of the smallest NPU.
     errors = []
     peer, own = view.p2p_peer, view.p2p_own
-    to_itself = _first_equal(view, users, peer)
+    to_itself = _first_equal(view, running_npus, peer)
     if to_itself is not None:
         wrong = peer + view.shift(to_itself) == to_itself
         errors.append(_wrong_end(view, to_itself, wrong, "sends to or receives from itself, expected another peer"))
-    other = _first_unequal(view, users, own[own >= 0])
+    other = _first_unequal(view, running_npus, own[own >= 0])
     if other is not None:
         wrong = (own >= 0) & (own + view.shift(other) != other)
         errors.append(_wrong_end(view, other, wrong, "runs it, but its own end is another NPU's"))
@@ -111,47 +106,48 @@ def _check_ends(view: TraceView, users: Int64) -> None:
         raise first_of(errors)
 
 
-def _first_equal(view: TraceView, users: Int64, numbers: Int32) -> int | None:
-    """Return the smallest user whose own number is among the trace's `numbers`, None if there is no such user."""
+def _first_equal(view: TraceView, running_npus: Int64, numbers: Int32) -> int | None:
+    """Return the smallest NPU that runs a trace and whose number is among `numbers` of the trace, or None."""
     if view.example == AS_WRITTEN:
-        matching = users[np.isin(users, numbers)]
+        matching = running_npus[np.isin(running_npus, numbers)]
     else:
-        matching = users[:1] if np.any(numbers == view.example) else users[:0]
+        matching = running_npus[:1] if np.any(numbers == view.example) else running_npus[:0]
     return int(matching[0]) if len(matching) else None
 
 
-def _first_unequal(view: TraceView, users: Int64, numbers: Int32) -> int | None:
-    """Return the smallest user whose own number differs from one of the trace's `numbers`, None without any."""
+def _first_unequal(view: TraceView, running_npus: Int64, numbers: Int32) -> int | None:
+    """Return the smallest NPU that runs a trace and whose number differs from one of the trace's `numbers`, or None."""
     distinct = np.unique(numbers)
     if len(distinct) != 1:
-        differing = users[: len(distinct)]
+        differing = running_npus[: len(distinct)]
     elif view.example == AS_WRITTEN:
-        differing = users[users != distinct[0]]
+        differing = running_npus[running_npus != distinct[0]]
     else:
-        differing = users[: int(distinct[0] != view.example)]
+        differing = running_npus[: int(distinct[0] != view.example)]
     return int(differing[0]) if len(differing) else None
 
 
-def _wrong_end(view: TraceView, npu: int, wrong: Mask, text: str) -> WorkloadError:
-    r = int(view.p2p_rows[np.argmax(wrong)])
+def _wrong_end(view: TraceView, npu: int, is_wrong: Mask, text: str) -> WorkloadError:
+    """Return the error of the first wrong message of a trace, bool[messages], that NPU `npu` runs."""
+    r = int(view.p2p_rows[np.argmax(is_wrong)])
     ends = f"comm_src {view.table.comm_src[r]}, comm_dst {view.table.comm_dst[r]}"
     written = f", as NPU {view.example} has it" if view.shift(npu) else ""
     return WorkloadError(f"{view.node(r)}: NPU {npu} {text} ({ends}{written})", npu)
 
 
-def _by_pair(of_traces: Sequence[_Sums]) -> _Sums:
-    """Return the sums of several, each pair once, sorted."""
+def _by_pair(several_sums: Sequence[_Sums]) -> _Sums:
+    """Return several sums as one, with each pair of NPUs once, sorted."""
     nothing = _Sums(np.zeros(0, np.int64), np.zeros(0, np.uint64), np.zeros(0, np.uint64))
-    return _Sums(*sums(*(np.concatenate(column) for column in zip(nothing, *of_traces, strict=True))))
+    return _Sums(*sums(*(np.concatenate(column) for column in zip(nothing, *several_sums, strict=True))))
 
 
-def _messages(own: OwnTraces, pair: int) -> list[_Message]:
-    """Return the ends of a pair's messages on this rank."""
-    ends = divmod(pair, len(own.trace_of_npu))
+def _messages(rank_traces: OwnTraces, pair_number: int) -> list[_Message]:
+    """Return the ends of the messages of a pair of NPUs (source x NPUs + target) on this rank."""
+    ends = divmod(pair_number, len(rank_traces.trace_of_npu))
     messages = []
     for npu, other, is_send in (*zip(ends, reversed(ends), (True, False), strict=True),):
-        if own.trace_of_npu[npu] >= 0:
-            view = own.views[own.trace_of_npu[npu]]
+        if rank_traces.trace_of_npu[npu] >= 0:
+            view = rank_traces.views[rank_traces.trace_of_npu[npu]]
             rows, size = view.p2p_rows, view.table.comm_size
             wanted = (view.p2p_peer + view.shift(npu) == other) & ((view.kind[rows] == SEND) == is_send)
             for i in np.flatnonzero(wanted).tolist():
@@ -160,10 +156,10 @@ def _messages(own: OwnTraces, pair: int) -> list[_Message]:
     return messages
 
 
-def _raise_unmatched(source: int, target: int, of_ranks: Sequence[list[_Message]]) -> NoReturn:
+def _raise_unmatched(source: int, target: int, messages_of_ranks: Sequence[list[_Message]]) -> NoReturn:
     """Raise the error of a pair's first unmatched message, else of the first with two sizes."""
     ends_of = defaultdict(list)
-    for message in sorted(chain.from_iterable(of_ranks)):
+    for message in sorted(chain.from_iterable(messages_of_ranks)):
         ends_of[message.tag, message.seq].append(message)
     for (tag, seq), ends in ends_of.items():
         if len(ends) == 1:

@@ -72,6 +72,7 @@ def sources_of(
 
 
 def _of_set(folder: Path, groups: Mapping[str, tuple[int, ...]], groups_file: str, npus: int | None) -> Sources:
+    """Return the traces of a set's folder; groups and npus as in `sources_of`, groups_file: where groups are from."""
     said = read_manifest(folder / manifest.NAME)
     if npus is not None and npus != len(said.trace_of_npu):
         raise WorkloadError(f"{folder / manifest.NAME}: npus is {len(said.trace_of_npu)}, expected {npus} as asked for")
@@ -135,13 +136,13 @@ def _files(sources: Sources) -> list[Path]:
     return found
 
 
-def _mended(file: Path, out: Path) -> list[TraceFix]:
-    """Write one file, and return its fixes; a file that is unreadable for other reasons is copied."""
-    opened = open_trace(0, file)
+def _mended(source: Path, out: Path) -> list[TraceFix]:
+    """Write one file to `out`, fixed, and return its fixes; a file that is unreadable for other reasons is copied."""
+    opened = open_trace(0, source)
     raw = opened.raw
     changes = safe_changes(raw) if raw is not None and not opened.error else None
     if raw is None or changes is None or not changes.fixes:
-        shutil.copyfile(file, out)
+        shutil.copyfile(source, out)
         return []
     write_frames(out, (frame(message) for message in changed_messages(raw, changes)))
     return list(changes.fixes)

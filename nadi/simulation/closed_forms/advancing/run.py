@@ -151,7 +151,7 @@ def _initial_state(
         classes=words,
         heap=heap,
         trace=traces.trace_tables(program, 1.0),
-        rows=traces.row_states(state, int(folded.slot_ptr[-1]), recorded=True),
+        rows=traces.row_states(state, int(folded.slot_ptr[-1]), is_recorded=True),
         collectives=s.CollectiveClasses(
             slot_group=traces.padded(folded.slot_group, np.int32),
             group=aligned(folded.group),

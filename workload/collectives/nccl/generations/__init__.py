@@ -81,13 +81,13 @@ def generations() -> dict[str, Generation]:
     return {module.GENERATION.name: module.GENERATION for module in modules if hasattr(module, "GENERATION")}
 
 
-def generation_of(name: str, accelerator: str, inside_bps: int) -> Generation:
+def generation_of(generation_name: str, accelerator: str, inside_bps: int) -> Generation:
     """Return the generation of a name; inside_bps: rate from a member to another of its host, 0 = one member per host.
 
     With AUTO it is the accelerator's, else the one whose NVLinks have the nearest rate; without NVLink a100.
     """
     known = generations()
-    wanted_name = accelerator if name == AUTO else name
+    wanted_name = accelerator if generation_name == AUTO else generation_name
     if wanted_name in known:
         return known[wanted_name]
     if not inside_bps:

@@ -25,6 +25,7 @@ class DualPipe(PipelineSchedule):
         return 2
 
     def order(self, stage: int) -> list[Work]:
+        """Return the passes of a stage in order, as DualPipe's published steps."""
         from_end = min(stage, self.stages - 1 - stage)
         from_middle = self.stages // 2 - from_end - 1
         passes = _StagePasses(self.micro_batches, is_in_second_half=stage >= self.stages // 2)
@@ -73,6 +74,7 @@ class _StagePasses:
     """The growing list of a stage's passes. Way 0 is the direction that begins nearer to the stage, way 1 the other."""
 
     def __init__(self, micro_batches: int, *, is_in_second_half: bool) -> None:
+        """Begin with no passes; is_in_second_half: whether the stage is nearer to the pipeline's end."""
         self.done: list[Work] = []
         self._is_in_second_half = is_in_second_half
         self._next = {
@@ -83,8 +85,9 @@ class _StagePasses:
     def forward(self, way: int, *, is_paired: bool = False) -> None:
         self.done.append(self._pass("forward", way)._replace(is_paired=is_paired))
 
-    def backward(self, way: int, *, is_split: bool = False) -> None:
-        work = self._pass("backward", way)._replace(is_split=is_split)
+    def backward(self, direction: int, *, is_split: bool = False) -> None:
+        """Add the next backward pass in a direction; is_split: its gradients of weights follow later."""
+        work = self._pass("backward", direction)._replace(is_split=is_split)
         self.done.append(work)
         if is_split:
             self._weights.append(Work("weights", work.micro_batch, work.chunk))
@@ -96,9 +99,9 @@ class _StagePasses:
     def weights(self) -> None:
         self.done.append(self._weights.popleft())
 
-    def _pass(self, kind: Literal["forward", "backward"], way: int) -> Work:
+    def _pass(self, kind: Literal["forward", "backward"], direction: int) -> Work:
         """Return the next pass of a kind in a direction."""
-        chunk = way ^ self._is_in_second_half
+        chunk = direction ^ self._is_in_second_half
         micro_batch = self._next[kind, chunk]
         self._next[kind, chunk] += 1
         return Work(kind, micro_batch, chunk)

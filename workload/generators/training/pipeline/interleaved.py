@@ -19,6 +19,7 @@ class Interleaved(PipelineSchedule):
     TAKES_VPP = True
 
     def order(self, stage: int) -> list[Work]:
+        """Return the passes of a stage in order."""
         total = self.micro_batches * self.vpp
         ahead = self._ahead(stage)
         passes = [self._work("forward", i) for i in range(ahead)]
@@ -50,8 +51,8 @@ class Interleaved(PipelineSchedule):
         """Return the number of forward passes before the first backward pass."""
         return min(2 * (self.stages - 1 - stage) + (self.vpp - 1) * self.stages, self.micro_batches * self.vpp)
 
-    def _work(self, kind: Literal["forward", "backward"], i: int) -> Work:
-        """Return the i-th pass of a kind."""
-        group, rest = divmod(i, self.stages * self.vpp)
+    def _work(self, kind: Literal["forward", "backward"], index: int) -> Work:
+        """Return the pass with an index among those of a kind."""
+        group, rest = divmod(index, self.stages * self.vpp)
         chunk, within = divmod(rest, self.stages)
         return Work(kind, group * self.stages + within, chunk if kind == "forward" else self.vpp - 1 - chunk)

@@ -12,6 +12,7 @@ class OneForwardOneBackward(PipelineSchedule):
     NAME = "1f1b"
 
     def order(self, stage: int) -> list[Work]:
+        """Return the passes of a stage in order."""
         ahead = min(self.stages - 1 - stage, self.micro_batches)
         passes = [Work("forward", micro_batch) for micro_batch in range(ahead)]
         for micro_batch in range(self.micro_batches):

@@ -63,12 +63,12 @@ class PipelineSchedule(ABC):
         """Return the slice of the model that a chunk of a stage holds, from 0."""
         return stage
 
-    def place(self, position: int, chunk: int) -> tuple[int, int]:
-        """Return stage and chunk of a slice, for a micro-batch that comes from `chunk` of another stage.
+    def place(self, slice_number: int, chunk: int) -> tuple[int, int]:
+        """Return stage and chunk of a slice of the model, for a micro-batch that comes from `chunk` of another stage.
 
         If two stages hold each slice (DualPipe), a micro-batch keeps its direction.
         """
-        return position, chunk
+        return slice_number, chunk
 
     def beside(self, stage: int, chunk: int, step: int) -> tuple[int, int] | None:
         """Return stage and chunk of the slice that is `step` slices after that of a chunk, None outside the model.

@@ -14,6 +14,7 @@ class ZeroBubble(PipelineSchedule):
     NAME = "zero-bubble"
 
     def order(self, stage: int) -> list[Work]:
+        """Return the passes of a stage in order."""
         ahead = min(self.stages - 1 - stage, self.micro_batches)
         passes = [Work("forward", micro_batch) for micro_batch in range(ahead)]
         for micro_batch in range(self.micro_batches):

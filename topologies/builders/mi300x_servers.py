@@ -1,0 +1,52 @@
+"""Servers of 8 MI300X with a link between every two of them, and a NIC of 400 Gb/s for each GPU.
+
+AMD CDNA 3 white paper: seven Infinity Fabric links of a GPU, each of 128 GB/s both ways together. NIC j of every server
+is on one switch with as many ports as servers, a rail. Packets for another rail go to the GPU of that rail first, as a
+`stack` routes them. Delays are assumed: 25 ns inside a server, as NVLink; 500 ns to a rail's switch.
+"""
+
+from pydantic import Field
+
+from topologies.builders.stack import build_stack
+from topologies.dimension_routing import Dimension, extent_of
+from topologies.errors import TopologyError
+from topologies.extent import Extent
+from topologies.graph import Graph
+from topologies.parameters import Count, Parameters, Time
+from topologies.units import GBPS, NS
+
+NAME = "mi300x-servers"
+_GPUS_PER_SERVER = 8
+_RATES_BPS = (512 * GBPS, 400 * GBPS)  # Infinity Fabric link, NIC
+
+
+class Arguments(Parameters):
+    """Parameters of servers of MI300X."""
+
+    npus: Count = Field(description="number of GPUs: a multiple of 8, or fewer than 8")
+    delay: Time = Field(500 * NS, description="propagation delay of a NIC's link")
+    link_delay: Time = Field(25 * NS, description="propagation delay between two GPUs of a server")
+    switch_latency: Time = Field(0, description="forwarding latency of a rail's switch")
+
+
+def extent(arguments: Arguments, name: str) -> Extent:
+    """Return the size of the network."""
+    return extent_of(_dimensions(arguments, name))
+
+
+def build(arguments: Arguments, name: str) -> Graph:
+    """Build the servers; TopologyError: npus is above 8 and no multiple of 8."""
+    dimensions = _dimensions(arguments, name)
+    count, per_server = len(dimensions), dimensions[0].size
+    delays_ps = (arguments.link_delay, arguments.delay)[:count]
+    return build_stack(name, dimensions, _RATES_BPS[:count], delays_ps, arguments.switch_latency, per_server)
+
+
+def _dimensions(arguments: Arguments, name: str) -> list[Dimension]:
+    """Return the dimension of a server's GPUs and, if there are several servers, that of the rails."""
+    per_server = min(arguments.npus, _GPUS_PER_SERVER)
+    if arguments.npus % per_server:
+        raise TopologyError(f"{name}: npus = {arguments.npus}; expected a multiple of {per_server}, or fewer")
+    inside = Dimension("FullyConnected", per_server)
+    servers = arguments.npus // per_server
+    return [inside, Dimension("Switch", servers)] if servers > 1 else [inside]
