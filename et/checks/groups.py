@@ -79,8 +79,8 @@ class TraceCheck(Check):
             text = f'group "{name}": its collectives take no time'
             yield self._finding(NOTE, "groups have one member", checked, group, text)
 
-    def _finding(self, severity: str, what: str, checked: CheckedTrace, group: int, text: str) -> Finding:
-        """Return a finding at the first collective of the group."""
+    def _finding(self, severity: str, problem: str, checked: CheckedTrace, group: int, example_text: str) -> Finding:
+        """Return a finding of a problem, whose example is the first collective of a group in a trace."""
         colls = checked.collectives
         row = int(colls.row[np.argmax(colls.group == group)])
-        return Finding(severity, what, 1, (Example(checked.table.path, checked.node(row), text),))
+        return Finding(severity, problem, 1, (Example(checked.table.path, checked.node(row), example_text),))

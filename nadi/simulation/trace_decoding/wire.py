@@ -100,6 +100,6 @@ def find_entry(address, size_bytes, table, arena):
 
 @inline
 def copy_bytes(address, size_bytes, target_address):
-    """Copy bytes; up to seven bytes behind them are copied too."""
+    """Copy so many bytes between two addresses; up to seven bytes behind them are copied too."""
     for done in range(0, size_bytes, 8):
         store_unaligned(target_address + done, load_unaligned(address + done))
