@@ -73,7 +73,7 @@ def fill(times, keys, slots):
 
 @kernel
 def hold(times, keys, slots, rounds):
-    """Pop the smallest entry of a heap (three arrays) and push it back later, `rounds` times; return the sum of times."""
+    """Pop the smallest entry of a heap (three arrays) and push it back later, `rounds` times; return their sum."""
     size = times.shape[0]
     total = 0
     for turn in range(rounds):
