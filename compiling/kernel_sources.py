@@ -13,7 +13,6 @@ FOLDERS = (
     "compiling",
     "nadi/studies/benchmarks/instruments",
     "nadi/simulation/closed_forms/advancing",
-    "nadi/simulation/closed_forms/playing",
     "nadi/simulation/trace_decoding",
     "pdes",
 )

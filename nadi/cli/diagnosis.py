@@ -48,11 +48,10 @@ def compile_kernels() -> dict[str, Any]:
     """Compile or load the kernels that runs need; return the seconds that it took, and the cache folder."""
     from compiling.kernel_cache import cache_dir
     from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-    from nadi.simulation.closed_forms.playing.idle_fabric import compile_player
     from nadi.simulation.trace_decoding import compile_decoder
     from pdes import compile_all
 
-    took_s = compile_all() + compile_closed_form() + compile_player() + compile_decoder()
+    took_s = compile_all() + compile_closed_form() + compile_decoder()
     return {"compile_s": took_s, "cache": str(cache_dir())}
 
 

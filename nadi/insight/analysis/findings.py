@@ -14,7 +14,8 @@ from nadi.insight.analysis.cautions import WorkCounts, cautions, count
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
-from nadi.simulation.closed_forms.playing.played import PlayedCollectives
+from nadi.simulation.closed_forms.played import PlayedCollectives
+from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.simulation.run import FinishedRun
 from nadi.simulation.wiring.reading import memory_nodes
 from workload import KINDS
@@ -92,7 +93,8 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
         times = node_times.NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
-    played = PlayedCollectives(_MAX_PACKETS // max(1, len(set().union(*exchange(unlike)))))
+    max_packets = _MAX_PACKETS // max(1, len(set().union(*exchange(unlike))))
+    played = PlayedCollectives(max_packets, GroupPositions(simulation.graph))
     steps = None
     if names_an_axis(simulation.traces, exchange):
         steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)

@@ -18,7 +18,7 @@ import topologies
 import workload
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
-from nadi.simulation.closed_forms.playing.played import Group, Paths, PlayedCollectives
+from nadi.simulation.closed_forms.played import Paths, PlayedCollectives
 from pdes import Settings
 from pdes.wire import acknowledgement_bytes, wire_bytes
 from topologies import Graph
@@ -30,9 +30,8 @@ from workload.shape import GroupShape, shape_of
 
 Int64 = NDArray[np.int64]
 
-_MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples, or one message per member
-_MAX_SAMPLED_HOPS = 1 << 16  # maximum number of links on all sampled paths; finding them takes about half a second
-_FEW_SAMPLED_SENDS = 32  # number of messages that estimate the mean length of a path
+_MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples
+_FEW_SAMPLED_SENDS = 32  # number of messages whose paths the time of the busiest member samples
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1  # irrational steps for `_spread`
 
 
@@ -56,8 +55,7 @@ def closed_form(
 ) -> ClosedForm:
     """Return the time of one collective of `kind` with `algorithm` among `members` (NPUs) on an idle network.
 
-    The function plays the steps (nadi/simulation/closed_forms/playing). If that would take too long, it evaluates the
-    algorithm's formula.
+    The function plays the steps (`played`). If that would take too long, it evaluates the algorithm's formula.
 
     If the members' paths differ, the formula uses the rate of the slowest path and the latency of the longest one. A
     ring uses the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1
@@ -69,10 +67,9 @@ def closed_form(
     """
     if schedule < 0:
         return ClosedForm(0.0, is_played=True)
-    chosen = collectives.choose(kind, algorithm)
-    group = Group(chosen, schedule, members.tolist(), size_bytes)
+    chosen, npus = collectives.choose(kind, algorithm), members.tolist()
     played = played or PlayedCollectives()
-    played_ps = played.time_ps(graph, program, settings, group)
+    played_ps = played.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
     if played_ps is not None:
         return ClosedForm(played_ps, is_played=True)
     if chosen.needs_shape:
@@ -80,10 +77,10 @@ def closed_form(
         formula_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
         return ClosedForm(formula_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
-    key = schedule, tuple(group.members)
+    key = schedule, tuple(npus)
     if key not in played.paths:
         one_way = bool(getattr(chosen.module, "ONE_WAY", False))
-        played.paths[key] = _paths(graph, settings, program.schedules, schedule, group.members, one_way=one_way)
+        played.paths[key] = _paths(graph, settings, program.schedules, schedule, npus, one_way=one_way)
     paths = played.paths[key]
     trains = [train(graph, path.links, math.ceil(payload), settings, both_ways=path.both_ways) for path in paths]
     serial_ps = max(t.serial_ps for t in trains)
@@ -120,10 +117,7 @@ def _paths(
 ) -> list[Paths]:
     """Return distinct paths of a sample of messages between NPUs, with counts; one_way: none receives while sending."""
     kinds: dict[tuple[Way, bool], Paths] = {}
-    few_sends = _sampled_sends(schedules, schedule, _FEW_SAMPLED_SENDS)
-    hops = sum(len(topologies.route(graph, npus[src], npus[dst])) for src, dst, _ in few_sends) / len(few_sends)
-    max_sends = min(max(len(npus), _MAX_SAMPLED_SENDS), int(_MAX_SAMPLED_HOPS / hops))
-    sends = _sampled_sends(schedules, schedule, max(len(few_sends), max_sends))
+    sends = _sampled_sends(schedules, schedule, _MAX_SAMPLED_SENDS)
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
         answers = not one_way and sender != src and settings.fidelity.has_headers

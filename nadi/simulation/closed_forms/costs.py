@@ -13,7 +13,7 @@ from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.lone_message import message_times
-from nadi.simulation.closed_forms.playing.played import PlayedCollectives
+from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions
 from pdes import Settings
 from topologies import Graph

@@ -54,8 +54,6 @@ class Hop(NamedTuple):
     # divisor of the first link's rate: its NPU drives the message at rate / shares. It applies to messages between two
     # NPUs, and at message level.
     shares: float = 1
-    # True if all paths to the receiver meet at this link's port, before the last of the slowest links
-    meets: bool = False
 
 
 Way = tuple[Hop, ...]  # all links of a path, in order

@@ -16,9 +16,9 @@ from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.link_bound import link_bound_ps
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.partitioning import divide, traffic_load
+from nadi.studies.collectives.link_bound import link_bound_ps
 from partition import DEFAULT_METHOD
 from topologies import NVSWITCH, Graph
 from topologies.bounds import MAX_BYTES
@@ -55,7 +55,7 @@ class SweepRow(NamedTuple):
     closed_form_ps: float  # closed-form time of the algorithm on an idle network, in ps
     closed_form_played: bool  # whether the closed form played the schedule's steps; False = it used a formula
     ratio: float  # time over closed form; NaN if the closed form is 0
-    bound_ps: float  # lower bound in ps from the busiest link, see nadi.simulation.closed_forms.link_bound
+    bound_ps: float  # lower bound in ps from the busiest link, see nadi.studies.collectives.link_bound
     busiest_link: float  # utilisation of the busiest link, 0 to 1
     mean_link: float  # mean utilisation of all links, 0 to 1
     packet_hops: int  # number of packet-hops of the run
