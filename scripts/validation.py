@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nccl_tables
+from error_plot import error_plot
 
 import et
 import nadi
@@ -45,6 +46,7 @@ HERE = Path(__file__).parent
 CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
 """Folders whose files determine the figures."""
 PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"
+PICTURES = HERE.parent / "docs" / "images" / "validation"
 _INTRODUCTION = """# Validation
 
 This page compares Nadi's predictions with figures that others measured or published.
@@ -267,6 +269,7 @@ def _section(group: Group, values: Sequence[float]) -> str:
         f"## {group.title}\n",
         f"Published: {group.source}. {group.remark}".rstrip() + "\n",
         f"    {group.command}\n",
+        _picture(group),
         f"| | published ({group.unit}) |{first_heading} Nadi ({group.unit}) | error |",
         f"| --- | --- |{' --- | --- |' if first else ''} --- | --- |",
     ]
@@ -288,12 +291,27 @@ def _section(group: Group, values: Sequence[float]) -> str:
 def _tables_section(group: Group, values: Sequence[float]) -> str:
     """Return the section of a group of NVIDIA's tables, with Nadi's times in us: predicted / measured (error)."""
     lines = [f'\n<a id="{group.name}"></a>\n', f"## {group.title}\n", f"Published: {group.source}. {group.remark}\n"]
-    lines.append(f"    {group.command}")
+    lines += [f"    {group.command}\n", _picture(group)]
     count = len(nccl_tables.KINDS) * len(nccl_tables.SIZES)
     for number, table in enumerate(group.tables):
         rows = slice(number * count, (number + 1) * count)
         lines += nccl_tables.lines(table, values[rows], [row["published"] for row in group.rows[rows]])
     return "\n".join(lines)
+
+
+def _picture(group: Group) -> str:
+    """Return the Markdown of the picture that `plots` draws for a group."""
+    return f"![error of each figure](../images/validation/{group.name}.svg)\n"
+
+
+def plots(recorded_by_group: dict[str, Any]) -> dict[str, str]:
+    """Return the picture of each group as SVG, by the group's name."""
+    pictures = {}
+    for group in GROUPS:
+        published = [row["published"] for row in group.rows]
+        errors = errors_of(group, recorded_by_group[group.name]["values"])
+        pictures[group.name] = error_plot(published, errors, group.unit)
+    return pictures
 
 
 def _shown(value: float) -> str:
@@ -336,6 +354,8 @@ def write(recorded_by_group: dict[str, Any], record_file: Path = RECORDED, page_
     written.replace(record_file)
     if len(ordered) == len(GROUPS):
         page_file.write_text(page(ordered), encoding="utf-8")
+        for name, picture in plots(ordered).items():
+            (PICTURES / f"{name}.svg").write_text(picture, encoding="utf-8")
 
 
 def main() -> None:

@@ -44,6 +44,7 @@ class _ListStore:
     """A store of int32 lists in one array, which holds equal lists once."""
 
     def __init__(self) -> None:
+        """Begin without lists."""
         self._at: dict[bytes, int] = {}
         self._parts: list[Int32] = []
         self._length = 0

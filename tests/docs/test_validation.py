@@ -19,6 +19,17 @@ GROUPS = {group.name: group for group in SCRIPT["GROUPS"]}
 def test_the_page_is_what_was_recorded():
     assert RECORDED.keys() == GROUPS.keys()
     assert (DOCS / "explanation" / "validation.md").read_text() == SCRIPT["page"](RECORDED)
+    pictures = {path.stem: path.read_text() for path in (DOCS / "images" / "validation").iterdir()}
+    assert pictures == SCRIPT["plots"](RECORDED)
+
+
+def test_a_point_stands_at_its_error():
+    """10 to 1,000 s, within 10 %: zero is half-way up, and so is a point without error."""
+    picture = SCRIPT["error_plot"]([10.0, 100.0, 1000.0], [0.0, -0.1, 0.05], "s")
+    x, y = zip(*((float(x), float(y)) for x, y in re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', picture)), strict=True)
+    assert x[1] - x[0] == pytest.approx(x[2] - x[1])
+    assert y[0] - y[2] == pytest.approx((y[1] - y[0]) / 2, abs=0.1)
+    assert [label for label in ("+10%", "-5%", "1,000") if f">{label}<" not in picture] == []
 
 
 @pytest.mark.parametrize("name", [name for name, group in GROUPS.items() if group.takes == "moments"])

@@ -39,7 +39,7 @@ def agree(found, wanted):
         assert differing(found, wanted) == []
 
 
-@bounded(300)
+@bounded(150)
 @given(divided())
 def test_any_owner_gives_the_same(drawn):
     *parts, owner = drawn.parts()
@@ -48,7 +48,7 @@ def test_any_owner_gives_the_same(drawn):
         agree(outcome(run, build_world(*parts, owner), threads=threads), wanted)
 
 
-@bounded(100)
+@bounded(60)
 @given(divided())
 def test_any_owner_gives_what_the_naive_simulator_gives(drawn):
     *parts, owner = drawn.parts()
@@ -135,7 +135,7 @@ def small(parts, owner):
 def test_any_owner_gives_the_same_however_often_windows_are_interrupted():
     seen = Counter()
 
-    @bounded(200)
+    @bounded(100)
     @given(divided())
     def interrupted(drawn):
         *parts, owner = drawn.parts()
