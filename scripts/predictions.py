@@ -101,12 +101,7 @@ class Prediction(NamedTuple):
 
 
 def settled(run: Run) -> ParallelPlan:
-    """Return the settled plan of a run.
-
-    Raises:
-        WorkloadError: The model is unknown, or the plan breaks a rule.
-        TopologyError: The cluster has no fabric for that number of GPUs.
-    """
+    """Return the settled plan of a run; WorkloadError, or TopologyError without a fabric for its number of GPUs."""
     model = find(run.model)
     plan = rules.settle(model, parallel_plan(run.plan), run.framework)
     rules.check(model, plan, run.framework)
@@ -115,10 +110,7 @@ def settled(run: Run) -> ParallelPlan:
 
 
 def predicted(run: Run, *, exact: bool = False) -> Prediction:
-    """Return the predicted step of a run; exact: simulate the whole step, without extrapolation from short ones.
-
-    Raises WorkloadError, TopologyError: the run is wrong, see `settled`.
-    """
+    """Return the predicted step of a run; exact: simulate all of it, do not extrapolate; raises what `settled` does."""
     start_s = time.perf_counter()
     plan, model, cluster = settled(run), find(run.model), clusters.find(run.cluster)
     gpu = find_gpu(run.gpu or cluster.gpu)

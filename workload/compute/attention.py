@@ -57,10 +57,8 @@ section 4.1, heads of 128), where five products and one exponential would reach 
 pass through shared memory."""
 _ROWS, _DECODING_ROWS, _KEYS = 128, 64, 128
 """Query rows of a block, query rows of a block in decoding, and keys of a block."""
-_SPLITS = (1, 2, 4, 8, 16, 32)
-"""Numbers of parts into which decoding may split the keys."""
-_COMBINE_BYTES = 8
-"""Bytes of memory traffic per value of a partial result: one fp32 write and one fp32 read."""
+_SPLITS = (1, 2, 4, 8, 16, 32)  # Numbers of parts into which decoding may split the keys
+_COMBINE_BYTES = 8  # Bytes of memory traffic per value of a partial result: one fp32 write and one fp32 read
 _EXTRA_LAUNCHES = 2
 """Kernel launches of the backward pass that do not overlap with its main kernel; zeroing the gradient overlaps."""
 _FP32_BYTES = 4

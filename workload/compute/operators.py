@@ -35,20 +35,15 @@ DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, 
 _BACKWARD_ATTENTION_FLOPS = 2.5
 """Operations over those of the forward pass: five products to two, as scores are recomputed (FlashAttention-2, 3.1)."""
 
-_MASK_VALUES = 0.5
-"""Size of a dropout mask's byte in 16-bit values."""
+_MASK_VALUES = 0.5  # Size of a dropout mask's byte in 16-bit values
 
 
 class _Kind(NamedTuple):
-    """Work and memory traffic of a kind of operator.
-
-    Attributes:
-        values: Function from the entries to the minimum number of values that memory reads or writes.
-    """
+    """Work and memory traffic of a kind of operator."""
 
     shape: tuple[str, ...]  # Names of the shape's entries
     flops: Callable[..., float]  # Function from the entries to floating-point operations
-    values: Callable[..., float]
+    values: Callable[..., float]  # Function from the entries to the minimum of values that memory reads or writes
 
 
 def _score_pairs(queries: int, keys: int, causal: int) -> float:

@@ -95,6 +95,7 @@ def build_program(
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
     def add_rows(view: TraceView, users: Int64) -> None:
+        """Add the rows of one distinct trace, as the NPUs `users` see it, to all of these."""
         for alike in _alike(view, table, users, chooser):
             rows = _rows(view, table, int(alike[0]), compute, chooser)
             own_rows[alike] = _share(distinct, view, rows, alike, sends)
@@ -273,9 +274,7 @@ def _alike(view: TraceView, group_table: GroupTable, running_npus: Int64, choose
     by_shape = bool(np.any(view.coll_uneven)) or any(chooser.needs_shape(kind) for kind in kinds)
     distinct, row = np.unique(groups, return_inverse=True)
     number: dict[object, int] = {}
-    key = [
-        number.setdefault(chooser.schedule_key(group, by_shape=by_shape), len(number)) for group in distinct.tolist()
-    ]
+    key = [number.setdefault(chooser.schedule_key(g, by_shape=by_shape), len(number)) for g in distinct.tolist()]
     patterns, first, of_user = np.unique(
         np.array(key)[row.reshape(groups.shape)], axis=0, return_index=True, return_inverse=True
     )

@@ -64,9 +64,7 @@ class CollectiveSettings:
             known = {**known, **collectives.PARTS}
             if named.isdisjoint(collectives.PARTS):
                 defaults += [("dataset_splits", self.dataset_splits), ("chains", min(self.chains, self.dataset_splits))]
-        added = [
-            f"{key}={value}" for key, value in defaults if key in known and key not in named and known[key] != value
-        ]
+        added = [f"{key}={v}" for key, v in defaults if key in known and key not in named and known[key] != v]
         return f"{name}:{','.join(filter(None, [given, *added]))}" if added else spec
 
     def buffer_factor(self, members: Int64) -> Int64:

@@ -67,10 +67,8 @@ def divided(states: States, plan: ParallelPlan) -> tuple[States, States]:
 
 
 def divided_activations(kept_bytes: int, layer_bytes: int, plan: ParallelPlan) -> tuple[int, int]:
-    """Return the bytes of activations in the GPU's memory and in the host's.
-
-    kept_bytes are those of all layers and micro-batches, layer_bytes those of the largest layer for one micro-batch.
-    """
+    """Return the bytes of activations in the GPU's memory and in the host's, to which the plan may offload them."""
+    # kept_bytes are those of all layers and micro-batches, layer_bytes those of the largest layer for one micro-batch.
     if "activations" not in plan.offload:
         return kept_bytes, 0
     return min(kept_bytes, ACTIVATIONS_AT_A_TIME * layer_bytes), kept_bytes

@@ -45,6 +45,7 @@ class Experts(ModelPart):
 
     @model_validator(mode="after")
     def _routed(self) -> Self:
+        """Return the experts, once checked: a token is not sent to more of them than there are."""
         if self.top_k > self.count:
             raise ValueError(f"top_k is {self.top_k}; expected at most count ({self.count})")
         return self
@@ -85,6 +86,7 @@ class Model(ModelPart):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        """Return the model, once checked: heads divide its width, and groups of key and value heads the heads."""
         if self.head_dim == 0 and self.hidden % self.heads and self.latent is None:
             raise ValueError(f"hidden is {self.hidden}; expected a multiple of heads ({self.heads}), or head_dim")
         if self.heads % self.key_value_heads:

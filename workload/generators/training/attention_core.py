@@ -34,12 +34,10 @@ def backward(shard: Shard) -> Items:
 def pieces(
     shard: Shard, queries: int, keys: int, heads: int, kv_heads: int, *, backward: bool = False, causal: bool = True
 ) -> Operators:
-    """Return the operators of attention between `queries` and `keys` tokens per sequence.
-
-    Unfused attention writes scores and the dropout mask to memory and changes the layout of its output; its backward
-    pass also changes the layout of the gradients of queries, keys and values (Megatron-LM,
-    core/transformer/dot_product_attention.py).
-    """
+    """Return the operators of attention between `queries` and `keys` tokens per sequence."""
+    # Unfused attention writes scores and the dropout mask to memory and changes the layout of its output; its backward
+    # pass also changes the layout of the gradients of queries, keys and values (Megatron-LM,
+    # core/transformer/dot_product_attention.py).
     b, d, dv = shard.plan.micro_batch, shard.model.query_dim, shard.model.value_dim
     if shard.plan.attention == "flash":
         kind = "attention-backward" if backward else "attention"

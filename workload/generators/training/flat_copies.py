@@ -28,10 +28,7 @@ def unpacked(layer: str, values: int, plan: ParallelPlan, gather_keys: Sequence[
 
 
 def packed(layer: str, values: int, plan: ParallelPlan, reduction_keys: Sequence[str]) -> Compute:
-    """Return the copy of a layer's gradients, `values` with padding, into the buffer of a reduce-scatter.
-
-    The reduce-scatters with these keys must end before the copy.
-    """
+    """Return the copy of a layer's gradients, `values`, into a buffer, after the reduce-scatters of reduction_keys."""
     copy = _copy(values, _parameter_bytes(plan), int(DTYPE_BYTES[plan.grad_dtype]))
     return Compute(f"{layer}/copy-in", (copy,), tuple(reduction_keys), weights=True)
 

@@ -139,10 +139,7 @@ _AXIS = re.compile(r"([a-z]+)([0-9]{1,10})")
 
 
 def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
-    """Parse a parallel plan from text such as "tp8,pp4,dp32,recompute=full", or from a table.
-
-    Raises WorkloadError: a word or key is unknown, a value is out of range, or a field is given twice.
-    """
+    """Parse a plan from text such as "tp8,pp4,dp32,recompute=full", or from a table; WorkloadError if it is wrong."""
     values = dict(text) if isinstance(text, Mapping) else _values(text)
     if isinstance(values.get("offload"), str):
         values["offload"] = tuple(values["offload"].split("+"))

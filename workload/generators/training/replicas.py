@@ -140,10 +140,8 @@ class Replicas:
         return [item for b in self.buckets for item in self._reduce(b, is_overlapped=False)]
 
     def gathers(self, *, is_overlapped: bool) -> Items:
-        """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
-
-        is_overlapped: they overlap the forward pass, so that only units that need a bucket wait for it.
-        """
+        """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass."""
+        # is_overlapped: they overlap the forward pass, so that only units that need a bucket wait for it.
         if self._in_lists:
             return self._gather_persistent()
         if self.plan.zero not in {1, 2} or self.framework == "fsdp":
@@ -243,10 +241,7 @@ class Replicas:
         return items
 
     def _sharded(self, unit_numbers: Sequence[int]) -> list[tuple[str, int, int]]:
-        """Return family, members and padded number of the sharded parameters of a layer's units: dense ones, experts'.
-
-        The numbers are padded to multiples of the members.
-        """
+        """Return family, members and number (padded to a multiple of them) of units' sharded parameters, by family."""
         sharded = []
         for is_expert in (False, True):
             count = sum(t.size for i in unit_numbers for t in self.units[i].tensors if t.is_expert == is_expert)
@@ -272,11 +267,9 @@ class Replicas:
         return [self._reduced_key(wrap, family) for family, _, _ in self._sharded(wrap)]
 
     def awaited_after_micro_batch(self) -> list[str]:
-        """Return the keys of reductions that must end before anything follows a backward pass.
-
-        FSDP's `_root_post_backward_final_callback` waits for the last reduction of each backward pass. In pipelines it
-        does so only after the last one.
-        """
+        """Return the keys of reductions that must end before anything follows a backward pass."""
+        # FSDP's `_root_post_backward_final_callback` waits for the last reduction of each backward pass. In pipelines
+        # it does so only after the last one.
         is_fsdp = self.framework == "fsdp" and self.plan.pp == 1
         return self._reductions(self._wraps[0]) if is_fsdp and self._wraps else []
 

@@ -24,11 +24,9 @@ _MICRO_BATCHES_PER_STAGE = 4
 
 
 def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> ParallelPlan:
-    """Return the plan with all open fields set: sequence, global batch and schedule.
-
-    The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
-    ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
-    """
+    """Return the plan with all open fields set: sequence, global batch and schedule."""
+    # The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
+    # ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
     plan = plan.model_copy(
         update={
             "sequence": plan.sequence or model.sequence,
@@ -52,10 +50,8 @@ def is_open(field: str, value: object) -> bool:
 
 
 def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> None:
-    """Refuse a plan with which a model cannot be trained (or, with framework "inference", served).
-
-    The message of the WorkloadError names the broken rule and the nearest valid values.
-    """
+    """Refuse a plan with which a model cannot be trained (or, with framework "inference", served)."""
+    # The message of the WorkloadError names the broken rule and the nearest valid values.
     broken = first_broken(model, plan, framework)
     if broken:
         raise WorkloadError(f"model {model.name}, plan {plan}: {broken}")
@@ -68,10 +64,8 @@ def first_broken(model: Model, plan: ParallelPlan, framework: Framework = "megat
 
 
 def valid_values(model: Model, key: str) -> tuple[int, ...]:
-    """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit.
-
-    `key` is "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
-    """
+    """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit."""
+    # `key` is "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
     values: Iterable[int] = ()
     if key == "tp":
         values = (tp for tp in _divisors(model.heads) if not _tp_complaint(model, tp))

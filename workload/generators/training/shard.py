@@ -62,11 +62,9 @@ class Shard:
         return self.operator("elementwise", self.rows * self.model.hidden, 2, 1)
 
     def leave_backward(self) -> Operators:
-        """Return the backward operators between a layer's residual and its output matrix.
-
-        The gradient passes through the dropout, and its sum over tokens is the gradient of the bias, which is fused
-        into the residual.
-        """
+        """Return the backward operators between a layer's residual and its output matrix."""
+        # The gradient passes through the dropout, and its sum over tokens is the gradient of the bias, which is fused
+        # into the residual.
         values = self.rows * self.model.hidden
         dropout = (self.operator("dropout", values, 1, 1),) if self.model.dropout else ()
         return (*dropout, *self.bias_gradient(values))

@@ -18,11 +18,9 @@ _STATE_BYTES = 28
 
 
 def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
-    """Return the items at the end of a step.
-
-    `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has the
-    embedding or the output layer.
-    """
+    """Return the items at the end of a step."""
+    # `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has
+    # the embedding or the output layer.
     own = sum(_own_parameters(each) for each in replicas)
     bytes_each = _STATE_BYTES + (0 if shard.plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
     return [
