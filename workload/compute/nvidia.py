@@ -55,7 +55,7 @@ def installed() -> str:
 
 
 def folder() -> Path | None:
-    """Return the folder of the installed package's systems, None = not installed."""
+    """Return the folder of the systems of NVIDIA's package aiconfigurator, None = it is not installed."""
     found = util.find_spec(_MODULE)
     if found is None or not found.submodule_search_locations:
         return None

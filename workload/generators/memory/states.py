@@ -67,7 +67,7 @@ def divided(states: States, plan: ParallelPlan) -> tuple[States, States]:
 
 
 def divided_activations(kept_bytes: int, layer_bytes: int, plan: ParallelPlan) -> tuple[int, int]:
-    """Return the bytes of activations in the GPU's memory and in the host's."""
+    """Return the bytes of activations in the GPU's memory and in the host's, to which the plan may offload them."""
     # kept_bytes are those of all layers and micro-batches, layer_bytes those of the largest layer for one micro-batch.
     if "activations" not in plan.offload:
         return kept_bytes, 0
