@@ -56,12 +56,14 @@ def compile_kernels() -> dict[str, Any]:
 
 
 def _python() -> MachineFinding:
+    """Check the version of Python."""
     version = platform.python_version()
     fix = "install Python 3.11 or later and create a new environment"
     return MachineFinding(sys.version_info >= MIN_PYTHON, "Python", f"{version} ({sys.executable})", fix)
 
 
 def _packages() -> MachineFinding:
+    """Check that the packages that Nadi needs are installed."""
     found, missing = [], []
     for name in PACKAGES:
         try:
@@ -72,6 +74,7 @@ def _packages() -> MachineFinding:
 
 
 def _jit() -> MachineFinding:
+    """Check that the JIT is on and that its code is fast."""
     from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
     from pdes import jit_enabled
 
@@ -83,6 +86,7 @@ def _jit() -> MachineFinding:
 
 
 def _cache() -> MachineFinding:
+    """Check that the cache of kernels is usable and intact."""
     from compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm
     from pdes import work
 
@@ -105,6 +109,7 @@ def _cores() -> MachineFinding:
 
 
 def _memory() -> MachineFinding:
+    """Check the size of memory."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     found = f"{total / GIB:.1f} GiB, {free / GIB:.1f} GiB free"
@@ -112,6 +117,7 @@ def _memory() -> MachineFinding:
 
 
 def _tables() -> MachineFinding:
+    """Report the version of NVIDIA's measured tables."""
     from workload.compute import nvidia
 
     found = nvidia.installed() or "not installed (optional: pip install 'nadi[measured]')"
@@ -119,6 +125,7 @@ def _tables() -> MachineFinding:
 
 
 def _launcher() -> MachineFinding:
+    """Check that an MPI launcher is installed."""
     path = _mpiexec()
     fix = "pip install 'nadi[mpi]', or install an MPI; only runs on several ranks need it"
     return MachineFinding(path is not None, "MPI launcher", str(path or "no mpiexec"), fix)

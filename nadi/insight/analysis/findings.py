@@ -83,7 +83,7 @@ def find(simulation: FinishedRun) -> Findings:
 
 
 def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
-    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call this function."""
+    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call it with their `exchange`."""
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
@@ -156,27 +156,32 @@ def _keys(found: node_times.CollectiveTimes) -> Iterator[tuple[int, int, int]]:
 
 
 def _closed_forms(
-    simulation: FinishedRun, found: node_times.CollectiveTimes, schedule: Int32, played: PlayedCollectives
+    simulation: FinishedRun,
+    collectives: node_times.CollectiveTimes,
+    schedule_of_collective: Int32,
+    played_collectives: PlayedCollectives,
 ) -> dict[tuple[int, int, int], ClosedForm]:
-    """Return the closed form of each distinct key; schedule: int32[c].
+    """Return the closed form of each distinct key of `_keys`, for c collectives with these schedules, int32[c].
 
     All-to-alls with split sizes may be many, so that their closed form is the time of the fullest member alone.
     """
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
     known: dict[tuple[int, int, int], ClosedForm] = {}
-    for i, key in enumerate(_keys(found)):
+    for i, key in enumerate(_keys(collectives)):
         if key in known:
             continue
-        group, kind, number = int(found.group[i]), KINDS[found.kind[i]], int(schedule[i])
-        size_bytes = int(found.size_bytes[i])
+        group, kind, number = int(collectives.group[i]), KINDS[collectives.kind[i]], int(schedule_of_collective[i])
+        size_bytes = int(collectives.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
         if settings.fidelity.is_closed_form:
             is_played = (number, size_bytes) not in simulation.formulas
-            known[key] = ClosedForm(float(found.time_ps[i]), is_played=is_played)
+            known[key] = ClosedForm(float(collectives.time_ps[i]), is_played=is_played)
         elif key[2] == _ANY_SIZE:
             busiest_ps = busiest_member_ps(graph, program, settings, number, members, size_bytes)
             known[key] = ClosedForm(busiest_ps, is_played=False)
         else:
             algorithm = simulation.collectives.algorithm_of(kind)
-            known[key] = closed_form(graph, program, settings, kind, algorithm, number, members, size_bytes, played)
+            known[key] = closed_form(
+                graph, program, settings, kind, algorithm, number, members, size_bytes, played_collectives
+            )
     return known

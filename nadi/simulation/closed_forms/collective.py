@@ -53,7 +53,7 @@ def closed_form(
     size_bytes: int,
     played: PlayedCollectives | None = None,
 ) -> ClosedForm:
-    """Return the time of one collective on an idle network.
+    """Return the time of one collective of `kind` with `algorithm` among `members` (NPUs) on an idle network.
 
     The function plays the steps (`played`). If that would take too long, it evaluates the algorithm's formula.
 
@@ -62,6 +62,7 @@ def closed_form(
     of the ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
 
     `schedule`: Number of the schedule, -1 = a group of one.
+    `size_bytes`: Size of the buffer.
     `played`: Collectives of this program that were already played; the function adds to them. None = an empty set.
     """
     if schedule < 0:
@@ -98,10 +99,7 @@ def closed_form(
 def busiest_member_ps(
     graph: Graph, program: Program, settings: Settings, schedule: int, members: Int64, size_bytes: int
 ) -> float:
-    """Return the time of the busiest member of an all-to-all with split sizes; schedule -1 = a group of one.
-
-    The function sends the maximum of a member's bytes, sent or received, as one message over the fastest sampled path.
-    """
+    """Return the time of an all-to-all with split sizes as that of the busiest member's bytes on the fastest path."""
     if schedule < 0:
         return 0.0
     busiest_bytes = most_bytes(program.schedules, schedule, size_bytes)
@@ -115,11 +113,11 @@ def busiest_member_ps(
 
 
 def _paths(
-    graph: Graph, settings: Settings, s: Schedules, schedule: int, npus: list[int], *, one_way: bool
+    graph: Graph, settings: Settings, schedules: Schedules, schedule: int, npus: list[int], *, one_way: bool
 ) -> list[Paths]:
-    """Return the distinct paths of a sample of messages, with counts; one_way: no member receives while it sends."""
+    """Return distinct paths of a sample of messages between NPUs, with counts; one_way: none receives while sending."""
     kinds: dict[tuple[Way, bool], Paths] = {}
-    sends = _sampled_sends(s, schedule, _MAX_SAMPLED_SENDS)
+    sends = _sampled_sends(schedules, schedule, _MAX_SAMPLED_SENDS)
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
         answers = not one_way and sender != src and settings.fidelity.has_headers
@@ -130,15 +128,12 @@ def _paths(
 
 
 def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> GroupShape:
-    """Return the shape with the rates that full packets leave for payload; NVLink joins the NPUs of a host.
-
-    The rates inside a host and between hosts also carry acknowledgements, because as much data flows in the other
-    direction.
-    """
+    """Return the shape with rates for payload beside headers and answers; framed: NVLink joins a host's NPUs."""
     if not settings.fidelity.has_headers:
         return shape
 
     def payload_bps(rate_bps: int, *, framed: bool, answered: bool = True) -> int:
+        """Return a link's payload rate in bits per second; answered: it also carries acknowledgements."""
         on_wire = float(wire_bytes(settings.mtu_bytes, framed, settings))
         on_wire += int(acknowledgement_bytes(framed, settings)) if answered else 0
         return int(rate_bps * settings.mtu_bytes / on_wire)
@@ -154,7 +149,7 @@ def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> Gr
 
 
 def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: bool) -> AggregatorTree:
-    """Return the tree with its payload rates; each link of a path except one adds the time of a packet."""
+    """Return the tree with the rates that full packets leave for payload; framed: NVLink links frame packets."""
     flits = np.array(tree.nvlink) & framed
     full = wire_bytes(settings.mtu_bytes, flits, settings).astype(np.float64)
     answer = acknowledgement_bytes(flits, settings)
@@ -167,33 +162,33 @@ def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: boo
     )
 
 
-def _sampled_sends(s: Schedules, schedule: int, most: int) -> list[tuple[int, int, int]]:
-    """Return the sender and receiver of each message, and the member that sends to that sender (or the sender itself).
+def _sampled_sends(schedules: Schedules, schedule: int, max_sends: int) -> list[tuple[int, int, int]]:
+    """Return (sender, receiver, the member that sends to that sender or else the sender) of each message.
 
-    A schedule with more than `most` messages returns `most` of them, spread over the group.
+    A schedule with more than `max_sends` messages returns `max_sends` of them, spread over the group.
     """
-    n = int(s.members[schedule])
-    if s.relative[schedule]:
-        far = offsets(s, schedule)
-        if n * len(far) <= most:
+    n = int(schedules.members[schedule])
+    if schedules.relative[schedule]:
+        far = offsets(schedules, schedule)
+        if n * len(far) <= max_sends:
             ends = [(m, *offset) for m in range(n) for offset in far]
         else:
-            members = [k % n for k in range(most)] if most >= n else _spread(n, most)
-            ends = [(m, *far[which]) for m, which in zip(members, _spread(len(far), most, _SILVER), strict=True)]
+            members = [k % n for k in range(max_sends)] if max_sends >= n else _spread(n, max_sends)
+            ends = [(m, *far[which]) for m, which in zip(members, _spread(len(far), max_sends, _SILVER), strict=True)]
         return [
-            (m, peer(s, schedule, view, m, distance), peer(s, schedule, view, m, -distance))
+            (m, peer(schedules, schedule, view, m, distance), peer(schedules, schedule, view, m, -distance))
             for m, view, distance in ends
         ]
-    peers = peers_of_members(s, schedule)
+    peers = peers_of_members(schedules, schedule)
     sender_of = {dst: src for src in range(n) for dst in peers[src]}
     messages = [(src, dst, sender_of.get(src, src)) for src in range(n) for dst in peers[src]]
-    return messages if len(messages) <= most else [messages[i] for i in _spread(len(messages), most)]
+    return messages if len(messages) <= max_sends else [messages[i] for i in _spread(len(messages), max_sends)]
 
 
-def _spread(length: int, count: int, by: float = _GOLDEN) -> list[int]:
+def _spread(length: int, count: int, irrational_step: float = _GOLDEN) -> list[int]:
     """Return `count` indices below `length` that cover it evenly, as does every prefix of them.
 
     The indices are multiples of an irrational number (Knuth, volume 3, section 6.4). A regular stride could coincide
     with the number of NPUs per host.
     """
-    return [int(k * by % 1.0 * length) for k in range(count)]
+    return [int(k * irrational_step % 1.0 * length) for k in range(count)]

@@ -34,9 +34,9 @@ class IdleFabric(NamedTuple):
     npu_of_member: Int64  # int64[n], NPU of each member, aggregators included
     settings: pdes.Settings
 
-    def time_ps(self, schedules: Schedules, index: int, size_bytes: int) -> float:
+    def time_ps(self, schedules: Schedules, schedule_number: int, size_bytes: int) -> float:
         """Return the time in picoseconds until the last member has done its part of a schedule."""
-        program = _program(schedules, index, size_bytes, self.npu_of_member, self.graph.npus)
+        program = _program(schedules, schedule_number, size_bytes, self.npu_of_member, self.graph.npus)
         return float(pdes.run(pdes.build_world(self.graph, program, self.settings)).finish_time_ps)
 
 
@@ -130,13 +130,17 @@ def _copies(links: Int64, senders: Int64) -> int:
     return copies
 
 
-def _program(s: Schedules, index: int, size_bytes: int, npu_of_member: Int64, npus: int) -> Program:
-    """Return a program in which the members do one collective."""
+def _program(
+    schedules: Schedules, schedule_number: int, size_bytes: int, npu_of_member: Int64, num_npus: int
+) -> Program:
+    """Return a program of `num_npus` NPUs of which the members do one collective of this size and schedule."""
     count = len(npu_of_member)
-    trace = np.full(npus, NOT_HERE, np.int32)
+    trace = np.full(num_npus, NOT_HERE, np.int32)
     trace[npu_of_member] = 0
     row = empty_rows(1)._replace(
-        kind=np.full(1, COLLECTIVE, np.int8), bytes=np.full(1, size_bytes), schedule=np.full(1, index, np.int32)
+        kind=np.full(1, COLLECTIVE, np.int8),
+        bytes=np.full(1, size_bytes),
+        schedule=np.full(1, schedule_number, np.int32),
     )
     groups = GroupTable(
         group_ptr=np.array([0, count]),
@@ -146,4 +150,4 @@ def _program(s: Schedules, index: int, size_bytes: int, npu_of_member: Int64, np
         slot_group=np.zeros(count, np.int32),
         slot_member=np.argsort(npu_of_member).astype(np.int32),
     )
-    return assemble(trace, [row], groups, s)
+    return assemble(trace, [row], groups, schedules)

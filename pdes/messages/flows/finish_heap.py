@@ -47,12 +47,6 @@ def add_flow(flows, flow_id):
 
 
 @inline
-def move_flow(flows, flow_id):
-    """Move a flow, whose end has changed, to where it belongs in the heap."""
-    sift(flows, flows.flow[flow_id].heap_place - 1, flow_id)
-
-
-@inline
 def remove_flow(flows, flow_id):
     """Remove a flow from the heap."""
     i = flows.flow[flow_id].heap_place - 1

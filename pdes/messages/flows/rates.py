@@ -18,7 +18,7 @@ from pdes.core.jit import inline, outline
 from pdes.core.packet import class_of
 from pdes.core.rows.row import INF
 from pdes.core.state import PS_PER_S, Net
-from pdes.messages.flows.finish_heap import add_flow, move_flow, remove_flow
+from pdes.messages.flows.finish_heap import add_flow, remove_flow, sift
 
 RATE_UNITS = 64  # units of rates per B/s: 3e-12 of the rate of 50 Gb/s
 WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 2 % of data, are exact to 0.3 %
@@ -79,12 +79,6 @@ def peak_of(flows, flow_id):
 def peak_load(weight, peak):
     """Return a flow's part of `FlowLink.peak`."""
     return (weight * peak + (1 << WEIGHT_SHIFT) - 1) >> WEIGHT_SHIFT
-
-
-@inline
-def may_be_full(row):
-    """Return whether the flows of a link may ask for more than its capacity, or did when rates were last set."""
-    return row.level < INF or row.peak > row.capacity >> WEIGHT_SHIFT
 
 
 @outline
@@ -173,7 +167,7 @@ def set_finish(flows, flow_id):
         took_ps = flow.remaining_bytes * (UNITS_PER_PS / flow.rate)
         if took_ps < INF - flow.since_ps:
             flow.finish_ps = flow.since_ps + 1 + np.int64(took_ps)
-    move_flow(flows, flow_id)
+    sift(flows, flow.heap_place - 1, flow_id)
 
 
 @inline
@@ -192,7 +186,8 @@ def set_rate(flows, flow_id, rate, now_ps):
 def reach_link(flows, link, stamp, link_count):
     """Add a link to the `link_count` of solution `stamp`, unless it is there or limits nothing; return the number."""
     row = flows.link[link]
-    if row.mark != stamp and may_be_full(row):
+    # it limits flows if these may ask for more than its capacity, or did when rates were last set
+    if row.mark != stamp and (row.level < INF or row.peak > row.capacity >> WEIGHT_SHIFT):
         row.mark = stamp
         flows.reached_link[link_count] = link
         link_count += 1
