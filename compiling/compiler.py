@@ -38,7 +38,7 @@ class _Library(JITCodeLibrary):
     """
 
     def add_linking_library(self, library):
-        """Add a library and the libraries that it needs, each once."""
+        """Link the code of another function, `library`, and of the functions that it calls, each once."""
         if library in self._linking_libraries:
             return
         library._ensure_finalized()  # noqa: SLF001 - as Numba does
@@ -85,7 +85,7 @@ class _KernelCompiler(Compiler):
     """
 
     def compile_extra(self, func):
-        """Compile a function with the options of kernels."""
+        """Compile the Python function `func` with the options of kernels; return Numba's result of the compilation."""
         originals = arrayobj.fix_integer_index, event.install_timer, TargetConfig.values
         arrayobj.fix_integer_index, event.install_timer, TargetConfig.values = _plain_index, _no_timer, _flags
         vectorised = numba.config.LOOP_VECTORIZE, numba.config.SLP_VECTORIZE
@@ -175,7 +175,7 @@ def type_of_primitive(name):
 
 
 def type_of_reader(record):
-    """Return Numba's type of a function from an address to a record."""
+    """Return Numba's type of a function that takes an address (int64) and returns the record of a class at it."""
     kind = RecordType(record)
 
     @intrinsic
@@ -188,14 +188,14 @@ def type_of_reader(record):
     return _type_of(record_at)
 
 
-def type_of_row_view(row):
-    """Return Numba's type of a function that views an array of rows as rows of another kind."""
-    kind = ItemsType(from_dtype(row.dtype))
+def type_of_row_view(row_class):
+    """Return Numba's type of a function that views an array of rows as rows of another class, equal in size."""
+    kind = ItemsType(from_dtype(row_class.dtype))
 
     @intrinsic
     def seen(_typing_context, rows):
         if not isinstance(rows, ItemsType) or rows.dtype.size != kind.dtype.size:
-            raise TypeError(f"{rows} as rows of {row.__name__}: expected rows of the same size")
+            raise TypeError(f"{rows} as rows of {row_class.__name__}: expected rows of the same size")
 
         def codegen(_context, _builder, _signature, args):
             return args[0]
@@ -205,7 +205,8 @@ def type_of_row_view(row):
     return _type_of(seen)
 
 
-def _type_of(primitive):
+def _type_of(function):
+    """Return the type that Numba infers for a function."""
     context = cpu_target.typing_context
     context.refresh()
-    return context.resolve_value_type(primitive)
+    return context.resolve_value_type(function)

@@ -60,41 +60,41 @@ class KernelFolder:
         """Return the sorted names of the files of machine code."""
         return sorted(name for name in os.listdir(self._descriptor) if name.endswith(CODE_SUFFIX))  # noqa: PTH208
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, file_name: str) -> bytes | None:
         """Return the content of a file after its digest; None if the file is missing, or others could have written it.
 
         An incomplete file is removed.
         """
-        data = self._data(name)
+        data = self._data(file_name)
         content = None if data is None else opened(data)
         if data is not None and content is None:
             with suppress(OSError):
-                os.unlink(name, dir_fd=self._descriptor)
+                os.unlink(file_name, dir_fd=self._descriptor)
         return content
 
-    def is_intact(self, name: str) -> bool:
+    def is_intact(self, file_name: str) -> bool:
         """Return whether a file exists and matches its digest."""
-        data = self._data(name)
+        data = self._data(file_name)
         return data is not None and opened(data) is not None
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a digest and content to a file. A failure is recorded in FAILURES and raises no error."""
-        part = f".{name}.{secrets.token_hex(8)}.part"
+    def write(self, file_name: str, content: bytes) -> None:
+        """Write a digest and `content` to a file. A failure is recorded in FAILURES and raises no error."""
+        part = f".{file_name}.{secrets.token_hex(8)}.part"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with open(os.open(part, flags, 0o600, dir_fd=self._descriptor), "wb") as file:  # noqa: PTH123
                 file.write(sealed(content))
-            os.replace(part, name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+            os.replace(part, file_name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
         except OSError as error:
-            FAILURES.append(f"{self.path / name}: {error.strerror}")
+            FAILURES.append(f"{self.path / file_name}: {error.strerror}")
             with suppress(OSError):
                 os.unlink(part, dir_fd=self._descriptor)
 
-    def _data(self, name: str) -> bytes | None:
+    def _data(self, file_name: str) -> bytes | None:
         """Return the bytes of a regular file that only this user can have written."""
         with suppress(OSError):
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            with open(os.open(name, flags, dir_fd=self._descriptor), "rb") as file:  # noqa: PTH123
+            with open(os.open(file_name, flags, dir_fd=self._descriptor), "rb") as file:  # noqa: PTH123
                 status = os.fstat(file.fileno())
                 is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
                 if is_ours and not status.st_mode & _OTHERS_WRITE:
@@ -133,10 +133,10 @@ def what_was_not_kept() -> str:
     return next(iter(FAILURES), "")
 
 
-def is_warm(compiled: Callable[..., Any]) -> bool:
+def is_warm(kernel: Callable[..., Any]) -> bool:
     """Return whether the cache has intact machine code of a kernel for the current sources."""
     folder = _settled_cache()[0]
-    return any(folder.is_intact(name) for name in folder.names() if name.startswith(f"{code_name(compiled)}-"))
+    return any(folder.is_intact(name) for name in folder.names() if name.startswith(f"{code_name(kernel)}-"))
 
 
 def corrupt_files() -> list[str]:
@@ -162,8 +162,7 @@ def code_name(function: Callable[..., Any]) -> str:
 def settle(base: Path, name: str) -> tuple[KernelFolder, str]:
     """Return the folder `name` in `base`, created if necessary, and ""; or a fresh private folder, and the reason.
 
-    Raises:
-        CacheError: A temporary folder cannot be created either.
+    Raises CacheError if a temporary folder cannot be created either.
     """
     path = Path(os.path.abspath(base)) / name  # noqa: PTH100 - links must be checked, not resolved
     try:
@@ -186,7 +185,7 @@ def sealed(content: bytes) -> bytes:
 
 
 def opened(data: bytes) -> bytes | None:
-    """Return the content after its digest; None if the digest does not match."""
+    """Return the content in `data`, which begin with the content's digest; None if the digest does not match."""
     content = data[_DIGEST_BYTES:]
     return content if sealed(content) == data else None
 
@@ -222,29 +221,29 @@ def _open_checked(path: Path) -> int:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Put the whole path into errors of the operating system."""
+    """Replace the path in errors of the operating system, which is relative to an open folder, by the whole `path`."""
     try:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _created(part: str, at: int) -> os.stat_result:
+def _created(entry: str, folder_descriptor: int) -> os.stat_result:
     """Return the status of an entry of an open folder; create it as a folder if it is missing."""
     with suppress(FileNotFoundError):
-        return os.stat(part, dir_fd=at, follow_symlinks=False)
+        return os.stat(entry, dir_fd=folder_descriptor, follow_symlinks=False)
     with suppress(FileExistsError):  # another process was faster
-        os.mkdir(part, 0o700, dir_fd=at)
-    return os.stat(part, dir_fd=at, follow_symlinks=False)
+        os.mkdir(entry, 0o700, dir_fd=folder_descriptor)
+    return os.stat(entry, dir_fd=folder_descriptor, follow_symlinks=False)
 
 
-def _target(link: Path, status: os.stat_result, at: int, links: int) -> Path:
-    """Return the target of a symbolic link."""
+def _target(link: Path, status: os.stat_result, folder_descriptor: int, link_count: int) -> Path:
+    """Return the target of a symbolic link in an open folder; `link_count` links have been followed so far."""
     if status.st_uid not in {os.geteuid(), _ROOT}:
         raise _UntrustedError(f"{link} is a link of user {status.st_uid}")
-    if links > _MAX_LINKS:
+    if link_count > _MAX_LINKS:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(link))
-    return Path(os.readlink(link.name, dir_fd=at))
+    return Path(os.readlink(link.name, dir_fd=folder_descriptor))
 
 
 def _check_folder(path: Path, descriptor: int) -> None:
@@ -257,7 +256,7 @@ def _check_folder(path: Path, descriptor: int) -> None:
 
 
 def _private(path: Path, descriptor: int) -> KernelFolder:
-    """Return the folder of kernels if it is writable and this user's alone (_UntrustedError); close the descriptor."""
+    """Return the open folder at `path`, if it is writable and this user's alone (_UntrustedError); close it here."""
     try:
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():
@@ -272,13 +271,13 @@ def _private(path: Path, descriptor: int) -> KernelFolder:
 
 
 @functools.cache
-def _fresh(process: int) -> Path:
+def _fresh(process_id: int) -> Path:
     """Return a folder of this process alone, which is removed when the process ends."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="nadi-kernels-"))
     except OSError as error:
         raise CacheError(f"no folder for compiled kernels: {error.strerror or error}; set NADI_CACHE_DIR") from None
-    atexit.register(_remove, folder, process)
+    atexit.register(_remove, folder, process_id)
     return folder
 
 

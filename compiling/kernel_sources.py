@@ -13,7 +13,6 @@ FOLDERS = (
     "compiling",
     "nadi/studies/benchmarks/instruments",
     "nadi/simulation/closed_forms/advancing",
-    "nadi/simulation/closed_forms/playing",
     "nadi/simulation/trace_decoding",
     "pdes",
 )
@@ -45,11 +44,11 @@ def source_hash() -> str:
 
 
 @functools.cache
-def _hash_of_files(root: Path) -> Any:  # noqa: ANN401 - a hash that is updated further
-    """Return the hash of the sources and of the compilers' versions, computed once per process."""
-    digest = hashlib.sha256(bytes(root))
+def _hash_of_files(folder: Path) -> Any:  # noqa: ANN401 - a hash that is updated further
+    """Return the hash of the sources in a folder and of the compilers' versions, computed once per process."""
+    digest = hashlib.sha256(bytes(folder))
     for path in files():
-        digest.update(str(path.relative_to(root)).encode())
+        digest.update(str(path.relative_to(folder)).encode())
         digest.update(path.read_bytes())
     for package in ("numba", "llvmlite"):
         digest.update(metadata.version(package).encode())

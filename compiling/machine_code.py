@@ -21,7 +21,7 @@ _INT64 = np.dtype(np.int64)
 
 
 def keep(folder: KernelFolder, function: Callable[..., Any], parameters: str, symbol: str, code: bytes) -> None:
-    """Write a compiled function to the cache: the name of the C function and the bytes of the ELF object.
+    """Write a compiled function to the cache: `symbol`, its name in C, and `code`, the bytes of its ELF object.
 
     parameters: types of its parameters, one letter each, as `c_function` takes them.
     """
@@ -29,7 +29,7 @@ def keep(folder: KernelFolder, function: Callable[..., Any], parameters: str, sy
 
 
 def load(folder: KernelFolder, function: Callable[..., Any], parameters: str) -> int | None:
-    """Link a function of the cache and return its address; None if it is not there for this processor."""
+    """Link a function of the cache, with types as c_function takes them; return its address, None if it is absent."""
     content = folder.read(_file_name(function, parameters))
     if content is None:
         return None
@@ -56,6 +56,7 @@ def c_function(address: int, parameters: str) -> Callable[..., int]:
 
 
 def _entry(array: np.ndarray) -> Any:
+    """Return the entry of an int64 array in a record, for C: the array's address and its length."""
     if array.dtype != _INT64 or array.ndim != 1 or not array.flags.carray:
         raise TypeError(f"{array.dtype} array of shape {array.shape}: expected a contiguous, writable row of int64")
     return (ctypes.c_int64 * 2)(array.ctypes.data, len(array))

@@ -11,7 +11,7 @@ from compiling.records import item_pointer
 
 @intrinsic
 def trailing_zeros(_typing_context, _x):
-    """Count trailing zeros with the machine's instruction."""
+    """Return the number of trailing zero bits of an int64, with the machine's instruction."""
 
     def codegen(_context, builder, _signature, args):
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -21,7 +21,7 @@ def trailing_zeros(_typing_context, _x):
 
 @intrinsic
 def leading_zeros(_typing_context, _x):
-    """Count leading zeros with the machine's instruction."""
+    """Return the number of leading zero bits of an int64, with the machine's instruction."""
 
     def codegen(_context, builder, _signature, args):
         return builder.ctlz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -30,7 +30,7 @@ def leading_zeros(_typing_context, _x):
 
 
 def _prefetch(builder, pointer):
-    """Emit a prefetch of the cache line at a pointer."""
+    """Emit a prefetch of the cache line at an LLVM pointer with an LLVM builder."""
     i32 = ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
     function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
@@ -39,7 +39,7 @@ def _prefetch(builder, pointer):
 
 @intrinsic
 def prefetch(_typing_context, array, _index):
-    """Prefetch an item of an array."""
+    """Prefetch the beginning of item `_index` of an array."""
 
     def codegen(context, builder, signature, args):
         row = item_pointer(context, builder, signature, args, checked=False)
@@ -54,7 +54,7 @@ CACHE_LINE = 64  # bytes of a cache line on x86-64 and most Arm processors
 
 @intrinsic
 def prefetch_line(_typing_context, array, _index, _line):
-    """Prefetch a cache line of an item by its number from the item's start."""
+    """Prefetch cache line `_line` (counted from the item's start) of item `_index` of an array."""
 
     def codegen(context, builder, signature, args):
         row = item_pointer(context, builder, signature, args, checked=False)
@@ -69,7 +69,7 @@ def prefetch_line(_typing_context, array, _index, _line):
 
 @intrinsic
 def clear_row(_typing_context, array, _index):
-    """Set a row to zeros."""
+    """Set all bytes of row `_index` of an array to zero."""
 
     def codegen(context, builder, signature, args):
         row = item_pointer(context, builder, signature, args)
@@ -81,7 +81,7 @@ def clear_row(_typing_context, array, _index):
 
 @intrinsic
 def copy_row(_typing_context, into, _at, rows, _index):
-    """Copy a row from another array of the same kind."""
+    """Copy row `_index` of `rows` to row `_at` of `into`, an array of the same kind."""
 
     def codegen(context, builder, signature, args):
         target = item_pointer(context, builder, signature, args)
@@ -94,7 +94,7 @@ def copy_row(_typing_context, into, _at, rows, _index):
 
 @intrinsic
 def load_unaligned(_typing_context, _address):
-    """Return the word at an address that need not be a multiple of eight."""
+    """Return the int64 at an address that need not be a multiple of eight."""
 
     def codegen(_context, builder, _signature, args):
         return builder.load(builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
@@ -104,7 +104,7 @@ def load_unaligned(_typing_context, _address):
 
 @intrinsic
 def store_unaligned(_typing_context, _address, _value):
-    """Store a word at an address that need not be a multiple of eight."""
+    """Store an int64 at an address that need not be a multiple of eight."""
 
     def codegen(context, builder, _signature, args):
         builder.store(args[1], builder.inttoptr(args[0], ir.IntType(64).as_pointer()), align=1)
@@ -115,7 +115,7 @@ def store_unaligned(_typing_context, _address, _value):
 
 @intrinsic
 def call_hook(_typing_context, _address, *arguments):
-    """Call the C function at an address, with int64 arguments and an int64 result."""
+    """Call the C function at an address with int64 arguments, and return its int64 result."""
     count = len(arguments)
 
     def codegen(_context, builder, _signature, args):
@@ -128,7 +128,7 @@ def call_hook(_typing_context, _address, *arguments):
 
 @intrinsic
 def load_acquire(_typing_context, array, _index):
-    """Load a word atomically; later reads see what the thread that released the word wrote before."""
+    """Load int64 `_index` of an array atomically; later reads see what the thread that released it wrote before."""
 
     def codegen(context, builder, signature, args):
         return builder.load_atomic(item_pointer(context, builder, signature, args), "acquire", 8)
@@ -138,7 +138,7 @@ def load_acquire(_typing_context, array, _index):
 
 @intrinsic
 def store_release(_typing_context, array, _index, _value):
-    """Store a word atomically, after all earlier writes."""
+    """Store a value as int64 `_index` of an array atomically, after all earlier writes of this thread."""
 
     def codegen(context, builder, signature, args):
         builder.store_atomic(args[2], item_pointer(context, builder, signature, args), "release", 8)
@@ -149,7 +149,7 @@ def store_release(_typing_context, array, _index, _value):
 
 @intrinsic
 def fetch_add(_typing_context, array, _index, _value):
-    """Add to a word atomically and return its previous value."""
+    """Add a value to int64 `_index` of an array atomically, and return the previous value."""
 
     def codegen(context, builder, signature, args):
         return builder.atomic_rmw("add", item_pointer(context, builder, signature, args), args[2], "acq_rel")
@@ -159,7 +159,7 @@ def fetch_add(_typing_context, array, _index, _value):
 
 @intrinsic
 def yield_core(_typing_context):
-    """Call POSIX sched_yield."""
+    """Call POSIX sched_yield, which lets another thread use the core; return its status."""
 
     def codegen(_context, builder, _signature, _args):
         kind = ir.FunctionType(ir.IntType(32), [])
@@ -173,7 +173,7 @@ NS_PER_S = 1_000_000_000
 
 @intrinsic
 def clock_ns(_typing_context):
-    """Read the monotonic clock with POSIX clock_gettime, which takes about 20 ns."""
+    """Return the monotonic clock in nanoseconds, from POSIX clock_gettime, which takes about 20 ns."""
 
     def codegen(_context, builder, _signature, _args):
         i32, i64 = ir.IntType(32), ir.IntType(64)

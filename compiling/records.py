@@ -67,15 +67,17 @@ class _RecordAttributes(AttributeTemplate):
     key = RecordType
 
     def generic_resolve(self, record, name):
+        """Return Numba's type of field `name` of a record type; None if it has no such field."""
         if name in record.fields:
             return record.fields[name][1]
         return None
 
 
 @lower_getattr_generic(RecordType)
-def _lower_field(context, builder, record, value, name):
+def _lower_field(context, builder, record, record_address, name):
+    """Emit a read of field `name` of the record at an address: its row, or the address of its array or record."""
     entry, kind = record.fields[name]
-    place = builder.gep(value, [ir.Constant(ir.IntType(64), ENTRY_WORDS * entry)])
+    place = builder.gep(record_address, [ir.Constant(ir.IntType(64), ENTRY_WORDS * entry)])
     if isinstance(kind, types.Record):
         return builder.inttoptr(_load_invariant(builder, place), context.get_value_type(kind))
     return place
@@ -105,6 +107,7 @@ def _lower_shape(context, builder, _kind, value):
 @infer_global(operator.getitem)
 class _GetItem(AbstractTemplate):
     def generic(self, args, _kws):
+        """Return the signature of `items[index]`, types in `args`; None unless `items` is an ItemsType."""
         items, index = args
         if isinstance(items, ItemsType) and isinstance(index, types.Integer):
             return signature(items.dtype, items, types.intp)
@@ -114,6 +117,7 @@ class _GetItem(AbstractTemplate):
 @infer_global(operator.setitem)
 class _SetItem(AbstractTemplate):
     def generic(self, args, _kws):
+        """Return the signature of `items[index] = value`, types in `args`; None unless `items` is an ItemsType."""
         items, index, value = args
         if isinstance(items, ItemsType) and isinstance(index, types.Integer):
             if not self.context.can_convert(value, items.dtype):
@@ -125,7 +129,8 @@ class _SetItem(AbstractTemplate):
 def item_pointer(context, builder, sig, args, checked=True):
     """Return the LLVM pointer to an item of a record's or NumPy's array; `args` begin with the array and the index.
 
-    NUMBA_BOUNDSCHECK=1 also checks a record's arrays, unless the item is only prefetched.
+    `context`, `builder` and `sig` (the types of `args`) are Numba's. NUMBA_BOUNDSCHECK=1 also checks the index in a
+    record's array if `checked`.
     """
     kind = sig.args[0]
     if isinstance(kind, ItemsType):

@@ -85,10 +85,7 @@ def text(attribute: Message) -> str:
 
 
 def dimension_bits(attribute: Message) -> int:
-    """Return involved_dim as a bit set, bit d for dimension d; an empty list gives -1 (all dimensions).
-
-    Raise ValueError for anything but a list of up to 31 booleans or integers.
-    """
+    """Return involved_dim, up to 31 booleans or integers, as a bit set; [] gives -1 (all), other values ValueError."""
     kind, value = _value(attribute)
     if not kind.endswith("_list") or kind in {"string_list", "bytes_list", "double_list", "float_list"}:
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a list of booleans")
@@ -119,10 +116,7 @@ def split_sizes(attribute: Message) -> tuple[int, ...]:
 
 
 def integer_list(attribute: Message) -> tuple[int, ...]:
-    """Return the integers of a list attribute, such as `ranks` of a METADATA node that defines a process group.
-
-    Raise ValueError if it is no such list.
-    """
+    """Return the integers of a list attribute, such as `ranks` of a METADATA node; raise ValueError for others."""
     kind, value = _value(attribute)
     if not kind.endswith("_list") or not all(isinstance(v, int) for v in value.values):
         raise ValueError(f"attribute {attribute.name} is {_kind_and_value(kind, value)}, expected a list of integers")
@@ -130,6 +124,7 @@ def integer_list(attribute: Message) -> tuple[int, ...]:
 
 
 def _value(attribute: Message) -> tuple[str, Any]:
+    """Return the kind of an attribute's value, such as "int64_val", and the value; raise ValueError if it has none."""
     kind = attribute.WhichOneof("value")
     if kind is None:
         raise ValueError(f"attribute {attribute.name} has no value, expected one")

@@ -44,9 +44,9 @@ class RowLinks(TypedDict, total=False):
 
 
 class Block:
-    """Rows that are stamped together; each method adds one row and returns its number within the block.
+    """Nodes of a trace (rows) that `TraceColumns.stamp` adds together; each method adds one and returns its row.
 
-    Sizes are in bytes.
+    Rows count from the block's first. Sizes are in bytes. Parameters are attributes of Chakra nodes of the same name.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Block:
         is_cpu_op: bool = False,
         **links: Unpack[RowLinks],
     ) -> int:
-        """Add a computation: num_ops floating-point operations and tensor_size bytes, or a duration; -1: not given."""
+        """Add a computation of num_ops floating-point operations and tensor_size bytes (-1: unknown), or a duration."""
         values = {"num_ops": num_ops, "tensor_size": tensor_size, "operators": operators}
         values |= {"duration_micros": duration_micros, "is_cpu_op": is_cpu_op}
         return self._add(name, NodeType.COMP_NODE, values, links)
@@ -108,10 +108,7 @@ class Block:
         group: str = ALL_NPUS,
         **links: Unpack[RowLinks],
     ) -> int:
-        """Add a message to another NPU, by default the stamp's peer; the stamp's tag is added to `tag`.
-
-        `group` is the name of the communicator that carries the message, as in `coll`.
-        """
+        """Add a message to an NPU, else to the stamp's peer, by a communicator `group`; the stamp's tag is added."""
         other_end = _PEER_OF_STAMP if peer is None else peer
         values = {"comm_size": comm_size, "comm_dst": other_end, "comm_tag": tag, "group": group}
         return self._add(name, NodeType.COMM_SEND_NODE, values, links)
@@ -132,7 +129,7 @@ class Block:
         return self._add(name, NodeType.COMM_RECV_NODE, values, links)
 
     def _add(self, name: str, node_type: NodeType, values: Mapping[str, Any], links: RowLinks) -> int:
-        """Add a row with these values, and the absent ones elsewhere; return its number."""
+        """Add a row with these values by column, and the absent ones elsewhere; return its number in the block."""
         row = len(self)
         for parent in links.get("after", ()):
             if isinstance(parent, str):
@@ -171,12 +168,11 @@ class TraceColumns:
     def stamp(self, block: Block, prefix: str = "", *, after: Ports | None = None, tag: int = 0, peer: int = -1) -> int:
         """Add the rows of a block; return the row of its first one, to which callers add numbers within the block.
 
-        Args:
-            block: The rows; the block must not grow after its first stamp.
-            prefix: Text at the beginning of all node names of the stamp.
-            after: Parent row or rows for each port of the block; a port that is left out gets no parents.
-            tag: Number added to the tags of the block's sends and receives.
-            peer: NPU at the other end of sends and receives that the block gives no peer.
+        `block`: The rows; the block must not grow after its first stamp.
+        `prefix`: Text at the beginning of all node names of the stamp.
+        `after`: Parent row or rows for each port of the block; a port that is left out gets no parents.
+        `tag`: Number added to the tags of the block's sends and receives.
+        `peer`: NPU at the other end of sends and receives that the block gives no peer.
         """
         number = self._number.get(id(block), -1)
         if number < 0:
@@ -242,17 +238,17 @@ class TraceColumns:
             **columns,
         )
 
-    def _place_messages(self, columns: dict[str, NDArray[Any]], stamp: Int64) -> None:
+    def _place_messages(self, columns: dict[str, NDArray[Any]], stamp_of_row: Int64) -> None:
         """Fill in the NPU's own end of sends and receives, the stamp's tag, and the stamp's peer for open ends."""
         sends, recvs = (columns["type"] == kind for kind in (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE))
         columns["comm_src"][sends] = self._npu
         columns["comm_dst"][recvs] = self._npu
-        columns["comm_tag"][sends | recvs] += np.array(self._tag, np.int32)[stamp[sends | recvs]]
+        columns["comm_tag"][sends | recvs] += np.array(self._tag, np.int32)[stamp_of_row[sends | recvs]]
         for column in (columns["comm_src"], columns["comm_dst"]):
             open_ends = np.flatnonzero(column == _PEER_OF_STAMP)
-            column[open_ends] = np.array(self._peer, np.int32)[stamp[open_ends]]
+            column[open_ends] = np.array(self._peer, np.int32)[stamp_of_row[open_ends]]
             if np.any(column[open_ends] < 0):
-                prefix = self._prefixes[int(stamp[open_ends][np.argmax(column[open_ends] < 0)])]
+                prefix = self._prefixes[int(stamp_of_row[open_ends][np.argmax(column[open_ends] < 0)])]
                 raise ValueError(f"{prefix}: a send or receive without a peer, expected one of the block or the stamp")
 
     def _distinct_values(self, name: str) -> tuple[Int32, tuple[Any, ...]]:
@@ -268,17 +264,17 @@ class TraceColumns:
         rows = [number[value] for block in self._blocks for value in block._values[name]]  # noqa: SLF001
         return np.array(rows, np.int32), tuple(number)
 
-    def _dependencies(self, block: Int64, first: Int64) -> tuple[Int64, Int32]:
-        """Return dep_ptr and dep, made from the parents within blocks and those of ports."""
+    def _dependencies(self, block_of_stamp: Int64, first_row_of_stamp: Int64) -> tuple[Int64, Int32]:
+        """Return TraceTable.dep_ptr and dep, from the parents within blocks and those of ports."""
         counts = np.array([len(b._children) for b in self._blocks], np.int64)  # noqa: SLF001
         child, parent = (
             np.array([row for b in self._blocks for row in getattr(b, name)], np.int64)
             for name in ("_children", "_parents")
         )
-        stamp = np.repeat(np.arange(len(block)), counts[block])
-        edges = np.arange(len(stamp)) + (_starts(counts)[block] - _starts(counts[block]))[stamp]
-        children = np.concatenate([first[stamp] + child[edges], np.array(self._children, np.int64)])
-        parents = np.concatenate([first[stamp] + parent[edges], np.array(self._parents, np.int64)])
+        stamp = np.repeat(np.arange(len(block_of_stamp)), counts[block_of_stamp])
+        edges = np.arange(len(stamp)) + (_starts(counts)[block_of_stamp] - _starts(counts[block_of_stamp]))[stamp]
+        children = np.concatenate([first_row_of_stamp[stamp] + child[edges], np.array(self._children, np.int64)])
+        parents = np.concatenate([first_row_of_stamp[stamp] + parent[edges], np.array(self._parents, np.int64)])
         return compress(self._rows, children, parents)
 
 

@@ -117,7 +117,7 @@ def group_node(node_id: int, name: str, pg_name: str, ranks: Iterable[int]) -> M
 
 
 def _node(node_id: int, name: str, node_type: NodeType, values: dict[str, Any], links: NodeLinks) -> Message:
-    """Return a node with the attributes whose values are not None."""
+    """Return a node with the attributes in `values`, by name, that are not None, and with its parents in `links`."""
     deps, ctrl_deps = links.get("deps", ()), links.get("ctrl_deps", ())
     node = Node(id=node_id, name=name, type=node_type, data_deps=deps, ctrl_deps=ctrl_deps)
     for key, value in ({"is_cpu_op": False} | values).items():

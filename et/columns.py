@@ -67,11 +67,18 @@ class Columns:
             raise TraceError(f"{self._path}: node {node.id}: {error}") from error
 
     def table(self, version: str, *, strict: bool, with_control: bool = True) -> TraceTable:
-        """Check everything but cycles, and return the table, with or without control dependencies."""
+        """Check everything but cycles, and return the table, with or without control dependencies.
+
+        `version` is the file's schema version. If `strict`, a dependency on a missing node raises TraceError.
+        """
         data, control = self._parents("data"), self._parents("control")
         ids, types = self._ids_and_types()
         integers = {name: self._column(name, c.dtype, c.absent) for name, c in attributes.INTEGERS.items()}
-        self._check_types(types)
+        is_wrong = (types <= NodeType.INVALID_NODE) | (types > max(NodeType))
+        if np.any(is_wrong):
+            row = int(np.argmax(is_wrong))
+            place = f"{self._path}: node {self._ids_and_types()[0][row]}"
+            raise TraceError(f"{place}: node type {types[row]}, expected 1 to 7")
         integers["comm_type"] = self._collectives(types, integers["comm_type"], integers["is_cpu_op"])
         other, other_attributes = self._others()
         parents = (data, control) if with_control else (data,)
@@ -104,6 +111,7 @@ class Columns:
         )
 
     def _add_fields(self, node: Message) -> None:
+        """Append id, name, type, times and parents of a node."""
         self._ids.append(node.id)
         self._names.append(node.name)
         self._types.append(node.type)
@@ -114,6 +122,7 @@ class Columns:
             self._parent_counts[kind].append(len(deps))
 
     def _add_attributes(self, node: Message) -> None:
+        """Append the attributes of the last node to their columns, and the groups that it defines."""
         row, known = len(self._ids) - 1, self._decoded
         for message in node.attr:
             cell = known[message] if message in known else self._decode(message)
@@ -145,6 +154,7 @@ class Columns:
         return name not in self._cells and not (node_type == NodeType.METADATA_NODE and name == "ranks")
 
     def _value(self, attribute: Message) -> int:
+        """Return the integer that a column holds for an attribute: its value, a bit set, or the row of a list."""
         if attribute.name == "pg_name":
             return self._group_row.setdefault(attributes.group_name(attribute), len(self._group_row))
         if attribute.name == "involved_dim":
@@ -184,6 +194,7 @@ class Columns:
         return is_given
 
     def _micros(self, name: str) -> Int64:
+        """Return start_time_micros or duration_micros of all nodes; raise TraceError if one is 2^63 or more."""
         column = np.array(self._starts if name == "start_time_micros" else self._durations, np.uint64)
         if len(column) and column.max() >= 2**63:
             row = int(column.argmax())
@@ -191,22 +202,16 @@ class Columns:
         return column.astype(np.int64)
 
     def _name_table(self) -> NameTable:
+        """Return the names of all nodes; raise TraceError if one is not UTF-8."""
         try:
             return NameTable.of(self._names)
         except UnicodeDecodeError as error:
             node_id = self._ids[self._names.index(error.object)]
             raise TraceError(f"{self._path}: node {node_id}: name {error.object!r}, expected UTF-8") from error
 
-    def _check_types(self, types: NDArray[Any]) -> None:
-        is_wrong = (types <= NodeType.INVALID_NODE) | (types > max(NodeType))
-        if np.any(is_wrong):
-            row = int(np.argmax(is_wrong))
-            place = f"{self._path}: node {self._ids_and_types()[0][row]}"
-            raise TraceError(f"{place}: node type {types[row]}, expected 1 to 7")
-
-    def _collectives(self, types: NDArray[Any], comm_type: NDArray[Any], is_cpu_op: NDArray[Any]) -> Int8:
+    def _collectives(self, node_types: NDArray[Any], comm_type: NDArray[Any], is_cpu_op: NDArray[Any]) -> Int8:
         """Return comm_type of the collectives, checked; -1 on other nodes, which may carry meaningless numbers."""
-        is_collective = types == NodeType.COMM_COLL_NODE
+        is_collective = node_types == NodeType.COMM_COLL_NODE
         is_given = self._is_given("comm_type")
         is_known = (comm_type >= 0) & (comm_type <= max(CollectiveCommType))
         is_wrong = is_collective & ~is_known & (is_given | ~is_cpu_op)

@@ -47,10 +47,10 @@ class DecodedColumns(Columns):
             del self._lists["other"]
             self.places.reshape(-1, kernel.LIST_WORDS)[kernel.OTHER_BYTES] = 0, _NO_END
 
-    def count(self, rows: int, used: Int64) -> None:
-        """Record how many rows are decoded, and how many items each list has."""
-        self._count = rows
-        self._used = dict(zip(_LISTS, used.tolist(), strict=True))
+    def count(self, num_rows: int, num_items: Int64) -> None:
+        """Record how many rows are decoded, and how many items each list has (int64[lists])."""
+        self._count = num_rows
+        self._used = dict(zip(_LISTS, num_items.tolist(), strict=True))
 
     def make_room(self, wanted_items: int, expected_growth: float) -> None:
         """Make room for at least one more row, and for `wanted_items` more items in each list.
@@ -94,15 +94,16 @@ class DecodedColumns(Columns):
         """Add the groups of a METADATA node."""
         self._metadata_groups.update(groups)
 
-    def cell(self, attribute: Message, nowhere: int) -> tuple[int, int]:
-        """Return slot and value of an attribute; (nowhere, 0) if no column takes it."""
+    def cell(self, attribute: Message, slot_of_others: int) -> tuple[int, int]:
+        """Return slot and value of an attribute; slot `slot_of_others` and 0 if no column takes it."""
         name = attribute.name
         if name not in SLOTS:
-            return nowhere, 0
+            return slot_of_others, 0
         value = self._value(attribute)
         return SLOTS.index(name), int(value != 0) if _dtype(name) is np.bool_ else value
 
     def _others(self) -> tuple[Int32 | None, Sequence[tuple[bytes, ...]]]:
+        """Return each node's row of attributes that no column takes, and those; (None, one row) if none are kept."""
         if not self._keep_others:
             return None, ((),)
         lengths = self._taken("other")
@@ -137,7 +138,7 @@ class DecodedColumns(Columns):
         return Parents(self._items(kind), self._taken(kind))
 
     def _resolved(self, ids: UInt64, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
-        """Return the CSR rows of the parents.
+        """Return dep_ptr, dep and the number of dropped parents, as et.dependencies.resolve does.
 
         A kernel makes them where nodes and their parents are in ascending order, as in most files.
         """
@@ -158,6 +159,7 @@ class DecodedColumns(Columns):
         return self._taken("start" if name == "start_time_micros" else "duration")
 
     def _column(self, name: str, dtype: DTypeLike, absent: int) -> NDArray[Any]:
+        """Return a column as `dtype`, with a row per node; the kernel has filled in the absent values."""
         del absent
         column = self._taken(name)
         if name == "comm_type":

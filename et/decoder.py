@@ -87,7 +87,10 @@ def withdraw() -> None:
 
 
 def decoded(path: Path, *, keep_others: bool = False) -> tuple[bytes, Columns] | None:
-    """Return the message of the metadata and the columns of the nodes; None if the other reader must read the file."""
+    """Return the message of the metadata and the columns of the nodes; None if the other reader must read the file.
+
+    `keep_others` also keeps attributes that no column takes.
+    """
     if not _providers or not os.path.isfile(path):  # noqa: PTH113 - the other reader cannot read a pipe again
         return None
     try:
@@ -116,11 +119,11 @@ def _first_message(path: Path, window: _Window) -> bytes:
     return window.data[begin : window.begin].tobytes()
 
 
-def _is_worth(size: int) -> bool:
-    """Return whether the kernel should read a file of `size` bytes or more."""
-    if size >= MIN_KERNEL_BYTES:
+def _is_worth(size_bytes: int) -> bool:
+    """Return whether the kernel should read a file of `size_bytes` bytes or more."""
+    if size_bytes >= MIN_KERNEL_BYTES:
         return True
-    _small_files["bytes"] += size
+    _small_files["bytes"] += size_bytes
     return _small_files["bytes"] > MAX_SMALL_FILES_BYTES
 
 
@@ -140,10 +143,7 @@ class _Decoder:
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
 
     def take(self, window: _Window) -> DecodedColumns:
-        """Decode all nodes of a file.
-
-        Raise _NotSureError if the other reader must read it, and other errors if it is malformed.
-        """
+        """Decode all nodes of a file; raise _NotSureError if the other reader must read it."""
         self._window = window
         while True:
             self._decode_window()
@@ -167,21 +167,16 @@ class _Decoder:
             if outcome in {kernel.NEW_NAME, kernel.NEW_ATTRIBUTE}:
                 self._learn(is_name=outcome == kernel.NEW_NAME)
                 continue
-            self._flush()
+            self._columns.count(int(state[kernel.ROWS]), state[: kernel.LISTS])
+            for begin, end in self._spans[: 2 * state[kernel.SPANS]].reshape(-1, 2).tolist():
+                message = RawNode.FromString(self._window.data[begin:end].tobytes())
+                self._columns.add_groups(groups_of_metadata_node(message))
+            state[kernel.SPANS] = 0
             if outcome == kernel.DONE:
                 break
             done = window.taken - window.end + int(state[kernel.POSITION])
             self._columns.make_room(int(state[kernel.WANTED_BYTES]), _MARGIN * self._file_bytes / max(done, 1))
         window.begin = int(state[kernel.POSITION])
-
-    def _flush(self) -> None:
-        """Collect what the kernel has decoded."""
-        kernel, state = self._kernel, self._state
-        self._columns.count(int(state[kernel.ROWS]), state[: kernel.LISTS])
-        for begin, end in self._spans[: 2 * state[kernel.SPANS]].reshape(-1, 2).tolist():
-            message = RawNode.FromString(self._window.data[begin:end].tobytes())
-            self._columns.add_groups(groups_of_metadata_node(message))
-        state[kernel.SPANS] = 0
 
     def _learn(self, *, is_name: bool) -> None:
         """Answer a request of the kernel: slot and maximum of an attribute name, or slot and value of an attribute."""

@@ -22,7 +22,8 @@ class Parents(NamedTuple):
 def resolve(path: Path, ids: UInt64, parents: Sequence[Parents], *, strict: bool) -> tuple[Int64, Int32, int]:
     """Convert parents given by id to CSR rows; return dep_ptr int64[n+1], dep int32[], number of parents dropped.
 
-    Rows are sorted and without repeats. A parent that is not in `ids` is an error if `strict`, otherwise it is dropped.
+    `ids` are those of the n nodes of the file. Rows are sorted and without repeats. A parent that is not in `ids` is an
+    error if `strict`, otherwise it is dropped.
     """
     named = [kind for kind in parents if len(kind.ids)] or list(parents[:1])
     parent_ids = np.concatenate([kind.ids for kind in named])
@@ -58,13 +59,13 @@ def _rows_of(path: Path, ids: UInt64, parent_ids: UInt64) -> tuple[Int64, Mask]:
     return by_id[np.where(is_there, place, 0)] if len(ids) else place, is_there
 
 
-def compress(n: int, row: Int64, parent: Int64) -> tuple[Int64, Int32]:
-    """Return the pairs (row, parent) as CSR arrays, sorted and each once."""
-    pairs = row * max(n, 1) + parent
+def compress(num_rows: int, row: Int64, parent: Int64) -> tuple[Int64, Int32]:
+    """Return pairs of row and parent, sorted and each once, as CSR arrays: int64[num_rows+1] and int32[pairs]."""
+    pairs = row * max(num_rows, 1) + parent
     if not np.all(pairs[1:] > pairs[:-1]):
         pairs = np.sort(pairs, kind="stable")  # stable: fast where most are in order already
         pairs = pairs[np.diff(pairs, prepend=-1) > 0]
-        row, parent = np.divmod(pairs, max(n, 1))
-    dep_ptr = np.zeros(n + 1, np.int64)
-    np.cumsum(np.bincount(row, minlength=n), out=dep_ptr[1:])
+        row, parent = np.divmod(pairs, max(num_rows, 1))
+    dep_ptr = np.zeros(num_rows + 1, np.int64)
+    np.cumsum(np.bincount(row, minlength=num_rows), out=dep_ptr[1:])
     return dep_ptr, parent.astype(np.int32)

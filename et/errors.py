@@ -8,10 +8,7 @@ NOT_STRICT = "[workload] strict = false in the run file, or --set workload.stric
 
 
 class TraceError(ValueError):
-    """A trace or group file is wrong.
-
-    The text is one line: file, byte offset or node id, what was found, what was expected.
-    """
+    """A trace or group file is wrong; one line says file, byte offset or node id, what was found, what was expected."""
 
     exit_code = 2
 

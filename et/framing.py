@@ -66,7 +66,7 @@ def split_frames(frames: bytes) -> Iterator[bytes]:
 
 
 def frame(message: bytes) -> bytes:
-    """Return the message preceded by its length."""
+    """Return the message preceded by its length, a varint."""
     remaining, length = len(message), bytearray()
     while remaining > 0x7F:
         length.append(remaining & 0x7F | 0x80)
@@ -147,6 +147,7 @@ def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
 
 
 def _compressed(file: IO[bytes], path: pathlib.Path) -> contextlib.AbstractContextManager[IO[bytes] | gzip.GzipFile]:
+    """Return a file open for writing, or a gzip stream into it if the name of `path` ends in .gz."""
     if path.suffix != ".gz":
         return contextlib.nullcontext(file)
     return gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)

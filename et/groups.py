@@ -72,6 +72,7 @@ def _refuse_others(path: str | os.PathLike[str]) -> None:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object as a dict; raise ValueError if a name occurs twice."""
     data = dict(pairs)
     if len(data) < len(pairs):
         names = [name for name, _ in pairs]
@@ -80,19 +81,20 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return data
 
 
-def _members(path: str | os.PathLike[str], name: str, members: object) -> tuple[int, ...]:
-    place = f'{path}: group "{name}"'
-    if name in {ALL_NPUS, "0"}:
+def _members(path: str | os.PathLike[str], group_name: str, npus: object) -> tuple[int, ...]:
+    """Return the members of a group in a group file; raise TraceError unless they are distinct NPU numbers."""
+    place = f'{path}: group "{group_name}"'
+    if group_name in {ALL_NPUS, "0"}:
         raise TraceError(f"{place}: that name always means all NPUs, expected another one")
-    if not isinstance(members, list) or not members:
-        raise TraceError(f"{place}: found {_short(members)}, expected a list of NPUs")
-    for npu in members:
+    if not isinstance(npus, list) or not npus:
+        raise TraceError(f"{place}: found {_short(npus)}, expected a list of NPUs")
+    for npu in npus:
         if type(npu) is not int or not 0 <= npu < 2**31:
             raise TraceError(f"{place}: member {_short(npu)}, expected an NPU number from 0")
-    if len(set(members)) < len(members):
-        repeated = next(npu for i, npu in enumerate(members) if npu in members[:i])
+    if len(set(npus)) < len(npus):
+        repeated = next(npu for i, npu in enumerate(npus) if npu in npus[:i])
         raise TraceError(f"{place}: NPU {repeated} occurs twice, expected each member once")
-    return tuple(members)
+    return tuple(npus)
 
 
 def _short(value: object) -> str:

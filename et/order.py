@@ -26,6 +26,7 @@ def children(table: TraceTable) -> tuple[Int64, Int32]:
 
 
 def _children(dep_ptr: Int64, dep: Int32) -> tuple[Int64, Int32]:
+    """Return the children of n rows as CSR arrays, int64[n+1] and int32[], from the parents, dep_ptr and dep."""
     child_ptr = np.zeros(len(dep_ptr), np.int64)
     np.cumsum(np.bincount(dep, minlength=len(dep_ptr) - 1), out=child_ptr[1:])
     return child_ptr, _rows(dep_ptr)[np.argsort(dep, kind="stable")].astype(np.int32)
@@ -56,20 +57,19 @@ def dependency_cycle(table: TraceTable) -> str:
     return _cycle(table, waits_for) if len(order) < len(table) else ""
 
 
-def _is_acyclic(table: TraceTable, kernel: Any) -> bool:  # noqa: ANN401 - a module
+def _is_acyclic(table: TraceTable, decoder_kernels: Any) -> bool:  # noqa: ANN401 - a module
     """Return whether the dependencies have no cycle, as a kernel of the decoder finds."""
     if np.all(table.dep < parent_rows(table)):
         return True
     children_left = np.bincount(table.dep, minlength=len(table)).astype(np.int64)
     ready = np.zeros(len(table) + 1, np.int64)
-    return kernel.without_cycle(table.dep_ptr.copy(), table.dep.astype(np.int64), children_left, ready) == len(table)
+    return decoder_kernels.without_cycle(table.dep_ptr.copy(), table.dep.astype(np.int64), children_left, ready) == len(
+        table
+    )
 
 
 def order_of(dep_ptr: Int64, dep: Int32) -> tuple[Int32, list[int]]:
-    """Return rows in topological order, without those behind a cycle, and each row's number of parents left.
-
-    dep_ptr and dep are as in TraceTable.
-    """
+    """Return rows in topological order, without those behind a cycle, and unfinished parents; dep_ptr, dep: CSR."""
     if np.all(dep < _rows(dep_ptr)):  # the file has this order already, like most files
         return np.arange(len(dep_ptr) - 1, dtype=np.int32), []
     waits_for = np.diff(dep_ptr).tolist()
@@ -106,24 +106,24 @@ def depth(table: TraceTable) -> int:
     return max(level, default=0)
 
 
-def _cycle(table: TraceTable, waits_for: list[int]) -> str:
+def _cycle(table: TraceTable, parents_left: list[int]) -> str:
     """Return a cycle among the rows that still wait, as ids that each wait for the next, smallest row first."""
-    row = next(row for row, parents in enumerate(waits_for) if parents > 0)
+    row = next(row for row, parents in enumerate(parents_left) if parents > 0)
     path: list[int] = []
     place: dict[int, int] = {}
     while row not in place:  # a waiting row has a waiting parent, so the walk must return
         place[row] = len(path)
         path.append(row)
         parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]].tolist()
-        row = next(parent for parent in parents if waits_for[parent] > 0)
+        row = next(parent for parent in parents if parents_left[parent] > 0)
     cycle = path[place[row] :]
     first = cycle.index(min(cycle))
     ids = [str(table.node_id[row]) for row in cycle[first:] + cycle[:first]]
     return cycle_text(ids, ids[0])
 
 
-def cycle_text(nodes: list[str], end: str) -> str:
-    """Return the nodes of a cycle and then `end`, joined by arrows; long cycles are shortened."""
-    if len(nodes) > _MAX_NODES_SHOWN:
-        nodes = [*nodes[:_MAX_NODES_SHOWN], f"... ({len(nodes) - _MAX_NODES_SHOWN} more)"]
-    return " -> ".join([*nodes, end])
+def cycle_text(node_ids: list[str], last_id: str) -> str:
+    """Return the nodes of a cycle and then the last one, joined by arrows; long cycles are shortened."""
+    if len(node_ids) > _MAX_NODES_SHOWN:
+        node_ids = [*node_ids[:_MAX_NODES_SHOWN], f"... ({len(node_ids) - _MAX_NODES_SHOWN} more)"]
+    return " -> ".join([*node_ids, last_id])

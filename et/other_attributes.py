@@ -48,7 +48,7 @@ class OtherAttributes(Sequence[Others]):
 
 
 def _messages(fields: bytes) -> Iterator[bytes]:
-    """Yield the messages in fields with a tag of one byte."""
+    """Yield the messages in protobuf fields, one after the other, each with a tag of one byte."""
     at = 0
     while at < len(fields):
         length, begin = read_length("<memory>", fields, at + 1, 0)
@@ -65,7 +65,7 @@ def waited_micros(table: TraceTable) -> Int64:
 
 
 def other_numbers(table: TraceTable, name: str, rows: NDArray[np.integer]) -> dict[int, int]:
-    """Return the value of a 64-bit integer attribute that no column takes, by row; rows without it are left out."""
+    """Return a 64-bit integer attribute `name` that no column takes, by row, of those `rows` that have it."""
     if table.other is None:
         return {}
     numbers: dict[int, int] = {}

@@ -36,12 +36,12 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
     return PlainTraces(folder / name, dict(sorted(files.items())))
 
 
-def files_of_npus(paths: Sequence[Path], suffix: str = ".et") -> dict[int, Path]:
-    """Return the file of each NPU among files and folders, all of one prefix; a file without a number is NPU 0's."""
+def files_of_npus(paths: Sequence[Path], name_end: str = ".et") -> dict[int, Path]:
+    """Return the file of each NPU among files and folders, all of one prefix; without a number it is NPU 0's."""
     listed = [file for given in paths for file in (sorted(given.iterdir()) if given.is_dir() else [given])]
-    of_prefix = _by_prefix(listed, suffix, is_given=lambda file: file in paths)
+    of_prefix = _by_prefix(listed, name_end, is_given=lambda file: file in paths)
     if not of_prefix:
-        raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>{suffix}")
+        raise TraceError(f"{paths[0]}: no trace in it, expected files NAME.<npu>{name_end}")
     if len(of_prefix) > 1:
         first, second = (next(iter(files.values())) for files in list(of_prefix.values())[:2])
         raise TraceError(f"{second}: another name than {first.name}, expected one trace per NPU, all of one name")
@@ -60,11 +60,11 @@ def _named(file: Path, suffix: str) -> re.Match[str] | None:
 
 
 def _by_prefix(
-    listed: Iterable[Path], suffix: str = ".et", is_given: Callable[[Path], bool] = lambda _: False
+    candidates: Iterable[Path], suffix: str = ".et", is_given: Callable[[Path], bool] = lambda _: False
 ) -> dict[str, dict[int, Path]]:
     """Return the file of each NPU by prefix; `is_given` selects files that count whatever their names are."""
     of_prefix: dict[str, dict[int, Path]] = {}
-    for file in listed:
+    for file in candidates:
         found = _named(file, suffix)
         if found is None and not is_given(file):
             continue

@@ -29,16 +29,14 @@ def read_messages(path: Path) -> tuple[Message, list[Message]]:
 
 
 def read_trace(path: Path, *, strict: bool = True, keep_others: bool = False) -> TraceTable:
-    """Read a trace file as a table.
+    """Read a trace file, gzipped or not, as a table.
 
-    Args:
-        path: Path of the file, gzipped or not.
-        keep_others: Whether to keep attributes that no column takes, as bytes, for writing the table again.
-        strict: False is for traces of real PyTorch runs. Dependencies on nodes that the file lacks are dropped and
-            counted in TraceTable.dangling. Where control dependencies close a cycle and data dependencies do not,
-            all control dependencies are dropped and counted in TraceTable.dropped_control: Chakra's converter puts
-            the whole order into data_deps and leaves in ctrl_deps the parents of calls, with the ids from before it
-            renumbered the nodes; Chakra's own feeder resolves data_deps only.
+    `keep_others`: Keep attributes that no column takes, as bytes, for writing the table again.
+    `strict`: False is for traces of real PyTorch runs. Dependencies on nodes that the file lacks are dropped and
+    counted in TraceTable.dangling. Where control dependencies close a cycle and data dependencies do not, all control
+    dependencies are dropped and counted in TraceTable.dropped_control: Chakra's converter puts the whole order into
+    data_deps and leaves in ctrl_deps the parents of calls, with the ids from before it renumbered the nodes; Chakra's
+    own feeder resolves data_deps only.
     """
     found = decoded(path, keep_others=keep_others)
     if found is None:
@@ -61,6 +59,7 @@ def table_of(
 
 
 def _table(path: Path, messages: Iterator[tuple[int, bytes]], *, strict: bool, keep_others: bool) -> TraceTable:
+    """Return the table of the messages with their byte offsets, metadata first; parameters as in `read_trace`."""
     metadata = metadata_of(path, messages)
     columns = Columns(path, keep_others=keep_others)
     for offset, message in messages:
@@ -87,10 +86,10 @@ def _checked(path: Path, metadata: Message, columns: Columns, *, strict: bool) -
     return dataclasses.replace(without, dangling_control=dangling_control, control_cycle=cycle)
 
 
-def _version(metadata: Message) -> str:
+def _version(global_metadata: Message) -> str:
     """Return the version of the schema, which Chakra's converter of PyTorch traces writes as an attribute."""
-    versions = (attribute.string_val for attribute in metadata.attr if attribute.name == _VERSION_ATTRIBUTE)
-    return metadata.version or next(versions, "")
+    versions = (attribute.string_val for attribute in global_metadata.attr if attribute.name == _VERSION_ATTRIBUTE)
+    return global_metadata.version or next(versions, "")
 
 
 def metadata_of(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:
@@ -103,6 +102,7 @@ def metadata_of(path: Path, messages: Iterator[tuple[int, bytes]]) -> Message:
 
 
 def _parse(path: Path, offset: int, message_class: type[Message], message: bytes) -> Message:
+    """Return a message of a class from its bytes; TraceError names the path and the byte offset."""
     try:
         return message_class.FromString(message)
     except DecodeError as error:

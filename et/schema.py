@@ -69,29 +69,23 @@ _ENUMS = (NodeType, CollectiveCommType)
 _Field = descriptor_pb2.FieldDescriptorProto
 
 
-def _add_field(message: Message, name: str, number: int, kind: str, *, repeated: bool = False) -> Message:
-    field = message.field.add(name=name, number=number)
+def _add_field(
+    message_descriptor: Message, name: str, number: int, value_type: str, *, repeated: bool = False
+) -> Message:
+    """Add a field to a protobuf message; its type is a scalar ("int64"), an enum or another message."""
+    field = message_descriptor.field.add(name=name, number=number)
     field.label = _Field.LABEL_REPEATED if repeated else _Field.LABEL_OPTIONAL
-    if kind in VALUE_TYPES:
-        field.type = getattr(_Field, f"TYPE_{kind.upper()}")
+    if value_type in VALUE_TYPES:
+        field.type = getattr(_Field, f"TYPE_{value_type.upper()}")
     else:
-        is_enum = any(kind == e.__name__ for e in _ENUMS)
+        is_enum = any(value_type == e.__name__ for e in _ENUMS)
         field.type = _Field.TYPE_ENUM if is_enum else _Field.TYPE_MESSAGE
-        field.type_name = f".{PACKAGE}.{kind}"
+        field.type_name = f".{PACKAGE}.{value_type}"
     return field
 
 
-def _add_values(file: Message, attribute: Message) -> None:
-    """Add the oneof: `<type>_val` at 3, 5, 7, ... and `<type>_list` at the even number after it."""
-    attribute.oneof_decl.add(name="value")
-    for i, kind in enumerate(VALUE_TYPES):
-        list_name = f"{kind.capitalize()}List"
-        _add_field(file.message_type.add(name=list_name), "values", 1, kind, repeated=True)
-        _add_field(attribute, f"{kind}_val", 3 + 2 * i, kind).oneof_index = 0
-        _add_field(attribute, f"{kind}_list", 4 + 2 * i, list_name).oneof_index = 0
-
-
 def _file_descriptor() -> Message:
+    """Return the protobuf description of Chakra's schema."""
     file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package=PACKAGE, syntax="proto3")
     for members in _ENUMS:
         enum_type = file.enum_type.add(name=members.__name__)
@@ -103,7 +97,12 @@ def _file_descriptor() -> Message:
             field, kind = text.split(" ")
             _add_field(message, field, number, kind.rstrip("*"), repeated=kind.endswith("*"))
         if name == "AttributeProto":
-            _add_values(file, message)
+            message.oneof_decl.add(name="value")
+            for i, kind in enumerate(VALUE_TYPES):
+                list_name = f"{kind.capitalize()}List"
+                _add_field(file.message_type.add(name=list_name), "values", 1, kind, repeated=True)
+                _add_field(message, f"{kind}_val", 3 + 2 * i, kind).oneof_index = 0
+                _add_field(message, f"{kind}_list", 4 + 2 * i, list_name).oneof_index = 0
     return file
 
 

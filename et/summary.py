@@ -23,11 +23,18 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     table = read_trace(path, strict=False)
     is_compute = table.type == NodeType.COMP_NODE
+    types, counts = np.unique(table.type, return_counts=True)
+    rows = np.flatnonzero(table.type == NodeType.COMM_COLL_NODE)
+    keys = np.unique(np.stack([table.comm_type[rows], table.group[rows]], axis=1), axis=0)
+    found = []
+    for kind, group in keys.tolist():
+        sizes = table.comm_size[rows[(table.comm_type[rows] == kind) & (table.group[rows] == group)]]
+        found.append({"kind": collective_name(kind), "group": table.group_names[group], **_bytes(sizes)})
     return {
         "path": table.path,
         "version": table.version,
         "nodes": len(table),
-        "node_types": _node_types(table),
+        "node_types": {NodeType(t).name: int(count) for t, count in zip(types, counts, strict=True)},
         "cpu_ops": int(np.count_nonzero(table.is_cpu_op)),
         "dependencies": len(table.dep),
         "dangling_dependencies": table.dangling + table.dangling_control,
@@ -38,7 +45,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "compute_micros": _sum(table.duration_micros[is_compute]),
         "num_ops": _sum(table.num_ops),
         "tensor_bytes": _sum(table.tensor_size),
-        "collectives": _collectives(table),
+        "collectives": found,
         "sends": _bytes(table.comm_size[table.type == NodeType.COMM_SEND_NODE]),
         "receives": _bytes(table.comm_size[table.type == NodeType.COMM_RECV_NODE]),
         "metadata_groups": {name: list(npus) for name, npus in table.metadata_groups.items()},
@@ -56,27 +63,12 @@ def _sum(values: np.ndarray) -> int:
     return sum(values[values >= 0].tolist())
 
 
-def _node_types(table: TraceTable) -> dict[str, int]:
-    types, counts = np.unique(table.type, return_counts=True)
-    return {NodeType(t).name: int(count) for t, count in zip(types, counts, strict=True)}
-
-
-def _collectives(table: TraceTable) -> list[dict[str, Any]]:
-    """Return one row per kind and group, in the order of comm_type and group_names."""
-    rows = np.flatnonzero(table.type == NodeType.COMM_COLL_NODE)
-    keys = np.unique(np.stack([table.comm_type[rows], table.group[rows]], axis=1), axis=0)
-    found = []
-    for kind, group in keys.tolist():
-        sizes = table.comm_size[rows[(table.comm_type[rows] == kind) & (table.group[rows] == group)]]
-        found.append({"kind": collective_name(kind), "group": table.group_names[group], **_bytes(sizes)})
-    return found
-
-
 def _bytes(sizes: np.ndarray) -> dict[str, int]:
     return {"count": len(sizes), "bytes": _sum(sizes), "missing_sizes": int(np.count_nonzero(sizes < 0))}
 
 
 def _node(table: TraceTable, row: int) -> dict[str, Any]:
+    """Return a node in values that JSON can hold."""
     parents = table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]]
     return {
         "id": int(table.node_id[row]),

@@ -53,12 +53,15 @@ def frames_of(table: TraceTable) -> Iterator[bytes]:
     for begin in range(0, len(table), _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, len(table))
         rows = slice(begin, end)
+        ptr = table.dep_ptr[begin : end + 1]
+        ids = _varints(table.node_id[table.dep[ptr[0] : ptr[-1]]])
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids.sizes)])
         body = _interleaved(
             [
                 _numbers(_ID, table.node_id[rows]),
                 _behind_length(_NAME, _Field(*table.names.pieces(begin, end))),
                 _numbers(_TYPE, table.type[rows].astype(np.uint64)),
-                _behind_length(_DATA_DEPS, _parents(table, begin, end)),
+                _behind_length(_DATA_DEPS, _Field(ids.data, np.diff(ends[ptr - ptr[0]]))),
                 _numbers(_START, table.start_time_micros[rows].astype(np.uint64)),
                 _numbers(_DURATION, table.duration_micros[rows].astype(np.uint64)),
                 _sparse(inputs, begin, end),
@@ -78,15 +81,15 @@ class _Texts:
         self._sizes = sizes
         self._begin = np.cumsum(self._sizes) - self._sizes
 
-    def of(self, row: Int64) -> _Field:
-        """Return the strings of some rows."""
-        sizes = self._sizes[row]
-        return _Field(self._data[ranges(self._begin[row], sizes)], sizes)
+    def of(self, rows: Int64) -> _Field:
+        """Return the strings of rows, one after the other."""
+        sizes = self._sizes[rows]
+        return _Field(self._data[ranges(self._begin[rows], sizes)], sizes)
 
 
-def _fields_of(lists: Iterable[Sequence[bytes]]) -> _Texts:
-    """Return lists of attributes as fields of a node."""
-    texts = [b"".join(_field(_ATTR, text) for text in each) for each in lists]
+def _fields_of(attributes_of_node: Iterable[Sequence[bytes]]) -> _Texts:
+    """Return the bytes of each node's attribute fields, from the serialized attributes of each."""
+    texts = [b"".join((bytes([_ATTR << 3 | _LENGTH]) + frame(text)) for text in each) for each in attributes_of_node]
     return _Texts(np.frombuffer(b"".join(texts), np.uint8), np.array([len(text) for text in texts], np.int64))
 
 
@@ -121,18 +124,18 @@ def _attribute_lists(table: TraceTable) -> tuple[list[list[bytes]], Int64]:
     return lists, key
 
 
-def _encoded(table: TraceTable, name: str, value: int) -> bytes | None:
+def _encoded(table: TraceTable, column: str, cell: int) -> bytes | None:
     """Return an attribute for a value of its column; None if the value means absent."""
-    if name in INTEGERS:
-        is_absent = name != "is_cpu_op" and value == INTEGERS[name].absent
-        content: Any = value
-    elif name == "involved_dim":
-        is_absent, content = value < 0, [bool(value >> d & 1) for d in range(max(value.bit_length(), 1))]
+    if column in INTEGERS:
+        is_absent = column != "is_cpu_op" and cell == INTEGERS[column].absent
+        content: Any = cell
+    elif column == "involved_dim":
+        is_absent, content = cell < 0, [bool(cell >> d & 1) for d in range(max(cell.bit_length(), 1))]
     else:
-        distinct = {"group": table.group_names, "operators": table.operator_lists}.get(name, table.split_sizes)
-        is_absent, content = value == 0, distinct[value]
-    name = "pg_name" if name == "group" else name
-    return None if is_absent else attribute(name, KINDS[name], content).SerializeToString(deterministic=True)
+        distinct = {"group": table.group_names, "operators": table.operator_lists}.get(column, table.split_sizes)
+        is_absent, content = cell == 0, distinct[cell]
+    column = "pg_name" if column == "group" else column
+    return None if is_absent else attribute(column, KINDS[column], content).SerializeToString(deterministic=True)
 
 
 def _groups_of_metadata(table: TraceTable) -> tuple[Mapping[int, bytes], Mapping[int, bytes]]:
@@ -148,51 +151,40 @@ def _groups_of_metadata(table: TraceTable) -> tuple[Mapping[int, bytes], Mapping
         name = table.group_names[table.group[row]]
         if name in left:
             text = attribute("ranks", "int32_list", left.pop(name)).SerializeToString(deterministic=True)
-            ranks[row] = _field(_ATTR, text)
+            ranks[row] = bytes([_ATTR << 3 | _LENGTH]) + frame(text)
     free = [row for row in rows if table.group[row] == 0]
     if left and free:
         listed = json.dumps([{"pg_name": name, "ranks": list(members)} for name, members in left.items()])
-        inputs[free[0]] = _field(_INPUTS, IOInfo(values=listed).SerializeToString(deterministic=True))
+        inputs[free[0]] = bytes([_INPUTS << 3 | _LENGTH]) + frame(
+            IOInfo(values=listed).SerializeToString(deterministic=True)
+        )
     return inputs, ranks
 
 
-def _field(number: int, message: bytes) -> bytes:
-    """Return a length-delimited field."""
-    return bytes([number << 3 | _LENGTH]) + frame(message)
-
-
-def _sparse(texts: Mapping[int, bytes], begin: int, end: int) -> _Field:
-    """Return a field that few rows have."""
-    sizes = np.zeros(end - begin, np.int64)
-    own = [(row, text) for row, text in sorted(texts.items()) if begin <= row < end]
+def _sparse(text_of_row: Mapping[int, bytes], begin_row: int, end_row: int) -> _Field:
+    """Return a field that few of the rows from `begin_row` to `end_row` have."""
+    sizes = np.zeros(end_row - begin_row, np.int64)
+    own = [(row, text) for row, text in sorted(text_of_row.items()) if begin_row <= row < end_row]
     for row, text in own:
-        sizes[row - begin] = len(text)
+        sizes[row - begin_row] = len(text)
     return _Field(np.frombuffer(b"".join(text for _, text in own), np.uint8), sizes)
 
 
-def _parents(table: TraceTable, begin: int, end: int) -> _Field:
-    """Return the packed ids of the parents."""
-    ptr = table.dep_ptr[begin : end + 1]
-    ids = _varints(table.node_id[table.dep[ptr[0] : ptr[-1]]])
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(ids.sizes)])
-    return _Field(ids.data, np.diff(ends[ptr - ptr[0]]))
-
-
-def _numbers(number: int, values: UInt64) -> _Field:
+def _numbers(field_number: int, values: UInt64) -> _Field:
     """Return a field of integers; as in proto3, rows with 0 omit it."""
     field = _varints(values)
     is_there = values > 0
     data = field.data[np.repeat(is_there, field.sizes)]
-    return _tagged(number << 3 | _VARINT, _Field(data, np.where(is_there, field.sizes, 0)), is_there)
+    return _tagged(field_number << 3 | _VARINT, _Field(data, np.where(is_there, field.sizes, 0)), is_there)
 
 
-def _behind_length(number: int, field: _Field) -> _Field:
+def _behind_length(field_number: int, field: _Field) -> _Field:
     """Return a length-delimited field; rows of no bytes omit it."""
     is_there = field.sizes > 0
     length = _varints(field.sizes[is_there].astype(np.uint64))
     sizes = np.zeros(len(field.sizes), np.int64)
     sizes[is_there] = length.sizes
-    return _tagged(number << 3 | _LENGTH, _interleaved([_Field(length.data, sizes), field]), is_there)
+    return _tagged(field_number << 3 | _LENGTH, _interleaved([_Field(length.data, sizes), field]), is_there)
 
 
 def _tagged(tag: int, field: _Field, is_there: Mask) -> _Field:

@@ -26,9 +26,9 @@ _FIELDS = {"Id": "id", "Name": "name", "NodeType": "type", "runtime": "duration_
 _LISTS = {"data_deps", "ctrl_deps"}
 
 
-def nodes_of_graph(path: str, found: Mapping[str, Any]) -> Iterator[Message]:
-    """Make the nodes of a file, from its object with `workload_graph`."""
-    graph = found[GRAPH]
+def nodes_of_graph(path: str, document: Mapping[str, Any]) -> Iterator[Message]:
+    """Make the nodes of a file, from its JSON object with `workload_graph`; errors begin with `path`."""
+    graph = document[GRAPH]
     if not isinstance(graph, list):
         raise TraceError(f"{path}: {GRAPH} is {json.dumps(graph)[:60]}, expected a list of nodes")
     for number, entry in enumerate(graph):

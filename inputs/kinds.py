@@ -31,12 +31,12 @@ _BY_TOPOLOGY = "`nadi topology show` and [topology] file read it"
 _UNPACK = "unpack it first"
 
 
-def _compiled(*rows: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind], ...]:
+def _compiled(*pairs: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind], ...]:
     """Compile pairs of a regular expression and the kind of a text in which it, as the first of its list, matches.
 
     The expressions take linear time, because the text is a user's: repetitions are possessive, or begin with their end.
     """
-    return tuple((re.compile(form, re.DOTALL | re.MULTILINE | re.IGNORECASE), kind) for form, kind in rows)
+    return tuple((re.compile(form, re.DOTALL | re.MULTILINE | re.IGNORECASE), kind) for form, kind in pairs)
 
 
 # Offset and bytes that a file of each binary kind has there.
@@ -138,12 +138,13 @@ def kind_of_bytes(head: bytes) -> FileKind | None:
 
 
 def complaint(path: str | os.PathLike[str], kind: FileKind, expected: str) -> str:
-    """Return one line: the kind of the file, what was expected, and what reads it."""
+    """Return one line: that the file at `path` is of `kind`, what was expected, and what reads that kind."""
     reader = f"; {kind.reader}" if kind.reader else ""
     return f"{os.fspath(path)}: is {kind.words}, expected {expected}{reader}"
 
 
 def _of_gzip(data: bytes) -> FileKind | None:
+    """Return the kind of a gzipped file by its first bytes; None if they do not inflate."""
     try:
         head = zlib.decompressobj(wbits=31).decompress(data[:_HEAD_BYTES], _HEAD_BYTES)
     except zlib.error:

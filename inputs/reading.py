@@ -41,10 +41,7 @@ def type_of(path: str | os.PathLike[str]) -> str:
 
 
 def read_bytes(path: str | os.PathLike[str], max_bytes: int = LARGEST_FILE_BYTES) -> bytes:
-    """Return the content of a file.
-
-    It must be a regular file or a pipe of the shell, of at most max_bytes; otherwise OSError is raised.
-    """
+    """Return the content of a regular file or a pipe of the shell, of at most max_bytes; otherwise raise OSError."""
     with _opened(path, max_bytes) as file:
         if not _type(os.fstat(file.fileno()).st_mode):
             return file.read()
@@ -104,10 +101,10 @@ def blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
             yield block
 
 
-def fills(path: str | os.PathLike[str], room: Callable[[], memoryview]) -> Iterator[int]:
-    """Read the content of a file, as `blocks`, into the buffers that `room` returns; yield the size of each part."""
+def fills(path: str | os.PathLike[str], next_buffer: Callable[[], memoryview]) -> Iterator[int]:
+    """Read the content of a file, as `blocks`, into the buffers that `next_buffer` returns; yield each part's size."""
     with _content(path) as file:
-        while size_bytes := file.readinto(room()):
+        while size_bytes := file.readinto(next_buffer()):
             yield size_bytes
 
 
@@ -135,10 +132,10 @@ class _Inflated(io.RawIOBase):
         """Return True."""
         return True
 
-    def readinto(self, room: Any) -> int:  # noqa: ANN401 - Python 3.11 has no type for writable buffers
-        """Inflate into `room` and return the number of bytes, 0 at the end."""
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - Python 3.11 has no type for writable buffers
+        """Inflate into a buffer and return the number of bytes, 0 at the end."""
         try:
-            size_bytes = self._file.readinto(room)
+            size_bytes = self._file.readinto(buffer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise OSError(errno.EINVAL, f"corrupt gzip data ({error}), expected a whole gzip file") from error
         self._inflated += size_bytes

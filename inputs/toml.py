@@ -20,10 +20,7 @@ _LONG_KEY = re.compile(rf"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){{{MAX_KEY_PARTS}
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Parse a TOML document and return the tree of its tables.
-
-    Wrong or too large documents raise ValueError, arrays or inline tables nested too deep RecursionError.
-    """
+    """Return the tree of a TOML document; ValueError if it is wrong or too large, RecursionError if nested too deep."""
     if text.count(".") >= MAX_KEY_PARTS:
         plain = _STRINGS_AND_COMMENTS.sub(lambda match: "" if match[0].startswith("#") else "s", text)
         long_key = _LONG_KEY.search(plain)

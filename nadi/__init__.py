@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module offers
-    """Import heavy modules on first use, because `nadi --help` must start fast."""
+    """Import a heavy module on first use of its name, because `nadi --help` must start fast."""
     if name in {"compare", "explain", "generate", "net", "plan", "simulate"}:
         from nadi import api
 

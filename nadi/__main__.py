@@ -12,18 +12,14 @@ if __name__ == "__main__" and not sys.flags.safe_path:
         del sys.path[0]
 
 
-def _open_closed_streams() -> None:
-    """Open closed standard streams (`>&-`) on /dev/null, so that no other file gets their descriptors."""
+def entry_point() -> NoReturn:
+    """Run the console script `nadi`."""
+    # closed standard streams (`>&-`) are opened on /dev/null, so that no other file gets their descriptors
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             descriptor = os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is that of the stream
             os.set_inheritable(descriptor, True)
             setattr(sys, name, open(descriptor, mode))  # noqa: SIM115, PTH123 - open until the process ends
-
-
-def entry_point() -> NoReturn:
-    """Run the console script `nadi`."""
-    _open_closed_streams()
     try:
         from nadi.cli import main as cli
     except KeyboardInterrupt:

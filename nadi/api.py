@@ -219,7 +219,7 @@ def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:
     from nadi.insight.explanation.document import explain as explained
 
     _check_within("faster", faster, 1, _MAX_SPEED_UP)
-    return explained(_opened(run), faster)
+    return explained(run if isinstance(run, Run) else Run(run), faster)
 
 
 def compare(*runs: Run | str | Path) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def compare(*runs: Run | str | Path) -> dict[str, Any]:
     """
     from nadi.insight.comparison.document import document
 
-    return document([_opened(run) for run in runs])
+    return document([(run if isinstance(run, Run) else Run(run)) for run in runs])
 
 
 def net(run: Run | str | Path) -> dict[str, Any]:
@@ -258,10 +258,6 @@ def net(run: Run | str | Path) -> dict[str, Any]:
     return document(read_run(run.folder if isinstance(run, Run) else Path(run)))
 
 
-def _opened(run: Run | str | Path) -> Run:
-    return run if isinstance(run, Run) else Run(run)
-
-
 def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole: bool = False) -> None:
     """Raise ConfigError unless a value is a number, or a whole number, in the range of the command's option."""
     kinds = int if whole else (int, float)
@@ -271,7 +267,7 @@ def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole:
 
 
 def _with_topology(sections: Mapping[str, Any], topology: Any) -> tuple[dict[str, Any], int | None]:  # noqa: ANN401
-    """Return the sections with the fabric, and its number of NPUs if the fabric is a value."""
+    """Return the sections of a run file with the fabric, and its number of NPUs if the fabric is a value."""
     from nadi.configuration.run_file import put_over
     from topologies import Graph, from_networkx
 
@@ -293,7 +289,10 @@ def _with_workload(
     groups: Mapping[str, Sequence[int]] | None,
     npus: int | None,
 ) -> dict[str, Any]:
-    """Return the sections with the traces; npus: number of NPUs of the fabric, None = build it if needed."""
+    """Return the sections with the traces; npus: number of NPUs of the fabric, None = build it if needed.
+
+    `workload` and `groups` are those of `simulate`.
+    """
     from et import TraceTable
     from nadi.configuration.run_file import put_over
     from workload import TraceSet
@@ -321,7 +320,7 @@ def _npus(sections: Mapping[str, Any], npus: int | None) -> int:
 
 
 def _with_schedules(sections: Mapping[str, Any], schedules: "Mapping[str, Plans]") -> dict[str, Any]:
-    """Return the sections with custom collective algorithms."""
+    """Return the sections of a run file with custom collective algorithms by kind."""
     from nadi.configuration.run_file import put_over
     from workload import Plans
     from workload.collectives.custom.python_plans import keep

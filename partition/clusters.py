@@ -33,11 +33,9 @@ class Clusters(NamedTuple):
 
 
 def cluster(graph: Graph, parts: int, weights: TrafficWeights, link_reach_ps: Int64, *, keep_hosts: bool) -> Clusters:
-    """Join nodes that should not be separated into clusters: fewer than `parts` only if keep_hosts permits no more.
-
-    link_reach_ps: int64[links], time in ps after which sending at one end of each link can affect the other;
-    keep_hosts: whether a server's NPUs and NVSwitches stay together, and NPUs with a switch that is their only one.
-    """
+    """Join nodes that should not be separated into clusters: fewer than `parts` only if keep_hosts permits no more."""
+    # link_reach_ps: int64[links], time in ps after which sending at one end of each link can affect the other;
+    # keep_hosts: whether a server's NPUs and NVSwitches stay together, and NPUs with a switch that is their only one.
     joined = _hosts(graph) if keep_hosts else np.zeros((2, 0), np.int64)
     node_weight = np.maximum(weights.node, 0) + 1
     distinct = np.unique(link_reach_ps)

@@ -40,17 +40,12 @@ def partition(
     smallest_bytes: int = SMALLEST_BYTES,
     keep_hosts: bool = True,
 ) -> Partition:
-    """Divide a fabric; equal input gives an equal result.
+    """Divide a fabric into `parts` parts, one or more; equal input gives an equal result.
 
-    Args:
-        graph: Graph of the fabric.
-        parts: Number of parts, one or more.
-        method: Name of one of partition.methods.
-        weights: Work of nodes and links; None = `uniform`.
-        smallest_bytes: Wire size of the smallest packet; with a link's delay it determines the link's reach.
-        keep_hosts: Whether a server's inner links, and links of NPUs to their only switch, are never cut.
-
-    Raises PartitionError: the method is unknown, parts is less than one or more than the clusters, or the method fails.
+    method: name of one of partition.methods; weights: work of nodes and links, None = `uniform`; smallest_bytes: wire
+    size of the smallest packet, for links' reach; keep_hosts: whether a server's inner links, and links of NPUs to
+    their only switch, are never cut. Raises PartitionError: the method is unknown or fails, or parts is less than one
+    or more than the clusters.
     """
     assign = find_method(method).assign
     if parts < 1:
@@ -71,10 +66,7 @@ def partition(
 
 
 def reach_ps(graph: Graph, smallest_bytes: int) -> NDArray[np.int64]:
-    """Return int64[links], the reach: the time after which sending at one end of a link can affect the other.
-
-    It is the propagation delay plus the transmission time of the smallest packet, of smallest_bytes on the wire.
-    """
+    """Return int64[links], ps after which sending at one end affects the other: delay, smallest_bytes at the rate."""
     sending_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
     return graph.link_delay_ps + (sending_ps + 0.5).astype(np.int64)
 

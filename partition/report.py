@@ -56,21 +56,15 @@ def report(
     sync_us: float = 15.0,
     mean_packet_bytes: float = MEAN_PACKET_BYTES,
 ) -> PartitionReport:
-    """Assess a partition.
+    """Assess a partition of a fabric whose nodes and links have these weights.
 
     The predicted speed-up is total hop / (busiest hop + windows sync): the time of all events, over the time of the
     busiest part's events and the synchronisation of every window. It assumes a core per part, and ignores that parts
     may be busy at different times, so it is an upper bound for uneven traffic.
-
-    Args:
-        graph: Graph of the fabric.
-        partition: Partition of its nodes.
-        weights: Work of nodes and links.
-        duration_ps: Simulated time during which the fabric is busy, as windows skip the rest; None = the time that the
-            busiest link needs for its packets. Latency and waiting lengthen a run, and so increase its windows.
-        hop_ns: Wall time to simulate one event, in nanoseconds.
-        sync_us: Wall time of a window's synchronisation, in microseconds.
-        mean_packet_bytes: Mean wire size of a packet, for the duration.
+    duration_ps: simulated time during which the fabric is busy, as windows skip the rest, None = the time that the
+    busiest link needs for its packets (latency and waiting lengthen a run, and so increase its windows); hop_ns: wall
+    time to simulate one event; sync_us: wall time of a window's synchronisation; mean_packet_bytes: mean wire size of a
+    packet, for the duration.
     """
     owner, parts = partition.owner, partition.parts
     npus = np.bincount(owner[: graph.npus], minlength=parts)

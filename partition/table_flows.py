@@ -19,10 +19,8 @@ _MAX_DENSE = 1 << 23  # size of a table up to which sums use an array over all s
 
 
 def table_loads(graph: Graph, routing: TableRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
-    """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows.
-
-    src, dst, packets: [p], sending and receiving NPUs, which differ, and the packets of each pair.
-    """
+    """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows."""
+    # src, dst, packets: [p], sending and receiving NPUs, which differ, and the packets of each pair.
     return _Fluid(graph, routing).loads(src, dst, packets)
 
 
@@ -39,6 +37,7 @@ class _Fluid:
     """Flow of packets through a fabric: its targets, and the loads of links so far."""
 
     def __init__(self, graph: Graph, routing: TableRouting) -> None:
+        """Begin without packets; a target is a home node of packets' destination, or an NPU with several of them."""
         self._graph, self._routing = graph, routing
         self._load = np.zeros(graph.links)
         homes, several = len(routing.home_node), (routing.home >= 0).sum(axis=1) > 1

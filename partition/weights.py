@@ -34,16 +34,10 @@ def expected(
 ) -> TrafficWeights:
     """Return the packets of traffic between NPUs, spread evenly over all equal-cost links like a fluid.
 
-    The messages of a pair are assumed to be of equal size; each is cut into packets of mtu_bytes, an empty one into one
-    packet. Every data packet is acknowledged by a packet that travels back as traffic from dst to src would.
-
-    Args:
-        graph: Graph of the fabric.
-        src: int[p], sending NPUs; pairs of an NPU with itself are ignored.
-        dst: int[p], receiving NPUs.
-        bytes: int[p], payload of each pair in bytes.
-        messages: int[p], number of messages of each pair.
-        mtu_bytes: Payload of a full packet in bytes.
+    src, dst, bytes, messages: int[p], sending and receiving NPU of each pair (one with itself is ignored), its payload
+    in bytes and its number of messages, which are assumed to be of equal size. Each is cut into packets of mtu_bytes of
+    payload, an empty one into one packet; every packet is acknowledged by one that travels back as traffic from dst to
+    src would.
     """
     from_npu, to_npu = np.asarray(src, np.int64), np.asarray(dst, np.int64)
     count = np.maximum(np.asarray(messages, np.int64), 1)
@@ -55,10 +49,8 @@ def expected(
 
 
 def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, loads: ArrayLike) -> NDArray[np.float64]:
-    """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid.
-
-    src, dst, loads: [p], sending and receiving NPUs, which differ, and the load of each pair, as packets or bytes.
-    """
+    """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid."""
+    # src, dst, loads: [p], sending and receiving NPUs, which differ, and the load of each pair, as packets or bytes.
     pairs = np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(loads, np.float64)
     if isinstance(graph.routing, DimensionRouting):
         return dimension_loads(graph, graph.routing, *pairs)
@@ -66,10 +58,7 @@ def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, loads: ArrayLike) -
 
 
 def uniform(graph: Graph) -> TrafficWeights:
-    """Return the weights of an unknown run: every NPU sends equally to the NPUs at distances 1, 8, 64, ...
-
-    Pairs without a path are ignored, such as an NPU and the memory of another host.
-    """
+    """Return the weights of an unknown run: each NPU sends equally to those 1, 8, 64, ... further that it can reach."""
     npus = graph.npus
     strides = _STRIDE_RATIO ** np.arange(20)
     strides = strides[strides < npus]
@@ -83,10 +72,8 @@ def uniform(graph: Graph) -> TrafficWeights:
 
 
 def from_links(graph: Graph, tx_packets: ArrayLike) -> TrafficWeights:
-    """Return weights measured in an earlier run on the same fabric; PartitionError if the number of links differs.
-
-    tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
-    """
+    """Return weights measured in an earlier run on the same fabric; PartitionError if the number of links differs."""
+    # tx_packets: int[links], packets that each link sent: column tx_packets of the run's links.parquet.
     sent = np.asarray(tx_packets, np.float64)
     if sent.shape != (graph.links,):
         raise PartitionError(f"{graph.name}: packets of {sent.size} links; expected {graph.links}, one for each link")

@@ -19,15 +19,11 @@ from pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
 
 
 def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> Results:
-    """Run a Simulation from build_world to its end and return its Results.
+    """Run a Simulation from build_world to its end and return its Results; it holds all LPs.
 
-    Args:
-        sim: Simulation that holds all LPs.
-        progress: Function that receives a Snapshot a few times a second.
-        threads: Number of workers that share the LPs; one at message level.
-
-    Raises RunError: events run out and work is left (the text lists which row waits for what), a queue pair gives up,
-    or an invariant of the engine is broken (a defect, never the user's fault).
+    progress: function that receives a Snapshot a few times a second; threads: number of workers that share the LPs, one
+    at message level. Raises RunError: events run out and work is left (the text lists which row waits for what), a
+    queue pair gives up, or an invariant of the engine is broken (a defect, never the user's fault).
     """
     alone = SingleProcess([lp.part for lp in sim.lps])
     return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim)
@@ -41,17 +37,11 @@ def run_divided(
     threads: int = 1,
     progress: Progress | None = None,
 ) -> Results:
-    """Build the LPs in all processes of the mailbox, run them, and return Results.
+    """Build the LPs in all processes of the mailbox (all ranks call this), run them, and return Results.
 
-    Args:
-        layout: The fabric divided among LPs, the same in all processes.
-        program: Program with at least the traces of this process's LPs (`mailbox.lps`).
-        settings: Settings of the packet network.
-        mailbox: Processes or Ranks; all ranks call this.
-        threads: Number of workers of each process.
-        progress: Function that receives a Snapshot from time to time on the first rank; None on others.
-
-    Raises RunError: the run failed, see `run`; or a process ended early.
+    layout: the same in all processes; program: has at least the traces of this process's LPs (`mailbox.lps`); threads:
+    number of workers of each process; progress: function that receives a Snapshot from time to time on the first rank,
+    None on others. Raises RunError: the run failed, see `run`; or a process ended early.
     """
     settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
     return _run(layout, program, settings, mailbox, threads, progress)
@@ -75,6 +65,7 @@ def _run(
     seconds = {"compile_s": compile_s}
 
     def share(place: ProcessPlace) -> Harvest:
+        """Run the LPs of one process, which `place` lists, and return their Harvest; seconds gets the wall times."""
         if built:
             sim = built
         else:

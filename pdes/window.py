@@ -119,7 +119,7 @@ def act(world, world_address):
 @inline
 def stops(net, end_ps):
     """Return whether an LP stops after its outer switches in the last cell before end_ps, as others have events."""
-    # The outer switches alone send to other teams, so the rest of the window sends nothing more there.
+    # end_ps: end of the window; outer switches alone send to other teams: the rest of it sends nothing more there
     now_ps = net.ctl.now_ps
     if net.const.splits == 0 or now_ps + net.const.cell_ps < end_ps:
         return False

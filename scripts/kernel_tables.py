@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from workload.compute import Efficiencies, Gpu, Operator, find_gpu, nvidia
 from workload.compute.roofline import rooflines_ps
 
-GPUS = ("a100", "h100", "b200", "h200")
-"""GPUs of the page; no constant is fitted to rows of the last one."""
+GPUS = ("a100", "h100", "b200", "h200")  # GPUs of the page; no constant is fitted to rows of the last one
 CLASSES = (
     ("gemm", "bf16", "products in bf16"),
     ("gemm", "fp8", "products in fp8"),

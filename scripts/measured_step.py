@@ -87,10 +87,7 @@ def compare(ranks: dict[int, Rank], run_folder: Path) -> Comparison:
 
 
 def run(folder: Path, topology: str, out: Path) -> Comparison:
-    """Convert the traces in a folder (or tar archive), simulate them on a topology, and compare; out: for results.
-
-    Raises SystemExit: a command failed and printed the reason.
-    """
+    """Simulate the traces in a folder or tar archive on a topology into `out`, and compare; exit if a command fails."""
     with tempfile.TemporaryDirectory() as unpacked:
         if folder.is_file():
             with tarfile.open(folder) as archive:

@@ -113,6 +113,7 @@ def lines(table: NcclTable, predicted_us: Sequence[float], measured_us: Sequence
     marks = marked(measured_us) if measured_us else [False] * len(predicted_us)
 
     def cell(row: int) -> str:
+        """Return the text of a row's times in us."""
         if not measured_us:
             return f"{predicted_us[row]:.4g}"
         error = predicted_us[row] / measured_us[row] - 1

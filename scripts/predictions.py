@@ -76,12 +76,55 @@ _TRAINING = (
     Run("Llama 3 405B, 131,072 tokens, 16,384 H100", "llama3-405b", _LLAMA_LONG, "llama3-24k"),
     Run("DeepSeek-V3 on 2,048 H800", "deepseek-v3", _DEEPSEEK, "deepseek-h800"),
 )
+_STEPS_H100 = ((2, 576), (8, 144), (19, 64), (20, 56), (32, 40), (64, 24))
+_STEPS_GB200 = ((4, 112), (32, 24), (39, 24))
+_STEPS_FP4 = ((8, 144), (40, 24), (80, 16))
+"""Replicas, and micro-batches of each, of Llama 3.1 405B."""
+_FSDP_2023 = ",software=fsdp-2023"
+_FP8 = "fp8,software=megatron-mlperf,defer_embedding_wgrad=50"
+_GRAPHS = "software=megatron-mlperf-graphs,defer_embedding_wgrad=50"
+_H100, _H200, _B200 = "dgx-h100-superpod", "dgx-h200-superpod", "dgx-b200-superpod"
+
+
+def _llama(name: str, cluster: str, tp: int, dp: int, micro_batches: int, rest: str) -> Run:
+    """Return a step of Llama 3.1 405B with pp8, cp2 and vpp8, as in the configurations of NVIDIA's submissions."""
+    plan = f"tp{tp},pp8,cp2,vpp8,dp{dp},mb1,gb{dp * micro_batches},uneven,{rest}"
+    return Run(f"405B, {name}", "llama3-405b", plan, cluster)
+
+
+_MLPERF = (
+    *(_llama(f"FP8, {128 * dp:,} H100", _H100, 8, dp, n, _FP8) for dp, n in _STEPS_H100),
+    *(_llama(f"FP8, {64 * dp:,} GB200", "gb200-nvl72", 4, dp, n, f"fp8,{_GRAPHS}") for dp, n in _STEPS_GB200),
+    *(_llama(f"FP4, {64 * dp:,} GB200", "gb200-nvl72", 4, dp, n, f"fp4,{_GRAPHS}") for dp, n in _STEPS_FP4),
+    _llama("FP4, 256 GB300", "gb300-nvl72", 2, 8, 144, f"fp4,{_GRAPHS}"),
+    _llama("FP4, 512 GB300", "gb300-nvl72", 2, 16, 72, f"fp4,{_GRAPHS}"),
+    _llama("FP8, 512 H200", _H200, 8, 4, 288, _FP8),
+    _llama("FP8, 512 B200", _B200, 4, 8, 112, f"fp8,{_GRAPHS}"),
+    *(
+        Run(f"175B, FP8, {32 * dp:,} H100", "gpt3-175b", f"tp4,pp8,vpp6,dp{dp},mb2,gb2048,{_FP8}", _H100)
+        for dp in (32, 64)
+    ),
+    Run("175B, FP8, 10,752 H100", "gpt3-175b", f"tp4,pp6,vpp8,dp448,mb1,gb2688,fp8,{_GRAPHS}", _H100),
+    Run("175B, FP8, 11,616 H100", "gpt3-175b", f"tp4,pp6,vpp8,dp484,mb1,gb2904,fp8,{_GRAPHS}", _H100),
+    *(
+        Run(
+            f"MPT-{size}, {gpus} A100",
+            f"mpt-{size}",
+            f"dp{gpus},mb{mb},gb{gpus * mb}{_FSDP_2023}{rest}",
+            "selene",
+            "fsdp",
+        )
+        for size, mb, rest in (("1b", 10, ""), ("7b", 18, ",recompute=full"), ("13b", 16, ",recompute=full"))
+        for gpus in (8, 64, 256, 512)
+    ),
+)
 LISTS: dict[str, tuple[Run, ...]] = {
     "megatron-then": tuple(Run(model, model, f"{plan},{then}", "dgx-h100-superpod") for model, plan, then in _MEGATRON),
     "megatron-today": tuple(Run(model, model, f"{plan},{_TODAY}", "dgx-h100-superpod") for model, plan, _ in _MEGATRON),
     "training-runs": _TRAINING,
+    "mlperf": _MLPERF,
 }
-"""Tables of docs/explanation/predictions.md; those of well-known training runs are the last."""
+"""Tables of docs/explanation/predictions.md; `mlperf` has the steps of MLPerf and LLM Foundry."""
 
 
 class Prediction(NamedTuple):
@@ -101,12 +144,7 @@ class Prediction(NamedTuple):
 
 
 def settled(run: Run) -> ParallelPlan:
-    """Return the settled plan of a run.
-
-    Raises:
-        WorkloadError: The model is unknown, or the plan breaks a rule.
-        TopologyError: The cluster has no fabric for that number of GPUs.
-    """
+    """Return the settled plan of a run; WorkloadError, or TopologyError without a fabric for its number of GPUs."""
     model = find(run.model)
     plan = rules.settle(model, parallel_plan(run.plan), run.framework)
     rules.check(model, plan, run.framework)
@@ -115,10 +153,7 @@ def settled(run: Run) -> ParallelPlan:
 
 
 def predicted(run: Run, *, exact: bool = False) -> Prediction:
-    """Return the predicted step of a run; exact: simulate the whole step, without extrapolation from short ones.
-
-    Raises WorkloadError, TopologyError: the run is wrong, see `settled`.
-    """
+    """Return the predicted step of a run; exact: simulate all of it, do not extrapolate; raises what `settled` does."""
     start_s = time.perf_counter()
     plan, model, cluster = settled(run), find(run.model), clusters.find(run.cluster)
     gpu = find_gpu(run.gpu or cluster.gpu)

@@ -528,6 +528,7 @@ def _routing(bench: Bench, tokens: int, experts: int, top_k: int) -> Callable[[]
     scores = bench.tensor(tokens, experts)
 
     def call() -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the weights of the chosen experts, [tokens, top_k], and int64[experts], their tokens."""
         weights, chosen = torch.topk(torch.softmax(scores, -1, dtype=torch.float32), top_k, -1)
         places = torch.zeros(tokens, experts, dtype=torch.int32, device=bench.device).scatter_(1, chosen, 1)
         return weights, places.sum(0)

@@ -36,9 +36,7 @@ def main() -> None:
     else:
         run = nadi.simulate(workload=STEP, topology={"cluster": "selene"}, network={"mtu": "16KiB"})
     full_report = report(run)
-    page = Page(
-        full_report.title, full_report.lead, [section for section in full_report.sections if section.id in SHOWN]
-    )
+    page = Page(full_report.title, full_report.lead, [each for each in full_report.sections if each.id in SHOWN])
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         file = Path(folder, "report.html")
         write_page(file, page)

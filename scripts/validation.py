@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -82,7 +82,8 @@ class Group(NamedTuple):
     takes: str  # run time: "moments" (tests run it), "seconds" or "minutes" (with --all only)
     rows: list[dict[str, Any]]  # name (`what`) and `published` value of each figure, `first` prediction, and inputs
     remark: str = ""  # assumptions, and parameters that were fitted
-    cluster: str = ""  # of training steps; "" = the rows are no training steps
+    cluster: str = ""  # of training steps, where a row has none; "" = the rows are no training steps
+    framework: rules.Framework = "megatron"  # of training steps
     first_when: str = ""  # commit of the first predictions; "" = they were not kept
     # tables of NVIDIA's package (nccl_tables): system, machine and number of GPUs of each; their rows come from there
     tables: tuple[nccl_tables.NcclTable, ...] = ()
@@ -93,7 +94,7 @@ class Group(NamedTuple):
         if self.tables:
             return [us for table in self.tables for us in table.predicted_us()]
         if self.cluster:
-            return [_step_s(row["model"], row.get("changes", {}), row["plan"], self.cluster) for row in self.rows]
+            return [_step_s(row, row.get("cluster", self.cluster), self.framework) for row in self.rows]
         if self.name in _RUNS:
             return _RUNS[self.name](self)
         return _collectives(self)
@@ -179,17 +180,16 @@ def _ns3_us(topology_name: str, size_bytes: int) -> float:
         return run.finish_time_ps / 1e6
 
 
-def _step_s(model_name: str, changes: dict[str, Any], plan_text: str, cluster_name: str) -> float:
-    """Return the seconds of a training step of Megatron."""
-    # model_name: Name of a model of the library. changes: Keys of the model that have other values. plan_text: Parallel
-    # plan as text. cluster_name: Name of the cluster.
-    model, cluster = find(model_name).model_copy(update=changes), clusters.find(cluster_name)
-    plan = rules.settle(model, parallel_plan(plan_text))
-    rules.check(model, plan)
+def _step_s(row: Mapping[str, Any], cluster_name: str, framework: rules.Framework = "megatron") -> float:
+    """Return the seconds of a training step."""
+    # row: `model` of the library, `changes` of its keys, and parallel `plan` as text.
+    model, cluster = find(row["model"]).model_copy(update=row.get("changes", {})), clusters.find(cluster_name)
+    plan = rules.settle(model, parallel_plan(row["plan"]), framework)
+    rules.check(model, plan, framework)
     machine = target_machine(
         cluster, plan.gpus, ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS, vendor_tables=False)
     )
-    return step_time(machine, model, plan, "megatron").step_ps / 1e12
+    return step_time(machine, model, plan, framework).step_ps / 1e12
 
 
 def _layers(group: Group) -> list[float]:
@@ -197,7 +197,8 @@ def _layers(group: Group) -> list[float]:
 
     def step_s(layers: int, micro_batches: int, options: str) -> float:
         plan = f"tp8,mb4,gb{4 * micro_batches},attention=unfused,dtype=fp16,grad_dtype=fp16{options}"
-        return _step_s("megatron-18.4b", {"layers": layers, "heads": 64}, plan, "selene")
+        row = {"model": "megatron-18.4b", "changes": {"layers": layers, "heads": 64}, "plan": plan}
+        return _step_s(row, "selene")
 
     def micro_batch_s(layers: int, options: str) -> float:
         return step_s(layers, 2, options) - step_s(layers, 1, options)

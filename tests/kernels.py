@@ -4,10 +4,8 @@
 """
 
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-from nadi.simulation.closed_forms.playing.idle_fabric import compile_player
 from pdes.workers.crew import compile_all
 
 if __name__ == "__main__":
     compile_all()
-    compile_player()
     compile_closed_form()

@@ -43,9 +43,7 @@ def format_dimensions(dimensions: Sequence[Dimension]) -> str:
 def dimensions_of(routing: DimensionRouting) -> tuple[Dimension, ...]:
     """Return the dimensions of a routing."""
     kind_of = {mode: kind for kind, mode in KINDS.items()}
-    return tuple(
-        Dimension(kind_of[int(mode)], int(size)) for mode, size in zip(routing.mode[0], routing.sizes, strict=True)
-    )
+    return tuple(Dimension(kind_of[int(mode)], int(n)) for mode, n in zip(routing.mode[0], routing.sizes, strict=True))
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ UNREACHABLE = 127  # `TableRouting.hops` between switches that no path of switch
 
 @dataclass(frozen=True, eq=False)
 class TableRouting:
-    """Shortest paths over the switches, per *home* (a switch that has NPUs); NPUs never carry transit.
+    """Shortest paths over the switches, per *home* (a switch that has NPUs); NPUs never carry transit."""
 
-    A packet at a switch proceeds towards the nearest of its destination's homes; if several are equally near, the links
-    of all their port sets are equivalent. `topologies.routing.next_links` is the reference.
-    """
+    # A packet at a switch proceeds towards the nearest of its destination's homes; if several are equally near, the
+    # links of all their port sets are equivalent. `topologies.routing.next_links` is the reference.
 
     home_node: Int32  # int32[homes], node of each home, ascending
     home: Int32  # int32[npus, H], home columns of each NPU, ascending; -1 = unused

@@ -16,12 +16,10 @@ from topologies.table_routing import build_table_routing, unreachable_pair
 
 
 class GraphBuilder:
-    """Builder of a graph (its name begins errors): add NPUs first, then switches and cables, then take the graph.
-
-    Raises TopologyError: there is no NPU, or more than MAX_NPUS.
-    """
+    """Builder of a graph (its name begins errors): add NPUs first, then switches and cables, then take the graph."""
 
     def __init__(self, name: str, npus: int) -> None:
+        """Begin a graph of `npus` NPUs (1 to MAX_NPUS, else TopologyError) without cables; name: begin of errors."""
         if not 1 <= npus <= MAX_NPUS:
             raise TopologyError(f"{name}: {npus} NPUs; expected 1 to {MAX_NPUS}")
         self.name = name
@@ -90,14 +88,11 @@ class GraphBuilder:
     ) -> Graph:
         """Return the finished graph, with its routing.
 
-        Args:
-            dims: Logical dimensions, fastest first; empty = one of all NPUs.
-            host: int[npus], server of each NPU; None = one server per NPU.
-            layout: Dimensions for routing; None = routing by tables over the switches.
-            accelerator: Model of the NPUs; "" = unknown.
-
-        Raises TopologyError: a link has a rate or delay out of bounds or joins a node to itself, an NPU has no link,
-        two NPUs are not connected, dims or host do not fit, or the network cannot be routed.
+        dims: logical dimensions, fastest first, empty = one of all NPUs; host: int[npus], server of each NPU, None =
+        one server per NPU; layout: dimensions for routing, None = routing by tables over the switches; accelerator:
+        model of the NPUs, "" = unknown. Raises TopologyError: a link has a rate or delay out of bounds or joins a node
+        to itself, an NPU has no link, two NPUs are not connected, dims or host do not fit, or the network cannot be
+        routed.
         """
         try:
             return self._graph(tuple(dims) or (self.npus,), host, layout, accelerator)

@@ -32,17 +32,10 @@ def from_networkx(
     may have `latency` (of a switch, "300ns"), `host` (of an NPU, a number: NPUs of one server have the same) and `pod`.
     An edge is a cable, or `count` of them, with `rate` ("400Gbps", or bits per second) and `delay` ("500ns", or
     picoseconds). Edges of a MultiGraph are parallel cables.
-
-    Args:
-        graph: Graph with these attributes.
-        name: Name for messages and results; "" = that of the graph.
-        dims: Logical dimensions of the NPUs, fastest first; empty = one of all.
-        rate: Rate of edges without one.
-        delay: Delay of edges without one.
-        accelerator: Model of the NPUs, "h100"; "" = unknown.
-
-    Raises TopologyError: the graph is directed; a node has no kind or an unknown one; a value is no time, rate or
-    number; or `GraphBuilder.graph` refuses the network.
+    name: for messages and results, "" = that of the graph; dims: logical dimensions of the NPUs, fastest first, empty =
+    one of all; rate, delay: of edges without one; accelerator: model of the NPUs, "h100", "" = unknown. Raises
+    TopologyError: the graph is directed; a node has no kind or an unknown one; a value is no time, rate or number; or
+    `GraphBuilder.graph` refuses the network.
     """
     label = name or graph.name or "networkx graph"
     if graph.is_directed():

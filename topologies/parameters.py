@@ -37,11 +37,7 @@ class Form:
 
 
 def checked(model: type[Model], values: Mapping[str, object], label: str) -> Model:
-    """Return the model of the values.
-
-    Raises TopologyError: a key is unknown (the text names the nearest and all known ones) or missing, or a value is
-    wrong. The text begins with `label`.
-    """
+    """Return the model of the values; a TopologyError, which begins with `label`, names a wrong key or value."""
     for key in values:
         if key not in model.model_fields:
             raise TopologyError(f"{label}: unknown key {key!r}; {suggest(key, model.model_fields)}")
@@ -68,11 +64,7 @@ def suggest(unknown: str, known_names: Iterable[str]) -> str:
 
 
 def parse_pairs(text: str, pairs_text: str) -> dict[str, str]:
-    """Return the values by key of "rate=400Gbps,delay=1us".
-
-    Args:
-        text: The whole text that the user wrote, for messages.
-        pairs_text: The part of it that holds the pairs, "" = none.
+    """Return the values by key of pairs_text, such as "rate=400Gbps,delay=1us" or "", a part of the text for messages.
 
     Raises TopologyError: a part is no key=value, or a key occurs twice.
     """

@@ -93,14 +93,9 @@ def format_spec(values: Mapping[str, object]) -> str:
 
 
 def with_paths(spec: str, replace_path: Callable[[str], str]) -> str | None:
-    """Change each path that is a parameter of a spec, "simai:path=F".
+    """Return a spec such as "simai:path=F" with each path replaced by what the function returns for it.
 
-    Args:
-        spec: Spec of a topology or cluster, or the path of a file.
-        replace_path: Function that returns the replacement of a path.
-
-    Returns:
-        The changed spec; None if `spec` names neither a topology nor a cluster, so that all of it may be a path.
+    The result is None if `spec` names neither a topology nor a cluster, so that all of it may be a path.
     """
     name, colon, rest = spec.strip().partition(":")
     if name not in topologies() and name not in clusters():

@@ -26,15 +26,9 @@ Choose = Callable[[Sequence[int]], int]
 
 
 def route(graph: Graph, src: int, dst: int, choose: Choose = min) -> list[int]:
-    """Return the links from NPU src to NPU dst, in order.
+    """Return the links from NPU src to another NPU, dst, in order; choose: picks one of several equal-cost links.
 
-    Args:
-        graph: Graph of the network.
-        src: NPU that sends.
-        dst: NPU that receives, another one.
-        choose: Function that picks one of several equal-cost links, given in ascending order.
-
-    Raises TopologyError: src or dst is no NPU, or they are equal.
+    The links to choose from are in ascending order. Raises TopologyError: src or dst is no NPU, or they are equal.
     """
     for npu in (src, dst):
         if not 0 <= npu < graph.npus:

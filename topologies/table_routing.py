@@ -18,13 +18,9 @@ _MAX_HOPS = UNREACHABLE - 2
 def build_table_routing(npus: int, nodes: int, link_src: Int32, link_dst: Int32) -> TableRouting:
     """Return shortest paths by hop count, with all equal-cost links; a set includes parallel links.
 
-    Args:
-        npus: Number of NPUs, nodes 0 .. npus-1, which carry no transit.
-        nodes: Number of nodes.
-        link_src: int32[links], sending node of every link; each link's reverse is included.
-        link_dst: int32[links], receiving node.
-
-    Raises TopologyError: two NPUs are linked directly, or the tables would not fit in memory.
+    npus: number of NPUs, nodes 0 .. npus-1 of `nodes`, which carry no transit; link_src, link_dst: int32[links],
+    sending and receiving node of each link; its reverse is included. Raises TopologyError: two NPUs are linked
+    directly, or the tables would not fit in memory.
     """
     _refuse_direct_links(npus, link_src, link_dst)
     row = np.arange(-npus, nodes - npus, dtype=np.int32)
@@ -111,6 +107,7 @@ class PortSets:
     """A list of port sets under construction; sets are numbered in the order of their addition."""
 
     def __init__(self) -> None:
+        """Begin without sets."""
         self.count = 0
         self._sizes: list[npt.NDArray[np.intp]] = []
         self._links: list[npt.NDArray[np.intp]] = []
@@ -185,17 +182,13 @@ def _distinct_columns(bits: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_
 
 
 def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
-    """Return shortest paths without some links. Homes and their columns stay, so all tables have the same shape.
+    """Return shortest paths of the complete fabric without the given links (numbers; with each, its reverse).
 
-    Packets without a path are sent as in the complete fabric's tables, so that they reach a link that is down and are
-    lost there, never in loops: such paths follow all others in `hops`, in the order of the complete fabric's hops. An
-    NPU loses the homes to which all its links are down, unless these are all of its homes.
-
-    Args:
-        graph: Graph of the complete fabric.
-        links: Numbers of links that are down; the reverse of each must be among them.
-
-    Raises TopologyError: the fabric has dimension routing, which has only one path; or a detour is too long.
+    Homes and their columns stay, so all tables have the same shape. Packets without a path are sent as in the complete
+    fabric's tables, so that they reach a link that is down and are lost there, never in loops: such paths follow all
+    others in `hops`, in the order of the complete fabric's hops. An NPU loses the homes to which all its links are
+    down, unless these are all of its homes. Raises TopologyError: the fabric has dimension routing, which has only one
+    path; or a detour is too long.
     """
     original = graph.routing
     if not isinstance(original, TableRouting):

@@ -55,11 +55,9 @@ class GroupShape(NamedTuple):
 
 
 def shape_of(graph: Graph, members: ArrayLike, *, trees: str = "") -> GroupShape:
-    """Return the shape of a group of NPUs, given in member order (int[n]).
-
-    It includes the named aggregation trees (workload.collectives.trees.aggregators) for groups of at least two members;
-    "" = none.
-    """
+    """Return the shape of a group of NPUs, given in member order (int[n])."""
+    # It includes the named aggregation trees (workload.collectives.trees.aggregators) for groups of at least two
+    # members; "" = none.
     npu = np.asarray(members, np.int64)
     grid, dims = _grid(graph, npu)
     links = [_links(graph, npu, grid, axis, dim) for axis, dim in enumerate(dims)]

@@ -28,15 +28,15 @@ class OpenedTrace(NamedTuple):
     checked: CheckedTrace | None  # the table; None if it cannot be made
 
 
-def open_trace(trace: int, path: str | os.PathLike[str]) -> OpenedTrace:
-    """Read a file; its problems are in the result, and no error is raised."""
+def open_trace(trace_number: int, path: str | os.PathLike[str]) -> OpenedTrace:
+    """Read the file at `path`, the trace of that number; its problems are in the result, and no error is raised."""
     try:
-        return OpenedTrace(trace, str(path), "", None, CheckedTrace(trace, read_trace(path)))
+        return OpenedTrace(trace_number, str(path), "", None, CheckedTrace(trace_number, read_trace(path)))
     except TraceError as error:
         complaint = str(error)
     raw = RawTrace(path)
     if raw.error:
-        return OpenedTrace(trace, str(path), raw.error, raw, None)
+        return OpenedTrace(trace_number, str(path), raw.error, raw, None)
     try:
         messages = changed_messages(raw, readable_changes(raw))
         metadata = GlobalMetadata.FromString(next(messages))
@@ -46,8 +46,8 @@ def open_trace(trace: int, path: str | os.PathLike[str]) -> OpenedTrace:
     except DecodeError:
         pass  # the complaint of et.read_trace remains
     else:
-        return OpenedTrace(trace, str(path), "", raw, CheckedTrace(trace, table))
-    return OpenedTrace(trace, str(path), complaint, raw, None)
+        return OpenedTrace(trace_number, str(path), "", raw, CheckedTrace(trace_number, table))
+    return OpenedTrace(trace_number, str(path), complaint, raw, None)
 
 
 class CheckContext:
@@ -59,15 +59,15 @@ class CheckContext:
         self.unread: set[int] = set()  # numbers of the traces visited so far that cannot be read
         self._kept: dict[int, OpenedTrace] = {}
 
-    def reopened(self, trace: int) -> CheckedTrace:
-        """Return a readable trace once more, for details; the last few stay in memory."""
-        if trace not in self._kept:
+    def reopened(self, trace_number: int) -> CheckedTrace:
+        """Return the readable trace of a number once more, for details; the last few stay in memory."""
+        if trace_number not in self._kept:
             if len(self._kept) >= _MAX_OPEN_TRACES:
                 self._kept.pop(next(iter(self._kept)))
-            self._kept[trace] = open_trace(trace, self.sources.files[trace])
-        checked = self._kept[trace].checked
+            self._kept[trace_number] = open_trace(trace_number, self.sources.files[trace_number])
+        checked = self._kept[trace_number].checked
         if checked is None:
-            raise RuntimeError(f"{self.sources.files[trace]}: changed during the check")
+            raise RuntimeError(f"{self.sources.files[trace_number]}: changed during the check")
         return checked
 
 

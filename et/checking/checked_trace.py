@@ -82,7 +82,7 @@ class CheckedTrace:
 
 
 def mixed(*columns: NDArray[np.integer]) -> UInt64:
-    """Return uint64[n], a hash of each row, mixed as in splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    """Return uint64[n], a hash of each row of columns, mixed as in splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
     hashes = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         hashes += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)

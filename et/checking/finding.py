@@ -40,12 +40,12 @@ class Finding:
 
 
 def at_nodes(
-    severity: str, what: str, trace: TraceTable | RawTrace, rows: NDArray[np.integer], text: Callable[[int], str]
+    severity: str, what: str, trace: TraceTable | RawTrace, rows: NDArray[np.integer], text_of_row: Callable[[int], str]
 ) -> Iterable[Finding]:
-    """Yield a finding on some rows of a TraceTable or RawTrace, described by `text`, or nothing without rows."""
+    """Yield a Finding titled `what` on the nodes at `rows` of a trace, with examples; nothing if there are no rows."""
     if len(rows):
         shown = rows[:MAX_EXAMPLES].tolist()
-        examples = tuple(Example(trace.path, int(trace.node_id[row]), text(row)) for row in shown)
+        examples = tuple(Example(trace.path, int(trace.node_id[row]), text_of_row(row)) for row in shown)
         yield Finding(severity, what, len(rows), examples)
 
 
@@ -66,10 +66,10 @@ class CheckReport:
         self.nodes = 0
         self._groups: dict[tuple[str, str, str], tuple[int, list[Example]]] = {}
 
-    def add(self, check: str, findings: Iterable[Finding]) -> None:
-        """Add the findings of a check."""
+    def add(self, check_name: str, findings: Iterable[Finding]) -> None:
+        """Add the findings of the check with this name."""
         for finding in findings:
-            key = check, finding.severity, finding.what
+            key = check_name, finding.severity, finding.what
             count, examples = self._groups.get(key, (0, []))
             examples += finding.examples[: MAX_EXAMPLES - len(examples)]
             self._groups[key] = count + finding.count, examples

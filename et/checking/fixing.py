@@ -99,7 +99,8 @@ def changed_messages(raw: RawTrace, changes: FileChanges) -> Iterator[bytes]:
         yield node.SerializeToString(deterministic=True)
 
 
-def _left_out(raw: RawTrace, what: str, which: Mask) -> TraceFix:
+def _left_out(raw: RawTrace, what: str, is_removed: Mask) -> TraceFix:
+    """Return the TraceFix titled `what` of the dependencies that the mask (bool[m]) selects."""
     deps = raw.dependencies
     examples = tuple(
         Example(
@@ -107,9 +108,9 @@ def _left_out(raw: RawTrace, what: str, which: Mask) -> TraceFix:
             int(raw.node_id[deps.row[at]]),
             f"no longer waits for node {deps.parent_id[at]} ({'control' if deps.is_control[at] else 'data'})",
         )
-        for at in np.flatnonzero(which)[:MAX_EXAMPLES].tolist()
+        for at in np.flatnonzero(is_removed)[:MAX_EXAMPLES].tolist()
     )
-    return TraceFix(what, int(np.count_nonzero(which)), examples)
+    return TraceFix(what, int(np.count_nonzero(is_removed)), examples)
 
 
 def _unused(raw: RawTrace, count: int) -> list[int]:

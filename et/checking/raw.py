@@ -27,7 +27,7 @@ class Dependencies(NamedTuple):
 
 
 class RawTrace:
-    """The n nodes of a file."""
+    """The n nodes of a file and their m dependencies."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = str(path)
@@ -82,7 +82,10 @@ class RawTrace:
         return use & (loop[deps.row] == loop[deps.parent]), loop
 
     def cycles(self, among: Mask, max_paths: int) -> tuple[int, list[tuple[int, str]]]:
-        """Return the number of cyclic sets, and of `max_paths` the smallest row and a shortest cycle through it."""
+        """Return the number of cyclic sets, and for `max_paths` of them the smallest row and a shortest cycle as text.
+
+        Only the dependencies `among` (bool[m]) count.
+        """
         is_part, loop = self.on_cycles(among)
         row, parent = self.dependencies.row[is_part], self.dependencies.parent[is_part]
         loops, first = np.unique(loop[row], return_index=True)
@@ -92,22 +95,22 @@ class RawTrace:
             found.append(self._path(row[of_loop], parent[of_loop]))
         return len(loops), sorted(found)
 
-    def _resolved(self, parents: UInt64, data: Int64, control: Int64) -> Dependencies:
+    def _resolved(self, parent_ids: UInt64, data_counts: Int64, control_counts: Int64) -> Dependencies:
         """Return the dependencies as rows, from parent ids node by node, data first, and their numbers by node."""
         n = len(self.node_id)
-        parents = parents[: int(data[:n].sum() + control[:n].sum())]
-        counts = np.stack([data[:n], control[:n]], axis=1).reshape(-1)
+        parent_ids = parent_ids[: int(data_counts[:n].sum() + control_counts[:n].sum())]
+        counts = np.stack([data_counts[:n], control_counts[:n]], axis=1).reshape(-1)
         kind = np.repeat(np.arange(2 * n), counts)
         ids, first = np.unique(self.node_id, return_index=True)
-        place = np.minimum(np.searchsorted(ids, parents), max(n and len(ids) - 1, 0))
-        is_there = ids[place] == parents if n else np.zeros(0, np.bool_)
-        return Dependencies(kind // 2, parents, np.where(is_there, first[place], -1), kind % 2 == 1)
+        place = np.minimum(np.searchsorted(ids, parent_ids), max(n and len(ids) - 1, 0))
+        is_there = ids[place] == parent_ids if n else np.zeros(0, np.bool_)
+        return Dependencies(kind // 2, parent_ids, np.where(is_there, first[place], -1), kind % 2 == 1)
 
-    def _path(self, row: Int64, parent: Int64) -> tuple[int, str]:
+    def _path(self, child_rows: Int64, parent_rows: Int64) -> tuple[int, str]:
         """Return the smallest row of a cyclic set, and a shortest cycle through it: ids that each wait for the next."""
-        start = int(row.min())
+        start = int(child_rows.min())
         waits_for: dict[int, list[int]] = {}
-        for child, of_child in zip(row.tolist(), parent.tolist(), strict=True):
+        for child, of_child in zip(child_rows.tolist(), parent_rows.tolist(), strict=True):
             waits_for.setdefault(child, []).append(of_child)
         came_from: dict[int, int] = {}
         reached = [start]

@@ -34,13 +34,13 @@ class Sources:
     groups_file: str = ""  # file of `groups`, "" = none
     is_complete: bool = True  # False = one file out of several, so that its peers cannot be checked
 
-    def shifts(self, trace: int) -> Int64:
+    def shifts(self, trace_number: int) -> Int64:
         """Return int64[users], the number added to peers for each user of a trace."""
-        users, example = self.users[trace], self.examples[trace]
+        users, example = self.users[trace_number], self.examples[trace_number]
         return np.zeros(len(users), np.int64) if example == AS_WRITTEN else users - example
 
     def place(self, npu: int) -> tuple[int, int] | None:
-        """Return the trace that an NPU runs and its place among the trace's users; None if it runs none."""
+        """Return the number of the trace that an NPU runs and the NPU's place among its users; None if it runs none."""
         for trace, users in enumerate(self.users):
             at = int(np.searchsorted(users, npu))
             if at < len(users) and users[at] == npu:
@@ -59,12 +59,20 @@ class Communicators:
         self._families: dict[str, Int64] = {}
 
     def of(self, table: TraceTable, group: int, users: Int64) -> Int64:
-        """Return int64[users], the number of the group that a row of group_names means for each user, UNKNOWN = -1."""
+        """Return int64[users], the number of the group that a row of group_names means for each user, UNKNOWN = -1.
+
+        `group` is the row of group_names of `table`, and `users` are NPUs that run the trace.
+        """
         name = table.group_names[group]
         if name == ALL_NPUS:
             return np.full(len(users), ALL)
         if name in self._sources.families:
-            return self._family(name)[users]
+            if name not in self._families:
+                found = np.full(self._sources.npus, UNKNOWN)
+                for npus in self._sources.families[name]:
+                    found[list(npus)] = self._add(name, npus)
+                self._families[name] = found
+            return self._families[name][users]
         members = self._sources.groups.get(name, table.metadata_groups.get(name))
         if members is None:
             return np.full(len(users), UNKNOWN)
@@ -73,16 +81,8 @@ class Communicators:
             self._number[key] = self._add(name, members or range(self._sources.npus))
         return np.full(len(users), self._number[key])
 
-    def _family(self, name: str) -> Int64:
-        """Return int64[npus], the group of each NPU in a family."""
-        if name not in self._families:
-            found = np.full(self._sources.npus, UNKNOWN)
-            for members in self._sources.families[name]:
-                found[list(members)] = self._add(name, members)
-            self._families[name] = found
-        return self._families[name]
-
-    def _add(self, name: str, members: Sequence[int]) -> int:
-        self.names.append(name)
+    def _add(self, group_name: str, members: Sequence[int]) -> int:
+        """Store a group, and return its new number."""
+        self.names.append(group_name)
         self.members.append(np.array(members, np.int64))
         return len(self.members) - 1

@@ -66,7 +66,7 @@ class _Graph(NamedTuple):
 
 
 def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) -> Waits:
-    """Return the dependencies of a trace."""
+    """Return what nodes of a trace, which `users` (NPUs) run, wait for: parents, collectives and messages."""
     table, colls = checked.table, checked.collectives
     numbers = [communicators.of(table, group, users) for group in range(len(table.group_names))]
     known = np.array([bool(np.any(of_users != UNKNOWN)) for of_users in numbers], bool)
@@ -85,7 +85,7 @@ def waits_of(checked: CheckedTrace, communicators: Communicators, users: Int64) 
 
 
 def unknown_waits(users: Int64) -> Waits:
-    """Return the dependencies of a trace that cannot be read: none."""
+    """Return the dependencies of a trace that cannot be read: none. `users` are the NPUs that run it."""
     nothing = np.zeros(0, np.int64)
     row = nothing.astype(np.int32)
     messages = MessageNodes(row, nothing > 0, nothing, nothing, row, nothing)
@@ -95,7 +95,7 @@ def unknown_waits(users: Int64) -> Waits:
 def deadlocks(sources: Sources, waits: Sequence[Waits], max_edges: int) -> list[list[WaitingNode]] | None:
     """Return a shortest cycle for each set of nodes that wait for each other; each node of a cycle waits for the next.
 
-    `max_edges` is the maximum size of the second graph. The result is None if that would be larger.
+    `waits` are those of each trace. `max_edges` limits the graph with nodes of each NPU; None if that would be larger.
     """
     component = _on_cycles(_graph_of_traces(sources, waits))
     if np.all(component == _NONE):
@@ -154,7 +154,7 @@ def _hubs_of_traces(waits: Sequence[Waits]) -> list[Int64]:
 
 
 def _talks(sources: Sources, waits: Sequence[Waits]) -> Iterator[tuple[tuple[int, int], int, int, int, int]]:
-    """Yield sender and receiver NPU, the sender's trace and peer as written, and the receiver's trace and peer."""
+    """Yield (sender, receiver) NPUs, the sender's trace and peer as written, and the receiver's trace and peer."""
     trace_of = np.full(sources.npus, _NONE)
     shift_of = np.zeros(sources.npus, np.int64)
     for trace, users in enumerate(sources.users):
@@ -168,10 +168,10 @@ def _talks(sources: Sources, waits: Sequence[Waits]) -> Iterator[tuple[tuple[int
                     yield (npu, target), trace, peer, int(trace_of[target]), npu - int(shift_of[target])
 
 
-def _pairs(waits: Sequence[Waits], trace: int, peer: int, other: int, back: int) -> tuple[Int64, Int64]:
-    """Return rows of sends of a trace to a peer, as written, and of the matching receives of `other` from `back`."""
+def _pairs(waits: Sequence[Waits], trace: int, peer: int, other_trace: int, other_peer: int) -> tuple[Int64, Int64]:
+    """Return rows of sends of `trace` to `peer` and of matching receives of `other_trace` from `other_peer`."""
     keys, rows = [], []
-    for number, end, is_send in ((trace, peer, True), (other, back, False)):
+    for number, end, is_send in ((trace, peer, True), (other_trace, other_peer, False)):
         messages = waits[number].messages
         at = np.flatnonzero((messages.peer == end) & (messages.is_send == is_send))
         keys.append(messages.tag[at] << 32 | messages.seq[at])
@@ -181,7 +181,7 @@ def _pairs(waits: Sequence[Waits], trace: int, peer: int, other: int, back: int)
 
 
 class _NpuGraph:
-    """The graph with nodes of each NPU, restricted to vertices on cycles of the first graph."""
+    """The graph with nodes of each NPU (user: its index among those of a trace), restricted to the first's cycles."""
 
     def __init__(self, sources: Sources, waits: Sequence[Waits], component: Int64) -> None:
         self._sources, self._waits = sources, waits
@@ -200,7 +200,7 @@ class _NpuGraph:
         self.size = sum(count * n for count, n in zip(users, edges, strict=True))
 
     def graph(self) -> _Graph:
-        """Return the graph."""
+        """Return the dependencies between NPUs' nodes and between nodes and collectives, as edges between vertices."""
         nodes = int(self._first[-1])
         before, after, keys, places = [], [], [], []
         for trace, trace_waits in enumerate(self._waits):
@@ -246,16 +246,16 @@ class _NpuGraph:
         """Return keys that identify the collectives of a user on all NPUs."""
         return trace_waits.communicator[trace_waits.group[which], user] << 32 | trace_waits.seq[which]
 
-    def places(self, cycle: Sequence[int]) -> list[WaitingNode]:
+    def places(self, cycle_vertices: Sequence[int]) -> list[WaitingNode]:
         """Return nodes that each wait for the next, the first NPU's first, with each member's node of a collective."""
         nodes = int(self._first[-1])
         found: list[WaitingNode] = []
-        for at, vertex in enumerate(cycle):
+        for at, vertex in enumerate(cycle_vertices):
             if vertex < nodes:
                 found.append(self._place(vertex))
                 continue
-            waiting = self._place(cycle[at - 1])
-            member = self._place(cycle[(at + 1) % len(cycle)])
+            waiting = self._place(cycle_vertices[at - 1])
+            member = self._place(cycle_vertices[(at + 1) % len(cycle_vertices)])
             own = self._parent_in(waiting, member)
             if own != member:
                 found.append(own)
@@ -263,6 +263,7 @@ class _NpuGraph:
         return found[first:] + found[:first]
 
     def _place(self, vertex: int) -> WaitingNode:
+        """Return NPU, trace and row of a vertex that is a node."""
         trace = int(np.searchsorted(self._first, vertex, side="right")) - 1
         user, row = divmod(vertex - int(self._first[trace]), len(self._rows[trace]))
         return WaitingNode(int(self._sources.users[trace][user]), trace, int(self._rows[trace][row]))
@@ -299,9 +300,11 @@ def _on_cycles(graph: _Graph) -> Int64:
     return np.where(alone & ~itself, _NONE, label)
 
 
-def _cycle(graph: _Graph, component: Int64, start: int) -> list[int]:
-    """Return a shortest cycle through a vertex within its set, each vertex waiting for the next."""
-    inside = (component[graph.before] == component[start]) & (component[graph.after] == component[start])
+def _cycle(graph: _Graph, set_of_vertex: Int64, start: int) -> list[int]:
+    """Return a shortest cycle through vertex `start` within its set, each vertex waiting for the next."""
+    inside = (set_of_vertex[graph.before] == set_of_vertex[start]) & (
+        set_of_vertex[graph.after] == set_of_vertex[start]
+    )
     order, waiting = breadth_first_order(_matrix(graph, inside), start, directed=True, return_predecessors=True)
     last_ones = graph.after[inside & (graph.before == start)]
     place = np.full(graph.vertices, len(order))

@@ -21,7 +21,7 @@ def all_checks() -> list[ModuleType]:
 
 
 def check_traces(sources: Sources, progress: Callable[[int], None] = lambda _: None) -> CheckReport:
-    """Check traces with every check; all problems are in the report. `progress` gets the number of traces so far."""
+    """Check traces with every check; all problems are in the report. `progress` gets the number of checked traces."""
     context = CheckContext(sources)
     checks: list[tuple[str, Check]] = [(module.NAME, module.TraceCheck(context)) for module in all_checks()]
     report = CheckReport(str(sources.path), sources.npus)

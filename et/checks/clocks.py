@@ -27,7 +27,10 @@ _MAX_EXAMPLES = 20
 
 
 class TraceCheck(Check):
-    """Finds when each collective of a group begins last and ends first, among nodes with a time and a duration."""
+    """Finds when each collective of a group begins last and ends first, among nodes with a time and a duration.
+
+    Methods yield a Finding per problem, with examples.
+    """
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
@@ -38,7 +41,7 @@ class TraceCheck(Check):
         self._untimed = 0
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Collect the times of a trace; traces without start times are skipped."""
+        """Collect the times of a trace, to compare at the end; traces without start times are skipped."""
         if not self.sources.is_complete:
             return ()
         has_times = bool(np.any(checked.table.start_time_micros > 0))
@@ -59,6 +62,7 @@ class TraceCheck(Check):
             yield Finding(NOTE, "some traces have no start times", self._untimed, (Example("", None, text),))
 
     def _add_collectives(self, checked: CheckedTrace) -> None:
+        """Update the last begin and first end of each group with the collectives of a trace."""
         table, colls = checked.table, checked.collectives
         users = self.sources.users[checked.trace]
         for group in np.unique(colls.group).tolist():
@@ -71,18 +75,19 @@ class TraceCheck(Check):
             for number, npu in zip(*np.unique(numbers[numbers != UNKNOWN], return_index=True), strict=True):
                 self._merge(int(number), int(users[numbers != UNKNOWN][npu]), begin, end)
 
-    def _merge(self, number: int, npu: int, begin: Int64, end: Int64) -> None:
-        """Update times and NPUs of the last begin and the first end of a group's collectives."""
-        last = np.stack([begin, np.full(len(begin), npu)])
-        first = np.stack([end, np.full(len(end), npu)])
-        if number in self._last_begin:
-            n = min(len(begin), self._last_begin[number].shape[1])
-            old_last, old_first = self._last_begin[number][:, :n], self._first_end[number][:, :n]
+    def _merge(self, group_number: int, npu: int, begin_micros: Int64, end_micros: Int64) -> None:
+        """Update times and NPUs of the last begin and the first end of a group's collectives, with those of one NPU."""
+        last = np.stack([begin_micros, np.full(len(begin_micros), npu)])
+        first = np.stack([end_micros, np.full(len(end_micros), npu)])
+        if group_number in self._last_begin:
+            n = min(len(begin_micros), self._last_begin[group_number].shape[1])
+            old_last, old_first = self._last_begin[group_number][:, :n], self._first_end[group_number][:, :n]
             last = np.where(last[0, :n] > old_last[0], last[:, :n], old_last)
             first = np.where(first[0, :n] < old_first[0], first[:, :n], old_first)
-        self._last_begin[number], self._first_end[number] = last, first
+        self._last_begin[group_number], self._first_end[group_number] = last, first
 
     def _collectives(self) -> Iterable[Finding]:
+        """Yield the collectives that end at a member before another begins them."""
         found: list[tuple[int, int, int]] = []
         count = 0
         for number, last in self._last_begin.items():
@@ -119,6 +124,7 @@ class TraceCheck(Check):
             self._messages.append(np.stack([source, target, *own], axis=1).astype(np.int64))
 
     def _received_before_sent(self) -> Iterable[Finding]:
+        """Yield the messages that are received before their send begins."""
         if not self._messages:
             return
         rows = np.concatenate(self._messages)

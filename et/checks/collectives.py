@@ -25,7 +25,7 @@ _MAX_GROUPS_SHOWN = 20
 
 
 class TraceCheck(Check):
-    """Collects rows of (group, NPU, digest)."""
+    """Collects rows of (group, NPU, digest): a digest of the collectives that the NPU issues in the group."""
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
@@ -73,30 +73,32 @@ class TraceCheck(Check):
             examples = tuple(self._difference_example(of_group) for of_group in differing[:_MAX_GROUPS_SHOWN])
             yield Finding(ERROR, "groups have members that issue other collectives", len(differing), examples)
 
-    def _absent(self, of_group: Int64) -> int | None:
+    def _absent(self, group_rows: Int64) -> int | None:
         """Return a member that does not use the group although its trace can be read, or None."""
-        members = self.context.communicators.members[int(of_group[0, 0])]
-        if len(of_group) == len(members) and np.array_equal(np.sort(members), of_group[:, 1]):
+        members = self.context.communicators.members[int(group_rows[0, 0])]
+        if len(group_rows) == len(members) and np.array_equal(np.sort(members), group_rows[:, 1]):
             return None
-        absent: list[int] = np.setdiff1d(members, of_group[:, 1]).tolist()
+        absent: list[int] = np.setdiff1d(members, group_rows[:, 1]).tolist()
         for npu in absent:
             place = self.sources.place(npu) if npu < self.sources.npus else None
             if place is None or place[0] not in self.context.unread:
                 return npu
         return None
 
-    def _absence_example(self, of_group: Int64, absent: int) -> Example:
-        number, npu = int(of_group[0, 0]), int(of_group[0, 1])
+    def _absence_example(self, group_rows: Int64, absent_npu: int) -> Example:
+        """Return the example of an NPU that issues none of a group's collectives (rows: group, NPU that does)."""
+        number, npu = int(group_rows[0, 0]), int(group_rows[0, 1])
         path, nodes, words = self._issued(number, npu)
-        place = self.sources.place(absent) if absent < self.sources.npus else None
+        place = self.sources.place(absent_npu) if absent_npu < self.sources.npus else None
         state = "no trace" if place is None else f"a trace without one ({self.sources.files[place[0]]})"
         name = self.context.communicators.names[number]
-        text = f'group "{name}": {words[0]}, the first of {len(words)}, but member NPU {absent} has {state}'
+        text = f'group "{name}": {words[0]}, the first of {len(words)}, but member NPU {absent_npu} has {state}'
         return Example(path, nodes[0], text)
 
-    def _difference_example(self, of_group: Int64) -> Example:
-        number, npu = int(of_group[0, 0]), int(of_group[0, 1])
-        other = int(of_group[np.argmax(of_group[:, 2] != of_group[0, 2]), 1])
+    def _difference_example(self, group_rows: Int64) -> Example:
+        """Return the first collective of a group that two of its members issue differently."""
+        number, npu = int(group_rows[0, 0]), int(group_rows[0, 1])
+        other = int(group_rows[np.argmax(group_rows[:, 2] != group_rows[0, 2]), 1])
         path, nodes, words = self._issued(number, npu)
         other_path, other_nodes, other_words = self._issued(number, other)
         group = f'group "{self.context.communicators.names[number]}"'
@@ -116,7 +118,7 @@ class TraceCheck(Check):
         )
         return Example(longer[0], longer[1][k], text)
 
-    def _issued(self, number: int, npu: int) -> tuple[str, list[int], list[str]]:
+    def _issued(self, group_number: int, npu: int) -> tuple[str, list[int], list[str]]:
         """Return file, node ids, and kinds and sizes of the collectives that an NPU issues in a group."""
         place = self.sources.place(npu)
         if place is None:
@@ -124,7 +126,7 @@ class TraceCheck(Check):
         checked = self.context.reopened(place[0])
         colls, me = checked.collectives, np.array([npu])
         is_group = [
-            self.context.communicators.of(checked.table, group, me)[0] == number
+            self.context.communicators.of(checked.table, group, me)[0] == group_number
             for group in range(len(checked.table.group_names))
         ]
         at = np.flatnonzero(np.array(is_group)[colls.group] & (colls.dims == WHOLE))
@@ -132,9 +134,13 @@ class TraceCheck(Check):
         return checked.table.path, [checked.node(int(colls.row[i])) for i in at.tolist()], words
 
 
-def collective(kind: int, size: int) -> str:
-    """Return kind and size in words."""
+def collective(kind: int, size_bytes: int) -> str:
+    """Return kind (a CollectiveCommType) and size in words; sizes below 0 are unknown, or UNEVEN."""
     name = collective_name(kind)
     if kind == CollectiveCommType.BARRIER:
         return name
-    return f"{name} with split sizes" if size == UNEVEN else f"{name} of {'unknown size' if size < 0 else f'{size} B'}"
+    return (
+        f"{name} with split sizes"
+        if size_bytes == UNEVEN
+        else f"{name} of {'unknown size' if size_bytes < 0 else f'{size_bytes} B'}"
+    )

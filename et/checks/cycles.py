@@ -13,7 +13,7 @@ class TraceCheck(Check):
     """Reports cycles in files that et.read_trace refuses."""
 
     def file(self, opened: OpenedTrace) -> Iterable[Finding]:
-        """Return cycles of data dependencies, and cycles among the dependencies that remain without those."""
+        """Yield cycles of data dependencies, and cycles among the dependencies that remain without those."""
         raw = opened.raw
         if raw is None or len(raw.node_id) == 0:
             return

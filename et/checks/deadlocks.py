@@ -26,7 +26,7 @@ class TraceCheck(Check):
         self._edges = 0
 
     def trace(self, checked: CheckedTrace) -> Iterable[Finding]:
-        """Store the dependencies of a trace."""
+        """Store the dependencies of a trace, to search for cycles at the end."""
         if not self.sources.is_complete or self.sources.npus < 2:
             return ()
         self._edges += len(checked.table) + len(checked.table.dep)
@@ -51,25 +51,27 @@ class TraceCheck(Check):
             examples = tuple(self._example(places) for places in found[:_MAX_EXAMPLES])
             yield Finding(ERROR, "NPUs wait for each other for ever", len(found), examples)
 
-    def _example(self, places: list[WaitingNode]) -> Example:
-        texts = [self._place_text(place) for place in places]
-        first = places[0]
+    def _example(self, cycle_nodes: list[WaitingNode]) -> Example:
+        """Return the example of a cycle of nodes, each of which waits for the next."""
+        texts = [self._place_text(place) for place in cycle_nodes]
+        first = cycle_nodes[0]
         checked = self.context.reopened(first.trace)
         cycle = cycle_text(texts, f"NPU {first.npu} node {checked.node(first.row)}")
         return Example(checked.table.path, checked.node(first.row), f"each waits for the next: {cycle}")
 
-    def _place_text(self, place: WaitingNode) -> str:
-        checked = self.context.reopened(place.trace)
-        table, row = checked.table, place.row
+    def _place_text(self, waiting_node: WaitingNode) -> str:
+        """Return NPU, node and name or collective of a node that waits, as text."""
+        checked = self.context.reopened(waiting_node.trace)
+        table, row = checked.table, waiting_node.row
         what = str(table.names[row])
         if table.type[row] == NodeType.COMM_COLL_NODE and table.comm_type[row] >= 0:
             group = table.group_names[table.group[row]]
             what = f'{collective(int(table.comm_type[row]), int(table.comm_size[row]))}, group "{group}"'
         elif table.type[row] == NodeType.COMM_SEND_NODE:
-            what = f"send to NPU {self._peer(checked, place, int(table.comm_dst[row]))}"
+            what = f"send to NPU {self._peer(checked, waiting_node, int(table.comm_dst[row]))}"
         elif table.type[row] == NodeType.COMM_RECV_NODE:
-            what = f"receive from NPU {self._peer(checked, place, int(table.comm_src[row]))}"
-        return f"NPU {place.npu} node {checked.node(row)} ({what})"
+            what = f"receive from NPU {self._peer(checked, waiting_node, int(table.comm_src[row]))}"
+        return f"NPU {waiting_node.npu} node {checked.node(row)} ({what})"
 
     def _peer(self, checked: CheckedTrace, place: WaitingNode, written: int) -> int:
         users, shifts = self.sources.users[checked.trace], self.sources.shifts(checked.trace)

@@ -14,7 +14,11 @@ LOOKS_FOR = "groups that neither the group file nor METADATA nodes define, their
 
 
 class TraceCheck(Check):
-    """Reports groups that collectives use, names once per trace and members once per group."""
+    """Reports groups that collectives use, names once per trace and members once per group.
+
+    `group` is the row of a name in the trace's group_names; `number` is that of a group with known members, and `users`
+    are NPUs that run the trace.
+    """
 
     def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
@@ -32,10 +36,12 @@ class TraceCheck(Check):
                     self._reported.add(number)
                     yield from self._members(checked, group, number)
 
-    def _unknown(self, checked: CheckedTrace, group: int, numbers: np.ndarray, users: np.ndarray) -> Iterable[Finding]:
+    def _unknown(
+        self, checked: CheckedTrace, group: int, number_of_user: np.ndarray, users: np.ndarray
+    ) -> Iterable[Finding]:
         """Return names that are undefined for some users."""
         name = checked.table.group_names[group]
-        lost = users[numbers == UNKNOWN]
+        lost = users[number_of_user == UNKNOWN]
         if len(lost) == 0:
             return
         if name in self.sources.families:
@@ -73,8 +79,8 @@ class TraceCheck(Check):
             text = f'group "{name}": its collectives take no time'
             yield self._finding(NOTE, "groups have one member", checked, group, text)
 
-    def _finding(self, severity: str, what: str, checked: CheckedTrace, group: int, text: str) -> Finding:
-        """Return a finding at the first collective of the group."""
+    def _finding(self, severity: str, problem: str, checked: CheckedTrace, group: int, example_text: str) -> Finding:
+        """Return a finding of a problem, whose example is the first collective of a group in a trace."""
         colls = checked.collectives
         row = int(colls.row[np.argmax(colls.group == group)])
-        return Finding(severity, what, 1, (Example(checked.table.path, checked.node(row), text),))
+        return Finding(severity, problem, 1, (Example(checked.table.path, checked.node(row), example_text),))

@@ -98,15 +98,15 @@ class TraceCheck(Check):
                 found.append(Example(path, node, text))
         return found
 
-    def _ends(self, npu: int, other: int, *, of_sends: bool) -> list[tuple[int, int, tuple[str, int]]]:
-        """Return tag, bytes, file and node of the messages of an NPU with another one, in order."""
+    def _ends(self, npu: int, peer_npu: int, *, of_sends: bool) -> list[tuple[int, int, tuple[str, int]]]:
+        """Return tag, bytes, file and node of the messages of an NPU with a peer, sends or receives, in order."""
         place = self.sources.place(npu)
         if place is None:
             return []
         checked = self.context.reopened(place[0])
         m = checked.messages
         shift = int(self.sources.shifts(place[0])[place[1]])
-        rows = np.flatnonzero((m.peer >= 0) & (m.peer + shift == other) & (m.is_send == of_sends))
+        rows = np.flatnonzero((m.peer >= 0) & (m.peer + shift == peer_npu) & (m.is_send == of_sends))
         return [
             (int(m.tag[i]), int(m.size[i]), (checked.table.path, checked.node(int(m.row[i])))) for i in rows.tolist()
         ]

@@ -35,17 +35,17 @@ class TraceCheck(Check):
         for what, wrong, text in found:
             yield from at_nodes(ERROR, what, table, messages.row[wrong], text)
 
-    def _of_users(self, checked: CheckedTrace, missing: np.ndarray) -> list:  # type: ignore[type-arg]
-        """Return the problems that depend on the NPUs that run the trace."""
+    def _of_users(self, checked: CheckedTrace, has_no_peer: np.ndarray) -> list:  # type: ignore[type-arg]
+        """Return the problems that depend on the NPUs that run the trace: title, mask of messages, text of a row."""
         table, messages = checked.table, checked.messages
         users, shifts = self.sources.users[checked.trace], self.sources.shifts(checked.trace)
         npus = self.sources.npus
         low, high = messages.peer + shifts.min(), messages.peer + shifts.max()
-        beyond = ~missing & ((low < 0) | (high >= npus))
+        beyond = ~has_no_peer & ((low < 0) | (high >= npus))
         own = np.where(messages.is_send, table.comm_src[messages.row], table.comm_dst[messages.row]).astype(np.int64)
         # If peers shift, users minus shifts is the example for all; if they are as written, only one user may run it.
         own_npus = np.unique(users - shifts)
-        itself = ~missing & np.isin(messages.peer, own_npus)
+        itself = ~has_no_peer & np.isin(messages.peer, own_npus)
         of_others = (own >= 0) & (~np.isin(own, own_npus) | (len(own_npus) > 1))
 
         def ends(row: int) -> str:
@@ -67,6 +67,6 @@ class TraceCheck(Check):
 
 
 def _side(checked: CheckedTrace, row: int) -> str:
-    """Return the attribute that names the peer."""
+    """Return which attribute of a message's node names the peer, "comm_dst" or "comm_src"."""
     messages = checked.messages
     return "comm_dst" if messages.is_send[np.argmax(messages.row == row)] else "comm_src"

@@ -35,7 +35,7 @@ class TraceCheck(Check):
 
 
 def _kind(checked: CheckedTrace, row: int) -> str:
-    """Return the kind of a node in words."""
+    """Return the kind of a node in words, such as "all-reduce" or "mem load"."""
     table = checked.table
     if table.type[row] == NodeType.COMM_COLL_NODE:
         return collective_name(int(table.comm_type[row]))

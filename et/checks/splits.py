@@ -64,12 +64,12 @@ class TraceCheck(Check):
             examples = tuple(self._example[key] for key in wrong[:_MAX_EXAMPLES])
             yield Finding(ERROR, "all-to-alls have members that expect other bytes than are sent", len(wrong), examples)
 
-    def _gather(self, splits: "_SplitSizes", numbers: Int64, users: Int64, seq: int) -> None:
-        """Add the hashes of a node for each of its users."""
-        for number, npu in zip(numbers.tolist(), users.tolist(), strict=True):
+    def _gather(self, splits: "_SplitSizes", group_of_user: Int64, users: Int64, collective_index: int) -> None:
+        """Add hashes of a node's split sizes, for each of its `users` (NPUs), to those of a collective of its group."""
+        for number, npu in zip(group_of_user.tolist(), users.tolist(), strict=True):
             if number == UNKNOWN:
                 continue
-            key = number, seq
+            key = number, collective_index
             members = self.context.communicators.members[number]
             me = np.full(len(members), npu)
             if not splits.has_outward:
@@ -79,7 +79,8 @@ class TraceCheck(Check):
             takes = mixed(members, me, splits.taken_bytes).sum(dtype=np.uint64)
             self._excess[key] = self._excess.get(key, 0) + int(sends) - int(takes)
             name = self.context.communicators.names[number]
-            text = f'group "{name}", collective {seq}: in_split_size and out_split_size of its members do not match'
+            text = "in_split_size and out_split_size of its members do not match"
+            text = f'group "{name}", collective {collective_index}: {text}'
             self._example.setdefault(key, Example(splits.path, splits.node, text))
 
     def _finding(self, what: str, checked: CheckedTrace, row: int, text: str) -> Finding:

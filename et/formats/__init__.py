@@ -60,12 +60,12 @@ def format_of(path: Path) -> ModuleType:
     raise TraceError(f"{path}: {found}, expected {expected}")
 
 
-def chosen(text: str, known: Mapping[str, ModuleType], option: str) -> tuple[ModuleType, dict[str, str]]:
-    """Return a format and its options from NAME or NAME:option=value,...; `option` is "--from" or "--to"."""
+def chosen(text: str, known_formats: Mapping[str, ModuleType], option: str) -> tuple[ModuleType, dict[str, str]]:
+    """Return a format and its options from NAME or NAME:option=value,...; errors name `option`, --from or --to."""
     name, _, rest = text.partition(":")
-    if name not in known:
-        raise TraceError(f"{option} {name!r}: expected one of {', '.join(known)}")
-    allowed: Mapping[str, str] = getattr(known[name], "OPTIONS", {})
+    if name not in known_formats:
+        raise TraceError(f"{option} {name!r}: expected one of {', '.join(known_formats)}")
+    allowed: Mapping[str, str] = getattr(known_formats[name], "OPTIONS", {})
     options: dict[str, str] = {}
     for part in rest.split(",") if rest else ():
         key, equals, value = part.partition("=")
@@ -73,4 +73,4 @@ def chosen(text: str, known: Mapping[str, ModuleType], option: str) -> tuple[Mod
             expected = f"each once as option=value, of {', '.join(allowed)}" if allowed else "no options"
             raise TraceError(f"{option} {text}: found {part!r}, expected {expected}")
         options[key] = value
-    return known[name], options
+    return known_formats[name], options

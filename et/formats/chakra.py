@@ -28,7 +28,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0."""
+    """Return the traces of files or a folder; a file without a number is NPU 0's. The only option is strict."""
     files = files_of_npus(paths)
     strict = is_strict(options)
 
@@ -59,7 +59,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
-    """Write all files."""
+    """Write each trace to the file PREFIX.NPU.et in a folder, and the group file; there are no options."""
     for npu, table in traces.tables.items():
         write_table(folder / f"{prefix}.{npu}.et", table)
     write_groups(traces, folder)

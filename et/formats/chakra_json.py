@@ -40,7 +40,7 @@ _SPACE = re.compile(r"[\s,]*")
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the path is such a file, or a folder whose numbered JSON files are."""
+    """Return whether the path is a Chakra trace as JSON, or a folder whose numbered JSON files are."""
     if path.is_dir():
         found = sorted(file for file in path.iterdir() if prefix_of(file, _SUFFIX))
         return bool(found) and recognises(found[0])
@@ -49,14 +49,14 @@ def recognises(path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
-    """Return the traces of files, or of a folder; a file without a number belongs to NPU 0."""
+    """Return the traces of files or a folder; a file without a number is NPU 0's. The only option is strict."""
     files = files_of_npus(paths, _SUFFIX)
     strict = is_strict(options)
     return TraceTables(LazyTraces(files.keys(), lambda npu: read_json(files[npu], strict=strict)), groups_in(paths))
 
 
 def read_json(path: Path, *, strict: bool = True) -> TraceTable:
-    """Read one file, gzipped or not; `strict` as in et.read_trace."""
+    """Read one file, gzipped or not; unless `strict`, dependencies on missing nodes are dropped."""
     messages = _messages(path)
     metadata = next(messages, None)
     if metadata is None:
@@ -71,7 +71,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:  # noqa: ARG001 - none
-    """Write all files, with one line per object."""
+    """Write each trace to the file PREFIX.NPU.json in a folder, one line per object; there are no options."""
     for npu, table in traces.tables.items():
         with (folder / f"{prefix}.{npu}.json").open("w", encoding="utf-8") as file:
             file.writelines(f"{json.dumps(found)}\n" for found in objects(table))
@@ -118,7 +118,7 @@ def _attribute(text: str) -> Message:
 
 
 def _messages(path: Path) -> Iterator[Message]:
-    """Yield GlobalMetadata, then Nodes."""
+    """Yield the GlobalMetadata in a JSON file, then its Nodes."""
     for number, found in enumerate(_objects(path)):
         place = f"{path}: object {number}"
         if not isinstance(found, dict):
@@ -167,13 +167,14 @@ def _objects(path: Path) -> Iterator[object]:
         yield found
 
 
-def _skip_space(text: str, at: int) -> int:
-    """Return where the next value begins; commas between values count as space."""
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+def _skip_space(text: str, position: int) -> int:
+    """Return the position in `text` at which the next value begins; commas between values count as space."""
+    found = _SPACE.match(text, position)
+    return found.end() if found else position
 
 
 def _text(path: Path) -> str:
+    """Return the text of a file, inflated; raise TraceError if it is larger than 1 GiB or not UTF-8."""
     parts, size = [], 0
     try:
         for block in inputs.blocks(path):

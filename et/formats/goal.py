@@ -24,7 +24,7 @@ _NOTES = (
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the path is such a file."""
+    """Return whether the path is a GOAL schedule, gzipped or not."""
     kind = inputs.kind_of(path)
     return kind is not None and kind.key in {"goal", "gzip:goal"}
 
@@ -43,7 +43,7 @@ def names(traces: TraceTables, prefix: str) -> list[str]:  # noqa: ARG001 - one 
 
 
 def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, str]) -> None:
-    """Write all ranks; NPUs without a trace get an empty one."""
+    """Write all ranks, also without traces, to PREFIX.goal in a folder; options: rates of work without a duration."""
     rates = [_rate(name, options.get(name, "0")) for name in OPTIONS]
     ranks = max(traces.tables, default=-1) + 1
     own = set(traces.tables)
@@ -56,11 +56,12 @@ def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, 
                 file.write(f"rank {rank} {{\n}}\n")
 
 
-def _rate(name: str, text: str) -> float:
+def _rate(option: str, text: str) -> float:
+    """Return the value of an option as a number from 0; raise TraceError if it is none."""
     try:
         found = float(text)
     except ValueError:
         found = -1.0
     if not 0 <= found < 1e9:
-        raise TraceError(f"--to goal: {name} is {text[:40]!r}, expected a number from 0")
+        raise TraceError(f"--to goal: {option} is {text[:40]!r}, expected a number from 0")
     return found

@@ -13,7 +13,7 @@ OPTIONS = {"step": "number of a ProfilerStep, or all; by default the last one th
 
 
 def recognises(path: Path) -> bool:
-    """Return whether the path is such a trace, or a folder with some."""
+    """Return whether the path is a trace of PyTorch, or a folder with some."""
     if not path.is_dir():
         return bool(documents.kind_of(path))
     return any(documents.kind_of(file) for file in sorted(path.rglob("*.json*")) if not file.name.startswith("."))

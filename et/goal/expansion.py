@@ -19,19 +19,24 @@ class ExpansionRound(NamedTuple):
     receives: list[tuple[int, int]]
 
 
-def rounds(kind: Kind, me: int, n: int, size: int, splits: Splits | None) -> list[ExpansionRound]:
-    """Return the rounds of member `me` of n.
+def rounds(
+    kind: Kind, member: int, group_size: int, size_bytes: int, split_bytes: Splits | None
+) -> list[ExpansionRound]:
+    """Return the rounds of messages that one member (0 to group_size - 1) sends and receives in a collective.
 
-    `size` is comm_size in bytes; for all-gather and gather, one member's contribution. `splits` is for uneven
-    all-to-alls.
+    `size_bytes` is comm_size; for all-gather and gather, one member's contribution. `split_bytes` is for uneven
+    all-to-alls: bytes to each member and from each.
     """
-    if n == 1:
+    if group_size == 1:
         return []
     if kind == Kind.ALL_TO_ALL:
-        out, into = splits or ([_share(size, n, j) for j in range(n)], [_share(size, n, me)] * n)
-        peers = [(me + k) % n for k in range(1, n)]
+        out, into = split_bytes or (
+            [_share(size_bytes, group_size, j) for j in range(group_size)],
+            [_share(size_bytes, group_size, member)] * group_size,
+        )
+        peers = [(member + k) % group_size for k in range(1, group_size)]
         return [ExpansionRound([(p, out[p]) for p in peers], [(p, into[p]) for p in reversed(peers)])]
-    found: list[ExpansionRound] = _OF_KIND[kind](me, n, size)
+    found: list[ExpansionRound] = _OF_KIND[kind](member, group_size, size_bytes)
     return found
 
 
@@ -57,14 +62,14 @@ def _all_gather(me: int, n: int, size: int) -> list[ExpansionRound]:
     return [_ring_step(me, n, size, size) for _ in range(n - 1)]
 
 
-def _broadcast(me: int, n: int, size: int) -> list[ExpansionRound]:
+def _broadcast(member: int, group_size: int, size_bytes: int) -> list[ExpansionRound]:
     """Return a binomial tree from member 0: in round k each member that has the data sends it 2^k members up."""
     found, reach = [], 1
-    while reach < n:
-        if me < reach and me + reach < n:
-            found.append(ExpansionRound([(me + reach, size)], []))
-        elif reach <= me < 2 * reach:
-            found.append(ExpansionRound([], [(me - reach, size)]))
+    while reach < group_size:
+        if member < reach and member + reach < group_size:
+            found.append(ExpansionRound([(member + reach, size_bytes)], []))
+        elif reach <= member < 2 * reach:
+            found.append(ExpansionRound([], [(member - reach, size_bytes)]))
         reach *= 2
     return found
 
@@ -78,17 +83,18 @@ def _gather(me: int, n: int, size: int) -> list[ExpansionRound]:
     return [ExpansionRound([(0, size)], []) if me else ExpansionRound([], [(j, size) for j in range(1, n)])]
 
 
-def _scatter(me: int, n: int, size: int) -> list[ExpansionRound]:
-    if me:
-        return [ExpansionRound([], [(0, _share(size, n, me))])]
-    return [ExpansionRound([(j, _share(size, n, j)) for j in range(1, n)], [])]
+def _scatter(member: int, group_size: int, size_bytes: int) -> list[ExpansionRound]:
+    """Return the round in which member 0 sends every other member its share of the bytes."""
+    if member:
+        return [ExpansionRound([], [(0, _share(size_bytes, group_size, member))])]
+    return [ExpansionRound([(j, _share(size_bytes, group_size, j)) for j in range(1, group_size)], [])]
 
 
-def _barrier(me: int, n: int, size: int) -> list[ExpansionRound]:  # noqa: ARG001 - a barrier has no size
+def _barrier(member: int, group_size: int, size_bytes: int) -> list[ExpansionRound]:  # noqa: ARG001 - a barrier has no size
     """Return a dissemination barrier, with one byte per round."""
     found, reach = [], 1
-    while reach < n:
-        found.append(ExpansionRound([((me + reach) % n, 1)], [((me - reach) % n, 1)]))
+    while reach < group_size:
+        found.append(ExpansionRound([((member + reach) % group_size, 1)], [((member - reach) % group_size, 1)]))
         reach *= 2
     return found
 

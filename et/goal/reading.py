@@ -118,9 +118,9 @@ class GoalFile:
         yield self._inflated
 
 
-def _table(path: Path, rank: int, ranks: int, text: str) -> TraceTable:
-    """Return the trace of a rank."""
-    source = f"{path}: rank {rank}"
+def _table(file: Path, rank: int, num_ranks: int, text: str) -> TraceTable:
+    """Return the trace of a rank from its text in the file, which begins after the opening bracket."""
+    source = f"{file}: rank {rank}"
     text = _COMMENT.sub(" ", text).strip()
     if not text.endswith("}"):
         raise TraceError(f"{source}: ends without a bracket, expected }} after its lines")
@@ -133,12 +133,18 @@ def _table(path: Path, rank: int, ranks: int, text: str) -> TraceTable:
         if waiting := _WAITS.fullmatch(statement):
             waits.append((waiting["label"], waiting["how"], waiting["parent"]))
         else:
-            operations.append(_operation(source, rank, ranks, statement))
+            operations.append(_operation(source, rank, num_ranks, statement))
     parents = _parents(source, operations, waits)
-    return _built(path, rank, operations, parents, _order(source, operations, parents))
+    pairs = np.array([(i, parent) for i, of_i in enumerate(parents) for parent in of_i], np.int64).reshape(-1, 2)
+    order, waits_for = order_of(*compress(len(operations), pairs[:, 0], pairs[:, 1]))
+    if len(order) < len(operations):
+        label = next(op.label for op, count in zip(operations, waits_for, strict=True) if count)
+        raise TraceError(f"{source}: {label} waits for itself, expected no cycle")
+    return _built(file, rank, operations, parents, order.tolist())
 
 
-def _operation(source: str, rank: int, ranks: int, statement: str) -> _Operation:
+def _operation(source: str, rank: int, num_ranks: int, statement: str) -> _Operation:
+    """Return the operation in a statement of a rank; raise TraceError, which begins with `source`, if it is wrong."""
     found = _OPERATION.fullmatch(statement)
     if found is None:
         raise TraceError(f"{source}: found {statement[:60]!r}, expected {_EXPECTED}")
@@ -148,9 +154,9 @@ def _operation(source: str, rank: int, ranks: int, statement: str) -> _Operation
     words = found["rest"].split()
     numbers = dict(zip(words[::2], map(int, words[1::2]), strict=True))
     peer, tag = int(found["peer"] or -1), numbers.get("tag", 0)
-    if what != "calc" and not (0 <= peer < ranks and peer != rank):
+    if what != "calc" and not (0 <= peer < num_ranks and peer != rank):
         kind = "any rank" if peer == -1 else f"rank {peer}"
-        raise TraceError(f"{source}: {what} with {kind}, expected another of the {ranks} ranks, by its number")
+        raise TraceError(f"{source}: {what} with {kind}, expected another of the {num_ranks} ranks, by its number")
     if what != "calc" and not 0 <= tag < 2**31:
         raise TraceError(f"{source}: tag {tag}, expected 0 to {2**31 - 1}")
     if tag >= TAGS:  # the engine's limit; both ends map the tag equally
@@ -159,7 +165,10 @@ def _operation(source: str, rank: int, ranks: int, statement: str) -> _Operation
 
 
 def _parents(source: str, operations: list[_Operation], waits: list[tuple[str, str, str]]) -> list[list[int]]:
-    """Return the parents of each operation; `irequires X` waits for the parents of X, when X starts."""
+    """Return the parents of each operation, from (label, "requires" or "irequires", parent's label) of each wait.
+
+    `irequires X` waits for the parents of X, when X starts. TraceError begins with `source`.
+    """
     place: dict[str, int] = {}
     for i, operation in enumerate(operations):
         if operation.label and place.setdefault(operation.label, i) != i:
@@ -179,19 +188,10 @@ def _parents(source: str, operations: list[_Operation], waits: list[tuple[str, s
     return parents
 
 
-def _order(source: str, operations: list[_Operation], parents: list[list[int]]) -> list[int]:
-    """Return the operations, parents before children, otherwise in file order."""
-    pairs = np.array([(i, parent) for i, of_i in enumerate(parents) for parent in of_i], np.int64).reshape(-1, 2)
-    order, waits_for = order_of(*compress(len(operations), pairs[:, 0], pairs[:, 1]))
-    if len(order) < len(operations):
-        label = next(op.label for op, count in zip(operations, waits_for, strict=True) if count)
-        raise TraceError(f"{source}: {label} waits for itself, expected no cycle")
-    return order.tolist()
-
-
 def _built(
     path: Path, rank: int, operations: list[_Operation], parents: list[list[int]], order: list[int]
 ) -> TraceTable:
+    """Return the trace of a rank: its operations in the given order, with the indices of each one's parents."""
     block, nanos = Block(), 0
     row: dict[int, int] = {}
     for i in order:

@@ -19,7 +19,7 @@ _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 
 
 class RankWriter:
-    """Writer of the lines of one rank; rates of 0 are unknown, and needed for nodes without duration only."""
+    """Writer of the lines of one of several ranks; only nodes without duration need the rates, 0 = unknown."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class RankWriter:
         yield "}\n"
 
     def _operation(self, row: int) -> str:
+        """Return the GOAL operation for a node that is no collective."""
         table = self._table
         if table.type[row] in {NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE}:
             is_send = table.type[row] == NodeType.COMM_SEND_NODE
@@ -78,8 +79,11 @@ class RankWriter:
         by_memory = max(size, 0) / self._memory_gbps if self._memory_gbps else 0.0
         return round(max(max(num_ops, 0) / (self._tflops * 1000) if self._tflops else 0.0, by_memory))
 
-    def _collective(self, row: int, seq: int, parents: list[str]) -> Iterator[str]:
-        """Yield rounds of messages, and a computation of no time that waits for all of them."""
+    def _collective(self, row: int, collective_index: int, parents: list[str]) -> Iterator[str]:
+        """Yield the lines of a collective: rounds of messages, and a computation of no time that waits for all of them.
+
+        `collective_index` counts the group's collectives; `parents` are the labels for which its first messages wait.
+        """
         table = self._table
         name = table.group_names[table.group[row]]
         members = self._members(row, name)
@@ -87,7 +91,7 @@ class RankWriter:
         if size < 0 and kind != CollectiveCommType.BARRIER:
             raise self._error(row, "no comm_size, expected one")
         splits = self._splits(row, len(members)) if kind == CollectiveCommType.ALL_TO_ALL else None
-        tag = _FIRST_TAG + zlib.crc32(f"{name} {members} {seq}".encode()) % (TAGS - _FIRST_TAG)
+        tag = _FIRST_TAG + zlib.crc32(f"{name} {members} {collective_index}".encode()) % (TAGS - _FIRST_TAG)
         before, labels = parents, list(parents)
         for k, round_ in enumerate(rounds(kind, members.index(self._rank), len(members), max(size, 0), splits)):
             received = []
@@ -103,24 +107,27 @@ class RankWriter:
         yield f"l{row}: calc 0\n"
         yield from (f"l{row} requires {label}\n" for label in labels)
 
-    def _members(self, row: int, name: str) -> tuple[int, ...]:
-        members = self._groups.get(name) or self._table.metadata_groups.get(name)
-        if name and members is None and name not in self._table.metadata_groups:
-            raise self._error(row, f'group "{name}" is unknown, expected it in a group file')
+    def _members(self, row: int, group_name: str) -> tuple[int, ...]:
+        """Return the NPUs of the group of a collective at a row; raise TraceError unless this rank is one of them."""
+        members = self._groups.get(group_name) or self._table.metadata_groups.get(group_name)
+        if group_name and members is None and group_name not in self._table.metadata_groups:
+            raise self._error(row, f'group "{group_name}" is unknown, expected it in a group file')
         found = tuple(members or range(self._ranks))
         if self._rank not in found or max(found) >= self._ranks:
-            raise self._error(row, f'group "{name}" has {len(found)} members, expected NPU {self._rank} among them')
+            raise self._error(
+                row, f'group "{group_name}" has {len(found)} members, expected NPU {self._rank} among them'
+            )
         return found
 
-    def _splits(self, row: int, n: int) -> tuple[list[int], list[int]] | None:
+    def _splits(self, row: int, group_size: int) -> tuple[list[int], list[int]] | None:
         """Return the bytes to each member and from each; None if the all-to-all is even."""
         table = self._table
         out, into = (table.split_sizes[c[row]] for c in (table.in_split_size, table.out_split_size))
         if not out:
             return None
         unit = sum(out)
-        if len(out) != n or len(into) != n:
-            raise self._error(row, f"{len(out)} and {len(into)} split sizes, expected {n} of both")
+        if len(out) != group_size or len(into) != group_size:
+            raise self._error(row, f"{len(out)} and {len(into)} split sizes, expected {group_size} of both")
         size = int(table.comm_size[row])
         return [size * o // unit if unit else 0 for o in out], [size * i // unit if unit else 0 for i in into]
 

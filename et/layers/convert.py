@@ -74,15 +74,15 @@ class RankNumbering:
         return found, names
 
 
-def npus_of(file: LayerFile, given: str | None) -> int:
+def npus_of(file: LayerFile, npus_option: str | None) -> int:
     """Return the number of NPUs that the user or the file gives; raise TraceError if neither does, or they differ."""
     in_file = file.numbers.get("all_gpus")
-    if given is None:
+    if npus_option is None:
         if in_file is None:
             raise TraceError(f"{file.path}: the number of NPUs is unknown, expected --from NAME:npus=N")
         npus = in_file
     else:
-        npus = whole_number("npus", given)
+        npus = whole_number("npus", npus_option)
     if in_file is not None and npus != in_file:
         raise TraceError(f"{file.path}: all_gpus is {in_file}, but npus={npus} was given, expected the same")
     if not 1 <= npus <= MAX_NPUS:
@@ -111,7 +111,7 @@ def first_words(path: Path) -> list[str]:
 
 
 def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect: Dialect) -> TraceTables:
-    """Return the traces of one file."""
+    """Return the traces of one file; the options are npus, the number of NPUs, and passes over its layers."""
     if len(paths) != 1:
         raise TraceError(f"{paths[1]}: a second file, expected one workload of layers")
     file = read_layers(paths[0])
@@ -136,6 +136,7 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
 
 
 def _notes(file: LayerFile, dialect: Dialect, ranks: RankNumbering) -> list[str]:
+    """Return remarks for the user about what the conversion of a file to traces changes or leaves out."""
     meaning = "those of the gathered buffer" if dialect.gather_total else "one member's contribution"
     notes = [
         "Times are nanoseconds in the file; fractions of a microsecond are added to the next computation of the trace.",

@@ -99,7 +99,7 @@ def read_layers(path: Path) -> LayerFile:
 
 
 def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[str, tuple[int, ...]]]:
-    """Return policy, numbers and lists of the first line."""
+    """Return policy, numbers and lists of the first line of a file, given as words."""
     place = f"{path}: line 1"
     if words[0] not in POLICIES:
         raise TraceError(f"{place}: policy {words[0][:60]!r}, expected one of {', '.join(POLICIES)}")
@@ -124,40 +124,44 @@ def _head(path: Path, words: Sequence[str]) -> tuple[str, dict[str, int], dict[s
     return words[0], numbers, lists
 
 
-def _layer(path: Path, number: int, words: Sequence[str], width: int, left_out: dict[str, int]) -> Layer:
-    if len(words) != width:
-        raise TraceError(f"{path}: line {number}: {len(words)} columns, expected {width}")
+def _layer(path: Path, line_number: int, words: Sequence[str], num_columns: int, omitted: dict[str, int]) -> Layer:
+    """Return the layer in a line; count in `omitted` the collectives that Chakra does not know, by name."""
+    if len(words) != num_columns:
+        raise TraceError(f"{path}: line {line_number}: {len(words)} columns, expected {num_columns}")
     passes = []
     for name, column in _PHASES:
-        nanos = _integer(path, number, f"{name}_time", words[column], _MAX_INT64)
-        kind, group = _collective(path, number, f"{name}_comm", words[column + 1], left_out)
-        size = _integer(path, number, f"{name}_size", words[column + 2], _MAX_INT64)
+        nanos = _integer(path, line_number, f"{name}_time", words[column], _MAX_INT64)
+        kind, group = _collective(path, line_number, f"{name}_comm", words[column + 1], omitted)
+        size = _integer(path, line_number, f"{name}_size", words[column + 2], _MAX_INT64)
         passes.append(LayerPass(nanos, kind, size, group))
-    update = _integer(path, number, "update_time", words[11], _MAX_INT64)
-    policy = words[_LAYER_COLUMNS] if width > _LAYER_COLUMNS else ""
+    update = _integer(path, line_number, "update_time", words[11], _MAX_INT64)
+    policy = words[_LAYER_COLUMNS] if num_columns > _LAYER_COLUMNS else ""
     if policy and policy not in POLICIES:
-        raise TraceError(f"{path}: line {number}: policy {policy[:60]!r}, expected one of {', '.join(POLICIES)}")
+        raise TraceError(f"{path}: line {line_number}: policy {policy[:60]!r}, expected one of {', '.join(POLICIES)}")
     forward, input_gradient, weight_gradient = passes
     return Layer(words[0], forward, input_gradient, weight_gradient, update, policy)
 
 
 def _collective(
-    path: Path, number: int, column: str, word: str, left_out: dict[str, int]
+    path: Path, line_number: int, column: str, word: str, omitted: dict[str, int]
 ) -> tuple[CollectiveCommType | None, str]:
-    """Return kind and group of NONE, ALLREDUCE, ALLREDUCE_EP, ..."""
+    """Return kind and group of NONE, ALLREDUCE, ALLREDUCE_EP, ...; (None, "") and a count in `omitted` if unknown."""
     if word in _LEFT_OUT:
-        left_out[word] = left_out.get(word, 0) + 1
+        omitted[word] = omitted.get(word, 0) + 1
         return None, ""
     if word == "NONE":
         return None, ""
     kind, _, group = word.partition("_")
     if kind not in _KINDS or word.removeprefix(kind) not in _SUFFIXES:
         known = f"NONE, {', '.join(_KINDS)}, these with _EP or _DP_EP, or {', '.join(_LEFT_OUT)}"
-        raise TraceError(f"{path}: line {number}: {column} is {word[:60]!r}, expected {known}")
+        raise TraceError(f"{path}: line {line_number}: {column} is {word[:60]!r}, expected {known}")
     return _KINDS[kind], group
 
 
-def _integer(path: Path, line: int, what: str, word: str, maximum: int) -> int:
+def _integer(path: Path, line_number: int, field: str, word: str, maximum: int) -> int:
+    """Return a word as an integer from 0 to `maximum`; raise TraceError if it is none."""
     if not (word.isascii() and word.isdecimal() and len(word) < 20 and int(word) <= maximum):
-        raise TraceError(f"{path}: line {line}: {what} is {word[:60]!r}, expected an integer from 0 to {maximum}")
+        raise TraceError(
+            f"{path}: line {line_number}: {field} is {word[:60]!r}, expected an integer from 0 to {maximum}"
+        )
     return int(word)

@@ -42,7 +42,11 @@ def table_of_layers(file: LayerFile, dialect: Dialect, passes: int, members: dic
 
 
 class _Steps:
-    """The nodes of a trace while they are made."""
+    """The nodes of a trace while they are made.
+
+    `name` is a pass: "forward", "backward", "backward-weights", ...; `i` is a layer's index, `phase` that pass of it.
+    `members` has the number of NPUs by group. Collectives return their row.
+    """
 
     def __init__(self, file: LayerFile, dialect: Dialect, members: dict[str, int]) -> None:
         self._file, self._dialect, self._members = file, dialect, members
@@ -56,13 +60,22 @@ class _Steps:
         self._step = ""
 
     def table(self, passes: int) -> TraceTable:
+        """Return the trace of `passes` training steps."""
         policy = self._file.policy
         for number in range(passes):
             self._step = f"step{number}"
             if policy == "MICRO":
                 self._weight_collective(0)
             elif policy == "DATA":
-                self._data()
+                layers = self._file.layers
+                for i, layer in enumerate(layers):
+                    self._await(self._weights.pop(i, None))
+                    self._compute("forward", i, layer.forward)
+                for i in reversed(range(len(layers))):
+                    self._compute("backward-weights", i, layers[i].weight_gradient)
+                    self._weight_collective(i)
+                    if i:  # layer 0 has no input gradients
+                        self._compute("backward", i, layers[i].input_gradient)
             elif policy in _DLRM:
                 self._dlrm()
             else:
@@ -74,21 +87,6 @@ class _Steps:
         for row, bits in self._dims.items():
             dims[row] = bits
         return dataclasses.replace(table, involved_dim=dims)
-
-    def _data(self) -> None:
-        """Add a step of policy DATA: no collectives forward; backward, weight gradients before input gradients.
-
-        Layer 0 has no input gradients.
-        """
-        layers = self._file.layers
-        for i, layer in enumerate(layers):
-            self._await(self._weights.pop(i, None))
-            self._compute("forward", i, layer.forward)
-        for i in reversed(range(len(layers))):
-            self._compute("backward-weights", i, layers[i].weight_gradient)
-            self._weight_collective(i)
-            if i:
-                self._compute("backward", i, layers[i].input_gradient)
 
     def _dlrm(self) -> None:
         """Add a step as in DATA, with all-to-alls of embeddings: the last bottom layer waits for that of layer 0."""
@@ -126,7 +124,11 @@ class _Steps:
             self._forward_layer("forward", i)
         for i in reversed(range(len(layers))) if policy != "DISTRIBUTED_INFERENCE" else ():
             if policy == "HYBRID_TRANSFORMER_FWD_IN_BCKWD" and i in self._file.lists.get("checkpoint_initiates", ()):
-                self._recompute(i)
+                before = [c for c in self._file.lists.get("checkpoints", ()) if c <= i]
+                if not before:
+                    raise TraceError(f"{self._file.path}: line 1: layer {i} initiates, expected a checkpoint up to it")
+                for layer in range(max(before), i):
+                    self._forward_layer("forward-again", layer)
             phase = layers[i].input_gradient
             self._compute("backward", i, phase)
             mine = None
@@ -136,14 +138,6 @@ class _Steps:
             if policy not in _NO_WEIGHT_COMM:
                 self._weight_collective(i)
             self._await(None if blocking else mine)
-
-    def _recompute(self, i: int) -> None:
-        """Repeat the forward passes from the last checkpoint up to a layer."""
-        before = [c for c in self._file.lists.get("checkpoints", ()) if c <= i]
-        if not before:
-            raise TraceError(f"{self._file.path}: line 1: layer {i} initiates, expected a checkpoint up to it")
-        for layer in range(max(before), i):
-            self._forward_layer("forward-again", layer)
 
     def _compute(self, name: str, i: int, phase: LayerPass) -> None:
         """Add a computation; the fraction of a microsecond is carried over to the next one."""
@@ -168,6 +162,7 @@ class _Steps:
         self._weights[i] = row
 
     def _collective(self, name: str, i: int, phase: LayerPass, *, blocking: bool) -> int:
+        """Add a collective, or a computation of no time if it has no bytes; if `blocking`, later nodes wait for it."""
         kind = phase.kind
         if kind is None:
             raise TypeError(f"layer {i} has no collective in its {name} pass")
@@ -188,7 +183,7 @@ class _Steps:
         return row
 
     def _group_and_dims(self, name: str, layer: Layer, phase: LayerPass) -> tuple[str, int]:
-        """Return group and dimensions of a collective."""
+        """Return the group of a collective and a bit set of the fabric's dimensions that it uses."""
         policy = layer.policy or self._file.policy
         of_weights = name == "backward-weights"
         if phase.group:

@@ -69,6 +69,7 @@ def hidden(level: Level, secret: SecretKey, column: str, unit: str, values: Int6
 
 
 def _hidden(level: Level, secret: SecretKey, column: str, unit: str, value: int) -> int:
+    """Return the replacement of one positive number, as `hidden` does."""
     if level.keeps_numbers:
         return value
     if level.is_flat:

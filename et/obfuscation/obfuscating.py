@@ -61,9 +61,9 @@ class Obfuscation:
         """Return uint64[n], the replacements of ids: 0 .. number of ids - 1 in a secret order."""
         return self._new_ids[np.searchsorted(self._ids, node_id)]
 
-    def tags(self, comm_tag: Int32) -> Int32:
+    def tags(self, tags: Int32) -> Int32:
         """Return int32[n], the replacements of tags; -1, absent, is kept."""
-        distinct, row = np.unique(comm_tag, return_inverse=True)
+        distinct, row = np.unique(tags, return_inverse=True)
         return np.array([self._tags.get(tag, -1) for tag in distinct.tolist()], np.int32)[row]
 
     def names(self, names: Iterable[str]) -> NameTable:
@@ -106,7 +106,7 @@ def obfuscate(table: TraceTable, obfuscation: Obfuscation) -> TraceTable:
 
 
 def _communication(table: TraceTable, obfuscation: Obfuscation) -> tuple[Int64, tuple[Splits, ...]]:
-    """Return int64[n], sizes, and the lists of split sizes.
+    """Return the new sizes of messages and collectives, int64[n], and the new lists of split sizes.
 
     What one member sends another one receives. So each share is replaced by a function of its value alone, and likewise
     the bytes per unit of a share; the size is then the sum of the new shares in those bytes.
@@ -127,6 +127,7 @@ def _communication(table: TraceTable, obfuscation: Obfuscation) -> tuple[Int64, 
 
 
 def _shares(obfuscation: Obfuscation, numbers: Splits) -> Splits:
+    """Return the replacements of the split sizes of one member."""
     if obfuscation.level.is_flat:
         return tuple(int(number > 0) for number in numbers)
     level = dataclasses.replace(obfuscation.level, is_scaled=False)

@@ -39,7 +39,7 @@ class SecretKey:
         self._key = hashlib.sha256(key).digest()
 
     def digest(self, domain: str, value: str | int) -> bytes:
-        """Return the 32 bytes that represent a value of a domain."""
+        """Return the 32 bytes that represent a value of a domain, a kind of values such as "name" or "tag"."""
         text = f"{domain}\0{value}".encode(errors="surrogatepass")
         return hmac.digest(self._key, text, "sha256")
 
@@ -52,6 +52,6 @@ class SecretKey:
         return int.from_bytes(self.digest(domain, value)[:7]) / (1 << 56)
 
     def numbered(self, domain: str, values: Iterable[Value], first: int = 0) -> dict[Value, int]:
-        """Return a number for each distinct value, from `first` on, in the order of their digests."""
+        """Return a number for each distinct value of a domain, from `first` on, in the order of their digests."""
         ordered = sorted(set(values), key=lambda value: (self.digest(domain, value), value))
         return {value: first + place for place, value in enumerate(ordered)}

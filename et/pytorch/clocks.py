@@ -30,9 +30,9 @@ class ClockOffsets:
     collectives: dict[int, int] = field(default_factory=dict)  # number of collectives behind the rank's offset
     unknown: tuple[int, ...] = ()  # ranks that share no collective with the others; their times are used unchanged
 
-    def significant(self, hosts: Mapping[int, str]) -> dict[int, int]:
+    def significant(self, host_of_rank: Mapping[int, str]) -> dict[int, int]:
         """Return the offsets to apply: 0 where they are no larger than chance, or if all ranks are on one host."""
-        if len(set(hosts.values())) == 1 and "" not in hosts.values():
+        if len(set(host_of_rank.values())) == 1 and "" not in host_of_rank.values():
             return dict.fromkeys(self.offset_ns, 0)
         return {
             rank: offset_ns if abs(offset_ns) > _MIN_OFFSET_OF_SPREAD * self.spread_ns[rank] else 0
@@ -40,8 +40,8 @@ class ClockOffsets:
         }
 
 
-def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, Comm]]) -> ClockOffsets:
-    """Estimate the offsets from collectives of the kinds in TOGETHER, each with the intervals of its ranks."""
+def estimate(ranks: Sequence[int], collectives: Sequence[Mapping[int, Comm]]) -> ClockOffsets:
+    """Estimate the offsets from collectives of the kinds in TOGETHER, each with the interval of every rank in it."""
     clocks = ClockOffsets({ranks[0]: 0}, {ranks[0]: 0}, {ranks[0]: 0})
     left = [rank for rank in ranks if rank != ranks[0]]
     while left:
@@ -50,7 +50,7 @@ def estimate(ranks: Sequence[int], instances: Sequence[Mapping[int, Comm]]) -> C
             apart = {
                 known: [
                     instance[known].end_ns - instance[rank].end_ns
-                    for instance in instances
+                    for instance in collectives
                     if rank in instance and known in instance
                 ]
                 for known in clocks.offset_ns
@@ -78,7 +78,8 @@ def waited_and_early_ns(
 
     Ranks that leave before that arrival show that clocks are wrong: their waiting cannot be determined and counts as 0,
     and the second result has how long before they leave. `instance` has the call of each rank, with its interval on the
-    rank's own clock; `root` is known for a broadcast, reduce, gather or scatter whose root has a trace.
+    rank's own clock, `offset_ns` what to add to each rank's times; `root` is known for a broadcast, reduce, gather or
+    scatter whose root has a trace.
     """
     waited, early = {}, {}
     for rank, needed_ns in _needed_ns(kind, instance, offset_ns, root).items():
@@ -90,12 +91,15 @@ def waited_and_early_ns(
 
 
 def _needed_ns(
-    kind: int, instance: Mapping[int, Comm], offset_ns: Mapping[int, int], root: int | None
+    kind: int, call_of_rank: Mapping[int, Comm], offset_ns: Mapping[int, int], root_rank: int | None
 ) -> dict[int, int]:
-    """Return, by rank, when all ranks that it needs had arrived, itself among them."""
-    arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in instance.items()}
+    """Return, by rank, when all ranks that it needs had begun the call; offset_ns: what to add to a rank's clock."""
+    arrived_ns = {rank: taken.start_ns + offset_ns[rank] for rank, taken in call_of_rank.items()}
     if kind in TOGETHER:
         return dict.fromkeys(arrived_ns, max(arrived_ns.values()))
     if kind in {Kind.BROADCAST, Kind.SCATTER}:
-        return {rank: max(at, arrived_ns.get(root, at) if root is not None else at) for rank, at in arrived_ns.items()}
-    return {rank: max(arrived_ns.values()) if rank == root else at for rank, at in arrived_ns.items()}
+        return {
+            rank: max(at, arrived_ns.get(root_rank, at) if root_rank is not None else at)
+            for rank, at in arrived_ns.items()
+        }
+    return {rank: max(arrived_ns.values()) if rank == root_rank else at for rank, at in arrived_ns.items()}

@@ -130,7 +130,7 @@ def call_of_host(op: HostOp) -> CommCall | None:
 
 
 def call_of_kineto(name: str, args: Mapping[str, Any]) -> CommCall | None:
-    """Return the call of an operator or kernel of Kineto; None if it is no communication or its kind is unknown."""
+    """Return the call of Kineto's operator or kernel `name`; None if it is none, or none of a known kind."""
     if "Collective name" in args:
         kind = kind_named(str(args["Collective name"]))
         if kind is None:
@@ -169,31 +169,28 @@ def call_of_record(args: Mapping[str, Any]) -> CommCall | None:
     return CommCall(UNKNOWN, RECORD, size, group=str(values[2]), group_size=values[-1], peer=peer)
 
 
-def with_issuer(call: CommCall, name: str, values: Sequence[Any]) -> CommCall:
-    """Return the call with peer, tag, root and split sizes of the c10d operator that issued it.
-
-    `values` are its inputs, as the host trace has them or as Kineto's texts ("Concrete Inputs").
-    """
+def with_issuer(call: CommCall, operator_name: str, values: Sequence[Any]) -> CommCall:
+    """Return the call with peer, tag, root and split sizes from the inputs of the c10d operator that issued it."""
     plain = [_literal(value) for value in values]
     numbers = [value for value in plain if isinstance(value, int) and not isinstance(value, bool)]
     if call.kind in {SEND, RECV} and numbers:
         return replace(call, peer=numbers[0], tag=numbers[1] if len(numbers) > 1 else 0)
     if call.kind == CollectiveCommType.BROADCAST and numbers:
         return replace(call, peer=numbers[0])
-    if name.endswith("alltoall_base_") and len(plain) > 4:
+    if operator_name.endswith("alltoall_base_") and len(plain) > 4:
         out_split, in_split = _splits(plain[3]), _splits(plain[4])
         return replace(call, in_split=in_split, out_split=out_split)
     return call
 
 
-def functional_group(values: Sequence[Any]) -> str:
+def functional_group(operator_inputs: Sequence[Any]) -> str:
     """Return the process group that a functional collective names: the last text among its inputs."""
-    texts = [value for value in values if isinstance(value, str) and value and not value.startswith("<")]
+    texts = [value for value in operator_inputs if isinstance(value, str) and value and not value.startswith("<")]
     return texts[-1] if texts else ""
 
 
 def _annotated(name: str, in_bytes: int, out_bytes: int, dtype: str = "") -> CommCall | None:
-    """Return the call of an annotation such as "gloo:send 0->1", made from its tensors; None for other names."""
+    """Return the call of an annotation such as "gloo:send 0->1" of tensors of these bytes; None for other names."""
     match = _ANNOTATION.fullmatch(name)
     kind = kind_named(match[2]) if match else None
     if match is None or kind is None:
@@ -219,27 +216,27 @@ def storages(values: Sequence[Any]) -> set[int]:
 
 
 def _size(kind: int, in_bytes: int, out_bytes: int) -> int:
-    """Return the size of a call in bytes as this rank sees it."""
+    """Return the size of a call of a kind in bytes as this rank sees it, from the bytes of its tensors."""
     if kind == CollectiveCommType.BARRIER:
         return 0
     return out_bytes if kind in {RECV, CollectiveCommType.SCATTER} and out_bytes else in_bytes or out_bytes
 
 
-def _group_bytes(kind: int, size: int, group_size: int, *, has_input: bool) -> int:
-    """Return the size of a call by the convention of CommCall.
+def _group_bytes(kind: int, size_bytes: int, group_size: int, *, has_input: bool) -> int:
+    """Return the size of a call of a kind by the convention of CommCall, in bytes.
 
     The root's buffer of a scatter is what a member gets times the group size. An all-gather without recorded input
     contributes one part of its output.
     """
     if kind == CollectiveCommType.SCATTER and group_size:
-        return size * group_size
+        return size_bytes * group_size
     if kind == CollectiveCommType.ALL_GATHER and not has_input and group_size:
-        return size // group_size
-    return size
+        return size_bytes // group_size
+    return size_bytes
 
 
 def _width(dtype: str) -> int:
-    """Return the bytes of an element."""
+    """Return the bytes of an element of a type such as "c10::Half"; 0 if it is unknown."""
     plain = dtype.lower().removeprefix("c10::").replace("_", "").replace(" ", "")
     return _ELEMENT_BYTES.get(plain, 0)
 
@@ -281,7 +278,7 @@ def _literal(value: Any) -> Any:  # noqa: ANN401 - any value of JSON
 
 
 def _strided(attributes: Mapping[str, Any], group_size: int) -> tuple[int, ...]:
-    """Return the members from first rank and stride, which PyTorch records where ranks are equally far apart."""
+    """Return the members of a group from the first rank and stride among the attributes of a call; () without them."""
     first, stride = attributes.get("global_rank_start"), attributes.get("global_rank_stride")
     if not isinstance(first, int) or not isinstance(stride, int) or not 1 <= group_size <= MAX_NPUS or stride < 1:
         return ()

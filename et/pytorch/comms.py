@@ -46,8 +46,10 @@ class Comms:
     lost: list[str] = field(default_factory=list)  # sentence for each record of communication of an unknown kind
 
 
-def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, begin_ns: int, end_ns: int) -> Comms:
-    """Find the calls whose operators begin from begin_ns to end_ns."""
+def find(
+    kineto: KinetoTrace, linked: Mapping[int, HostOp], device_work: DeviceWork, begin_ns: int, end_ns: int
+) -> Comms:
+    """Find the calls whose operators begin from begin_ns to end_ns; linked: the host's operator by Kineto's number."""
     comms = Comms()
     place_of: dict[int, int] = {}
     for number, op in enumerate(kineto.ops):
@@ -74,23 +76,22 @@ def find(kineto: KinetoTrace, linked: Mapping[int, HostOp], work: DeviceWork, be
             comms.calls[-1].start_ns, comms.calls[-1].end_ns = op.start_ns, op.end_ns
     issuing = [n for n, op in enumerate(kineto.ops) if begin_ns <= op.start_ns < end_ns and op.name[:6] == "c10d::"]
     _issue_on_host(kineto, linked, comms, issuing)
-    _order(kineto, comms, place_of)
-    _give_kernels(kineto, work, comms, place_of)
-    comms.carriers = _within(kineto, {comm.on_host for comm in comms.calls if comm.on_host >= 0})
-    return comms
-
-
-def _order(kineto: KinetoTrace, comms: Comms, place_of: dict[int, int]) -> None:
-    """Sort the calls by time of issue, because gloo's threads may begin two of them in another order on each rank."""
+    # by time of issue, because gloo's threads may begin two calls in another order on each rank
     order = sorted(range(len(comms.calls)), key=lambda place: kineto.ops[comms.calls[place].issuer].start_ns)
     new_place = {place: number for number, place in enumerate(order)}
     comms.calls[:] = [comms.calls[place] for place in order]
-    place_of.update({op: new_place[place] for op, place in place_of.items()})
+    place_of = {number: new_place[place] for number, place in place_of.items()}
+    _give_kernels(kineto, device_work, comms, place_of)
+    comms.carriers = {comm.on_host for comm in comms.calls if comm.on_host >= 0}
+    for number, op in enumerate(kineto.ops):
+        if op.parent in comms.carriers:
+            comms.carriers.add(number)
+    return comms
 
 
-def _call(op: HostOperator, host: HostOp | None) -> CommCall | None:
+def _call(op: HostOperator, host_op: HostOp | None) -> CommCall | None:
     """Return the call that an operator issues, from the host trace if that has it, otherwise from Kineto."""
-    from_host = comm_calls.call_of_host(host) if host is not None else None
+    from_host = comm_calls.call_of_host(host_op) if host_op is not None else None
     from_kineto = comm_calls.call_of_kineto(op.name, op.args)
     if from_host is None:
         return from_kineto if from_kineto is not None or op.name != RECORD else comm_calls.call_of_record(op.args)
@@ -107,7 +108,7 @@ def _call(op: HostOperator, host: HostOp | None) -> CommCall | None:
 
 
 def complete(comm: Comm, name: str, inner: CommCall | None) -> None:
-    """Add what the annotation within a record has and the record lacks; `inner` is the annotation's call."""
+    """Add to a call what the annotation `name` within its record has and the record lacks; `inner` is its call."""
     comm.name = name if ":" in name else comm.name
     if inner is not None:
         outer = comm.call
@@ -116,14 +117,14 @@ def complete(comm: Comm, name: str, inner: CommCall | None) -> None:
         comm.call = replace(outer, kind=kind, name=call_name, size_bytes=size, dtype=outer.dtype or inner.dtype)
 
 
-def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Comms, issuing: Sequence[int]) -> None:
+def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Comms, c10d_ops: Sequence[int]) -> None:
     """Find the c10d operators that issued what the host's threads execute, and take over their information."""
     waiting: dict[int, list[int]] = collections.defaultdict(list)
     issued = sorted(
         (comm for comm in comms.calls if comm.on_host >= 0),
         key=lambda comm: (kineto.ops[comm.on_host].rf_id, comm.start_ns),
     )
-    for number in issuing:
+    for number in c10d_ops:
         kind = comm_calls.kind_named(kineto.ops[number].name)
         if kind is not None:
             waiting[_KIND_ON_HOST.get(kind, kind)].append(number)
@@ -145,33 +146,30 @@ def _issue_on_host(kineto: KinetoTrace, linked: Mapping[int, HostOp], comms: Com
             above_host = linked.get(op.parent)
             values = above_host.inputs if above_host else kineto.ops[op.parent].args.get("Concrete Inputs", ())
             comm.call = replace(comm.call, group=comm_calls.functional_group(values))
-        named = _group_annotation(kineto, comm.issuer)
+        names = (kineto.ops[n].name for n in kineto.enclosing(comm.issuer))
+        prefix = comm_calls.GROUP_ANNOTATION
+        named = next((name.removeprefix(prefix) for name in names if name.startswith(prefix)), "")
         if named:
             comm.call = replace(comm.call, group=named)
 
 
-def _group_annotation(kineto: KinetoTrace, number: int) -> str:
-    """Return the process group in an annotation of `et.pytorch.collect` around an operator; "" = none."""
-    names = (kineto.ops[n].name for n in kineto.enclosing(number))
-    prefix = comm_calls.GROUP_ANNOTATION
-    return next((name.removeprefix(prefix) for name in names if name.startswith(prefix)), "")
-
-
-def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of: Mapping[int, int]) -> None:
+def _give_kernels(kineto: KinetoTrace, device_work: DeviceWork, comms: Comms, place_of_op: Mapping[int, int]) -> None:
     """Find what each NCCL kernel executes: the call around its launch, or all calls that were grouped before it."""
     taken: set[int] = set()
-    for number in sorted(range(len(work.ops)), key=lambda n: work.launches[n].start_ns if n in work.launches else 0):
-        op = work.ops[number]
+    for number in sorted(
+        range(len(device_work.ops)), key=lambda n: device_work.launches[n].start_ns if n in device_work.launches else 0
+    ):
+        op = device_work.ops[number]
         kind = comm_calls.kernel_kind(op.name)
         if kind is None:
             continue
-        caller = work.caller.get(number, -1)
-        places = [place_of[n] for n in kineto.enclosing(caller) if n in place_of][:1]
+        caller = device_work.caller.get(number, -1)
+        places = [place_of_op[n] for n in kineto.enclosing(caller) if n in place_of_op][:1]
         if not places:
             call = comm_calls.call_of_kineto(op.name, op.args)
             grouped = []
-            if number in work.launches:  # calls that the launching thread has issued before
-                launch = work.launches[number]
+            if number in device_work.launches:  # calls that the launching thread has issued before
+                launch = device_work.launches[number]
                 for place, comm in enumerate(comms.calls):
                     issuer = kineto.ops[comm.issuer]
                     is_before = issuer.thread == launch.thread and issuer.start_ns <= launch.start_ns
@@ -190,12 +188,3 @@ def _give_kernels(kineto: KinetoTrace, work: DeviceWork, comms: Comms, place_of:
         for place in places:
             comm = comms.calls[place]
             comm.kernel, comm.start_ns, comm.end_ns = number, op.start_ns, op.end_ns
-
-
-def _within(kineto: KinetoTrace, tops: set[int]) -> set[int]:
-    """Return these operators and all operators that they have called."""
-    found = set(tops)
-    for number, op in enumerate(kineto.ops):
-        if op.parent in found:
-            found.add(number)
-    return found

@@ -119,9 +119,9 @@ def _world_sizes(files: RankFiles) -> list[int]:
 
 
 def _windows(
-    ranks: Sequence[RankFiles], step: str, links: Mapping[int, Links]
+    ranks: Sequence[RankFiles], step: str, links_of_rank: Mapping[int, Links]
 ) -> tuple[int | None, dict[int, tuple[int, int]]]:
-    """Return the step to convert, None = all, and its begin and end on each rank's own clock."""
+    """Return the step to convert, None = all, and its begin and end in ns by rank, on each rank's own clock."""
     kinetos = {files.rank: files.kineto for files in ranks if files.kineto is not None}
     shared = sorted(set.intersection(*(set(kineto.steps) for kineto in kinetos.values()))) if kinetos else []
     if step not in {"", ALL}:
@@ -130,7 +130,7 @@ def _windows(
             raise TraceError(f"{ranks[0].path}: step {step!r}, found {found}; expected one of these, or {ALL}")
         number: int | None = int(step)
     else:
-        number = _best_step(shared, kinetos, links) if shared and step != ALL else None
+        number = _best_step(shared, kinetos, links_of_rank) if shared and step != ALL else None
     if number is not None:
         return number, {rank: kineto.steps[number] for rank, kineto in kinetos.items()}
     windows = {}
@@ -142,22 +142,27 @@ def _windows(
     return None, windows
 
 
-def _best_step(shared: Sequence[int], kinetos: Mapping[int, KinetoTrace], links: Mapping[int, Links]) -> int:
+def _best_step(
+    shared_steps: Sequence[int], kineto_of_rank: Mapping[int, KinetoTrace], links_of_rank: Mapping[int, Links]
+) -> int:
     """Return the last of the steps with at least half as many linked operators as any, on the first rank with links."""
-    rank = next((rank for rank in sorted(kinetos) if links[rank].host), None)
+    rank = next((rank for rank in sorted(kineto_of_rank) if links_of_rank[rank].host), None)
     if rank is None:
-        return shared[-1]
-    kineto, starts = kinetos[rank], sorted(kinetos[rank].ops[i].start_ns for i in links[rank].host)
+        return shared_steps[-1]
+    kineto, starts = (
+        kineto_of_rank[rank],
+        sorted(kineto_of_rank[rank].ops[i].start_ns for i in links_of_rank[rank].host),
+    )
     linked = {
         number: bisect.bisect_left(starts, end_ns) - bisect.bisect_left(starts, begin_ns)
-        for number in shared
+        for number in shared_steps
         for begin_ns, end_ns in [kineto.steps[number]]
     }
-    return max(number for number in shared if 2 * linked[number] >= max(linked.values()))
+    return max(number for number in shared_steps if 2 * linked[number] >= max(linked.values()))
 
 
 def _place(conversion: Conversion) -> None:
-    """Find the group of every call."""
+    """Find the group of every call of a conversion, and keep the calls without one apart as lost."""
     for files in conversion.ranks:
         rank_step = conversion.steps[files.rank]
         in_kineto = {name: ranks for name, ranks in files.kineto.groups.items() if ranks} if files.kineto else {}
@@ -209,11 +214,11 @@ def _set_clocks(conversion: Conversion) -> None:
             node.start_ns += conversion.offset_ns[rank]
 
 
-def _set_ends(conversion: Conversion, matched: Sequence[Mapping[int, PlacedCall]]) -> None:
+def _set_ends(conversion: Conversion, calls_of_rank: Sequence[Mapping[int, PlacedCall]]) -> None:
     """Separate the transfers of collectives within one host from the further time of the host's threads."""
     kinetos = {files.rank: files.kineto for files in conversion.ranks if files.kineto is not None}
     fastest: dict[tuple[int, ...], dict[tuple[str, str, str], int]] = {}
-    for instance in matched:
+    for instance in calls_of_rank:
         members = {rank: (placed.step, placed.place) for rank, placed in instance.items()}
         timed = {rank: (step, place) for rank, (step, place) in members.items() if isinstance(step, RankNodes)}
         ranks = tuple(sorted(timed))
@@ -265,6 +270,7 @@ def _finish(conversion: Conversion) -> None:
 
 
 def _set_call(rank: int, placed: PlacedCall) -> None:
+    """Turn a call's node on a rank into a collective, send or receive."""
     call, node = placed.call, placed.node
     node.comm_size = call.size_bytes
     node.is_cpu_op = False

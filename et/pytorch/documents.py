@@ -27,7 +27,7 @@ class Document(NamedTuple):
 
 
 def kind_of(path: Path) -> str:
-    """Return HOST, KINETO, or "" for any other file."""
+    """Return whether a file is of HOST or KINETO; "" for any other file."""
     kind = inputs.kind_of(path)
     key = kind.key.removeprefix("gzip:") if kind is not None else ""
     return key if key in {HOST, KINETO} else ""

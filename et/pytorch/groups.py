@@ -24,30 +24,27 @@ class Groups:
     _names: dict[tuple[tuple[int, ...], str], str] = field(default_factory=dict)
     _order: dict[tuple[int, tuple[int, ...]], list[str]] = field(default_factory=dict)
 
-    def name(self, rank: int, ranks: tuple[int, ...], group: str) -> str:
-        """Return the name in the resulting traces of the group that a rank knows as `group`."""
-        label = group
-        if len(group) > _MAX_COUNTER_DIGITS or (group and not group.isdigit()):
-            used = self._order.setdefault((rank, ranks), [])
-            if group not in used:
-                used.append(group)
-            label = f"#{used.index(group)}"
-        if ranks == self.world and label in {*_DEFAULT, "#0"}:
+    def name(self, rank: int, members: tuple[int, ...], own_name: str) -> str:
+        """Return the name in the resulting traces of the group of these members, which a rank knows by its own name."""
+        label = own_name
+        if len(own_name) > _MAX_COUNTER_DIGITS or (own_name and not own_name.isdigit()):
+            used = self._order.setdefault((rank, members), [])
+            if own_name not in used:
+                used.append(own_name)
+            label = f"#{used.index(own_name)}"
+        if members == self.world and label in {*_DEFAULT, "#0"}:
             return ""
-        key = (ranks, label)
+        key = (members, label)
         if key not in self._names:
             self._names[key] = str(len(self._names) + 1)
-            self.members[self._names[key]] = ranks
+            self.members[self._names[key]] = members
         return self._names[key]
 
 
 def ranks_of(
     rank: int, call: CommCall, listed_groups: Mapping[str, tuple[int, ...]], world: tuple[int, ...]
 ) -> tuple[int, ...] | None:
-    """Return the members of a call's group; None if nothing lists them.
-
-    `listed_groups` are those that the rank's traces list, `world` all ranks.
-    """
+    """Return the members of a call's group by the rank's traces or, if it is the `world`, all; None if unknown."""
     if call.ranks and rank in call.ranks:
         return call.ranks
     listed = listed_groups.get(call.group)

@@ -31,7 +31,7 @@ class HostNodes:
 
 
 def host_nodes(rank: int, host: HostTrace) -> HostNodes:
-    """Make the nodes: one for each operator, and a further one for each call."""
+    """Make the nodes of a rank from its host trace: one for each operator, and a further one for each call."""
     step = HostNodes(rank, host.path, [], Comms(), ops=len(host.ops))
     waits: dict[int, int] = {}  # node of the last call that used each storage
     place_of: dict[int, int] = {}  # place of a call, by op_id of its operator and those within

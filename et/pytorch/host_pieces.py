@@ -66,14 +66,14 @@ def pieces(spans: Sequence[HostSpan], begin_ns: int, end_ns: int) -> list[HostPi
     return result
 
 
-def _append(result: list[HostPiece], seen: set[int], start_ns: int, end_ns: int, owner: int) -> None:
-    """Append a piece, or make the last one longer."""
-    if owner in seen and start_ns == end_ns:
+def _append(host_pieces: list[HostPiece], seen_owners: set[int], start_ns: int, end_ns: int, owner: int) -> None:
+    """Append a piece of an owner, or make the last one longer; `seen_owners` have a piece already."""
+    if owner in seen_owners and start_ns == end_ns:
         return
-    if result and result[-1].owner == owner:
-        result[-1] = result[-1]._replace(end_ns=end_ns)
+    if host_pieces and host_pieces[-1].owner == owner:
+        host_pieces[-1] = host_pieces[-1]._replace(end_ns=end_ns)
         return
     if owner == NO_OWNER and start_ns == end_ns:
         return
-    result.append(HostPiece(start_ns, end_ns, owner, owner not in seen))
-    seen.add(owner)
+    host_pieces.append(HostPiece(start_ns, end_ns, owner, owner not in seen_owners))
+    seen_owners.add(owner)

@@ -32,45 +32,50 @@ _Key = tuple[str, str, str]
 _Taken = list[tuple[int, int]]
 
 
-def add_beginnings(step: RankNodes, handed_ns: Mapping[int, int]) -> None:
+def add_beginnings(rank_nodes: RankNodes, handover_ns: Mapping[int, int]) -> None:
     """Add the time from each call's handover (by the call's place) to its begin as a node before the call."""
-    if step.work.ops:
+    if rank_nodes.work.ops:
         return
     by_thread: dict[int, list[int]] = collections.defaultdict(list)
-    for place in handed_ns:
-        comm = step.comms.calls[place]
+    for place in handover_ns:
+        comm = rank_nodes.comms.calls[place]
         if comm.on_host >= 0 and comm.call.kind >= 0:
-            by_thread[step.kineto.ops[comm.on_host].thread].append(place)
+            by_thread[rank_nodes.kineto.ops[comm.on_host].thread].append(place)
     for places in by_thread.values():
         before_end_ns, before = 0, -1
-        for place in sorted(places, key=lambda place: step.comms.calls[place].start_ns):
-            comm, number = step.comms.calls[place], step.node_of_comm[place]
-            free_ns = handed_ns[place]
+        for place in sorted(places, key=lambda place: rank_nodes.comms.calls[place].start_ns):
+            comm, number = rank_nodes.comms.calls[place], rank_nodes.node_of_comm[place]
+            free_ns = handover_ns[place]
             if before_end_ns > free_ns:
-                step.nodes[number].after.append(before)
+                rank_nodes.nodes[number].after.append(before)
                 free_ns = before_end_ns
             took_ns = comm.start_ns - free_ns
             if took_ns >= 1000:
-                node = step.nodes[number]
-                step.nodes.append(_node(f"{comm.name} {BEGINS}", free_ns, took_ns, node.after))
-                node.after = [len(step.nodes) - 1]
-                step.thread_ns += took_ns
+                node = rank_nodes.nodes[number]
+                rank_nodes.nodes.append(_node(f"{comm.name} {BEGINS}", free_ns, took_ns, node.after))
+                node.after = [len(rank_nodes.nodes) - 1]
+                rank_nodes.thread_ns += took_ns
             before_end_ns, before = comm.end_ns, number
 
 
-def add_ends(members: Mapping[int, tuple[RankNodes, int]], fastest: Mapping[_Key, int]) -> None:
+def add_ends(
+    members_of_collective: Mapping[int, tuple[RankNodes, int]], fastest_transfer_ns: Mapping[_Key, int]
+) -> None:
     """Add the time that members' threads took beyond the transfer of a collective as nodes after it.
 
-    The collective's node then takes the time of the transfer, and begins when the last member has arrived.
+    The members are nodes of a rank and the call's place in them, by rank. The collective's node then takes the time of
+    the transfer, and begins when the last member has arrived.
     """
-    taken = {rank: step.comms.calls[place] for rank, (step, place) in members.items()}
+    taken = {rank: step.comms.calls[place] for rank, (step, place) in members_of_collective.items()}
     last_ns = max(comm.start_ns for comm in taken.values())
     transfer_ns = min(comm.end_ns for comm in taken.values()) - last_ns
     if transfer_ns < 0:  # the clocks disagree
         return
-    step, place = next(iter(members.values()))
-    transfer_ns = min(transfer_ns, fastest.get(_key(step.kineto.ops[step.comms.calls[place].on_host]), transfer_ns))
-    for rank, (step, place) in members.items():
+    step, place = next(iter(members_of_collective.values()))
+    transfer_ns = min(
+        transfer_ns, fastest_transfer_ns.get(_key(step.kineto.ops[step.comms.calls[place].on_host]), transfer_ns)
+    )
+    for rank, (step, place) in members_of_collective.items():
         over_ns = last_ns + transfer_ns
         took_ns = taken[rank].end_ns - over_ns
         if took_ns < 1000:
@@ -85,12 +90,12 @@ def add_ends(members: Mapping[int, tuple[RankNodes, int]], fastest: Mapping[_Key
         step.thread_ns += took_ns
 
 
-def take_turns(step: RankNodes) -> None:
+def take_turns(rank_nodes: RankNodes) -> None:
     """Count times when two threads ran at once only once, because their nodes share one lane.
 
     Each node keeps at least a microsecond, about what rounding down takes, because no time would look unmeasured.
     """
-    own = [node for node in step.nodes if node.name.endswith((BEGINS, ENDS))]
+    own = [node for node in rank_nodes.nodes if node.name.endswith((BEGINS, ENDS))]
     free_ns = 0
     for node in sorted(own, key=lambda node: node.start_ns):
         end_ns = node.start_ns + node.micros * 1000
@@ -100,7 +105,7 @@ def take_turns(step: RankNodes) -> None:
 
 
 def fastest_ns(kinetos: Sequence[KinetoTrace]) -> dict[_Key, int]:
-    """Return the shortest transfer among equal calls in the whole recording of a group's members.
+    """Return the shortest transfer in ns among equal calls in the whole recording of a group's members.
 
     A transfer lasts from the last arrival to the first departure. Calls are matched in order of issue if all members
     have equally many; calls that are never open on all members at once do not count.
@@ -117,10 +122,10 @@ def fastest_ns(kinetos: Sequence[KinetoTrace]) -> dict[_Key, int]:
     return found
 
 
-def waits_for_all(step: RankNodes, place: int) -> bool:
+def waits_for_all(rank_nodes: RankNodes, call_place: int) -> bool:
     """Return whether the host alone executes a call, and no member can leave before the last one has arrived."""
-    comm = step.comms.calls[place]
-    return comm.on_host >= 0 and not step.work.ops and comm.call.kind in clocks.TOGETHER
+    comm = rank_nodes.comms.calls[call_place]
+    return comm.on_host >= 0 and not rank_nodes.work.ops and comm.call.kind in clocks.TOGETHER
 
 
 def _taken(ops: Iterable[HostOperator]) -> dict[_Key, _Taken]:

@@ -86,6 +86,7 @@ def host_trace(document: Document) -> HostTrace:
 
 
 def _op(node: Mapping[str, Any]) -> HostOp:
+    """Return the operator in a node of a host trace, of a new schema (with "attrs") or an old one."""
     if "attrs" in node:
         attributes = {entry["name"]: entry["value"] for entry in node["attrs"]}
         node_inputs, node_outputs = node["inputs"], node["outputs"]

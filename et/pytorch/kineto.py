@@ -163,54 +163,6 @@ def kineto_trace(document: Document) -> KinetoTrace:
     if not trace.ops and not trace.device_ops:
         expected = "a trace of a training run"
         raise TraceError(f"{document.path}: its events include no operator and no kernel, expected {expected}")
-    _groups(trace, info)
-    _order(trace)
-    return trace
-
-
-def _add(trace: KinetoTrace, event: Mapping[str, Any], base_ns: int) -> None:
-    """Add an event to the list of its category."""
-    category = str(event.get("cat", "")).lower()
-    if category == "python_function":
-        trace.python_functions += 1
-    if category not in _OPS and category not in _CALLS and category not in _DEVICE and category != "cuda_sync":
-        return
-    event = validated(event, EVENT)
-    start_ns = base_ns + _ns(event["ts"])
-    end_ns = start_ns + max(_ns(event.get("dur", 0)), 0)
-    name, args = event["name"], event.get("args", {})
-    if category in _OPS:
-        trace.ops.append(HostOperator(name, event["tid"], start_ns, end_ns, args, category == "user_annotation"))
-        step = _STEP.fullmatch(name)
-        if step:
-            trace.steps[int(step[1])] = (start_ns, end_ns)
-        if isinstance(event.get("pid"), int):
-            trace.pid = event["pid"]
-    elif category in _CALLS:
-        trace.calls.append(Call(name, event["tid"], start_ns, end_ns, _correlation(args), args))
-    elif category in _DEVICE:
-        stream = args.get("stream", event["tid"])
-        trace.device_ops.append(DeviceOp(name, stream, start_ns, end_ns, _correlation(args), args))
-    else:
-        trace.waits.append(Call(name, -1, start_ns, end_ns, _correlation(args), args))
-
-
-def _ns(time_us: float) -> int:
-    """Return a time in nanoseconds, exact for whole numbers of microseconds."""
-    return time_us * 1000 if isinstance(time_us, int) else round(time_us * 1000)
-
-
-def _rank(number: object) -> int | None:
-    """Return a rank or a number of ranks; None if the value is neither."""
-    return number if isinstance(number, int) and 0 <= number < _MAX_RANKS else None
-
-
-def _correlation(args: Mapping[str, Any]) -> int:
-    return int(args.get("correlation", -1))
-
-
-def _groups(trace: KinetoTrace, info: Mapping[str, Any]) -> None:
-    """Read the process groups that the file's head lists."""
     listed = info.get("pg_config")
     for entry in listed.values() if isinstance(listed, dict) else listed if isinstance(listed, list) else ():
         try:
@@ -221,6 +173,45 @@ def _groups(trace: KinetoTrace, info: Mapping[str, Any]) -> None:
         is_complete = isinstance(ranks, list) and all(_rank(rank) is not None for rank in ranks)
         trace.groups[name] = tuple(ranks) if is_complete else ()
         trace.group_sizes[name] = group.get("pg_size", len(trace.groups[name]))
+    _order(trace)
+    return trace
+
+
+def _add(trace: KinetoTrace, event: Mapping[str, Any], file_base_ns: int) -> None:
+    """Add an event to the list of its category."""
+    category = str(event.get("cat", "")).lower()
+    if category == "python_function":
+        trace.python_functions += 1
+    if category not in _OPS and category not in _CALLS and category not in _DEVICE and category != "cuda_sync":
+        return
+    event = validated(event, EVENT)
+    start_ns = file_base_ns + _ns(event["ts"])
+    end_ns = start_ns + max(_ns(event.get("dur", 0)), 0)
+    name, args = event["name"], event.get("args", {})
+    if category in _OPS:
+        trace.ops.append(HostOperator(name, event["tid"], start_ns, end_ns, args, category == "user_annotation"))
+        step = _STEP.fullmatch(name)
+        if step:
+            trace.steps[int(step[1])] = (start_ns, end_ns)
+        if isinstance(event.get("pid"), int):
+            trace.pid = event["pid"]
+    elif category in _CALLS:
+        trace.calls.append(Call(name, event["tid"], start_ns, end_ns, int(args.get("correlation", -1)), args))
+    elif category in _DEVICE:
+        stream = args.get("stream", event["tid"])
+        trace.device_ops.append(DeviceOp(name, stream, start_ns, end_ns, int(args.get("correlation", -1)), args))
+    else:
+        trace.waits.append(Call(name, -1, start_ns, end_ns, int(args.get("correlation", -1)), args))
+
+
+def _ns(time_us: float) -> int:
+    """Return a time in nanoseconds, exact for whole numbers of microseconds."""
+    return time_us * 1000 if isinstance(time_us, int) else round(time_us * 1000)
+
+
+def _rank(number: object) -> int | None:
+    """Return a rank or a number of ranks; None if the value is neither."""
+    return number if isinstance(number, int) and 0 <= number < _MAX_RANKS else None
 
 
 def _order(trace: KinetoTrace) -> None:
@@ -244,9 +235,9 @@ def _order(trace: KinetoTrace) -> None:
         _enclose(trace, late, open_ops)
 
 
-def _enclose(trace: KinetoTrace, call: Call, open_ops: Mapping[int, list[int]]) -> None:
+def _enclose(trace: KinetoTrace, call: Call, open_ops_of_thread: Mapping[int, list[int]]) -> None:
     """Find the innermost op that is open when a call begins."""
-    stack = open_ops.get(call.thread, [])
+    stack = open_ops_of_thread.get(call.thread, [])
     while stack and trace.ops[stack[-1]].end_ns <= call.start_ns:
         stack.pop()
     call.op = stack[-1] if stack else -1

@@ -42,18 +42,14 @@ def link(host: HostTrace | None, kineto: KinetoTrace) -> Links:
     """
     if host is None or not host.ops:
         return Links()
-    links = _by_id(host, kineto)
+    by_id = {op.rf_id: op for op in host.ops if op.rf_id > 0}
+    found = {i: by_id[op.rf_id] for i, op in enumerate(kineto.ops) if by_id.get(op.rf_id) is not None}
+    found = {i: op for i, op in found.items() if op.name == kineto.ops[i].name}
+    links = Links(found, BY_ID) if found else Links()
     if 2 * len(links.host) >= min(len(host.ops), len(kineto.ops)):
         return links
     ordered = _by_order(host, kineto)
     return ordered if len(ordered.host) > len(links.host) else links
-
-
-def _by_id(host: HostTrace, kineto: KinetoTrace) -> Links:
-    by_id = {op.rf_id: op for op in host.ops if op.rf_id > 0}
-    found = {i: by_id[op.rf_id] for i, op in enumerate(kineto.ops) if by_id.get(op.rf_id) is not None}
-    found = {i: op for i, op in found.items() if op.name == kineto.ops[i].name}
-    return Links(found, BY_ID) if found else Links()
 
 
 def is_of_a_part(links: Links, kineto: KinetoTrace) -> bool:
@@ -72,6 +68,7 @@ def is_of_a_part(links: Links, kineto: KinetoTrace) -> bool:
 
 
 def _by_order(host: HostTrace, kineto: KinetoTrace) -> Links:
+    """Return the links by order and name between the pairs of threads whose operators have most names in common."""
     of_host: dict[int, list[HostOp]] = collections.defaultdict(list)
     of_kineto: dict[int, list[int]] = collections.defaultdict(list)
     for called in host.ops:
@@ -94,53 +91,48 @@ def _by_order(host: HostTrace, kineto: KinetoTrace) -> Links:
     return links
 
 
-def _link_thread(ops: Sequence[HostOp], numbers: Sequence[int], kineto: KinetoTrace, links: Links) -> None:
-    """Link the operators of one thread, given in order of calls."""
-    known = {op.name for op in ops} & {kineto.ops[i].name for i in numbers}
-    left = [op for op in ops if op.name in known]
-    right = [i for i in numbers if kineto.ops[i].name in known]
+def _link_thread(host_ops: Sequence[HostOp], kineto_numbers: Sequence[int], kineto: KinetoTrace, links: Links) -> None:
+    """Add the links between operators of one thread, given in order of calls."""
+    known = {op.name for op in host_ops} & {kineto.ops[i].name for i in kineto_numbers}
+    left = [op for op in host_ops if op.name in known]
+    right = [i for i in kineto_numbers if kineto.ops[i].name in known]
     names_left, names_right = [op.name for op in left], [kineto.ops[i].name for i in right]
-    begins = _occurrences(names_left, names_right)
-    if begins:
-        links.windows = max(links.windows, len(begins))
-        links.host.update(zip(right[begins[0] :], left, strict=False))
-        return
-    host_parent = {op.op_id: op.parent for op in ops}
-    kept = {op.op_id for op in left}
-    tops = _forest(left, lambda op: op.op_id, lambda op: _nearest(op.parent, kept, host_parent))
-    kept_right = set(right)
-    parents = {i: kineto.ops[i].parent for i in numbers}
-    others = _forest(right, lambda i: i, lambda i: _nearest(kineto.ops[i].parent, kept_right, parents))
-    links.host.update(_link_children(tops, others, kineto))
-
-
-def _occurrences(pattern: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return where a sequence of names occurs within another, without gaps or overlaps."""
-    character = {name: chr(number) for number, name in enumerate({*pattern, *names})}
-    text, part = ("".join(character[name] for name in sequence) for sequence in (names, pattern))
+    character = {name: chr(number) for number, name in enumerate({*names_left, *names_right})}
+    text, part = ("".join(character[name] for name in sequence) for sequence in (names_right, names_left))
     places, at = [], text.find(part) if part else -1
     while at >= 0:
         places.append(at)
         at = text.find(part, at + len(part))
-    return places
+    begins = places
+    if begins:
+        links.windows = max(links.windows, len(begins))
+        links.host.update(zip(right[begins[0] :], left, strict=False))
+        return
+    host_parent = {op.op_id: op.parent for op in host_ops}
+    kept = {op.op_id for op in left}
+    tops = _forest(left, lambda op: op.op_id, lambda op: _nearest(op.parent, kept, host_parent))
+    kept_right = set(right)
+    parents = {i: kineto.ops[i].parent for i in kineto_numbers}
+    others = _forest(right, lambda i: i, lambda i: _nearest(kineto.ops[i].parent, kept_right, parents))
+    links.host.update(_link_children(tops, others, kineto))
 
 
-def _nearest(parent: int, kept: set[int], parents: Mapping[int, int]) -> int:
-    """Return the nearest caller that is kept, -1 = none."""
+def _nearest(caller: int, kept_callers: set[int], caller_of: Mapping[int, int]) -> int:
+    """Return the nearest of the kept callers from `caller` outwards, -1 = none."""
     steps = 0
-    while parent not in kept:
-        if parent not in parents or steps > len(parents):  # a file may have a cycle
+    while caller not in kept_callers:
+        if caller not in caller_of or steps > len(caller_of):  # a file may have a cycle
             return -1
-        parent, steps = parents[parent], steps + 1
-    return parent
+        caller, steps = caller_of[caller], steps + 1
+    return caller
 
 
-def _forest(items: Sequence[T], key: Callable[[T], int], parent: Callable[[T], int]) -> dict[int, list[T]]:
-    """Return the children of each caller, in order."""
+def _forest(operators: Sequence[T], id_of: Callable[[T], int], caller_of: Callable[[T], int]) -> dict[int, list[T]]:
+    """Return the operators that each caller's id has called, in order; -1 for those without a caller."""
     children: dict[int, list[T]] = collections.defaultdict(list)
-    for item in items:
-        above = parent(item)
-        children[-1 if above == key(item) else above].append(item)
+    for item in operators:
+        above = caller_of(item)
+        children[-1 if above == id_of(item) else above].append(item)
     return children
 
 

@@ -52,12 +52,15 @@ def separated(document: Document) -> tuple[Document, Document]:
     )
 
 
-def _device_events(launched: Sequence[Mapping[str, Any]], operators: Mapping[int, Mapping[str, Any]]) -> list[Any]:
+def _device_events(
+    device_nodes: Sequence[Mapping[str, Any]], event_of_operator: Mapping[int, Mapping[str, Any]]
+) -> list[Any]:
     """Return a launch, where its operator has a time, and a device event for each node of the device."""
     events = []
     free_at: dict[Any, float] = {}  # end of each stream's last operation
-    for correlation, node in enumerate(launched):
-        caller = operators.get(_parent(node))
+    for correlation, node in enumerate(device_nodes):
+        parent = node.get("ctrl_deps", node.get("parent"))
+        caller = event_of_operator.get(parent if isinstance(parent, int) else -1)
         if caller is not None:
             last = caller["ts"] + max(caller["dur"] - _NANOSECOND, 0)  # the operator is still open
             at = min(max(node["ts"], caller["ts"]), last)
@@ -107,11 +110,6 @@ def _attributes(node: Mapping[str, Any]) -> dict[str, Any]:
         return dict(listed)
     entries = listed if isinstance(listed, list) else []
     return {entry["name"]: entry.get("value") for entry in entries if isinstance(entry, dict) and "name" in entry}
-
-
-def _parent(node: Mapping[str, Any]) -> int:
-    parent = node.get("ctrl_deps", node.get("parent"))
-    return parent if isinstance(parent, int) else -1
 
 
 def _has_time(node: Mapping[str, Any]) -> bool:

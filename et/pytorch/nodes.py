@@ -40,7 +40,7 @@ class Node:
 
 
 def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> TraceTable:
-    """Return the nodes of an NPU as a table from `begin_ns` on, ordered by dependencies, otherwise by their numbers."""
+    """Return an NPU's nodes from `begin_ns` on, parents first, as a table with this `path` and schema `version`."""
     order = _parents_first(nodes)
     place = {number: row for row, number in enumerate(order)}
     rows = [nodes[number] for number in order]

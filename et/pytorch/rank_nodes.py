@@ -49,12 +49,12 @@ class RankNodes:
     overlap_ns: int = 0  # time when kernels of several streams ran at once, without collectives
     thread_ns: int = 0  # time that threads of the host that execute calls take beside the calls, in nodes of their own
 
-    def order_of(self, place: int) -> tuple[int, int]:
+    def order_of(self, call_place: int) -> tuple[int, int]:
         """Return the sort key of a call: when a device executes it, otherwise when it was issued."""
-        comm = self.comms.calls[place]
+        comm = self.comms.calls[call_place]
         if comm.on_host >= 0:
-            return (self.kineto.ops[comm.issuer].start_ns, place)
-        return (self.nodes[self.node_of_comm[place]].start_ns, place)
+            return (self.kineto.ops[comm.issuer].start_ns, call_place)
+        return (self.nodes[self.node_of_comm[call_place]].start_ns, call_place)
 
     def linked_above(self, number: int) -> HostOp | None:
         """Return the host operator of an operator of Kineto, or of the nearest linked operator around it."""
@@ -67,14 +67,25 @@ def rank_nodes(rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_
 
 
 class _Builder:
-    """Nodes of one rank while they are made."""
+    """Nodes of one rank while they are made.
+
+    `number` is that of a device operation, `place` that of a call, `owner` the row of `_owners` of a piece of host
+    time.
+    """
 
     def __init__(self, rank: int, kineto: KinetoTrace, links: Links, begin_ns: int, end_ns: int) -> None:
         self._kineto, self._links = kineto, links
         self._begin_ns, self._end_ns = begin_ns, end_ns
         work = streams.device_work(kineto, begin_ns, end_ns)
         comms = find(kineto, links.host, work, begin_ns, end_ns)
-        own = _stream_of_waits(kineto, comms, work)
+        issued = ((comms.calls[place].issuer, kernel) for kernel, places in comms.of_kernel.items() for place in places)
+        stream = {issuer: work.ops[kernel].stream for issuer, kernel in issued}
+        # stream of the kernel that a collective launches, for the calls within its operator
+        own: dict[int, int] = {}
+        for place, call in enumerate(kineto.calls):
+            issuer = next((number for number in kineto.enclosing(call.op) if number in stream), None)
+            if issuer is not None:
+                own[place] = stream[issuer]
         order = streams.stream_order(work, kineto, own)
         last_ns = max([end_ns, *(op.end_ns for op in work.ops)])
         self._step = RankNodes(rank, kineto.path, kineto, begin_ns, last_ns, [], comms, links, work, order)
@@ -85,6 +96,7 @@ class _Builder:
         self._ends: list[tuple[int, int]] = []  # end of each node of the host, in order, and its number
 
     def build(self) -> RankNodes:
+        """Return the nodes of the step."""
         step = self._step
         step.nodes.extend(self._device_node(number) for number in range(len(step.work.ops)))
         self._add_left_over()
@@ -167,18 +179,14 @@ class _Builder:
                 over = (max(over_ns for _, over_ns in waits) - self._begin_ns) // 1000
                 node.micros = min(node.micros, max(until - over, 0))
             if piece.is_first and piece.owner != NO_OWNER:
-                self._note(piece.owner, len(step.nodes))
+                what, number = self._owners[piece.owner]
+                if what == "op":
+                    self._node_of_op[number] = len(step.nodes)
+                elif what == "call":
+                    self._node_of_launch[self._kineto.calls[number].correlation] = len(step.nodes)
             clock = until
             self._ends.append((piece.end_ns, len(step.nodes)))
             step.nodes.append(node)
-
-    def _note(self, owner: int, node: int) -> None:
-        """Remember the node of a launch or operator."""
-        what, number = self._owners[owner]
-        if what == "op":
-            self._node_of_op[number] = node
-        elif what == "call":
-            self._node_of_launch[self._kineto.calls[number].correlation] = node
 
     def _nodes_and_end(self, number: int) -> list[tuple[int, int]]:
         """Return the nodes of a device op, and when it ended."""
@@ -209,6 +217,7 @@ class _Builder:
         return found
 
     def _may_wait(self, piece: HostPiece) -> bool:
+        """Return whether the host may wait in a piece: in annotations, in waiting operators, or where none is open."""
         if piece.owner == NO_OWNER:
             return True
         what, number = self._owners[piece.owner]
@@ -239,6 +248,7 @@ class _Builder:
                 open_calls[storage] = [call for call in open_calls[storage] if call not in over]
 
     def _host_node(self, piece: HostPiece, micros: int) -> Node:
+        """Return the node of a piece of host time that takes `micros`."""
         if piece.owner == NO_OWNER:
             return Node(IDLE, NodeType.COMP_NODE, piece.start_ns, micros, is_cpu_op=True)
         what, number = self._owners[piece.owner]
@@ -315,10 +325,10 @@ class _Builder:
         return max(min(op.end_ns, comm.start_ns), op.start_ns)
 
 
-def _split(host: list[HostPiece], times_ns: list[int]) -> list[HostPiece]:
+def _split(host_pieces: list[HostPiece], times_ns: list[int]) -> list[HostPiece]:
     """Return the pieces, cut at the given times."""
     result: list[HostPiece] = []
-    for uncut in host:
+    for uncut in host_pieces:
         piece = uncut
         first, last = bisect.bisect_right(times_ns, piece.start_ns), bisect.bisect_left(times_ns, piece.end_ns)
         for at_ns in sorted(set(times_ns[first:last])):
@@ -333,23 +343,11 @@ def _record_id(op: HostOp | None) -> list[tuple[str, str, int]]:
     return [("rf_id", "int64", op.rf_id)] if op is not None else []
 
 
-def _stream_of_waits(kineto: KinetoTrace, comms: Comms, work: streams.DeviceWork) -> Mapping[int, int]:
-    """Return, for calls within the operator of a collective that launches a kernel, the kernel's stream, by place."""
-    issuers = ((comms.calls[place].issuer, kernel) for kernel, places in comms.of_kernel.items() for place in places)
-    stream = {issuer: work.ops[kernel].stream for issuer, kernel in issuers}
-    stream_of_call: dict[int, int] = {}
-    for place, call in enumerate(kineto.calls):
-        issuer = next((number for number in kineto.enclosing(call.op) if number in stream), None)
-        if issuer is not None:
-            stream_of_call[place] = stream[issuer]
-    return stream_of_call
-
-
-def _overlap_ns(step: RankNodes) -> int:
+def _overlap_ns(rank_nodes: RankNodes) -> int:
     """Return how long more than one stream computes."""
     edges = []
-    for number, op in enumerate(step.work.ops):
-        if number not in step.comms.of_kernel:
+    for number, op in enumerate(rank_nodes.work.ops):
+        if number not in rank_nodes.comms.of_kernel:
             edges += [(op.start_ns, 1), (op.end_ns, -1)]
     total = depth = since = 0
     for at_ns, change in sorted(edges):

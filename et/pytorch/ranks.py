@@ -29,7 +29,7 @@ class RankFiles:
 
 
 def rank_files(paths: Sequence[Path]) -> list[RankFiles]:
-    """Read all files.
+    """Read all files or folders, and return the traces of each rank.
 
     A Kineto trace has its rank, a host trace is of the Kineto trace with its process id. Otherwise file names decide.
     """

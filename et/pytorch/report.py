@@ -32,6 +32,7 @@ def report_of(conversion: Conversion) -> dict[str, Any]:
 
 
 def _rank(conversion: Conversion, rank: int) -> dict[str, Any]:
+    """Return the report on one rank."""
     step = conversion.steps[rank]
     files = next(files for files in conversion.ranks if files.rank == rank)
     report: dict[str, Any] = {
@@ -86,27 +87,24 @@ def _kind(placed: PlacedCall) -> str:
     return {SEND: "send", RECV: "recv"}.get(kind) or CollectiveCommType(kind).name.lower().replace("_", "-")
 
 
-def _why(step: RankNodes, number: int, has_host: bool, span_ns: tuple[int, int] | None) -> str:
-    """Return why a device operation has no operator of the host, "" if it has one.
-
-    `span_ns` is the begin and end of the host trace on the clock of the Kineto trace, if they are known.
-    """
-    if number in step.work.lost:
-        return step.work.lost[number]
+def _why(rank_nodes: RankNodes, device_op: int, has_host: bool, span_ns: tuple[int, int] | None) -> str:
+    """Return why a device operation has no operator of the host, "" if it has; span_ns: of the host trace, if known."""
+    if device_op in rank_nodes.work.lost:
+        return rank_nodes.work.lost[device_op]
     if not has_host:
         return ""
-    caller = step.work.caller[number]
-    if step.linked_above(caller) is not None:
+    caller = rank_nodes.work.caller[device_op]
+    if rank_nodes.linked_above(caller) is not None:
         return ""
-    start_ns = step.kineto.ops[caller].start_ns
+    start_ns = rank_nodes.kineto.ops[caller].start_ns
     if span_ns is not None and not span_ns[0] <= start_ns < span_ns[1]:
         when = "before the host trace begins" if start_ns < span_ns[0] else "after the host trace ends"
         return f"launched {when}"
-    return f"{step.kineto.ops[caller].name} is not in the host trace"
+    return f"{rank_nodes.kineto.ops[caller].name} is not in the host trace"
 
 
 def notes_of(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return what a user should know, as sentences."""
+    """Return what a user should know about a report of `report_of`, as sentences."""
     timed = [rank for rank in report["ranks"] if "linked_by" in rank]
     yield from _file_notes(report["ranks"], timed)
     yield from _link_notes(report["ranks"], timed)
@@ -126,6 +124,7 @@ def notes_of(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _file_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
+    """Yield sentences about missing files; `ranks` are reports on ranks, and `timed` those of ranks with times."""
     bare = [rank["rank"] for rank in timed if rank["host_trace"] is None]
     if bare:
         yield (
@@ -144,6 +143,7 @@ def _file_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
 
 
 def _link_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
+    """Yield sentences about links between operators and lost calls; `timed` are the reports on ranks with times."""
     failed = [r["rank"] for r in timed if r["host_trace"] is not None and r["linked_by"] == NOT_AT_ALL]
     if failed:
         yield f"{_ranks(failed)}: the host trace fits no part of the Kineto trace and is not used"
@@ -181,6 +181,7 @@ def _link_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
 
 
 def _time_notes(timed: _Ranks) -> Iterator[str]:
+    """Yield sentences about clocks and waiting from the reports on ranks with times."""
     offsets = [rank for rank in timed if rank["clock_collectives"]]
     if offsets:
         largest = max(offsets, key=lambda rank: abs(rank["clock_offset_us"]))

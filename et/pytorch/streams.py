@@ -70,6 +70,7 @@ def _launched(work: DeviceWork) -> dict[int, tuple[list[int], list[int]]]:
 
 
 def _add_recorded(order: StreamOrder, work: DeviceWork, kineto: KinetoTrace) -> None:
+    """Add to the order the waits between streams that the Kineto trace records."""
     by_stream = _launched(work)
     at_ns = {call.correlation: call.start_ns for call in kineto.calls}
     for wait in kineto.waits:
@@ -88,6 +89,7 @@ def _add_recorded(order: StreamOrder, work: DeviceWork, kineto: KinetoTrace) -> 
 
 
 def _add_inferred(order: StreamOrder, work: DeviceWork, kineto: KinetoTrace, stream_of_call: Mapping[int, int]) -> None:
+    """Add waits between streams that calls suggest; stream_of_call: of calls within a collective's operator."""
     by_stream = _launched(work)
     waits = [(call.start_ns, stream_of_call.get(i)) for i, call in enumerate(kineto.calls) if call.name in _WAITS]
     times = [at_ns for at_ns, _ in waits]

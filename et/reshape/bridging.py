@@ -25,7 +25,7 @@ class BridgedDependencies(NamedTuple):
 
 
 def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
-    """Remove the rows that are not kept (bool[n])."""
+    """Return the dependencies of the rows to keep (bool[n]), so that they keep their order without the others."""
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     child_counts = np.diff(children(table)[0]).tolist()
     stays = keep.tolist()
@@ -40,7 +40,8 @@ def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
             if not stays[parent]:
                 found |= through[parent]
         if len(found) > len(direct):
-            found = direct | _without_implied(found - direct, found, parents)
+            # a new parent is left out if it is the parent of another parent
+            found = direct | (found - direct).difference(*(parents[parent] for parent in found))
         if stays[row]:
             added += len(found) - len(direct)
             parents[row] = found
@@ -51,11 +52,3 @@ def bridge(table: TraceTable, keep: Mask) -> BridgedDependencies:
         else:
             through[row] = found
     return BridgedDependencies(parents, joints, added)
-
-
-def _without_implied(new: set[int], all_parents: set[int], parents: dict[int, set[int]]) -> set[int]:
-    """Return the new parents that are not parents of another parent."""
-    implied: set[int] = set()
-    for row in all_parents:
-        implied |= parents[row] & new
-    return new - implied

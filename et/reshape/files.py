@@ -22,15 +22,15 @@ class TraceFile(NamedTuple):
     path: Path  # path of the file
 
 
-def npu_of(name: str) -> int:
+def npu_of(file_name: str) -> int:
     """Return the NPU in a name `<prefix>.<npu>.et`, or `<prefix>.npu<npu>.et` of a trace set; -1 without one."""
-    match = _NAME.fullmatch(name)
+    match = _NAME.fullmatch(file_name)
     return int(match["npu"]) if match and int(match["npu"]) < 2**31 else NO_NPU
 
 
-def find_files(place: str | os.PathLike[str]) -> list[TraceFile]:
+def find_files(location: str | os.PathLike[str]) -> list[TraceFile]:
     """Return the traces in a folder, those with a prefix, or the named one, sorted by NPU and name."""
-    path = Path(place)
+    path = Path(location)
     if path.is_dir():
         found = [TraceFile(npu_of(file.name), file) for file in _listed(path) if file.name.endswith(_ENDINGS)]
     elif path.exists():
@@ -39,16 +39,16 @@ def find_files(place: str | os.PathLike[str]) -> list[TraceFile]:
         named = [(file, _NAME.fullmatch(file.name)) for file in _listed(path.parent)]
         found = [TraceFile(npu_of(file.name), file) for file, match in named if match and match["prefix"] == path.name]
     if not found:
-        raise TraceError(f"{place}: no traces, expected {_EXPECTED}")
+        raise TraceError(f"{location}: no traces, expected {_EXPECTED}")
     return sorted(found, key=lambda file: (file.npu, file.path.name))
 
 
-def companions(place: str | os.PathLike[str]) -> list[Path]:
+def companions(location: str | os.PathLike[str]) -> list[Path]:
     """Return the files beside the traces that describe them: the manifest of a trace set, and group files.
 
     A group file is `groups.json`, or `PREFIX.json` as STG writes it; for a folder, every group file in it.
     """
-    path = Path(place)
+    path = Path(location)
     if path.is_dir():
         candidates = [file for file in _listed(path) if file.suffix == ".json"]
     else:
@@ -60,6 +60,7 @@ def companions(place: str | os.PathLike[str]) -> list[Path]:
 
 
 def _listed(folder: Path) -> list[Path]:
+    """Return the files of a folder that are not hidden, by name; raise TraceError if it cannot be read."""
     try:
         return sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     except OSError as error:

@@ -90,7 +90,7 @@ class Index(NamedTuple):
     companions: tuple[tuple[str, bytes], ...]  # name and bytes of the other files in their folder
 
 
-def master_metadata(index: Index, version: str) -> Message:
+def master_metadata(index: Index, schema_version: str) -> Message:
     """Return the GlobalMetadata of a master trace."""
     members = index.members
     rows = [(os.fsencode(name), *own, *numbering[:3]) for name, *own, numbering in members]
@@ -104,12 +104,12 @@ def master_metadata(index: Index, version: str) -> Message:
         names, contents = zip(*index.companions, strict=True)
         attrs.append(attribute("nadi.companions", "bytes_list", [os.fsencode(name) for name in names]))
         attrs.append(attribute("nadi.companion_bytes", "bytes_list", contents))
-    return metadata(version, attrs)
+    return metadata(schema_version, attrs)
 
 
-def index_of(path: str | os.PathLike[str], master: Message) -> Index:
+def index_of(path: str | os.PathLike[str], global_metadata: Message) -> Index:
     """Return the files of a master trace, read from its GlobalMetadata."""
-    attrs = {attr.name: attr for attr in master.attr}
+    attrs = {attr.name: attr for attr in global_metadata.attr}
     if _MASTER not in attrs:
         raise TraceError(f"{path}: a trace of one NPU, expected a master trace of `nadi trace merge`")
     if attrs[_MASTER].int32_val != VERSION:

@@ -25,7 +25,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: Sequence[Path] = ()) -> Index:
-    """Write the nodes of all files (of distinct names) into one, with ids of their own and the attribute `npu`.
+    """Write the nodes of all files (of distinct names) into `out`, with ids of their own and the attribute `npu`.
 
     Each file is read twice, and one file is in memory at a time. `out` is gzipped if its name ends in .gz, and appears
     only when it is complete. The master trace keeps `companions`, further files: a manifest, group files.
@@ -49,8 +49,8 @@ def merge(out: str | os.PathLike[str], files: Sequence[TraceFile], companions: S
     return index
 
 
-def _member(file: TraceFile, first: int) -> MasterTraceFile:
-    """Return the index entry of a file, from a first pass over it."""
+def _member(file: TraceFile, first_id: int) -> MasterTraceFile:
+    """Return the index entry of a file, from a first pass over it; its ids in the master trace begin at `first_id`."""
     trace = WireTrace(file.path)
     ids: set[int] = set()
     mentioned: set[int] = set()
@@ -68,16 +68,17 @@ def _member(file: TraceFile, first: int) -> MasterTraceFile:
     if extent > _MAX_SHIFTED_EXTENT:
         dense = tuple(sorted(mentioned))
         extent = len(dense)
-    if first + extent > _MAX_IDS:
+    if first_id + extent > _MAX_IDS:
         raise TraceError(f"{file.path}: the traces so far have {_MAX_IDS} ids, expected fewer")
     with file.path.open("rb") as opened:
         gzipped = opened.read(2) == _GZIP_MAGIC
-    numbering = Numbering(min_id, first, extent, dense)
+    numbering = Numbering(min_id, first_id, extent, dense)
     return MasterTraceFile(file.path.name, file.npu, gzipped, nodes, trace.metadata, numbering)
 
 
-def _frames(metadata: bytes, index: Index, files: Sequence[TraceFile]) -> Iterator[bytes]:
-    yield frame(metadata)
+def _frames(master_metadata_bytes: bytes, index: Index, files: Sequence[TraceFile]) -> Iterator[bytes]:
+    """Yield the messages of a master trace, each after its length."""
+    yield frame(master_metadata_bytes)
     for file, member in zip(files, index.members, strict=True):
         npu = attribute(NPU, "int32", file.npu).SerializeToString(deterministic=True)
         trace = WireTrace(file.path)
@@ -87,7 +88,10 @@ def _frames(metadata: bytes, index: Index, files: Sequence[TraceFile]) -> Iterat
         for message, node in trace.nodes():
             is_plain = node.SerializeToString(deterministic=True) == message
             try:
-                _renumber(node, numbering)
+                node.id = numbering.to_master([node.id])[0]
+                for deps in (node.ctrl_deps, node.data_deps):
+                    if deps:
+                        deps[:] = numbering.to_master(deps[:])
             except (ValueError, IndexError):
                 raise TraceError(f"{file.path}: changed while it was read, expected it to stay the same") from None
             node.attr.append(npu)
@@ -96,14 +100,8 @@ def _frames(metadata: bytes, index: Index, files: Sequence[TraceFile]) -> Iterat
             yield frame(node.SerializeToString(deterministic=True))
 
 
-def _renumber(node: Message, numbering: Numbering) -> None:
-    node.id = numbering.to_master([node.id])[0]
-    for deps in (node.ctrl_deps, node.data_deps):
-        if deps:
-            deps[:] = numbering.to_master(deps[:])
-
-
 def _content(file: Path) -> bytes:
+    """Return the bytes of a file to keep; raise TraceError if it is too large."""
     try:
         return inputs.read_bytes(file, _MAX_COMPANION_BYTES)
     except OSError as error:
@@ -140,7 +138,7 @@ def split(path: str | os.PathLike[str], folder: Path) -> Index:
 def _frames_of_member(
     path: str | os.PathLike[str], nodes: Iterator[tuple[bytes, Message]], member: MasterTraceFile
 ) -> Iterator[bytes]:
-    """Yield the messages of one file, whose nodes come next."""
+    """Yield the messages of one file, whose nodes come next; `path` is the master trace."""
     yield frame(member.metadata)
     for number in range(member.nodes):
         _, node = next(nodes, (b"", None))
@@ -153,7 +151,7 @@ def _frames_of_member(
 
 
 def _restored(node: Message, member: MasterTraceFile) -> bytes:
-    """Return the bytes of a node of the file."""
+    """Return the bytes of a node of a file from the node in the master trace."""
     ids = member.numbering.to_file([node.id])
     last = _pop(node)
     if last.name == VERBATIM:
@@ -168,6 +166,7 @@ def _restored(node: Message, member: MasterTraceFile) -> bytes:
 
 
 def _pop(node: Message) -> Message:
+    """Remove the last attribute of a node and return it; raise ValueError if there is none."""
     if not node.attr:
         raise ValueError(f"no attribute {NPU}, expected one")
     try:

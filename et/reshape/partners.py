@@ -54,6 +54,7 @@ def lanes_of(table: TraceTable) -> Int8:
 
 
 def _key(table: TraceTable, npu: int, row: int) -> Key | None:
+    """Return the kind, ends and tag of a row's communication without its number; None for other nodes."""
     node_type = table.type[row]
     if node_type == NodeType.COMM_COLL_NODE and table.comm_type[row] >= 0:
         name = table.group_names[table.group[row]]

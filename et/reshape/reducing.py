@@ -70,6 +70,7 @@ def reduce_trace(path: Path, out: Path, *, npu: int = -1, without_host: bool = F
 
 
 def _write(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> ReduceResult:
+    """Write the rows to keep (bool[n]) to `out`; if `fuse`, runs of host operators become one."""
     bridged = bridge(table, keep)
     parents = bridged.parents
     stayed = len(parents)
@@ -90,8 +91,8 @@ def _write(table: TraceTable, keep: Mask, out: Path, *, fuse: bool) -> ReduceRes
     )
 
 
-def _droppable(table: TraceTable, order: list[int], *, without_host: bool) -> Mask:
-    """Return bool[n], rows that may be removed."""
+def _droppable(table: TraceTable, topological: list[int], *, without_host: bool) -> Mask:
+    """Return bool[n], rows that may be removed; `without_host` includes all host operators."""
     lane = lanes_of(table)
     groups = defines_groups(table)
     if without_host:
@@ -106,54 +107,49 @@ def _droppable(table: TraceTable, order: list[int], *, without_host: bool) -> Ma
     surely_timed &= (lane == COMPUTE_LANE) | (lane == MEMORY_LANE) | ((lane == HOST_LANE) & (table.duration_micros > 0))
     ordered = np.ones(len(table), np.bool_)
     for lanes in ((HOST_LANE,), (COMPUTE_LANE,), (MEMORY_LANE,), COMMUNICATION_LANES):
-        ordered &= is_ordered(table, order, np.isin(lane, lanes))
-    harmless = _harmless(table, order, ordered, surely_timed)
-    return is_idle & harmless & ~groups & ordered
-
-
-def _harmless(table: TraceTable, order: list[int], ordered: Mask, surely_timed: Mask) -> Mask:
-    """Return bool[n], rows without which no start changes although their children may become ready a step earlier."""
+        ordered &= is_ordered(table, topological, np.isin(lane, lanes))
     child_ptr, child = (a.tolist() for a in children(table))
+    # rows without which no start changes although their children may become ready a step earlier
     ordered_rows, timed = ordered.tolist(), surely_timed.tolist()
     visible = [False] * len(ordered_rows)  # a start changes if the row itself becomes ready a step earlier
     found = np.ones(len(ordered_rows), np.bool_)
-    for row in reversed(order):
+    for row in reversed(topological):
         below = any(visible[other] for other in child[child_ptr[row] : child_ptr[row + 1]])
         found[row] = not below
         visible[row] = not ordered_rows[row] or (not timed[row] and below)
-    return found
+    return is_idle & found & ~groups & ordered
 
 
-def _fuse(table: TraceTable, parents: Parents) -> dict[int, int]:
-    """Fuse runs of host operators into the last one of each run; return the durations of these, by row."""
+def _fuse(table: TraceTable, parents_of_row: Parents) -> dict[int, int]:
+    """Fuse runs of host operators into the last one of each run; return the durations of these in us, by row."""
     lane = lanes_of(table)
     order = topological_order(table).tolist()
     host = is_ordered(table, order, lane == HOST_LANE) & (lane == HOST_LANE) & (table.duration_micros > 0)
-    child_counts = dict.fromkeys(parents, 0)
-    for parent in itertools.chain.from_iterable(parents.values()):
+    child_counts = dict.fromkeys(parents_of_row, 0)
+    for parent in itertools.chain.from_iterable(parents_of_row.values()):
         child_counts[parent] += 1
     is_host = host.tolist()
     durations: dict[int, int] = {}
     micros = table.duration_micros.tolist()
     for row in order:
-        if row not in parents or not is_host[row] or len(parents[row]) != 1:
+        if row not in parents_of_row or not is_host[row] or len(parents_of_row[row]) != 1:
             continue
-        (parent,) = parents[row]
+        (parent,) = parents_of_row[row]
         if is_host[parent] and child_counts[parent] == 1:
             durations[row] = durations.pop(parent, micros[parent]) + micros[row]
-            parents[row] = parents.pop(parent)
+            parents_of_row[row] = parents_of_row.pop(parent)
     return durations
 
 
-def _drop_implied(table: TraceTable, parents: Parents) -> int:
+def _drop_implied(table: TraceTable, parents_of_row: Parents) -> int:
     """Remove dependencies that other parents imply; return how many."""
-    rows = [row for row in topological_order(table).tolist() if row in parents]
+    rows = [row for row in topological_order(table).tolist() if row in parents_of_row]
     is_exact = len(rows) ** 2 <= _MAX_BITS
     number = {row: i for i, row in enumerate(rows)}
     before: dict[int, int] = {}
     dropped = 0
     for row in rows:
-        own = parents[row]
+        own = parents_of_row[row]
         if is_exact:
             reached = 0
             for parent in own:
@@ -163,9 +159,9 @@ def _drop_implied(table: TraceTable, parents: Parents) -> int:
                 reached |= 1 << number[parent]
             before[row] = reached
         else:
-            implied = own & set().union(*(parents[parent] for parent in own))
+            implied = own & set().union(*(parents_of_row[parent] for parent in own))
         dropped += len(implied)
-        parents[row] = own - implied
+        parents_of_row[row] = own - implied
     return dropped
 
 
@@ -174,34 +170,35 @@ def _sequence(table: TraceTable, npu: int) -> dict[object, int]:
     return {key: int(table.node_id[row]) for row, key in communications(table, npu)}
 
 
-def is_ordered(table: TraceTable, order: Sequence[int], chosen: Mask) -> Mask:
+def is_ordered(table: TraceTable, topological: Sequence[int], chosen: Mask) -> Mask:
     """Return bool[n], whether a chosen row is before or after each other chosen row; True for rows that are not chosen.
 
     If a trace is too large to compare all pairs, rows count as ordered only if all chosen rows are in one chain.
     """
     count = int(np.count_nonzero(chosen))
-    before = _reach(table.dep_ptr.tolist(), table.dep.tolist(), order, chosen, count)
+    before = _reach(table.dep_ptr.tolist(), table.dep.tolist(), topological, chosen, count)
     child_ptr, child = children(table)
-    after = _reach(child_ptr.tolist(), child.tolist(), order[::-1], chosen, count)
+    after = _reach(child_ptr.tolist(), child.tolist(), topological[::-1], chosen, count)
     return ~chosen | (before + after == count + 1)
 
 
-def _reach(ptr: list[int], to: list[int], order: Sequence[int], chosen: Mask, count: int) -> Int64:
+def _reach(ptr: list[int], to: list[int], topological: Sequence[int], chosen: Mask, count: int) -> Int64:
     """Return int64[n], the number of chosen rows that each row reaches, itself included.
 
-    If there are too many rows for that, it is the number of chosen rows on the row's longest path.
+    `ptr` and `to` are parents or children as CSR arrays, `chosen` a mask of `count` rows. If there are too many rows,
+    it is the number of chosen rows on the row's longest path.
     """
     counted = np.zeros(len(chosen), np.int64)
     is_chosen = chosen.tolist()
     if count * len(is_chosen) > _MAX_BITS:
         longest = [0] * len(is_chosen)
-        for row in order:
+        for row in topological:
             longest[row] = is_chosen[row] + max((longest[other] for other in to[ptr[row] : ptr[row + 1]]), default=0)
         counted[:] = longest
         return counted
     bits = [0] * len(is_chosen)
     number = 0
-    for row in order:
+    for row in topological:
         found = 0
         for other in to[ptr[row] : ptr[row + 1]]:
             found |= bits[other]

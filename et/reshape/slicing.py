@@ -95,7 +95,7 @@ def slice_traces(
 
 
 def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) -> None:
-    """Keep or drop partners together."""
+    """Keep or drop partners together, in all parts."""
     sharers: dict[Key, list[int]] = {}
     for number, part in enumerate(parts):
         for key in part.row_of:
@@ -119,10 +119,10 @@ def _settle(parts: Sequence[_Part], selection: Selection, partners: Partners) ->
             add_ancestors(read_trace(parts[number].file.path, strict=False), parts[number].keep)
 
 
-def _keep(parts: Sequence[_Part], key: Key, kept: int, lost: Sequence[int], *, refuse: bool) -> None:
-    """Keep the partners of a kept node; refuse it if that is asked for, or if partners are on an unselected NPU."""
-    place = f"{parts[kept].file.path}: {communication_text(key)}"
-    for part in (parts[number] for number in lost):
+def _keep(parts: Sequence[_Part], key: Key, kept_part: int, lost_parts: Sequence[int], *, refuse: bool) -> None:
+    """Keep the partners of a kept node by their key; refuse it if asked, or if partners are on an unselected NPU."""
+    place = f"{parts[kept_part].file.path}: {communication_text(key)}"
+    for part in (parts[number] for number in lost_parts):
         if not part.is_chosen:
             ways = "selected with all its NPUs, or left out (--partners drop)"
             raise TraceError(f"{place} has a partner in {part.file.path}, which is not selected; expected it {ways}")
@@ -132,6 +132,7 @@ def _keep(parts: Sequence[_Part], key: Key, kept: int, lost: Sequence[int], *, r
 
 
 def _write(part: _Part, folder: Path) -> SliceResult:
+    """Write the rows of a part that are kept into a folder, and return counts of them."""
     table = read_trace(part.file.path, strict=False)
     bridged = bridge(table, part.keep)
     order = [row for row in topological_order(table).tolist() if row in bridged.parents]
@@ -145,6 +146,7 @@ def _write(part: _Part, folder: Path) -> SliceResult:
 
 
 def _selected(table: TraceTable, selection: Selection) -> Mask:
+    """Return bool[n], the rows that a selection names by id, name and training step."""
     selected = matching(table, selection.ids, selection.names)
     if selection.steps is not None:
         steps = steps_of(table)
@@ -188,7 +190,7 @@ def steps_of(table: TraceTable) -> Int64:
 
 
 def add_ancestors(table: TraceTable, keep: Mask) -> None:
-    """Add all direct and indirect parents of the kept rows to `keep`."""
+    """Add all direct and indirect parents of the kept rows to `keep` (bool[n])."""
     dep_ptr, dep = table.dep_ptr.tolist(), table.dep.tolist()
     stays = keep.tolist()
     for row in reversed(topological_order(table).tolist()):

@@ -71,20 +71,20 @@ def rewrite(
 
 
 def _nodes(
-    trace: WireTrace, table: TraceTable, parents: Parents, joints: Mask, durations: Mapping[int, int]
+    trace: WireTrace, table: TraceTable, parents_of_row: Parents, joints: Mask, micros_of_row: Mapping[int, int]
 ) -> Iterator[tuple[int, bytes]]:
     """Yield row and frame of each node that stays, with its new dependencies."""
     row_of_id = {node_id: row for row, node_id in enumerate(table.node_id.tolist())}
     ids = table.node_id.tolist()
     for row, (message, node) in enumerate(trace.nodes()):
-        if row not in parents:
+        if row not in parents_of_row:
             continue
-        remaining = set(parents[row])
+        remaining = set(parents_of_row[row])
         kept = [[i for i in deps if row_of_id.get(i, -1) in remaining] for deps in (node.ctrl_deps, node.data_deps)]
         untouched = kept[0] == node.ctrl_deps[:] and kept[1] == node.data_deps[:]
         named = {row_of_id[i] for i in (*kept[0], *kept[1])}
         new = [ids[parent] for parent in sorted(remaining - named)]
-        if untouched and not new and not joints[row] and row not in durations:
+        if untouched and not new and not joints[row] and row not in micros_of_row:
             yield row, frame(message)
             continue
         node.ctrl_deps[:], node.data_deps[:] = kept[0], kept[1] + new
@@ -92,6 +92,6 @@ def _nodes(
             node.type = NodeType.METADATA_NODE
             for field in ("duration_micros", "inputs", "outputs", "attr"):
                 node.ClearField(field)
-        elif row in durations:
-            node.duration_micros = durations[row]
+        elif row in micros_of_row:
+            node.duration_micros = micros_of_row[row]
         yield row, frame(node.SerializeToString(deterministic=True))

@@ -31,14 +31,14 @@ class TraceSelection:
         return np.asarray(found / self.counts.sum(), np.float64)
 
 
-def choose(rows: Float64, counts: Float64, k: int, seed: int = 0) -> TraceSelection:
-    """Choose k traces, or all distinct ones if they are fewer; rows: float64[n, features], counts: float64[n], weights.
+def choose(features_of_trace: Float64, counts: Float64, k: int, seed: int = 0) -> TraceSelection:
+    """Choose k traces, or all distinct ones if they are fewer; from float64[n, features] and float64[n], weights.
 
     Clusters are those of Ward (J. Am. Stat. Assoc. 58, 1963) on the distinct rows. Each is represented by its medoid,
     the row with the smallest sum of distances to the others, weighted by their counts. Rows go to the nearest medoid.
     Of more than 4,000 distinct rows, a sample is clustered, drawn with `seed`.
     """
-    places = _places(rows, counts)
+    places = _places(features_of_trace, counts)
     distinct, first, same = np.unique(places.round(9), axis=0, return_index=True, return_inverse=True)
     same = same.reshape(-1)
     distinct_counts = np.bincount(same, counts).astype(np.float64)
@@ -46,32 +46,34 @@ def choose(rows: Float64, counts: Float64, k: int, seed: int = 0) -> TraceSelect
     if len(distinct) > _MAX_CLUSTERED:
         sample = np.sort(np.random.default_rng(seed).choice(len(distinct), _MAX_CLUSTERED, replace=False))
     medoids = sample[_medoids(distinct[sample], distinct_counts[sample], k)]
-    nearest = _nearest(distinct, distinct[medoids])
+    nearest = np.asarray(np.argmin(cdist(distinct, distinct[medoids]), axis=1), np.int64)
     weight = np.bincount(nearest, distinct_counts, minlength=len(medoids))
     medoids = medoids[np.argsort(-weight, kind="stable")]
     chosen = first[medoids]
-    representative = _nearest(places, places[chosen])
+    representative = np.asarray(np.argmin(cdist(places, places[chosen]), axis=1), np.int64)
     distance = np.linalg.norm(places - places[chosen][representative], axis=1)
     return TraceSelection(chosen, representative, distance, counts, places)
 
 
-def _places(rows: Float64, counts: Float64) -> Float64:
-    """Return the rows as points: features in units of their deviation, with equal weight for all families."""
-    mean = np.average(rows, axis=0, weights=counts)
-    deviation = np.sqrt(np.average((rows - mean) ** 2, axis=0, weights=counts))
+def _places(features_of_trace: Float64, counts: Float64) -> Float64:
+    """Return the traces as points: features in units of their deviation, with equal weight for all families."""
+    mean = np.average(features_of_trace, axis=0, weights=counts)
+    deviation = np.sqrt(np.average((features_of_trace - mean) ** 2, axis=0, weights=counts))
     scaled = []
     begin = 0
     for family in FAMILIES.values():
         own = slice(begin, begin + len(family))
         min_deviation = np.array(list(family.values()))
         differs = max(int(np.count_nonzero(deviation[own] > min_deviation)), 1)
-        scaled.append((rows[:, own] - mean[own]) / np.maximum(deviation[own], min_deviation) / np.sqrt(differs))
+        scaled.append(
+            (features_of_trace[:, own] - mean[own]) / np.maximum(deviation[own], min_deviation) / np.sqrt(differs)
+        )
         begin += len(family)
     return np.concatenate(scaled, axis=1) / np.sqrt(len(FAMILIES))
 
 
 def _medoids(places: Float64, counts: Float64, k: int) -> Int64:
-    """Return int64[k or fewer], the middle row of each cluster."""
+    """Return int64[k or fewer], the middle row of each of k clusters of points with these weights."""
     if len(places) <= k:
         return np.arange(len(places))
     cluster = cut_tree(linkage(places, "ward"), n_clusters=k).reshape(-1)
@@ -81,10 +83,6 @@ def _medoids(places: Float64, counts: Float64, k: int) -> Int64:
         sums = cdist(places[own], places[own]) @ counts[own]
         found.append(int(own[np.argmin(sums)]))
     return np.array(found, np.int64)
-
-
-def _nearest(places: Float64, chosen: Float64) -> Int64:
-    return np.asarray(np.argmin(cdist(places, chosen), axis=1), np.int64)
 
 
 @dataclass(frozen=True)
@@ -100,29 +98,25 @@ class Coverage:
     random_mean: float  # `mean` for equally many traces chosen at random, over 32 draws
 
 
-def coverage(choice: TraceSelection, radius: float, seed: int = 0) -> Coverage:
-    """Measure the distances of traces from their representatives, `within` a radius in the unit of Coverage."""
-    order = np.argsort(choice.distance, kind="stable")
-    passed = np.cumsum(choice.counts[order]) / choice.counts.sum()
-    at = [choice.distance[order][min(int(np.searchsorted(passed, q)), len(order) - 1)] for q in (0.5, 0.9)]
-    return Coverage(
-        mean=float(np.average(choice.distance, weights=choice.counts)),
-        median=float(at[0]),
-        p90=float(at[1]),
-        farthest=float(choice.distance.max()),
-        radius=radius,
-        within=float(np.average(choice.distance <= radius, weights=choice.counts)),
-        random_mean=_by_chance(choice, seed),
-    )
-
-
-def _by_chance(choice: TraceSelection, seed: int) -> float:
+def coverage(selection: TraceSelection, radius: float, seed: int = 0) -> Coverage:
+    """Measure distances of traces from their representatives, and the share within `radius`; seed: of random ones."""
+    order = np.argsort(selection.distance, kind="stable")
+    passed = np.cumsum(selection.counts[order]) / selection.counts.sum()
+    at = [selection.distance[order][min(int(np.searchsorted(passed, q)), len(order) - 1)] for q in (0.5, 0.9)]
     generator = np.random.default_rng(seed)
-    share = choice.counts / choice.counts.sum()
-    k = len(choice.chosen)
+    share = selection.counts / selection.counts.sum()
+    k = len(selection.chosen)
     found = []
     for _ in range(_DRAWS):
         drawn = generator.choice(len(share), k, replace=False, p=share)
-        nearest = cdist(choice.places, choice.places[drawn]).min(axis=1)
-        found.append(np.average(nearest, weights=choice.counts))
-    return float(np.mean(found))
+        nearest = cdist(selection.places, selection.places[drawn]).min(axis=1)
+        found.append(np.average(nearest, weights=selection.counts))
+    return Coverage(
+        mean=float(np.average(selection.distance, weights=selection.counts)),
+        median=float(at[0]),
+        p90=float(at[1]),
+        farthest=float(selection.distance.max()),
+        radius=radius,
+        within=float(np.average(selection.distance <= radius, weights=selection.counts)),
+        random_mean=float(np.mean(found)),
+    )

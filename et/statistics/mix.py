@@ -82,13 +82,13 @@ def collective_mix(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
     return sorted(mix, key=lambda row: (-row["bytes"], row["kind"], row["group"]))
 
 
-def _sizes(counts: Counter[int]) -> dict[str, int]:
+def _sizes(count_of_size: Counter[int]) -> dict[str, int]:
     """Return smallest, median and largest size, and the number of distinct sizes."""
-    ordered = sorted(counts) or [0]
-    before = np.cumsum([counts[size] for size in ordered])
+    ordered = sorted(count_of_size) or [0]
+    before = np.cumsum([count_of_size[size] for size in ordered])
     median = ordered[int(np.searchsorted(before, (before[-1] + 1) // 2))]
     sizes = {"least_bytes": ordered[0], "median_bytes": median, "most_bytes": ordered[-1]}
-    return sizes | {"different_sizes": len(counts)}
+    return sizes | {"different_sizes": len(count_of_size)}
 
 
 def _tables(ranks: Sequence[Rank]) -> list[tuple[Rank, int]]:

@@ -36,7 +36,7 @@ class EarliestTimes:
 
 
 class _Walk:
-    """Traversal of the rows of all ranks in an order in which they can run."""
+    """Traversal of the rows of all ranks in an order in which they can run; `rank` is an index, times are in us."""
 
     def __init__(self, ranks: Sequence[Rank], found: Communications, unit_micros: int) -> None:
         self._ranks = ranks
@@ -62,6 +62,7 @@ class _Walk:
                 self.took[member.rank][member.row] = shortest
 
     def run(self) -> EarliestTimes:
+        """Traverse the rows of all ranks, and return when each can end at the earliest."""
         for rank, waits in enumerate(self._waits):
             for row, left in enumerate(waits):
                 if left == 0:
@@ -102,10 +103,10 @@ class _Walk:
             self.before[member.rank][member.row] = self.before[last.rank][last.row]
             self._do(member.rank, member.row, self._ready[last.rank][last.row])
 
-    def _receive(self, members: Sequence[CommunicationMember]) -> None:
+    def _receive(self, ends: Sequence[CommunicationMember]) -> None:
         """Handle a message when both ends are ready, or the only end in the traces."""
-        send = self._sends.get(id(members))
-        for member in members:
+        send = self._sends.get(id(ends))
+        for member in ends:
             if member == send:
                 continue
             begin = self._ready[member.rank][member.row]
@@ -114,9 +115,10 @@ class _Walk:
                 self.before[member.rank][member.row] = self.before[send.rank][send.row]
             self._do(member.rank, member.row, begin)
 
-    def _do(self, rank: int, row: int, begin: int) -> None:
-        self.start[rank][row] = begin
-        self.end[rank][row] = begin + self.took[rank][row]
+    def _do(self, rank: int, row: int, begin_micros: int) -> None:
+        """Let a row begin at a time."""
+        self.start[rank][row] = begin_micros
+        self.end[rank][row] = begin_micros + self.took[rank][row]
         self._queue.append((rank, row))
 
 
@@ -125,14 +127,13 @@ def earliest(ranks: Sequence[Rank], found: Communications, unit_micros: int = 0)
     return _Walk(ranks, found, unit_micros).run()
 
 
-def critical_path(ranks: Sequence[Rank], found: Communications) -> dict[str, Any]:
+def critical_path(ranks: Sequence[Rank], communication_members: Communications) -> dict[str, Any]:
     """Return the longest path through the nodes of all ranks, by recorded durations.
 
-    Returns:
-        "micros"; "by_lane" and "by_rank": parts of the path's time; "nodes": number of nodes; "steps": the longest of
-        them, in order; "unfinished": number of nodes that never start because a partner is missing.
+    The result has "micros"; "by_lane" and "by_rank": parts of the path's time; "nodes": number of nodes; "steps": the
+    longest of them, in order; "unfinished": number of nodes that never start because a partner is missing.
     """
-    schedule = earliest(ranks, found)
+    schedule = earliest(ranks, communication_members)
     last = max(
         ((int(end.max()), rank, int(end.argmax())) for rank, end in enumerate(schedule.end_micros) if len(end)),
         key=lambda found: (found[0], -found[1]),
@@ -174,7 +175,8 @@ def critical_path(ranks: Sequence[Rank], found: Communications) -> dict[str, Any
     }
 
 
-def _durations(rank: Rank, unit_micros: int) -> list[int]:
+def _durations(rank: Rank, idle_micros: int) -> list[int]:
+    """Return the duration of each row in microseconds; `idle_micros` for rows without one."""
     table = rank.table
     is_idle = (table.duration_micros == 0) & (table.type != NodeType.METADATA_NODE)
-    return np.where(is_idle, unit_micros, table.duration_micros).tolist()
+    return np.where(is_idle, idle_micros, table.duration_micros).tolist()

@@ -42,11 +42,11 @@ def communications_of(ranks: Sequence[Rank]) -> dict[Key, list[CommunicationMemb
     return found
 
 
-def _of_rank(key: Key, rank: Rank, node_type: int) -> Key:
-    """Return the key of an example's communication converted for a rank."""
-    if key[0] == "collective":
-        return key[0], rank.groups.get(str(key[1]), key[1]), *key[2:]
-    kind, src, dst, tag, number = key
+def _of_rank(example_key: Key, rank: Rank, node_type: int) -> Key:
+    """Return the key of an example's communication converted for a rank that shares the example's trace."""
+    if example_key[0] == "collective":
+        return example_key[0], rank.groups.get(str(example_key[1]), example_key[1]), *example_key[2:]
+    kind, src, dst, tag, number = example_key
     assert isinstance(src, int)  # noqa: S101 - for mypy: keys of messages are numbers
     assert isinstance(dst, int)  # noqa: S101
     is_send = node_type == NodeType.COMM_SEND_NODE

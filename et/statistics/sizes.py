@@ -38,14 +38,16 @@ def bytes_by_rank(ranks: Sequence[Rank]) -> dict[str, Any]:
     }
 
 
-def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any]:
+def sizes_by_collective(
+    ranks: Sequence[Rank], communication_members: Mapping[Key, Sequence[CommunicationMember]]
+) -> dict[str, Any]:
     """Return the bytes of each member of collectives, and their relative deviations from the members' mean.
 
     Among many collectives it shows those whose members differ most, in execution order; among many ranks those that
     take part in them and deviate most. "uneven" counts the collectives whose members differ at all.
     """
     keys, spread = [], []
-    for key, members in found.items():
+    for key, members in communication_members.items():
         if key[0] != "collective":
             continue
         sizes = [int(ranks[member.rank].table.comm_size[member.row]) for member in members]
@@ -57,15 +59,19 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Comm
     shown = [keys[i] for i in sorted(worst.tolist())]
     values = np.full((len(ranks), len(shown)), -1.0)
     for column, key in enumerate(shown):
-        for member in found[key]:
+        for member in communication_members[key]:
             values[member.rank, column] = ranks[member.rank].table.comm_size[member.row]
     deviation = _deviation(values)
-    rows = _worst_rows(deviation)
+    present = np.flatnonzero((~np.isnan(deviation)).any(axis=1)) if deviation.size else np.arange(0)
+    if len(present) > MAX_RANKS:
+        worst = np.nanmax(np.abs(deviation[present]), axis=1)
+        present = np.sort(present[np.argsort(-worst, kind="stable")[:MAX_RANKS]])
+    rows = [int(i) for i in present]
     labels = []
     for key in shown:
-        table, row = ranks[found[key][0].rank].table, found[key][0].row
+        table, row = ranks[communication_members[key][0].rank].table, communication_members[key][0].row
         label = {"kind": collective_name(int(table.comm_type[row])), "group": key[1], "number": key[-1]}
-        labels.append(label | {"name": table.names[row], "members": len(found[key])})
+        labels.append(label | {"name": table.names[row], "members": len(communication_members[key])})
     return {
         "collectives": labels,
         "collectives_left_out": len(keys) - len(shown),
@@ -77,16 +83,8 @@ def sizes_by_collective(ranks: Sequence[Rank], found: Mapping[Key, Sequence[Comm
     }
 
 
-def _worst_rows(deviation: Float64) -> list[int]:
-    """Return the ranks that take part in the shown collectives; of many ranks, those that deviate most."""
-    present = np.flatnonzero((~np.isnan(deviation)).any(axis=1)) if deviation.size else np.arange(0)
-    if len(present) > MAX_RANKS:
-        worst = np.nanmax(np.abs(deviation[present]), axis=1)
-        present = np.sort(present[np.argsort(-worst, kind="stable")[:MAX_RANKS]])
-    return [int(i) for i in present]
-
-
 def _bytes(rank: Rank) -> dict[str, int]:
+    """Return the sum of comm_size of a rank by kind of communication."""
     table, found = rank.table, {}
     lanes = lanes_of(table)
     for lane in COMMUNICATION_LANES:
@@ -106,6 +104,7 @@ def _deviation(values: Float64) -> Float64:
 
 
 def _largest_deviation(deviation: Float64, kinds: Sequence[str], ranks: Sequence[Rank]) -> dict[str, Any] | None:
+    """Return NPU, kind and value of the largest deviation (float64[ranks, kinds]); None if there is none."""
     if not deviation.size or np.all(np.isnan(deviation)):
         return None
     at = int(np.nanargmax(np.abs(deviation)))

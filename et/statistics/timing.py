@@ -20,7 +20,9 @@ def has_starts(ranks: Sequence[Rank]) -> bool:
     return any(bool(np.any(rank.table.start_time_micros > 0)) for rank in ranks)
 
 
-def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[str, Any] | None:
+def arrivals(
+    ranks: Sequence[Rank], communication_members: Mapping[Key, Sequence[CommunicationMember]]
+) -> dict[str, Any] | None:
     """Return transfer and waiting of collectives that have two or more members with durations.
 
     The last member does not wait: the shortest duration is the transfer, and the rest of the others' is waiting. That
@@ -38,7 +40,7 @@ def arrivals(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMe
     clocks = has_starts(ranks)
     tables = {id(rank.table): rank.table for rank in ranks}
     waited = {number: waited_micros(table) for number, table in tables.items()}
-    for key, members in found.items():
+    for key, members in communication_members.items():
         if key[0] != "collective" or len(members) < 2:
             continue
         took = np.array([ranks[m.rank].table.duration_micros[m.row] for m in members], np.int64)

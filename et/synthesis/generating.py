@@ -36,7 +36,7 @@ class Originals:
         self._traits = {trait for table in tables for trait in _traits(table)}
 
     def found_in(self, tables: Sequence[TraceTable]) -> str:
-        """Return a description of what other traces repeat of the originals, "" for nothing."""
+        """Return a description of the first name or sequence that other traces repeat of the originals; "" for none."""
         for number, table in enumerate(tables):
             for trait in _traits(table):
                 if trait in self._traits:
@@ -74,16 +74,16 @@ class Generated:
     families: Mapping[str, Groups]  # groups by name
 
 
-def learn(sets: Sequence[TraceSetFields]) -> Learned:
+def learn(trace_sets: Sequence[TraceSetFields]) -> Learned:
     """Learn from one or more trace sets whose compute nodes have durations."""
-    streams = [stream_of(each) for each in sets]
+    streams = [stream_of(each) for each in trace_sets]
     templates = Templates(streams, [classify(stream).classes for stream in streams])
-    originals = Originals(table for each in sets for table in each.traces)
+    originals = Originals(table for each in trace_sets for table in each.traces)
     return Learned(Schedule(streams), templates, list(map(request_of, streams)), originals)
 
 
 def generate(learned: Learned, request: SynthesisRequest, seed: int) -> Generated:
-    """Return a new trace set; values are drawn again if eight consecutive ones are those of an original."""
+    """Return a new trace set as requested; values are drawn again if eight consecutive ones are an original's."""
     generator = np.random.default_rng(seed)
     events = ordered_events(learned, request)
     for _ in range(_ATTEMPTS):
@@ -119,18 +119,18 @@ def ordered_events(learned: Learned, request: SynthesisRequest) -> list[list[Pla
     return in_possible_order(layout, queues)
 
 
-def in_possible_order(layout: SetLayout, queues: Sequence[deque[PlacedEvent]]) -> list[list[PlacedEvent]]:
+def in_possible_order(layout: SetLayout, planned_events: Sequence[deque[PlacedEvent]]) -> list[list[PlacedEvent]]:
     """Return the events of each role such that collectives of several roles meet and nothing waits for itself.
 
     Roles advance until they wait for a send, or for the other roles of a collective. If all of them wait, the first
     such collective happens: roles that plan it for later do it now, and roles without it do it in addition.
     """
-    done: list[list[PlacedEvent]] = [[] for _ in queues]
+    done: list[list[PlacedEvent]] = [[] for _ in planned_events]
     in_flight: Counter[tuple[int, int]] = Counter()
-    while any(queues):
+    while any(planned_events):
         has_advanced = False
-        for role, queue in enumerate(queues):
-            while queue and _can_happen(layout, role, queues, in_flight):
+        for role, queue in enumerate(planned_events):
+            while queue and _can_happen(layout, role, planned_events, in_flight):
                 has_advanced = True
                 operation = queue[0].operation
                 other = (role + operation.roles_away) % layout.roles
@@ -140,31 +140,33 @@ def in_possible_order(layout: SetLayout, queues: Sequence[deque[PlacedEvent]]) -
                     in_flight[other, role] -= 1
                 value_class = queue[0].value_class
                 for member in layout.roles_of(role, operation.slot):
-                    done[member].append(queues[member].popleft()._replace(value_class=value_class))
+                    done[member].append(planned_events[member].popleft()._replace(value_class=value_class))
         if not has_advanced:
-            role = next(role for role, queue in enumerate(queues) if queue and queue[0].operation.kind == COLLECTIVE)
-            event = queues[role][0]
+            role = next(
+                role for role, queue in enumerate(planned_events) if queue and queue[0].operation.kind == COLLECTIVE
+            )
+            event = planned_events[role][0]
             for member in layout.roles_of(role, event.operation.slot):
-                later = next((each for each in queues[member] if each.operation == event.operation), None)
+                later = next((each for each in planned_events[member] if each.operation == event.operation), None)
                 if later is not None:
-                    queues[member].remove(later)
-                queues[member].appendleft(later or event)
+                    planned_events[member].remove(later)
+                planned_events[member].appendleft(later or event)
     return done
 
 
 def _can_happen(
-    layout: SetLayout, role: int, queues: Sequence[deque[PlacedEvent]], in_flight: Counter[tuple[int, int]]
+    layout: SetLayout, role: int, planned_events: Sequence[deque[PlacedEvent]], in_flight: Counter[tuple[int, int]]
 ) -> bool:
-    """Return whether the next event of a role can happen now."""
-    operation = queues[role][0].operation
+    """Return whether the next event of a role can happen; `in_flight` counts messages by (sender, receiver)."""
+    operation = planned_events[role][0].operation
     if operation.kind == RECEIVE:
         return in_flight[(role + operation.roles_away) % layout.roles, role] > 0
     members = layout.roles_of(role, operation.slot)
-    return all(queues[member] and queues[member][0].operation == operation for member in members)
+    return all(planned_events[member] and planned_events[member][0].operation == operation for member in members)
 
 
 def with_values(
-    roles: Sequence[Sequence[PlacedEvent]], request: SynthesisRequest, generator: np.random.Generator
+    events_of_role: Sequence[Sequence[PlacedEvent]], request: SynthesisRequest, generator: np.random.Generator
 ) -> list[list[StreamEvent]]:
     """Return the events of each role with sizes and times: equal within a class, near its mean, totals within 1 %."""
     drawn = {
@@ -172,9 +174,11 @@ def with_values(
         for key, means in request.table.items()
         for number, mean in enumerate(means)
     }
-    values = [[drawn.get((key_of(event.operation), event.value_class), 0.0) for event in events] for events in roles]
+    values = [
+        [drawn.get((key_of(event.operation), event.value_class), 0.0) for event in events] for events in events_of_role
+    ]
     sums: dict[TotalKey, float] = defaultdict(float)
-    for role, events in enumerate(roles):
+    for role, events in enumerate(events_of_role):
         for event, value in zip(events, values[role], strict=True):
             sums[total_of(role, event.operation)] += value
     scales = {
@@ -183,7 +187,7 @@ def with_values(
         if total
     }
     generated: list[list[StreamEvent]] = []
-    for role, events in enumerate(roles):
+    for role, events in enumerate(events_of_role):
         generated.append([])
         for event, value in zip(events, values[role], strict=True):
             scaled = value * scales.get(total_of(role, event.operation), 0)

@@ -52,7 +52,7 @@ class Family:
 
 @dataclasses.dataclass(frozen=True)
 class SetLayout:
-    """Roles and the families of each."""
+    """Roles (NPUs that run one trace, such as a pipeline stage) and the families of groups of each."""
 
     roles: int  # number of roles
     width: int  # number of NPUs per role
@@ -62,12 +62,12 @@ class SetLayout:
         """Return the roles that take part in a collective of a role's slot."""
         return next((each.roles for each in self.families if each.slot == slot and role in each.roles), (role,))
 
-    def scaled(self, ranks: int) -> "SetLayout":
-        """Return the layout for `ranks` NPUs: groups that reach to the last NPU of a role grow or shrink.
+    def scaled(self, npus: int) -> "SetLayout":
+        """Return the layout for `npus` NPUs: groups that reach to the last NPU of a role grow or shrink.
 
         Raise TraceError if the families do not divide it.
         """
-        width, rest = divmod(ranks, self.roles)
+        width, rest = divmod(npus, self.roles)
         families = [
             dataclasses.replace(each, size=max(width // each.stride, 1)) if _is_outer(each, self.width) else each
             for each in self.families
@@ -75,7 +75,7 @@ class SetLayout:
         block = max([1, *(each.stride * (1 if _is_outer(each, self.width) else each.size) for each in families)])
         if rest or width < 1 or width % block:
             multiple = f"{self.roles * block}: {self.roles} stages of {block}"
-            raise TraceError(f"{ranks} ranks: expected a multiple of {multiple}")
+            raise TraceError(f"{npus} ranks: expected a multiple of {multiple}")
         return SetLayout(self.roles, width, tuple(families))
 
     def groups(self, family: Family) -> Groups:
@@ -136,18 +136,18 @@ def layout_of(traces: TraceSetFields) -> NamedLayout:
 
 
 def _product(
-    traces: TraceSetFields, name: str, places: Mapping[int, tuple[int, int]], role: int
+    traces: TraceSetFields, name: str, place_of_npu: Mapping[int, tuple[int, int]], role: int
 ) -> tuple[tuple[int, ...], int, int]:
-    """Return roles, stride and size of the groups that a role means by a name."""
-    width = len(places) // len(traces.traces)
+    """Return roles, stride and size of groups that a role means by a name; place_of_npu: (role, index in the role)."""
+    width = len(place_of_npu) // len(traces.traces)
     if name == ALL_NPUS:
         return tuple(range(len(traces.traces))), 1, width
     if name not in traces.families:
         raise TraceError(f'{traces.traces[role].path}: group "{name}", expected a family of the trace set')
     groups = [
-        sorted(places[npu] for npu in group)
+        sorted(place_of_npu[npu] for npu in group)
         for group in traces.families[name]
-        if any(places.get(npu, (-1, 0))[0] == role for npu in group)
+        if any(place_of_npu.get(npu, (-1, 0))[0] == role for npu in group)
     ]
     first = min(groups)
     member_roles = tuple(sorted({place[0] for place in first}))
@@ -160,16 +160,16 @@ def _product(
     return member_roles, stride, len(own)
 
 
-def _shape(member_roles: int, roles: int, stride: int, size: int, width: int) -> str:
+def _shape(num_member_roles: int, num_roles: int, stride: int, size: int, role_width: int) -> str:
     """Return scope and shape of a family, which families of different sets share."""
-    scope = "own" if member_roles == 1 else "all" if member_roles == roles else "some"
+    scope = "own" if num_member_roles == 1 else "all" if num_member_roles == num_roles else "some"
     if size == 1:
         return f"{scope}, one each"
-    if size == width:
+    if size == role_width:
         return f"{scope}, whole"
     if stride == 1:
         return f"{scope}, inner"
-    return f"{scope}, {'outer' if stride * size == width else 'middle'}"
+    return f"{scope}, {'outer' if stride * size == role_width else 'middle'}"
 
 
 def _is_outer(family: Family, width: int) -> bool:

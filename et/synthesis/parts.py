@@ -19,26 +19,26 @@ _MANY_PARTS = 4  # number of parts from which a stretched pass has more or fewer
 _TOLERANCE = 0.05  # relative deviation from the wanted number of events that needs no change of parts
 
 
-def divisions_of(events: Sequence[ClassifiedOperation]) -> list[list[int]]:
-    """Return the divisions of a pass by each possible landmark and by none: the end of each part."""
-    landmarks = [None, *(each for each, count in Counter(events).items() if count > 1)]
+def divisions_of(pass_events: Sequence[ClassifiedOperation]) -> list[list[int]]:
+    """Return the divisions of a pass by each possible landmark (a repeated event) and by none: ends of its parts."""
+    landmarks = [None, *(each for each, count in Counter(pass_events).items() if count > 1)]
     divisions = []
     for landmark in landmarks:
-        ends = [at for at, event in enumerate(events, 1) if event == landmark]
-        divisions.append(ends if not events or ends[-1:] == [len(events)] else [*ends, len(events)])
+        ends = [at for at, event in enumerate(pass_events, 1) if event == landmark]
+        divisions.append(ends if not pass_events or ends[-1:] == [len(pass_events)] else [*ends, len(pass_events)])
     return divisions
 
 
-def ends_of_parts(events: Sequence[ClassifiedOperation]) -> list[int]:
-    """Return the division of a pass by its landmark."""
-    distinct = len(set(events))
-    return min(divisions_of(events), key=lambda ends: _bits(parts_of(events, ends), distinct))
+def ends_of_parts(pass_events: Sequence[ClassifiedOperation]) -> list[int]:
+    """Return the division of a pass that takes fewest bits to describe: the end of each part."""
+    distinct = len(set(pass_events))
+    return min(divisions_of(pass_events), key=lambda ends: _bits(parts_of(pass_events, ends), distinct))
 
 
-def parts_of(events: Sequence[ClassifiedOperation], ends: Sequence[int] | None = None) -> Parts:
-    """Return the bags of the parts with these ends, by default those of a division by the landmark."""
-    ends = ends_of_parts(events) if ends is None else ends
-    parts = (Counter(events[begin:end]) for begin, end in zip([0, *ends], ends, strict=False))
+def parts_of(pass_events: Sequence[ClassifiedOperation], ends: Sequence[int] | None = None) -> Parts:
+    """Return the bags of the parts with these ends, by default those of `ends_of_parts`."""
+    ends = ends_of_parts(pass_events) if ends is None else ends
+    parts = (Counter(pass_events[begin:end]) for begin, end in zip([0, *ends], ends, strict=False))
     return tuple(tuple(sorted((*each, count) for each, count in part.items())) for part in parts)
 
 
@@ -47,17 +47,17 @@ def events_in(parts: Iterable[Bag]) -> int:
     return sum(count for bag in parts for _, _, count in bag)
 
 
-def stretched(parts: Parts, stretch: float) -> Parts:
-    """Return parts with about `stretch` times as many events: other numbers of parts first, then larger parts."""
-    target = stretch * events_in(parts)
+def stretched(parts: Parts, factor: float) -> Parts:
+    """Return parts with about `factor` times as many events: other numbers of parts first, then larger parts."""
+    target = factor * events_in(parts)
     if len(parts) >= _MANY_PARTS:
-        count = max(round(stretch * len(parts)), 1)
+        count = max(round(factor * len(parts)), 1)
         parts = tuple(parts[number * len(parts) // count] for number in range(count))
     remaining = target / max(events_in(parts), 1)
     return parts if abs(remaining - 1) <= _TOLERANCE else tuple(_scaled(bag, remaining) for bag in parts)
 
 
-def _bits(parts: Parts, pairs: int) -> float:
+def _bits(parts: Parts, num_distinct_events: int) -> float:
     """Return the bits that describe parts and one order of their events.
 
     Each distinct bag is described once, then the runs of equal bags; numbers are in Elias's gamma code.
@@ -66,7 +66,9 @@ def _bits(parts: Parts, pairs: int) -> float:
     runs = [len(list(run)) for _, run in groupby(parts)]
     bits: float = _gamma_bits(len(runs) + 1) + sum(_gamma_bits(run) + math.log2(len(distinct)) for run in runs)
     for bag in distinct:
-        bits += _gamma_bits(len(bag) + 1) + sum(math.log2(pairs) + _gamma_bits(count) for *_, count in bag)
+        bits += _gamma_bits(len(bag) + 1) + sum(
+            math.log2(num_distinct_events) + _gamma_bits(count) for *_, count in bag
+        )
     for bag in parts:  # log2 of the number of orders of its events
         counts = [count for *_, count in bag]
         bits += (math.lgamma(sum(counts) + 1) - sum(math.lgamma(count + 1) for count in counts)) / math.log(2)

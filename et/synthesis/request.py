@@ -38,7 +38,7 @@ def key_of(operation: Operation) -> Operation:
 
 
 def classify(stream: Stream) -> ClassifiedStream:
-    """Return the classes of a stream."""
+    """Return the classes of a stream's values (sizes and times): similar values of an operation are one class."""
     values: dict[Operation, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for event in (event for events in stream.roles for event in events if _has_value(event)):
         values[key_of(event.operation)][event.value].append(event.value)
@@ -67,7 +67,7 @@ def _has_value(event: StreamEvent) -> bool:
 
 
 def _bins(values: Mapping[int, object]) -> dict[int, int]:
-    """Return the bin of each value, in ascending order of values."""
+    """Return the bin of each value; a bin spans up to a fixed ratio, which doubles until there are few bins."""
     width = _WIDTH_OCTAVES
     while True:
         bins: dict[int, int] = {}
@@ -95,7 +95,7 @@ class SynthesisRequest(NamedTuple):
 
 
 def request_of(stream: Stream) -> SynthesisRequest:
-    """Return the request that describes a stream."""
+    """Return the request for a trace set like the one of a stream."""
     classified = classify(stream)
     totals: dict[TotalKey, float] = defaultdict(float)
     passes: dict[Pass, list[Parts]] = defaultdict(list)

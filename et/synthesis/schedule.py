@@ -83,24 +83,35 @@ class Schedule:
         self._streams = list(map(_message_order, streams))
         self._in_all = self._count(range(len(streams)), 0)
 
-    def plan(self, roles: int, messages: Messages, passes: Mapping[Pass, Sequence[Parts]], events: int) -> Plan:
-        """Return the passes of each role, with the messages in an order that can happen.
+    def plan(
+        self, num_roles: int, message_counts: Messages, passes: Mapping[Pass, Sequence[Parts]], num_events: int
+    ) -> Plan:
+        """Return the passes of `num_roles` roles with so many messages and events, the messages in a possible order.
 
         `passes` has the contents of the passes of each kind; other kinds take those of the closest kind. If a kind has
-        more or fewer passes than given here, their sequence is stretched, and so are passes to the number of events of
-        all roles.
+        more or fewer passes than given here, their sequence is stretched, and so are passes to the number of events.
         """
-        of_role = _messages_by_role(roles, messages)
-        kinds: list[list[Pass]] = [[] for _ in range(roles)]
-        before: list[Operation | None] = [None] * roles
-        for role, operation in _order(of_role, self._known(roles, messages, passes)):
+        of_role = _messages_by_role(num_roles, message_counts)
+        kinds: list[list[Pass]] = [[] for _ in range(num_roles)]
+        before: list[Operation | None] = [None] * num_roles
+        shares = _shares(Counter({kind: len(own) for kind, own in passes.items()}))
+        by_distance = sorted(
+            (sum(abs(shares[key] - each.shares[key]) for key in {*shares, *each.shares}), number)
+            for number, each in enumerate(self._streams)
+            if each.roles == num_roles and each.messages.keys() == message_counts.keys()
+        )
+        nearest = [number for _, number in by_distance[:_NEAREST_STREAMS]]
+        for role, operation in _order(
+            of_role,
+            [(self._count(nearest[:1], _REACH), _REACH), (self._count(nearest, _REACH), _REACH), (self._in_all, 0)],
+        ):
             kinds[role].append(Pass(role, operation, before[role], of_role[role].remaining[operation] == 0))
             before[role] = operation
-        for role in range(roles):
+        for role in range(num_roles):
             kinds[role].append(Pass(role, None, before[role], is_last=True))
         totals = Counter(kind for own in kinds for kind in own)
         so_far: Counter[Pass] = Counter()
-        plan: Plan = [[] for _ in range(roles)]
+        plan: Plan = [[] for _ in range(num_roles)]
         for role, own in enumerate(kinds):
             for kind in own:
                 similar = max(passes, key=lambda other: [a == b for a, b in zip(other, kind, strict=True)])
@@ -108,26 +119,13 @@ class Schedule:
                 plan[role].append(PlannedPass(kind, contents[so_far[kind] * len(contents) // totals[kind]]))
                 so_far[kind] += 1
         planned = sum(each.events for own in plan for each in own)
-        stretch = (events - 2 * sum(messages.values())) / max(planned, 1)
+        stretch = (num_events - 2 * sum(message_counts.values())) / max(planned, 1)
         return [[each._replace(parts=stretched(each.parts, stretch)) for each in own] for own in plan]
 
-    def _known(
-        self, roles: int, messages: Messages, passes: Mapping[Pass, Sequence[Parts]]
-    ) -> list[tuple[_Following, int]]:
-        """Return what followed each context and its reach: in the nearest stream, the nearest few, and all streams."""
-        shares = _shares(Counter({kind: len(own) for kind, own in passes.items()}))
-        by_distance = sorted(
-            (sum(abs(shares[key] - each.shares[key]) for key in {*shares, *each.shares}), number)
-            for number, each in enumerate(self._streams)
-            if each.roles == roles and each.messages.keys() == messages.keys()
-        )
-        nearest = [number for _, number in by_distance[:_NEAREST_STREAMS]]
-        return [(self._count(nearest[:1], _REACH), _REACH), (self._count(nearest, _REACH), _REACH), (self._in_all, 0)]
-
-    def _count(self, numbers: Sequence[int], reach: int) -> _Following:
-        """Count what follows each context in streams."""
+    def _count(self, stream_numbers: Sequence[int], reach: int) -> _Following:
+        """Count what follows each context, with up to `reach` earlier messages, in some learned streams."""
         following: _Following = defaultdict(Counter)
-        for stream in (self._streams[number] for number in numbers):
+        for stream in (self._streams[number] for number in stream_numbers):
             for role, operations in zip(_messages_by_role(stream.roles, stream.messages), stream.order, strict=True):
                 for operation in operations:
                     for context in role.contexts(reach):
@@ -146,16 +144,17 @@ class _MessageOrder(NamedTuple):
 
 
 def _message_order(stream: Stream) -> _MessageOrder:
+    """Return the messages of each role in order, and the share of each kind of pass."""
     roles = stream.layout.roles
     order = [list(filter(is_message, (event.operation for event in events))) for events in stream.roles]
     kinds = Counter(kind for role in range(roles) for kind, *_ in spans_of(stream, role))
     return _MessageOrder(roles, messages_of(stream), order, _shares(kinds))
 
 
-def _shares(kinds: Counter[Pass]) -> _Shares:
+def _shares(count_of_pass: Counter[Pass]) -> _Shares:
     """Return the share of each role and pair of messages among the passes between two messages."""
     counts: _Shares = Counter()
-    for kind, count in kinds.items():
+    for kind, count in count_of_pass.items():
         if kind.before is not None and kind.after is not None:
             counts[kind.role, kind.before, kind.after] += count
     total = counts.total()
@@ -207,7 +206,7 @@ class _RoleMessages:
         return operation.kind == SEND or self._in_flight[other, self.role] > 0
 
     def push(self, operation: Operation) -> None:
-        """Record the next message."""
+        """Record that the next message, an operation of this role, has happened."""
         is_send = operation.kind == SEND
         other = (self.role + operation.roles_away) % self._roles
         self._in_flight[(self.role, other) if is_send else (other, self.role)] += 1 if is_send else -1
@@ -217,22 +216,27 @@ class _RoleMessages:
         self._ahead[operation.roles_away] += 1 if is_send else -1
 
 
-def _messages_by_role(roles: int, messages: Messages) -> list[_RoleMessages]:
+def _messages_by_role(num_roles: int, message_counts: Messages) -> list[_RoleMessages]:
     """Return the messages of each role, of which all remain."""
     in_flight: Counter[tuple[int, int]] = Counter()
-    found = [_RoleMessages(roles, len(messages), role, in_flight) for role in range(roles)]
-    for (sender, receiver), count in messages.items():
-        found[sender].remaining[Operation(SEND, signed_distance(roles, receiver - sender))] += count
-        found[receiver].remaining[Operation(RECEIVE, signed_distance(roles, sender - receiver))] += count
+    found = [_RoleMessages(num_roles, len(message_counts), role, in_flight) for role in range(num_roles)]
+    for (sender, receiver), count in message_counts.items():
+        found[sender].remaining[Operation(SEND, signed_distance(num_roles, receiver - sender))] += count
+        found[receiver].remaining[Operation(RECEIVE, signed_distance(num_roles, sender - receiver))] += count
     return found
 
 
-def _order(roles: Sequence[_RoleMessages], known: Sequence[tuple[_Following, int]]) -> Iterator[tuple[int, Operation]]:
-    """Yield the messages of all roles; each role advances until it has to wait."""
+def _order(
+    roles: Sequence[_RoleMessages], learned: Sequence[tuple[_Following, int]]
+) -> Iterator[tuple[int, Operation]]:
+    """Yield the messages of all roles, with the role's number; each role advances until it has to wait.
+
+    `learned` has what followed contexts of a reach in other streams, best match first.
+    """
     while any(role.open() for role in roles):
         has_happened = False
         for role in roles:
-            while role.open() and role.can_happen(operation := _following(role, known)):
+            while role.open() and role.can_happen(operation := _following(role, learned)):
                 has_happened = True
                 role.push(operation)
                 yield role.role, operation
@@ -243,10 +247,10 @@ def _order(roles: Sequence[_RoleMessages], known: Sequence[tuple[_Following, int
             yield role.role, operation
 
 
-def _following(role: _RoleMessages, known: Sequence[tuple[_Following, int]]) -> Operation:
+def _following(role: _RoleMessages, learned: Sequence[tuple[_Following, int]]) -> Operation:
     """Return the most frequent next message of a role among those that remain."""
     allowed = role.open()
-    for following, reach in known:
+    for following, reach in learned:
         for context in role.contexts(reach):
             for operation, _ in following.get(context, Counter()).most_common():
                 if operation in allowed:

@@ -62,10 +62,10 @@ def is_message(operation: Operation) -> bool:
     return operation.kind in {SEND, RECEIVE}
 
 
-def signed_distance(roles: int, distance: int) -> int:
+def signed_distance(num_roles: int, distance: int) -> int:
     """Return a distance between roles as the shorter way round: 2 of 3 roles is -1."""
-    distance %= roles
-    return distance - roles if distance > roles // 2 else distance
+    distance %= num_roles
+    return distance - num_roles if distance > num_roles // 2 else distance
 
 
 def stream_of(traces: TraceSetFields) -> Stream:
@@ -75,7 +75,7 @@ def stream_of(traces: TraceSetFields) -> Stream:
 
 
 class _Walk:
-    """A walk over all rows of all roles, in order of readiness."""
+    """A walk over all rows of all roles, in order of readiness; `role` is the number of a trace."""
 
     def __init__(self, traces: TraceSetFields, named: NamedLayout) -> None:
         self._traces = traces
@@ -126,11 +126,13 @@ class _Walk:
                 self._finish_parent(*self._receive_of[own_role, own_row])
 
     def _finish_parent(self, role: int, row: int) -> None:
+        """Let a row wait for one parent less; it is ready after the last one."""
         self._waits[role][row] -= 1
         if self._waits[role][row] == 0:
             heapq.heappush(self._ready[role], row)
 
     def _events_of(self, role: int) -> list[StreamEvent]:
+        """Return the operations of a role in order, with values and parents as (operation, number of them back)."""
         table = self._tables[role]
         number_of: dict[int, tuple[Operation, int]] = {}
         happened: dict[Operation, int] = defaultdict(int)
@@ -247,9 +249,9 @@ def traces_of(stream: Stream) -> list[TraceTable]:
 
 
 def _add(
-    block: Block, operation: Operation, value: int, peer: int, names: Mapping[str, str], after: Sequence[int]
+    block: Block, operation: Operation, value: int, peer: int, name_of_slot: Mapping[str, str], after: Sequence[int]
 ) -> None:
-    """Add one node."""
+    """Add one node with a value (microseconds or bytes) to a block; `after` are the rows of its parents."""
     place = len(block)
     if operation.kind in {COMPUTE, HOST}:
         is_host = operation.kind == HOST
@@ -260,7 +262,7 @@ def _add(
     elif operation.kind == COLLECTIVE:
         kind = CollectiveCommType(operation.comm_type)
         name = f"{collective_name(kind)}-{place}"
-        block.coll(name, kind, value, group=names[operation.slot], after=after)
+        block.coll(name, kind, value, group=name_of_slot[operation.slot], after=after)
     elif operation.kind == SEND:
         block.send(f"{operation.kind}-{place}", value, peer=peer, after=after)
     else:

@@ -64,14 +64,14 @@ class Templates:
             for role, of_role in enumerate(of_stream):
                 self._learn(stream, role, of_role)
 
-    def _learn(self, stream: Stream, role: int, classes: Sequence[int]) -> None:
+    def _learn(self, stream: Stream, role: int, class_of_event: Sequence[int]) -> None:
         """Learn the parts of a role's passes, divided by every landmark, because similar passes may have others."""
         events = stream.roles[role]
         earlier: Operation | None = None
         for kind, begin, end in spans_of(stream, role):
             inside = events[begin:end]
             values = [math.log2(event.value) if event.value > 0 else 0.0 for event in inside]
-            own = [(event.operation, number) for event, number in zip(inside, classes[begin:end], strict=True)]
+            own = [(event.operation, number) for event, number in zip(inside, class_of_event[begin:end], strict=True)]
             landmark_ends = ends_of_parts(own)
             for ends in divisions_of(own):
                 templates = self._by_landmark if ends == landmark_ends else self._otherwise
@@ -83,26 +83,29 @@ class Templates:
                     templates[signature].append(_Template(place, tuple(part), tuple(values[first:last]), closing))
             earlier = kind.before
 
-    def place_events(self, bag: Bag, place: Place, closing: Operation | None, table: ClassTable) -> list[PlacedEvent]:
+    def place_events(
+        self, bag: Bag, place: Place, closing: Operation | None, class_means: ClassTable
+    ) -> list[PlacedEvent]:
         """Return the events of the part at a place in order, and the message `closing` that ends the pass, if any."""
         key = bag, place, closing
         if key not in self._found:
-            self._found[key] = self._nearest(bag, place, closing, table)
+            self._found[key] = self._nearest(bag, place, closing, class_means)
         template = self._found[key]
-        placed = _filled(bag, template, table)
+        placed = _filled(bag, template, class_means)
         if closing is not None:
             own = template.closing
             parents = own.parents if own is not None and own.operation == closing else ()
-            value_class = 0 if key_of(closing) in table else NO_VALUE
+            value_class = 0 if key_of(closing) in class_means else NO_VALUE
             placed.append(PlacedEvent(closing, value_class, parents))
         return placed
 
-    def _nearest(self, bag: Bag, place: Place, closing: Operation | None, table: ClassTable) -> _Template:
+    def _nearest(self, bag: Bag, place: Place, closing: Operation | None, class_means: ClassTable) -> _Template:
+        """Return the learned part with the most similar events, place and closing message."""
         counts: Counter[Operation] = Counter()
         for operation, _, count in bag:
             counts[operation] += count
         exact = tuple(sorted(counts.items()))
-        values = _sorted_values(bag, table)
+        values = _sorted_values(bag, class_means)
         candidates = self._by_landmark.get(exact) or self._otherwise.get(exact)
         if candidates is None:
             differences = {
@@ -115,28 +118,31 @@ class Templates:
         return min(candidates, key=lambda template: _distance(template, values, place, closing))
 
 
-def place_of(kind: Pass, earlier: Operation | None, number: int, parts: int, roles: int) -> Place:
-    """Return the place of part `number` of `parts` in a pass; `earlier` is the message before the one it follows."""
-    from_start, from_end = min(number, _PLACES), min(parts - 1 - number, _PLACES)
-    return Place(kind.before, earlier, kind.is_last, from_start, from_end, kind.role == 0, kind.role == roles - 1)
+def place_of(kind: Pass, earlier: Operation | None, part: int, num_parts: int, num_roles: int) -> Place:
+    """Return the place of part `part` of `num_parts` in a pass; `earlier` is the message before the one it follows."""
+    from_start, from_end = min(part, _PLACES), min(num_parts - 1 - part, _PLACES)
+    return Place(kind.before, earlier, kind.is_last, from_start, from_end, kind.role == 0, kind.role == num_roles - 1)
 
 
-def _sorted_values(bag: Bag, table: ClassTable) -> dict[Operation, list[tuple[float, int]]]:
+def _sorted_values(bag: Bag, class_means: ClassTable) -> dict[Operation, list[tuple[float, int]]]:
     """Return log2 of the mean value and the class of each event of a bag, ascending, by operation."""
     found: dict[Operation, list[tuple[float, int]]] = defaultdict(list)
     for operation, number, count in bag:
-        value = 0.0 if number == NO_VALUE else math.log2(table[key_of(operation)][number])
+        value = 0.0 if number == NO_VALUE else math.log2(class_means[key_of(operation)][number])
         found[operation] += [(value, number)] * count
     return {operation: sorted(own) for operation, own in found.items()}
 
 
 def _distance(
-    template: _Template, values: dict[Operation, list[tuple[float, int]]], place: Place, closing: Operation | None
+    template: _Template,
+    values_of_operation: dict[Operation, list[tuple[float, int]]],
+    place: Place,
+    closing: Operation | None,
 ) -> tuple[bool, float]:
     """Return how much a template differs: in the message after it, and in octaves per event."""
     own_closing = None if template.closing is None else template.closing.operation
     octaves = 0.0
-    for operation, targets in values.items():
+    for operation, targets in values_of_operation.items():
         pairs = zip(template.events, template.values, strict=True)
         own = sorted(value for event, value in pairs if event.operation == operation)
         if len(own) != len(targets):
@@ -147,13 +153,13 @@ def _distance(
     return own_closing != closing, octaves / max(len(template.events), 1) + _MISMATCH_OCTAVES * mismatches
 
 
-def _filled(bag: Bag, template: _Template, table: ClassTable) -> list[PlacedEvent]:
+def _filled(bag: Bag, template: _Template, class_means: ClassTable) -> list[PlacedEvent]:
     """Return the events of a bag in the order of a template, with its parents."""
     at_of: dict[Operation, list[int]] = defaultdict(list)
     for at, event in enumerate(template.events):
         at_of[event.operation].append(at)
     placed: list[tuple[int, int, PlacedEvent]] = []
-    for operation, values in _sorted_values(bag, table).items():
+    for operation, values in _sorted_values(bag, class_means).items():
         own, count = at_of[operation], len(values)
         places = [own[i * len(own) // count] for i in range(count)] if own else [len(template.events)] * count
         by_value = sorted(range(count), key=lambda i: template.values[places[i]] if own else 0.0)

@@ -86,7 +86,13 @@ def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> P
     masks = [_selected(rank.table, node_filter) for rank in ranks]
     if not any(mask.any() for mask in masks):
         raise TraceError(f"{ranks[0].table.path}: no node matches the selection, expected one or more")
-    shares = _shares([int(mask.sum()) for mask in masks], max_nodes)
+    # how many nodes each trace may show; nodes that small traces do not need are shared by the others
+    counts = [int(mask.sum()) for mask in masks]
+    shares = [0] * len(counts)
+    left = max_nodes
+    for rest, number in enumerate(sorted(range(len(counts)), key=lambda i: counts[i])):
+        shares[number] = min(counts[number], left // (len(counts) - rest))
+        left -= shares[number]
     for number, (rank, mask, share) in enumerate(zip(ranks, masks, shares, strict=True)):
         total += len(rank.table)
         rows, found, lost = _part(rank.table, mask, share)
@@ -107,40 +113,27 @@ def picture(ranks: Sequence[Rank], node_filter: NodeFilter, max_nodes: int) -> P
 
 
 def _selected(table: TraceTable, node_filter: NodeFilter) -> Mask:
+    """Return bool[n], the nodes that a filter selects."""
     mask = matching(table, node_filter.ids, node_filter.names)
     if node_filter.around is not None:
-        mask &= _near(table, np.flatnonzero(table.node_id == np.uint64(node_filter.around)).tolist(), node_filter.hops)
+        rows = np.flatnonzero(table.node_id == np.uint64(node_filter.around)).tolist()
+        near = np.zeros(len(table), np.bool_)
+        child_ptr, child = children(table)
+        for _ in range(node_filter.hops + 1):
+            near[rows] = True
+            following = [table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]] for row in rows]
+            following += [child[child_ptr[row] : child_ptr[row + 1]] for row in rows]
+            found = np.unique(np.concatenate([np.zeros(0, np.int32), *following]))
+            rows = found[~near[found]].tolist()
+        mask &= near
     return mask
 
 
-def _near(table: TraceTable, rows: list[int], hops: int) -> Mask:
-    """Return bool[n], rows at most `hops` dependencies away, up or down."""
-    near = np.zeros(len(table), np.bool_)
-    child_ptr, child = children(table)
-    for _ in range(hops + 1):
-        near[rows] = True
-        following = [table.dep[table.dep_ptr[row] : table.dep_ptr[row + 1]] for row in rows]
-        following += [child[child_ptr[row] : child_ptr[row + 1]] for row in rows]
-        found = np.unique(np.concatenate([np.zeros(0, np.int32), *following]))
-        rows = found[~near[found]].tolist()
-    return near
-
-
-def _shares(counts: Sequence[int], max_nodes: int) -> list[int]:
-    """Return how many nodes each trace may show; nodes that small traces do not need are shared by the others."""
-    shares = [0] * len(counts)
-    left = max_nodes
-    for rest, number in enumerate(sorted(range(len(counts)), key=lambda i: counts[i])):
-        shares[number] = min(counts[number], left // (len(counts) - rest))
-        left -= shares[number]
-    return shares
-
-
-def _part(table: TraceTable, mask: Mask, share: int) -> tuple[list[int], list[tuple[int, int, str]], int]:
-    """Return the rows that are shown, the arrows between them, and the number of cut dependencies."""
+def _part(table: TraceTable, is_selected: Mask, max_rows: int) -> tuple[list[int], list[tuple[int, int, str]], int]:
+    """Return up to `max_rows` selected rows, the arrows between them, and the number of cut dependencies."""
     order = topological_order(table).tolist()
     keep = np.zeros(len(table), np.bool_)
-    keep[[row for row in order if mask[row]][:share]] = True
+    keep[[row for row in order if is_selected[row]][:max_rows]] = True
     bridged = bridge(table, keep)
     shown = {row for row, stays in enumerate(keep.tolist()) if stays} | set(np.flatnonzero(bridged.joints).tolist())
     edges, reached = [], 0
@@ -158,29 +151,26 @@ def _part(table: TraceTable, mask: Mask, share: int) -> tuple[list[int], list[tu
     return rows, edges, 0 if through else touching - 2 * reached
 
 
-def _messages(ranks: Sequence[Rank], place: dict[tuple[int, int], int]) -> list[Edge]:
+def _messages(ranks: Sequence[Rank], node_of_row: dict[tuple[int, int], int]) -> list[Edge]:
     """Return arrows from sends to their receives."""
     edges = []
     for key, members in communications_of(ranks).items():
-        if key[0] == "message" and len(members) == 2 and all(member in place for member in members):
+        if key[0] == "message" and len(members) == 2 and all(member in node_of_row for member in members):
             first, second = members
             if ranks[first.rank].table.type[first.row] != NodeType.COMM_SEND_NODE:
                 first, second = second, first
-            edges.append(Edge(place[first], place[second], MESSAGE))
+            edges.append(Edge(node_of_row[first], node_of_row[second], MESSAGE))
     return edges
 
 
-def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
-    """Return the length of the longest path to each node.
-
-    Nodes on a cycle, which messages between cut traces may close, stay in the layer reached so far.
-    """
-    waits = [len(own) for own in parents]
-    children_of: list[list[int]] = [[] for _ in parents]
-    for node, own in enumerate(parents):
+def _layers(parents_of_node: Sequence[Sequence[int]]) -> list[int]:
+    """Return the length of the longest path to each node; nodes on a cycle stay in the layer reached so far."""
+    waits = [len(own) for own in parents_of_node]
+    children_of: list[list[int]] = [[] for _ in parents_of_node]
+    for node, own in enumerate(parents_of_node):
         for parent in own:
             children_of[parent].append(node)
-    layers = [0] * len(parents)
+    layers = [0] * len(parents_of_node)
     ready = [node for node, left in enumerate(waits) if left == 0]
     while ready:
         node = ready.pop()
@@ -193,6 +183,7 @@ def _layers(parents: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _node(rank: Rank, row: int, lane: int) -> PictureNode:
+    """Return the node of a row with its details in words, in layer 0."""
     table = rank.table
     kind = LANES[lane] if lane != NO_LANE else "metadata"
     details = []

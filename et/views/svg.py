@@ -54,7 +54,7 @@ def svg(picture: Picture) -> Iterator[str]:
 
 
 def places(picture: Picture) -> list[tuple[int, int]]:
-    """Return the upper left corner of each node."""
+    """Return the upper left corner of each node in pixels."""
     layers = _ordered(picture)
     widest = max(len(layer) for layer in layers)
     found = [(0, 0)] * len(picture.nodes)
@@ -66,7 +66,7 @@ def places(picture: Picture) -> list[tuple[int, int]]:
 
 
 def _ordered(picture: Picture) -> list[list[int]]:
-    """Return the nodes of each layer, from the left."""
+    """Return the nodes of each layer, from the left, so that few arrows cross."""
     layers: list[list[int]] = [[] for _ in range(max(node.layer for node in picture.nodes) + 1)]
     for place, node in enumerate(picture.nodes):
         layers[node.layer].append(place)

@@ -37,8 +37,9 @@ def command_line() -> Any:  # noqa: ANN401 - typer's own copy of click has no pu
     return get_command(build_app())
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_asked: bool) -> None:
+    """Print version and commit, and exit, if the user asks for them."""
+    if is_asked:
         typer.echo(f"nadi {__version__} (commit {_commit() or 'unknown'})")
         raise typer.Exit
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 def topology_names(incomplete: str) -> list[str]:
-    """Return matching topologies and clusters."""
+    """Return the topologies and clusters that begin with the incomplete word."""
     from topologies import topologies
     from topologies.clusters import clusters
 
@@ -17,7 +17,7 @@ def topology_names(incomplete: str) -> list[str]:
 
 
 def kinds(incomplete: str) -> list[str]:
-    """Return matching kinds of collectives."""
+    """Return the kinds of collectives that begin with the incomplete word."""
     from workload import KINDS
     from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 
@@ -42,14 +42,14 @@ def algorithms(incomplete: str) -> list[str]:
 
 
 def methods(incomplete: str) -> list[str]:
-    """Return matching partition methods."""
+    """Return the partition methods that begin with the incomplete word."""
     from partition import methods as known
 
     return _beginning(incomplete, known())
 
 
 def benches(incomplete: str) -> list[str]:
-    """Return matching benchmarks."""
+    """Return the benchmarks that begin with the incomplete word."""
     from nadi.studies.benchmarks.bench import BENCHES
 
     return _beginning(incomplete, [*BENCHES, "flow", "trace"])

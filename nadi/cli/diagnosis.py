@@ -48,21 +48,22 @@ def compile_kernels() -> dict[str, Any]:
     """Compile or load the kernels that runs need; return the seconds that it took, and the cache folder."""
     from compiling.kernel_cache import cache_dir
     from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-    from nadi.simulation.closed_forms.playing.idle_fabric import compile_player
     from nadi.simulation.trace_decoding import compile_decoder
     from pdes import compile_all
 
-    took_s = compile_all() + compile_closed_form() + compile_player() + compile_decoder()
+    took_s = compile_all() + compile_closed_form() + compile_decoder()
     return {"compile_s": took_s, "cache": str(cache_dir())}
 
 
 def _python() -> MachineFinding:
+    """Check the version of Python."""
     version = platform.python_version()
     fix = "install Python 3.11 or later and create a new environment"
     return MachineFinding(sys.version_info >= MIN_PYTHON, "Python", f"{version} ({sys.executable})", fix)
 
 
 def _packages() -> MachineFinding:
+    """Check that the packages that Nadi needs are installed."""
     found, missing = [], []
     for name in PACKAGES:
         try:
@@ -73,6 +74,7 @@ def _packages() -> MachineFinding:
 
 
 def _jit() -> MachineFinding:
+    """Check that the JIT is on and that its code is fast."""
     from nadi.studies.benchmarks.instruments.calibration import pairs_per_second
     from pdes import jit_enabled
 
@@ -84,6 +86,7 @@ def _jit() -> MachineFinding:
 
 
 def _cache() -> MachineFinding:
+    """Check that the cache of kernels is usable and intact."""
     from compiling.kernel_cache import cache_complaint, cache_dir, corrupt_files, is_warm
     from pdes import work
 
@@ -106,6 +109,7 @@ def _cores() -> MachineFinding:
 
 
 def _memory() -> MachineFinding:
+    """Check the size of memory."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     found = f"{total / GIB:.1f} GiB, {free / GIB:.1f} GiB free"
@@ -113,6 +117,7 @@ def _memory() -> MachineFinding:
 
 
 def _tables() -> MachineFinding:
+    """Report the version of NVIDIA's measured tables."""
     from workload.compute import nvidia
 
     found = nvidia.installed() or "not installed (optional: pip install 'nadi[measured]')"
@@ -120,6 +125,7 @@ def _tables() -> MachineFinding:
 
 
 def _launcher() -> MachineFinding:
+    """Check that an MPI launcher is installed."""
     path = _mpiexec()
     fix = "pip install 'nadi[mpi]', or install an MPI; only runs on several ranks need it"
     return MachineFinding(path is not None, "MPI launcher", str(path or "no mpiexec"), fix)

@@ -51,6 +51,7 @@ def entry_point() -> NoReturn:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
+    """Run one command with these arguments, or those of the process, and return its exit code."""
     never_fail_to_print()
     from nadi.cli.app import command_line
 

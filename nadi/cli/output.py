@@ -37,12 +37,12 @@ def say_results(folder: Path, page: str, *, err: bool) -> None:
     say(f"results: {folder}{missing_page_note(page)}", err=err)
 
 
-def print_timeline(out: Path, shown: Any, counters: str = "", *, as_json: bool) -> None:  # noqa: ANN401 - either timeline
-    """Print the contents and omissions of a written timeline; counters: text about its counters."""
+def print_timeline(out: Path, timeline: Any, counters: str = "", *, as_json: bool) -> None:  # noqa: ANN401 - either timeline
+    """Print the contents and omissions of a written timeline; `counters` is a text about its counters."""
     if as_json:
-        print_json({"path": str(out), **shown._asdict(), "notes": shown.notes()}, indent=None)
+        print_json({"path": str(out), **timeline._asdict(), "notes": timeline.notes()}, indent=None)
         return
-    slices = f"{shown.slices:,} slices on {shown.npus:,} NPUs, {shown.flows:,} arrows{counters}"
+    slices = f"{timeline.slices:,} slices on {timeline.npus:,} NPUs, {timeline.flows:,} arrows{counters}"
     say(f"{out}: {slices}; open it in ui.perfetto.dev")
-    for note in shown.notes():
+    for note in timeline.notes():
         say(f"  {note}")

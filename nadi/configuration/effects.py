@@ -77,6 +77,7 @@ def _discipline_chooses_switch(run: EffectContext) -> bool:
 
 
 def _can_time_out(run: EffectContext) -> bool:
+    """Return whether packets may be lost, so that retransmission timers matter."""
     network = run.network
     loses = any(fault.state or fault.error_rate for fault in run.config.faults)
     return bool(network.rto or network.queue_limit or network.switch == "shared-buffer" or loses)
@@ -201,24 +202,16 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
 
 def without_effect(
     config: RunConfig,
-    times: DurationSources = UNKNOWN,
+    time_sources: DurationSources = UNKNOWN,
     graph: Graph | None = None,
     faults: pdes.Faults | None = None,
     finish_ps: int | None = None,
 ) -> str:
-    """Return one sentence that lists the keys and faults which a user set and which have no effect.
+    """Return one sentence that lists the keys and faults which a user set and which have no effect; "" without any.
 
-    Args:
-        config: Settled configuration of the run.
-        times: Sources of the times of nodes.
-        graph: Fabric, to find faults that do not change a rate; None = not known yet.
-        faults: Faults of `config` on this fabric; None = not known yet.
-        finish_ps: End of the run in picoseconds; None = not known yet.
-
-    Returns:
-        The sentence; empty if everything that the user set may have an effect.
+    `time_sources` are those of times of nodes. Fabric, its faults, and the end of the run are None if not known yet.
     """
-    texts = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, times).items()]
+    texts = [f"{key} (needs {needs})" for key, needs in keys_without_effect(config, time_sources).items()]
     texts += _faults_without_effect(config, graph, faults, finish_ps)
     return f"without effect here: {', '.join(texts)}" if texts else ""
 

@@ -25,13 +25,8 @@ if TYPE_CHECKING:
 def settled(config: "RunConfig") -> "RunConfig":
     """Return the configuration with plan and GPU settled, and with as many GPUs of its cluster as the plan has.
 
-    Args:
-        config: Configuration of a run file with absolute paths; without a model it stays unchanged.
-
-    Raises:
-        WorkloadError: The model is unknown, or the plan cannot train it.
-        TopologyError: The cluster has no fabric for this number of GPUs.
-        ConfigError: The configuration sets neither a GPU nor its peak rate, so operators have no times.
+    Without a model it stays unchanged. Errors: the model is unknown, the plan cannot train it, the cluster lacks GPUs,
+    or operators have no times because neither a GPU nor its peak rate is set.
     """
     workload = config.workload
     if workload.model is None or workload.plan is None:
@@ -69,11 +64,7 @@ def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":
 
 
 def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, ...]] | None":
-    """Return deployment and requests of a settled configuration; None if it does not serve a model.
-
-    Raises:
-        WorkloadError: The numbers contradict each other.
-    """
+    """Return deployment and requests of a configuration, None if it serves no model; WorkloadError if contradictory."""
     workload = config.workload
     if workload.model is None or workload.plan is None or workload.framework != "inference":
         return None
@@ -96,13 +87,8 @@ def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, 
     return serving, requests_of(RequestStream(count, prompt, answer, seed=section.seed))
 
 
-def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
-    """Return remarks on a model's run: its memory exceeds that of the GPUs, or NPUs are idle.
-
-    Args:
-        config: Settled configuration of the run.
-        npus: Number of NPUs of the fabric; None = not known yet.
-    """
+def remarks(config: "RunConfig", num_npus: int | None = None) -> list[str]:
+    """Return remarks on a model's run of so many NPUs (None = not known): memory exceeds the GPUs', or NPUs idle."""
     trained = model_and_plan(config)
     if trained is None:
         return []
@@ -113,31 +99,24 @@ def remarks(config: "RunConfig", npus: int | None = None) -> list[str]:
     if gpu is not None:
         texts = [does_not_fit(*trained, find_gpu(gpu).memory_bytes, config.workload.framework)]
     plan = trained[1]
-    if npus is not None and plan.gpus < npus:
-        texts.append(f"{npus - plan.gpus:,} of {npus:,} NPUs have nothing to do: the plan is of {plan.gpus:,} GPUs")
+    if num_npus is not None and plan.gpus < num_npus:
+        texts.append(
+            f"{num_npus - plan.gpus:,} of {num_npus:,} NPUs have nothing to do: the plan is of {plan.gpus:,} GPUs"
+        )
     return [text for text in texts if text]
 
 
-def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> TraceSet:
-    """Return the traces of the configuration's model and plan.
-
-    Args:
-        config: Settled configuration with a model and a plan.
-        npus: Number of NPUs of the fabric; those beyond the plan's GPUs stay idle.
-        own: bool[npus], True = the NPU belongs to this rank; None = all do.
-
-    Raises:
-        ConfigError: The fabric has fewer NPUs than the plan.
-    """
+def trace_set(config: "RunConfig", num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> TraceSet:
+    """Return traces of a configuration's model and plan; idle NPUs beyond it; is_own_npu: bool[npus], None = all."""
     from workload.generators.models import find
     from workload.generators.training.generator import generate
 
     plan = cast("ParallelPlan", config.workload.plan)  # WorkloadSection refuses a model without one
-    if plan.gpus > npus:
-        replicas = npus * plan.dp // plan.gpus
+    if plan.gpus > num_npus:
+        replicas = num_npus * plan.dp // plan.gpus
         smaller = f"dp{replicas} ({replicas * plan.gpus // plan.dp} GPUs), or " if replicas else ""
         raise ConfigError(
-            f"[workload] plan: {plan} is of {plan.gpus} GPUs, the fabric has {npus} NPUs; expected {smaller}"
+            f"[workload] plan: {plan} is of {plan.gpus} GPUs, the fabric has {num_npus} NPUs; expected {smaller}"
             f"a fabric of {plan.gpus}"
         )
     served = serving_and_requests(config)
@@ -147,8 +126,8 @@ def trace_set(config: "RunConfig", npus: int, own: NDArray[np.bool_] | None) -> 
         traces = serve(*served)
     else:
         traces = generate(find(config.workload.model or ""), plan, config.workload.framework)
-    trace_of_npu = np.full(npus, IDLE, np.int32)
+    trace_of_npu = np.full(num_npus, IDLE, np.int32)
     trace_of_npu[: plan.gpus] = traces.trace_of_npu
-    if own is not None:
-        trace_of_npu[~own] = ELSEWHERE
+    if is_own_npu is not None:
+        trace_of_npu[~is_own_npu] = ELSEWHERE
     return replace(traces, trace_of_npu=trace_of_npu)

@@ -41,33 +41,27 @@ Known = MutableMapping[tuple[str, str], InputFiles]  # files that were already h
 
 def files_read(
     config: RunConfig,
-    known: Known | None = None,
+    known_files: Known | None = None,
     exchange: Exchange = alone,
-    opens: Callable[[Path], bool] = lambda _: True,
+    may_open: Callable[[Path], bool] = lambda _: True,
 ) -> list[InputFiles]:
-    """List the user's files that a run of a configuration reads, with hashes.
+    """List the user's files that a run of a configuration reads, with hashes, in the order of sections and keys.
 
-    Args:
-        config: Settled configuration of the run.
-        known: Files that an earlier call hashed, which are not read again; this call adds its own.
-        exchange: Function by which ranks exchange values; every rank calls `files_read`, and all get the same result.
-        opens: Function that returns whether this rank may open a file; at least one rank may open each file.
-
-    Returns:
-        One entry per path that the configuration names and that exists, in the order of sections and keys.
+    `known_files` were hashed before and are not read again; this call adds its own. Every rank calls this function with
+    its `exchange`, and all get the same result; `may_open` says whether this rank may open a file, and one rank may.
     """
-    known = {} if known is None else known
+    known_files = {} if known_files is None else known_files
     named = [
         (f"{name}.{key}", path, marker)
         for name, section in _sections(config)
         for key, marker in naming_keys(type(section)).items()
         for path in _paths(getattr(section, key), marker)
     ]
-    new = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known}
-    own = {str(file): _content_hash(file) for files in new.values() for file in files.hashed if opens(file)}
+    new = {(key, path): _existing_files(path, marker) for key, path, marker in named if (key, path) not in known_files}
+    own = {str(file): _content_hash(file) for files in new.values() for file in files.hashed if may_open(file)}
     hashes = {file: content for part in exchange(own) for file, content in part.items()}
-    known.update({(key, path): files.entry(key, path, hashes) for (key, path), files in new.items()})
-    entries = [known[key, path] for key, path, _ in named]
+    known_files.update({(key, path): files.entry(key, path, hashes) for (key, path), files in new.items()})
+    entries = [known_files[key, path] for key, path, _ in named]
     return [entry for entry in entries if entry.files]
 
 
@@ -99,7 +93,7 @@ def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
             yield name, section
 
 
-def _paths(value: object, marker: NamesFiles) -> list[str]:
+def _paths(value: object, declaration: NamesFiles) -> list[str]:
     """Return the distinct paths in a value; for names of a library, the path that a file of that name would have."""
     paths: list[str] = []
 
@@ -107,7 +101,7 @@ def _paths(value: object, marker: NamesFiles) -> list[str]:
         paths.append(path)
         return path
 
-    marker.change(value, note)
+    declaration.change(value, note)
     return list(dict.fromkeys(paths))
 
 
@@ -133,10 +127,10 @@ class _Files(NamedTuple):
         return InputFiles(key, path, tuple(self.every), self.bytes, digest.hexdigest() if self.regular else "")
 
 
-def _existing_files(path: str, marker: NamesFiles) -> _Files:
+def _existing_files(path: str, declaration: NamesFiles) -> _Files:
     """Return the existing files of a path; the run itself reports missing files."""
     every = {}
-    for file in marker.files(Path(path)):
+    for file in declaration.files(Path(path)):
         with suppress(OSError, ValueError):
             status = file.stat()
             if not stat.S_ISDIR(status.st_mode):

@@ -37,11 +37,11 @@ def _path_or_word(*words: str) -> Callable[[str, Change], str]:
     return lambda value, change: value if value in words else change(value)
 
 
-def _if_file(value: str | None, change: Change) -> str | None:
-    """Change a value that is a path if the file exists, else a name of the library."""
+def _if_file(value: str | None, change_path: Change) -> str | None:
+    """Return `change_path(value)` if that file exists, else the value, a name of the library."""
     if value is None:
         return None
-    changed = change(value)
+    changed = change_path(value)
     return changed if Path(changed).is_file() else value
 
 
@@ -54,22 +54,22 @@ def _each(change_value: Callable[[Any, Change], Any]) -> Callable[[Sequence[Any]
     return lambda values, change: tuple(change_value(value, change) for value in values)
 
 
-def _spec(value: str | None, change: Change) -> str | None:
-    """Change the paths in the specification of a fabric or cluster; names of the library stay."""
-    if value is None:
+def _spec(spec: str | None, change_path: Change) -> str | None:
+    """Apply a change to the paths in the specification of a fabric or cluster; names of the library stay."""
+    if spec is None:
         return None
-    changed = topologies.with_paths(value, change)
+    changed = topologies.with_paths(spec, change_path)
     if changed is not None:
         return changed
-    name, colon, rest = value.strip().partition(":")
+    name, colon, rest = spec.strip().partition(":")
     is_toml = Path(name).suffix == ".toml"  # a fabric, or a cluster with parameters
-    return f"{_if_file(name, change)}{colon}{rest}" if is_toml else _if_file(value.strip(), change)
+    return f"{_if_file(name, change_path)}{colon}{rest}" if is_toml else _if_file(spec.strip(), change_path)
 
 
-def _cluster(value: str | None, change: Change) -> str | None:
-    """Change the path of a cluster file, perhaps with parameters, "mine.toml:gpus=8"; names of clusters stay."""
-    name, colon, rest = (value or "").partition(":")
-    return change(name) + colon + rest if Path(name).suffix == ".toml" else value
+def _cluster(spec: str | None, change_path: Change) -> str | None:
+    """Apply a change to the path of a cluster file, perhaps with parameters, "mine.toml:gpus=8"; names stay."""
+    name, colon, rest = (spec or "").partition(":")
+    return change_path(name) + colon + rest if Path(name).suffix == ".toml" else spec
 
 
 def _params(value: Mapping[str, Any], change: Change) -> dict[str, Any]:

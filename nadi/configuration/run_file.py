@@ -37,17 +37,10 @@ _OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
 def load_config(
     path: Path | None, overrides: Sequence[str] = (), sections: Mapping[str, Mapping[str, Any]] | None = None
 ) -> RunConfig:
-    """Read a run file.
+    """Return the configuration of a TOML file, from whose folder relative paths count; None = no file.
 
-    Args:
-        path: Path of the TOML file; its relative paths count from its folder. None = no file; overrides and sections
-            contain everything.
-        overrides: Texts "section.key=value" that replace values of the file; their paths count from its folder too.
-        sections: Mappings of keys to values by section, which overrides replace.
-
-    Raises:
-        ConfigError: The file cannot be read or is not TOML; or a section, key or value is unknown, wrong or missing.
-        WorkloadError: The model or the plan is unknown, or they do not fit each other.
+    `sections` are further mappings of keys to values by section, and `overrides` texts "section.key=value" that replace
+    values. Raises ConfigError if the file or a key is wrong, WorkloadError if model and plan do not fit each other.
     """
     tree = put_over(_read_toml(path) if path else {}, sections or {})
     for override in overrides:
@@ -63,31 +56,22 @@ def load_config(
     return config
 
 
-def _validated(tree: dict[str, Any], source: str, folder: Path) -> RunConfig:
-    """Return the validated configuration of a tree with the defaults of its cluster.
-
-    Args:
-        tree: Keys and values by section.
-        source: Place of the keys, as error messages name it.
-        folder: Folder from which the path of a cluster's file counts.
-
-    Raises:
-        ConfigError: A text has a NUL, or a section, key or value is unknown, wrong or missing.
-    """
-    if where := _find_nul(tree):
+def _validated(sections: dict[str, Any], source: str, folder: Path) -> RunConfig:
+    """Return the validated configuration of sections of keys from a `source`; cluster files count from `folder`."""
+    if where := _find_nul(sections):
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
     try:
-        config = RunConfig.model_validate(_with_cluster(_with_cluster_from(folder, tree)))
+        config = RunConfig.model_validate(_with_cluster(_with_cluster_from(folder, sections)))
     except ValidationError as error:
         raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
-    keys = (f"{name}.{key}" for name, section in tree.items() if isinstance(section, Mapping) for key in section)
+    keys = (f"{name}.{key}" for name, section in sections.items() if isinstance(section, Mapping) for key in section)
     return config.with_named(keys)
 
 
-def put_over(tree: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tree with the entries of `more`; nested mappings merge, and other values replace earlier ones."""
+def put_over(tree: Mapping[str, Any], overriding_tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tree with the entries of `overriding_tree`: mappings merge, other values replace earlier ones."""
     merged = dict(tree)
-    for key, value in more.items():
+    for key, value in overriding_tree.items():
         inner = merged.get(key)
         nested = inner if isinstance(inner, Mapping) else {}
         merged[key] = put_over(nested, value) if isinstance(value, Mapping) else value
@@ -98,15 +82,7 @@ _COLLECTIVE_SECTIONS = ("network", "system", "topology")
 
 
 def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
-    """Return the configuration of one collective on a fabric, without traces.
-
-    Args:
-        topology: Specification of the fabric, or path of a file.
-        overrides: Texts "network.key=value", "system.key=value" and "topology.params.key=value".
-
-    Raises:
-        ConfigError: An override names another section or an unknown key, or has a wrong value.
-    """
+    """Return the configuration of one collective on a fabric with overrides "network.key=value", without traces."""
     tree: dict[str, Any] = {"workload": {"traces": "."}, "topology": {"spec": topology}}
     for override in overrides:
         section, *inner = (part.strip() for part in override.partition("=")[0].split("."))
@@ -120,12 +96,7 @@ def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first complaint of a ValidationError as one line; unknown keys come before other complaints.
-
-    Args:
-        error: Error of pydantic.
-        model: Model that pydantic validated.
-    """
+    """Return the first complaint of pydantic about a model as one line; unknown keys come before other complaints."""
     complaint = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     where = tuple(str(part) for part in complaint["loc"])
     if complaint["type"] == "extra_forbidden":
@@ -165,15 +136,15 @@ def _refuse_other_kinds(path: Path, *also: str) -> None:
         raise ConfigError(inputs.complaint(path, kind, "a run file (TOML with [workload] and [topology])"))
 
 
-def _find_nul(value: object, where: tuple[str, ...] = ()) -> tuple[str, ...]:
+def _find_nul(value: object, keys_so_far: tuple[str, ...] = ()) -> tuple[str, ...]:
     """Return the keys that lead to a text with a NUL, which is invalid in paths and names; empty if no text has one."""
     if isinstance(value, dict):
         entries = [(str(key), entry) for key, entry in value.items()]
     elif isinstance(value, list):
         entries = [(str(number), entry) for number, entry in enumerate(value)]
     else:
-        return where if isinstance(value, str) and "\0" in value else ()
-    return next((keys for key, entry in entries if (keys := _find_nul(entry, (*where, key)))), ())
+        return keys_so_far if isinstance(value, str) and "\0" in value else ()
+    return next((keys for key, entry in entries if (keys := _find_nul(entry, (*keys_so_far, key)))), ())
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
@@ -203,19 +174,19 @@ _LISTS = tuple(name for name, field in RunConfig.model_fields.items() if get_ori
 """Sections that a run file may repeat."""
 
 
-def _entry(inner: Any, part: str, override: str, new: object) -> Any:  # noqa: ANN401 - of TOML
-    """Return the entry of a table or list at a key or number; create it as `new` if it is missing."""
-    if isinstance(inner, list):
-        places = f"0 to {len(inner)}" if inner else "0"
-        if not part.isascii() or not part.isdecimal() or len(part) > len(str(len(inner))) or int(part) > len(inner):
-            raise ConfigError(f"--set {override}: found {part!r} as a number of a list; expected {places}")
-        if int(part) == len(inner):
-            inner.append(new)
-        entry = inner[int(part)]
+def _entry(container: Any, key: str, override: str, default: object) -> Any:  # noqa: ANN401 - of TOML
+    """Return the entry of a TOML table or list at a key or number; create it as `default` if it is missing."""
+    if isinstance(container, list):
+        places = f"0 to {len(container)}" if container else "0"
+        if not key.isascii() or not key.isdecimal() or len(key) > len(str(len(container))) or int(key) > len(container):
+            raise ConfigError(f"--set {override}: found {key!r} as a number of a list; expected {places}")
+        if int(key) == len(container):
+            container.append(default)
+        entry = container[int(key)]
     else:
-        entry = inner.setdefault(part, new)
-    if new is not None and not isinstance(entry, dict | list):
-        raise ConfigError(f"--set {override}: {part} is a value, not a section")
+        entry = container.setdefault(key, default)
+    if default is not None and not isinstance(entry, dict | list):
+        raise ConfigError(f"--set {override}: {key} is a value, not a section")
     return entry
 
 
@@ -231,7 +202,7 @@ def _cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
 
 
 def _with_cluster_from(folder: Path, tree: dict[str, Any]) -> dict[str, Any]:
-    """Return the tree with an absolute path of its cluster file; relative paths count from the run file's folder."""
+    """Return the tree of a run file with an absolute path of its cluster file; relative paths count from `folder`."""
     topology = tree.get("topology")
     if not isinstance(topology, dict) or not isinstance(topology.get("cluster"), str):
         return tree
@@ -239,7 +210,7 @@ def _with_cluster_from(folder: Path, tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
-    """Return the tree with the cluster's defaults for keys that neither the run file nor --set contains."""
+    """Return the tree of a run file with the cluster's defaults for keys that it does not contain."""
     topology = tree.get("topology")
     cluster = _cluster_of(topology) if isinstance(topology, dict) else None
     own = cluster.defaults() if cluster else {}
@@ -247,20 +218,21 @@ def _with_cluster(tree: dict[str, Any]) -> dict[str, Any]:
     if not own or not all(isinstance(section, dict) for section in given.values()):
         return tree
     own["network"] = _network_defaults(own["network"], given["network"])
-    own["compute"] = _compute_defaults(own["compute"], given["compute"])
+    if {"peak_flops", "gpu"} & set(given["compute"]) or given["compute"].get("model") == "trace":
+        own["compute"] = {}  # the run file sets how long compute takes
     return tree | {section: put_over(defaults, given[section]) for section, defaults in own.items()}
 
 
-def _network_defaults(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _network_defaults(defaults: Mapping[str, Any], given_keys: Mapping[str, Any]) -> dict[str, Any]:
     """Return the cluster's defaults that fit the given keys, without those of another model, switch or control."""
-    without = set(FABRIC_KEYS) | {"congestion_control"} if given.get("switch") == "output-queued" else set()
+    without = set(FABRIC_KEYS) | {"congestion_control"} if given_keys.get("switch") == "output-queued" else set()
     for key, keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
-        without |= set(keys) if given.get(key) is False else set()
-    if without or "congestion_control" in given:
+        without |= set(keys) if given_keys.get(key) is False else set()
+    if without or "congestion_control" in given_keys:
         without.add("congestion")
-    if _is_window_too_large({**defaults, **given}):
+    if _is_window_too_large({**defaults, **given_keys}):
         without.add("window")
-    models = ("", fidelity_like(given.get("fidelity", "packet")))
+    models = ("", fidelity_like(given_keys.get("fidelity", "packet")))
     return {key: value for key, value in defaults.items() if key not in without and fidelity_of(key) in models}
 
 
@@ -274,38 +246,32 @@ def _is_window_too_large(keys: Mapping[str, Any]) -> bool:
     return packets > SELECTIVE_PACKETS and (overtakes or keys.get("selective_repeat") is True)
 
 
-def _compute_defaults(defaults: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the cluster's GPU or roofline, unless the run file sets how long compute takes."""
-    is_open = not {"peak_flops", "gpu"} & set(given) and given.get("model") != "trace"
-    return defaults if is_open else {}
-
-
 def with_paths_from(config: RunConfig, folder: Path) -> RunConfig:
     """Return the configuration with relative paths counted from the run file's folder."""
     return changed_paths(config, lambda path: str(folder / path))
 
 
-def _place(where: Sequence[str]) -> str:
+def _place(keys: Sequence[str]) -> str:
     """Return ["network", "mtu"] as "[network] mtu"."""
-    if where and where[-1].isdigit():
-        return f"[{'.'.join(where)}]"
-    if len(where) <= 1:
-        return f"[{where[0]}]" if where else "run file"
-    return f"[{'.'.join(where[:-1])}] {where[-1]}"
+    if keys and keys[-1].isdigit():
+        return f"[{'.'.join(keys)}]"
+    if len(keys) <= 1:
+        return f"[{keys[0]}]" if keys else "run file"
+    return f"[{'.'.join(keys[:-1])}] {keys[-1]}"
 
 
-def _nearest(key: str, known: Mapping[str, str]) -> str:
+def _nearest(key: str, known_keys: Mapping[str, str]) -> str:
     """Return advice for an unknown key: the known key without a unit, or with the most similar name."""
     unit = next((unit for unit in UNITS if key.endswith(unit)), "")
-    if key.removesuffix(unit) in known:
+    if key.removesuffix(unit) in known_keys:
         return f"nearest known key: {key.removesuffix(unit)}"
-    near = difflib.get_close_matches(key.replace("-", "_"), known, n=1, cutoff=0.0)
+    near = difflib.get_close_matches(key.replace("-", "_"), known_keys, n=1, cutoff=0.0)
     return f"nearest known key: {near[0]}" if near else "expected none"
 
 
-def _section_at(model: type[BaseModel], where: Sequence[str]) -> type[BaseModel] | None:
+def _section_at(model: type[BaseModel], keys: Sequence[str]) -> type[BaseModel] | None:
     """Return the model of a section inside a model; None if the keys lead to something else."""
-    for part in (part for part in where if not part.isdigit()):
+    for part in (part for part in keys if not part.isdigit()):
         field = model.model_fields.get(part)
         annotation = next(iter(get_args(field.annotation)), field.annotation) if field else None
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
@@ -314,17 +280,17 @@ def _section_at(model: type[BaseModel], where: Sequence[str]) -> type[BaseModel]
     return model
 
 
-def _fields_at(model: type[BaseModel], where: Sequence[str]) -> dict[str, str]:
+def _fields_at(model: type[BaseModel], keys: Sequence[str]) -> dict[str, str]:
     """Return the keys of a section with their descriptions."""
-    section = _section_at(model, where)
+    section = _section_at(model, keys)
     fields = section.model_fields if section else {}
     return {name: field.description or str(field.annotation) for name, field in fields.items()}
 
 
-def _range(model: type[BaseModel], where: Sequence[str]) -> str:
-    """Return the range of a number if it has two bounds, else ""."""
-    section = _section_at(model, where[:-1])
-    field = section.model_fields.get(where[-1]) if section else None
+def _range(model: type[BaseModel], keys: Sequence[str]) -> str:
+    """Return "expected MIN to MAX" for the key of a model that leads to a number with two bounds, else ""."""
+    section = _section_at(model, keys[:-1])
+    field = section.model_fields.get(keys[-1]) if section else None
     bounds = field.metadata if field else []
     ends = [next((getattr(bound, end) for bound in bounds if hasattr(bound, end)), None) for end in ("ge", "le")]
     return "" if None in ends else f"expected {ends[0]} to {ends[1]}"

@@ -82,6 +82,7 @@ def _time_to(longest_ps: int) -> Callable[[object], int]:
 
 
 def _parse_path(value: object) -> Path:
+    """Return a path from its text; raise ValueError if it is none."""
     if not isinstance(value, str | Path) or not str(value):
         raise ValueError(f"{value!r} is not a path; expected text")
     return Path(value)
@@ -104,6 +105,7 @@ def _parse_packets(value: object) -> int | str:
 
 
 def _parse_choice(value: object) -> bool | str:
+    """Return true, false or "auto"; raise ValueError for any other value."""
     if not isinstance(value, bool) and value != "auto":
         raise ValueError(f'{short(value)}; expected true, false or "auto"')
     return value
@@ -335,6 +337,7 @@ class TopologySection(Section):
     @field_validator("cluster")
     @classmethod
     def _is_known(cls, name: str | None) -> str | None:
+        """Refuse names of clusters that are not known."""
         if name is not None:
             find(name)
         return name
@@ -356,12 +359,7 @@ class TopologySection(Section):
         return self
 
     def source(self) -> str | dict[str, Any]:
-        """Return the argument for `topologies.build`: a specification, a path, or a table.
-
-        Raises:
-            TopologyError: The section has params, but its spec is not a specification.
-            ConfigError: Another process got the fabric from Python.
-        """
+        """Return the argument for `topologies.build`: a specification, a path, or a table."""
         if self.graph is not None:
             raise ConfigError(f"[topology] graph: {self.graph!s:.100}; no file holds it, so only that process has it")
         if self.cluster is not None:
@@ -521,6 +519,7 @@ class NetworkSection(Section):
 
     @model_serializer(mode="wrap")
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the section's keys without those that belong to other models of the network."""
         written: dict[str, Any] = write(self)
         own = {"", fidelity_like(self.fidelity)}
         return {key: value for key, value in written.items() if fidelity_of(key) in own}
@@ -575,6 +574,7 @@ class ComputeSection(Section):
     @field_validator("gpu", "scale_from")
     @classmethod
     def _known_gpu(cls, value: str | None) -> str | None:
+        """Refuse names of GPUs that are not known, unless they are files."""
         if value is not None and not value.endswith(".toml"):  # run_file.py resolves paths
             find_gpu(value)
         return value

@@ -155,10 +155,11 @@ def document(usage: Usage, costs: Bill) -> dict[str, Any]:
     return tree
 
 
-def _port_part(name: str, port: PortPower, ports: PortUse, run_s: float) -> Item:
-    static_joules = port.W * ports.rate_bps / port.rate_bps * run_s
-    bit_joules = port.pJ_per_bit * _J_PER_PJ * BITS_PER_BYTE * ports.tx_bytes
-    return Item(_NAMES[name], ports.number, ports.present, static_joules, bit_joules)
+def _port_part(port_sort: str, port_power: PortPower, port_use: PortUse, run_s: float) -> Item:
+    """Return the energy of the ports of a sort during `run_s` seconds."""
+    static_joules = port_power.W * port_use.rate_bps / port_power.rate_bps * run_s
+    bit_joules = port_power.pJ_per_bit * _J_PER_PJ * BITS_PER_BYTE * port_use.tx_bytes
+    return Item(_NAMES[port_sort], port_use.number, port_use.present, static_joules, bit_joules)
 
 
 def _sum_by_name(parts: list[Item]) -> list[Item]:

@@ -15,8 +15,8 @@ _Mask = NDArray[np.bool_]
 
 
 def port_uses(
-    src: _Numbers,
-    dst: _Numbers,
+    src_of_link: _Numbers,
+    dst_of_link: _Numbers,
     is_npu: _Mask,
     is_nvswitch: _Mask,
     rate_bps: NDArray[np.number],
@@ -25,32 +25,24 @@ def port_uses(
     """Return the sending ports by sort, and the number of switches that do not count.
 
     Ports of NPUs, and the ports of switches to NPUs, count fully. Ports of switches that serve no NPU and sent nothing
-    do not count. Other ports count by `shares`.
-
-    Args:
-        src: Node of each link's sending port, int[links].
-        dst: Node of each link's receiving port, int[links].
-        is_npu: Whether each node is an NPU, bool[nodes].
-        is_nvswitch: Whether each node is an NVSwitch, bool[nodes].
-        rate_bps: Rate of each link in bits per second.
-        tx_bytes: Bytes that each link carried, headers included.
+    do not count. Other ports count by `shares`. Arrays are bool[nodes], and ends, rate and bytes with headers of links.
     """
     nodes = len(is_npu)
-    active = is_npu | (np.bincount(src, tx_bytes, nodes) > 0)
-    active |= np.bincount(src, is_npu[dst], nodes) > 0
+    active = is_npu | (np.bincount(src_of_link, tx_bytes, nodes) > 0)
+    active |= np.bincount(src_of_link, is_npu[dst_of_link], nodes) > 0
     sorts = {
-        "nic": is_npu[src] & ~is_npu[dst] & ~is_nvswitch[dst],
-        "direct_port": is_npu[src] & (is_npu[dst] | is_nvswitch[dst]),
-        "nvswitch_port": is_nvswitch[src] & active[src],
-        "switch_port": ~is_npu[src] & ~is_nvswitch[src] & active[src],
+        "nic": is_npu[src_of_link] & ~is_npu[dst_of_link] & ~is_nvswitch[dst_of_link],
+        "direct_port": is_npu[src_of_link] & (is_npu[dst_of_link] | is_nvswitch[dst_of_link]),
+        "nvswitch_port": is_nvswitch[src_of_link] & active[src_of_link],
+        "switch_port": ~is_npu[src_of_link] & ~is_nvswitch[src_of_link] & active[src_of_link],
     }
-    share = shares(src, dst, is_npu, rate_bps)
+    share = shares(src_of_link, dst_of_link, is_npu, rate_bps)
     uses = {}
     for sort, mask in sorts.items():
         if mask.any():
             number, rate, sent = (float(values[mask].sum()) for values in (share, share * rate_bps, tx_bytes))
             uses[sort] = PortUse(number, rate, sent, int(mask.sum()))
-    sends = np.bincount(src, minlength=nodes) > 0
+    sends = np.bincount(src_of_link, minlength=nodes) > 0
     return uses, int((sends & ~active).sum())
 
 

@@ -40,6 +40,7 @@ class GpuCost(_Row):
 
     @model_validator(mode="after")
     def _rented_or_owned(self) -> Self:
+        """Refuse entries with neither or both of a rent and a price with years."""
         if (self.usd_per_hour is None) == (self.usd is None) or (self.usd is None) != (self.years is None):
             raise ValueError("expected usd_per_hour, or usd and years")
         return self
@@ -109,6 +110,7 @@ def _default() -> EnergyTable:
 
 
 def _tree(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file; raise ConfigError if it cannot be read."""
     try:
         return inputs.parse_toml(inputs.read_text(path))
     except OSError as error:
@@ -117,11 +119,11 @@ def _tree(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: no TOML: {error}; {_EXPECTED}") from None
 
 
-def _over(default: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+def _over(default_tree: dict[str, Any], user_tree: dict[str, Any]) -> dict[str, Any]:
     """Return the default tree with the user's values in place; a GPU with a purchase price loses its rent."""
-    merged = dict(default)
-    for key, value in own.items():
-        under = default.get(key)
+    merged = dict(default_tree)
+    for key, value in user_tree.items():
+        under = default_tree.get(key)
         if isinstance(under, dict) and isinstance(value, dict):
             if "usd" in value:
                 under = {name: number for name, number in under.items() if name != "usd_per_hour"}
@@ -132,6 +134,7 @@ def _over(default: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _validated(path: Path, tree: dict[str, Any]) -> EnergyTable:
+    """Return the energy table in a TOML tree; raise ConfigError with the path of its file if it is wrong."""
     try:
         return EnergyTable.model_validate(tree)
     except ValidationError as error:
@@ -139,6 +142,7 @@ def _validated(path: Path, tree: dict[str, Any]) -> EnergyTable:
 
 
 def _complaint(error: ValidationError) -> str:
+    """Return the first complaint of a validation in one line, unknown keys first."""
     first: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     path = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
@@ -170,6 +174,7 @@ def numbers(table: EnergyTable) -> Iterator[tuple[str, float]]:
 
 
 def _leaves(tree: dict[str, Any], path: str) -> Iterator[tuple[str, float]]:
+    """Yield the dotted path, which begins with `path`, and value of each number of a tree."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{path}{key}.")

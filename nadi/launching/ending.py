@@ -62,6 +62,7 @@ class Interrupts:
 
     @classmethod
     def _interrupt(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - the signature of signal handlers
+        """Handle SIGINT: raise KeyboardInterrupt, and end the process if another one follows."""
         now_s = time.monotonic()
         if not isinstance(cls.pending, KeyboardInterrupt):
             cls.pending, cls._first_s = KeyboardInterrupt(), now_s
@@ -79,11 +80,7 @@ def say_interrupted() -> None:
 
 @contextmanager
 def unwound() -> Iterator[None]:
-    """Raise EndedBySignalError on SIGTERM and SIGHUP in the block, so that the block can clean up.
-
-    The function leaves signals alone that are ignored (nohup) or have another handler, and all signals outside the main
-    thread.
-    """
+    """Raise EndedBySignalError on SIGTERM and SIGHUP in the block, unless ignored (nohup) or handled otherwise."""
     try:
         ours = [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
         for number in ours:
@@ -101,6 +98,7 @@ def unwound() -> Iterator[None]:
 
 
 def _unwind(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - the signature of signal handlers
+    """Handle a signal: ignore further ones and raise EndedBySignalError."""
     for other in _SIGNALS:
         signal.signal(other, signal.SIG_IGN)  # a second signal would interrupt the cleanup
     Interrupts.pending = EndedBySignalError(number)
@@ -113,18 +111,13 @@ def end_others(error: BaseException, code: int) -> None:
     if world is not None and not getattr(error, "agreed", False):
         sys.stdout.flush()
         sys.stderr.flush()
-        _remove_segments()
+        with suppress(OSError):  # MPICH removes its shared-memory files, a megabyte per rank, only after a normal end
+            for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+                name = line.split()[-1]
+                if name.startswith(_SEGMENTS):
+                    Path(name).unlink(missing_ok=True)
         time.sleep(_LAUNCHER_READS_S)
         world.Abort(code)
-
-
-def _remove_segments() -> None:
-    """Remove MPICH's shared-memory files, about a megabyte per rank, which MPICH removes only after a normal end."""
-    with suppress(OSError):
-        for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-            name = line.split()[-1]
-            if name.startswith(_SEGMENTS):
-                Path(name).unlink(missing_ok=True)
 
 
 def prints_error(error: BaseException) -> bool:

@@ -44,10 +44,7 @@ _SRUN_OPTIONS: dict[Family, str] = {
 
 
 class LauncherError(ValueError):
-    """MPI does not support how the processes were started.
-
-    The message has one line with the fix; it is empty on ranks other than 0.
-    """
+    """MPI does not support how the processes were started; the message is a line with the fix, "" except on rank 0."""
 
     exit_code = 2
     agreed = True
@@ -85,10 +82,7 @@ def wants_mpi(environ: Mapping[str, str]) -> bool:
 
 
 def check(environ: Mapping[str, str], size: int, library: str) -> None:
-    """Raise LauncherError if MPI.COMM_WORLD, of this size, lacks processes that the launcher started.
-
-    `library` is the result of MPI.Get_library_version().
-    """
+    """Raise LauncherError if MPI.COMM_WORLD lacks processes that were started; library: MPI.Get_library_version()."""
     launched, variable = launched_size(environ)
     if launched is not None and launched != size:
         raise LauncherError(
@@ -139,6 +133,7 @@ def connected_ranks(environ: Mapping[str, str]) -> RankGather:
 
 
 def _world(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py is optional
+    """Return MPI.COMM_WORLD after MPI_Init; None if it is of one process."""
     try:
         import mpi4py
     except ImportError:
@@ -170,24 +165,26 @@ def _number(environ: Mapping[str, str], variable: str) -> int | None:
 
 
 def _in_srun(environ: Mapping[str, str]) -> bool:
-    """Return whether this process is a task of a step; the batch script and an interactive shell are not."""
+    """Return whether this process is a task of a SLURM step; batch scripts and interactive shells are not."""
     step = _number(environ, "SLURM_STEP_ID")
     return step is not None and step < _FIRST_SPECIAL_STEP and any(name in environ for name in _STEP_SIZES)
 
 
 def _family(library: str) -> Family:
+    """Return the MPI whose library describes itself in this text."""
     if "Open MPI" in library:
         return "Open MPI"
     return "Intel MPI" if "Intel" in library.split("\n", maxsplit=1)[0] else "MPICH"
 
 
 def _name(library: str) -> str:
-    """Return the MPI and its version: "MPICH Version:      5.0.2" becomes "MPICH 5.0.2"."""
+    """Return MPI and version from a library's own text: "MPICH Version:      5.0.2" becomes "MPICH 5.0.2"."""
     first = library.strip("\0 \n").split("\n", maxsplit=1)[0].split(",")[0]
     return " ".join(first.replace("Version:", " ").split())
 
 
 def _fix(environ: Mapping[str, str], library: str) -> str:
+    """Return advice how to start ranks with this MPI library."""
     family = _family(library)
     folder = Path(sys.executable).parent
     has_own_mpiexec = (folder / "mpiexec").is_file() and (folder / _MARKER_PROGRAM[family]).is_file()

@@ -62,6 +62,7 @@ class Progress:
         self.say(text)
 
     def _show(self, text: str) -> None:
+        """Show a text, on a terminal in place of the last one, elsewhere every few seconds."""
         if self._live is not None:
             self._live.update(Text(shown(text)))
         elif self._rewrites:
@@ -133,10 +134,10 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def describe(snapshot: "Snapshot", expected: float) -> str:
+def describe(snapshot: "Snapshot", expected_work: float) -> str:
     """Return one line: simulated time, packet-hops per second, share of the work done, and remaining time.
 
-    `expected` are the packet-hops of the run, or messages at message level; 0 = not known. Retransmissions may add
+    `expected_work` is in packet-hops of the run, or messages at message level; 0 = not known. Retransmissions may add
     packets beyond them; the line then omits the remaining time, which assumes the mean pace so far.
     """
     done, what = snapshot.packet_hops, "packet-hops"
@@ -145,16 +146,17 @@ def describe(snapshot: "Snapshot", expected: float) -> str:
     rate = snapshot.packet_hops / max(snapshot.wall_s, 1e-9)
     now_ps = snapshot.now_ps // 1000 * 1000  # show whole nanoseconds
     begun = f"{format_time(now_ps)} simulated"
-    if snapshot.packet_hops or expected > 0:
+    if snapshot.packet_hops or expected_work > 0:
         begun += f", {rate / 1e6:.1f} M packet-hops/s"
-    if expected <= 0:
+    if expected_work <= 0:
         return f"{begun}, {snapshot.nodes_done:,} of {snapshot.nodes_total:,} trace nodes done"
-    share = done / expected
+    share = done / expected_work
     left = f", {_duration(snapshot.wall_s * (1 - share) / share)} left" if 0 < share < 1 else ""
-    return f"{begun}, {min(share, 1):.1%} of {expected:.3g} {what} done{left}"
+    return f"{begun}, {min(share, 1):.1%} of {expected_work:.3g} {what} done{left}"
 
 
 def _duration(seconds: float) -> str:
+    """Return a time in words, such as "2 min 5 s"."""
     if seconds < _MINUTE_S:
         return f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), _MINUTE_S)

@@ -58,10 +58,7 @@ def log_path(folder: str, pattern: str) -> str:
 
 
 def sbatch_options(options: Sequence[str], own: Iterable[str]) -> tuple[str, ...]:
-    """Return the values of --sbatch after a check of their form, "qos=high" or "exclusive".
-
-    `own` are the names of options that the script sets itself, and that raise ConfigError.
-    """
+    """Return checked values of --sbatch, as "qos=high" or "exclusive"; ConfigError for options that the script sets."""
     for option in options:
         parts = _OPTION.fullmatch(one_line(option))
         if parts is None:

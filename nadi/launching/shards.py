@@ -12,7 +12,7 @@ OWN_OPTIONS = ("job-name", "array", "ntasks", "output", "dependency", "wrap")
 
 
 def shard_of(text: str) -> tuple[int, int]:
-    """Return number and count of a shard "3/16"; another form raises ConfigError."""
+    """Return number and count from the text of a shard, "3/16"; another form raises ConfigError."""
     number, _, count = text.partition("/")
     if not (number.isdecimal() and count.isdecimal() and len(count) < 7 and int(number) < int(count) <= _MAX_SHARDS):
         raise ConfigError(f"--shard {text!r}: expected I/N with I from 0 below N, as 3/16")
@@ -20,35 +20,34 @@ def shard_of(text: str) -> tuple[int, int]:
 
 
 def array_script(
-    words: Sequence[str],
-    shards: int,
-    out: Path,
-    merging: Sequence[str],
+    command: Sequence[str],
+    num_shards: int,
+    out_folder: Path,
+    merge_command: Sequence[str],
     *,
     own_folders: bool = False,
-    options: Sequence[str] = (),
+    more_options: Sequence[str] = (),
 ) -> str:
     """Return a batch script of an array of shards of a command, for `sbatch`.
 
-    The first task submits one more job, which merges the results when all tasks have ended.
-
-    Args:
-        words: Arguments of the command, its name first, without --shard and --out.
-        shards: Number of tasks of the array.
-        out: Folder for all results, on a file system that all nodes see.
-        merging: Arguments of the command that merges the results of all shards.
-        own_folders: Whether each shard writes into a folder of its own below `out`, named by its number.
-        options: Further options of sbatch, for both jobs, as --sbatch takes them.
+    The first task submits one more job, which merges the results when all tasks have ended. Commands begin with their
+    name and lack --shard and --out; all nodes see the folder. own_folders: each shard writes into one below, by number.
     """
-    name, folder = f"nadi-{words[0]}", str(out)
-    extra = sbatch_options(options, OWN_OPTIONS)
+    name, folder = f"nadi-{command[0]}", str(out_folder)
+    extra = sbatch_options(more_options, OWN_OPTIONS)
     task = f"{shell_word(folder)}/$SLURM_ARRAY_TASK_ID" if own_folders else shell_word(folder)
-    array = [f"job-name={name}", f"array=0-{shards - 1}", "ntasks=1", f"output={log_path(folder, '-%a.log')}", *extra]
-    merge = nadi_line([*merging, "--out", folder, "--quiet"])
+    array = [
+        f"job-name={name}",
+        f"array=0-{num_shards - 1}",
+        "ntasks=1",
+        f"output={log_path(folder, '-%a.log')}",
+        *extra,
+    ]
+    merge = nadi_line([*merge_command, "--out", folder, "--quiet"])
     after = [f"job-name={name}-merge", "ntasks=1", f"output={log_path(folder, '-merge.log')}", *extra, f"wrap={merge}"]
     lines = (
         "#!/usr/bin/env bash",
-        f"# {shards} shards of `nadi {words[0]}`. Submit it with sbatch, and again when something failed.",
+        f"# {num_shards} shards of `nadi {command[0]}`. Submit it with sbatch, and again when something failed.",
         *(directive(option) for option in array),
         "set -euo pipefail",
         "",
@@ -58,7 +57,7 @@ def array_script(
         f"        {shell_line(f'--{option}' for option in after)} ||",
         '        echo "sbatch cannot be used here: when all tasks have ended, run what --wrap holds above" >&2',
         "fi",
-        f'{nadi_line(words)} --quiet --shard "$SLURM_ARRAY_TASK_ID/{shards}" --out {task}',
+        f'{nadi_line(command)} --quiet --shard "$SLURM_ARRAY_TASK_ID/{num_shards}" --out {task}',
         "",
     )
     return "\n".join(lines)

@@ -45,10 +45,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """Contents of a script: one run, or an array of tasks.
-
-    Values that SLURM would refuse or interpret differently raise ConfigError.
-    """
+    """Contents of a script: a run, or an array of tasks. Values that SLURM would misunderstand raise ConfigError."""
 
     run_file: PurePath
     out: PurePath
@@ -105,10 +102,7 @@ def job_name(run_file: Path) -> str:
 
 
 def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
-    """Return tasks for all combinations of the values of texts "section.key=v1,v2,..." or "section.key=v1;v2;...".
-
-    A key or value that is missing or occurs twice raises ConfigError.
-    """
+    """Return tasks for all combinations of "section.key=v1,v2,..." or "...=v1;v2"; ConfigError if one is ambiguous."""
     values_of_key: dict[str, list[str]] = {}
     for sweep in sweeps:
         key, equals, text = (part.strip() for part in sweep.partition("="))
@@ -125,7 +119,7 @@ def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
 
 
 def render(job: Job) -> str:
-    """Return the script."""
+    """Return the batch script of a job."""
     import jinja2
 
     environment = jinja2.Environment(  # noqa: S701 - it makes a shell script, quoted for the shell, and no HTML
@@ -145,17 +139,17 @@ def render(job: Job) -> str:
     return environment.get_template("job.sh.j2").render(job=job, launch=LAUNCHERS[job.launcher], follower=follower)
 
 
-def submit(script: Path) -> str:
+def submit(script_path: Path) -> str:
     """Submit a script and return sbatch's output; raise ConfigError without sbatch, SubmitError if it fails."""
     try:
-        command = ["sbatch", str(script)]  # a script that Nadi has written, and the cluster's sbatch
+        command = ["sbatch", str(script_path)]  # a script that Nadi has written, and the cluster's sbatch
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SBATCH_TIMEOUT_S, check=False)  # noqa: S603
     except FileNotFoundError:
-        raise ConfigError(f"--submit: no sbatch on PATH; {script} is written, submit it where SLURM is") from None
+        raise ConfigError(f"--submit: no sbatch on PATH; {script_path} is written, submit it where SLURM is") from None
     except subprocess.TimeoutExpired:
-        raise SubmitError(f"sbatch {script}: no answer in {_SBATCH_TIMEOUT_S} s") from None
+        raise SubmitError(f"sbatch {script_path}: no answer in {_SBATCH_TIMEOUT_S} s") from None
     if done.returncode:
-        raise SubmitError(f"sbatch {script}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
+        raise SubmitError(f"sbatch {script_path}: {' '.join(done.stderr.split()) or f'exit code {done.returncode}'}")
     return done.stdout.strip()
 
 

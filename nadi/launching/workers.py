@@ -19,10 +19,7 @@ Backend = Literal["threads", "processes"]
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers of a run; this process is one of `ranks`.
-
-    If `alone`, rank 0 runs everything with one worker, and the other ranks wait for its results.
-    """
+    """Workers of a run; this process is one of `ranks`. If `alone`, rank 0 runs everything with one worker."""
 
     ranks: RankGather = setting(ALONE, "this rank and the others", is_given=False)
     backend: Backend = setting("threads", "kind of the workers; MPI ranks always use threads")

@@ -42,7 +42,7 @@ class AgreedError(Exception):
 
 
 def ranks_of(communicator: Any) -> RankGather:  # noqa: ANN401 - mpi4py is optional
-    """Return the ranks of a communicator."""
+    """Return the ranks of an MPI communicator."""
 
     def exchange(value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
         return _exchange_or_raise(communicator, value, None)
@@ -71,14 +71,14 @@ def together(ranks: RankGather) -> Iterator[None]:
     _exchange_or_raise(ranks.communicator, None, None)
 
 
-def _exchange_or_raise(communicator: Any, value: Any, error: Exception | None) -> list[Any]:  # noqa: ANN401 - mpi4py is optional
+def _exchange_or_raise(communicator: Any, value: Any, own_error: Exception | None) -> list[Any]:  # noqa: ANN401 - mpi4py is optional
     """Return the values of all ranks; raise the error of the lowest rank that has one."""
-    own_failure = None if error is None else _failure(error, communicator.Get_rank())
+    own_failure = None if own_error is None else _failure(own_error, communicator.Get_rank())
     gathered = communicator.allgather((value, own_failure))
     for _, failure in gathered:
         if failure is not None:
             text, exit_code, of_a_file = failure
-            raise AgreedError(text, exit_code, of_a_file=of_a_file) from error
+            raise AgreedError(text, exit_code, of_a_file=of_a_file) from own_error
     return [own_value for own_value, _ in gathered]
 
 

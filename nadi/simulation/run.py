@@ -73,17 +73,14 @@ def simulate(
 
     `force`: True = also try a run that needs more memory than is free, or more than a day.
     `keep_flows`: True = the results have a row for each message, if the run file enables that table.
-
-    Raises:
-        TopologyError, TraceError, WorkloadError, PartitionError: The user's input is wrong (exit code 2).
-        AgreedError: The input is wrong, on several ranks.
-        pdes.RunError: The run failed (exit code 1).
+    Raises TopologyError, TraceError, WorkloadError or PartitionError if the user's input is wrong (exit code 2);
+    AgreedError if the input is wrong, on several ranks; pdes.RunError if the run failed (exit code 1).
     """
     with together(ranks):
         _refuse(config, ranks.size, force=force)
         workers = _workers(config, ranks)
         config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
-        files = files_read(config, exchange=ranks.exchange, opens=work.opens)
+        files = files_read(config, exchange=ranks.exchange, may_open=work.opens)
     derived: set[tuple[int, int]] = set()  # collectives at closed forms whose times are not played
 
     def run_closed_forms() -> pdes.Results:
@@ -106,40 +103,27 @@ def simulate(
             affordable.check_counters(graph, work.program, own)
         _warn(config, progress, ranks)
         results = run_program(graph, work.program, settings, progress, workers, owner, expected)
-    traces, trace_of_npu, program, collectives, _, operators = work
-    return FinishedRun(
-        config,
-        graph,
-        traces,
-        trace_of_npu,
-        program,
-        settings,
-        collectives,
-        workers,
-        results,
-        operators,
-        files,
-        frozenset(derived),
-    )
+    inputs = config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers
+    return FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
 
 
 def check_job(
     config: RunConfig,
     nodes: int,
     ranks_per_node: int,
-    threads: int,
+    threads_per_rank: int,
     progress: Progress | NoProgress,
     limits: affordable.NodeLimits,
 ) -> affordable.JobCost:
-    """Check a run of a batch job as `simulate` would check it there, and estimate its cost.
+    """Check a run of a batch job on `nodes` nodes as `simulate` would check it there, and estimate its cost.
 
-    Raises:
-        ConfigError, TopologyError, TraceError, WorkloadError, PartitionError: `simulate` would refuse the run.
+    `limits` are the resources of a node.
+    Raises ConfigError, TopologyError, TraceError, WorkloadError or PartitionError if `simulate` would refuse the run.
     """
     ranks, force = nodes * ranks_per_node, limits.force
     _refuse(config, ranks, force=force)
     alone = fidelities.on_one_worker(config.network)
-    workers = Workers(workers=ranks * threads, lps_per_worker=config.engine.lps_per_worker, alone=alone)
+    workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=config.engine.lps_per_worker, alone=alone)
     config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
     expected = estimate(graph, work.program, settings)
     if settings.fidelity.is_closed_form:
@@ -155,7 +139,8 @@ def _set_up(
 ) -> tuple[RunConfig, Graph, LoadedWorkload, NDArray[np.int32] | None, pdes.Settings]:
     """Return the configuration with interference settled, fabric, this rank's work, owners of nodes, and settings.
 
-    The function refuses unsupported combinations.
+    The function refuses unsupported combinations. `force`: allow plans that need more memory than is free;
+    `keep_flows`: results may have a row per message.
     """
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
@@ -166,38 +151,22 @@ def _set_up(
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
-    _check_durations(config, work.program)
+    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * (config.system.compute_slowdown or 1.0)
+    longest_ps = int(work.program.node_duration_ps.max(initial=0))
+    if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
+        raise ConfigError(
+            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
+            f"times as long; expected at most 26 days"
+        )
     return config, graph, work, owner, fabric.fitted(graph, settings)
 
 
-def _refuse(config: RunConfig, ranks: int, *, force: bool) -> None:
-    """Refuse worker processes on several MPI ranks, and fabrics or models that are too large, before any building."""
-    if ranks > 1 and config.engine.backend == "processes":
-        raise ConfigError(f"[engine] backend: found processes on {ranks} MPI ranks; expected threads there")
+def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
+    """Refuse worker processes on several MPI ranks, and, unless `force`, too large fabrics or models."""
+    if num_ranks > 1 and config.engine.backend == "processes":
+        raise ConfigError(f"[engine] backend: found processes on {num_ranks} MPI ranks; expected threads there")
     if config.topology.graph is None:  # a fabric given by Python is already built
         affordable.check_fabric(config.topology.source(), force=force)
-    _check_model(config, force=force)
-
-
-def _lay_out(
-    graph: Graph, work: LoadedWorkload, settings: pdes.Settings, *, force: bool
-) -> tuple[CollectiveCosts, FoldedProgram]:
-    """Lay out a run at closed forms, and refuse one that needs more memory than is free."""
-    costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
-    folded = running.laid_out(graph, work.program, costs, slow=settings.faults.npus)
-    affordable.check_rows(int(folded.row_ptr[-1]), force=force)
-    return costs, folded
-
-
-def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather = ALONE) -> None:
-    """Warn of keys without effect, after all checks and before a run that may take long."""
-    warning = without_effect(config)
-    if warning and ranks.rank == 0:
-        progress.warn(warning)
-
-
-def _check_model(config: RunConfig, *, force: bool) -> None:
-    """Refuse a model whose traces need more memory than is free."""
     from workload.generators.training.generator import NODE_BYTES, nodes_at_most
 
     served, trained = serving_and_requests(config), model_and_plan(config)
@@ -210,15 +179,21 @@ def _check_model(config: RunConfig, *, force: bool) -> None:
         affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
 
-def _check_durations(config: RunConfig, program: Program) -> None:
-    """Refuse durations that slowdowns extend beyond the engine's longest time."""
-    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * (config.system.compute_slowdown or 1.0)
-    longest_ps = int(program.node_duration_ps.max(initial=0))
-    if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
-        raise ConfigError(
-            f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
-            f"times as long; expected at most 26 days"
-        )
+def _lay_out(
+    graph: Graph, work: LoadedWorkload, settings: pdes.Settings, *, force: bool
+) -> tuple[CollectiveCosts, FoldedProgram]:
+    """Return costs and folded program of a run at closed forms; refuse too much memory unless `force`."""
+    costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
+    folded = running.laid_out(graph, work.program, costs, slow_npus=settings.faults.npus)
+    affordable.check_rows(int(folded.row_ptr[-1]), force=force)
+    return costs, folded
+
+
+def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather = ALONE) -> None:
+    """Warn of keys without effect, after all checks and before a run that may take long."""
+    warning = without_effect(config)
+    if warning and ranks.rank == 0:
+        progress.warn(warning)
 
 
 def _workers(config: RunConfig, ranks: RankGather) -> Workers:
@@ -238,14 +213,11 @@ def run_program(
     owner: NDArray[np.int32] | None = None,
     expected: Estimate | None = None,
 ) -> pdes.Results:
-    """Build the state of a program and run it; announce the compilation of kernels.
+    """Build the state of a program and run it on `workers`; announce the compilation of kernels.
 
     `program`: Program of the NPUs, at least of this rank's.
     `owner`: int32[nodes], LP of each node; None = one LP.
     `expected`: Estimated work of all ranks, for the progress display; None = the function estimates it.
-
-    Raises:
-        pdes.RunError: The run failed.
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
@@ -265,11 +237,11 @@ def run_program(
 _LOADED_KERNELS: set[Callable[..., Any]] = set()
 
 
-def _announce_compilation(kernel: Callable[..., Any], how_long: str, progress: Progress | NoProgress) -> None:
-    """Print a line if a main kernel must be compiled first."""
+def _announce_compilation(kernel: Callable[..., Any], duration_text: str, progress: Progress | NoProgress) -> None:
+    """Print a line if a main kernel must be compiled first, which takes about `duration_text`."""
     if jit_enabled() and kernel not in _LOADED_KERNELS:
         if not is_warm(kernel):
-            progress.say(f"compiling the kernels, once, into {cache_dir()} ({how_long})")
+            progress.say(f"compiling the kernels, once, into {cache_dir()} ({duration_text})")
         _LOADED_KERNELS.add(kernel)
 
 
@@ -288,7 +260,7 @@ def network_settings(
     record_nodes: bool = True,
     record_flows: bool = True,
 ) -> pdes.Settings:
-    """Return the engine's settings for [network] and [system]; refuse values that contradict each other."""
+    """Return the engine's settings for [network] and [system] and these options; refuse contradictory values."""
     system = system or SystemSection()
     if network.fidelity != "packet":
         system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in PACKET_SYSTEM_KEYS})

@@ -75,7 +75,7 @@ class Schema(NamedTuple):
         )
 
     def table(self, columns: Mapping[str, Any], metadata: Mapping[str, str] | None = None) -> "pa.Table":
-        """Return a table of arrays or lists; KeyError for unknown columns, and for missing ones without `where`."""
+        """Return a table of columns by name, and the file's metadata; KeyError if a column is unknown, or lacks."""
         import pyarrow as pa
 
         schema = self.arrow(columns)
@@ -94,11 +94,12 @@ class Schema(NamedTuple):
         return {name: of_name[name] for name in names}
 
 
-def _array(values: object, kind: "pa.DataType") -> "pa.Array":
+def _array(values: object, arrow_type: "pa.DataType") -> "pa.Array":
+    """Return values, an Arrow array or what becomes one, as an Arrow array of this type."""
     import pyarrow as pa
 
     array = values if isinstance(values, (pa.Array, pa.ChunkedArray)) else pa.array(values)
-    return array if array.type == kind else array.cast(kind)
+    return array if array.type == arrow_type else array.cast(arrow_type)
 
 
 NODES = Schema(
@@ -196,7 +197,7 @@ NPUS = Schema(
         Field("idle_ps", "int64", "time covered by no node, up to the end of the run"),
         Field("finish_ps", "int64", "end of its last node"),
         Field(
-            "like",
+            "represented_by",
             "int32",
             "NPU whose trace nodes represent those of this NPU",
             where="runs that fold NPUs",
@@ -280,7 +281,7 @@ SWEEP = Schema(
         Field("kind", TEXT, "all-reduce, all-gather, ..."),
         Field("algorithm", TEXT, "name of the algorithm"),
         Field("parameters", TEXT, "parameters of the algorithm, as users write them"),
-        Field("way", TEXT, "choice of an algorithm that has several variants"),
+        Field("variant", TEXT, "choice of an algorithm that has several variants"),
         Field("bytes", "int64", "size of the whole buffer, as nccl-tests counts it"),
         Field("time_ps", "int64", "time of the collective"),
         Field("algbw_Bps", "float64", "bytes / time_ps"),

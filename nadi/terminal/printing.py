@@ -50,6 +50,7 @@ def _registered_handler() -> str:
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
+    """Return a replacement for the characters that the encoding lacks, and the index behind them (see codecs)."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     unknown = error.object[error.start : error.end]

@@ -26,7 +26,7 @@ NS, US, MS, S = TimeUnit("ns", PS_PER_NS), TimeUnit("µs", PS_PER_US), TimeUnit(
 def time_unit(times_ps: Iterable[float]) -> TimeUnit:
     """Return the unit for a column or table of times: the largest that the median of the nonzero times reaches."""
     nonzero = sorted(time_ps for time_ps in times_ps if time_ps > 0)
-    return _unit_of(nonzero[len(nonzero) // 2]) if nonzero else US
+    return next((unit for unit in (S, MS, US) if nonzero[len(nonzero) // 2] >= unit.ps), NS) if nonzero else US
 
 
 def in_unit(time_ps: float, unit: TimeUnit) -> str:
@@ -38,7 +38,7 @@ def in_unit(time_ps: float, unit: TimeUnit) -> str:
 
 def time_text(time_ps: float) -> str:
     """Return a time in its largest unit with six digits, such as "65.9104 ms"."""
-    unit = _unit_of(time_ps)
+    unit = next((unit for unit in (S, MS, US) if time_ps >= unit.ps), NS)
     return f"{_number(time_ps / unit.ps)} {unit.name}" if time_ps else "0 s"
 
 
@@ -70,10 +70,6 @@ def amount_text(size_bytes: float) -> str:
         if size_bytes >= size:
             return f"{size_bytes / size:.2f} {unit}"
     return f"{size_bytes:.0f} B"
-
-
-def _unit_of(time_ps: float) -> TimeUnit:
-    return next((unit for unit in (S, MS, US) if time_ps >= unit.ps), NS)
 
 
 def _number(value: float) -> str:

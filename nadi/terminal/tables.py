@@ -69,14 +69,7 @@ class FittedTable:
     def __init__(
         self, title: str, *columns: AnyColumn, headings: bool = True, full_output_option: str = "--json"
     ) -> None:
-        """Create a table without rows.
-
-        Args:
-            title: Text above the table; may be empty.
-            columns: Columns of the table.
-            headings: Whether the table has a line of headings.
-            full_output_option: Option of the command that prints all columns at any width.
-        """
+        """Create a table without rows; full_output_option: command-line option that prints all columns."""
         self.title = title
         self.headings = headings
         self.full_output_option = full_output_option
@@ -110,7 +103,15 @@ class FittedTable:
         if self.headings:
             yield Text()
         table = self._empty([self.columns[i].form for i in fitting], [heads[i] for i in fitting])
-        for column, width in zip(table.columns, self._widths(natural, fitting, options.max_width), strict=True):
+        widths, minimum = list(natural), self._min_widths(natural)
+        while self._total_width(fitting, widths) > options.max_width:
+            above = [i for i in fitting if widths[i] > minimum[i]]
+            words = [i for i in fitting if self.columns[i].form != "number" and widths[i] > _MIN_NAME_CELLS]
+            shrinkable = above or words or [i for i in fitting if widths[i] > 1]
+            if not shrinkable:
+                break
+            widths[max(shrinkable, key=lambda i: widths[i])] -= 1
+        for column, width in zip(table.columns, ([widths[i] for i in fitting]), strict=True):
             column.width = width
         for number, row in enumerate(cells):
             style = "bold" if number in self._bold else None
@@ -125,7 +126,7 @@ class FittedTable:
             yield Text()
 
     def _empty(self, forms: Sequence[str], heads: Sequence[Text]) -> Table:
-        """Return a rich Table without rows."""
+        """Return a rich Table without rows, with a column for each form ("number", "name" or "text") and heading."""
         style = box.SIMPLE_HEAD if self.headings else None
         padding = (0, 1) if self.headings else (0, _NO_HEADINGS_GAP, 0, 0)
         table = Table(box=style, show_header=self.headings, show_edge=False, pad_edge=False, padding=padding)
@@ -133,10 +134,10 @@ class FittedTable:
             table.add_column(head, justify="right" if form == "number" else "left", overflow="fold")
         return table
 
-    def _fitting_columns(self, natural: Sequence[int], max_width: int) -> list[int]:
+    def _fitting_columns(self, natural_widths: Sequence[int], max_width: int) -> list[int]:
         """Return the indices of the columns that fit; natural: natural width of each column in cells."""
-        fitting = list(range(len(natural)))
-        minimum = self._min_widths(natural)
+        fitting = list(range(len(natural_widths)))
+        minimum = self._min_widths(natural_widths)
         while self._total_width(fitting, minimum) > max_width:
             optional = [i for i in fitting if self.columns[i].rank > 0]
             if not optional:
@@ -144,19 +145,8 @@ class FittedTable:
             fitting.remove(max(optional, key=lambda i: (self.columns[i].rank, i)))
         return fitting
 
-    def _widths(self, natural: Sequence[int], fitting: Sequence[int], max_width: int) -> list[int]:
-        """Return the widths of the fitting columns: natural if there is room, else reduced from the widest down."""
-        widths, minimum = list(natural), self._min_widths(natural)
-        while self._total_width(fitting, widths) > max_width:
-            above = [i for i in fitting if widths[i] > minimum[i]]
-            words = [i for i in fitting if self.columns[i].form != "number" and widths[i] > _MIN_NAME_CELLS]
-            shrinkable = above or words or [i for i in fitting if widths[i] > 1]
-            if not shrinkable:
-                break
-            widths[max(shrinkable, key=lambda i: widths[i])] -= 1
-        return [widths[i] for i in fitting]
-
     def _total_width(self, columns: Sequence[int], widths: Sequence[int]) -> int:
+        """Return the width in cells of a table of these columns, with gaps and margin."""
         gap = _GAP if self.headings else _NO_HEADINGS_GAP
         return _MARGIN + sum(widths[i] for i in columns) + gap * len(columns) - (1 if self.headings else 0)
 
@@ -165,8 +155,9 @@ class FittedTable:
         texts = column if self.headings else column[1:]
         return max((cell_len(line) for text in texts for line in text.plain.split("\n")), default=0)
 
-    def _min_widths(self, natural: Sequence[int]) -> list[int]:
-        return [min(width, _MIN_CELLS[column.form]) for width, column in zip(natural, self.columns, strict=True)]
+    def _min_widths(self, natural_widths: Sequence[int]) -> list[int]:
+        """Return the minimum width of each column in cells."""
+        return [min(width, _MIN_CELLS[column.form]) for width, column in zip(natural_widths, self.columns, strict=True)]
 
 
 def facts(title: str, rows: Sequence[tuple[str, str]]) -> FittedTable:

@@ -19,12 +19,10 @@ def classes_in_use(settings: Settings) -> int:
 
 
 def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
-    """Return int64[links], the bytes per class that may still arrive over a link after its receiver asks for a pause.
-
-    The pause frame waits behind a packet that has just begun, both directions take their propagation time, and the
-    other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
-    counts the same terms.)
-    """
+    """Return int64[links], bytes per class that may still arrive over a link after its receiver asks for a pause."""
+    # The pause frame waits behind a packet that has just begun, both directions take their propagation time, and the
+    # other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
+    # counts the same terms.)
     if settings.switch and settings.switch.pfc_headroom_bytes:
         return np.full(graph.links, settings.switch.pfc_headroom_bytes, np.int64)
     packet = settings.mtu_bytes + settings.header_bytes

@@ -30,6 +30,7 @@ class Fabric:
     """Links by class, and the times that follow from them."""
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
+        """Compute the columns below from a graph, in ps, and from Settings, whose faults and switches change them."""
         self.psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)  # [links] ps per byte
         self.fastest_psb = fastest_psb(self.psb, settings.faults)  # [links] its minimum during the run
         switches = np.arange(graph.nodes) >= graph.npus
@@ -107,10 +108,8 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
 
 
 def window_packets(graph: Graph, settings: Settings) -> int:
-    """Return the window of a queue pair in packets: window_bytes if set, else enough for the longest round trip.
-
-    Selective repeat limits the automatic window to SELECTIVE_PACKETS; go-back-N to a quarter of the sequence numbers.
-    """
+    """Return the window of a queue pair in packets: window_bytes if set, else enough for the longest round trip."""
+    # Selective repeat limits the automatic window to SELECTIVE_PACKETS; go-back-N to a quarter of the sequence numbers.
     if settings.window_bytes:
         return max(1, settings.window_bytes // settings.mtu_bytes)
     max_packets = s.SELECTIVE_PACKETS if settings.selective_repeat else packet.HALF_PSN // 2
@@ -118,11 +117,9 @@ def window_packets(graph: Graph, settings: Settings) -> int:
 
 
 def covering_packets(graph: Graph, settings: Settings) -> int:
-    """Return the number of packets that fill the fastest NPU port during the longest round trip, and one more.
-
-    Latency that faults add counts, no matter when they hold. A path crosses each cable once per direction, so latencies
-    of different cables add up, but for no more cables than the longest path has hops.
-    """
+    """Return the number of packets that fill the fastest NPU port during the longest round trip, and one more."""
+    # Latency that faults add counts, no matter when they hold. A path crosses each cable once per direction, so
+    # latencies of different cables add up, but for no more cables than the longest path has hops.
     from_npu = int(graph.link_rate_bps[graph.node_kind[graph.link_src] == NPU_KIND].max())
     rtt, hops = round_trip_ps(graph, settings)
     of_links: dict[tuple[int, ...], int] = {}

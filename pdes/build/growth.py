@@ -41,9 +41,7 @@ def _with_rows(tables: Any, old_rows: int, new_rows: int, *names: str) -> Any:
     """Return a NamedTuple of a world whose named arrays have `new_rows` rows in place of `old_rows`."""
     # An array that has several words per row grows in proportion; one that the run does not use keeps its one row.
     arrays = {name: getattr(tables, name) for name in names}
-    return tables._replace(
-        **{name: _longer(array, len(array) // old_rows * new_rows) for name, array in arrays.items()}
-    )
+    return tables._replace(**{name: _longer(data, len(data) // old_rows * new_rows) for name, data in arrays.items()})
 
 
 def _with_free_rows(world: s.World, tables: Any, added_rows: int, counter: str, stack: str, *names: str) -> Any:
@@ -57,10 +55,8 @@ def _with_free_rows(world: s.World, tables: Any, added_rows: int, counter: str, 
 
 
 def events_room(npus: int, messages: int, instances: int, lanes: int) -> int:
-    """Return the maximum number of events of a message-level model, plus one.
-
-    Each message has two, each NPU its lanes and its begin, each collective instance its launch, `lanes` and one more.
-    """
+    """Return the maximum number of events of a message-level model, plus one."""
+    # Each message has two, each NPU its lanes and its begin, each collective instance its launch, `lanes` and one more.
     return FIRST_EVENT + 2 * messages + (s.LANES + 1) * npus + (2 + lanes) * instances + 1
 
 

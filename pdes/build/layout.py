@@ -28,6 +28,7 @@ class Part:
     """Nodes and links of one LP; number: that of the LP."""
 
     def __init__(self, graph: Graph, fabric: Fabric, owner: Int64, number: int, lookahead_ps: int) -> None:
+        """Take the part of LP `number`; owner: int64[nodes], each node's LP; lookahead_ps: length of a window."""
         self.number = number
         self.crossing_words = fabric.crossing_words
         self.nodes = np.flatnonzero(owner == number)  # int64[n], own nodes' numbers in the fabric, ascending
@@ -53,11 +54,9 @@ class Part:
         self.splits = False  # whether only these switches send to other nodes of a cluster, see `send_first`
 
     def send_first(self, graph: Graph, remote_lps: Collection[int]) -> None:
-        """Let switches with links to the LPs `remote_lps` act before other nodes, unless an NPU has such links.
-
-        The first of them and all nodes with higher numbers count as such switches: builders of fabrics number the
-        switches of higher tiers, which have the links between parts, after the others.
-        """
+        """Let switches with links to the LPs `remote_lps` act before other nodes, unless an NPU has such links."""
+        # The first of them and all nodes with higher numbers count as such switches: builders of fabrics number the
+        # switches of higher tiers, which have the links between parts, after the others.
         links = [links for other, links in zip(self.neighbours, self.links_out, strict=True) if other in remote_lps]
         senders = self.local[graph.link_src[np.concatenate([*links, np.zeros(0, np.int64)]).astype(np.int64)]]
         first = int(senders.min(initial=len(self.nodes)))
@@ -97,6 +96,7 @@ class Outboxes:
     """Outboxes of LPs in memory that this process can access; memory: allocator, words -> int64[words] of zeros."""
 
     def __init__(self, parts: Sequence[Part], memory: Callable[[int], Int64] = zeros) -> None:
+        """Take the memory of all outboxes of LPs' parts from `memory`, which returns int64[words] of zeros."""
         self._neighbours = {part.number: part.neighbours for part in parts}
         self._at = {part.number: part.outbox_at() for part in parts}
         self.outbox = {number: memory(int(at[-1])) for number, at in self._at.items()}
@@ -124,6 +124,7 @@ class Layout:
     """A fabric divided among LPs; owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP."""
 
     def __init__(self, graph: Graph, settings: Settings, owner: ArrayLike | None = None) -> None:
+        """Divide the fabric; owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP."""
         self.graph = graph
         self.owner = np.zeros(graph.nodes, np.int64) if owner is None else np.asarray(owner, np.int64)
         self.lps = int(self.owner.max()) + 1

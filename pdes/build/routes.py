@@ -44,6 +44,7 @@ class _ListStore:
     """A store of int32 lists in one array, which holds equal lists once."""
 
     def __init__(self) -> None:
+        """Begin without lists."""
         self._at: dict[bytes, int] = {}
         self._parts: list[Int32] = []
         self._length = 0
@@ -106,7 +107,7 @@ def _by_table(graph: Graph, part: "Part", cells: Int32, forwarding: Rows) -> dic
 
 
 def _stretches(cells: Int32) -> tuple[Int64, Int32]:
-    """Return the rows of cells, int32[rows, homes], without the cells at both ends that equal a row's default."""
+    """Return the rows of routing cells, int32[rows, homes], without those at both ends that equal a row's default."""
     # Returns int64[4, rows]: first and last + 1 column, default cell and the (virtual) place of column 0; and the array
     # of stretches, equal ones once. An entry without a cell (NO_CELL: the switch itself, or unreachable) matches any
     # other.

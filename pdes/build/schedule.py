@@ -69,11 +69,9 @@ class Faults:
         return bool(self.links or self.npus)
 
     def can_lose(self, settings: "Settings") -> bool:
-        """Return whether packets may get lost.
-
-        With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
-        overflow a buffer.
-        """
+        """Return whether packets may get lost."""
+        # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can
+        # overflow a buffer.
         return any(f.down or f.error_rate > 0 or settings.switch is not None for f in self.links)
 
 
@@ -200,13 +198,8 @@ def scheduled(
 
 
 def slow_changes(faults: Sequence[NpuFault], cell_ps: int) -> list[tuple[int, int]]:
-    """Return the changes of one NPU's pace by its faults: (ps, duration in 1024ths of the nominal, 0 = nominal).
-
-    They take effect at multiples of cell_ps, the length of a cell.
-    """
-    return [
-        (begin, round(1024 * holding[0].slowdown) if holding else 0) for begin, holding in _stretches(faults, cell_ps)
-    ]
+    """Return changes of an NPU's pace at cells of cell_ps: (ps, duration in 1024ths of the nominal, 0 = nominal)."""
+    return [(begin, round(1024 * held[0].slowdown) if held else 0) for begin, held in _stretches(faults, cell_ps)]
 
 
 def _npu_changes(faults: Faults, cell_ps: int, part: "Part") -> list[tuple[int, int, int, int]]:

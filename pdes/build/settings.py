@@ -112,6 +112,7 @@ class Settings:
     logged_pauses: int = setting(0, "pauses and resumes that are kept", is_given=False)
 
     def __post_init__(self) -> None:
+        """Replace None by the usual value, which depends on whether load balancing reorders packets."""
         overtakes = self.load_balancing.reorders
         if self.selective_repeat is None:
             object.__setattr__(self, "selective_repeat", overtakes)

@@ -12,13 +12,10 @@ from pdes.core.jit import Directory, hook_address
 
 
 class LogicalProcess:
-    """One LP: its part of the fabric, its world, and the flow records taken from it.
-
-    row_ptr: int64[own NPUs + 1], trace rows of its NPUs; hooks: functions that kernels call by address, by the names of
-    `Hooks`.
-    """
+    """One LP: its part of the fabric, its world, and the flow records taken from it."""
 
     def __init__(self, part: Part, world: s.World, row_ptr: Int64, hooks: Mapping[str, Callable[..., Any]]) -> None:
+        """Take the state; row_ptr: int64[own NPUs + 1], its NPUs' trace rows; hooks: functions by names of `Hooks`."""
         self.part = part
         self.row_ptr = row_ptr
         self.flows_out: list[Rows] = []  # records of posted messages

@@ -16,10 +16,8 @@ from pdes.core.rows.npu import GroupView, Npu, PlanLane, PlanStep, System, Token
 
 
 def trace_tables(program: Program, p2p_share: float) -> s.Trace:
-    """Return the program's traces under the kernel's names and types; worlds of one process share them.
-
-    p2p_share: share of its NIC's rate that an NPU uses for point-to-point messages to other hosts.
-    """
+    """Return the program's traces under the kernel's names and types; worlds of one process share them."""
+    # p2p_share: share of its NIC's rate that an NPU uses for point-to-point messages to other hosts.
     channels = program.channels  # group, number and share of each; p2p_share applies between hosts
     connection = packet.P2P | _numbered(channels.connection, channels.shares)
     connection = np.where(channels.between_hosts & (p2p_share < 1), packet.P2P, connection)
@@ -130,11 +128,9 @@ def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, In
 
 
 def begin_traces(npu: Rows, trace_of_row: Int64, program: Program) -> tuple[Int32, Int64]:
-    """Assign traces to idle NPUs, or to classes of NPUs (rows of `npu`); all rows without parents are ready.
-
-    trace_of_row: int64[n], number of the distinct trace of each, -1 without one. Returns `RowStates.state` of their
-    trace rows, and offsets of these, int64[n + 1].
-    """
+    """Assign traces to idle NPUs, or to classes of NPUs (rows of `npu`); all rows without parents are ready."""
+    # trace_of_row: int64[n], number of the distinct trace of each, -1 without one. Returns `RowStates.state` of their
+    # trace rows, and offsets of these, int64[n + 1].
     trace_ptr = program.trace_ptr
     left = program.node_deps.astype(np.int32)
     ends = np.full((2, len(trace_ptr) - 1), -1)

@@ -205,11 +205,9 @@ def build_world(graph: Graph, program: Program, settings: Settings, owner: Array
 def build_lps(
     layout: Layout, program: Program, settings: Settings, parts: Sequence[Part], outboxes: Outboxes
 ) -> Simulation:
-    """Return a Simulation with the worlds of the LPs that this process holds, those of `parts`.
-
-    The program has at least the traces of these LPs' NPUs; settings are driven (pdes.nic.driven) if any part of the run
-    is; outboxes: those of the LPs and of their neighbours.
-    """
+    """Return a Simulation with the worlds of the LPs that this process holds, those of `parts`."""
+    # The program has at least the traces of these LPs' NPUs; settings are driven (pdes.nic.driven) if any part of the
+    # run is; outboxes: those of the LPs and of their neighbours.
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings)
     tables = trace_tables(program, settings.p2p_share), plan_tables(program)

@@ -24,11 +24,9 @@ _memory_of: WeakValueDictionary[int, NDArray[np.uint8]] = WeakValueDictionary()
 
 
 def between_guards(memory: NDArray[np.uint8], size_bytes: int, guard_bytes: int) -> NDArray[np.uint8]:
-    """Write guards into memory, used for nothing else, and return the size_bytes between them.
-
-    The guard before has guard_bytes, at least 16; the guard behind fills the memory. An empty array has no guards,
-    since NumPy does not define its address.
-    """
+    """Write guards into memory, used for nothing else, and return the size_bytes between them."""
+    # The guard before has guard_bytes, at least 16; the guard behind fills the memory. An empty array has no guards,
+    # since NumPy does not define its address.
     memory[:guard_bytes] = GUARD_BYTE
     memory[guard_bytes - _HEADER_BYTES : guard_bytes].view(np.int64)[:] = guard_bytes ^ _MASK, size_bytes ^ _MASK
     end = guard_bytes + size_bytes
@@ -55,11 +53,9 @@ def damage(address: int) -> str:
 
 
 def damage_of(array: NDArray[Any]) -> str:
-    """Return a description of overwritten guards of an array; "" without damage or without guards.
-
-    The operating system may give an array without guards the address of one whose shared memory has been unmapped, so
-    an entry only counts for arrays of the same memory.
-    """
+    """Return a description of overwritten guards of an array; "" without damage or without guards."""
+    # The operating system may give an array without guards the address of one whose shared memory has been unmapped, so
+    # an entry only counts for arrays of the same memory.
     address = array.ctypes.data
     memory = _memory_of.get(address)
     return "" if memory is None or _root(memory) is not _root(array) else damage(address)

@@ -116,13 +116,13 @@ def _module(name: str) -> Any:
 
 
 class _Deferred:
-    """A function of kernels that is loaded from the cache or compiled by Numba when it is needed.
+    """A function of kernels that is loaded from the cache or compiled by Numba when it is needed."""
 
-    A kernel whose code is kept is called as a C function of int64 values and arrays of them; any other one is called
-    by Numba's dispatcher, which takes all types.
-    """
+    # A kernel whose code is kept is called as a C function of int64 values and arrays of them; any other one is called
+    # by Numba's dispatcher, which takes all types.
 
     def __init__(self, function: Callable[..., Any], how: str) -> None:
+        """Wrap a Python function; how: "kernel", "hook" = called by address, "inline" = merged, "outline"."""
         functools.update_wrapper(self, function)
         self.py_func = function
         self._how = how
@@ -142,6 +142,7 @@ class _Deferred:
         return self.dispatcher._numba_type_
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of Numba's dispatcher, for Numba itself; special names are not passed on."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self.dispatcher, name)

@@ -79,6 +79,7 @@ def unused(record: Any) -> Any:
     """Return a NamedTuple class (pdes/core/state.py) filled with one-item arrays, for a feature that is not used."""
 
     def single_item(declared: Any) -> Any:
+        """Return a zeroed item or array of one, as a field of `kind` is annotated."""
         kind = declared.__metadata__[0]
         items = rows_of(kind, 1) if issubclass(kind, Row) else zeros(1, kind)
         return items[0] if declared.__origin__ is np.record else items

@@ -82,10 +82,9 @@ NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS, NEED_EVENT
 
 
 class Routes(NamedTuple):
-    """Routing state. A cell is a port set: links << 22 | first; with one link, `first` is that link itself.
+    """Routing state. A cell is a port set: links << 22 | first; with one link, `first` is that link itself."""
 
-    Links in cells and sets are numbered from the node's first outgoing link.
-    """
+    # Links in cells and sets are numbered from the node's first outgoing link.
 
     node: Annotated[np.recarray, network.Forwarding]  # rows: how a node forwards
     cell: Int32  # table mode: stretches of rows; dimension mode: sets
@@ -219,10 +218,9 @@ class Npus(NamedTuple):
 
 
 class Qps(NamedTuple):
-    """Queue pairs, messages and flow records.
+    """Queue pairs, messages and flow records."""
 
-    Maps (pdes/core/hashing.py): keys int64 (-1 free), values int64, a power of two long.
-    """
+    # Maps (pdes/core/hashing.py): keys int64 (-1 free), values int64, a power of two long.
 
     qp: Annotated[np.recarray, nic.QueuePair]
     msg: Annotated[np.recarray, nic.Message]

@@ -197,9 +197,7 @@ def _watched(lp: LogicalProcess, samples: Array | None) -> Int64:
         return np.zeros((0, 3), np.int64)
     samples = samples[: len(lp.part.links) * columns].reshape(-1, columns)
     link, column = np.nonzero(samples)
-    return np.stack([lp.part.links[link], column * int(net.ctl.depth_ps), samples[link, column]], axis=1).astype(
-        np.int64
-    )
+    return np.stack([lp.part.links[link], column * net.ctl.depth_ps, samples[link, column]], axis=1).astype(np.int64)
 
 
 def _stretches(samples: Int64, width_ps: int, name: str, merge_values: np.ufunc) -> dict[str, Array]:
@@ -312,10 +310,8 @@ def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
 
 
 def results(total: Harvest, own: Harvest, graph: Graph, settings: Settings, **seconds: Any) -> Results:
-    """Return the Results of a run from the outcome of all processes, with the trace rows of the outcome `own`.
-
-    seconds: wall times in seconds, by fields of Results: wall_s and the like.
-    """
+    """Return the Results of a run from the outcome of all processes, with the trace rows of the outcome `own`."""
+    # seconds: wall times in seconds, by fields of Results: wall_s and the like.
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     # the completion time of every trace row and flow, the same for any partition
     happened = np.array([total.count[word] for word in ("digest_a", "digest_b", "flows", "trace_rows")])

@@ -43,10 +43,9 @@ def failed_queue_pair(lp: LogicalProcess) -> str:
 
 
 def down_places(lp: LogicalProcess) -> list[str]:
-    """Return the places that faults have down, of the links that leave the LP's nodes, as [[faults]] names them.
-
-    A switch without any link that is up is named in place of its links. A link to another LP's node is named by number.
-    """
+    """Return the places that faults have down, of the links that leave the LP's nodes, as [[faults]] names them."""
+    # A switch without any link that is up is named in place of its links. A link to another LP's node is named by
+    # number.
     net, part = lp.world.net, lp.part
     meta = net.tx.meta[: len(part.links)]
     is_down = net.link_class.error[class_of(meta)] == ALWAYS_LOST
@@ -124,15 +123,8 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
 def _collective_waits(
     lp: LogicalProcess, npu: int, row: int, table_row: int, requests: dict[tuple[int, int], int]
 ) -> str:
-    """Return a line: what a member of a collective waits for.
-
-    Args:
-        lp: LP of the member.
-        npu: Number of the member's NPU in the LP.
-        row: Trace row of the collective.
-        table_row: Its row in the tables of traces.
-        requests: Result of `_requests`.
-    """
+    """Return a line: what the member of a collective on NPU number `npu` of an LP waits for."""
+    # row: trace row of the collective; table_row: its row in the tables of traces; requests: result of `_requests`.
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[table_row])
     group, seq = int(plans.slot_group[slot]), int(t.seq[table_row])

@@ -138,7 +138,7 @@ def cut_run(events, event):
 
 @outline
 def sorted_list(events, first_event):
-    """Sort a list by order and return its first event: merge ascending runs in pairs until one is left."""
+    """Sort a list of events by order and return its first: merge ascending runs in pairs until one is left."""
     runs = 2
     while runs > 1:
         rest = first_event

@@ -169,7 +169,7 @@ def came_over(net, inbox, index):
 
 @inline
 def order_ties(net, inbox, batch, begin_ps):
-    """Order packets of a batch that arrive at the same time over different links by a hash of (seed, link, time)."""
+    """Order the `batch` packets of a cell from begin_ps that tie, over different links, by hash of seed, link, time."""
     # this is fair (a fixed order would starve one of two senders that always tie) and the same on any partition
     key = inbox.batch_key
     i = 1

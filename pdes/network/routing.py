@@ -28,7 +28,7 @@ def salt_of(seed, node):
 
 @inline
 def choose(routes, cell, node, word2):
-    """Return one link of a node's cell of routes, by a hash of the packet's entropy in word 2 (ECMP)."""
+    """Return one link of a cell (port set) of a node, by a hash of the packet's entropy in word 2 (ECMP)."""
     first = np.int64(cell) & SET_MASK
     count = np.int64(cell) >> SET_SHIFT
     if count > 1:
@@ -39,7 +39,7 @@ def choose(routes, cell, node, word2):
 
 @inline
 def cell_to(routes, node, column):
-    """Table mode: return the cell of a switch towards the home in a column of the table, another node."""
+    """Table mode: return the cell (port set) of a switch towards the home in a column of the table, another node."""
     forwarding = routes.node[node]
     cell = forwarding.default
     if column >= forwarding.first and column < forwarding.last:
@@ -57,7 +57,7 @@ def npu_route(net, node, dst, word2):
 
 @inline
 def switch_cell_to(net, routes, node, dst, word2):
-    """Return the cell of switch `node` towards NPU `dst`, for a packet with this word 2."""
+    """Return the cell (port set) of switch `node` towards NPU `dst`, for a packet with this word 2."""
     hook = net.hooks.route
     if hook != 0:
         return call_hook(hook, net.const.address, node, dst, word2)
@@ -69,7 +69,7 @@ def switch_cell_to(net, routes, node, dst, word2):
 
 @inline
 def balanced(net, routes, cell, node, word1, word2, now_ps):
-    """Return one link of a node's cell of routes, by the run's load balancing, for a packet with these words."""
+    """Return one link of a cell (port set) of a node, by the run's load balancing, for a packet with these words."""
     first = cell & SET_MASK
     count = cell >> SET_SHIFT
     if count > 1:
@@ -94,7 +94,7 @@ def forwarding_ps(net, routes, node):
 
 @inline
 def dimension_cell(net, routes, node, dst, word2):
-    """Dimension mode: return the cell of a node that corrects the first coordinate in which NPU `dst` differs."""
+    """Dimension mode: return the port set of a node that corrects the first coordinate in which NPU `dst` differs."""
     dims = net.const.dimensions
     d = 0
     while d < dims - 1 and routes.here[node * dims + d] == routes.digit[dst * dims + d]:
@@ -131,7 +131,7 @@ def hops_by(net, routes, port, dst):
 
 @hook
 def cell_of_several(world_address, node, dst, word2):
-    """Return the cell of switch `node` towards NPU `dst`; in table mode towards its nearest home."""
+    """Return the cell (port set) of switch `node` towards NPU `dst`; in table mode towards its nearest home."""
     # The packet's entropy, in word 2, decides between equally near homes. Where faults have left no path, the cell
     # leads into the pit.
     world = world_at(world_address)

@@ -34,11 +34,9 @@ def pace(world_address, link, pair, now_ps, seq, size_bytes, flag_bits):
 
 @hook
 def first_allowed(world_address, node, link, now_ps):
-    """Return the queue pair that sends first at the port of a link, with pacing, small windows and pauses; -1 = none.
-
-    Queue pairs whose pacing time is over join behind all that take turns. While the port is busy: 0 if a queue pair may
-    want it next.
-    """
+    """Return the queue pair that sends first at a link's port, with pacing, small windows and pauses; -1 = none."""
+    # Queue pairs whose pacing time is over join behind all that take turns. While the port is busy: 0 if a queue pair
+    # may want it next.
     world = world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
     port = npus.port[link]

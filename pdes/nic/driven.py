@@ -101,19 +101,15 @@ Settings = TypeVar("Settings", bound=Any)  # pdes.build.settings.Settings, which
 
 
 def has_shares(program: Program, settings: Any) -> bool:
-    """Return whether lanes of a program, or point-to-point messages, are driven at a share of the line rate.
-
-    settings: pdes.build.settings.Settings, which belongs to a higher layer.
-    """
+    """Return whether lanes of a program, or point-to-point messages, are driven at a share of the line rate."""
+    # settings: pdes.build.settings.Settings, which belongs to a higher layer.
     shares = max(program.schedules.lane_shares.max(initial=1), program.channels.shares.max(initial=1))
     return bool(settings.p2p_share < 1 or shares > 1)
 
 
 def with_driven(settings: Settings, *, driven: bool) -> Settings:
-    """Return settings under which queue pairs are driven, if `driven`.
-
-    A congestion control enforces the shares itself (pdes.nic.allowed.pace), and message-level models need no other.
-    """
+    """Return settings under which queue pairs are driven, if `driven`."""
+    # A congestion control enforces the shares itself (pdes.nic.allowed.pace), and message-level models need no other.
     if not driven or settings.fidelity.is_message_level or settings.congestion_control.update:
         return settings
     return replace(settings, congestion_control=DRIVEN)

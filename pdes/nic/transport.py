@@ -58,10 +58,8 @@ from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 @inline
 def queue_pair(net, npus, qps, node, dst, connection):
-    """Return the row of NPU `node`'s queue pair to NPU `dst` of a connection (pdes.core.packet), created at first use.
-
-    The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules ensures it.
-    """
+    """Return the row of NPU `node`'s queue pair to NPU `dst` of a connection (pdes.core.packet), new at first use."""
+    # The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules ensures it.
     npu = npus.npu[node]
     shares = connection >> SHARES_SHIFT
     connection &= (1 << SHARES_SHIFT) - 1
@@ -212,7 +210,7 @@ def notify(world_address, node, now_ps, word1, word2, receiver):
 
 @inline
 def receiving_pair(net, npus, qps, node, key):
-    """Return the receiving queue pair of a key, created at its first packet; try NPU `node`'s last one first."""
+    """Return the receiving queue pair of a `receiver_key`, new at its first packet; try NPU `node`'s last one first."""
     npu = npus.npu[node]
     last = npu.last_receiver
     if last >= 0 and qps.rxqp[last].key == key:

@@ -61,15 +61,12 @@ class AbortedError(Exception):
 
 
 class Crew:
-    """Workers of one process, at its place, on the LPs of a Simulation.
-
-    progress: function that worker 0 of the team calls with a Snapshot a few times a second; nodes_total: number of
-    trace rows of the whole run, for these reports.
-    """
+    """Workers of one process, at its place, on the LPs of a Simulation."""
 
     def __init__(
         self, sim: Simulation, place: ProcessPlace, progress: Progress | None = None, nodes_total: int = 0
     ) -> None:
+        """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives."""
         self.sim = sim
         self.team = place.team
         self.first_event_s = 0.0

@@ -38,23 +38,16 @@ def mpi_functions(mpi: Any) -> dict[str, int]:
 
 
 class ParcelExchange:
-    """The exchange of parcels by the first worker of a process, with the teams that this process answers.
+    """The exchange of parcels by the first worker of a process, with the teams that this process answers."""
 
-    Compiled code does it (`pdes.workers.other_teams`); where that is impossible, the worker calls this object.
-
-    Args:
-        mpi: The module mpi4py.MPI.
-        communicator: Communicator of all ranks.
-        leaders: Communicator of the first ranks of all teams; used on these only.
-        team: Team of this process, in which its first worker has the number `worker`.
-        worker: Number of that worker.
-        parcels: Parcels of the team.
-        rooms: int64[3 x other teams], lengths in words of the parcels to each, and of the two from each.
-    """
+    # Compiled code does it (`pdes.workers.other_teams`); where that is impossible, the worker calls this object.
 
     def __init__(
         self, mpi: Any, communicator: Any, leaders: Any, team: Team, worker: int, parcels: Parcels, rooms: Int64
     ) -> None:
+        """Prepare the exchange by worker number `worker` of the process's team; mpi: the module mpi4py.MPI."""
+        # communicator: of all ranks; leaders: of the first ranks of all teams, used on these only; parcels: of the team
+        # rooms: int64[3 x other teams], lengths in words of the parcels to each, and of the two from each
         self._mpi = mpi
         self._communicator, self._leaders = communicator, leaders
         self._team, self._worker = team, worker

@@ -66,10 +66,9 @@ class Mailbox(ABC):
 
 
 class Segment:
-    """Zeroed int64 words from which pieces are taken one after another, with guards between (pdes.core.guards).
+    """Zeroed int64 words from which pieces are taken one after another, with guards between (pdes.core.guards)."""
 
-    Processes that share the words take the same pieces in the same order.
-    """
+    # Processes that share the words take the same pieces in the same order.
 
     def __init__(self, words: Int64) -> None:
         self._bytes = words.view(np.uint8)

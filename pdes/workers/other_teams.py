@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from pdes.core.jit import call_hook, clock_ns, hook, hook_address, inline, load_unaligned, store_unaligned
+from pdes.core.jit import call_hook, clock_ns, hook, inline, load_unaligned, store_unaligned
 from pdes.core.state import DONE, INF
 from pdes.network.boundary import WORD_BYTES
-from pdes.workers.parcels import PARCEL, PARCEL_HEADER, Parcels, pack, parcel_words, unpack
+from pdes.workers.parcels import PARCEL, PARCEL_HEADER, pack, parcel_words, unpack
 from pdes.workers.team import EXCHANGE, PACKED, await_all, meeting_at
 
 CODE_BITS = (1 << 32) - 1  # bits of the register that a C function with an int result defines
@@ -174,9 +174,3 @@ def agree(meeting_address, window_number):
 
 _HOOKS = unpack_parcels, pack_parcels, send_parcels, help_along, take_parcels, agree
 OTHER_TEAMS: dict[str, Callable[..., Any]] = {hook.__name__: hook for hook in _HOOKS}  # name (of `ParcelHooks`) -> hook
-
-
-def trade(parcels: Parcels) -> None:
-    """Enable the exchange of parcels for a process's workers: compile or load its hooks."""
-    for name, function in OTHER_TEAMS.items():
-        parcels.hooks[name] = hook_address(function)

@@ -89,17 +89,12 @@ def parcels_of(
     incoming: Int64,
     partners: Mapping[int, int],
 ) -> Parcels:
-    """Return the Parcels of a process's LPs: their letters and halves.
+    """Return the Parcels of a process's LPs: their letters and halves; parts: those of the LPs.
 
-    Args:
-        parts: Parts of the LPs of one process.
-        team_of_lp: int64[lps], number of the team of each LP.
-        here: Number of this process's team; other teams are numbered without it.
-        pairs: int64[m, 2], pairs of LPs with links from the first to the second, sorted.
-        words: int64[], parcels of the team.
-        outgoing: int64[other teams], begins of the parcels to them.
-        incoming: int64[2 x other teams], begins of the parcels from them.
-        partners: Other team that this process exchanges parcels with -> the rank there that does so.
+    team_of_lp: int64[lps], number of each LP's team; here: that of this process, without which other teams are
+    numbered; pairs: int64[m, 2], pairs of LPs with links from the first to the second, sorted; words: int64[], parcels
+    of the team; outgoing, incoming: int64[other teams], int64[2 x other teams], begins of the parcels to and from them;
+    partners: other team that this process exchanges parcels with -> the rank there that does so.
     """
     begin = np.searchsorted(pairs[:, 0], np.arange(len(team_of_lp) + 1))
     letters: list[tuple[int, int, int]] = []

@@ -41,12 +41,10 @@ BUILT, DONE = 1, 2  # progress of a process
 
 
 class _Workers:
-    """The other processes of the run.
-
-    stage: int64[workers], shared: BUILT once a process has built its worlds, DONE after all its windows.
-    """
+    """The other processes of the run."""
 
     def __init__(self, team: Team, stage: Int64) -> None:
+        """Begin without processes; stage: int64[workers], shared: BUILT once its worlds are built, DONE at its end."""
         self._team = team
         self._stage = stage
         self.started: list[tuple[BaseProcess, connection.Connection]] = []
@@ -110,7 +108,7 @@ class Processes(Mailbox):
         threads: int,  # noqa: ARG002 - a process is one worker
         work: Share,
     ) -> tuple[Harvest, Harvest]:
-        """Fork the others, and do this process's work; if another stopped, report its error. As Mailbox.everywhere."""
+        """Fork the others, do this process's share of `work`, and return the Harvest of all and its own, or raise."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
         words = segment_words(team_words(workers)) + segment_words(workers)
@@ -123,11 +121,13 @@ class Processes(Mailbox):
         parent = os.getpid()
 
         def place(worker: int) -> ProcessPlace:
+            """Return the place of a worker of the team by its number: one process, with its share of the LPs."""
             own = [parts[number] for number in layout.share(workers, worker)]
             self._worker = worker
             return ProcessPlace(own, post, team, no_parcels(own), worker)
 
         def child(pipe: connection.Connection, worker: int) -> None:
+            """Do the share of worker number `worker` in a forked process; send its Harvest or error through `pipe`."""
             with contextlib.suppress(
                 OSError, AttributeError
             ):  # the kernel kills this process when its parent dies (Linux)

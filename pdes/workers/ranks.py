@@ -16,13 +16,13 @@ import numpy as np
 from pdes.build.layout import Layout, Outboxes, Part
 from pdes.core.errors import AgreedRunError, RunError
 from pdes.core.inputs import Int64
-from pdes.core.jit import jit_enabled
+from pdes.core.jit import hook_address, jit_enabled
 from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
 from pdes.workers.exchange import ParcelExchange
 from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
-from pdes.workers.other_teams import trade
+from pdes.workers.other_teams import OTHER_TEAMS
 from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
 from pdes.workers.team import found_team, team_in, team_words
 
@@ -79,10 +79,8 @@ class Ranks(Mailbox):
 
 
 def partners_of(ranks_of_team: Sequence[Sequence[int]], here: int, rank_in_team: int) -> dict[int, int]:
-    """Return the other teams that a rank of team `here` exchanges parcels with -> the rank there that does so.
-
-    Other teams are numbered without the rank's own; the ranks of a team take them in rotation.
-    """
+    """Return the other teams that a rank of team `here` exchanges parcels with -> the rank there that does so."""
+    # Other teams are numbered without the rank's own; the ranks of a team take them in rotation.
     partners = {}
     for other in range(rank_in_team, len(ranks_of_team) - 1, len(ranks_of_team[here])):
         team = other + (other >= here)
@@ -95,6 +93,7 @@ class _Team(Outboxes):
     """The LPs of a team's ranks: all ranks of a node, or at most max_ranks; outboxes, and parcels for other teams."""
 
     def __init__(self, layout: Layout, communicator: Any, threads: int, max_ranks: int) -> None:
+        """Share memory with the ranks of this node, max_ranks at most (0 = all); threads: workers of each rank."""
         from mpi4py import MPI  # noqa: PLC0415 - only runs on ranks need it
 
         super().__init__([])
@@ -133,7 +132,8 @@ class _Team(Outboxes):
             ranks_of_team = [np.flatnonzero(team_of_rank == other).tolist() for other in range(self.teams)]
             partners = partners_of(ranks_of_team, here, rank_in_team)
             self._parcels = parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *memory, partners)
-            trade(parcels)
+            for name, function in OTHER_TEAMS.items():  # compiled or loaded
+                parcels.hooks[name] = hook_address(function)
             self._talk = communicator.Dup()
             self._exchange = ParcelExchange(MPI, self._talk, self._leaders, team, first, parcels, rooms)
         self.place = ProcessPlace(own, self, team, parcels, first, threads, me, self._exchange)

@@ -10,7 +10,7 @@ import workload
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.lone_message import train
-from nadi.simulation.closed_forms.playing.played import PlayedCollectives
+from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.run import run_program
 from pdes import Settings
 from tests.samples import pairwise
@@ -59,7 +59,7 @@ def test_it_is_played_once(monkeypatch):
     program = workload.collective_program("all-reduce", 8, 1 << 20, "nccl:algo=tree", fabric=graph)
     one, played = ("all-reduce", "nccl:algo=tree"), PlayedCollectives()
     first = _closed_form(graph, program, *one, played)
-    monkeypatch.setattr("nadi.simulation.closed_forms.playing.played.PreparedSchedule", None)
+    monkeypatch.setattr("nadi.simulation.closed_forms.idle_fabric.IdleFabric.time_ps", None)
     assert _closed_form(graph, program, *one, played) == first
 
 

@@ -71,7 +71,7 @@ def test_of_many_npus_those_that_do_the_same_are_shown_once(nadi, run, tmp_path,
     outcome = nadi("run", run, "--out", tmp_path / "folded")
     assert "2 of 8 NPUs are shown" in outcome.out
     whole, folded = tables(tmp_path / "whole"), tables(tmp_path / "folded")
-    assert folded["npus"].pop("like") == [0] * 4 + [4] * 4
+    assert folded["npus"].pop("represented_by") == [0] * 4 + [4] * 4
     assert folded["npus"] == whole["npus"]
     assert folded["collectives"] == whole["collectives"]
     assert sorted(set(folded["nodes"]["npu"])) == [0, 4]

@@ -215,7 +215,7 @@ def test_one_npu_of_each_class_explains_the_run(of_all_and_of_classes):
     whole, classes = (explain(run) for run in of_all_and_of_classes)
     assert len(of_all_and_of_classes[0].nodes) > len(of_all_and_of_classes[1].nodes)
     assert classes["stand_for_others"] > whole["stand_for_others"]
-    assert set(classes["npus"]) <= set(of_all_and_of_classes[1].npus["like"].to_pylist())
+    assert set(classes["npus"]) <= set(of_all_and_of_classes[1].npus["represented_by"].to_pylist())
     for key in ("finish_time_ps", "pieces", "by_what", "by_bound", "what_if"):
         assert classes[key] == whole[key], key
 
@@ -253,7 +253,7 @@ def test_groups_alike_are_told_by_those_that_stand_for_them(tmp_path, monkeypatc
         network={"fidelity": "closed-form"},
         out=tmp_path / "out",
     )
-    assert run.npus["like"].to_pylist() == [0, 1, 0, 1]
+    assert run.npus["represented_by"].to_pylist() == [0, 1, 0, 1]
     found, pieces = pieces_of(run)
     assert [piece.what for piece in pieces] == ["compute", "collective", "compute"]
     assert int(found.npu[pieces[0].node]) == 1

@@ -8,7 +8,7 @@ import pytest
 from et import CollectiveCommType
 from nadi.cli.commands.workload.serving_network import network
 from nadi.simulation.closed_forms import costs
-from nadi.simulation.closed_forms.playing.played import PlayedCollectives
+from nadi.simulation.closed_forms.played import PlayedCollectives
 from workload.compute import IN_SERVING, find_gpu
 from workload.compute.times import ComputeTimes
 from workload.generators.inference.clock import iteration_clock

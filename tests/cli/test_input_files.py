@@ -230,7 +230,7 @@ def test_ranks_hash_their_own_traces_and_list_the_same(inputs_of):
     def opens(rank):
         return lambda file: npu_of(file) is None or npu_of(file) % 2 == rank
 
-    part = files_read(config, exchange=exchange, opens=opens(0))
-    whole = files_read(config, exchange=exchange, opens=opens(1))
+    part = files_read(config, exchange=exchange, may_open=opens(0))
+    whole = files_read(config, exchange=exchange, may_open=opens(1))
     assert [sum(name.endswith(".et") for name in own) for own in of_ranks] == [2, 2]
     assert whole == files_read(config) != part

@@ -36,7 +36,7 @@ def test_nccl_is_the_default_on_hosts_behind_nvswitches():
 def test_a_collective_needs_no_algorithms_name(nadi):
     outcome = nadi("collective", "all-reduce", "-t", "dgx-h100:npus=4", "--sizes", "64KiB,64MiB", "-q", "--json")
     assert outcome.code == 0
-    ways = [row["way"] for row in outcome.document["rows"]]
+    ways = [row["variant"] for row in outcome.document["rows"]]
     assert ways == ["ring ll, 4 channels, h100", "ring simple, 24 channels, h100"]
     assert (
         "ring ll, 4 channels, h100"

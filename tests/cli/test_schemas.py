@@ -47,7 +47,7 @@ def test_files_of_a_folded_run(nadi, write_run, step, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "MAX_ROWS", 0)
     run = write_run([step] * 4, '[network]\nfidelity = "closed-form"\n')
     assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
-    assert check(tmp_path / "out" / schemas.NPUS.file, schemas.NPUS, more=["like"]) == 4
+    assert check(tmp_path / "out" / schemas.NPUS.file, schemas.NPUS, more=["represented_by"]) == 4
 
 
 def test_the_file_of_a_sweep(nadi, tmp_path):
@@ -71,7 +71,7 @@ def test_a_column_that_does_not_stand_in_the_schema_is_refused(change):
 def test_numbers_that_the_type_cannot_hold_are_refused():
     columns = {field.name: np.zeros(1, np.int64) for field in schemas.NPUS.fields}
     with pytest.raises(pa.ArrowInvalid, match="not in range"):
-        schemas.NPUS.table(columns | {"like": np.array([1 << 40])})
+        schemas.NPUS.table(columns | {"represented_by": np.array([1 << 40])})
 
 
 def test_every_number_with_a_dimension_has_its_unit():

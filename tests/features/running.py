@@ -17,7 +17,6 @@ from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-from nadi.simulation.closed_forms.playing.idle_fabric import compile_player
 from pdes.workers.crew import compile_all
 from tests.features.matrix import REFUSED
 from tests.features.values import ALWAYS, COLLECTIVE, COMPANY, CONGESTION, FABRIC, FACTORS, NPUS, WORKERS
@@ -48,7 +47,6 @@ def write_traces(folder):
 def warm_up(folder):
     """Compile and import in this process what forked ones will need; folder: that `write_traces` filled."""
     compile_all()
-    compile_player()
     compile_closed_form()
     for number in range(len(FACTORS["network.fidelity"])):
         path = folder / "run.toml"

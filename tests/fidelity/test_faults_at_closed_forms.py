@@ -65,7 +65,7 @@ def alike(graph, faults=(), links=(), *, size=1 << 20, fold=True, algorithm="rin
     settings = network_settings(NetworkSection(fidelity="closed-form"))
     object.__setattr__(settings, "faults", Faults(npus=tuple(faults)))
     with nullcontext() if fold else patch.object(running, "_paces", lambda npus, _: np.arange(npus)):
-        folded = running.laid_out(graph, program, costs, slow=faults)
+        folded = running.laid_out(graph, program, costs, slow_npus=faults)
     return folded, running.run(graph, folded, running.costed(folded, costs, how), costs, settings, NoProgress())
 
 

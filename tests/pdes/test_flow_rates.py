@@ -24,18 +24,18 @@ BACK = 341  # weight of acknowledgements of RoCEv2: 86 of 4,178 bytes
 class Network:
     """The flows under test, beside what the naive solver needs."""
 
-    def __init__(self, capacity):
+    def __init__(self, capacity, flows=FLOWS):
         self.capacity = list(capacity)
         links = len(capacity)
         self.flows = unused(s.Flows)._replace(
-            flow=rows_of(Flow, FLOWS),
-            hop=rows_of(FlowHop, FLOWS * HOPS),
+            flow=rows_of(Flow, flows),
+            hop=rows_of(FlowHop, flows * HOPS),
             link=rows_of(FlowLink, links, capacity=self.capacity),
-            finish_heap=rows_of(KeyedEntry, FLOWS),
-            finish_place=zeros(FLOWS),
+            finish_heap=rows_of(KeyedEntry, flows),
+            finish_place=zeros(flows),
             dirty=zeros(links),
-            fresh=zeros(FLOWS),
-            reached_flow=zeros(FLOWS),
+            fresh=zeros(flows),
+            reached_flow=zeros(flows),
             fill_heap=rows_of(KeyedEntry, links),
             fill_place=zeros(links),
         )
@@ -144,6 +144,56 @@ def test_rates_do_not_depend_on_the_order_of_starts():
         net.solve()
         found.append(net.rates())
     assert all(rates == found[0] for rates in found)
+
+
+@bounded(40)
+@given(st.integers(0, 2**32), st.booleans(), st.integers(1, 40))
+def test_changes_spread_along_a_chain_of_full_links(seed, equal, moments):
+    """Flows cross neighbouring links of a chain; with equal links and weights, many levels are equal."""
+    rng = random.Random(seed)  # noqa: S311 - examples, no secrets
+    flows = 60
+    net = Network([50 * GB << WEIGHT_SHIFT if equal else drawn_capacity(rng) for _ in range(LINKS)], flows)
+    for now in range(moments):
+        for f in rng.sample(range(flows), 1 if now else flows):
+            if f in net.active:
+                net.stop(f)
+            else:
+                first = rng.randrange(LINKS)
+                path = range(first, min(LINKS, first + rng.randint(1, HOPS)))
+                weights = {link: WHOLE if equal else rng.choice([WHOLE, WHOLE // 2, BACK]) for link in path}
+                net.start(f, s.INF if equal else drawn_cap(rng), weights, now)
+        if rng.random() < 0.2:
+            net.change(rng.randrange(LINKS), drawn_capacity(rng) * rng.randint(0, 1))
+        net.solve(now)
+        net.check()
+
+
+@bounded(60)
+@given(st.integers(0, 2**32), st.integers(2, 12))
+def test_rates_do_not_depend_on_the_order_of_changes_at_one_time(seed, moments):
+    rng = random.Random(seed)  # noqa: S311 - examples, no secrets
+    capacity = [drawn_capacity(rng) for _ in range(LINKS)]
+    net, other = Network(capacity), Network(capacity)
+    for now in range(moments):
+        changes = []
+        for f in rng.sample(range(FLOWS), rng.randint(1, FLOWS // 2)):
+            if f in net.active:
+                changes.append((Network.stop, f))
+            else:
+                changes.append((Network.start, f, drawn_cap(rng), drawn_links(rng, LINKS), now))
+        changes += [(Network.change, link, drawn_capacity(rng)) for link in rng.sample(range(LINKS), rng.randint(0, 2))]
+        for change, *arguments in changes:
+            change(net, *arguments)
+        rng.shuffle(changes)
+        for change, *arguments in changes:
+            change(other, *arguments)
+        net.solve(now)
+        other.solve(now)
+        assert net.rates() == other.rates()
+        assert (net.flows.finish_heap.key[0], net.flows.link.level.tolist()) == (
+            other.flows.finish_heap.key[0],
+            other.flows.link.level.tolist(),
+        )
 
 
 def test_unaffected_flows_are_left_alone():

@@ -9,14 +9,11 @@ import numpy as np
 import pytest
 
 import pdes
-from nadi.simulation.closed_forms.playing import idle_fabric
-from nadi.simulation.closed_forms.playing.idle_fabric import PreparedSchedule
-from nadi.simulation.closed_forms.playing.idle_paths import fabric_of
 from pdes import Settings, run
 from pdes.core import guards
 from pdes.core.errors import MemoryDamageError
 from pdes.core.jit import Directory, kernel, reader
-from pdes.core.memory import aligned, full, rows_of, zeros
+from pdes.core.memory import full, rows_of, zeros
 from pdes.core.rows.nic import Selective
 from pdes.nic.congestion import control
 from pdes.workers import crew
@@ -25,7 +22,6 @@ from pdes.workers.team import found_team, team_in, team_words
 from tests.nonempty import nonempty
 from topologies import build
 from workload import collective_program
-from workload.collectives.schedules.sends import pairs
 
 ENGINE = "this is a defect of the engine"
 SHARED_AND_ONLY_READ = {
@@ -167,16 +163,6 @@ def test_every_array_of_a_world_has_guards(settings):
         assert name in SHARED_AND_ONLY_READ or array.ctypes.data in guards._memory_of, name
 
 
-def test_every_array_of_a_played_collective_has_guards():
-    graph, program = build("switch:npus=4"), collective_program("all-reduce", 4, 1 << 16)
-    fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 100))
-    state = PreparedSchedule(program.schedules, 0, 1 << 16, fabric)._state()
-    for grown in (state, idle_fabric._with_more_room(state)):
-        for name, field in nonempty(fields_of(grown)):
-            array = field.base if isinstance(field, np.record) else field
-            assert array.ctypes.data in guards._memory_of, name
-
-
 def test_a_run_that_writes_past_an_end_fails():
     sim = simulation(record_nodes=True)
     (lp,) = sim.lps
@@ -198,17 +184,6 @@ def test_a_run_that_fails_otherwise_says_that_memory_is_damaged(monkeypatch):
     monkeypatch.setattr(crew.Crew, "_work", fail)
     with pytest.raises(MemoryDamageError, match="array finish"):
         run(sim)
-
-
-def test_a_collective_that_is_played_past_an_end_fails(monkeypatch):
-    graph, program = build("switch:npus=4"), collective_program("all-reduce", 4, 1 << 16)
-    fabric = fabric_of(graph, Settings(), list(range(4)), pairs(program.schedules, 0, 100))
-    play = PreparedSchedule(program.schedules, 0, 1 << 16, fabric)
-    state = play._state()
-    small = state._replace(ports=state.ports._replace(free_ps=aligned(state.ports.free_ps[:-1])))
-    monkeypatch.setattr(play, "_state", lambda: small)
-    with pytest.raises(MemoryDamageError, match=r"^closed form of a collective: memory of array free_ps was"):
-        play.time_ps()
 
 
 def test_pieces_of_shared_memory_have_guards():

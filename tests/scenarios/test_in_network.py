@@ -6,7 +6,7 @@ import pytest
 import pdes
 import topologies
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.playing.played import PlayedCollectives
+from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from pdes import SharedBuffer
 from pdes.nic import congestion

@@ -6,7 +6,7 @@ import pytest
 import pdes
 import topologies
 import workload
-from nadi.simulation.closed_forms.link_bound import link_bound_ps
+from nadi.studies.collectives.link_bound import link_bound_ps
 from pdes.messages import fidelity
 from pdes.network import balancing
 from tests.scenarios.running import simulate

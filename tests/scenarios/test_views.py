@@ -8,7 +8,7 @@ import pytest
 import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.playing.played import PlayedCollectives
+from nadi.simulation.closed_forms.played import PlayedCollectives
 from pdes import RunError, Settings
 from tests.fidelity import running as whole
 from tests.pdes import compare

@@ -50,5 +50,5 @@ def test_an_unknown_list_is_one_line():
     done = subprocess.run([sys.executable, str(SCRIPT), "all"], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith(
-        "error: no list all; expected megatron-then, megatron-today, training-runs"
+        "error: no list all; expected megatron-then, megatron-today, training-runs, mlperf"
     )

@@ -11,15 +11,9 @@ def uplink_count(
 ) -> int:
     """Return the number of switches above one: the given count, else that with down_bps = ratio x count x uplink_bps.
 
-    Args:
-        arguments: Parameters of the topology.
-        name: Name of the topology, for errors.
-        count_key: Parameter that gives the number of switches above; None = not given.
-        ratio_key: Parameter that gives the oversubscription; None = 1.
-        down_bps: Sum of the rates of the switch's links downwards.
-        uplink_bps: Rate to each switch above.
-
-    Raises TopologyError: both are given, or the count is not whole; the text names the two keys.
+    arguments, name: of the topology; count_key, ratio_key: parameters with that number, None = not given, and with the
+    oversubscription, None = 1; down_bps: sum of the rates of the switch's links downwards; uplink_bps: rate to each
+    switch above. Raises TopologyError: both are given, or the count is not whole; the text names the two keys.
     """
     count: int | None = getattr(arguments, count_key)
     ratio: Fraction | None = getattr(arguments, ratio_key)

@@ -47,11 +47,8 @@ def machine_builder(
 ) -> Callable[[MachineArguments, str], Graph]:
     """Return the builder of clusters of servers of eight GPUs, or of racks of 72 if its arguments are RackArguments.
 
-    Args:
-        accelerator: Generation of the GPUs, which selects NCCL's constants.
-        nic_bps: Rate of a NIC in bits per second.
-        nvlink_bps: Rate of a GPU's NVLinks together, each direction, in bits per second.
-        nvlink_delay_ps: Delay between a GPU and the NVSwitch in picoseconds.
+    accelerator: generation of the GPUs, which selects NCCL's constants; nic_bps: rate of a NIC; nvlink_bps: rate of a
+    GPU's NVLinks together, each direction; nvlink_delay_ps: delay between a GPU and the NVSwitch.
     """
     links = {"rate": nic_bps, "nvlink_rate": nvlink_bps, "nvlink_delay": nvlink_delay_ps}
 

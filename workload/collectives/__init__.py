@@ -224,22 +224,16 @@ def default_algorithm(kind: str) -> str:
 
 
 def defaults_on(fabric: Graph) -> dict[str, str]:
-    """Return the algorithms, by kind, that a fabric's hosts run where the user names none.
-
-    Hosts with several NPUs behind an NVSwitch run NCCL. For other fabrics the result is empty: `default_algorithm`
-    applies.
-    """
+    """Return the algorithms, by kind, that a fabric's hosts run where the user names none."""
+    # Hosts with several NPUs behind an NVSwitch run NCCL. For other fabrics the result is empty: `default_algorithm`
+    # applies.
     if not np.any(fabric.node_kind == NVSWITCH) or len(np.unique(fabric.host)) == fabric.npus:
         return {}
     return dict.fromkeys(known_algorithms()[ON_NVSWITCHES].KINDS, ON_NVSWITCHES)
 
 
 def choose(kind: str, spec: str) -> AlgorithmChoice:
-    """Return the algorithm and parameters of `spec`, such as `ring` or `ring:channels=4`, for a kind.
-
-    Raises WorkloadError: unknown kind, algorithm or parameter, an algorithm that does not implement the kind, or a
-    value of the wrong type or out of range.
-    """
+    """Return algorithm and parameters of `spec`, such as ring:channels=4, for a kind; WorkloadError if unfit."""
     name, _, rest = spec.partition(":")
     known = algorithms_of(kind)
     module = known_algorithms().get(name)

@@ -23,7 +23,7 @@ import numpy as np
 from inputs.units import PS_PER_S
 from workload.compute.efficiency import Efficiencies
 from workload.compute.gpu import Gpu
-from workload.compute.operators import DTYPE_BYTES, Operator
+from workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, Operator
 
 
 class AttentionAlgorithm(NamedTuple):
@@ -32,9 +32,15 @@ class AttentionAlgorithm(NamedTuple):
     reach: float  # Share of the tensor-core peak that its instructions can reach, 0 to 1
     exposed: float  # Share of the exponentials that its products do not hide, 0 to 1
     start_ps: int  # Further time in ps to start a forward block
+    # Rate of the backward pass relative to the forward pass's model. All operands of its five products pass through
+    # shared memory: FlashAttention-2 reaches 63 % of A100's peak (arXiv 2307.08691, section 4.1, heads of 128), where
+    # five products and one exponential would reach 83 %.
+    backward: float = 0.76
 
 
 ALGORITHMS = {
+    "flash-1": AttentionAlgorithm(0.55, 1.0, 0),
+    "triton": AttentionAlgorithm(0.55, 1.0, 0, 0.51),
     "flash-attention-1": AttentionAlgorithm(0.55, 1.0, 0),
     "flash-attention-2": AttentionAlgorithm(1.0, 1.0, 0),
     "flash-attention-3": AttentionAlgorithm(1.0, 1.0, 0),
@@ -44,23 +50,20 @@ ALGORITHMS = {
 with fully exposed exponentials both match their papers' figures at one efficiency (tests/workload/
 test_compute_published.py). 4 on Blackwell: polynomials replace part of the exponentials; both numbers are fitted to
 prompts in NVIDIA's tables of B200 (aiconfigurator-core 0.12.0), 700 rows, which reach 1,200 to 1,300 of 2,250 TFLOP/s
-at 16,384 tokens; its authors measured about 1,600."""
+at 16,384 tokens; its authors measured about 1,600. flash-1 and triton are the algorithms of old software: triton is
+the version of FlashAttention-1 with which MPT was trained, and FlashAttention-2 is 1.3 to 2.5 times as fast (arXiv
+2307.08691, section 4.1). Its backward share of 0.51 makes it 2.2 times as slow, forward and backward together, and is
+fitted to three steps: MPT-1B, 7B and 13B on 128 A100 (scripts/validation.py fsdp-2023)."""
 _EXPOSED_ENDS = 0.33
 """Share of a forward block's reading of queries and writing of results that other blocks do not hide. 0.5 to 0.7 fit
 prompts of A100, and 1 prompts of H100 in NVIDIA's tables; 0.33 is about the largest share that keeps FlashAttention-3's
 published rates (arXiv 2407.08608, figure 5) from 2,048 tokens on within 10 %."""
 _BACKWARD_PRODUCTS = 2.5
 """Products of the backward pass over those of the forward pass: five to two (arXiv 2307.08691, section 3.1)."""
-_BACKWARD_REACH = 0.76
-"""Rate of the backward pass relative to the forward pass's model: it reaches 63 % of A100's peak (arXiv 2307.08691,
-section 4.1, heads of 128), where five products and one exponential would reach 83 %. All operands of the five products
-pass through shared memory."""
 _ROWS, _DECODING_ROWS, _KEYS = 128, 64, 128
 """Query rows of a block, query rows of a block in decoding, and keys of a block."""
-_SPLITS = (1, 2, 4, 8, 16, 32)
-"""Numbers of parts into which decoding may split the keys."""
-_COMBINE_BYTES = 8
-"""Bytes of memory traffic per value of a partial result: one fp32 write and one fp32 read."""
+_SPLITS = (1, 2, 4, 8, 16, 32)  # Numbers of parts into which decoding may split the keys
+_COMBINE_BYTES = 8  # Bytes of memory traffic per value of a partial result: one fp32 write and one fp32 read
 _EXTRA_LAUNCHES = 2
 """Kernel launches of the backward pass that do not overlap with its main kernel; zeroing the gradient overlaps."""
 _FP32_BYTES = 4
@@ -74,6 +77,10 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     """
     if not operator.flops:
         return 0.0
+    for prefix in OLD_ATTENTION:
+        if operator.kind.startswith(prefix):
+            kind = operator.kind.removeprefix(f"{prefix}-")
+            return attention_ps(operator._replace(kind=kind), _with_algorithm(gpu, prefix), efficiencies)
     moved_bytes = operator.bytes
     if operator.kind == "latent-attention":
         batch, heads, queries, keys, rank, rope_dim = operator.shape
@@ -91,6 +98,10 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     memory_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S + gpu.memory_latency_ps
     extras_ps = _backward_extras_ps(operator, gpu, efficiencies) if backward else 0.0
     return gpu.launch_overhead_ps + max(work_ps, memory_ps) + extras_ps
+
+
+def _with_algorithm(gpu: Gpu, name: str) -> Gpu:
+    return gpu.model_copy(update={"attention": name})
 
 
 def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
@@ -115,7 +126,7 @@ def _pair_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies, *, backwa
     product_ps = 2.0 * (head_dim + value_dim) / peak * PS_PER_S
     exponential_ps = algorithm.exposed / (gpu.special_functions * gpu.clock_hz) * PS_PER_S
     if backward:
-        return (_BACKWARD_PRODUCTS * product_ps + exponential_ps) / _BACKWARD_REACH
+        return (_BACKWARD_PRODUCTS * product_ps + exponential_ps) / algorithm.backward
     return product_ps + exponential_ps
 
 

@@ -28,17 +28,11 @@ from workload.errors import WorkloadError
 
 @dataclass(frozen=True)
 class Efficiencies:
-    """One efficiency per class of operators; 1 is the rate that the mechanisms leave of the peak.
-
-    Attributes:
-        memory: Efficiency of HBM bandwidth in all operators except the optimizer, including the reads of products.
-
-    Raises WorkloadError: a value is not above 0, or above 1.5.
-    """
+    """One efficiency per class of operators, above 0 to 1.5; 1 is the rate that the mechanisms leave of the peak."""
 
     gemm: float = 0.87  # Efficiency of tensor cores in matrix products
     attention: float = 0.90  # Efficiency of tensor cores in the products of fused attention
-    memory: float = 0.87
+    memory: float = 0.87  # Efficiency of HBM bandwidth in all other operators, including the reads of products
     optimizer: float = 0.80  # Efficiency of HBM bandwidth in the optimizer's step
 
     def __post_init__(self) -> None:
@@ -56,15 +50,12 @@ class SustainedShare:
     In a training step, a GPU runs at its power limit for seconds, there are gaps between operators, and memory-bound
     operators are less fused than they could be.
 
-    Attributes:
-        in_a_row: Whether consecutive matrix products also slow down by `Gpu.in_a_row`, unless their time was measured.
-
     Raises WorkloadError: a share is not above 0, or above 1.5.
     """
 
     products: float = 1.0  # Share of the rate of operators on tensor cores
     others: float = 1.0  # Share of the rate of all other operators
-    in_a_row: bool = False
+    in_a_row: bool = False  # Whether consecutive products slow down by `Gpu.in_a_row`, unless their time is measured
 
     def __post_init__(self) -> None:
         """Check the values; WorkloadError if one is out of range."""
@@ -78,8 +69,7 @@ class SustainedShare:
         return self.products if kind in PRODUCTS else self.others
 
 
-ALONE = SustainedShare()
-"""Rates of single operators in benchmarks."""
+ALONE = SustainedShare()  # Rates of single operators in benchmarks
 IN_SERVING = SustainedShare(in_a_row=True)
 """Rates of serving. Servers replay CUDA graphs, which leave no gaps between operators. Their other operators are the
 fused ones of the measured tables (`workload/compute/tables`; scripts/validation.py compares the roofline with them), so

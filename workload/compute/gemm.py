@@ -26,12 +26,9 @@ from workload.compute.operators import DTYPE_BYTES, Operator
 
 TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
 """Rows and columns of the result per thread block: the tiles of CUTLASS (`cutlass_profiler`) and cuBLAS."""
-SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)
-"""Numbers of parts into which the loop over k may be split."""
-_K_STEP = 64
-"""Number of elements of k that a thread block reads at a time."""
-_SUM_BYTES = 8
-"""Bytes of memory traffic per partial sum: one fp32 write and one fp32 read."""
+SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)  # Numbers of parts into which the loop over k may be split
+_K_STEP = 64  # Number of elements of k that a thread block reads at a time
+_SUM_BYTES = 8  # Bytes of memory traffic per partial sum: one fp32 write and one fp32 read
 
 Float64 = NDArray[np.float64]
 

@@ -27,8 +27,7 @@ Share = Callable[[Operator], float]
 """Function from an operator to its share of its measured time, 0 to 1; other kernels take the rest."""
 Family = tuple[object, ...]
 """What two operators must share for interpolation: kind, data type, and entries of shapes that are not sizes."""
-Row = tuple[Operator, float]
-"""An operator and its measured time in ps."""
+Row = tuple[Operator, float]  # An operator and its measured time in ps
 
 
 class MeasuredTimes:
@@ -40,10 +39,7 @@ class MeasuredTimes:
         load: Callable[[str, str], Iterable[Row]],
         share: Share = lambda _operator: 1.0,
     ) -> None:
-        """Keep the known families; `load` returns measured rows by kind and data type, when an operator needs them.
-
-        share: share that an operator has of its measured time.
-        """
+        """Keep the known families; `load` returns measured rows by kind and data type; share: of the measured time."""
         self._families = dict(families)
         self._load = load
         self._share = share

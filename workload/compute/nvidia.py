@@ -37,13 +37,11 @@ PACKAGE = "aiconfigurator-core"
 _MODULE = "aiconfigurator_core"
 Rooflines = Callable[[Sequence[Operator]], NDArray[np.float64]]
 """Function from operators of one kind and data type to their times in ps by the roofline."""
-Columns = dict[str, NDArray[np.generic]]
-"""Columns of a table by name."""
+Columns = dict[str, NDArray[np.generic]]  # Columns of a table by name
 _PS_PER_MS = PS_PER_S // 1000
 _DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp4": "nvfp4", "int8": "int8"}
 """Data types of the tables by ours; products of fp16 run as fast as those of bf16."""
-_WITH_QUANTISATION = "trtllm"
-"""Framework whose FP8 rows are the sum of its quantisation and cuBLAS's product."""
+_WITH_QUANTISATION = "trtllm"  # Framework whose FP8 rows are the sum of its quantisation and cuBLAS's product
 _KEY_DIM, _VALUE_DIM = 192, 128  # of DeepSeek's attention before compression
 _RANK, _ROPE_DIM = 512, 64  # of DeepSeek's latent attention
 
@@ -57,7 +55,7 @@ def installed() -> str:
 
 
 def folder() -> Path | None:
-    """Return the folder of the installed package's systems, None = not installed."""
+    """Return the folder of the systems of NVIDIA's package aiconfigurator, None = it is not installed."""
     found = util.find_spec(_MODULE)
     if found is None or not found.submodule_search_locations:
         return None
@@ -71,7 +69,7 @@ def has_tables(system: str) -> bool:
 
 
 def nvidia_times(system: str, rooflines_ps: Rooflines) -> MeasuredTimes | None:
-    """Return NVIDIA's measured times of a system such as h100_sxm, by its GPU's roofline; None = there are none."""
+    """Return NVIDIA's times of a system such as h100_sxm, None = none; rooflines_ps: ps of operators on its GPU."""
     root = folder()
     if root is None or not has_tables(system):
         return None

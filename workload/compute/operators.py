@@ -12,6 +12,7 @@ so that their time can be computed for any GPU. Entries of shapes, in order:
 | batched-gemm | batch, m, n, k | `batch` independent products |
 | grouped-gemm | groups, m, n, k | m rows divided over groups (experts), each with its own (k x n) |
 | attention, attention-backward | batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal (1 or 0) | fused |
+| flash-1-attention, triton-attention, and backward | as attention | by FlashAttention of 2022, by its Triton version |
 | latent-attention | batch, heads, queries, keys, rank, rope_dim | fused, on compressed keys that also are the values |
 | softmax, softmax-backward | rows, columns | scale, mask and softmax in one |
 | norm, norm-backward | rows, columns | RMSNorm or LayerNorm |
@@ -35,20 +36,15 @@ DTYPE_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, 
 _BACKWARD_ATTENTION_FLOPS = 2.5
 """Operations over those of the forward pass: five products to two, as scores are recomputed (FlashAttention-2, 3.1)."""
 
-_MASK_VALUES = 0.5
-"""Size of a dropout mask's byte in 16-bit values."""
+_MASK_VALUES = 0.5  # Size of a dropout mask's byte in 16-bit values
 
 
 class _Kind(NamedTuple):
-    """Work and memory traffic of a kind of operator.
-
-    Attributes:
-        values: Function from the entries to the minimum number of values that memory reads or writes.
-    """
+    """Work and memory traffic of a kind of operator."""
 
     shape: tuple[str, ...]  # Names of the shape's entries
     flops: Callable[..., float]  # Function from the entries to floating-point operations
-    values: Callable[..., float]
+    values: Callable[..., float]  # Function from the entries to the minimum of values that memory reads or writes
 
 
 def _score_pairs(queries: int, keys: int, causal: int) -> float:
@@ -67,6 +63,17 @@ def _attention_values(b: int, h: int, kv: int, q: int, k: int, d: int, dv: int, 
     return float(b * (h * q * (d + dv) + kv * k * (d + dv)))
 
 
+def _backward_flops(*shape: int) -> float:
+    return _BACKWARD_ATTENTION_FLOPS * _attention_flops(*shape)
+
+
+def _backward_values(*shape: int) -> float:
+    return 2.0 * _attention_values(*shape)
+
+
+OLD_ATTENTION = ("flash-1", "triton")
+"""Prefixes of kinds of fused attention by an old algorithm, whatever the GPU's libraries have."""
+_ATTENTION_SHAPE = ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal")
 KINDS: dict[str, _Kind] = {
     "gemm": _Kind(("m", "n", "k"), lambda m, n, k: 2.0 * m * n * k, lambda m, n, k: m * k + k * n + m * n),
     "batched-gemm": _Kind(
@@ -77,16 +84,13 @@ KINDS: dict[str, _Kind] = {
         lambda _g, m, n, k: 2.0 * m * n * k,
         lambda g, m, n, k: m * k + min(g, max(m, 1)) * k * n + m * n,
     ),
-    "attention": _Kind(
-        ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal"),
-        _attention_flops,
-        _attention_values,
-    ),
-    "attention-backward": _Kind(
-        ("batch", "heads", "kv_heads", "queries", "keys", "head_dim", "value_dim", "causal"),
-        lambda *shape: _BACKWARD_ATTENTION_FLOPS * _attention_flops(*shape),
-        lambda *shape: 2.0 * _attention_values(*shape),
-    ),
+    "attention": _Kind(_ATTENTION_SHAPE, _attention_flops, _attention_values),
+    "attention-backward": _Kind(_ATTENTION_SHAPE, _backward_flops, _backward_values),
+    **{f"{name}-attention": _Kind(_ATTENTION_SHAPE, _attention_flops, _attention_values) for name in OLD_ATTENTION},
+    **{
+        f"{name}-attention-backward": _Kind(_ATTENTION_SHAPE, _backward_flops, _backward_values)
+        for name in OLD_ATTENTION
+    },
     "latent-attention": _Kind(
         ("batch", "heads", "queries", "keys", "rank", "rope_dim"),
         lambda b, h, q, k, rank, rope: 2.0 * b * h * q * k * (2 * rank + rope),
@@ -114,7 +118,10 @@ KINDS: dict[str, _Kind] = {
 }
 """All kinds of operators."""
 
-PRODUCTS = ("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-backward", "latent-attention")
+PRODUCTS = (
+    *("gemm", "batched-gemm", "grouped-gemm", "attention", "attention-backward", "latent-attention"),
+    *(f"{name}-attention{backward}" for name in OLD_ATTENTION for backward in ("", "-backward")),
+)
 """Kinds that run on tensor cores."""
 
 

@@ -9,7 +9,7 @@ from workload.compute.attention import attention_ps
 from workload.compute.efficiency import Efficiencies
 from workload.compute.gemm import product_ps, products_ps
 from workload.compute.gpu import Gpu
-from workload.compute.operators import Operator
+from workload.compute.operators import OLD_ATTENTION, Operator
 from workload.compute.streaming import streaming_ps
 
 _CLASSES = {
@@ -26,7 +26,7 @@ _TIMES = {"gemm": product_ps, "attention": attention_ps}
 
 def class_of(kind: str) -> str:
     """Return the efficiency class of a kind of operator: gemm, attention, memory or optimizer."""
-    return _CLASSES.get(kind, "memory")
+    return "attention" if kind.startswith(OLD_ATTENTION) else _CLASSES.get(kind, "memory")
 
 
 def roofline_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:

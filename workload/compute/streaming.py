@@ -15,8 +15,7 @@ from workload.compute.operators import Operator
 
 _IN_FLIGHT_BYTES = 64 << 10
 """Bytes in flight per SM: 2,048 threads with two reads of 16 bytes each, limited by registers."""
-_VALUES_PER_BLOCK = 1024
-"""Number of values per thread block for operators without rows."""
+_VALUES_PER_BLOCK = 1024  # Number of values per thread block for operators without rows
 _LAUNCHES = {"norm-backward": 2, "embedding-backward": 2, "cross-entropy": 3, "routing": 4}
 """Number of kernel launches of operators with several: a norm's weight gradients are summed by a second kernel, an
 embedding's gradients are sorted first, a loss over parallel columns has a maximum, a sum and a gradient, and routing a

@@ -14,10 +14,8 @@ from workload.compute.scaling import scaled_ps
 from workload.compute.tables import Measurement
 from workload.errors import WorkloadError
 
-MEASURED, BETWEEN, SCALED, ROOFLINE = "measured", "interpolated", "scaled", "roofline"
-"""Source of a time."""
-SOURCES = (MEASURED, BETWEEN, SCALED, ROOFLINE)
-"""All sources, the most accurate first."""
+MEASURED, BETWEEN, SCALED, ROOFLINE = "measured", "interpolated", "scaled", "roofline"  # Source of a time
+SOURCES = (MEASURED, BETWEEN, SCALED, ROOFLINE)  # All sources, the most accurate first
 
 
 class TimeEstimate(NamedTuple):
@@ -28,13 +26,9 @@ class TimeEstimate(NamedTuple):
 
 
 class ComputeTimes:
-    """Times of operators on one GPU, cached by operator.
+    """Times of operators on one GPU, cached by operator; their pace applies to measured times, too.
 
-    Attributes:
-        gpu: GPU that runs the operators.
-        efficiencies: Efficiencies of the roofline.
-        pace: Sustained share of the rate, which applies to all times, measured ones included.
-        vendor_tables: Package and version of NVIDIA's tables, "" = these times do not use them.
+    vendor_tables: package and version of NVIDIA's tables, "" = these times do not use them.
     """
 
     def __init__(
@@ -47,18 +41,12 @@ class ComputeTimes:
         efficiencies: Efficiencies | None = None,
         pace: SustainedShare = ALONE,
     ) -> None:
-        """Index the tables.
+        """Index the tables, rows of measured times on any GPUs, for operators on one GPU.
 
-        Args:
-            gpu: GPU that runs the operators.
-            tables: Rows of measured times on any GPUs.
-            vendor_tables: Whether NVIDIA's tables (workload.compute.nvidia) are used where `tables` has no time; they
-                need the package that has these tables.
-            scale_from: GPU whose measurements are scaled where this GPU has none; None = use the roofline.
-            efficiencies: Efficiencies of the roofline; None = defaults.
-            pace: Sustained share of the rate that operators reach alone.
-
-        Raises WorkloadError: the tables have no row of the GPU scale_from.
+        vendor_tables: whether NVIDIA's tables (workload.compute.nvidia) are used where `tables` has no time (they need
+        the package that has these tables); scale_from: GPU whose measurements are scaled where this GPU has none, None
+        = use the roofline; efficiencies: of the roofline, None = defaults; pace: sustained share of the rate that
+        operators reach alone. Raises WorkloadError: the tables have no row of the GPU scale_from.
         """
         self.gpu = gpu
         self.efficiencies = efficiencies or Efficiencies()

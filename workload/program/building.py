@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from et import TraceTable
 from inputs.limits import MAX_NPUS
@@ -95,6 +95,7 @@ def build_program(
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
     def add_rows(view: TraceView, users: Int64) -> None:
+        """Add the rows of one distinct trace, as the NPUs `users` see it, to all of these."""
         for alike in _alike(view, table, users, chooser):
             rows = _rows(view, table, int(alike[0]), compute, chooser)
             own_rows[alike] = _share(distinct, view, rows, alike, sends)
@@ -200,17 +201,20 @@ class _Chooser:
         self._uneven_schedules: dict[tuple[int, GroupShape | None], tuple[int, int]] = {}
         self._groups, self._fabric = group_table, fabric
         self._shapes: dict[int, GroupShape] = {}
-        self._known: dict[tuple[str, int, GroupShape | None, int], int] = {}
+        self._known: dict[tuple[str, int, GroupShape | None, int, str], int] = {}
 
     def needs_shape(self, kind: str) -> bool:
         """Return whether the algorithm of a kind depends on the group's shape and on the size."""
         return collectives.choose(kind, self.settings.algorithm_of(kind)).needs_shape
 
-    def schedule(self, kind: str, group: int, size_bytes: int) -> int:
+    def schedule(self, kind: str, group: int, size_bytes: int, *, is_copied: bool) -> int:
         """Return the number of the schedule of a group's collective of a kind on a buffer of size_bytes."""
+        # is_copied: Whether copy engines run it.
         members = len(self._groups.members(group))
-        shape = self._shape(group) if members > 1 and self.needs_shape(kind) else None
-        return self._add(kind, members, shape, size_bytes)
+        algorithm = self.settings.algorithm_of(kind, is_copied=is_copied)
+        if not collectives.choose(kind, algorithm).needs_shape:
+            return self._add(kind, members, None, 0, algorithm)
+        return self._add(kind, members, self._shape(group) if members > 1 else None, size_bytes, algorithm)
 
     def use(self, group: int, members: Int32, kinds: list[str], size_bytes: Int64, priority: Int32) -> InNetworkGroup:
         """Return the in-network group of collectives (kinds, sizes, priorities); members may be other ranks'."""
@@ -219,7 +223,9 @@ class _Chooser:
         shape = self._shape(group) if is_held else shape_of(fabric, members, trees=self.trees)
         calls = list(zip(kinds, size_bytes.tolist(), strict=True))
         number = {
-            (kind, size): self._add(kind, len(members), shape, size) if kind else DONE_AT_ONCE
+            (kind, size): self._add(kind, len(members), shape, size, self.settings.algorithm_of(kind))
+            if kind
+            else DONE_AT_ONCE
             for kind, size in dict.fromkeys(calls)
         }
         switches = trees_of(fabric, members, self.trees)[1]
@@ -227,12 +233,11 @@ class _Chooser:
             group, members, switches, np.array([number[call] for call in calls], np.int32), size_bytes, priority
         )
 
-    def _add(self, kind: str, members: int, shape: GroupShape | None, size_bytes: int) -> int:
+    def _add(self, kind: str, members: int, shape: GroupShape | None, size_bytes: int, algorithm: str) -> int:
         """Return the number of the schedule of a collective, DONE_AT_ONCE without steps."""
-        key = kind, members, shape, size_bytes
+        key = kind, members, shape, size_bytes, algorithm
         if key in self._known:
             return self._known[key]
-        algorithm = self.settings.algorithm_of(kind)
         number = self._known[key] = self.schedules.add(kind, algorithm, members, shape, size_bytes)
         if number != DONE_AT_ONCE and self.schedules.aggregators(number):
             self.trees_of[number] = kind
@@ -273,9 +278,7 @@ def _alike(view: TraceView, group_table: GroupTable, running_npus: Int64, choose
     by_shape = bool(np.any(view.coll_uneven)) or any(chooser.needs_shape(kind) for kind in kinds)
     distinct, row = np.unique(groups, return_inverse=True)
     number: dict[object, int] = {}
-    key = [
-        number.setdefault(chooser.schedule_key(group, by_shape=by_shape), len(number)) for group in distinct.tolist()
-    ]
+    key = [number.setdefault(chooser.schedule_key(g, by_shape=by_shape), len(number)) for g in distinct.tolist()]
     patterns, first, of_user = np.unique(
         np.array(key)[row.reshape(groups.shape)], axis=0, return_index=True, return_inverse=True
     )
@@ -288,8 +291,7 @@ def _rows(view: TraceView, group_table: GroupTable, npu: int, compute: ComputeMo
     rows = empty_rows(n)._replace(
         kind=view.kind, lane=lanes(view, compute.remote).copy(), duration_ps=durations_ps(view, compute)
     )
-    copied = [slot for slot, name in enumerate(view.slot_names) if name in chooser.settings.copied]
-    rows.lane[view.coll_rows[np.isin(view.coll_slot, copied)]] = MEMORY_LANE
+    rows.lane[view.coll_rows[_is_copied(view, chooser)[view.coll_slot]]] = MEMORY_LANE
     rows = rows._replace(dep_ptr=view.table.dep_ptr, dep=view.table.dep)
     rows.bytes[view.p2p_rows] = view.table.comm_size[view.p2p_rows]
     rows.tag[view.p2p_rows] = view.p2p_tag
@@ -302,6 +304,11 @@ def _rows(view: TraceView, group_table: GroupTable, npu: int, compute: ComputeMo
     _fill_collectives(rows, view, group_table, groups, chooser)
     _fill_uneven(rows, view, groups, chooser)
     return rows
+
+
+def _is_copied(view: TraceView, chooser: _Chooser) -> NDArray[np.bool_]:
+    """Return bool[slots]: whether copy engines run the collectives of a trace's groups."""
+    return np.array([name in chooser.settings.copied for name in view.slot_names], np.bool_)
 
 
 def _fill_uneven(rows: TraceRows, view: TraceView, groups: Int32, chooser: _Chooser) -> None:
@@ -330,11 +337,12 @@ def _fill_collectives(
     sizes, size_of_row = np.unique(np.where(by_size[coll_kind], size * factor, 0), return_inverse=True)
     pairs, pair_of_row = np.unique(coll_kind.astype(np.int64) * 2**32 + coll_slot, return_inverse=True)
     keys, key_of_row = np.unique(pair_of_row * len(sizes) + size_of_row, return_inverse=True)
-    chosen = np.zeros(len(keys), np.int32)
+    chosen, is_copied = np.zeros(len(keys), np.int32), _is_copied(view, chooser)
     pieces = np.ones(len(keys), np.int64)
     for i, key in enumerate(keys.tolist()):
         pair, size_bytes = int(pairs[key // len(sizes)]), int(sizes[key % len(sizes)])
-        chosen[i] = chooser.schedule(KINDS[pair >> 32], int(groups[pair & (2**32 - 1)]), size_bytes)
+        slot = pair & (2**32 - 1)
+        chosen[i] = chooser.schedule(KINDS[pair >> 32], int(groups[slot]), size_bytes, is_copied=bool(is_copied[slot]))
         if chosen[i] != DONE_AT_ONCE:
             pieces[i] = chooser.schedules.pieces(int(chosen[i]))
     _check_products(view, coll_rows, size, factor * pieces[key_of_row])

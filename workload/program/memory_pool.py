@@ -29,11 +29,9 @@ _MEMORY_TYPES = (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)
 def with_memory_nodes(
     traces_of_run: TraceSet, memory_nodes: Sequence[int], host: Int32, exchange: Exchange
 ) -> TraceSet:
-    """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them.
-
-    memory_nodes: NPUs that are memory nodes; host: int[npus], host of each NPU. An NPU uses a memory node of its own
-    host if there is one, else any; its number modulo their number selects one of several.
-    """
+    """Return traces with messages instead of remote accesses, and with traces of the memory nodes that answer them."""
+    # memory_nodes: NPUs that are memory nodes; host: int[npus], host of each NPU. An NPU uses a memory node of its own
+    # host if there is one, else any; its number modulo their number selects one of several.
     agree(exchange, lambda: _check(traces_of_run, memory_nodes))
     trace_of_npu = np.array(traces_of_run.trace_of_npu, np.int32)
     traces, examples = list(traces_of_run.traces), list(traces_of_run.example_npu)
@@ -41,6 +39,7 @@ def with_memory_nodes(
     converted: dict[tuple[int, int, int], int] = {}
 
     def convert() -> None:
+        """Replace the trace of each own NPU that accesses remote memory, and note its accesses."""
         for npu in np.flatnonzero(trace_of_npu >= 0).tolist():
             number = int(trace_of_npu[npu])
             table = traces_of_run.traces[number]

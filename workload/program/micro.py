@@ -71,11 +71,9 @@ def uneven_program(matrix_bytes: ArrayLike, algorithm: str | None = None, fabric
 
 
 def hierarchical_program(npus: int, group: int, size_bytes: int) -> Program:
-    """Return a program with a hierarchical all-reduce whose middle step is a ring per rail.
-
-    The steps are a reduce-scatter in each group of neighbours (such as the NPUs of a server), an all-reduce of the
-    shards between NPUs with the same position in their groups, and an all-gather in each group.
-    """
+    """Return a program with a hierarchical all-reduce whose middle step is a ring per rail."""
+    # The steps are a reduce-scatter in each group of neighbours (such as the NPUs of a server), an all-reduce of the
+    # shards between NPUs with the same position in their groups, and an all-gather in each group.
     if not (2 <= group <= npus // 2 and npus % group == 0 and npus <= MAX_NPUS):
         raise WorkloadError(f"{npus} NPUs in groups of {group}: expected two groups or more of equal size")
     if size_bytes < group or size_bytes % group:

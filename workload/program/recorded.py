@@ -24,11 +24,10 @@ def with_times_on(gpu: str | None) -> Callable[[TraceTable], TraceTable]:
 
 
 def with_recorded_times(table: TraceTable, times: ComputeTimes) -> TraceTable:
-    """Return a trace in which the accelerator's compute nodes have durations instead of operators or work.
-
-    Nodes with a duration keep it. Traces have integer microseconds, so the rounding error of a node carries over to the
-    next one. The sum over a trace is exact to a microsecond, except that each node takes at least one microsecond.
-    """
+    """Return a trace in which the accelerator's compute nodes have durations instead of operators or work."""
+    # Nodes with a duration keep it. Traces have integer microseconds, so the rounding error of a node carries over to
+    # the next one. The sum over a trace is exact to a microsecond, except that each node takes at least one
+    # microsecond.
     view = TraceView(table)
     exact_ps = durations_ps(view, ComputeModel(times=times))
     replaced = (view.kind == COMPUTE) & (table.duration_micros == 0) & (exact_ps > 0)

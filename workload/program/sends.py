@@ -31,11 +31,10 @@ INSIDE, BETWEEN, PLAIN = range(_PLACES)
 
 
 class SendColumns:
-    """Computation of the columns of sends, given the run's algorithms and the members of groups and families.
+    """Computation of the columns of sends, given the run's algorithms and the members of groups and families."""
 
-    Without a fabric messages take the time of their path only. `npus` are the NPUs in a communicator: all except memory
-    nodes.
-    """
+    # Without a fabric messages take the time of their path only. `npus` are the NPUs in a communicator: all except
+    # memory nodes.
 
     def __init__(
         self,
@@ -68,11 +67,9 @@ class SendColumns:
         return Channels(np.array(connection, np.int8), np.array(shares, np.float64), np.array(between_hosts, np.bool_))
 
     def places(self, view: TraceView, npus: Int64) -> tuple[Int64, Int64]:
-        """Return places and communicators of a trace's sends, for k NPUs that run it.
-
-        The results are int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of each
-        send; and int64[k], the pattern of each NPU.
-        """
+        """Return places and communicators of a trace's sends, for k NPUs that run it."""
+        # The results are int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of
+        # each send; and int64[k], the pattern of each NPU.
         host = cast("Graph", self._fabric).host
         is_send = _is_send(view)
         columns = view.p2p_peer[is_send].astype(np.int64), view.table.group[view.p2p_rows[is_send]].astype(np.int64)

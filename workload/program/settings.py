@@ -12,6 +12,8 @@ from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import WorkloadError
 from workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS
 
+_BY_COPIES, _COPIED_KINDS = "direct", ("all-gather", "reduce-scatter")
+"""Algorithm of collectives that copy engines run in place of NCCL, and their kinds."""
 ALL_GATHER_SIZES = ("contribution", "total")
 
 
@@ -47,8 +49,13 @@ class CollectiveSettings:
         if self.all_gather_size not in ALL_GATHER_SIZES:
             raise WorkloadError(f"all_gather_size {self.all_gather_size!r}: expected {' or '.join(ALL_GATHER_SIZES)}")
 
-    def algorithm_of(self, kind: str) -> str:
-        """Return the algorithm of a kind, with the run's parameters where the algorithm's text sets none."""
+    def algorithm_of(self, kind: str, *, is_copied: bool = False) -> str:
+        """Return the algorithm of a kind, with the run's parameters where the algorithm's text sets none.
+
+        Copy engines (`is_copied`) write directly into the memory of the other members, without NCCL's protocols.
+        """
+        if is_copied and kind in _COPIED_KINDS and self.algorithm.get(kind) == collectives.ON_NVSWITCHES:
+            return _BY_COPIES
         if kind == UNEVEN:
             return self.algorithm.get(kind) or collectives.default_uneven(self.algorithm.get(KINDS[ALL_TO_ALL], ""))
         spec = self.algorithm.get(kind) or collectives.default_algorithm(kind)
@@ -64,9 +71,7 @@ class CollectiveSettings:
             known = {**known, **collectives.PARTS}
             if named.isdisjoint(collectives.PARTS):
                 defaults += [("dataset_splits", self.dataset_splits), ("chains", min(self.chains, self.dataset_splits))]
-        added = [
-            f"{key}={value}" for key, value in defaults if key in known and key not in named and known[key] != value
-        ]
+        added = [f"{key}={v}" for key, v in defaults if key in known and key not in named and known[key] != v]
         return f"{name}:{','.join(filter(None, [given, *added]))}" if added else spec
 
     def buffer_factor(self, members: Int64) -> Int64:

@@ -45,10 +45,8 @@ class _Part(NamedTuple):
 
 
 def traffic(program: Program) -> Traffic:
-    """Return the traffic of the NPUs that have a trace.
-
-    NPUs with a negative trace_of_npu contribute nothing; `merge` sums the traffic of a program's parts on all ranks.
-    """
+    """Return the traffic of the NPUs that have a trace."""
+    # NPUs with a negative trace_of_npu contribute nothing; `merge` sums the traffic of a program's parts on all ranks.
     pairs = _Pairs()
     users = _Users(program)
     for part in _sends(program, users):
@@ -69,10 +67,8 @@ class PairSample(NamedTuple):
 
 
 def sample(program: Program, max_pairs: int) -> PairSample:
-    """Return a sample of about `max_pairs` pairs of the traffic of the NPUs that have a trace.
-
-    Weighted sums estimate those of `traffic`, exactly if NPUs with the same work send the same amounts.
-    """
+    """Return a sample of about `max_pairs` pairs of the traffic of the NPUs that have a trace."""
+    # Weighted sums estimate those of `traffic`, exactly if NPUs with the same work send the same amounts.
     users = _Users(program)
     parts = [(part, 1.0) for part in _sends(program, users)]
     parts += list(_collectives(program, users, max_pairs))

@@ -54,12 +54,8 @@ def read_set(
 
     A fabric of more `npus` than the set has idle ones; None = the number of the set. With `own` (bool[npus], NPUs that
     this rank runs) the others are ELSEWHERE, and files that no own NPU needs are not opened. See et.read_trace for
-    `strict` and `keep_others`.
-
-    Raises:
-        WorkloadError: If the manifest is invalid, a file is missing or does not have the manifest's number of nodes, or
-            the fabric has fewer NPUs than the set.
-        et.TraceError: If a file is invalid.
+    `strict` and `keep_others`. Raises WorkloadError: the manifest is invalid, a file is missing or does not have the
+    manifest's number of nodes, or the fabric has fewer NPUs than the set; et.TraceError: a file is invalid.
     """
     path = Path(folder) / manifest.NAME
     contents = read_manifest(path)
@@ -92,9 +88,7 @@ def with_node_counts(folder: Path, nodes_of_file: Mapping[str, int]) -> None:
     path = folder / manifest.NAME
     if path.is_file():
         contents = read_manifest(path)
-        counts = tuple(
-            nodes_of_file.get(file, count) for file, count in zip(contents.files, contents.nodes, strict=True)
-        )
+        counts = tuple(map(nodes_of_file.get, contents.files, contents.nodes))
         inputs.write_whole(path, manifest.written(contents._replace(nodes=counts)))
 
 
@@ -125,10 +119,8 @@ def describe_set(folder: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_ranks(path: str | os.PathLike[str]) -> list[Rank]:
-    """Read the NPUs that have a trace, sorted by number: of a trace set, of a folder or prefix, or of one file.
-
-    Dangling dependencies, and control dependencies that close a cycle, are dropped: et.read_trace(strict=False).
-    """
+    """Read the NPUs that have a trace, sorted by number: of a trace set, of a folder or prefix, or of one file."""
+    # Dangling dependencies, and control dependencies that close a cycle, are dropped: et.read_trace(strict=False).
     if is_set(path):
         return ranks_of(read_set(path, strict=False, keep_others=True))
     files = find_files(path)

@@ -33,10 +33,7 @@ def load_set(
     exchange: Exchange = alone,
     keep_others: bool = False,
 ) -> TraceSet:
-    """Read the traces of a run, the value of `[workload] traces`: a trace set, or a path for `load_traces`.
-
-    `own` and the other options are those of `load_traces`.
-    """
+    """Read a run's traces from the value of `[workload] traces`; the options are those of `load_traces`."""
     if is_set(path):
         return read_set(path, npus, strict=strict, own=own, keep_others=keep_others)
     traces, trace_of_npu = load_traces(path, npus, strict=strict, own=own, exchange=exchange, keep_others=keep_others)
@@ -54,16 +51,11 @@ def load_traces(
 ) -> tuple[list[TraceTable], Int32]:
     """Read the traces `<prefix>.<npu>.et` (or `.et.gz`) of a rank's own NPUs; equal files are read once.
 
-    Every rank lists all files, but opens only those of its `own` NPUs (bool[npus], None = all); a trace has the name of
-    the first equal file of any rank. One file instead of a prefix is the trace of every NPU; NPUs without a file are
-    idle. See et.read_trace for `strict` and `keep_others`.
-
-    Returns:
-        Distinct traces, and int32[npus]: trace of each NPU, IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's NPU.
-
-    Raises:
-        WorkloadError: If there is no file, two files for one NPU, or a file for an NPU that the fabric does not have.
-        et.TraceError: If a file is invalid.
+    Return distinct traces, and int32[npus]: trace of each NPU, IDLE (-1) = no trace, ELSEWHERE (-2) = another rank's
+    NPU. Every rank lists all files, but opens only those of its `own` NPUs (bool[npus], None = all); a trace has the
+    name of the first equal file of any rank. One file instead of a prefix is the trace of every NPU; NPUs without a
+    file are idle. See et.read_trace for `strict` and `keep_others`. Raises WorkloadError: there is no file, two files
+    for one NPU, or a file for an NPU that the fabric does not have; et.TraceError: a file is invalid.
     """
     own = np.ones(npus, np.bool_) if own is None else own
     trace_of_npu = np.where(own, IDLE, ELSEWHERE).astype(np.int32)

@@ -181,9 +181,7 @@ def _trace_of_npu(
     if np.any(counts == 0):
         raise WorkloadError(f"{path}: NPU {int(np.argmin(counts))} is in no trace, expected it in one, or in idle")
     found = np.empty(npus, np.int32)
-    found[every] = np.repeat(
-        np.arange(len(npus_of_traces) + 1), [*(len(own) for own in npus_of_traces), len(idle_npus)]
-    )
+    found[every] = np.repeat(np.arange(len(npus_of_traces) + 1), [*map(len, npus_of_traces), len(idle_npus)])
     found[idle_npus] = IDLE
     return found
 

@@ -35,10 +35,7 @@ def shortened(numbers: Sequence[int]) -> list[object]:
 
 
 def numbers_of(entries: object, limit: int) -> Int64:
-    """Return the list of numbers of entries as parsed from JSON.
-
-    `limit` is the maximum number of numbers, and the exclusive upper bound of their absolute values.
-    """
+    """Return numbers from entries as parsed from JSON: at most `limit` of them, and each below it in absolute value."""
     if not isinstance(entries, list):
         raise ValueError(f"found {_short(entries)}, expected a list of numbers and progressions")  # noqa: TRY004
     parts = [np.zeros(0, np.int64)]
@@ -75,19 +72,19 @@ def _steps(values: Int64) -> list[list[int]] | None:
     return None if outer is None else [*outer, [length, int(values[1] - values[0])]]
 
 
-def _numbers(entry: object, most: int) -> Int64:
-    """Return the numbers of one entry of a shortened list, which must be below a limit."""
-    if _is_number(entry, most):
+def _numbers(entry: object, limit: int) -> Int64:
+    """Return the numbers, all below a limit, of one entry of a shortened list: a number or a "first" with "repeat"."""
+    if _is_number(entry, limit):
         return np.array([entry], np.int64)
     if type(entry) is int:
-        raise ValueError(f"found {entry}, expected a number below {most}")
+        raise ValueError(f"found {entry}, expected a number below {limit}")
     if not isinstance(entry, dict) or set(entry) != {"first", "repeat"}:
         raise ValueError(f'found {_short(entry)}, expected a number or {{"first": 0, "repeat": [[2, 1]]}}')
     first, repeat = entry["first"], entry["repeat"]
-    if not _is_number(first, most) or not isinstance(repeat, list) or not all(_is_pair(pair, most) for pair in repeat):
-        raise ValueError(f"found {_short(entry)}, expected numbers below {most} and pairs [count, step]")
-    if math.prod(count for count, _ in repeat) > most:
-        raise ValueError(f"found {_short(entry)}, expected at most {most} numbers")
+    if not _is_number(first, limit) or not isinstance(repeat, list) or not all(_is_pair(p, limit) for p in repeat):
+        raise ValueError(f"found {_short(entry)}, expected numbers below {limit} and pairs [count, step]")
+    if math.prod(count for count, _ in repeat) > limit:
+        raise ValueError(f"found {_short(entry)}, expected at most {limit} numbers")
     values = np.array([first], np.int64)
     for count, step in repeat:
         values = (values[:, None] + np.arange(count) * step).reshape(-1)

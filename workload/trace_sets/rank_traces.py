@@ -24,10 +24,7 @@ class OwnTraces(NamedTuple):
     users: list[Int64]  # int64[] per trace, NPUs of this rank that run it
 
     def each(self, work: Callable[[TraceView, Int64], T]) -> list[T]:
-        """Call `work` with each trace and its users, and return the results.
-
-        An error is that of the smallest NPU, which is the trace's first user unless the error has another one.
-        """
+        """Call `work` with each trace and its users, and return the results; errors are those of the smallest NPU."""
         results: list[T] = []
         errors: list[WorkloadError] = []
         for view, users in zip(self.views, self.users, strict=True):

@@ -80,16 +80,18 @@ class Recorder:
         for kind in ("host", "kineto"):
             self._part(kind).unlink(missing_ok=True)
 
-    def _action(self, step: int) -> Any:  # noqa: ANN401 - torch is imported late
+    def _action(self, step_number: int) -> Any:  # noqa: ANN401 - torch is imported late
+        """Return what the profiler does in a step: nothing, warm up, record, or record and save."""
         from torch.profiler import ProfilerAction  # noqa: PLC0415 - an extra
 
-        if step == self._steps[-1]:
+        if step_number == self._steps[-1]:
             return ProfilerAction.RECORD_AND_SAVE
-        if self._steps[0] <= step < self._steps[-1]:
+        if self._steps[0] <= step_number < self._steps[-1]:
             return ProfilerAction.RECORD
-        return ProfilerAction.WARMUP if step == self._steps[0] - 1 else ProfilerAction.NONE
+        return ProfilerAction.WARMUP if step_number == self._steps[0] - 1 else ProfilerAction.NONE
 
     def _write(self, profile: Any) -> None:  # noqa: ANN401 - torch is imported late
+        """Write Kineto's trace of a profile, and give both traces their final names."""
         profile.export_chrome_trace(str(self._part("kineto")))
         self._observer.unregister_callback()
         for kind in ("host", "kineto"):
@@ -100,6 +102,7 @@ class Recorder:
 
     @staticmethod
     def _devices(activities: Any) -> list[Any]:  # noqa: ANN401 - torch is imported late
+        """Return the profiler's activity of this machine's GPUs, if it has any."""
         import torch  # noqa: PLC0415 - an extra
 
         return [activities.CUDA] if torch.cuda.is_available() else []
@@ -107,7 +110,7 @@ class Recorder:
 
 @contextmanager
 def collect(folder: str | os.PathLike[str], steps: Iterable[int] = (3,)) -> Iterator[Recorder]:
-    """Record steps of the block; call `step()` of the yielded recorder at the end of each step."""
+    """Record the steps of these numbers into a folder; call `step()` of the yielded recorder at each step's end."""
     recorder = Recorder(folder, steps)
     recorder.start()
     try:
@@ -117,7 +120,7 @@ def collect(folder: str | os.PathLike[str], steps: Iterable[int] = (3,)) -> Iter
 
 
 def follow_optimizers(folder: str, steps: Iterable[int]) -> None:
-    """Record steps of a script that does not call `collect`; each step of an optimizer ends one.
+    """Record steps of a script that does not call `collect` into a folder; each step of an optimizer ends one.
 
     Recording cannot begin before the first step is over, so the earliest step to record is 2.
     """
@@ -140,6 +143,7 @@ def follow_optimizers(folder: str, steps: Iterable[int]) -> None:
 
 
 def _rank() -> int:
+    """Return this process's rank in torch.distributed, otherwise in the environment, otherwise 0."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return int(distributed.get_rank())
@@ -162,6 +166,7 @@ def _name_groups() -> None:
 
 
 def _named(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls `call` of torch.distributed within an annotation that names the process group."""
     signature = inspect.signature(call)
 
     @functools.wraps(call)

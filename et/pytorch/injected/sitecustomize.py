@@ -18,12 +18,12 @@ _WATCHED = "torch.optim.optimizer"
 class _Watcher:
     """An import hook that follows optimizers as soon as they are imported."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
+    def find_spec(self, module_name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG002
         """Return the module's own spec, with a loader that calls `_follow` afterwards."""
-        if name != _WATCHED:
+        if module_name != _WATCHED:
             return None
         sys.meta_path.remove(self)  # type: ignore[arg-type]
-        spec = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(module_name)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
@@ -36,6 +36,7 @@ class _Watcher:
 
 
 def _follow() -> None:
+    """Record the steps that the environment names into the folder that it names."""
     sys.path.insert(0, _HERE)
     from nadi_collecting import (  # type: ignore[import-not-found]  # noqa: PLC0415 - beside this file, in no package
         FOLDER,
@@ -49,6 +50,7 @@ def _follow() -> None:
 
 
 def _run_hidden() -> None:
+    """Run the next `sitecustomize` of the path, which this one hides."""
     elsewhere = [path for path in sys.path if path != _HERE]
     spec = PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is not None and spec.loader is not None:

@@ -72,11 +72,12 @@ def bench(
         print_document(figures, lambda found: _figures_table(name, found, runs), as_json=as_json)
 
 
-def _figures_table(name: str, figures: dict[str, Any], runs: int) -> FittedTable:
+def _figures_table(bench_name: str, figures: dict[str, Any], num_runs: int) -> FittedTable:
+    """Return the table of the figures of `run_bench`."""
     from nadi.terminal.readable import buffer_text
 
     rows = [
-        ("packet-hops", f"{figures['packet_hops']:,} in {figures['wall_s']:.3f} s (fastest of {runs})"),
+        ("packet-hops", f"{figures['packet_hops']:,} in {figures['wall_s']:.3f} s (fastest of {num_runs})"),
         ("packet-hops/s", f"{figures['packet_hops_per_s'] / 1e6:.2f} M"),
         ("event heap/s", f"{figures['calibration_per_s'] / 1e6:.2f} M pop and push pairs, 10,000 pending"),
         ("ratio", f"{figures['ratio']:.2f}"),
@@ -84,11 +85,12 @@ def _figures_table(name: str, figures: dict[str, Any], runs: int) -> FittedTable
         ("peak memory", f"{figures['peak_rss_bytes'] / MIB:,.0f} MiB"),
         ("digest", figures["digest"]),
     ]
-    title = f"{name} on {figures['topology']}, {figures['npus']} NPUs, {buffer_text(figures['bytes'])} each"
+    title = f"{bench_name} on {figures['topology']}, {figures['npus']} NPUs, {buffer_text(figures['bytes'])} each"
     return facts(title, rows)
 
 
 def _flows_table(figures: dict[str, Any]) -> FittedTable:
+    """Return the table of the figures of `run_flow_bench`."""
     from nadi.terminal.readable import buffer_text
 
     rows = [
@@ -101,16 +103,16 @@ def _flows_table(figures: dict[str, Any]) -> FittedTable:
     return facts(f"flow on {figures['topology']}, {figures['npus']} NPUs, {buffer_text(figures['bytes'])} each", rows)
 
 
-def _measure_decoding(runs: int, *, as_json: bool, quiet: bool) -> None:
-    """Measure and print the speed of reading traces."""
+def _measure_decoding(num_runs: int, *, as_json: bool, quiet: bool) -> None:
+    """Measure and print the speed of reading traces, the fastest of some runs."""
     from nadi.launching.progress import progress
     from nadi.studies.benchmarks.trace_decoding import run_decoding_bench
 
     with progress(quiet=quiet) as shown:
-        rates = run_decoding_bench(shown, runs=runs)
+        rates = run_decoding_bench(shown, runs=num_runs)
     rates_columns = "M nodes/s", ("all attributes kept", 1), "protobuf M nodes/s", "ratio"
     columns = "nodes", ("bytes/node", 1), *rates_columns, ("peak memory (MiB)", 1), ("memory before (MiB)", 2)
-    title = f"traces into tables, on one core (fastest of {runs})"
+    title = f"traces into tables, on one core (fastest of {num_runs})"
     table = FittedTable(title, name_column("kind of nodes"), *columns)
     for row in rates["files"]:
         speeds = (f"{row[key] / 1e6:.2f}" for key in ("nodes_per_s", "kept_nodes_per_s", "protobuf_nodes_per_s"))
@@ -120,9 +122,10 @@ def _measure_decoding(runs: int, *, as_json: bool, quiet: bool) -> None:
     print_document(rates, lambda _: table, as_json=as_json)
 
 
-def _scaling_table(name: str, pairs: dict[str, Any]) -> FittedTable:
+def _scaling_table(bench_name: str, pairs: dict[str, Any]) -> FittedTable:
+    """Return the table of the rates of `measure_pairs`."""
     columns = "M packet-hops/s", "over serial", ("of capacity", 1), ("waiting", 2), ("turns", 3)
-    table = FittedTable(f"{name}: two workers against one", name_column("workers"), *columns)
+    table = FittedTable(f"{bench_name}: two workers against one", name_column("workers"), *columns)
     for row in pairs["rows"]:
         turns = " ".join(f"{rate / 1e6:.1f}" for rate in row["of_turns"])
         speed, speed_up = f"{row['packet_hops_per_s'] / 1e6:.2f}", f"{row['speed_up']:.3f}"

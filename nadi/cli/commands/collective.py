@@ -17,7 +17,6 @@ from nadi.terminal.printing import say
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from nadi.configuration.sections import RunConfig
     from nadi.studies.collectives.sweep import CollectiveSweep
 
 _KINDS = "all-reduce, all-gather, reduce-scatter, all-to-all, all-to-all-v, ..."
@@ -55,6 +54,7 @@ def collective(
     ranks = connected_ranks(os.environ)
     import topologies
     from nadi.configuration.effects import without_effect
+    from nadi.configuration.run_file import collective_config
     from nadi.launching.progress import progress
     from nadi.launching.workers import Workers
     from nadi.launching.world import together
@@ -70,7 +70,11 @@ def collective(
 
     with together(ranks):
         own = Workers(ranks, backend_of(backend, ranks), workers)
-        config = _config(topology, overrides)
+        config = collective_config(topology, overrides)
+        if config.network.fidelity == "closed-form":
+            raise ConfigError(
+                '[network] fidelity: found "closed-form", which every row contains anyway; expected another'
+            )
         network, system = config.network, config.system
         check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())
@@ -99,16 +103,6 @@ def collective(
     print_document(sweep.document() if as_json else sweep, _tables, as_json=as_json)
     if out:
         say_results(out, PAGE, err=as_json)
-
-
-def _config(topology: str, overrides: list[str]) -> "RunConfig":
-    """Return the configuration of an equivalent run file; closed forms are rejected."""
-    from nadi.configuration.run_file import collective_config
-
-    config = collective_config(topology, overrides)
-    if config.network.fidelity == "closed-form":
-        raise ConfigError('[network] fidelity: found "closed-form", which every row contains anyway; expected another')
-    return config
 
 
 def _tables(sweep: "CollectiveSweep") -> "Group":

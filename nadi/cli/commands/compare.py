@@ -30,31 +30,28 @@ def compare(
 ) -> None:
     """Runs beside each other: settings, figures, time, collectives, links. Or a run beside measured times."""
     if not is_measured:
-        _compare_runs(paths, out, as_json=as_json)
+        from nadi.insight.comparison.document import document
+        from nadi.insight.runs import Run
+        from nadi.reports.pages.comparison import page
+        from nadi.reports.pages.page import check_page, write_page
+        from nadi.reports.text.comparison import render
+
+        if out:
+            check_page(out)
+        compared = document([Run(folder) for folder in paths])
+        if out:
+            write_page(out, page(compared))
+        print_document(compared, render, as_json=as_json)
+        if out:
+            say(f"page: {out}", err=as_json)
         return
     if len(paths) > 2:
         raise ConfigError(f"--measured: found {len(paths)} paths; expected RUN_DIR and at most TRACES beside it")
     _compare_measured(paths[0], paths[1] if len(paths) > 1 else None, out, worst, as_json=as_json)
 
 
-def _compare_runs(folders: list[Path], out: Path | None, *, as_json: bool) -> None:
-    from nadi.insight.comparison.document import document
-    from nadi.insight.runs import Run
-    from nadi.reports.pages.comparison import page
-    from nadi.reports.pages.page import check_page, write_page
-    from nadi.reports.text.comparison import render
-
-    if out:
-        check_page(out)
-    compared = document([Run(folder) for folder in folders])
-    if out:
-        write_page(out, page(compared))
-    print_document(compared, render, as_json=as_json)
-    if out:
-        say(f"page: {out}", err=as_json)
-
-
-def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: int, *, as_json: bool) -> None:
+def _compare_measured(run: Path, traces: Path | None, out: Path | None, num_worst: int, *, as_json: bool) -> None:
+    """Print a run beside measured times of `traces` (None: its own), with the worst nodes; write it into `out`."""
     from nadi.insight.measured.accuracy import document
     from nadi.insight.measured.clocks import estimate_clocks
     from nadi.insight.measured.timed_nodes import read_beside
@@ -64,7 +61,7 @@ def _compare_measured(run: Path, traces: Path | None, out: Path | None, worst: i
 
     with staged(out, FILES, key="clocks") if out else nullcontext() as staging:
         nodes = read_beside(run, traces)
-        compared = document(nodes, estimate_clocks(nodes), worst)
+        compared = document(nodes, estimate_clocks(nodes), num_worst)
         if staging:
             write_measured(staging, nodes, compared)
     print_document(compared, render, as_json=as_json)

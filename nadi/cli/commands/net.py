@@ -15,7 +15,7 @@ class _Group(TyperGroup):
     """The group of commands; any other first argument is a folder to show."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer has its own click
-        """Put the command `show` before a folder."""
+        """Put the command `show` before a folder, which is the first of the words `args`."""
         if args and args[0] not in {*self.commands, "-h", "--help"}:
             args.insert(0, "show")
         return super().parse_args(ctx, args)

@@ -122,6 +122,7 @@ def comparison_table(reports: "dict[str, PartitionReport]", failures: dict[str, 
 
 
 def _lookahead(report: "PartitionReport") -> str:
+    """Return the time that parts can run ahead of each other in words."""
     from nadi.terminal.readable import time_text
 
     return time_text(report.lookahead_ps) if report.cut_links else _NO_CUT

@@ -58,7 +58,7 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.progress import progress
-    from nadi.launching.shards import shard_of
+    from nadi.launching.shards import array_script, shard_of
     from nadi.studies.planner.plan_file import read_answers
     from nadi.studies.planner.planning import document, merge_shards, rank_plans
     from nadi.studies.planner.requests import plan_request, sweep_requests
@@ -83,9 +83,19 @@ def plan(
     if slurm:
         if out is None:
             raise ConfigError("--slurm without --out; expected a folder for the results of the shards")
-        options = {"--model": model, "--cluster": cluster, "--gpus": gpus, "--plan": base, "--framework": framework}
+        options: dict[str, object] = {
+            "--model": model,
+            "--cluster": cluster,
+            "--gpus": gpus,
+            "--plan": base,
+            "--framework": framework,
+        }
         options |= {"--gpu": gpu, "--reserve": reserve, "--sweep": sweep, "--energy-table": energy_table}
-        _print_script({**options, "--tokens": tokens}, slurm, out, sbatch)
+        options["--tokens"] = tokens
+        options_given = [word for option, value in options.items() if value for word in (option, str(value))]
+        merging = ["plan", *(word for number in range(slurm) for word in ("--merge", str(out / str(number))))]
+        words = ["plan", "--confirm", "0", *options_given]  # only --merge finds the best plans to confirm
+        typer.echo(array_script(words, slurm, out, merging, own_folders=True, more_options=sbatch), nl=False)
         return
 
     def planned_answers() -> Answers:
@@ -95,17 +105,7 @@ def plan(
     _answer(planned_answers, top, out, as_json=as_json)
 
 
-def _print_script(options: dict[str, object], shards: int, out: Path, sbatch: list[str]) -> None:
-    """Print a batch script of shards without packet confirmation, because only --merge finds the best plans."""
-    from nadi.launching.shards import array_script
-
-    options_given = [word for option, value in options.items() if value for word in (option, str(value))]
-    merging = ["plan", *(word for number in range(shards) for word in ("--merge", str(out / str(number))))]
-    words = ["plan", "--confirm", "0", *options_given]
-    typer.echo(array_script(words, shards, out, merging, own_folders=True, options=sbatch), nl=False)
-
-
-def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, as_json: bool) -> None:
+def _answer(compute_answers: "Callable[[], Answers]", num_plans: int, out: Path | None, *, as_json: bool) -> None:
     """Compute the answers, show them, and write them into a folder, which is checked first."""
     from nadi.reports.pages import has_plotly
     from nadi.reports.pages.page import write_page
@@ -114,7 +114,7 @@ def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, 
     from nadi.studies.planner.report import plan_table
 
     with staged(out, (TABLE, PAGE), key="answers") if out else nullcontext() as staging:
-        answers = answers_of()
+        answers = compute_answers()
         if staging:
             (staging / TABLE).write_text(json.dumps({"answers": answers}, indent=2), encoding="utf-8")
             if has_plotly():
@@ -124,6 +124,6 @@ def _answer(answers_of: "Callable[[], Answers]", top: int, out: Path | None, *, 
     else:
         for name, answer in answers.items():
             title = f"{name}: {answer['model']}" if len(answers) > 1 else answer["model"]
-            print_table(plan_table({**answer, "model": title}, top))
+            print_table(plan_table({**answer, "model": title}, num_plans))
     if out:
         say_results(out, PAGE, err=as_json)

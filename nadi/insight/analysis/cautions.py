@@ -66,9 +66,9 @@ def count(simulation: FinishedRun) -> WorkCounts:
     )
 
 
-def cautions(simulation: FinishedRun, of_ranks: Sequence[WorkCounts]) -> list[str]:
+def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> list[str]:
     """Return the warnings about a run, from the counts of all ranks."""
-    nodes, timed, collectives, remote, remote_npus, times, first_remote = zip(*of_ranks, strict=True)
+    nodes, timed, collectives, remote, remote_npus, times, first_remote = zip(*counts_of_ranks, strict=True)
     sources = DurationSources(*map(sum, zip(*times, strict=True)))
     first = next(filter(None, first_remote), "")
     total = WorkCounts(sum(nodes), sum(timed), sum(collectives), sum(remote), sum(remote_npus), sources, first)
@@ -131,23 +131,25 @@ def _too_much(simulation: FinishedRun) -> list[str]:
     return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {NOBODY_WAITS}"]
 
 
-def _why_no_time(simulation: FinishedRun, total: WorkCounts) -> str:
+def _why_no_time(simulation: FinishedRun, work_counts: WorkCounts) -> str:
     """Return why a run takes no time, judged from the traces."""
-    if total.nodes == 0:
+    if work_counts.nodes == 0:
         files = "the trace is" if len(simulation.traces) == 1 else f"all {len(simulation.traces)} traces are"
         path = simulation.traces[0].path if simulation.traces else simulation.config.workload.traces or ""
         return f"no NPU has anything to do: {files} without nodes ({path})"
     reasons = []
-    if total.timed and simulation.config.compute.model == "trace":
-        reasons.append(f'{total.timed:,} compute and memory nodes have no duration, and [compute] model is "trace"')
-    elif total.timed:
+    if work_counts.timed and simulation.config.compute.model == "trace":
         reasons.append(
-            f"{total.timed:,} compute and memory nodes have neither a duration nor, for a roofline, num_ops or "
+            f'{work_counts.timed:,} compute and memory nodes have no duration, and [compute] model is "trace"'
+        )
+    elif work_counts.timed:
+        reasons.append(
+            f"{work_counts.timed:,} compute and memory nodes have neither a duration nor, for a roofline, num_ops or "
             "tensor_size"
         )
-    if total.collectives:
-        reasons.append(f"{total.collectives:,} collectives have no other member to send to")
-    others = total.nodes - total.timed - total.collectives
+    if work_counts.collectives:
+        reasons.append(f"{work_counts.collectives:,} collectives have no other member to send to")
+    others = work_counts.nodes - work_counts.timed - work_counts.collectives
     if others:
         reasons.append(f"{others:,} nodes are of types that take no time")
     return f"the run takes no time: {'; '.join(reasons)}"

@@ -14,7 +14,8 @@ from nadi.insight.analysis.cautions import WorkCounts, cautions, count
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
-from nadi.simulation.closed_forms.playing.played import PlayedCollectives
+from nadi.simulation.closed_forms.played import PlayedCollectives
+from nadi.simulation.closed_forms.position import GroupPositions
 from nadi.simulation.run import FinishedRun
 from nadi.simulation.wiring.reading import memory_nodes
 from workload import KINDS
@@ -82,7 +83,7 @@ def find(simulation: FinishedRun) -> Findings:
 
 
 def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
-    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call this function."""
+    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call it with their `exchange`."""
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
@@ -92,7 +93,8 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
         times = node_times.NpuTimes(*(column[results.folded.like] for column in times))
     schedule = program.node_schedule[program.trace_ptr[program.trace_of_npu[found.npu]] + found.row]
     unlike = set(zip(found.kind.tolist(), found.members.tolist(), found.size_bytes.tolist(), strict=True))
-    played = PlayedCollectives(_MAX_PACKETS // max(1, len(set().union(*exchange(unlike)))))
+    max_packets = _MAX_PACKETS // max(1, len(set().union(*exchange(unlike))))
+    played = PlayedCollectives(max_packets, GroupPositions(simulation.graph))
     steps = None
     if names_an_axis(simulation.traces, exchange):
         steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
@@ -154,27 +156,32 @@ def _keys(found: node_times.CollectiveTimes) -> Iterator[tuple[int, int, int]]:
 
 
 def _closed_forms(
-    simulation: FinishedRun, found: node_times.CollectiveTimes, schedule: Int32, played: PlayedCollectives
+    simulation: FinishedRun,
+    collectives: node_times.CollectiveTimes,
+    schedule_of_collective: Int32,
+    played_collectives: PlayedCollectives,
 ) -> dict[tuple[int, int, int], ClosedForm]:
-    """Return the closed form of each distinct key; schedule: int32[c].
+    """Return the closed form of each distinct key of `_keys`, for c collectives with these schedules, int32[c].
 
     All-to-alls with split sizes may be many, so that their closed form is the time of the fullest member alone.
     """
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
     known: dict[tuple[int, int, int], ClosedForm] = {}
-    for i, key in enumerate(_keys(found)):
+    for i, key in enumerate(_keys(collectives)):
         if key in known:
             continue
-        group, kind, number = int(found.group[i]), KINDS[found.kind[i]], int(schedule[i])
-        size_bytes = int(found.size_bytes[i])
+        group, kind, number = int(collectives.group[i]), KINDS[collectives.kind[i]], int(schedule_of_collective[i])
+        size_bytes = int(collectives.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
         if settings.fidelity.is_closed_form:
             is_played = (number, size_bytes) not in simulation.formulas
-            known[key] = ClosedForm(float(found.time_ps[i]), is_played=is_played)
+            known[key] = ClosedForm(float(collectives.time_ps[i]), is_played=is_played)
         elif key[2] == _ANY_SIZE:
             busiest_ps = busiest_member_ps(graph, program, settings, number, members, size_bytes)
             known[key] = ClosedForm(busiest_ps, is_played=False)
         else:
             algorithm = simulation.collectives.algorithm_of(kind)
-            known[key] = closed_form(graph, program, settings, kind, algorithm, number, members, size_bytes, played)
+            known[key] = closed_form(
+                graph, program, settings, kind, algorithm, number, members, size_bytes, played_collectives
+            )
     return known

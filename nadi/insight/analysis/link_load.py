@@ -27,17 +27,17 @@ class LinkLoad(NamedTuple):
     share: Float64  # float64[k, stretches], estimated share of the link's capacity; may exceed 1
 
 
-def link_load(run: Run, links_shown: int, stretches: int) -> LinkLoad:
-    """Estimate the load of the busiest links in `stretches` equal intervals of a run."""
+def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
+    """Estimate the load of the busiest links in equal intervals of a run."""
     busy = np.asarray(run.links["tx_bytes"], np.float64)
-    order = np.argsort(-np.asarray(run.links["utilisation"], np.float64), kind="stable")[:links_shown]
+    order = np.argsort(-np.asarray(run.links["utilisation"], np.float64), kind="stable")[:max_links]
     links = order[busy[order] > 0]
-    edges = np.linspace(0, max(run.finish_time_ps, 1), stretches + 1)
+    edges = np.linspace(0, max(run.finish_time_ps, 1), num_intervals + 1)
     rate_bps = np.asarray(run.links["rate_bps"], np.float64)
     flows, uses = run.flows, _uses(run, links)
     start_ps, finish_ps, size = (np.asarray(flows[name], np.float64) for name in ("start_ps", "finish_ps", "bytes"))
     pair = np.asarray(flows["src"], np.int64) * run.graph.npus + np.asarray(flows["dst"], np.int64)
-    share = np.zeros((len(links), stretches))
+    share = np.zeros((len(links), num_intervals))
     for row, link in enumerate(links.tolist()):
         own = np.flatnonzero(np.isin(pair, uses.get(link, np.zeros(0, np.int64))))
         end_ps = np.maximum(finish_ps[own], start_ps[own] + 1)
@@ -62,10 +62,10 @@ def _uses(run: Run, links: Int64) -> dict[int, Int64]:
     return {link: np.array(own, np.int64) for link, own in found.items()}
 
 
-def _sent(begin_ps: Float64, rate: Float64, edges: Float64) -> Float64:
+def _sent(begin_ps: Float64, bytes_per_ps: Float64, edges: Float64) -> Float64:
     """Return float64[edges]: bytes sent until each edge by senders that begin at begin_ps and never end."""
     order = np.argsort(begin_ps, kind="stable")
     count = np.searchsorted(begin_ps[order], edges)
-    rates = np.concatenate([[0.0], np.cumsum(rate[order])])
-    before = np.concatenate([[0.0], np.cumsum((rate * begin_ps)[order])])
+    rates = np.concatenate([[0.0], np.cumsum(bytes_per_ps[order])])
+    before = np.concatenate([[0.0], np.cumsum((bytes_per_ps * begin_ps)[order])])
     return edges * rates[count] - before[count]

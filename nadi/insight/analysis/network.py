@@ -131,19 +131,19 @@ def read_run(folder: Path) -> NetRun:
     return NetRun(run.summary, {**links, "name": names}, flows, queues, marks, pauses, graph, why_no_graph)
 
 
-def most(links: Table, column: str, count: int) -> list[dict[str, Any]]:
+def most(link_columns: Table, column: str, max_rows: int) -> list[dict[str, Any]]:
     """Return the links with the largest non-zero values of a column: number, name, rate, the column, utilisation."""
-    values = links.get(column)
+    values = link_columns.get(column)
     if values is None:
         return []
-    chosen = np.argsort(-values, kind="stable")[:count]
+    chosen = np.argsort(-values, kind="stable")[:max_rows]
     return [
         {
             "link": int(link),
-            "name": links["name"][link],
-            "rate_bps": int(links["rate_bps"][link]),
+            "name": link_columns["name"][link],
+            "rate_bps": int(link_columns["rate_bps"][link]),
             column: values[link].item(),
-            "utilisation": float(links["utilisation"][link]),
+            "utilisation": float(link_columns["utilisation"][link]),
         }
         for link in chosen[values[chosen] > 0]
     ]
@@ -154,11 +154,11 @@ def tiers(links: Table) -> list[str]:
     return [f"{_kind(src)} → {_kind(dst)}" for src, dst in zip(links["src"], links["dst"], strict=True)]
 
 
-def completion(flows: Table) -> list[dict[str, Any]]:
+def completion(message_columns: Table) -> list[dict[str, Any]]:
     """Return completion times and slow-downs of all messages, then by decade of their size."""
-    time_ps = flows["finish_ps"] - flows["start_ps"]
-    slow = flows.get("slowdown", np.full(len(time_ps), np.nan))
-    decade = np.floor(np.log10(np.maximum(flows["bytes"], 1))).astype(np.int64)
+    time_ps = message_columns["finish_ps"] - message_columns["start_ps"]
+    slow = message_columns.get("slowdown", np.full(len(time_ps), np.nan))
+    decade = np.floor(np.log10(np.maximum(message_columns["bytes"], 1))).astype(np.int64)
     rows = [_of_messages(None, time_ps, slow)] if len(time_ps) else []
     for of in np.unique(decade).tolist():
         here = decade == of
@@ -180,7 +180,7 @@ def find_pauses(log: Table, finish_ps: int) -> Pauses:
     return Pauses(link[begins], data_class[begins], time_ps[begins], end_ps[begins])
 
 
-def causes(pauses: Pauses, links: Table) -> Int64:
+def causes(pauses: Pauses, link_columns: Table) -> Int64:
     """Return int64[p]: the pause that caused each pause; -1 if the congestion is at its own switch.
 
     A pause takes effect a link delay after its request; a pause that was active at the request may be the cause.
@@ -188,27 +188,31 @@ def causes(pauses: Pauses, links: Table) -> Int64:
     leaving: dict[tuple[str, int], dict[int, list[int]]] = {}
     starts = pauses.start_ps.tolist()
     cause = np.full(len(starts), -1, np.int64)
-    delay_ps = links["delay_ps"]
+    delay_ps = link_columns["delay_ps"]
     for i, (link, of) in enumerate(zip(pauses.link.tolist(), pauses.data_class.tolist(), strict=True)):
         asked_ps = starts[i] - int(delay_ps[link])
         earliest = starts[i]
-        for earlier in leaving.get((links["dst"][link], of), {}).values():
+        for earlier in leaving.get((link_columns["dst"][link], of), {}).values():
             place = bisect_right(earlier, asked_ps, key=starts.__getitem__) - 1
             before = earlier[place] if place >= 0 else -1
             if before >= 0 and starts[before] < earliest and asked_ps < pauses.end_ps[before]:
                 cause[i], earliest = before, starts[before]
-        leaving.setdefault((links["src"][link], of), {}).setdefault(link, []).append(i)
+        leaving.setdefault((link_columns["src"][link], of), {}).setdefault(link, []).append(i)
     return cause
 
 
-def spread(pauses: Pauses, cause: Int64, links: Table) -> list[PauseBranch]:
-    """Return the trees along which pauses spread, the largest first: a root for each congested switch."""
+def spread(pauses: Pauses, cause_of_pause: Int64, link_columns: Table) -> list[PauseBranch]:
+    """Return the trees along which pauses spread, with `causes` of pauses, the largest first: one per root switch."""
     roots: dict[str, PauseBranch] = {}
     place: list[PauseBranch] = []
     for i, (link, of, start_ps, end_ps) in enumerate(zip(*(column.tolist() for column in pauses), strict=True)):
-        switch = links["dst"][link]
-        root = roots.setdefault(switch, PauseBranch(switch, -1, start_ps)) if cause[i] < 0 else place[cause[i]]
-        name = f"{links['src'][link]} → {links['dst'][link]}" + (f" (class {of})" if of else "")
+        switch = link_columns["dst"][link]
+        root = (
+            roots.setdefault(switch, PauseBranch(switch, -1, start_ps))
+            if cause_of_pause[i] < 0
+            else place[cause_of_pause[i]]
+        )
+        name = f"{link_columns['src'][link]} → {link_columns['dst'][link]}" + (f" (class {of})" if of else "")
         branch = root.spread.setdefault((link, of), PauseBranch(name, link, start_ps))
         branch.pauses += 1
         branch.paused_ps += end_ps - start_ps
@@ -216,11 +220,11 @@ def spread(pauses: Pauses, cause: Int64, links: Table) -> list[PauseBranch]:
     return sorted(roots.values(), key=lambda root: (-root.size(), -root.whole_ps(), root.first_ps))
 
 
-def root_links(roots: Sequence[PauseBranch], links: Table) -> Int64:
+def root_links(roots: Sequence[PauseBranch], link_columns: Table) -> Int64:
     """Return the congested links: those that leave a root's switch and have at least half of its longest queue."""
     found: list[int] = []
-    src = np.array(links["src"])
-    queue = links["buffered_bytes"]
+    src = np.array(link_columns["src"])
+    queue = link_columns["buffered_bytes"]
     for root in roots:
         here = np.flatnonzero(src == root.name)
         longest = queue[here].max(initial=0)
@@ -228,18 +232,22 @@ def root_links(roots: Sequence[PauseBranch], links: Table) -> Int64:
     return np.unique(np.array(found, np.int64))
 
 
-def victims(graph: Graph, flows: Table, pauses: Pauses, congested: Int64) -> list[Victim]:
+def victims(graph: Graph, message_columns: Table, pauses: Pauses, congested_links: Int64) -> list[Victim]:
     """Return messages delayed at a paused link although they use no congested link, the slowest first.
 
     The search covers the MAX_MESSAGES slowest messages, and at most MAX_PAIRS pairs of NPUs.
     """
-    of_link = _intervals(pauses)
-    bad = set(congested.tolist())
-    slow = flows.get("slowdown", np.full(len(flows["src"]), np.nan))
+    order = np.lexsort((pauses.start_ps, pauses.link))
+    paused = pauses.link[order]
+    firsts = np.flatnonzero(np.diff(paused, prepend=-1))
+    parts = zip(np.split(pauses.start_ps[order], firsts[1:]), np.split(pauses.end_ps[order], firsts[1:]), strict=True)
+    of_link = dict(zip(paused[firsts].tolist(), parts, strict=False))
+    bad = set(congested_links.tolist())
+    slow = message_columns.get("slowdown", np.full(len(message_columns["src"]), np.nan))
     paths: dict[tuple[int, int], dict[int, bool]] = {}
     found = []
     for row in np.argsort(-np.nan_to_num(slow, nan=-1.0), kind="stable")[:MAX_MESSAGES].tolist():
-        pair = int(flows["src"][row]), int(flows["dst"][row])
+        pair = int(message_columns["src"][row]), int(message_columns["dst"][row])
         if pair not in paths:
             if len(paths) == MAX_PAIRS:
                 break
@@ -247,7 +255,7 @@ def victims(graph: Graph, flows: Table, pauses: Pauses, congested: Int64) -> lis
         path = paths[pair]
         if any(path.get(link, False) for link in bad):
             continue
-        start_ps, finish_ps = int(flows["start_ps"][row]), int(flows["finish_ps"][row])
+        start_ps, finish_ps = int(message_columns["start_ps"][row]), int(message_columns["finish_ps"][row])
         overlaps = (
             (is_sure, _overlap_ps(of_link[link], start_ps, finish_ps), -link)
             for link, is_sure in path.items()
@@ -270,12 +278,12 @@ def possible_links(graph: Graph, src: int, dst: int) -> dict[int, bool]:
     return links
 
 
-def _columns(run: Run, schema: Schema, needed: Sequence[str]) -> dict[str, Any] | None:
+def _columns(run: Run, schema: Schema, needed_columns: Sequence[str]) -> dict[str, Any] | None:
     """Return columns of a Parquet file, text as lists; None where the file does not exist."""
-    table = run.read(schema, needed, _READ.get(schema))
+    table = run.read(schema, needed_columns, _READ.get(schema))
     if table is None:
         return None
-    is_name = schema.kinds(needed)
+    is_name = schema.kinds(needed_columns)
     columns = {}
     for name in table.column_names:
         column = table[name]
@@ -289,9 +297,9 @@ def _kind(name: str) -> str:
     return " ".join(re.sub(r"[\d.]+", " ", name).split()) or name
 
 
-def _of_messages(size_bytes: int | None, time_ps: Int64, slow: NDArray[np.float64]) -> dict[str, Any]:
+def _of_messages(size_bytes: int | None, time_ps: Int64, slowdown: NDArray[np.float64]) -> dict[str, Any]:
     """Return a row of `completion`; size_bytes: lower limit of its decade, None = all messages."""
-    known = slow[~np.isnan(slow)]
+    known = slowdown[~np.isnan(slowdown)]
     return {
         "from_bytes": size_bytes,
         "messages": len(time_ps),
@@ -304,15 +312,6 @@ def _percentiles(values: NDArray) -> Iterator[tuple[str, Any]]:
     """Yield for each percentile its name and the smallest value with so many per cent of all at or below it."""
     for percent in PERCENTILES:
         yield f"p{percent:g}", np.percentile(values, percent, method="inverted_cdf")
-
-
-def _intervals(pauses: Pauses) -> dict[int, tuple[Int64, Int64]]:
-    """Return begin and end of the pauses of each link."""
-    order = np.lexsort((pauses.start_ps, pauses.link))
-    link = pauses.link[order]
-    firsts = np.flatnonzero(np.diff(link, prepend=-1))
-    parts = zip(np.split(pauses.start_ps[order], firsts[1:]), np.split(pauses.end_ps[order], firsts[1:]), strict=True)
-    return dict(zip(link[firsts].tolist(), parts, strict=False))
 
 
 def _overlap_ps(pauses: tuple[Int64, Int64], start_ps: int, finish_ps: int) -> int:
@@ -360,13 +359,13 @@ def _pauses(run: NetRun) -> dict[str, Any]:
     }
 
 
-def _victims(run: NetRun, pauses: Pauses, congested: Int64) -> dict[str, Any]:
+def _victims(run: NetRun, pauses: Pauses, congested_links: Int64) -> dict[str, Any]:
     """Return the delayed messages, or the reason why they are not known."""
     if run.graph is None:
         return {"victims": None, "why_no_victims": run.why_no_graph}
     if run.flows is None:
         return {"victims": None, "why_no_victims": "no flows.parquet"}
-    found = victims(run.graph, run.flows, pauses, congested)
+    found = victims(run.graph, run.flows, pauses, congested_links)
     rows = [
         {
             "src": int(run.flows["src"][victim.row]),

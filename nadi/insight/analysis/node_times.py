@@ -79,21 +79,23 @@ def npu_blocks(rows_of_npu: Int64) -> list[range]:
     return [range(first, end) for first, end in pairwise([*starts.tolist(), len(rows_of_npu)])]
 
 
-def rows_of(program: Program, npu_node_ptr: Int64, npus: range) -> NodeRows:
-    """Return the trace nodes of a block, NPU by NPU."""
-    npu = np.repeat(np.arange(npus.start, npus.stop), np.diff(npu_node_ptr[npus.start : npus.stop + 1]))
-    begin, stop = int(npu_node_ptr[npus.start]), int(npu_node_ptr[npus.stop])
+def rows_of(program: Program, npu_node_ptr: Int64, block_npus: range) -> NodeRows:
+    """Return the trace nodes of a block of NPUs, NPU by NPU; the second parameter is that of pdes.Results."""
+    npu = np.repeat(
+        np.arange(block_npus.start, block_npus.stop), np.diff(npu_node_ptr[block_npus.start : block_npus.stop + 1])
+    )
+    begin, stop = int(npu_node_ptr[block_npus.start]), int(npu_node_ptr[block_npus.stop])
     row = np.arange(begin, stop) - npu_node_ptr[npu]
-    return NodeRows(npu, row, program.trace_ptr[program.trace_of_npu[npu]] + row, slice(begin, stop), npus)
+    return NodeRows(npu, row, program.trace_ptr[program.trace_of_npu[npu]] + row, slice(begin, stop), block_npus)
 
 
 def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
-    """Yield all trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory."""
+    """Yield all trace nodes NPU by NPU, in blocks of whole NPUs that fit in memory (npu_node_ptr: of pdes.Results)."""
     for npus in npu_blocks(np.diff(npu_node_ptr)):
         yield rows_of(program, npu_node_ptr, npus)
 
 
-def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, owners: int) -> Int64:
+def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, num_owners: int) -> Int64:
     """Return int64[owners], the length of the union of each owner's intervals; owner: int64[m] of each interval."""
     order = np.lexsort((start_ps, owner))
     owner, start_ps, finish_ps = owner[order], start_ps[order], finish_ps[order]
@@ -103,7 +105,7 @@ def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, owners: int) -> 
     reached = ends[latest % max(len(ends), 1)]
     before = start_ps.copy()
     before[1:] = np.where(owner[1:] == owner[:-1], reached[:-1], start_ps[1:])
-    total = np.zeros(owners, np.int64)
+    total = np.zeros(num_owners, np.int64)
     np.add.at(total, owner, np.maximum(finish_ps - np.maximum(start_ps, before), 0))
     return total
 

@@ -26,10 +26,10 @@ class Requests:
 
     times_ps: dict[int, dict[int, int]] = field(default_factory=dict)
 
-    def note(self, request: int, tokens: int, at_ps: int) -> None:
+    def note(self, request: int, token_index: int, at_ps: int) -> None:
         """Record a time; if several GPUs produce a token, the last one counts."""
         own = self.times_ps.setdefault(request, {})
-        own[tokens] = max(own.get(tokens, 0), at_ps)
+        own[token_index] = max(own.get(token_index, 0), at_ps)
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,7 @@ class Figures:
 def requests_of(
     program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results
 ) -> Requests | None:
-    """Return arrival and token times in the traces of this rank's NPUs; None if no node belongs to a request.
-
-    `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
-    """
+    """Return arrival and token times of requests in traces; trace_of_npu: int32[npus], below 0 = none; None without."""
     named = [{row: request for row, *request in requests_in(trace)} for trace in traces]
     if not any(named):
         return None

@@ -63,7 +63,7 @@ class DividedWaits(NamedTuple):
     share_ps: Int64  # int64[w, categories], picoseconds that add up to each wait
 
 
-def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> DividedWaits:
+def divided(segments: Segments, num_categories: int, stays: tuple[int, ...]) -> DividedWaits:
     """Divide all waits in collectives among the categories that made the last members late.
 
     An early member of a collective waits for the last one. The wait is due to whatever the last member did longer
@@ -80,8 +80,8 @@ def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> Divi
     first = np.searchsorted(segments.npu, np.arange(int(segments.npu.max(initial=-1)) + 2))
     waits = np.flatnonzero(segments.last >= 0)
     waits = waits[np.lexsort((segments.begin_ps[waits], segments.npu[waits], segments.until_ps[waits]))]
-    spent = _Spent(segments, first, waits, categories)
-    share_ps = np.zeros((len(waits), categories), np.int64)
+    spent = _Spent(segments, first, waits, num_categories)
+    share_ps = np.zeros((len(waits), num_categories), np.int64)
     for number, at in enumerate(waits.tolist()):
         npu, last, category = int(segments.npu[at]), int(segments.last[at]), int(segments.category[at])
         begin_ps, until_ps = int(segments.begin_ps[at]), int(segments.until_ps[at])
@@ -89,7 +89,9 @@ def divided(segments: Segments, categories: int, stays: tuple[int, ...]) -> Divi
         more_ps = np.maximum(spent.between(last, met_ps, until_ps) - spent.between(npu, met_ps, begin_ps), 0)
         more_ps[category] += more_ps[list(stays)].sum()
         more_ps[list(stays)] = 0
-        share_ps[number] = _in_proportion(until_ps - begin_ps, more_ps, category)
+        if more_ps.any():
+            share_ps[number] = np.floor(more_ps * ((until_ps - begin_ps) / more_ps.sum()))
+        share_ps[number, category] += until_ps - begin_ps - share_ps[number].sum()  # also what rounding leaves
         spent.divide(at, share_ps[number])
     return DividedWaits(segments.npu[waits], segments.category[waits], share_ps)
 
@@ -106,7 +108,7 @@ class _Spent:
         self._share = np.zeros((len(waits), categories))
 
     def between(self, npu: int, from_ps: int, until_ps: int) -> NDArray[np.float64]:
-        """Return float64[categories], picoseconds."""
+        """Return float64[categories], picoseconds that an NPU spent by category between two times."""
         if npu + 1 >= len(self._first) or until_ps <= from_ps:
             return np.zeros(self._categories)
         low, high = int(self._first[npu]), int(self._first[npu + 1])
@@ -122,18 +124,10 @@ class _Spent:
             spent += time_ps[is_divided] @ self._share[self._row[here][is_divided]]
         return spent
 
-    def divide(self, at: int, share_ps: Int64) -> None:
-        """Count a wait by its shares from now on."""
-        self._share[self._row[at]] = share_ps / share_ps.sum()
-        self._is_divided[at] = True
-
-
-def _in_proportion(time_ps: int, weight: NDArray[np.float64], category: int) -> Int64:
-    """Return int64[categories] that add up to time_ps; `category` gets the rounding, and everything without weights."""
-    whole = weight.sum()
-    share_ps = np.floor(weight * (time_ps / whole)).astype(np.int64) if whole > 0 else np.zeros(len(weight), np.int64)
-    share_ps[category] += time_ps - share_ps.sum()
-    return share_ps
+    def divide(self, segment: int, share_ps: Int64) -> None:
+        """Count a wait, the number of a segment, by its shares (int64[categories]) from now on."""
+        self._share[self._row[segment]] = share_ps / share_ps.sum()
+        self._is_divided[segment] = True
 
 
 class StartTimes(NamedTuple):
@@ -156,10 +150,7 @@ def names_an_axis(traces: Sequence[TraceTable], exchange: Exchange = alone) -> b
 def step_times(
     program: Program, traces: Sequence[TraceTable], trace_of_npu: Int32, results: Results, exchange: Exchange = alone
 ) -> Int64:
-    """Return int64[npus, len(CATEGORIES)] picoseconds; rows of other ranks' NPUs are 0. All ranks call this function.
-
-    `trace_of_npu`: int32[npus], trace file of each NPU, below 0 = none.
-    """
+    """Return int64[npus, len(CATEGORIES)] picoseconds, 0 on other ranks; trace_of_npu: int32[npus], < 0 = none."""
     folded = results.folded or FoldedRows(np.arange(program.npus), np.arange(len(program.group_ptr) - 1))
     begun = _merged(exchange(_begun(program, results, folded)))
     nodes = _FileNodes(traces)
@@ -175,22 +166,14 @@ def step_times(
         np.add.at(total, (segments.npu, segments.category), segments.until_ps - segments.begin_ps)
         has_waits |= bool((segments.last >= 0).any())
     own = program.trace_of_npu >= 0
-    if any(exchange(has_waits)):
-        _divide_waits(total, own, _joined(exchange(_joined(list(blocks())))))
+    if any(exchange(has_waits)):  # waits for late members move to the communication that made these late
+        waits = divided(_joined(exchange(_joined(list(blocks())))), len(CATEGORIES), stays=(_COMPUTE, _IDLE))
+        here = own[waits.npu]
+        npu, category, share_ps = waits.npu[here], waits.category[here], waits.share_ps[here]
+        np.add.at(total, npu, share_ps)
+        np.subtract.at(total, (npu, category), share_ps.sum(axis=1))
     total[own, _IDLE] = results.finish_time_ps - total[own].sum(axis=1)
     return total if results.folded is None else total[results.folded.like]
-
-
-def _divide_waits(total: Int64, own: NDArray[np.bool_], segments: Segments) -> None:
-    """Move waits for late members from the axes of their collectives to the communication that made the members late.
-
-    The function changes `total`, int64[npus, categories], for this rank's NPUs, `own`: bool[npus].
-    """
-    waits = divided(segments, len(CATEGORIES), stays=(_COMPUTE, _IDLE))
-    here = own[waits.npu]
-    npu, category, share_ps = waits.npu[here], waits.category[here], waits.share_ps[here]
-    np.add.at(total, npu, share_ps)
-    np.subtract.at(total, (npu, category), share_ps.sum(axis=1))
 
 
 def _joined(parts: Sequence[Segments]) -> Segments:
@@ -209,20 +192,20 @@ class _FileNodes:
         self._row = np.concatenate([np.zeros(0, np.int32), *(trace.dep for trace in traces)])
         self.axes = _axes(traces)
 
-    def latest_parents(self, row: Int64, first: Int64, finish_ps: Int64) -> Int64:
+    def latest_parents(self, file_row: Int64, first_node: Int64, finish_ps: Int64) -> Int64:
         """Return int64[k]: the parent of each node that finished last (the lowest row of several); -1 = no parent.
 
-        `row`: int64[k], row in the concatenation of all files.
-        `first`: int64[k], index in finish_ps (int64[m], end of each node) of the first node of the NPU.
+        `file_row`: int64[k], row in the concatenation of all files.
+        `first_node`: int64[k], index in finish_ps (int64[m], end of each node) of the first node of the NPU.
         """
-        begin, count = self._ptr[row], np.diff(self._ptr)[row]
-        found = np.full(len(row), _NONE, np.int64)
+        begin, count = self._ptr[file_row], np.diff(self._ptr)[file_row]
+        found = np.full(len(file_row), _NONE, np.int64)
         has = np.flatnonzero(count)
         if len(has) == 0:
             return found
         starts = np.cumsum(count[has]) - count[has]
         within = np.arange(int(count[has].sum())) - np.repeat(starts, count[has])
-        parent = self._row[np.repeat(begin[has], count[has]) + within] + np.repeat(first[has], count[has])
+        parent = self._row[np.repeat(begin[has], count[has]) + within] + np.repeat(first_node[has], count[has])
         latest_ps = np.maximum.reduceat(finish_ps[parent], starts)
         late = np.where(finish_ps[parent] == np.repeat(latest_ps, count[has]), parent, len(finish_ps))
         found[has] = np.minimum.reduceat(late, starts)
@@ -230,7 +213,7 @@ class _FileNodes:
 
 
 class _Block:
-    """m trace nodes of a block of NPUs, with their times."""
+    """m trace nodes of a block of NPUs, with their times; k of them are given by their index, `node`: int64[k]."""
 
     def __init__(
         self, program: Program, rows: NodeRows, results: Results, nodes: _FileNodes, file_row: Int64, folded: FoldedRows
@@ -264,29 +247,33 @@ class _Block:
         none = np.full(len(node), _NONE)
         return Segments(self._rows.npu[node], begin_ps, until_ps, category.astype(np.int64), none, np.zeros_like(none))
 
-    def _gaps(self, own: Int64) -> tuple[Int64, Int64, Int64]:
-        """Return the nodes that delayed the accelerator, with begin and end of each delay; own: compute nodes."""
+    def _gaps(self, compute_nodes: Int64) -> tuple[Int64, Int64, Int64]:
+        """Return the nodes that delayed the accelerator, with begin and end of each delay."""
         npu, finish_ps = self._rows.npu, self._finish_ps
-        own = own[np.lexsort((self._start_ps[own], npu[own]))]
-        is_first = np.diff(npu[own], prepend=-1) != 0
-        before_ps = np.where(is_first, 0, np.concatenate([[0], finish_ps[own][:-1]])) if len(own) else own
-        cause = self._latest_parents(own)
-        at = np.flatnonzero((self._start_ps[own] > before_ps) & (cause >= 0))
+        compute_nodes = compute_nodes[np.lexsort((self._start_ps[compute_nodes], npu[compute_nodes]))]
+        is_first = np.diff(npu[compute_nodes], prepend=-1) != 0
+        before_ps = (
+            np.where(is_first, 0, np.concatenate([[0], finish_ps[compute_nodes][:-1]]))
+            if len(compute_nodes)
+            else compute_nodes
+        )
+        cause = self._latest_parents(compute_nodes)
+        at = np.flatnonzero((self._start_ps[compute_nodes] > before_ps) & (cause >= 0))
         at = at[finish_ps[cause[at]] > before_ps[at]]
-        ends, end_from_ps = self._ends(own)
+        ends, end_from_ps = self._ends(compute_nodes)
         return (
             np.concatenate([cause[at], ends]),
             np.concatenate([before_ps[at], end_from_ps]),
-            np.concatenate([np.minimum(self._start_ps[own][at], finish_ps[cause[at]]), finish_ps[ends]]),
+            np.concatenate([np.minimum(self._start_ps[compute_nodes][at], finish_ps[cause[at]]), finish_ps[ends]]),
         )
 
-    def _ends(self, own: Int64) -> tuple[Int64, Int64]:
+    def _ends(self, compute_nodes: Int64) -> tuple[Int64, Int64]:
         """Return the last node of each NPU and the end of its accelerator, where that is earlier."""
         npu = self._rows.npu
         order = np.lexsort((self._finish_ps, npu))
         last = order[np.flatnonzero(np.diff(npu[order], append=-1))]
         done_ps = np.zeros(self._program.npus, np.int64)
-        np.maximum.at(done_ps, npu[own], self._finish_ps[own])
+        np.maximum.at(done_ps, npu[compute_nodes], self._finish_ps[compute_nodes])
         from_ps = done_ps[npu[last]]
         later = self._finish_ps[last] > from_ps
         return last[later], from_ps[later]
@@ -358,6 +345,7 @@ def _begun(program: Program, results: Results, folded: FoldedRows) -> StartTimes
 
 
 def _merged(parts: Sequence[StartTimes]) -> StartTimes:
+    """Return the begin of communication in all parts, sorted by key; of a collective, that of its last member."""
     together = StartTimes(*(np.concatenate([np.zeros(0, np.int64), *column]) for column in zip(*parts, strict=True)))
     order = np.lexsort((together.message, together.sender))
     by_key = np.lexsort((-together.last, together.ready_ps, together.collective))
@@ -368,10 +356,12 @@ def _merged(parts: Sequence[StartTimes]) -> StartTimes:
     )
 
 
-def _collective(program: Program, npu: Int64, at: Int64, folded: FoldedRows) -> Int64:
+def _collective(program: Program, npu: Int64, program_row: Int64, folded: FoldedRows) -> Int64:
     """Return the group (or its representative) and the place as one number."""
-    group = folded.group_like[program.slot_group[program.slot_ptr[npu] + program.node_group[at]]].astype(np.int64)
-    return group << _SEQ_BITS | program.node_seq[at]
+    group = folded.group_like[program.slot_group[program.slot_ptr[npu] + program.node_group[program_row]]].astype(
+        np.int64
+    )
+    return group << _SEQ_BITS | program.node_seq[program_row]
 
 
 def _looked_up(owner: Int64, key: Int64, value: Int64, wanted_owner: Int64, wanted: Int64) -> Int64:

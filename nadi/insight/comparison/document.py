@@ -1,6 +1,6 @@
 """The document that `nadi compare` prints: all differences between runs."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nadi.errors import ConfigError
@@ -43,11 +43,12 @@ def names(runs: Sequence[Run]) -> list[str]:
     return [f"{name} ({number})" if found.count(name) > 1 else name for number, name in enumerate(found, 1)]
 
 
-def _about(run: Run, name: str) -> dict[str, Any]:
+def _about(run: Run, short_name: str) -> dict[str, Any]:
+    """Return what a run is: its name, folder, fabric, network, time and digest."""
     summary = run.summary
     known = {key: summary.get(key) for key in ("topology", "npus", "network", "version")}
     return {
-        "name": name,
+        "name": short_name,
         "folder": str(run.folder),
         **known,
         "finish_time_ps": run.finish_time_ps,
@@ -67,7 +68,7 @@ def _figures(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def _notes(runs: Sequence[Run], rows: list[dict[str, Any]], of_links: dict[str, Any]) -> list[str]:
+def _notes(runs: Sequence[Run], collective_rows: list[dict[str, Any]], link_changes: dict[str, Any]) -> list[str]:
     """Return the caveats that a reader needs before trusting a difference."""
     notes = []
     if len({run.digest for run in runs}) == 1 and runs[0].digest:
@@ -81,14 +82,14 @@ def _notes(runs: Sequence[Run], rows: list[dict[str, Any]], of_links: dict[str, 
     without = [name for run, name in zip(runs, names(runs), strict=True) if not tables.knows_links(run)]
     if without:
         notes.append(f"{', '.join(without)}: closed forms do not model links, so links are not compared.")
-    elif of_links["matched"] < max(of_links["of"]):
-        of, matched = ", ".join(f"{count:,}" for count in of_links["of"]), of_links["matched"]
+    elif link_changes["matched"] < max(link_changes["of"]):
+        of, matched = ", ".join(f"{count:,}" for count in link_changes["of"]), link_changes["matched"]
         notes.append(f"Fabrics differ: {matched:,} links have the same ends in all runs, of {of}; tiers are by name.")
     networks = {run.summary.get("network") for run in runs}
     if len(networks) > 1:
         models = ", ".join(sorted(map(str, networks)))
         notes.append(f"Networks are modelled differently ({models}): see docs/explanation/fidelity.md.")
-    if rows and not any(None not in row["time_ps"] for row in rows):
+    if collective_rows and not any(None not in row["time_ps"] for row in collective_rows):
         notes.append("No collective has the same group, kind, members and size in all runs.")
     return notes
 
@@ -100,13 +101,11 @@ def _workload(run: Run) -> str:
 
 
 def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return the keys of the settled configurations whose values differ between runs.
+    """Return a row per key of the settled configurations whose values differ between runs.
 
-    Returns:
-        A row per key: `key`, as `--set` takes it; `values`, one per run, None where the run lacks the key; and
-        `is_derived`: no run file sets the key, so that its value follows from other keys (a cluster's rates, a window
-        from a delay). Keys that a run file sets come first, then derived keys, settled values (settled.KEY), and the
-        version of Nadi.
+    It has `key`, as `--set` takes it; `values`, one per run, None where the run lacks the key; and `is_derived`: no run
+    file sets the key, so that its value follows from other keys (a cluster's rates, a window from a delay). Keys that a
+    run file sets come first, then derived keys, settled values (settled.KEY), and the version of Nadi.
     """
     found = [
         dict(_flat("", run.summary.get("config", {})))
@@ -120,15 +119,11 @@ def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
     for key in keys:
         values = [settings.get(key) for settings in found]
         if key not in _IRRELEVANT and any(value != values[0] for value in values):
-            rows.append({"key": key, "values": values, "is_derived": not _is_named(key, named)})
+            is_named = any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in named)
+            rows.append({"key": key, "values": values, "is_derived": not is_named})
     if all(row["is_derived"] for row in rows):  # these are then the only explanation of the difference
         rows = [row | {"is_derived": False} for row in rows]
     return sorted(rows, key=lambda row: bool(row["is_derived"]))
-
-
-def _is_named(key: str, named: Collection[str]) -> bool:
-    """Return whether the run file sets the key, or a table or list that contains it."""
-    return any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in named)
 
 
 def _flat(path: str, value: object) -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from nadi.insight.analysis.network import tiers as tiers_of
@@ -37,10 +36,10 @@ def difference(values: Sequence[float | None]) -> list[float | None]:
     return [None if first is None or value is None else value - first for value in values]
 
 
-def size(values: Sequence[float | None]) -> float:
+def size(values_of_run: Sequence[float | None]) -> float:
     """Return the largest absolute difference from the first value, missing values being 0; rows are sorted by it."""
-    first = values[0] or 0.0
-    return max(abs((value or 0.0) - first) for value in values)
+    first = values_of_run[0] or 0.0
+    return max(abs((value or 0.0) - first) for value in values_of_run)
 
 
 class Key(NamedTuple):
@@ -67,10 +66,10 @@ def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -size(row["time_ps"]))
 
 
-def _by_key(of_runs: Sequence[Mapping[Any, dict[str, Any]]], names: Sequence[str]) -> Iterator[tuple[Any, dict]]:
+def _by_key(rows_of_run: Sequence[Mapping[Any, dict[str, Any]]], columns: Sequence[str]) -> Iterator[tuple[Any, dict]]:
     """Yield each key that any run has, and the list of each value by run; None where a run lacks the key."""
-    for key in dict.fromkeys(key for of_run in of_runs for key in of_run):
-        yield key, {name: [of_run[key][name] if key in of_run else None for of_run in of_runs] for name in names}
+    for key in dict.fromkeys(key for of_run in rows_of_run for key in of_run):
+        yield key, {name: [of_run[key][name] if key in of_run else None for of_run in rows_of_run] for name in columns}
 
 
 def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -214,7 +213,9 @@ def times(runs: Sequence[Run]) -> dict[str, Any]:
     steps = [run.steps for run in runs]
     by_axes = all(table is not None for table in steps)
     parts = [
-        _by_kind(run) if table is None or not by_axes else _by_axis(table)
+        _by_kind(run)
+        if table is None or not by_axes
+        else {name: np.asarray(table[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
         for run, table in zip(runs, steps, strict=True)
     ]
     rows = []
@@ -243,10 +244,6 @@ def npus(runs: Sequence[Run], max_rows: int) -> list[dict[str, Any]]:
         for row in order.tolist()
         if moved[row]
     ]
-
-
-def _by_axis(steps: pa.Table) -> Parts:
-    return {name: np.asarray(steps[f"{name}_ps"], np.float64) for name in STEP_CATEGORIES}
 
 
 def _by_kind(run: Run) -> Parts:

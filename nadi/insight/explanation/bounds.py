@@ -61,13 +61,13 @@ class MessagesOfPath:
         return {name: column[rows] for name, column in self._rows.items()}
 
 
-def _chosen(run: Run, wanted: Int64, between: Int64, npus: int) -> Iterator[Rows]:
-    """Yield the wanted rows of each block of the file."""
+def _chosen(run: Run, collective_keys: Int64, npu_pairs: Int64, num_npus: int) -> Iterator[Rows]:
+    """Yield the rows of each block of flows.parquet that belong to these collectives or pairs (src * npus + dst)."""
     for block in run.blocks(FLOWS, _COLUMNS):
         group, seq, src, dst = (_numbers(block, name) for name in ("group", "seq", "src", "dst"))
-        of_collectives = np.isin(group << _SEQ_BITS | seq, wanted)
+        of_collectives = np.isin(group << _SEQ_BITS | seq, collective_keys)
         of_traces = (group < 0) & (_numbers(block, "control") == 0)
-        of_traces[of_traces] = np.isin(src[of_traces] * npus + dst[of_traces], between)
+        of_traces[of_traces] = np.isin(src[of_traces] * num_npus + dst[of_traces], npu_pairs)
         here = pa.array(np.flatnonzero(of_collectives | of_traces))
         if len(here):
             found = block.take(here)
@@ -128,6 +128,7 @@ class PathBounds:
         return piece.what, piece.sort, int(self._found.program.node_bytes[self._found.at[piece.node]]), took
 
     def _bound(self, piece: PathPiece) -> Bound:
+        """Return what bounds the time of a piece of communication."""
         idle_ps, flows = self._alone(piece)
         used = _bytes_by_link(self._run, flows) if self._links is not None and len(flows["src"]) else {}
         if self._links is None or not used:
@@ -144,7 +145,9 @@ class PathBounds:
             return Bound("link", name, f"rate of the channels on {name} ({rate})", idle_ps)
         return Bound("latency", "", "latency: one step waits for the one before", idle_ps)
 
-    def _in_the_way(self, piece: PathPiece, used: Mapping[int, float], slowest: int, idle_ps: float) -> Bound:
+    def _in_the_way(
+        self, piece: PathPiece, bytes_of_link: Mapping[int, float], slowest_link: int, idle_ps: float
+    ) -> Bound:
         """Return a bound outside the piece's own bytes: a pause, else the busiest link on its paths meanwhile."""
         links = self._links or {}
         if self._pauses is not None:
@@ -152,7 +155,7 @@ class PathBounds:
             overlap = np.minimum(self._pauses.end_ps, piece.end_ps) - np.maximum(self._pauses.start_ps, piece.start_ps)
             paused: dict[int, float] = {}
             for link, time_ps in zip(self._pauses.link[during].tolist(), overlap[during].tolist(), strict=True):
-                if link in used:
+                if link in bytes_of_link:
                     paused[link] = paused.get(link, 0.0) + time_ps
             if paused:
                 most = max(paused, key=lambda link: paused[link])
@@ -163,8 +166,8 @@ class PathBounds:
         if kind >= 0:
             bottleneck = self._shared.kinds[kind].bottleneck()
         else:  # one of very many kinds: the link with the longest queue of the whole run
-            queue_s = {link: links["max_queue_bytes"][link] / links["rate_bps"][link] for link in used}
-            bottleneck = max(used, key=lambda link: (queue_s[link], link == slowest))
+            queue_s = {link: links["max_queue_bytes"][link] / links["rate_bps"][link] for link in bytes_of_link}
+            bottleneck = max(bytes_of_link, key=lambda link: (queue_s[link], link == slowest_link))
         if kind >= 0 and not self._shared.kinds[kind].has_bottleneck():
             return Bound("latency", "", "latency: launches, and steps that wait for each other", idle_ps)
         name, times = self._name(bottleneck), piece.time_ps / idle_ps
@@ -214,19 +217,19 @@ class PathBounds:
         return f"{links['src'][link]} → {links['dst'][link]}"
 
 
-def _bytes_by_link(run: Run, flows: Mapping[str, Int64]) -> dict[int, float]:
+def _bytes_by_link(run: Run, messages: Mapping[str, Int64]) -> dict[int, float]:
     """Return the bytes of messages by link, each message on a shortest path (the first of several)."""
     try:
         graph = run.graph
     except (ConfigError, topologies.TopologyError):
         return {}
     used: dict[int, float] = {}
-    pairs = flows["src"] * graph.npus + flows["dst"]
+    pairs = messages["src"] * graph.npus + messages["dst"]
     for pair in np.unique(pairs).tolist():
         src, dst = divmod(pair, graph.npus)
         if src == dst:
             continue
-        size = float(flows["bytes"][pairs == pair].sum())
+        size = float(messages["bytes"][pairs == pair].sum())
         for link in topologies.route(graph, src, dst):
             used[link] = used.get(link, 0.0) + size
     return used

@@ -53,8 +53,8 @@ class ContendedClass(NamedTuple):
         """Return whether the busiest link was busy for at least half the time; else launches and latency dominate."""
         return bool(self.busy_ps.max() >= _HALF * self.time_ps)
 
-    def faster(self, faster: Float64, idle_ratio: float) -> float:
-        """Return the time with faster links over the time now, at most 1; faster: float64[links], factors of rates.
+    def faster(self, rate_factor: Float64, idle_ratio: float) -> float:
+        """Return the time with faster links over the time now, at most 1; rate_factor: float64[links].
 
         The bottleneck's sending time, and the waiting that other traffic causes there, shrink with the bottleneck's
         rate until another link becomes the bottleneck. The rest changes by `idle_ratio`, as the piece does on an idle
@@ -63,7 +63,7 @@ class ContendedClass(NamedTuple):
         busiest_ps = float(self.busy_ps.max())
         waited_ps = self.time_ps - self.idle_ps if self.has_bottleneck() else 0.0
         at_bottleneck_ps = min(max(busiest_ps, waited_ps), self.time_ps)
-        still = float((self.busy_ps / faster[self.links]).max()) / busiest_ps
+        still = float((self.busy_ps / rate_factor[self.links]).max()) / busiest_ps
         least_ps = min(self.idle_ps * idle_ratio, self.time_ps)
         rest_ps = (self.time_ps - at_bottleneck_ps) * min(idle_ratio, 1.0)
         return max(at_bottleneck_ps * still + rest_ps, least_ps) / self.time_ps
@@ -95,29 +95,26 @@ class _Pieces(NamedTuple):
         return _Pieces(**{name: column[which] for name, column in self._asdict().items()})
 
 
-def contention(run: Run, found: RunEvents, path: Iterable[int]) -> Contention:
-    """Find the contended pieces of a run; none where it kept no messages or its fabric is not known.
-
-    `path`: Trace nodes on the critical path; their pieces are preferred as representatives.
-    """
-    nothing = Contention([], np.full(len(found.npu), -1), np.zeros(0, np.int64))
+def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Contention:
+    """Find the contended pieces of a run, preferably of path_nodes; none without messages or a known fabric."""
+    nothing = Contention([], np.full(len(run_events.npu), -1), np.zeros(0, np.int64))
     if run.summary.get("network") == "closed-form" or not (run.has(LINKS) and run.has(FLOWS)):
         return nothing
     try:
         graph = run.graph
     except (ConfigError, TopologyError):
         return nothing
-    both = _of_collectives(run, found), _of_messages(run, found, graph)
+    both = _of_collectives(run, run_events), _of_messages(run, run_events, graph)
     pieces = _Pieces(*(np.concatenate(columns) for columns in zip(*both, strict=True)))
     with np.errstate(invalid="ignore"):
         is_contended = (pieces.idle_ps > 0) & (pieces.end_ps - pieces.begin_ps > IN_THE_WAY * pieces.idle_ps)
     pieces = pieces.selected(np.flatnonzero(is_contended))
     if not len(pieces.node):
         return nothing
-    piece_of_node = _pieces_of_nodes(found, pieces)
+    piece_of_node = _pieces_of_nodes(run_events, pieces)
     on_path = np.zeros(len(pieces.node), np.bool_)
-    on_path[[piece for piece in piece_of_node[list(path)].tolist() if piece >= 0]] = True
-    kind_of_piece, examples = _kinds(found, pieces, on_path)
+    on_path[[piece for piece in piece_of_node[list(path_nodes)].tolist() if piece >= 0]] = True
+    kind_of_piece, examples = _kinds(run_events, pieces, on_path)
     kinds = _busy_links(run, graph, pieces.selected(examples))
     is_known = np.array([len(kind.links) > 0 for kind in kinds])
     kind_of_piece[(kind_of_piece >= 0) & ~is_known[kind_of_piece]] = -1
@@ -131,11 +128,11 @@ def rows_of_collectives(run: Run) -> dict[tuple[int, int], int]:
     return {key: row for row, key in enumerate(zip(groups, places, strict=True))}
 
 
-def _of_collectives(run: Run, found: RunEvents) -> _Pieces:
+def _of_collectives(run: Run, run_events: RunEvents) -> _Pieces:
     """Return all collectives, from the begin of their last member."""
-    program, node = found.program, found.first
-    group, _, size = of_collectives(found, node)
-    seq = program.node_seq[found.at[node]].astype(np.int64)
+    program, node = run_events.program, run_events.first
+    group, _, size = of_collectives(run_events, node)
+    seq = program.node_seq[run_events.at[node]].astype(np.int64)
     table = run.collectives
     row_of = rows_of_collectives(run)
     row = np.array([row_of.get(key, -1) for key in zip(group.tolist(), seq.tolist(), strict=True)], np.int64)
@@ -145,34 +142,38 @@ def _of_collectives(run: Run, found: RunEvents) -> _Pieces:
     return _Pieces(node, group, seq, none, none, size, *columns)
 
 
-def _of_messages(run: Run, found: RunEvents, graph: Graph) -> _Pieces:
+def _of_messages(run: Run, run_events: RunEvents, graph: Graph) -> _Pieces:
     """Return all messages with a receive in a trace, from the begin of their send."""
-    node = np.flatnonzero((found.sender >= 0) & (found.finish_ps > found.start_ps))
-    src, dst, size = found.npu[found.sender[node]], found.npu[node], found.program.node_bytes[found.at[node]]
+    node = np.flatnonzero((run_events.sender >= 0) & (run_events.finish_ps > run_events.start_ps))
+    src, dst, size = (
+        run_events.npu[run_events.sender[node]],
+        run_events.npu[node],
+        run_events.program.node_bytes[run_events.at[node]],
+    )
     none = np.full(len(node), -1)
     flows = {"src": src, "dst": dst, "group": none, "bytes": size}
-    idle_ps = ideal_ps(graph, settings_of(run), flows, shares_of_messages(found, found.sender[node]))
-    begin_ps, end_ps = found.start_ps[found.sender[node]], found.finish_ps[node]
+    idle_ps = ideal_ps(graph, settings_of(run), flows, shares_of_messages(run_events, run_events.sender[node]))
+    begin_ps, end_ps = run_events.start_ps[run_events.sender[node]], run_events.finish_ps[node]
     times = (column.astype(np.float64) for column in (begin_ps, end_ps, idle_ps))
     return _Pieces(node, none, none, src, dst, size.astype(np.int64), *times)
 
 
-def _pieces_of_nodes(found: RunEvents, pieces: _Pieces) -> Int64:
+def _pieces_of_nodes(run_events: RunEvents, pieces: _Pieces) -> Int64:
     """Return int64[n]: the piece of each trace node; -1 = no piece."""
     number = np.arange(len(pieces.node))
     is_joint = pieces.group >= 0
-    of_collective = np.full(len(found.first) + 1, -1)  # the last entry is for nodes of no collective
-    of_collective[found.collective[pieces.node[is_joint]]] = number[is_joint]
-    of_node = of_collective[found.collective]
+    of_collective = np.full(len(run_events.first) + 1, -1)  # the last entry is for nodes of no collective
+    of_collective[run_events.collective[pieces.node[is_joint]]] = number[is_joint]
+    of_node = of_collective[run_events.collective]
     receives = pieces.node[~is_joint]
-    of_node[receives] = of_node[found.sender[receives]] = number[~is_joint]
+    of_node[receives] = of_node[run_events.sender[receives]] = number[~is_joint]
     return of_node
 
 
-def _kinds(found: RunEvents, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tuple[Int64, Int64]:
+def _kinds(run_events: RunEvents, pieces: _Pieces, is_on_path: NDArray[np.bool_]) -> tuple[Int64, Int64]:
     """Return int64[p], the kind of each piece (-1 = a kind with little time), and the representative of each kind."""
     time_ps = pieces.end_ps - pieces.begin_ps
-    what = found.program.node_collective[found.at[pieces.node]].astype(np.int64)
+    what = run_events.program.node_collective[run_events.at[pieces.node]].astype(np.int64)
     slowdown = np.rint(_PARTS_OF_OCTAVE * np.log2(time_ps / pieces.idle_ps)).astype(np.int64)
     keys = np.stack([pieces.group >= 0, what, pieces.bytes, np.rint(pieces.idle_ps).astype(np.int64), slowdown])
     _, number = np.unique(keys, axis=1, return_inverse=True)
@@ -180,7 +181,7 @@ def _kinds(found: RunEvents, pieces: _Pieces, on_path: NDArray[np.bool_]) -> tup
     longest = np.argsort(-np.bincount(number, time_ps), kind="stable")[:MAX_KINDS]
     place = np.full(number.max() + 1, -1)
     place[longest] = np.arange(len(longest))
-    order = np.lexsort((-time_ps, ~on_path, number))
+    order = np.lexsort((-time_ps, ~is_on_path, number))
     first = order[np.searchsorted(number[order], longest)]
     return place[number], first
 
@@ -202,7 +203,7 @@ def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[ContendedClass]
     return found
 
 
-def _traffic(run: Run, npus: int, pieces: _Pieces) -> tuple[list[Pairs], list[list[Pairs]], list[list[Pairs]]]:
+def _traffic(run: Run, num_npus: int, pieces: _Pieces) -> tuple[list[Pairs], list[list[Pairs]], list[list[Pairs]]]:
     """Return all traffic of a run, the traffic in flight during each piece, and each piece's own messages.
 
     The function reads flows.parquet block by block; each list holds the pairs of every block.
@@ -213,8 +214,8 @@ def _traffic(run: Run, npus: int, pieces: _Pieces) -> tuple[list[Pairs], list[li
     for block in run.blocks(FLOWS, _COLUMNS):
         flows = {name: np.asarray(block.column(name).fill_null(-1), np.int64) for name in _COLUMNS}
         src, dst, start_ps, finish_ps = (flows[name] for name in ("src", "dst", "start_ps", "finish_ps"))
-        between_npus = (src != dst) & (src < npus) & (dst < npus)
-        pair, size = np.where(between_npus, src * npus + dst, -1), flows["bytes"].astype(np.float64)
+        between_npus = (src != dst) & (src < num_npus) & (dst < num_npus)
+        pair, size = np.where(between_npus, src * num_npus + dst, -1), flows["bytes"].astype(np.float64)
         whole.append(_summed(pair, size))
         time_ps = np.maximum(finish_ps - start_ps, 1)
         for at, (begin_ps, end_ps) in enumerate(zip(pieces.begin_ps, pieces.end_ps, strict=True)):
@@ -230,10 +231,10 @@ def _traffic(run: Run, npus: int, pieces: _Pieces) -> tuple[list[Pairs], list[li
     return whole, during, own
 
 
-def _summed(pair: Int64, size: Float64) -> Pairs:
+def _summed(pair_of_message: Int64, size_bytes: Float64) -> Pairs:
     """Return each pair once with its summed bytes, without the invalid pair -1."""
-    pairs, number = np.unique(pair, return_inverse=True)
-    total = np.asarray(np.bincount(number.reshape(-1), size, len(pairs)), np.float64)
+    pairs, number = np.unique(pair_of_message, return_inverse=True)
+    total = np.asarray(np.bincount(number.reshape(-1), size_bytes, len(pairs)), np.float64)
     return pairs[pairs >= 0], total[pairs >= 0]
 
 

@@ -29,7 +29,10 @@ class Edges(NamedTuple):
 
 
 class Dag:
-    """A graph of moments; `edges` are sorted by level of their target, `place` holds the former index of each."""
+    """A graph of moments (vertices) and waits (E edges), to find the longest paths.
+
+    `edges` are sorted by level of their target, `place` holds the former index of each.
+    """
 
     def __init__(self, vertices: int, edges: Edges, begin: Float64) -> None:
         """Sort the vertices; begin: float64[vertices], time of one without incoming edges. Refuse cycles."""
@@ -74,13 +77,13 @@ class Dag:
             at = int(self.edges.source[edge])
 
 
-def _levels(vertices: int, edges: Edges) -> Int64:
+def _levels(num_vertices: int, edges: Edges) -> Int64:
     """Return int64[vertices]: number of edges on the path with most edges to each vertex."""
     order = np.argsort(edges.source, kind="stable")
     target = edges.target[order]
-    ptr = np.searchsorted(edges.source[order], np.arange(vertices + 1))
-    missing = np.bincount(edges.target, minlength=vertices)
-    level, now = np.zeros(vertices, np.int64), np.flatnonzero(missing == 0)
+    ptr = np.searchsorted(edges.source[order], np.arange(num_vertices + 1))
+    missing = np.bincount(edges.target, minlength=num_vertices)
+    level, now = np.zeros(num_vertices, np.int64), np.flatnonzero(missing == 0)
     number, seen = 0, 0
     while len(now):
         level[now] = number
@@ -91,6 +94,6 @@ def _levels(vertices: int, edges: Edges) -> Int64:
         reached, times = np.unique(reached, return_counts=True)
         missing[reached] -= times
         now = reached[missing[reached] == 0]
-    if seen < vertices:
-        raise CyclicError(f"{vertices - seen:,} of {vertices:,} moments wait for each other")
+    if seen < num_vertices:
+        raise CyclicError(f"{num_vertices - seen:,} of {num_vertices:,} moments wait for each other")
     return level

@@ -14,14 +14,7 @@ MAX_LONGEST = 20  # number of single pieces that the document lists
 
 
 def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
-    """Return the document that `nadi explain DIR --json` prints; times are picoseconds.
-
-    `report`: Called with a text about each stage of the work.
-
-    Raises:
-        ConfigError: The run cannot be explained; the message gives the reason in one line.
-        TraceError, WorkloadError, TopologyError: The run's traces or fabric are missing or have changed.
-    """
+    """Return the document that `nadi explain DIR --json` prints; times are ps; `report` gets a text on each stage."""
     report("reading the traces again")
     found = happened(run)
     report("following the critical path")
@@ -45,7 +38,7 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
     }
 
 
-def _by_what(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> list[dict[str, Any]]:
+def _by_what(pieces: list[PathPiece], bounds: PathBounds, run_ps: int) -> list[dict[str, Any]]:
     """Sum the pieces of each sort, sorted by time; communication has the bound of most of its time."""
     sorts: dict[tuple[str, str], list[PathPiece]] = {}
     for piece in pieces:
@@ -64,30 +57,31 @@ def _by_what(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> list
                 "sort": sort,
                 "count": len(own),
                 "time_ps": time_ps,
-                "share": time_ps / whole_ps if whole_ps else 0.0,
+                "share": time_ps / run_ps if run_ps else 0.0,
                 "bound": max(texts, key=lambda text: texts[text]) if texts else "",
             }
         )
     return sorted(rows, key=lambda row: -row["time_ps"])
 
 
-def _by_bound(pieces: list[PathPiece], bounds: PathBounds, whole_ps: int) -> list[dict[str, Any]]:
+def _by_bound(pieces: list[PathPiece], bounds: PathBounds, run_ps: int) -> list[dict[str, Any]]:
     """Sum the time on the path by its bound: compute, a link, latency, queues, pauses."""
     times: dict[str, float] = {}
     for piece in pieces:
         bound = bounds.of(piece)
         key = bound.resource if bound else piece.what
         times[key] = times.get(key, 0.0) + piece.time_ps
-    rows = [{"bound": key, "time_ps": time_ps, "share": time_ps / max(whole_ps, 1)} for key, time_ps in times.items()]
+    rows = [{"bound": key, "time_ps": time_ps, "share": time_ps / max(run_ps, 1)} for key, time_ps in times.items()]
     return sorted(rows, key=lambda row: -float(row["time_ps"]))
 
 
-def _piece(run: Run, found: RunEvents, piece: PathPiece, bounds: PathBounds) -> dict[str, Any]:
+def _piece(run: Run, run_events: RunEvents, piece: PathPiece, bounds: PathBounds) -> dict[str, Any]:
+    """Return a piece of the critical path in values that JSON can hold."""
     bound = bounds.of(piece)
     return {
         "what": piece.what,
         "name": run.nodes["name"][piece.node].as_py(),
-        "npu": int(found.npu[piece.node]),
+        "npu": int(run_events.npu[piece.node]),
         "start_ps": piece.start_ps,
         "time_ps": piece.time_ps,
         "bound": bound.text if bound else "",

@@ -30,21 +30,18 @@ class PathPiece(NamedTuple):
         return self.end_ps - self.start_ps
 
 
-def critical_path(run: Run, found: RunEvents) -> list[PathPiece]:
-    """Return the pieces from the begin of the run to its end; their times add up to the run's time.
-
-    Where several ends coincide, the path follows one of them.
-    """
-    times = found.dag.times()
-    edges = found.dag.edges
+def critical_path(run: Run, run_events: RunEvents) -> list[PathPiece]:
+    """Return the pieces from the begin of the run to its end; where several ends coincide, one path of them."""
+    times = run_events.dag.times()
+    edges = run_events.dag.edges
     pieces = []
-    for edge in found.dag.path(found.last(), times):
+    for edge in run_events.dag.path(run_events.last(), times):
         if edges.weight[edge] > 0:
-            node = int(found.of_node[edge])
+            node = int(run_events.of_node[edge])
             end_ps = float(times[edges.target[edge]])
-            what = _what(found, int(found.kind[edge]), node)
+            what = _what(run_events, int(run_events.kind[edge]), node)
             pieces.append(
-                PathPiece(what, _sort(run, found, what, node), node, end_ps - float(edges.weight[edge]), end_ps)
+                PathPiece(what, _sort(run, run_events, what, node), node, end_ps - float(edges.weight[edge]), end_ps)
             )
     first = pieces[0].start_ps if pieces else 0.0
     if first > 0:
@@ -58,12 +55,13 @@ def axis_of(name: str) -> str:
     return axis if axis in COMMUNICATION_AXES else ""
 
 
-def _what(found: RunEvents, kind: int, node: int) -> str:
-    if kind in {DONE, MESSAGE, AFTER}:
-        return {DONE: COLLECTIVE, MESSAGE: MESSAGES, AFTER: WAITING}[kind]
-    if kind == DURATION and found.collective[node] >= 0:
+def _what(run_events: RunEvents, edge_kind: int, node: int) -> str:
+    """Return what a node does on the path, from the kind of its edge: COMPUTING, COLLECTIVE, ..."""
+    if edge_kind in {DONE, MESSAGE, AFTER}:
+        return {DONE: COLLECTIVE, MESSAGE: MESSAGES, AFTER: WAITING}[edge_kind]
+    if edge_kind == DURATION and run_events.collective[node] >= 0:
         return COLLECTIVE
-    of_kind = int(found.node_kind[node])
+    of_kind = int(run_events.node_kind[node])
     return (
         COMPUTING
         if of_kind == node_kinds.COMPUTE
@@ -71,28 +69,25 @@ def _what(found: RunEvents, kind: int, node: int) -> str:
     )
 
 
-def _sort(run: Run, found: RunEvents, what: str, node: int) -> str:
+def _sort(run: Run, run_events: RunEvents, what: str, node: int) -> str:
+    """Return the label of similar pieces of a node that does `what`: axis and kind, or the node's work."""
     name = names(run)[node].as_py()
     if what == COLLECTIVE:
         axis = axis_of(name)
-        kind = KINDS[int(found.program.node_collective[found.at[node]])]
+        kind = KINDS[int(run_events.program.node_collective[run_events.at[node]])]
         return f"{axis}:{kind}" if axis else kind
     if what == COMPUTING:
-        lane = "host " if int(found.lane[node]) == node_kinds.CPU_LANE else ""
-        return lane + _work(name)
+        lane = "host " if int(run_events.lane[node]) == node_kinds.CPU_LANE else ""
+        # "forward attention" for step0/forward/mb3/layer17/attention
+        parts = [part.rstrip("0123456789") for part in name.split("/")]
+        kept = [part for part in parts if part and part not in {"step", "mb", "layer", "chunk"}]
+        return lane + (" ".join(dict.fromkeys(kept)) or name)
     if what in {MESSAGES, SENDING}:
         return axis_of(name) or "messages"
     return what
 
 
-def _work(name: str) -> str:
-    """Return the work of a compute node: "forward attention" for step0/forward/mb3/layer17/attention."""
-    parts = [part.rstrip("0123456789") for part in name.split("/")]
-    kept = [part for part in parts if part and part not in {"step", "mb", "layer", "chunk"}]
-    return " ".join(dict.fromkeys(kept)) or name
-
-
-def npus_of(found: RunEvents, pieces: list[PathPiece]) -> list[int]:
+def npus_of(run_events: RunEvents, pieces: list[PathPiece]) -> list[int]:
     """Return the NPUs on the path, in order, without immediate repetitions."""
-    npus = np.array([int(found.npu[piece.node]) for piece in pieces], np.int64)
+    npus = np.array([int(run_events.npu[piece.node]) for piece in pieces], np.int64)
     return npus[np.flatnonzero(np.diff(npus, prepend=-1))].tolist()

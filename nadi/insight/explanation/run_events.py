@@ -41,7 +41,7 @@ _TAG_BITS, _SEQ_BITS = 24, 20
 _MAX_LANES = 8  # offset that separates numbers of groups from numbers of lanes
 
 
-LIKE = "like"
+REPRESENTED_BY = "represented_by"
 
 
 class Representatives(NamedTuple):
@@ -83,25 +83,20 @@ class RunEvents(NamedTuple):
         return len(self.npu) + int(np.argmax(self.finish_ps))
 
 
-def _rows_in_program(run: Run, program: Program, npu: Int64, row: Int64) -> Int64:
+def _rows_in_program(run: Run, program: Program, npu: Int64, trace_row: Int64) -> Int64:
     """Return int64[n], rows of Program.node_*; refuse a run with a row beyond the trace of its NPU."""
     trace = program.trace_of_npu[npu]
     rows = np.where(trace >= 0, np.diff(program.trace_ptr)[trace], 0)
-    wrong = np.flatnonzero(row >= rows)
+    wrong = np.flatnonzero(trace_row >= rows)
     if len(wrong):
         first = wrong[0]
-        wrong_row = f"row {row[first]} of NPU {npu[first]}, whose trace has {rows[first]} rows"
+        wrong_row = f"row {trace_row[first]} of NPU {npu[first]}, whose trace has {rows[first]} rows"
         raise ConfigError(f"{run.folder}: nodes.parquet: {wrong_row}; expected results of `nadi run --out`")
-    return program.trace_ptr[trace] + row
+    return program.trace_ptr[trace] + trace_row
 
 
 def happened(run: Run) -> RunEvents:
-    """Return the events of a run.
-
-    Raises:
-        ConfigError: The run has not kept its trace nodes, or has too many of them.
-        TraceError, WorkloadError, ConfigError: The traces are missing or have changed.
-    """
+    """Return the events of a run; ConfigError if it has not kept its nodes and traces, or has too many of them."""
     nodes, program = run.nodes, run.work.program
     if len(nodes) > MAX_NODES:
         raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MAX_NODES:,} to be explained")
@@ -117,8 +112,23 @@ def happened(run: Run) -> RunEvents:
     if not run.config.system.concurrent_collectives:
         own = np.flatnonzero(collective >= 0)
         own_lane[own] = program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]] + _MAX_LANES
-    turns = _turns(npu, own_lane, start_ps, finish_ps)
-    before = _lane_before(npu, start_ps, finish_ps, (np.append(parents[0], turns[0]), np.append(parents[1], turns[1])))
+    # consecutive nodes of an NPU that exclude each other: on a lane, or of a group
+    order = np.lexsort((finish_ps, start_ps, own_lane, npu))
+    order = order[own_lane[order] >= 0]
+    one, other = order[:-1], order[1:]
+    follows = (npu[one] == npu[other]) & (own_lane[one] == own_lane[other]) & (finish_ps[one] <= start_ps[other])
+    turns = one[follows], other[follows]
+    # the node of the same NPU that ended just when a node began, if that is after all its parents' ends
+    parent, child = np.append(parents[0], turns[0]), np.append(parents[1], turns[1])
+    latest = np.full(len(npu), -1)
+    np.maximum.at(latest, child, finish_ps[parent])
+    waited = np.flatnonzero((latest < start_ps) & (start_ps > 0))
+    longer = np.flatnonzero(finish_ps > start_ps)  # what takes no time holds up nothing
+    times = np.unique(np.concatenate([finish_ps[longer], start_ps[waited]]))
+    key = npu[longer] * len(times) + np.searchsorted(times, finish_ps[longer])
+    wanted = npu[waited] * len(times) + np.searchsorted(times, start_ps[waited])
+    match = _positions(key, wanted)
+    before = longer[match[match >= 0]], waited[match >= 0]
     edges, what, of_node = _edges(start_ps, finish_ps, collective, ready_ps, sender, (parents, turns, before))
     begin = np.concatenate([start_ps, finish_ps, ready_ps]).astype(np.float64)
     dag = Dag(len(begin), edges, begin)
@@ -142,13 +152,18 @@ def names(run: Run) -> pa.ChunkedArray:
 
 
 def _collectives(
-    program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], start_ps: Int64, alike: Int64
+    program: Program,
+    npu: Int64,
+    program_row: Int64,
+    kind: NDArray[np.int8],
+    start_ps: Int64,
+    representative_group: Int64,
 ) -> tuple[Int64, Int64, Int64]:
     """Return the collective of each node, one node of each collective, and the begin of the last member of each."""
     number = np.full(len(npu), -1)
-    own = np.flatnonzero((kind == COLLECTIVE) & (program.node_schedule[at] >= 0))
-    group = alike[program.slot_group[program.slot_ptr[npu[own]] + program.node_group[at[own]]]]
-    key = group << 32 | program.node_seq[at[own]].astype(np.int64)
+    own = np.flatnonzero((kind == COLLECTIVE) & (program.node_schedule[program_row] >= 0))
+    group = representative_group[program.slot_group[program.slot_ptr[npu[own]] + program.node_group[program_row[own]]]]
+    key = group << 32 | program.node_seq[program_row[own]].astype(np.int64)
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     number[own] = index.reshape(-1)
     ready_ps = np.zeros(len(first), np.int64)
@@ -156,16 +171,18 @@ def _collectives(
     return number, own[first], ready_ps
 
 
-def _senders(program: Program, npu: Int64, at: Int64, kind: NDArray[np.int8], like: Representatives) -> Int64:
+def _senders(
+    program: Program, npu: Int64, program_row: Int64, kind: NDArray[np.int8], representatives_of_run: Representatives
+) -> Int64:
     """Return int64[n]: the send of each receive, or its representative; -1 = no receive."""
     sender = np.full(len(npu), -1)
     recvs = np.flatnonzero(kind == RECV)
-    peer = npu[recvs] + program.node_peer[at[recvs]]
-    sent_by, sent_at, place = _sends(program, np.unique(peer), like)
+    peer = npu[recvs] + program.node_peer[program_row[recvs]]
+    sent_by, sent_at, place = _sends(program, np.unique(peer), representatives_of_run)
     sent_to = sent_by + program.node_peer[sent_at]
     both = np.concatenate([sent_by * program.npus + sent_to, peer * program.npus + npu[recvs]])
     _, pair = np.unique(both, return_inverse=True)
-    rows = np.concatenate([sent_at, at[recvs]])
+    rows = np.concatenate([sent_at, program_row[recvs]])
     tag = program.node_tag[rows].astype(np.int64) & ((1 << _TAG_BITS) - 1)
     seq = program.node_seq[rows].astype(np.int64) & ((1 << _SEQ_BITS) - 1)
     key = (pair.reshape(-1) << _TAG_BITS | tag) << _SEQ_BITS | seq
@@ -183,19 +200,19 @@ def _positions(known: Int64, wanted: Int64) -> Int64:
     return np.where(known[place] == wanted, place, -1)
 
 
-def _sends(program: Program, npus: Int64, like: Representatives) -> tuple[Int64, Int64, Int64]:
+def _sends(program: Program, npus: Int64, representatives_of_run: Representatives) -> tuple[Int64, Int64, Int64]:
     """Return for all sends of some NPUs: the NPU, the row of Program.node_*, and the node that represents the send."""
-    npus = npus[like.first[npus] >= 0]
+    npus = npus[representatives_of_run.first[npus] >= 0]
     trace = program.trace_of_npu[npus]
     rows = np.diff(program.trace_ptr)[trace]
     npu = np.repeat(npus, rows)
     row = np.arange(len(npu)) - np.repeat(np.cumsum(rows) - rows, rows)
     at = program.trace_ptr[program.trace_of_npu[npu]] + row
     is_send = program.node_kind[at] == SEND
-    return npu[is_send], at[is_send], (like.first[npu] + row)[is_send]
+    return npu[is_send], at[is_send], (representatives_of_run.first[npu] + row)[is_send]
 
 
-def _parents(program: Program, npu: Int64, row: Int64) -> tuple[Int64, Int64]:
+def _parents(program: Program, npu: Int64, trace_row: Int64) -> tuple[Int64, Int64]:
     """Return the edges parent -> child between nodes, as node indices."""
     runs = np.flatnonzero(np.diff(npu, prepend=-1))
     sources, targets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -203,34 +220,11 @@ def _parents(program: Program, npu: Int64, row: Int64) -> tuple[Int64, Int64]:
         trace = program.trace_of_npu[npu[begin]]
         low, high = program.trace_ptr[trace], program.trace_ptr[trace + 1]
         ptr = program.child_ptr[low : high + 1]
-        if row[begin] != 0:
-            raise ConfigError(f"nodes.parquet: NPU {npu[begin]} begins with row {row[begin]}; expected 0")
+        if trace_row[begin] != 0:
+            raise ConfigError(f"nodes.parquet: NPU {npu[begin]} begins with row {trace_row[begin]}; expected 0")
         sources.append(begin + np.repeat(np.arange(high - low), np.diff(ptr)))
         targets.append(begin + program.child[ptr[0] : ptr[-1]].astype(np.int64))
     return np.concatenate(sources), np.concatenate(targets)
-
-
-def _turns(npu: Int64, lane: Int64, start_ps: Int64, finish_ps: Int64) -> tuple[Int64, Int64]:
-    """Return consecutive nodes of an NPU that exclude each other: on a lane, or of a group; lane -1 = no exclusion."""
-    order = np.lexsort((finish_ps, start_ps, lane, npu))
-    order = order[lane[order] >= 0]
-    first, second = order[:-1], order[1:]
-    follows = (npu[first] == npu[second]) & (lane[first] == lane[second]) & (finish_ps[first] <= start_ps[second])
-    return first[follows], second[follows]
-
-
-def _lane_before(npu: Int64, start_ps: Int64, finish_ps: Int64, parents: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
-    """Return, for nodes that began after all their parents' ends, the node of the same NPU that ended just then."""
-    parent, child = parents
-    latest = np.full(len(npu), -1)
-    np.maximum.at(latest, child, finish_ps[parent])
-    waited = np.flatnonzero((latest < start_ps) & (start_ps > 0))
-    longer = np.flatnonzero(finish_ps > start_ps)  # what takes no time holds up nothing
-    times = np.unique(np.concatenate([finish_ps[longer], start_ps[waited]]))
-    key = npu[longer] * len(times) + np.searchsorted(times, finish_ps[longer])
-    wanted = npu[waited] * len(times) + np.searchsorted(times, start_ps[waited])
-    match = _positions(key, wanted)
-    return longer[match[match >= 0]], waited[match >= 0]
 
 
 def _edges(
@@ -239,9 +233,9 @@ def _edges(
     collective: Int64,
     ready_ps: Int64,
     sender: Int64,
-    waits: tuple[tuple[Int64, Int64], ...],
+    wait_edges: tuple[tuple[Int64, Int64], ...],
 ) -> tuple[Edges, NDArray[np.int8], Int64]:
-    """Return all edges, the kind of each, and its node."""
+    """Return all edges, the kind and node of each; wait_edges: (earlier, later nodes) of parents, lanes, groups."""
     n = len(start_ps)
     node = np.arange(n)
     joins = np.flatnonzero(collective >= 0)
@@ -251,8 +245,8 @@ def _edges(
     is_held = np.zeros(n, np.bool_)  # by something else than its own duration
     is_held[done], is_held[message] = True, True
     own = np.where(is_held, 0, finish_ps - start_ps)
-    source = np.concatenate([wait[0] for wait in waits])
-    target = np.concatenate([wait[1] for wait in waits])
+    source = np.concatenate([wait[0] for wait in wait_edges])
+    target = np.concatenate([wait[1] for wait in wait_edges])
     latest = np.full(n, np.iinfo(np.int64).min)
     np.maximum.at(latest, target, finish_ps[source])
     gap = np.where(latest == np.iinfo(np.int64).min, 0, start_ps - latest)
@@ -270,7 +264,7 @@ def _edges(
 
 def is_folded(run: Run) -> bool:
     """Return whether the run keeps the trace nodes of one NPU per class only."""
-    return LIKE in run.npus.column_names
+    return REPRESENTED_BY in run.npus.column_names
 
 
 def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
@@ -278,7 +272,7 @@ def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
     groups = np.arange(len(program.group_ptr) - 1)
     like = np.arange(program.npus)
     if is_folded(run):
-        like = np.asarray(run.npus[LIKE], np.int64)
+        like = np.asarray(run.npus[REPRESENTED_BY], np.int64)
         groups = _equivalent_groups(program, like, groups)
     first = np.full(program.npus, -1)
     own, begin = np.unique(npu, return_index=True)
@@ -286,21 +280,21 @@ def representatives(run: Run, program: Program, npu: Int64) -> Representatives:
     return Representatives(like, first[like], groups)
 
 
-def _equivalent_groups(program: Program, like: Int64, group: Int64) -> Int64:
+def _equivalent_groups(program: Program, representative_npu: Int64, group_numbers: Int64) -> Int64:
     """Return int64[groups]: the lowest of the groups that are equivalent to each group."""
     owner, slot = slots_of(program)
     own = program.slot_group.astype(np.int64)
-    pairs = np.unique(np.stack([own, own[program.slot_ptr[like[owner]] + slot]]), axis=1)
-    kept = np.unique(own[np.isin(owner, like)])  # groups of NPUs whose nodes are kept
+    pairs = np.unique(np.stack([own, own[program.slot_ptr[representative_npu[owner]] + slot]]), axis=1)
+    kept = np.unique(own[np.isin(owner, representative_npu)])  # groups of NPUs whose nodes are kept
     left, right = pairs[:, np.isin(pairs[0], kept)]
     # Propagate the lowest number of each connected component until nothing changes.
     while True:
-        lowest = group.copy()
-        np.minimum.at(lowest, left, group[right])
+        lowest = group_numbers.copy()
+        np.minimum.at(lowest, left, group_numbers[right])
         np.minimum.at(lowest, right, lowest[left])
-        if np.array_equal(lowest, group):
-            return group
-        group = lowest
+        if np.array_equal(lowest, group_numbers):
+            return group_numbers
+        group_numbers = lowest
 
 
 def settings_of(run: Run) -> Settings:
@@ -319,14 +313,14 @@ def closed_forms_on(graph: Graph, settings: Settings) -> CollectiveCosts:
     return CollectiveCosts(graph, settings, WHAT_IF_EFFORT)
 
 
-def shares_of_messages(found: RunEvents, sends: Int64) -> NDArray[np.float64]:
+def shares_of_messages(run_events: RunEvents, sends: Int64) -> NDArray[np.float64]:
     """Return float64[k]: share of the port's line rate that drives each message; sends: int64[k], nodes."""
-    of_channel = np.append(found.program.channels.shares, 1.0)  # the last is that of -1, no channel
-    return of_channel[found.program.node_channel[found.at[sends]]]
+    of_channel = np.append(run_events.program.channels.shares, 1.0)  # the last is that of -1, no channel
+    return of_channel[run_events.program.node_channel[run_events.at[sends]]]
 
 
-def of_collectives(found: RunEvents, nodes: Int64) -> tuple[Int64, Int64, Int64]:
-    """Return group, schedule and bytes of collectives."""
-    program, at, npu = found.program, found.at[nodes], found.npu[nodes]
+def of_collectives(run_events: RunEvents, collective_nodes: Int64) -> tuple[Int64, Int64, Int64]:
+    """Return group, schedule and size in bytes of the collectives of nodes, int64[k] each."""
+    program, at, npu = run_events.program, run_events.at[collective_nodes], run_events.npu[collective_nodes]
     group = program.slot_group[program.slot_ptr[npu] + program.node_group[at]].astype(np.int64)
     return group, program.node_schedule[at].astype(np.int64), program.node_bytes[at].astype(np.int64)

@@ -42,87 +42,87 @@ class ChangeEffect(NamedTuple):
     gain: float  # share of the run's time that the change saves
 
 
-def what_if(run: Run, found: events.RunEvents, shared: Contention, factor: float = FASTER) -> list[ChangeEffect]:
-    """Return the effects of faster GPUs, tiers of links and kinds of communication, sorted by gain."""
-    weight = found.dag.edges.weight
-    whole_ps = float(found.dag.times(weight)[found.last()])
+def what_if(
+    run: Run, run_events: events.RunEvents, contention: Contention, factor: float = FASTER
+) -> list[ChangeEffect]:
+    """Return the effects of GPUs, tiers of links and kinds of communication `factor` times as fast, best first."""
+    weight = run_events.dag.edges.weight
+    whole_ps = float(run_events.dag.times(weight)[run_events.last()])
     answers = []
-    for change, key, changed in _changes(run, found, shared, factor):
-        n = len(found.npu)
-        finish_ps = float(found.dag.times(changed)[n : 2 * n].max())
+    for change, key, changed in _changes(run, run_events, contention, factor):
+        n = len(run_events.npu)
+        finish_ps = float(run_events.dag.times(changed)[n : 2 * n].max())
         answers.append(ChangeEffect(change, key, finish_ps, (whole_ps - finish_ps) / whole_ps if whole_ps else 0.0))
     return sorted(answers, key=lambda answer: -answer.gain)
 
 
 def _changes(
-    run: Run, found: events.RunEvents, shared: Contention, factor: float
+    run: Run, run_events: events.RunEvents, contention: Contention, factor: float
 ) -> Iterator[tuple[str, str, Float64]]:
-    """Yield the description, the key and the weights of each change."""
+    """Yield the description, the key and the weights of the edges, float64[E], of each change by `factor`."""
     faster = f"{factor - 1:.0%} faster"
-    weight, kind, of_node = found.dag.edges.weight, found.kind, found.of_node
-    on_gpu = (found.node_kind == COMPUTE) & (found.lane != CPU_LANE)
+    weight, kind, of_node = run_events.dag.edges.weight, run_events.kind, run_events.of_node
+    on_gpu = (run_events.node_kind == COMPUTE) & (run_events.lane != CPU_LANE)
     if on_gpu.any():
         is_computation = (kind == events.DURATION) & on_gpu[of_node]
         yield f"GPUs {faster}", "gpu", np.where(is_computation, weight / factor, weight)
-    sort, words = _sorts(run, found)
-    sort_of_edge = np.where(_is_communication(found), sort[of_node], -1)
+    sort, words = _sorts(run, run_events)
+    sort_of_edge = np.where(_is_communication(run_events), sort[of_node], -1)
     for number in sorted(np.unique(sort[sort >= 0]).tolist(), key=words.__getitem__):
         of_this_kind = sort_of_edge == number
         weights = np.where(of_this_kind, weight / factor, weight)
         yield f"{words[number]} {faster}", f"collectives {words[number]}", weights
-    yield from _of_tiers(run, found, shared, factor)
+    yield from _of_tiers(run, run_events, contention, factor)
 
 
-def _is_communication(found: events.RunEvents) -> NDArray[np.bool_]:
+def _is_communication(run_events: events.RunEvents) -> NDArray[np.bool_]:
     """Return bool[E]: whether the edge is the time of a collective, of a message, or of a send."""
-    own = (found.kind == events.DURATION) & ((found.collective >= 0) | (found.node_kind == SEND))[found.of_node]
-    return (found.kind == events.DONE) | (found.kind == events.MESSAGE) | own
+    own = (run_events.kind == events.DURATION) & ((run_events.collective >= 0) | (run_events.node_kind == SEND))[
+        run_events.of_node
+    ]
+    return (run_events.kind == events.DONE) | (run_events.kind == events.MESSAGE) | own
 
 
-def _sorts(run: Run, found: events.RunEvents) -> tuple[Int64, list[str]]:
+def _sorts(run: Run, run_events: events.RunEvents) -> tuple[Int64, list[str]]:
     """Return int64[n], index of the axis or kind of each collective, send and receive in the list; else -1."""
     words = [*(f"{axis} communication" for axis in COMMUNICATION_AXES), *KINDS, "messages"]
     name = events.names(run).unify_dictionaries().combine_chunks()
     words_of_axes = [axis_of(word) for word in name.dictionary.to_pylist()]
     axes = np.array([COMMUNICATION_AXES.index(word) if word else -1 for word in words_of_axes], np.int64)
-    axis = axes[np.asarray(name.indices)] if len(axes) else np.full(len(found.npu), -1)
-    kind = found.program.node_collective[found.at].astype(np.int64)
+    axis = axes[np.asarray(name.indices)] if len(axes) else np.full(len(run_events.npu), -1)
+    kind = run_events.program.node_collective[run_events.at].astype(np.int64)
     without_axis = np.where(kind >= 0, len(COMMUNICATION_AXES) + kind, len(words) - 1)
-    speaks = (found.collective >= 0) | (found.sender >= 0) | (found.node_kind == SEND)
+    speaks = (run_events.collective >= 0) | (run_events.sender >= 0) | (run_events.node_kind == SEND)
     return np.where(speaks, np.where(axis >= 0, axis, without_axis), -1), words
 
 
 def _of_tiers(
-    run: Run, found: events.RunEvents, shared: Contention, factor: float
+    run: Run, run_events: events.RunEvents, contention: Contention, factor: float
 ) -> Iterator[tuple[str, str, Float64]]:
-    if not run.has(LINKS) or not len(run.links) or not _is_communication(found).any():
+    """Yield the changes of `_changes` that make the links of a tier faster, for the tiers with the busiest links."""
+    if not run.has(LINKS) or not len(run.links) or not _is_communication(run_events).any():
         return
     graph = run.graph
     settings = events.settings_of(run)
     words = {"src": run.links["src"].to_pylist(), "dst": run.links["dst"].to_pylist()}
     of_link = np.array([" and ".join(sorted(tier.split(" → "))) for tier in tiers(words)])
-    now = _Times(run, found, graph, settings)
-    for name in _busiest(of_link, np.asarray(run.links["utilisation"], np.float64)):
+    now = _Times(run, run_events, graph, settings)
+    names, first, tier = np.unique(of_link, return_index=True, return_inverse=True)
+    busiest = np.zeros(len(names))
+    np.maximum.at(busiest, tier.reshape(-1), np.asarray(run.links["utilisation"], np.float64))
+    for name in names[np.lexsort((first, -busiest))[:MAX_TIERS]].tolist():
         rate_bps = np.where(of_link == name, np.round(graph.link_rate_bps * factor), graph.link_rate_bps)
         faster = dataclasses.replace(graph, link_rate_bps=rate_bps.astype(np.int64))
-        then = _Times(run, found, faster, settings)
+        then = _Times(run, run_events, faster, settings)
         ratio, rate_factor = now.ratio(then), np.where(of_link == name, factor, 1.0)
         # contended pieces change as their bottlenecks, all others as their closed forms
-        pieces = zip(shared.kinds, shared.node, strict=True)
+        pieces = zip(contention.kinds, contention.node, strict=True)
         contended = [kind.faster(rate_factor, float(ratio[node])) for kind, node in pieces]
-        ratio = np.where(shared.of_node >= 0, np.array([*contended, 1.0])[shared.of_node], ratio)
+        ratio = np.where(contention.of_node >= 0, np.array([*contended, 1.0])[contention.of_node], ratio)
         if (ratio < 1).any():
-            weight = found.dag.edges.weight
-            shorter = np.where(_is_communication(found), weight * ratio[found.of_node], weight)
+            weight = run_events.dag.edges.weight
+            shorter = np.where(_is_communication(run_events), weight * ratio[run_events.of_node], weight)
             yield f"links between {name} {factor - 1:.0%} faster", f"tier {name}", shorter
-
-
-def _busiest(tier_of_link: NDArray[np.str_], utilisation: Float64) -> list[str]:
-    """Return MAX_TIERS tiers by their busiest link, ties in the given order; tier_of_link: str[links]."""
-    tiers_found, first, tier = np.unique(tier_of_link, return_index=True, return_inverse=True)
-    busiest = np.zeros(len(tiers_found))
-    np.maximum.at(busiest, tier.reshape(-1), utilisation)
-    return [str(tiers_found[place]) for place in np.lexsort((first, -busiest))[:MAX_TIERS]]
 
 
 class _Times:

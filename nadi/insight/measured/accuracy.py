@@ -75,7 +75,7 @@ def joint_operations(nodes: TimedNodes, number: Int64) -> JointOperations:
     )
 
 
-def document(nodes: TimedNodes, clocks: RankClocks, worst: int = 10) -> dict[str, Any]:
+def document(nodes: TimedNodes, clocks: RankClocks, num_worst: int = 10) -> dict[str, Any]:
     """Return the accuracy report as a JSON document; worst: number of nodes with the largest errors to list."""
     collectives, messages = joint_operations(nodes, nodes.collective), joint_operations(nodes, nodes.message)
     residual = np.abs(clocks.residual_micros)
@@ -99,7 +99,7 @@ def document(nodes: TimedNodes, clocks: RankClocks, worst: int = 10) -> dict[str
         "sizes": _sizes(nodes, collectives),
         "groups": _groups(nodes, collectives),
         "pairs": _pairs(nodes, messages),
-        "worst": _worst(nodes, (collectives, messages), worst),
+        "worst": _worst(nodes, (collectives, messages), num_worst),
         "rank_rows": _rank_rows(nodes, (collectives, messages), clocks),
         "clocks": {
             "ranks": int(np.count_nonzero(clocks.reference >= 0)),
@@ -171,10 +171,10 @@ def _groups(nodes: TimedNodes, collectives: JointOperations) -> list[dict[str, A
     return sorted(rows, key=_error_of_sums)
 
 
-def _parts(key: Int64, values: Int64) -> list[Int64]:
+def _parts(keys: Int64, values: Int64) -> list[Int64]:
     """Return the values of each distinct key, in the order of the keys."""
-    order = np.argsort(key, kind="stable")
-    return np.split(values[order], np.flatnonzero(np.diff(key[order])) + 1) if len(key) else []
+    order = np.argsort(keys, kind="stable")
+    return np.split(values[order], np.flatnonzero(np.diff(keys[order])) + 1) if len(keys) else []
 
 
 def _error_of_sums(row: dict[str, Any]) -> float:
@@ -193,14 +193,14 @@ def _pairs(nodes: TimedNodes, messages: JointOperations) -> list[dict[str, Any]]
     return sorted(rows, key=_error_of_sums)
 
 
-def _worst(nodes: TimedNodes, joint: tuple[JointOperations, ...], most: int) -> list[dict[str, Any]]:
+def _worst(nodes: TimedNodes, joint_operations: tuple[JointOperations, ...], max_rows: int) -> list[dict[str, Any]]:
     """Return the largest errors in picoseconds, over nodes of one NPU, and transfers of collectives and messages."""
     local = np.flatnonzero((nodes.collective < 0) & (nodes.message < 0))
-    row = np.concatenate([local, *(found.first for found in joint)])
-    measured = np.concatenate([nodes.measured_ps[local], *(found.measured_ps for found in joint)])
-    simulated = np.concatenate([nodes.simulated_ps[local], *(found.simulated_ps for found in joint)])
+    row = np.concatenate([local, *(found.first for found in joint_operations)])
+    measured = np.concatenate([nodes.measured_ps[local], *(found.measured_ps for found in joint_operations)])
+    simulated = np.concatenate([nodes.simulated_ps[local], *(found.simulated_ps for found in joint_operations)])
     far = np.abs(simulated - measured)
-    order = np.lexsort((row, -far))[:most]
+    order = np.lexsort((row, -far))[:max_rows]
     return [
         {
             "npu": int(nodes.npu[row[i]]),
@@ -222,7 +222,9 @@ def _kind_text(nodes: TimedNodes, row: int) -> str:
     return KINDS[nodes.kind[row]] if at < 0 else str(nodes.collectives["kind"][at])
 
 
-def _rank_rows(nodes: TimedNodes, joint: tuple[JointOperations, ...], clocks: RankClocks) -> list[dict[str, Any]]:
+def _rank_rows(
+    nodes: TimedNodes, joint_operations: tuple[JointOperations, ...], clocks: RankClocks
+) -> list[dict[str, Any]]:
     """Return a row per rank: its span, and its compute, transfer and waiting times, measured and simulated."""
     npu, measured_span, simulated_span = spans(nodes)
     sums: dict[str, Int64] = {}
@@ -231,13 +233,17 @@ def _rank_rows(nodes: TimedNodes, joint: tuple[JointOperations, ...], clocks: Ra
         durations: Int64 = getattr(nodes, f"{side}_ps")
         sums[f"{side}_compute_ps"] = _summed(nodes, durations, is_local)
         transfer = np.zeros(len(nodes), np.int64)
-        for found in joint:
+        for found in joint_operations:
             is_of = found.of >= 0
             transfer[is_of] = getattr(found, f"{side}_ps")[found.of[is_of]]
         sums[f"{side}_transfer_ps"] = _summed(nodes, transfer, ~is_local)
         sums[f"{side}_wait_ps"] = _summed(nodes, durations - transfer, ~is_local)
     rows = []
-    begins = _begins(nodes, clocks)
+    since = nodes.base_micros - clocks.offset_micros - nodes.base_micros.max()
+    first = np.full(len(since), np.inf)  # of all ranks with connected clocks
+    known = clocks.reference >= 0
+    np.minimum.at(first, clocks.reference[known], since[known])
+    begins = np.where(known, since - first[clocks.reference], np.nan)
     for i, number in enumerate(npu.tolist()):
         measured, simulated = int(measured_span[i]), int(simulated_span[i])
         has = bool(nodes.has_start[number]) and measured > 0
@@ -255,17 +261,8 @@ def _rank_rows(nodes: TimedNodes, joint: tuple[JointOperations, ...], clocks: Ra
     return rows
 
 
-def _begins(nodes: TimedNodes, clocks: RankClocks) -> Float64:
-    """Return float64[npus]: microseconds that each rank began after the first rank with a connected clock."""
-    since = nodes.base_micros - clocks.offset_micros - nodes.base_micros.max()
-    first = np.full(len(since), np.inf)
-    known = clocks.reference >= 0
-    np.minimum.at(first, clocks.reference[known], since[known])
-    return np.where(known, since - first[clocks.reference], np.nan)
-
-
-def _summed(nodes: TimedNodes, values: Int64, which: NDArray[np.bool_]) -> Int64:
-    """Return int64[npus], the sums of the values of each NPU's nodes."""
+def _summed(nodes: TimedNodes, values: Int64, is_counted: NDArray[np.bool_]) -> Int64:
+    """Return int64[npus], the sums of the counted values, int64[n], of each NPU's nodes."""
     sums = np.zeros(len(nodes.has_start), np.int64)
-    np.add.at(sums, nodes.npu[which], values[which])
+    np.add.at(sums, nodes.npu[is_counted], values[is_counted])
     return sums

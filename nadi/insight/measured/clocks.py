@@ -34,7 +34,7 @@ class RankClocks(NamedTuple):
 
 
 def estimate_clocks(nodes: TimedNodes) -> RankClocks:
-    """Estimate the offsets of all ranks whose traces have start times."""
+    """Estimate the clock offsets of all ranks whose traces have start times, from synchronising collectives."""
     npus = len(nodes.has_start)
     # rows of synchronising collectives with two or more timed members
     kinds = np.asarray(nodes.collectives["kind"], dtype=str)
@@ -60,27 +60,30 @@ def estimate_clocks(nodes: TimedNodes) -> RankClocks:
 
 
 def _solved(
-    npu: NDArray[np.int64], instance: NDArray[np.int64], difference: NDArray[np.float64], npus: int
+    rank_of_row: NDArray[np.int64],
+    collective_of_row: NDArray[np.int64],
+    difference_micros: NDArray[np.float64],
+    num_npus: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
     """Solve difference = offset of the rank + time of the collective; return offsets, references and residuals."""
     from scipy import sparse
     from scipy.sparse import csgraph
     from scipy.sparse.linalg import lsqr
 
-    count, columns = len(npu), npus + int(instance.max()) + 1
+    count, columns = len(rank_of_row), num_npus + int(collective_of_row.max()) + 1
     row = np.arange(count)
     ones = np.ones(2 * count)
-    places = np.concatenate([row, row]), np.concatenate([npu, npus + instance])
+    places = np.concatenate([row, row]), np.concatenate([rank_of_row, num_npus + collective_of_row])
     matrix = sparse.csr_matrix((ones, places), (count, columns))
-    edges = sparse.coo_matrix((np.ones(count), (npu, npus + instance)), (columns, columns))
+    edges = sparse.coo_matrix((np.ones(count), (rank_of_row, num_npus + collective_of_row)), (columns, columns))
     _, component = csgraph.connected_components(edges, directed=False)
-    first = np.full(int(component.max()) + 1, npus, np.int64)
-    np.minimum.at(first, component[npu], npu)
+    first = np.full(int(component.max()) + 1, num_npus, np.int64)
+    np.minimum.at(first, component[rank_of_row], rank_of_row)
     weight, solved = np.ones(count), np.zeros(columns)
     for _ in range(_ROUNDS):
         root = np.sqrt(weight)
-        left = difference - matrix @ solved
+        left = difference_micros - matrix @ solved
         found = lsqr(sparse.diags(root) @ matrix, root * left, atol=_TOLERANCE, btol=_TOLERANCE)
         solved = solved + found[0]
-        weight = 1 / np.maximum(np.abs(difference - matrix @ solved), _MIN_RESIDUAL_MICROS)
-    return solved[:npus], first[component[:npus]], difference - matrix @ solved
+        weight = 1 / np.maximum(np.abs(difference_micros - matrix @ solved), _MIN_RESIDUAL_MICROS)
+    return solved[:num_npus], first[component[:num_npus]], difference_micros - matrix @ solved

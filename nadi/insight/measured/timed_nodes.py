@@ -57,14 +57,7 @@ class TimedNodes:
 
 
 def read_beside(run: Path, traces: Path | None = None) -> TimedNodes:
-    """Pair the nodes of a run with those of traces, by NPU and id.
-
-    `traces`: Prefix, file or trace set with times; None for the traces that the run read.
-
-    Raises:
-        ConfigError: The folder holds no run with nodes, the traces are not those of the run, or they have no times.
-        et.TraceError, workload.WorkloadError: The traces are invalid.
-    """
+    """Pair a run's nodes with those of traces with times (None = those that the run read), by NPU and id."""
     config, nodes, collectives = _read_run(run)
     configured = config.get("workload", {}).get("traces")
     if traces is None and configured is None:
@@ -100,37 +93,39 @@ def _words(column: "pa.ChunkedArray") -> NDArray[Any]:
 
 
 def _paired(
-    run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], loaded: TraceSet
+    run: Path, traces_path: Path, nodes: dict[str, Any], collectives: dict[str, Any], trace_set: TraceSet
 ) -> TimedNodes:
-    """Return the nodes that both the run and the traces have, with durations in the traces."""
+    """Return the nodes that both the run (columns of its tables) and the traces have, with durations in the traces."""
     kind = np.full(len(nodes["npu"]), -1, np.int8)  # -1 = a node that does nothing
     for number, name in enumerate(KINDS):
         kind[nodes["kind"] == name] = number
     kind[(kind == COMPUTE) & (nodes["lane"] == "cpu")] = HOST_COMPUTE
-    at, left_out = _rows_in_traces(nodes, loaded, kind >= 0)
+    at, left_out = _rows_in_traces(nodes, trace_set, kind >= 0)
     is_there = at >= 0
     if not np.any(is_there):
-        raise ConfigError(f"{source}: no node of the run {run} is in these traces; expected the traces that were run")
-    trace_of_row = loaded.trace_of_npu[nodes["npu"].clip(max=len(loaded.trace_of_npu) - 1)]
+        raise ConfigError(
+            f"{traces_path}: no node of the run {run} is in these traces; expected the traces that were run"
+        )
+    trace_of_row = trace_set.trace_of_npu[nodes["npu"].clip(max=len(trace_set.trace_of_npu) - 1)]
     columns: dict[str, Int64] = {
-        name: np.concatenate([getattr(trace, name) for trace in loaded.traces]).astype(np.int64)
+        name: np.concatenate([getattr(trace, name) for trace in trace_set.traces]).astype(np.int64)
         for name in ("duration_micros", "start_time_micros", "comm_src", "comm_dst", "comm_tag")
     }
-    ptr = np.cumsum([0, *(len(trace) for trace in loaded.traces)])
+    ptr = np.cumsum([0, *(len(trace) for trace in trace_set.traces)])
     place = np.where(is_there, ptr[trace_of_row] + at, 0)
-    waited = np.concatenate([waited_micros(trace) for trace in loaded.traces])
+    waited = np.concatenate([waited_micros(trace) for trace in trace_set.traces])
     duration = np.where(is_there, (columns["duration_micros"] + waited)[place], 0)
     start = np.where(is_there, (columns["start_time_micros"] - waited)[place], 0)
     if duration.max() > _MAX_DURATION_MICROS:
-        raise ConfigError(f"{source}: a node takes {duration.max():,} microseconds; expected at most 10^13")
-    position = _positions(nodes["npu"], loaded, np.where(kind >= SEND, at, -1))
+        raise ConfigError(f"{traces_path}: a node takes {duration.max():,} microseconds; expected at most 10^13")
+    position = _positions(nodes["npu"], trace_set, np.where(kind >= SEND, at, -1))
     timed = np.flatnonzero(is_there & (duration > 0))
     left_out["without_time"] = int(np.count_nonzero(is_there)) - len(timed)
     if not len(timed):
-        raise ConfigError(f"{source}: no node has a duration; expected traces that carry measured times")
+        raise ConfigError(f"{traces_path}: no node has a duration; expected traces that carry measured times")
     has_start, base, since = _starts(nodes["npu"], timed, start)
     written_peer = np.where(kind == SEND, columns["comm_dst"][place], columns["comm_src"][place])
-    example = loaded.example_npu[trace_of_row]
+    example = trace_set.example_npu[trace_of_row]
     shift = np.where(example >= 0, nodes["npu"] - example, 0)
     is_message = is_there & ((kind == SEND) | (kind == RECV))
     peer = np.where(is_message, written_peer + shift, -1)
@@ -138,14 +133,14 @@ def _paired(
     tag = np.where(is_message, columns["comm_tag"][place], -1)
     return TimedNodes(
         run=run,
-        traces=source,
+        traces=traces_path,
         npu=nodes["npu"][timed].astype(np.int64),
         node_id=nodes["node_id"][timed],
         name=nodes["name"].take(timed),
         kind=kind[timed],
         size_bytes=nodes["bytes"][timed],
         peer=peer[timed].astype(np.int64),
-        collective=_collective_of(run, source, nodes, collectives, seq)[timed],
+        collective=_collective_of(run, traces_path, nodes, collectives, seq)[timed],
         message=_message_of(nodes["npu"], kind, peer, tag, position)[timed],
         simulated_start_ps=nodes["start_ps"][timed],
         simulated_ps=(nodes["finish_ps"] - nodes["start_ps"])[timed],
@@ -158,17 +153,19 @@ def _paired(
     )
 
 
-def _rows_in_traces(nodes: dict[str, Any], loaded: TraceSet, counts: NDArray[np.bool_]) -> tuple[Int64, dict[str, int]]:
-    """Return int64[rows of the run], the row in the NPU's trace or -1; and counts of the nodes that are left out."""
+def _rows_in_traces(
+    nodes: dict[str, Any], trace_set: TraceSet, is_counted: NDArray[np.bool_]
+) -> tuple[Int64, dict[str, int]]:
+    """Return int64[rows of the run], rows in traces or -1, and numbers of nodes left out; is_counted: bool[rows]."""
     found = np.full(len(nodes["npu"]), -1, np.int64)
     without_trace = 0
     sorted_ids: dict[int, tuple[NDArray[np.uint64], Int64]] = {}
     for npu, own in _slices(nodes["npu"]):
-        trace = int(loaded.trace_of_npu[npu]) if npu < len(loaded.trace_of_npu) else -1
+        trace = int(trace_set.trace_of_npu[npu]) if npu < len(trace_set.trace_of_npu) else -1
         if trace < 0:
-            without_trace += int(np.count_nonzero(counts[own]))
+            without_trace += int(np.count_nonzero(is_counted[own]))
             continue
-        table = loaded.traces[trace]
+        table = trace_set.traces[trace]
         if trace not in sorted_ids:
             by_id = np.argsort(table.node_id)
             sorted_ids[trace] = table.node_id[by_id], by_id
@@ -176,43 +173,43 @@ def _rows_in_traces(nodes: dict[str, Any], loaded: TraceSet, counts: NDArray[np.
         place = np.searchsorted(ids, nodes["node_id"][own]).clip(max=max(len(ids) - 1, 0))
         same = ids[place] == nodes["node_id"][own] if len(ids) else np.zeros(len(place), bool)
         found[own] = np.where(same, by_id[place] if len(ids) else -1, -1)
-    found[~counts] = -1
-    lacking = int(np.count_nonzero(counts)) - without_trace - int(np.count_nonzero(found >= 0))
+    found[~is_counted] = -1
+    lacking = int(np.count_nonzero(is_counted)) - without_trace - int(np.count_nonzero(found >= 0))
     return found, {"without_trace": without_trace, "not_in_traces": lacking}
 
 
-def _slices(npu: Int64) -> list[tuple[int, slice]]:
+def _slices(npu_of_row: Int64) -> list[tuple[int, slice]]:
     """Return the range of rows of each NPU; the rows of an NPU are consecutive."""
-    begins = np.flatnonzero(np.diff(npu, prepend=-1))
-    ends = [*begins[1:].tolist(), *([len(npu)] if len(npu) else [])]
-    return [(int(npu[begin]), slice(int(begin), end)) for begin, end in zip(begins, ends, strict=True)]
+    begins = np.flatnonzero(np.diff(npu_of_row, prepend=-1))
+    ends = [*begins[1:].tolist(), *([len(npu_of_row)] if len(npu_of_row) else [])]
+    return [(int(npu_of_row[begin]), slice(int(begin), end)) for begin, end in zip(begins, ends, strict=True)]
 
 
-def _starts(npu: Int64, timed: Int64, start: Int64) -> tuple[NDArray[np.bool_], Int64, Int64]:
+def _starts(npu_of_row: Int64, timed_rows: Int64, start_micros: Int64) -> tuple[NDArray[np.bool_], Int64, Int64]:
     """Return which NPUs have starts, the first start of each in microseconds, and int64[timed]: the time since it."""
-    npus = int(npu.max()) + 1
-    own = npu[timed]
+    npus = int(npu_of_row.max()) + 1
+    own = npu_of_row[timed_rows]
     latest = np.full(npus, -1, np.int64)
-    np.maximum.at(latest, own, start[timed])
+    np.maximum.at(latest, own, start_micros[timed_rows])
     base = np.full(npus, np.iinfo(np.int64).max, np.int64)
-    np.minimum.at(base, own, start[timed])
+    np.minimum.at(base, own, start_micros[timed_rows])
     has_start = (latest > 0) & (latest - base <= _MAX_DURATION_MICROS)
     base[~has_start] = 0
-    return has_start, base, np.where(has_start[own], start[timed] - base[own], 0)
+    return has_start, base, np.where(has_start[own], start_micros[timed_rows] - base[own], 0)
 
 
-def _positions(npu: Int64, loaded: TraceSet, at: Int64) -> Int64:
-    """Return int64[rows of the run]: the position, where at >= 0, in the topological order of the NPU's trace."""
-    found = np.full(len(at), -1, np.int64)
-    rows = np.flatnonzero(at >= 0)
+def _positions(npu_of_row: Int64, trace_set: TraceSet, trace_row: Int64) -> Int64:
+    """Return int64[rows of the run]: the place of each trace row, if >= 0, in its trace's topological order."""
+    found = np.full(len(trace_row), -1, np.int64)
+    rows = np.flatnonzero(trace_row >= 0)
     places: dict[int, Int64] = {}
-    for number, own in _slices(npu[rows]):
-        trace = int(loaded.trace_of_npu[number])
+    for number, own in _slices(npu_of_row[rows]):
+        trace = int(trace_set.trace_of_npu[number])
         if trace not in places:
-            order = topological_order(loaded.traces[trace])
+            order = topological_order(trace_set.traces[trace])
             places[trace] = np.empty(len(order), np.int64)
             places[trace][order] = np.arange(len(order))
-        found[rows[own]] = places[trace][at[rows[own]]]
+        found[rows[own]] = places[trace][trace_row[rows[own]]]
     return found
 
 
@@ -227,30 +224,32 @@ def _seq(rows: Int64, position: Int64, *keys: Int64) -> Int64:
     return seq
 
 
-def _message_of(npu: Int64, kind: NDArray[np.int8], peer: Int64, tag: Int64, position: Int64) -> Int64:
+def _message_of(npu_of_row: Int64, kind: NDArray[np.int8], peer: Int64, tag: Int64, position: Int64) -> Int64:
     """Return int64[rows of the run]: a number that both ends of a message share, by ends, tag and index; -1 = none."""
-    found = np.full(len(npu), -1, np.int64)
+    found = np.full(len(npu_of_row), -1, np.int64)
     ends = np.flatnonzero((position >= 0) & (peer >= 0))
     if not len(ends):
         return found
-    seq = _seq(ends, position, npu, peer, tag, kind.astype(np.int64))[ends]
+    seq = _seq(ends, position, npu_of_row, peer, tag, kind.astype(np.int64))[ends]
     is_send = kind[ends] == SEND
-    src, dst = np.where(is_send, npu[ends], peer[ends]), np.where(is_send, peer[ends], npu[ends])
+    src, dst = np.where(is_send, npu_of_row[ends], peer[ends]), np.where(is_send, peer[ends], npu_of_row[ends])
     _, number = np.unique(np.stack([src, dst, tag[ends], seq]), axis=1, return_inverse=True)
     found[ends] = number.reshape(-1)
     return found
 
 
-def _collective_of(run: Path, source: Path, nodes: dict[str, Any], collectives: dict[str, Any], seq: Int64) -> Int64:
+def _collective_of(
+    run: Path, traces_path: Path, nodes: dict[str, Any], collectives: dict[str, Any], collective_index: Int64
+) -> Int64:
     """Return int64[rows of the run]: the row of each node in collectives.parquet, -1 = none; refuse other traces."""
-    found = np.full(len(seq), -1, np.int64)
-    rows = np.flatnonzero(seq >= 0)
+    found = np.full(len(collective_index), -1, np.int64)
+    rows = np.flatnonzero(collective_index >= 0)
     if not len(rows):
         return found
-    width = int(max(collectives["seq"].max(initial=0), seq.max())) + 1
+    width = int(max(collectives["seq"].max(initial=0), collective_index.max())) + 1
     key = collectives["group"].astype(np.int64) * width + collectives["seq"]
     by_key = np.argsort(key)
-    wanted = nodes["group"][rows].astype(np.int64) * width + seq[rows]
+    wanted = nodes["group"][rows].astype(np.int64) * width + collective_index[rows]
     place = np.searchsorted(key[by_key], wanted).clip(max=max(len(key) - 1, 0))
     same = key[by_key][place] == wanted if len(key) else np.zeros(len(rows), bool)
     found[rows[same]] = by_key[place[same]]
@@ -259,7 +258,7 @@ def _collective_of(run: Path, source: Path, nodes: dict[str, Any], collectives: 
     if np.any(before):
         row = rows[int(np.argmax(before))]
         raise ConfigError(
-            f"{source}: node {nodes['node_id'][row]} of NPU {nodes['npu'][row]} is another collective in the run "
+            f"{traces_path}: node {nodes['node_id'][row]} of NPU {nodes['npu'][row]} is another collective in the run "
             f"{run}; expected the traces that were run, with their dependencies"
         )
     return found

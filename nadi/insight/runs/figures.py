@@ -96,6 +96,7 @@ def figures(run: Run) -> dict[str, float]:
 
 
 def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
+    """Yield name and value of the metrics in the summary of a run."""
     summary = run.summary
     yield "finish_time_ps", run.finish_time_ps
     step = summary.get("step", {})
@@ -119,6 +120,7 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
 
 
 def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
+    """Yield name and value of the metrics from the tables that the run has."""
     if "compute_ps" not in run.summary.get("step", {}) and run.finish_time_ps:
         for name in ("compute", "exposed", "idle"):
             yield f"{name}_share", float(np.mean(run.npus[f"{name}_ps"])) / run.finish_time_ps
@@ -144,24 +146,24 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
         yield "busiest_link", float(np.max(run.links["utilisation"]))
 
 
-def ranking_figure(table: pa.Table, named: str = "") -> Figure | None:
+def ranking_figure(table: pa.Table, figure_name: str = "") -> Figure | None:
     """Return the figure that ranks points of a sweep: the named one, else a default; None = no point is finished."""
     known = {figure.name: figure for figure in FIGURES if figure.name in table.column_names}
-    wanted = (named, *_DEFAULTS) if named else _DEFAULTS
+    wanted = (figure_name, *_DEFAULTS) if figure_name else _DEFAULTS
     return next((known[name] for name in wanted if name in known), None)
 
 
-def order(table: pa.Table, figure: Figure | None) -> NDArray[np.int64]:
+def order(points: pa.Table, figure: Figure | None) -> NDArray[np.int64]:
     """Return int64[points]: rows from the best to the worst, those without the figure last."""
     if figure is None:
-        return np.arange(len(table))
-    cost = costs(table, figure)
+        return np.arange(len(points))
+    cost = costs(points, figure)
     return np.argsort(np.where(np.isnan(cost), np.inf, cost), kind="stable")
 
 
-def costs(table: pa.Table, figure: Figure) -> NDArray[np.float64]:
+def costs(points: pa.Table, figure: Figure) -> NDArray[np.float64]:
     """Return float64[points]: the figure where less is better, else its negative; NaN where a point lacks it."""
-    values = table[figure.name].to_numpy(zero_copy_only=False).astype(np.float64)
+    values = points[figure.name].to_numpy(zero_copy_only=False).astype(np.float64)
     return values if figure.is_cost else -values
 
 
@@ -171,8 +173,8 @@ def as_good_as_best(cost: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.abs(cost - best) <= SAME_WITHIN * abs(best)
 
 
-def best_value(means: Mapping[object, float], *, is_cost: bool) -> object | None:
+def best_value(mean_of_key: Mapping[object, float], *, is_cost: bool) -> object | None:
     """Return the value of a key whose mean is best, or None where another value is as good."""
-    cost = np.array(list(means.values())) * (1 if is_cost else -1)
+    cost = np.array(list(mean_of_key.values())) * (1 if is_cost else -1)
     good = np.flatnonzero(as_good_as_best(cost))
-    return list(means)[good[0]] if len(good) == 1 else None
+    return list(mean_of_key)[good[0]] if len(good) == 1 else None

@@ -32,13 +32,7 @@ class Run:
     """
 
     def __init__(self, folder: str | Path, *, config: RunConfig | None = None) -> None:
-        """Open a folder of results.
-
-        `config`: Configuration of the run, with fabric and traces that are not in files, if this process simulated it.
-
-        Raises:
-            ConfigError: The folder holds no results, or results that cannot be read.
-        """
+        """Open a folder of results; config: that of a run that this process simulated, else None."""
         self.folder = Path(folder)
         self._simulated = config
         try:
@@ -157,16 +151,19 @@ class Run:
         work = read_work(self.config, self.graph, force=True)
         program = work.program
         rows = int(np.diff(program.trace_ptr)[program.trace_of_npu].sum())
-        if self.has(schemas.NODES) and "like" not in self.npus.column_names and len(self.nodes) != rows:
+        if self.has(schemas.NODES) and "represented_by" not in self.npus.column_names and len(self.nodes) != rows:
             raise ConfigError(
                 f"{self.folder}: the run had {len(self.nodes):,} trace nodes, its traces have {rows:,} now"
             )
         return work
 
-    def _table(self, schema: schemas.Schema, why: str = "") -> "pa.Table":
+    def _table(self, schema: schemas.Schema, why_missing: str = "") -> "pa.Table":
+        """Return a table that the folder must have."""
         found = self._maybe(schema)
         if found is None:
-            raise ConfigError(f"{self.folder}: no {schema.file}" + (f" ({why})" if why else "") + f"; {_EXPECTED}")
+            raise ConfigError(
+                f"{self.folder}: no {schema.file}" + (f" ({why_missing})" if why_missing else "") + f"; {_EXPECTED}"
+            )
         return found
 
     def blocks(self, schema: schemas.Schema, columns: "Sequence[str]") -> "Iterator[pa.RecordBatch]":
@@ -180,14 +177,11 @@ class Run:
         return self.read(schema, [field.name for field in schema.fields if not field.where])
 
     def read(
-        self, schema: schemas.Schema, needed: "Sequence[str]", columns: "Sequence[str] | None" = None
+        self, schema: schemas.Schema, needed: "Sequence[str]", wanted_columns: "Sequence[str] | None" = None
     ) -> "pa.Table | None":
-        """Read a table without keeping it; None where the folder does not have it.
-
-        The table must have the `needed` columns; columns: names of those to read if it has them, None = all.
-        """
+        """Read `needed` and wanted columns (None = all) of a table without keeping it; None where it does not exist."""
         try:
-            return read_table(self.folder, schema, needed, columns, self.summary)
+            return read_table(self.folder, schema, needed, wanted_columns, self.summary)
         except (OSError, ValueError) as error:
             raise self._unreadable(error) from None
 

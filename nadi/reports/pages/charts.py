@@ -59,10 +59,7 @@ def bars(
     unit: str,
     mode: str = "stack",
 ) -> Plotly:
-    """Return a chart of horizontal bars, the first row at the top, with a colour for each series of values by row.
-
-    `mode` is "stack", or "group" for series beside each other.
-    """
+    """Return a chart of horizontal bars, the first row at the top, a colour per series; mode: "stack" or "group"."""
     drawn = figure(unit)
     for (name, values), colour in zip(series.items(), colours, strict=True):
         drawn.add_bar(
@@ -78,10 +75,10 @@ def bars(
     return drawn
 
 
-def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, hover: str, **options: Any) -> Plotly:  # noqa: ANN401
-    """Return a heat map of values[rows, columns], the first row at the top; `hover` is a plotly template."""
+def heat_map(x: Any, rows: Sequence[str], values: Any, x_title: str, template: str, **options: Any) -> Plotly:  # noqa: ANN401
+    """Return a heat map of values[rows, x], first row at the top; `template`, `options`: plotly's hover text, rest."""
     drawn = figure(x_title)
     names = [in_page(row) for row in rows]
-    drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{hover}<extra></extra>", **options)
+    drawn.add_heatmap(x=x, y=names, z=values, hovertemplate=f"{template}<extra></extra>", **options)
     drawn.update_yaxes(autorange="reversed", fixedrange=True, type="category")
     return drawn

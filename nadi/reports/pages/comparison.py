@@ -47,6 +47,7 @@ def page(document: dict[str, Any]) -> Page:
 
 
 def _times(document: dict[str, Any]) -> list[Part]:
+    """Return chart and table of the time by category."""
     rows, names = document["times"]["rows"], _names(document)
     unit = time_unit(run["finish_time_ps"] for run in document["runs"])
     times = {row["what"]: [time / unit.ps for time in row["time_ps"]] for row in rows}
@@ -60,6 +61,7 @@ def _times(document: dict[str, Any]) -> list[Part]:
 
 
 def _collectives(document: dict[str, Any]) -> list[Part]:
+    """Return a chart and tables of collectives, none if there are none."""
     rows, names = document["collectives"], _names(document)
     if not rows:
         return []
@@ -95,20 +97,27 @@ def _collectives_table(document: dict[str, Any]) -> Table:
     return Table("collectives", headings, cells, note)
 
 
-def _collective_cells(row: dict[str, Any], runs: int) -> list[str]:
-    cells = [row["group"] or "all", row["kind"], f"{row['members']:,}", buffer_text(row["size_bytes"])]
-    for run in range(runs):
-        count, ratio = row["count"][run], row["ratio"][run]
+def _collective_cells(collective: dict[str, Any], num_runs: int) -> list[str]:
+    """Return the cells of a row of the table of collectives."""
+    cells = [
+        collective["group"] or "all",
+        collective["kind"],
+        f"{collective['members']:,}",
+        buffer_text(collective["size_bytes"]),
+    ]
+    for run in range(num_runs):
+        count, ratio = collective["count"][run], collective["ratio"][run]
         if count is None:
             cells += ["-"] * 6
             continue
-        times = [time_text(row[name][run]) for name in ("median_ps", "wait_ps")]
-        change = printed.change_text(row["change"][run])
-        cells += [f"{count:,}", *times, "-" if ratio is None else f"{ratio:.3f}", change, row["algorithm"][run]]
+        times = [time_text(collective[name][run]) for name in ("median_ps", "wait_ps")]
+        change = printed.change_text(collective["change"][run])
+        cells += [f"{count:,}", *times, "-" if ratio is None else f"{ratio:.3f}", change, collective["algorithm"][run]]
     return cells
 
 
 def _links(document: dict[str, Any]) -> list[Part]:
+    """Return a chart of tiers, and tables of tiers and links."""
     tiers = by_load([row for row in document["tiers"] if any(row["tx_bytes"])])
     if not tiers:
         return []

@@ -29,40 +29,46 @@ def page(title: str, statistics: Mapping[str, Any]) -> Page:
     return Page(title, lead, sections)
 
 
-def by_collective(matrix: Mapping[str, Any]) -> list[Part]:
+def by_collective(sizes_by_collective: Mapping[str, Any]) -> list[Part]:
     """Return the chart of ranks against single collectives."""
-    if not matrix["collectives"]:
+    if not sizes_by_collective["collectives"]:
         return []
-    left_out = matrix["collectives_left_out"]
+    left_out = sizes_by_collective["collectives_left_out"]
     rest = f" The chart omits {left_out:,} collectives with smaller deviations." if left_out else ""
-    rest += f" The chart omits {matrix['ranks_left_out']:,} NPUs." if matrix["ranks_left_out"] else ""
-    description = f"{matrix['uneven']:,} collectives have members with unequal sizes.{rest}"
-    names = [in_page(_name(collective)) for collective in matrix["collectives"]]
-    drawn = _map(list(range(len(names))), names, matrix, "collectives in order")
-    return [Plot("Bytes of each member of a collective", drawn, description, _height(matrix))]
+    rest += (
+        f" The chart omits {sizes_by_collective['ranks_left_out']:,} NPUs."
+        if sizes_by_collective["ranks_left_out"]
+        else ""
+    )
+    description = f"{sizes_by_collective['uneven']:,} collectives have members with unequal sizes.{rest}"
+    names = [in_page(_name(collective)) for collective in sizes_by_collective["collectives"]]
+    drawn = _map(list(range(len(names))), names, sizes_by_collective, "collectives in order")
+    return [Plot("Bytes of each member of a collective", drawn, description, _height(sizes_by_collective))]
 
 
-def by_kind(matrix: Mapping[str, Any]) -> list[Part]:
+def by_kind(bytes_by_rank: Mapping[str, Any]) -> list[Part]:
     """Return the chart of ranks against kinds of communication."""
-    worst = matrix["greatest_deviation"]
+    worst = bytes_by_rank["greatest_deviation"]
     if worst is None:
         return []
     description = f"The most uneven is NPU {worst['npu']}: {worst['kind']}, {worst['deviation']:+.1%} of the mean."
-    kinds = [in_page(kind) for kind in matrix["kinds"]]
-    return [Plot("Bytes of each rank by kind", _map(kinds, kinds, matrix, ""), description, _height(matrix))]
+    kinds = [in_page(kind) for kind in bytes_by_rank["kinds"]]
+    return [
+        Plot("Bytes of each rank by kind", _map(kinds, kinds, bytes_by_rank, ""), description, _height(bytes_by_rank))
+    ]
 
 
-def _map(x: list[Any], columns: list[str], matrix: Mapping[str, Any], x_title: str) -> Plotly:
+def _map(x_positions: list[Any], column_names: list[str], matrix: Mapping[str, Any], x_title: str) -> Plotly:
     """Return a heat map of the deviations; x: positions of the columns, columns: their names in tooltips."""
     sizes = [["-" if size is None else f"{size:,} B" for size in row] for row in matrix["bytes"]]
     drawn = heat_map(
-        x,
+        x_positions,
         [str(npu) for npu in matrix["ranks"]],
         matrix["deviation"],
         x_title,
         "NPU %{y}<br>%{customdata}<br>%{text}<br>%{z:+.2%} of the mean",
         text=sizes,
-        customdata=[columns] * len(sizes),
+        customdata=[column_names] * len(sizes),
         colorscale="RdBu_r",
         zmid=0,
         colorbar={"title": "from the mean", "tickformat": "+.0%"},
@@ -76,6 +82,7 @@ def _height(matrix: Mapping[str, Any]) -> int:
 
 
 def _waiting(arrivals: Mapping[str, Any]) -> Table:
+    """Return the table of the collectives with the longest waiting, from the result of `arrivals`."""
     headings = [Heading("collective", is_text=True), Heading("members"), Heading("transfer")]
     headings += [Heading("waiting", "Sum over all members."), Heading("last NPU")]
     rows = []

@@ -26,20 +26,20 @@ _WHY = {
 }
 
 
-def write_measured(folder: Path, nodes: TimedNodes, found: dict[str, Any]) -> None:
+def write_measured(folder: Path, nodes: TimedNodes, accuracy: dict[str, Any]) -> None:
     """Write FILES into a folder (see `staging.staged`), the page only if plotly is installed."""
     folder.mkdir(exist_ok=True)
-    (folder / DOCUMENT).write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    (folder / DOCUMENT).write_text(json.dumps(accuracy, indent=2) + "\n", encoding="utf-8")
     if has_plotly():
-        (folder / PAGE).write_text(page(nodes, found).html(), encoding="utf-8")
+        (folder / PAGE).write_text(page(nodes, accuracy).html(), encoding="utf-8")
 
 
-def page(nodes: TimedNodes, found: dict[str, Any]) -> Page:
-    """Return the page."""
-    overview = tables.overview(found)
+def page(nodes: TimedNodes, accuracy: dict[str, Any]) -> Page:
+    """Return the page of an accuracy report and the nodes behind it."""
+    overview = tables.overview(accuracy)
     facts = [Fact(name, value) for name, value in overview.rows]
-    printed = [tables.kinds_table(found), tables.sizes_table(found), tables.groups_table(found)]
-    printed += [tables.pairs_table(found), tables.ranks_table(found), tables.worst_table(found)]
+    printed = [tables.kinds_table(accuracy), tables.sizes_table(accuracy), tables.groups_table(accuracy)]
+    printed += [tables.pairs_table(accuracy), tables.ranks_table(accuracy), tables.worst_table(accuracy)]
     shown: list[Part] = [from_terminal(table, why=_WHY) for table in printed if table.rows]
     of_points = "A point is a node, or a collective or message. Below: the number of nodes by error."
     parts: list[Part] = [Facts(facts), *map(Paragraph, overview.notes)]

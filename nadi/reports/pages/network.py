@@ -55,7 +55,12 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     if run.marks is not None and len(run.marks["link"]):
         shown.append(_marked_over_time(run, run.marks, finish))
     if run.links["marked_packets"].any():
-        shown.append(_marked(run))
+        rows = most(run.links, "marked_packets", MAX_PAUSED)
+        packets = [row["marked_packets"] for row in rows]
+        total = int(run.links["marked_packets"].sum())
+        description = f"ECN marked {total:,} packets, most at {rows[0]['name']}: {packets[0]:,}."
+        drawn = bars([row["name"] for row in rows], {"marked": packets}, [style(1).colour], "packets marked")
+        shown.append(Plot("packets marked by ECN, by port", drawn, description, 140 + 20 * len(rows)))
     if run.flows and len(run.flows["src"]):
         shown.append(_completion(run.flows, looks))
     if document["trees"]:
@@ -63,8 +68,8 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     return [*shown, Paragraph(_spread_title(document)), *_victims(document)]
 
 
-def _utilisation(run: NetRun, looks: Iterator[SeriesStyle]) -> Plot:
-    """Return a row of points and a box for each tier, so that tiers with the same values do not hide each other."""
+def _utilisation(run: NetRun, styles: Iterator[SeriesStyle]) -> Plot:
+    """Return a plot of the links' utilisation: a row of points and a box for each tier, in the next of the styles."""
     drawn, tier, unused = figure("share of the run in which a link sent"), np.array(tiers(run.links)), list[str]()
     utilisation, names = run.links["utilisation"], run.links["name"]
     for name in dict.fromkeys(tier.tolist()):
@@ -80,7 +85,7 @@ def _utilisation(run: NetRun, looks: Iterator[SeriesStyle]) -> Plot:
             boxpoints="all",
             jitter=0.5,
             pointpos=0,
-            marker={"color": next(looks).colour, "size": 5},
+            marker={"color": next(styles).colour, "size": 5},
             orientation="h",
         )
     drawn.update_layout(showlegend=False)
@@ -94,7 +99,8 @@ def _utilisation(run: NetRun, looks: Iterator[SeriesStyle]) -> Plot:
     return Plot("utilisation by tier", drawn, description, 130 + 60 * len(drawn.data))
 
 
-def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[SeriesStyle]) -> Plot:
+def _queues(run: NetRun, queues: Columns, unit: TimeUnit, styles: Iterator[SeriesStyle]) -> Plot:
+    """Return the queues of the fullest ports over time, a line per port."""
     drawn = figure(unit.name, "maximum queue per interval")
     link, depth = queues["link"], queues["bytes"]
     max_bytes = np.zeros(len(run.links["name"]), np.int64)
@@ -105,7 +111,12 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[Series
     for port in order[max_bytes[order] > 0][:MAX_PORTS].tolist():
         rows = np.flatnonzero(link == port)
         rows = rows[np.argsort(queues["time_ps"][rows], kind="stable")]
-        begins_ps, waiting_bytes = _with_gaps(queues["time_ps"][rows], depth[rows], stretch_ps)
+        begin_ps = queues["time_ps"][rows]
+        # a 0 at the begin of each gap, because intervals without waiting bytes have no row
+        gaps = np.flatnonzero(np.diff(begin_ps, append=begin_ps[-1] + 2 * stretch_ps) > stretch_ps)
+        begins_ps = np.concatenate([begin_ps, begin_ps[gaps] + stretch_ps])
+        by_time = np.argsort(begins_ps, kind="stable")
+        begins_ps, waiting_bytes = begins_ps[by_time], np.append(depth[rows], np.zeros(len(gaps), np.int64))[by_time]
         stride = -(-len(begins_ps) // MAX_POINTS)  # intervals per point, which shows their largest queue
         first = np.arange(0, len(begins_ps), stride)
         drawn.add_scatter(
@@ -114,21 +125,13 @@ def _queues(run: NetRun, queues: Columns, unit: TimeUnit, looks: Iterator[Series
             name=in_page(run.links["name"][port]),
             mode="lines",
             line_shape="hv",
-            **next(looks).line_and_marker(),
+            **next(styles).line_and_marker(),
         )
     drawn.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix="B")
     fullest = int(order[0])
     description = f"The fullest is {run.links['name'][fullest]}, {amount_text(int(max_bytes[fullest]))} at most."
     shown = min(MAX_PORTS, int((max_bytes > 0).sum()))
     return Plot(f"queues of the {shown} fullest ports over time", drawn, description)
-
-
-def _with_gaps(begin_ps: Int64, waiting_bytes: Int64, stretch_ps: int) -> tuple[Int64, Int64]:
-    """Return times and bytes with a 0 at the begin of each gap, because intervals without waiting bytes have no row."""
-    gaps = np.flatnonzero(np.diff(begin_ps, append=begin_ps[-1] + 2 * stretch_ps) > stretch_ps)
-    times = np.concatenate([begin_ps, begin_ps[gaps] + stretch_ps])
-    order = np.argsort(times, kind="stable")
-    return times[order], np.concatenate([waiting_bytes, np.zeros(len(gaps), np.int64)])[order]
 
 
 def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
@@ -162,10 +165,14 @@ def time_before(times_ps: NDArray[Any], edges: Float64) -> Float64:
     return edges * count - np.concatenate([[0.0], np.cumsum(ordered, dtype=np.float64)])[count]
 
 
-def _most_affected(run: NetRun, link: Int64, amount: Int64) -> list[int]:
-    """Return up to MAX_PAUSED links with the largest sums of an amount, which has one value per entry of `link`."""
-    sums = np.bincount(link, amount, minlength=len(run.links["name"]))
-    return [link for link in np.argsort(-sums, kind="stable")[:MAX_PAUSED].tolist() if sums[link] > 0]
+def _most_affected(run: NetRun, link_of_entry: Int64, amount: Int64) -> list[int]:
+    """Return up to MAX_PAUSED links with the largest sums of an amount, which has one value per entry of the log."""
+    sums = np.bincount(link_of_entry, amount, minlength=len(run.links["name"]))
+    return [
+        link_of_entry
+        for link_of_entry in np.argsort(-sums, kind="stable")[:MAX_PAUSED].tolist()
+        if sums[link_of_entry] > 0
+    ]
 
 
 def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
@@ -193,27 +200,17 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     return Plot("packets marked by ECN over time", drawn, description, 140 + 20 * len(shown))
 
 
-def _marked(run: NetRun) -> Plot:
-    """Return the marked packets per port."""
-    rows = most(run.links, "marked_packets", MAX_PAUSED)
-    packets = [row["marked_packets"] for row in rows]
-    total = int(run.links["marked_packets"].sum())
-    description = f"ECN marked {total:,} packets, most at {rows[0]['name']}: {packets[0]:,}."
-    drawn = bars([row["name"] for row in rows], {"marked": packets}, [style(1).colour], "packets marked")
-    return Plot("packets marked by ECN, by port", drawn, description, 140 + 20 * len(rows))
-
-
-def _completion(flows: Columns, looks: Iterator[SeriesStyle]) -> Plot:
+def _completion(messages: Columns, styles: Iterator[SeriesStyle]) -> Plot:
     """Return the cumulative distribution of completion times, a line per decade of message sizes."""
-    times_ps = flows["finish_ps"] - flows["start_ps"]
+    times_ps = messages["finish_ps"] - messages["start_ps"]
     unit = time_unit([float(np.median(times_ps))])
     drawn = figure(unit.name, "share of messages")
-    decades = np.floor(np.log10(np.maximum(flows["bytes"], 1))).astype(np.int64)
+    decades = np.floor(np.log10(np.maximum(messages["bytes"], 1))).astype(np.int64)
     for decade in np.unique(decades).tolist():
         times = np.sort(times_ps[decades == decade] / unit.ps)
         points = np.unique(np.linspace(0, len(times) - 1, MAX_POINTS // 4).astype(np.int64))
         share = (points + 1) / len(times)
-        look = {"mode": "lines", "line_shape": "hv", "showlegend": True, **next(looks).line_and_marker()}
+        look = {"mode": "lines", "line_shape": "hv", "showlegend": True, **next(styles).line_and_marker()}
         drawn.add_scatter(x=times[points], y=share, name=f"{size_text(10**decade)} and more", **look)
     drawn.update_xaxes(type="log")
     drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
@@ -267,6 +264,7 @@ def _trees(document: Mapping[str, Any]) -> Plot:
 
 
 def _victims(document: Mapping[str, Any]) -> list[Part]:
+    """Return the table of messages that pauses delayed, or why there is none."""
     rows = document["victims"]
     if rows is None:
         reason = document["why_no_victims"]
@@ -281,6 +279,7 @@ def _victims(document: Mapping[str, Any]) -> list[Part]:
 
 
 def _spread_title(document: Mapping[str, Any]) -> str:
+    """Return a sentence about the number of pauses and of their roots."""
     if not document["trees"]:
         return "Nothing was paused." if document["why_no_victims"] == "nothing was paused" else "No pauses.parquet."
     roots, shown = document["roots"], len(document["trees"])

@@ -163,6 +163,7 @@ def write_page(path: Path, page: Page) -> None:
 
 
 def _environment() -> "jinja2.Environment":
+    """Return the templates of pages."""
     import jinja2
 
     environment = jinja2.Environment(

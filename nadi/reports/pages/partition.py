@@ -20,23 +20,20 @@ _NPU, _SWITCH = "circle", "square"
 
 
 def check_plot(path: Path) -> None:
-    """Check before the work whether a plot can be written.
-
-    The file name must end in .html or .png, and plotly be installed.
-    """
+    """Check before the work whether a plot can be written: as .html or .png, with plotly installed."""
     if path.suffix.lower() not in _FORMATS:
         raise ConfigError(f"--plot {path}: found {path.suffix or 'no ending'!r}; expected a file .html or .png")
     if not has_plotly():
         raise ConfigError(f"--plot {path}: plotly is not installed; expected pip install 'nadi[plot]'")
 
 
-def write_plot(path: Path, graph: Graph, found: Partition, weights: TrafficWeights) -> None:
+def write_plot(path: Path, graph: Graph, partition: Partition, weights: TrafficWeights) -> None:
     """Write a picture of a partition; an HTML file needs no other files."""
     check_plot(path)
-    drawn = figure(graph, found, weights)
+    drawn = figure(graph, partition, weights)
     try:
         if path.suffix.lower() == ".html":
-            inputs.write_whole(path, _page(graph, found, weights, drawn).html())
+            inputs.write_whole(path, _page(graph, partition, weights, drawn).html())
         else:
             inputs.write_whole(path, drawn.to_image(path.suffix[1:], width=1600, height=900))
     except OSError as error:
@@ -46,9 +43,9 @@ def write_plot(path: Path, graph: Graph, found: Partition, weights: TrafficWeigh
         raise ConfigError(f"--plot {path}: {reason}; expected pip install kaleido and a browser, or .html") from None
 
 
-def figure(graph: Graph, found: Partition, weights: TrafficWeights) -> Plotly:
+def figure(graph: Graph, partition: Partition, weights: TrafficWeights) -> Plotly:
     """Return the picture of a partition."""
-    marks = lay_out(graph, found.owner, weights.link)
+    marks = lay_out(graph, partition.owner, weights.link)
     events = np.bincount(marks.of_node, weights.node, minlength=len(marks.part))
     drawn = charts.figure()
     for name, lines, colour, width in (
@@ -59,7 +56,7 @@ def figure(graph: Graph, found: Partition, weights: TrafficWeights) -> Plotly:
         strength = min(0.6, max(0.05, _FAINT_LINES / (lines.shape[1] + 1)))
         thin = {"color": f"rgba({colour},{strength:.2f})", "width": width}
         drawn.add_scattergl(x=x, y=y, mode="lines", line=thin, hoverinfo="skip", name=name)
-    for part in range(found.parts):
+    for part in range(partition.parts):
         own, look = np.flatnonzero(marks.part == part), charts.style(part)
         is_switch = marks.is_switch[own]
         symbols = np.where(is_switch, _SWITCH + look.mark, _NPU + look.mark)
@@ -74,30 +71,30 @@ def figure(graph: Graph, found: Partition, weights: TrafficWeights) -> Plotly:
             marker={"color": look.colour, "opacity": 1, "size": np.where(is_switch, 9, 6), "symbol": symbols},
         )
     left_out = ", the busiest links only" if marks.line.shape[1] == MAX_LINES else ""
-    title = f"{_title(graph, found)}, {_cut(graph, found, weights)[1]:.1%} of the packets cross{left_out}"
+    title = f"{_title(graph, partition)}, {_cut(graph, partition, weights)[1]:.1%} of the packets cross{left_out}"
     axis = {"visible": False}
     drawn.update_layout(title=in_page(title), xaxis=axis, yaxis=axis, plot_bgcolor="white", margin={"t": 100})
     return drawn
 
 
-def _page(graph: Graph, found: Partition, weights: TrafficWeights, drawn: Plotly) -> Page:
-    """Return the page with the picture."""
-    links, share = _cut(graph, found, weights)
+def _page(graph: Graph, partition: Partition, weights: TrafficWeights, picture: Plotly) -> Page:
+    """Return the page with the picture of a partition."""
+    links, share = _cut(graph, partition, weights)
     description = f"{links:,} of {graph.links:,} directions of cables are cut, which {share:.1%} of the packets cross."
-    drawn.update_layout(title=None, margin={"t": 10})
+    picture.update_layout(title=None, margin={"t": 10})
     lead = (
         "Each colour is a part, which one worker owns. Links between parts are red: packets on them cost an exchange."
     )
-    picture = Plot("the fabric by part", drawn, description, 720)
-    section = PageSection("partition", "Parts", lead, [picture])
-    return Page(_title(graph, found), "A partition of the fabric.", [section])
+    plot = Plot("the fabric by part", picture, description, 720)
+    section = PageSection("partition", "Parts", lead, [plot])
+    return Page(_title(graph, partition), "A partition of the fabric.", [section])
 
 
 def _title(graph: Graph, found: Partition) -> str:
     return f"{graph.name}: {found.parts} parts by {found.method}"
 
 
-def _cut(graph: Graph, found: Partition, weights: TrafficWeights) -> tuple[int, float]:
+def _cut(graph: Graph, partition: Partition, weights: TrafficWeights) -> tuple[int, float]:
     """Return the number of links between parts, and the share of all packets that cross them."""
-    cut = found.owner[graph.link_src] != found.owner[graph.link_dst]
+    cut = partition.owner[graph.link_src] != partition.owner[graph.link_dst]
     return int(cut.sum()), weights.link[cut].sum() / max(int(weights.link.sum()), 1)

@@ -28,23 +28,23 @@ class Marks(NamedTuple):
     of_link: Int64  # int64[links], line of each link; -1 = not drawn
 
 
-def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer]) -> Marks:
+def lay_out(graph: Graph, part_of_node: NDArray[np.integer], load_of_link: NDArray[np.integer]) -> Marks:
     """Place the nodes; in large fabrics the nodes of a server, of a switch, or more nodes of a part share one mark.
 
-    `owner` int[nodes] is the part of each node; nodes of different parts never share a mark. `load` int[links] ranks
-    lines if there are too many; lines between parts rank first.
+    Nodes of different parts, int[nodes], never share a mark. The load, int[links], ranks lines if there are too many;
+    lines between parts rank first.
     """
     tier = _tiers(graph)
     x, y = _grid(graph) if isinstance(graph.routing, DimensionRouting) else _tree(graph, tier)
-    of_node = _merged(graph, owner, tier)
+    of_node = _merged(graph, part_of_node, tier)
     nodes = np.bincount(of_node)
     first = np.unique(of_node, return_index=True)[1]
-    part = owner[first].astype(np.int64)
+    part = part_of_node[first].astype(np.int64)
     ends = np.stack([of_node[graph.link_src], of_node[graph.link_dst]])
     ends = np.sort(ends, axis=0)
     between = np.flatnonzero(ends[0] != ends[1])
     key, number = np.unique(ends[0, between] * len(nodes) + ends[1, between], return_inverse=True)
-    packets = np.bincount(number.reshape(-1), load[between], minlength=len(key))
+    packets = np.bincount(number.reshape(-1), load_of_link[between], minlength=len(key))
     line = np.stack(np.divmod(key, len(nodes)))
     is_cut = part[line[0]] != part[line[1]]
     order = np.lexsort((-packets, ~is_cut))[:MAX_LINES]
@@ -58,7 +58,7 @@ def lay_out(graph: Graph, owner: NDArray[np.integer], load: NDArray[np.integer])
     return Marks(of_node, part, mean_x, mean_y, is_switch, nodes, first, line[:, order], cut_lines, of_link)
 
 
-def _merged(graph: Graph, owner: NDArray[np.integer], tier: Int64) -> Int64:
+def _merged(graph: Graph, part_of_node: NDArray[np.integer], tier_of_node: Int64) -> Int64:
     """Return int64[nodes]: marks, at most MAX_MARKS plus a few per part and tier."""
     own = np.arange(graph.nodes)
     if graph.nodes <= MAX_MARKS:
@@ -69,17 +69,21 @@ def _merged(graph: Graph, owner: NDArray[np.integer], tier: Int64) -> Int64:
     else:
         up = np.flatnonzero((graph.link_src < graph.npus) & (graph.link_dst >= graph.npus))[::-1]
         group[graph.link_src[up]] = graph.link_dst[up]  # the first switch is written last
-    kinds = np.stack([tier, owner, group])
+    kinds = np.stack([tier_of_node, part_of_node, group])
     marks = np.unique(kinds, axis=1, return_inverse=True)[1].reshape(-1)
     if marks.max() < MAX_MARKS:
         return _by_first_node(marks)
     share = -(-graph.nodes // MAX_MARKS)
-    order = np.lexsort((own, owner, tier))
+    order = np.lexsort((own, part_of_node, tier_of_node))
     place = np.empty(graph.nodes, np.int64)
-    begins = np.flatnonzero((np.diff(tier[order], prepend=-2) != 0) | (np.diff(owner[order], prepend=-1) != 0))
+    begins = np.flatnonzero(
+        (np.diff(tier_of_node[order], prepend=-2) != 0) | (np.diff(part_of_node[order], prepend=-1) != 0)
+    )
     for begin, end in pairwise([*begins.tolist(), graph.nodes]):
         place[order[begin:end]] = np.arange(end - begin) // share
-    return _by_first_node(np.unique(np.stack([tier, owner, place]), axis=1, return_inverse=True)[1].reshape(-1))
+    return _by_first_node(
+        np.unique(np.stack([tier_of_node, part_of_node, place]), axis=1, return_inverse=True)[1].reshape(-1)
+    )
 
 
 def _by_first_node(marks: Int64) -> Int64:
@@ -101,19 +105,19 @@ def _tiers(graph: Graph) -> Int64:
         tier = nearer
 
 
-def _tree(graph: Graph, tier: Int64) -> tuple[Float64, Float64]:
+def _tree(graph: Graph, tier_of_node: Int64) -> tuple[Float64, Float64]:
     """Return x, y, float64[nodes]: tiers above each other, each over the full width, in the order of the tier below."""
     x = np.zeros(graph.nodes)
     x[: graph.npus] = (np.arange(graph.npus) + 0.5) / graph.npus
-    for level in [-1, *range(1, int(tier.max()) + 1)]:
-        here = np.flatnonzero(tier == level)
-        below = tier[graph.link_src] == (0 if level < 0 else level - 1)
+    for level in [-1, *range(1, int(tier_of_node.max()) + 1)]:
+        here = np.flatnonzero(tier_of_node == level)
+        below = tier_of_node[graph.link_src] == (0 if level < 0 else level - 1)
         src, dst = graph.link_src[below], graph.link_dst[below]
         middle = np.bincount(dst, x[src], minlength=graph.nodes) / np.maximum(
             np.bincount(dst, minlength=graph.nodes), 1
         )
         x[here[np.lexsort((here, np.round(middle[here], 9)))]] = (np.arange(len(here)) + 0.5) / max(len(here), 1)
-    return x, tier.astype(np.float64)
+    return x, tier_of_node.astype(np.float64)
 
 
 def _grid(graph: Graph) -> tuple[Float64, Float64]:
@@ -142,10 +146,10 @@ def fabric_kind(name: str) -> str:
     return name.partition(":")[0] if name.count(",") > 1 else name
 
 
-def with_gaps(places: Float64) -> list[float | None]:
+def with_gaps(ends: Float64) -> list[float | None]:
     """Return lines for plotly: both ends and a gap each; places: float64[2, lines]."""
-    gap = np.full(places.shape[1], np.nan)
-    return [None if np.isnan(place) else place for place in np.stack([*places, gap], axis=1).reshape(-1).tolist()]
+    gap = np.full(ends.shape[1], np.nan)
+    return [None if np.isnan(place) else place for place in np.stack([*ends, gap], axis=1).reshape(-1).tolist()]
 
 
 def mark_name(graph: Graph, marks: Marks, mark: int) -> str:

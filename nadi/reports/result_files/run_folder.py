@@ -29,7 +29,7 @@ def write_results(
 ) -> None:
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 
-    Rank 0 has flows, links and counters of all ranks; findings and folder are None on the others.
+    Rank 0 has flows, links and counters of all ranks; `findings` and `folder` are None on the others.
     """
     from nadi.reports.result_files import run_tables
 
@@ -58,10 +58,14 @@ def summary(
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
+    is_message_level = simulation.settings.fidelity.is_message_level or simulation.settings.fidelity.is_closed_form
+    chosen = simulation.settings.congestion_control
+    collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}
+    found = simulation.results.settled | ({"collectives": collectives} if collectives else {})
     return {
         "version": __version__,
         "network": simulation.config.network.fidelity,
-        "switches": _switches(simulation),
+        "switches": "none" if is_message_level else _SWITCHES[simulation.config.network.switch],
         "topology": simulation.graph.name,
         **{key: getattr(simulation.graph, key) for key in ("npus", "nodes", "links")},
         "finish_time_ps": results.finish_time_ps,
@@ -77,7 +81,7 @@ def summary(
         **simulation.operators.document(),
         **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
         **({"ports": _ports(simulation)} if simulation.settings.fidelity.is_closed_form else {}),
-        "settled": _settled(simulation),
+        "settled": found | ({"congestion": settled_parameters(chosen)} if chosen.update else {}),
         "config": simulation.config.settled(),
         "named": sorted(simulation.config.named),
         "files": [entry.document() for entry in simulation.files],
@@ -85,21 +89,7 @@ def summary(
     }
 
 
-def _switches(simulation: FinishedRun) -> str:
-    """Return the switch model; "none" for message-level models, which have no switches."""
-    is_message_level = simulation.settings.fidelity.is_message_level or simulation.settings.fidelity.is_closed_form
-    return "none" if is_message_level else _SWITCHES[simulation.config.network.switch]
-
-
 def _ports(simulation: FinishedRun) -> dict[str, Any]:
     """Return the traffic of ports that the collectives of a run at closed forms imply."""
     found = sent_by_ports(simulation.graph, simulation.program, simulation.settings)
     return {"used": {name: of._asdict() for name, of in found.ports.items()}, "unused_switches": found.unused}
-
-
-def _settled(simulation: FinishedRun) -> dict[str, Any]:
-    """Return the values derived from the fabric, and the parameters of the congestion control."""
-    chosen = simulation.settings.congestion_control
-    collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}
-    found = simulation.results.settled | ({"collectives": collectives} if collectives else {})
-    return found | ({"congestion": settled_parameters(chosen)} if chosen.update else {})

@@ -26,7 +26,7 @@ LANES = ("cpu", "compute", "memory", "remote")
 
 
 def write_flows(simulation: FinishedRun, folder: Path) -> None:
-    """Write a row per message."""
+    """Write a row per message into a folder."""
     flows = simulation.results.flows
     ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares_of(simulation.program, flows))
     unknown = ideal == UNKNOWN
@@ -35,20 +35,32 @@ def write_flows(simulation: FinishedRun, folder: Path) -> None:
 
 
 def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
-    """Write links, collectives and NPUs."""
+    """Write links, collectives and NPUs into a folder."""
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
-    pq.write_table(_collectives(findings), folder / schemas.COLLECTIVES.file)
+    found = findings.collectives
+    columns = {
+        "group_name": pa.array(findings.group_names, pa.string()),
+        "kind": _words(KINDS, found.kind),
+        "algorithm": pa.array(findings.algorithms, pa.string()),
+        "bytes": found.size_bytes,
+        "algbw_Bps": findings.algorithm_Bps,
+        "busbw_Bps": findings.bus_Bps,
+    }
+    own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
+    columns |= {name: getattr(found, name) for name in own}
+    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
+    pq.write_table(schemas.COLLECTIVES.table(columns), folder / schemas.COLLECTIVES.file)
     times, folded = findings.npu_times, simulation.results.folded
     npu = np.arange(len(times.idle_ps))
-    like = {"like": folded.like} if folded else {}  # NPU whose trace nodes represent each one, if only those are kept
-    pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **like}), folder / schemas.NPUS.file)
+    kept = {"represented_by": folded.like} if folded else {}  # if the trace nodes of some NPUs represent all
+    pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **kept}), folder / schemas.NPUS.file)
     if findings.step_times is not None:
         steps = {f"{name}_ps": findings.step_times[:, i] for i, name in enumerate(schemas.STEP_CATEGORIES)}
         pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:
-    """Write queues, marks, pauses and workers, each only if the run has recorded rows."""
+    """Write queues, marks, pauses and workers into a folder, each only if the run has recorded rows."""
     for schema in schemas.LOGS:
         columns = getattr(results, schema.name, None)
         if columns and len(next(iter(columns.values()))):
@@ -132,6 +144,7 @@ def _words(words: tuple[str, ...], index: NDArray[np.integer]) -> pa.DictionaryA
 
 
 def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
+    """Return the table of links with their traffic."""
     graph = simulation.graph
     names = tuple(graph.node_name(node) for node in range(graph.nodes))
     columns: dict[str, Any] = {
@@ -142,19 +155,3 @@ def _links(simulation: FinishedRun, findings: Findings) -> pa.Table:
     columns |= {"src": _words(names, graph.link_src), "dst": _words(names, graph.link_dst)}
     columns |= {**simulation.results.links, "utilisation": findings.utilisation}
     return schemas.LINKS.table(columns)
-
-
-def _collectives(findings: Findings) -> pa.Table:
-    found = findings.collectives
-    columns = {
-        "group_name": pa.array(findings.group_names, pa.string()),
-        "kind": _words(KINDS, found.kind),
-        "algorithm": pa.array(findings.algorithms, pa.string()),
-        "bytes": found.size_bytes,
-        "algbw_Bps": findings.algorithm_Bps,
-        "busbw_Bps": findings.bus_Bps,
-    }
-    own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
-    columns |= {name: getattr(found, name) for name in own}
-    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
-    return schemas.COLLECTIVES.table(columns)

@@ -62,7 +62,7 @@ def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: s
 
 
 class _Stage:
-    """The hidden folder of one run."""
+    """The hidden folder of one run, whose results move to the folder `out`; `base` is its nearest existing parent."""
 
     def __init__(self, out: Path, files: Sequence[str], key: str, stack: ExitStack) -> None:
         self._name, self._files, self._key, self._stack = out, files, key, stack
@@ -81,7 +81,13 @@ class _Stage:
             self._check_names(base)
             self._clear_others(base)
             self.folder = self._hidden(base)
-            self._earlier = self._earlier_files()
+            found = [name for name in self._files if os.path.lexists(self._out / name)]
+            if found and not self._has_marker(self._out / self._files[0]) and not os.path.lexists(self.folder):
+                raise OutputError(
+                    f"{self._name}: {found[0]} in it was not written by Nadi, which would replace or remove it; "
+                    "expected another folder for results"
+                )
+            self._earlier = found
             self._take(self.folder)
             self._is_ours = True
             holder = f"process {os.getpid()} on {platform.node()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
@@ -116,20 +122,6 @@ class _Stage:
         for folder in reversed(self._made):
             with suppress(OSError):  # another process has created something there
                 folder.rmdir()
-
-    def _earlier_files(self) -> list[str]:
-        """Return the files in `files` that an earlier run wrote.
-
-        Files of these names that no run wrote raise OutputError: the file written last is missing or is not Nadi's, and
-        no run was killed there while it wrote.
-        """
-        found = [name for name in self._files if os.path.lexists(self._out / name)]
-        if found and not self._has_marker(self._out / self._files[0]) and not os.path.lexists(self.folder):
-            raise OutputError(
-                f"{self._name}: {found[0]} in it was not written by Nadi, which would replace or remove it; "
-                "expected another folder for results"
-            )
-        return found
 
     def _has_marker(self, path: Path) -> bool:
         """Return whether the file that marks a complete folder exists and was written by Nadi."""
@@ -182,7 +174,11 @@ class _Stage:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise self._held(folder) from None
+                holder = "another run"
+                with suppress(OSError, UnicodeDecodeError):
+                    holder += f" ({(folder / _HOLDER).read_text(encoding='utf-8')})"
+                fix = "expected another folder, or to wait for it"
+                raise OutputError(f"{self._name}: {holder} is writing results there; {fix}") from None
             except OSError:
                 pass
             with suppress(FileNotFoundError):  # the former holder has just moved or removed it
@@ -193,14 +189,6 @@ class _Stage:
                 shutil.rmtree(left, ignore_errors=True)
             else:
                 left.unlink(missing_ok=True)
-
-    def _held(self, folder: Path) -> OutputError:
-        """Return the error for a folder that another run has locked."""
-        holder = "another run"
-        with suppress(OSError, UnicodeDecodeError):
-            holder += f" ({(folder / _HOLDER).read_text(encoding='utf-8')})"
-        fix = "expected another folder, or to wait for it"
-        return OutputError(f"{self._name}: {holder} is writing results there; {fix}")
 
     def _make(self, folder: Path) -> None:
         """Create a folder and its missing parents; `drop` removes them."""

@@ -146,12 +146,12 @@ TIER_ROWS = (
 _ALWAYS = ("rate_bps", "links", "max_utilisation", "mean_utilisation", "tx_bytes")
 
 
-def label(name: str) -> str:
+def label(metric: str) -> str:
     """Return the label of a metric, without the unit if its values include one."""
     for end, unit in (("_ps", ""), ("_bytes", ""), ("_J", " (J)"), ("_usd", " ($)"), ("_s", " (s)")):
-        if name.endswith(end) and not name.endswith("_per_s"):
-            name = name.removesuffix(end) + unit
-    return name.replace("_", " ")
+        if metric.endswith(end) and not metric.endswith("_per_s"):
+            metric = metric.removesuffix(end) + unit
+    return metric.replace("_", " ")
 
 
 def change_text(change: float | None, is_share: bool = False) -> str:
@@ -202,7 +202,7 @@ def _beside(document: dict[str, Any]) -> list[str]:
     return [first, *(heading for name in others for heading in (name, f"to {first}"))]
 
 
-def _pairs(values: Sequence[str], changes: Sequence[str]) -> list[str]:
+def _pairs(values_of_run: Sequence[str], changes_of_run: Sequence[str]) -> list[str]:
     """Return the cells below the headings of `_beside`."""
-    first, *others = values
-    return [first, *(cell for pair in zip(others, changes[1:], strict=True) for cell in pair)]
+    first, *others = values_of_run
+    return [first, *(cell for pair in zip(others, changes_of_run[1:], strict=True) for cell in pair)]

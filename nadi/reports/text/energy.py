@@ -17,7 +17,7 @@ def render(document: dict[str, Any]) -> RenderableType:
 
 
 def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return energy and cost of the run, per step and per million tokens."""
+    """Return name and text of energy and cost of the run, per step and per million tokens."""
     terms = "rented, electricity in it" if document["is_rented"] else "owned, with electricity"
     cost = f"{usd_text(document['cost_usd'])} ({plain(document['gpu_hours'])} GPU hours, {terms})"
     rows = [

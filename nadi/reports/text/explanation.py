@@ -16,7 +16,11 @@ def render(document: dict[str, Any]) -> RenderableType:
     head = f"{whole}: the critical path has {document['pieces']:,} pieces on {len(document['npus']):,} NPUs"
     what_if = what_if_table(document)
     what_if.notes.append("predicted from the run's dependencies and closed forms, not simulated again")
-    return Group(head, path_table(document, MAX_ROWS), _bounds_table(document), what_if)
+    unit = time_unit(row["time_ps"] for row in document["by_bound"])
+    table = FittedTable("time by bound", name_column("bound"), f"time ({unit.name})", "share")
+    for row in document["by_bound"]:
+        table.add_row(row["bound"], in_unit(row["time_ps"], unit), f"{row['share']:.1%}")
+    return Group(head, path_table(document, MAX_ROWS), table, what_if)
 
 
 def path_table(document: dict[str, Any], max_rows: int) -> FittedTable:
@@ -29,14 +33,6 @@ def path_table(document: dict[str, Any], max_rows: int) -> FittedTable:
     for row in rows:
         time = in_unit(row["time_ps"], unit)
         table.add_row(row["what"], row["sort"], row["count"], time, f"{row['share']:.1%}", row["bound"])
-    return table
-
-
-def _bounds_table(document: dict[str, Any]) -> FittedTable:
-    unit = time_unit(row["time_ps"] for row in document["by_bound"])
-    table = FittedTable("time by bound", name_column("bound"), f"time ({unit.name})", "share")
-    for row in document["by_bound"]:
-        table.add_row(row["bound"], in_unit(row["time_ps"], unit), f"{row['share']:.1%}")
     return table
 
 

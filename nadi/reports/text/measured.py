@@ -1,6 +1,6 @@
 """Text of `nadi compare --measured`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -21,48 +21,48 @@ _MIN_RANKS = 2  # Number of ranks from which on clocks are compared
 _NOTICEABLE = 0.005  # Rounding error, relative to the median measured time, above which a note reports it
 
 
-def render(found: dict[str, Any]) -> RenderableType:
+def render(accuracy: dict[str, Any]) -> RenderableType:
     """Return the document of nadi.insight.measured.accuracy as something that a rich Console prints."""
-    tables = [kinds_table(found)]
-    tables += [sizes_table(found)] if found["sizes"] else []
-    tables += [groups_table(found)] if len(found["groups"]) > 1 else []
-    tables += [pairs_table(found)] if found["pairs"] else []
-    tables += [ranks_table(found), *([worst_table(found)] if found["worst"] else [])]
-    return Group(overview(found), "", *tables)
+    tables = [kinds_table(accuracy)]
+    tables += [sizes_table(accuracy)] if accuracy["sizes"] else []
+    tables += [groups_table(accuracy)] if len(accuracy["groups"]) > 1 else []
+    tables += [pairs_table(accuracy)] if accuracy["pairs"] else []
+    tables += [ranks_table(accuracy), *([worst_table(accuracy)] if accuracy["worst"] else [])]
+    return Group(overview(accuracy), "", *tables)
 
 
-def overview(found: dict[str, Any]) -> FittedTable:
+def overview(accuracy: dict[str, Any]) -> FittedTable:
     """Return a summary of the errors."""
-    nodes = found["nodes"]
+    nodes = accuracy["nodes"]
     left_out = [f"{nodes[key]:,} {words}" for key, words in _LEFT_OUT.items() if nodes[key]]
     rows = [("nodes compared", ", ".join([f"{nodes['compared']:,}", *left_out]))]
-    rows.append(("transfers of collectives", _summary(found["collectives"], "no collective has a measured time")))
-    if found["messages"] is not None:
-        rows.append(("transfers of messages", _summary(found["messages"], "")))
-    rows.append(("spans of ranks", _summary(found["ranks"], "the traces have no start times")))
-    clocks = found["clocks"]
+    rows.append(("transfers of collectives", _summary(accuracy["collectives"], "no collective has a measured time")))
+    if accuracy["messages"] is not None:
+        rows.append(("transfers of messages", _summary(accuracy["messages"], "")))
+    rows.append(("spans of ranks", _summary(accuracy["ranks"], "the traces have no start times")))
+    clocks = accuracy["clocks"]
     if clocks["ranks"] >= _MIN_RANKS:
         within = f"95 % of the finishes of collectives agree within {clocks['residual_p95_micros']:,.3g} µs"
         rows.append(("clocks", f"{clocks['ranks']:,} ranks aligned by their common collectives; {within}"))
-    table = facts(f"{found['run']} against the times of {found['traces']}", rows)
-    if found["rounding"] > _NOTICEABLE:
-        table.notes.append(f"traces hold whole microseconds, {found['rounding']:.1%} of the median measured time")
+    table = facts(f"{accuracy['run']} against the times of {accuracy['traces']}", rows)
+    if accuracy["rounding"] > _NOTICEABLE:
+        table.notes.append(f"traces hold whole microseconds, {accuracy['rounding']:.1%} of the median measured time")
     return table
 
 
-def kinds_table(found: dict[str, Any]) -> FittedTable:
+def kinds_table(accuracy: dict[str, Any]) -> FittedTable:
     """Return the errors of all nodes by kind; members of collectives include their waiting."""
-    unit = _unit_of(found["kinds"])
+    unit = time_unit([row["measured_ps"] for row in accuracy["kinds"]])
     title = "nodes by kind, communication including waiting"
     table = FittedTable(title, name_column("kind"), *_spread_columns(unit))
-    for row in found["kinds"]:
+    for row in accuracy["kinds"]:
         table.add_row(row["kind"], *_spread_cells(row, unit))
     return table
 
 
-def sizes_table(found: dict[str, Any]) -> FittedTable:
+def sizes_table(accuracy: dict[str, Any]) -> FittedTable:
     """Return median transfers and waits of collectives by kind and size."""
-    rows = found["sizes"]
+    rows = accuracy["sizes"]
     unit = time_unit([row["measured_transfer_ps"] for row in rows])
     times = f"measured ({unit.name})", f"simulated ({unit.name})"
     rates = ("measured busbw (GB/s)", 4), ("simulated busbw (GB/s)", 4)
@@ -81,12 +81,12 @@ def sizes_table(found: dict[str, Any]) -> FittedTable:
     return table
 
 
-def groups_table(found: dict[str, Any]) -> FittedTable:
+def groups_table(accuracy: dict[str, Any]) -> FittedTable:
     """Return the transfers by group, sorted by error."""
-    rows = found["groups"][:_MAX_ROWS]
-    unit = _unit_of(rows)
+    rows = accuracy["groups"][:_MAX_ROWS]
+    unit = time_unit([row["measured_ps"] for row in rows])
     columns = name_column("group"), name_column("NPUs", 4), *_spread_columns(unit)
-    table = FittedTable(_first("transfers of groups", rows, found["groups"]), *columns)
+    table = FittedTable(_first("transfers of groups", rows, accuracy["groups"]), *columns)
     for row in rows:
         more = " ..." if len(row["npus"]) > _MAX_NPUS else ""
         npus = " ".join(map(str, row["npus"][:_MAX_NPUS])) + more
@@ -94,26 +94,26 @@ def groups_table(found: dict[str, Any]) -> FittedTable:
     return table
 
 
-def pairs_table(found: dict[str, Any]) -> FittedTable:
+def pairs_table(accuracy: dict[str, Any]) -> FittedTable:
     """Return the messages by pair of NPUs, sorted by error."""
-    rows = found["pairs"][:_MAX_ROWS]
-    unit = _unit_of(rows)
+    rows = accuracy["pairs"][:_MAX_ROWS]
+    unit = time_unit([row["measured_ps"] for row in rows])
     columns = "from NPU", "to NPU", *_spread_columns(unit)
-    table = FittedTable(_first("transfers of messages", rows, found["pairs"]), *columns)
+    table = FittedTable(_first("transfers of messages", rows, accuracy["pairs"]), *columns)
     for row in rows:
         table.add_row(str(row["src"]), str(row["dst"]), *_spread_cells(row, unit))
     return table
 
 
-def ranks_table(found: dict[str, Any]) -> FittedTable:
+def ranks_table(accuracy: dict[str, Any]) -> FittedTable:
     """Return the spans of ranks and the sums of their times, sorted by error if there are many."""
-    rows = found["rank_rows"]
+    rows = accuracy["rank_rows"]
     if len(rows) > _MAX_ROWS:
         rows = sorted(rows, key=lambda row: -abs(row["error"] or 0))[:_MAX_ROWS]
     unit = time_unit([row["simulated_span_ps"] for row in rows])
     sums = ("compute", 1), ("simulated", 1), ("transfer", 2), ("simulated", 2), ("waiting", 2), ("simulated", 2)
     clocks = ("began later by (µs)", 3), ("clock ahead by (µs)", 4)
-    title = _first(f"ranks, measured and simulated ({unit.name})", rows, found["rank_rows"])
+    title = _first(f"ranks, measured and simulated ({unit.name})", rows, accuracy["rank_rows"])
     table = FittedTable(title, "NPU", "span", "simulated", "error", *sums, *clocks)
     for row in rows:
         measured_ps, simulated = row["measured_span_ps"], in_unit(row["simulated_span_ps"], unit)
@@ -125,9 +125,9 @@ def ranks_table(found: dict[str, Any]) -> FittedTable:
     return table
 
 
-def worst_table(found: dict[str, Any]) -> FittedTable:
+def worst_table(accuracy: dict[str, Any]) -> FittedTable:
     """Return the nodes with the largest errors in time."""
-    rows = found["worst"]
+    rows = accuracy["worst"]
     unit = time_unit([row["measured_ps"] for row in rows])
     columns = ("size", 2), f"measured ({unit.name})", f"simulated ({unit.name})", "error"
     title = "largest errors in time (for communication, of the transfer)"
@@ -145,12 +145,13 @@ def percent(error: float, *, signed: bool = True) -> str:
     return f"{error:+.2%}" if signed else f"{error:.2%}"
 
 
-def _summary(spread: dict[str, Any] | None, without: str) -> str:
-    if spread is None:
-        return without
-    bias = percent(spread["simulated_ps"] / spread["measured_ps"] - 1)
-    median, p95, worst = percent(spread["median"]), percent(spread["p95"], signed=False), percent(spread["worst"])
-    return f"{spread['count']:,}: median error {median}, 95 % within {p95}, worst {worst}, total {bias}"
+def _summary(errors: dict[str, Any] | None, text_without_errors: str) -> str:
+    """Return a distribution of errors in words."""
+    if errors is None:
+        return text_without_errors
+    bias = percent(errors["simulated_ps"] / errors["measured_ps"] - 1)
+    median, p95, worst = percent(errors["median"]), percent(errors["p95"], signed=False), percent(errors["worst"])
+    return f"{errors['count']:,}: median error {median}, 95 % within {p95}, worst {worst}, total {bias}"
 
 
 def _spread_columns(unit: TimeUnit) -> tuple[AnyColumn, ...]:
@@ -166,10 +167,6 @@ def _spread_cells(row: dict[str, Any], unit: TimeUnit) -> Sequence[str | int]:
 def _error_cells(row: dict[str, Any]) -> Sequence[str]:
     """Return the cells below the headings of _ERROR_COLUMNS."""
     return percent(row["median"]), percent(row["p95"], signed=False), percent(row["worst"])
-
-
-def _unit_of(rows: Iterable[dict[str, Any]]) -> TimeUnit:
-    return time_unit([row["measured_ps"] for row in rows])
 
 
 def _first(title: str, rows: Sequence[object], of: Sequence[object]) -> str:

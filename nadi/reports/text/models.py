@@ -72,6 +72,7 @@ def _exactly(count: int) -> str:
 
 
 def _shown(value: object) -> str:
+    """Return a value of a model's file in words."""
     if isinstance(value, dict):
         return ", ".join(f"{key} {_shown(each)}" for key, each in value.items())
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -91,13 +92,13 @@ def memory_table(title: str, stages: Sequence[StageMemory]) -> FittedTable:
     for first, last in _equal_stages(stages):
         stage = stages[first]
         numbers = str(first) if first == last else f"{first} to {last}"
-        parts = (_gib(getattr(stage, part)) for part in PARTS)
-        found.add_row(numbers, *parts, _gib(stage.total), _gib(stage.host) if stage.host else "")
+        parts = (f"{getattr(stage, part) / GIB:.2f}" for part in PARTS)
+        found.add_row(numbers, *parts, f"{stage.total / GIB:.2f}", f"{stage.host / GIB:.2f}" if stage.host else "")
     return found
 
 
 def memory_document(stages: Sequence[StageMemory], complaint: str) -> dict[str, Any]:
-    """Return the memory in bytes as a JSON document."""
+    """Return the memory of stages in bytes as a JSON document; complaint: why it does not fit, "" = it fits."""
     rows = [{**stage._asdict(), "total": stage.total} for stage in stages]
     return {"fits": not complaint, "complaint": complaint, "stages": rows}
 
@@ -111,7 +112,3 @@ def _equal_stages(stages: Sequence[StageMemory]) -> list[tuple[int, int]]:
         else:
             runs.append((number, number))
     return runs
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / GIB:.2f}"

@@ -14,15 +14,9 @@ MAX_BRANCHES = 40
 
 
 def render(document: dict[str, Any]) -> RenderableType:
-    """Return the document as something that a rich Console prints."""
+    """Return the document of nadi.insight.analysis.network as something that a rich Console prints."""
     head = f"{document['topology']}\n{time_text(document['finish_time_ps'] or 0)}"
     return Group(head, *_links(document["links"]), *_messages(document["messages"]), *_spread(document))
-
-
-def tree_lines(tree: dict[str, Any]) -> list[str]:
-    """Return a line for the root of a tree of pauses, and one per branch, indented by depth."""
-    whole = f"{tree['links']} links, paused for {time_text(tree['whole_paused_ps'])} in all"
-    return [f"{tree['switch']}, congested at {ports(tree)}: {whole}", *_branches(tree, 1)]
 
 
 def ports(tree: dict[str, Any]) -> str:
@@ -32,15 +26,17 @@ def ports(tree: dict[str, Any]) -> str:
 
 
 def _branches(tree: dict[str, Any], depth: int) -> Iterator[str]:
+    """Yield a line per branch of a tree of pauses, indented by depth."""
     for branch in tree["spread"]:
         times = f"first at {time_text(branch['first_ps'])}, {time_text(branch['paused_ps'])} in all"
         yield f"{'  ' * depth}{branch['link']}: {branch['pauses']:,} pauses, {times}"
         yield from _branches(branch, depth + 1)
 
 
-def _links(of_column: dict[str, list[dict[str, Any]]]) -> Iterator[FittedTable]:
+def _links(rows_of_column: dict[str, list[dict[str, Any]]]) -> Iterator[FittedTable]:
+    """Yield a table of the links with the largest values of each column."""
     for column, title in COLUMNS.items():
-        rows = of_column[column]
+        rows = rows_of_column[column]
         if not rows:
             continue
         unit = time_unit(row[column] for row in rows)
@@ -54,23 +50,24 @@ def _links(of_column: dict[str, list[dict[str, Any]]]) -> Iterator[FittedTable]:
         yield table
 
 
-def _messages(rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
-    if not rows:
+def _messages(completion_rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
+    """Yield tables of completion times and slow-downs by size."""
+    if not completion_rows:
         yield "no messages, or no flows.parquet\n"
         return
-    unit = time_unit(ps for row in rows for ps in row["time_ps"].values())
+    unit = time_unit(ps for row in completion_rows for ps in row["time_ps"].values())
     titles = {
         "time_ps": f"completion time of messages ({unit.name}), by size",
         "slowdown": "slow-down of messages against an idle network, by size",
     }
     for column, title in titles.items():
-        names = rows[0][column]
+        names = completion_rows[0][column]
         if names is None:
             continue
         needs = {"p50": 0, "p90": 2, "p99": 1, "p99.9": 3, "p100": 0}
         shown = (("max" if name == "p100" else name, needs.get(name, 4)) for name in names)
         table = FittedTable(title, "size from", "messages", *shown)
-        for row in rows:
+        for row in completion_rows:
             size = "all" if row["from_bytes"] is None else amount_text(row["from_bytes"])
             values = row[column]
             cells = [in_unit(values[n], unit) if column == "time_ps" else f"{values[n]:.2f}" for n in values or ()]
@@ -78,20 +75,22 @@ def _messages(rows: list[dict[str, Any]] | None) -> Iterator[RenderableType]:
         yield table
 
 
-def spread_heading(document: Mapping[str, Any], looked_at: str = "") -> str:
-    """Return the numbers of pauses, of analysed pauses, and of roots from which they spread."""
+def spread_heading(document: Mapping[str, Any], remark: str = "") -> str:
+    """Return the numbers of pauses and of roots from which they spread, with a remark after the former."""
     roots = "1 root" if document["roots"] == 1 else f"{document['roots']} roots"
-    return f"how pauses spread: {document['pauses']:,} pauses{looked_at}, {roots}"
+    return f"how pauses spread: {document['pauses']:,} pauses{remark}, {roots}"
 
 
 def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
+    """Yield the trees along which pauses spread, and the messages that they delayed."""
     trees = document["trees"]
     if trees:
         looked = document["pauses_looked_at"]
         shown = f", the first {looked:,} looked at" if looked < document["pauses"] else ""
         yield Text(spread_heading(document, shown), style="bold")
     for tree in trees:
-        root, *lines = tree_lines(tree)
+        whole = f"{tree['links']} links, paused for {time_text(tree['whole_paused_ps'])} in all"
+        root, lines = f"{tree['switch']}, congested at {ports(tree)}: {whole}", list(_branches(tree, 1))
         yield from (root, *lines[:MAX_BRANCHES])
         if len(lines) > MAX_BRANCHES:
             yield f"  and {len(lines) - MAX_BRANCHES} more"
@@ -102,6 +101,7 @@ def _spread(document: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def _victims(document: dict[str, Any]) -> Iterator[RenderableType]:
+    """Yield the congested links and the messages that pauses delayed, or why there are none."""
     if document["victims"] is None:
         why = document["why_no_victims"]
         if why != "nothing was paused":

@@ -41,10 +41,7 @@ _FABRIC_COUNTERS = {
 
 
 def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
-    """Print times, collectives, the busiest links, and the folder of the tables; `out` is None if they are not kept.
-
-    took_s counts seconds since the command began, with reading, setup, compilation and analysis.
-    """
+    """Print times, collectives, busiest links, and the folder of tables, if kept; took_s: since the command began."""
     console().print(render(simulation, findings, took_s))
     say(f"results: {out}" if out else "results are not kept: no --out DIR and no [output] dir")
 
@@ -60,7 +57,17 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
     if len(findings.collectives.group):
         parts.append(collective_table(findings))
     if not simulation.settings.fidelity.is_closed_form:
-        parts.append(link_table(simulation, findings))
+        graph, links = simulation.graph, simulation.results.links
+        longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
+        columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1), ("packets dropped", 4)
+        table = FittedTable("busiest links", name_column("link"), *columns, full_output_option=WHOLE)
+        for link in np.argsort(-findings.utilisation, kind="stable")[:MAX_LINKS].tolist():
+            if links["tx_bytes"][link] == 0:
+                break
+            rate, sent = rate_text(int(graph.link_rate_bps[link])), amount_text(int(links["tx_bytes"][link]))
+            queue, dropped = amount_text(int(longest[link])), f"{links['dropped_packets'][link]:,}"
+            table.add_row(_link_name(graph, link), rate, sent, f"{findings.utilisation[link]:.1%}", queue, dropped)
+        parts.append(table)
     if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
         parts.append(fabric_table(simulation))
     return Group(*parts)
@@ -116,21 +123,6 @@ def collective_table(findings: Findings) -> FittedTable:
     return table
 
 
-def link_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
-    """Return the links with the highest utilisation."""
-    graph, links = simulation.graph, simulation.results.links
-    longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
-    columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1), ("packets dropped", 4)
-    table = FittedTable("busiest links", name_column("link"), *columns, full_output_option=WHOLE)
-    for link in np.argsort(-findings.utilisation, kind="stable")[:MAX_LINKS].tolist():
-        if links["tx_bytes"][link] == 0:
-            break
-        rate, sent = rate_text(int(graph.link_rate_bps[link])), amount_text(int(links["tx_bytes"][link]))
-        queue, dropped = amount_text(int(longest[link])), f"{links['dropped_packets'][link]:,}"
-        table.add_row(_link_name(graph, link), rate, sent, f"{findings.utilisation[link]:.1%}", queue, dropped)
-    return table
-
-
 def _link_name(graph: Graph, link: int) -> str:
     return f"{graph.node_name(graph.link_src[link])} → {graph.node_name(graph.link_dst[link])}"
 
@@ -151,15 +143,16 @@ def fabric_table(simulation: FinishedRun) -> FittedTable:
     return table
 
 
-def _max_of_link(graph: Graph, values: NDArray | None, form: str) -> str:
+def _max_of_link(graph: Graph, value_of_link: NDArray | None, number_format: str) -> str:
     """Return the largest value and its link; "" if all values are 0."""
-    if values is None or not values.any():
+    if value_of_link is None or not value_of_link.any():
         return ""
-    link = int(values.argmax())
-    return f"{form.format(values[link])} at {_link_name(graph, link)}"
+    link = int(value_of_link.argmax())
+    return f"{number_format.format(value_of_link[link])} at {_link_name(graph, link)}"
 
 
 def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str:
+    """Return lines about fabric, time, traffic, and the mean NPU."""
     results, counters = simulation.results, simulation.results.counters
     times, whole_ps = findings.npu_times, max(results.finish_time_ps, 1)
     columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
@@ -197,7 +190,9 @@ def _no_contention(simulation: FinishedRun) -> str:
     said = "closed-form: every collective and message as if alone on the network, no contention"
     if folded:
         kept, npus = len(np.unique(folded.like)), simulation.program.npus
-        said += f"\n{kept:,} of {npus:,} NPUs are shown, the others are identical to these (npus.parquet: like)"
+        said += (
+            f"\n{kept:,} of {npus:,} NPUs are shown, the others are identical to these (npus.parquet: represented_by)"
+        )
     return said
 
 
@@ -268,6 +263,7 @@ def step_table(findings: Findings) -> FittedTable | None:
 
 
 def _words(category: str) -> str:
+    """Return a category of time in words."""
     if category in AXES:
         return f"exposed {category}"
     return "exposed, no axis" if category == "unnamed" else category

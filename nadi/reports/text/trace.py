@@ -16,7 +16,14 @@ _LONGEST_NAME = 40
 def render(description: dict[str, Any]) -> RenderableType:
     """Return the result of et.describe as something that a rich Console prints."""
     parts: list[RenderableType] = [description["path"], _overview(description), ""]
-    return Group(*parts, _communication(description), _first_nodes(description))
+    columns = name_column("kind"), name_column("group", 2), "count", "bytes", ("without size", 1)
+    table = FittedTable("communication", *columns)
+    for row in description["collectives"]:
+        table.add_row(row["kind"], row["group"] or "all", *_sizes(row))
+    for key in ("sends", "receives"):
+        if description[key]["count"]:
+            table.add_row(key, "-", *_sizes(description[key]))
+    return Group(*parts, table, _first_nodes(description))
 
 
 def render_set(description: dict[str, Any]) -> RenderableType:
@@ -39,6 +46,7 @@ def render_set(description: dict[str, Any]) -> RenderableType:
 
 
 def _overview(description: dict[str, Any]) -> FittedTable:
+    """Return sizes, dependencies and work of a trace."""
     dangling, cycle = description["dangling_dependencies"], description["control_cycle"]
     dropped = _number(description["dropped_control_dependencies"])
     rows = [("schema version", description["version"] or "not said"), ("nodes", _number(description["nodes"]))]
@@ -60,18 +68,8 @@ def _overview(description: dict[str, Any]) -> FittedTable:
     return table
 
 
-def _communication(description: dict[str, Any]) -> FittedTable:
-    columns = name_column("kind"), name_column("group", 2), "count", "bytes", ("without size", 1)
-    table = FittedTable("communication", *columns)
-    for row in description["collectives"]:
-        table.add_row(row["kind"], row["group"] or "all", *_sizes(row))
-    for key in ("sends", "receives"):
-        if description[key]["count"]:
-            table.add_row(key, "-", *_sizes(description[key]))
-    return table
-
-
 def _first_nodes(description: dict[str, Any]) -> FittedTable:
+    """Return the first nodes of a trace."""
     nodes = description["first_nodes"]
     durations_ps = [node["duration_micros"] * PS_PER_US for node in nodes]
     unit = time_unit(durations_ps)

@@ -20,28 +20,40 @@ _SHADES = ((0.5, "on red", "++"), (0.1, "on dark_orange3", "+"), (0.005, "on yel
 _LESS = ("on blue", "on dodger_blue2", "on deep_sky_blue4")
 
 
-def render(path: str, found: Mapping[str, Any]) -> RenderableType:
-    """Return the result of et.statistics.statistics as something that a rich Console prints."""
-    communication = collectives_table(found, MAX_GROUPS)
-    parts: list[RenderableType] = [path, _overview(found), "", _operators(found), communication, _totals(found)]
-    parts += [*_matrix(found["sizes_by_collective"]), *_waiting(found["arrivals"]), *_overlap(found["overlap"])]
-    return Group(*parts, *_path(found["critical_path"]))
-
-
-def _overview(found: Mapping[str, Any]) -> FittedTable:
-    rows = [("NPUs", f"{found['ranks']:,}"), ("traces", f"{found['traces']:,}"), ("nodes", f"{found['nodes']:,}")]
-    table = facts("", [*rows, ("recorded times", found["times"])])
-    if found["looked_at"] < found["ranks"]:
-        choice = "one of each distinct trace" if found["traces"] < found["ranks"] else "evenly spaced"
-        analysed = f"collectives one by one, times and the path are those of {found['looked_at']:,} NPUs, {choice}"
+def render(path: str, statistics: Mapping[str, Any]) -> RenderableType:
+    """Return the result of et.statistics.statistics for a path as something that a rich Console prints."""
+    communication = collectives_table(statistics, MAX_GROUPS)
+    rows = [
+        ("NPUs", f"{statistics['ranks']:,}"),
+        ("traces", f"{statistics['traces']:,}"),
+        ("nodes", f"{statistics['nodes']:,}"),
+    ]
+    table = facts("", [*rows, ("recorded times", statistics["times"])])
+    if statistics["looked_at"] < statistics["ranks"]:
+        choice = "one of each distinct trace" if statistics["traces"] < statistics["ranks"] else "evenly spaced"
+        analysed = f"collectives one by one, times and the path are those of {statistics['looked_at']:,} NPUs, {choice}"
         table.notes.append(f"{analysed}; --most-nodes looks at more")
-    return table
+    parts: list[RenderableType] = [
+        path,
+        table,
+        "",
+        _operators(statistics),
+        communication,
+        _totals(statistics),
+    ]
+    parts += [
+        *_matrix(statistics["sizes_by_collective"]),
+        *_waiting(statistics["arrivals"]),
+        *_overlap(statistics["overlap"]),
+    ]
+    return Group(*parts, *_path(statistics["critical_path"]))
 
 
-def _operators(found: Mapping[str, Any]) -> FittedTable:
+def _operators(statistics: Mapping[str, Any]) -> FittedTable:
+    """Return the operators that take most time."""
     numbers = "count", "time", "share", ("FLOPs", 2), ("bytes", 1)
     table = FittedTable("operators", name_column("operator"), name_column("lane", 1), *numbers)
-    rows = found["operators"]
+    rows = statistics["operators"]
     total = sum(row["micros"] for row in rows)
     for row in rows[:MAX_OPERATORS]:
         share = f"{row['micros'] / total:.1%}" if total else "-"
@@ -54,25 +66,25 @@ def _operators(found: Mapping[str, Any]) -> FittedTable:
     return table
 
 
-def collectives_table(found: Mapping[str, Any], max_rows: int) -> FittedTable:
+def collectives_table(statistics: Mapping[str, Any], max_rows: int) -> FittedTable:
     """Return the communication by kind and group."""
     numbers = "count", "bytes", ("minimum", 3), "median", ("maximum", 2), ("sizes", 4)
     table = FittedTable("communication", name_column("kind"), name_column("group", 1), *numbers)
-    for row in found["collectives"][:max_rows]:
+    for row in statistics["collectives"][:max_rows]:
         sizes = [buffer_text(row[key]) for key in ("least_bytes", "median_bytes", "most_bytes")]
         group = row["group"] or ("-" if row["kind"] in {"sends", "receives"} else "all")
         table.add_row(row["kind"], group, row["count"], _amount(row["bytes"]), *sizes, row["different_sizes"])
-    missing = sum(row["missing_sizes"] for row in found["collectives"])
+    missing = sum(row["missing_sizes"] for row in statistics["collectives"])
     if missing:
         table.notes.append(f"{missing:,} nodes have no size")
-    if len(found["collectives"]) > max_rows:
-        table.notes.append(f"and {len(found['collectives']) - max_rows:,} more kinds and groups (--json has all)")
+    if len(statistics["collectives"]) > max_rows:
+        table.notes.append(f"and {len(statistics['collectives']) - max_rows:,} more kinds and groups (--json has all)")
     return table
 
 
-def _totals(found: Mapping[str, Any]) -> FittedTable:
+def _totals(statistics: Mapping[str, Any]) -> FittedTable:
     """Return the bytes of each rank by kind, where ranks differ."""
-    matrix = found["bytes_by_rank"]
+    matrix = statistics["bytes_by_rank"]
     table = FittedTable("bytes by rank", "NPU", *((kind, rank) for rank, kind in enumerate(matrix["kinds"], 1)))
     worst = matrix["greatest_deviation"]
     if worst is None:
@@ -91,15 +103,17 @@ def _totals(found: Mapping[str, Any]) -> FittedTable:
     return table
 
 
-def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
+def _matrix(sizes_by_collective: Mapping[str, Any]) -> list[RenderableType]:
     """Return ranks against collectives: a cell for each, coloured by its deviation from the mean."""
-    if not matrix["uneven"]:
+    if not sizes_by_collective["uneven"]:
         return []
-    uneven = [i for i, _ in enumerate(matrix["collectives"]) if _spread(matrix["deviation"], i) > 0]
+    uneven = [
+        i for i, _ in enumerate(sizes_by_collective["collectives"]) if _spread(sizes_by_collective["deviation"], i) > 0
+    ]
     shown = uneven[:MAX_COLUMNS]
     title = Text("ranks against collectives: how far each member's bytes are from the mean", style="bold")
     lines: list[RenderableType] = [title, ""]
-    rows = list(zip(matrix["ranks"], matrix["deviation"], strict=True))
+    rows = list(zip(sizes_by_collective["ranks"], sizes_by_collective["deviation"], strict=True))
     width = max((len(str(npu)) for npu, _ in rows), default=1)
     for npu, deviation in rows[:MAX_RANKS]:
         line = Text(f" NPU {npu:>{width}}  ")
@@ -112,37 +126,39 @@ def _matrix(matrix: Mapping[str, Any]) -> list[RenderableType]:
         legend.append(f" {mark:>2} ", style)
         legend.append(f" {threshold:+.1%} and more   ")
     lines += [legend, Text("  - and -- the same below the mean, blue; = the mean; blank: no member"), ""]
-    worst = max(shown, key=lambda i: _spread(matrix["deviation"], i))
-    label = matrix["collectives"][worst]
-    spread = _spread(matrix["deviation"], worst)
+    worst = max(shown, key=lambda i: _spread(sizes_by_collective["deviation"], i))
+    label = sizes_by_collective["collectives"][worst]
+    spread = _spread(sizes_by_collective["deviation"], worst)
     named = f'{label["kind"]} {label["number"]} of {label["group"] or "all NPUs"} ("{label["name"]}")'
-    uneven_text = f"{matrix['uneven']:,} collectives are uneven"
+    uneven_text = f"{sizes_by_collective['uneven']:,} collectives are uneven"
     lines.append(f"{uneven_text}; the largest deviation: {named}, {spread:.1%} from the mean")
-    hidden_rows = matrix["ranks_left_out"] + max(0, len(rows) - MAX_RANKS)
-    if len(uneven) > len(shown) or hidden_rows or matrix["uneven"] > len(uneven):
+    hidden_rows = sizes_by_collective["ranks_left_out"] + max(0, len(rows) - MAX_RANKS)
+    if len(uneven) > len(shown) or hidden_rows or sizes_by_collective["uneven"] > len(uneven):
         lines.append(f"shown are {len(shown)} of them, and all NPUs but {hidden_rows:,}; -o FILE.html has more")
     return [*lines, ""]
 
 
-def _waiting(found: Mapping[str, Any] | None) -> list[RenderableType]:
-    if found is None:
+def _waiting(arrivals: Mapping[str, Any] | None) -> list[RenderableType]:
+    """Return the table of transfer and waiting of collectives by kind; none without times."""
+    if arrivals is None:
         return []
     numbers = "count", "transfer", "median", "waiting", ("median skew", 1), ("maximum skew", 1)
     title = "collectives with times: transfer, and waiting for others"
     table = FittedTable(title, name_column("kind"), name_column("group", 2), *numbers)
-    for row in found["kinds"][:MAX_GROUPS]:
+    for row in arrivals["kinds"][:MAX_GROUPS]:
         times = [row[key] for key in ("transfer_micros", "median_transfer_micros", "waiting_micros")]
         times += [row.get("median_skew_micros"), row.get("greatest_skew_micros")]
         cells = ["-" if time is None else time_text(time * PS_PER_US) for time in times]
         table.add_row(row["kind"], row["group"] or "all", row["count"], *cells)
-    latest = max(found["ranks"], key=lambda rank: rank["late"])
+    latest = max(arrivals["ranks"], key=lambda rank: rank["late"])
     table.notes.append(f"NPU {latest['npu']} is most often the last, {latest['late']:,} times")
-    if not found["clock"]:
+    if not arrivals["clock"]:
         table.notes.append("no starts are recorded: the last NPU is the one with the shortest wait")
     return [table]
 
 
 def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
+    """Return the table of compute and communication of each rank; none without start times."""
     if not rows:
         return []
     unit = time_unit([row["span_micros"] * PS_PER_US for row in rows])
@@ -158,6 +174,7 @@ def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
 
 
 def _path(path: Mapping[str, Any] | None) -> list[RenderableType]:
+    """Return tables of the critical path and its longest nodes; none without durations."""
     if path is None:
         return []
     title = f"critical path across ranks: {time_text(path['micros'] * PS_PER_US)}, {path['nodes']:,} nodes"
@@ -175,6 +192,7 @@ def _path(path: Mapping[str, Any] | None) -> list[RenderableType]:
 
 
 def _cell(deviation: float | None) -> tuple[str, str]:
+    """Return text and style of a cell with a relative deviation from the mean; None = no member."""
     if deviation is None:
         return "   ", ""
     for (threshold, style, mark), less in zip(_SHADES, _LESS, strict=True):

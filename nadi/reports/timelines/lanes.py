@@ -76,14 +76,14 @@ def write_notes(trace: PerfettoTrace, notes: Sequence[str]) -> None:
             trace.instant(track, 0, note)
 
 
-def write_lane(trace: PerfettoTrace, name: str, parent: int, slices: Sequence[Slice], rank: int = 0) -> int:
+def write_lane(trace: PerfettoTrace, lane_name: str, parent_track: int, slices: Sequence[Slice], rank: int = 0) -> int:
     """Write the slices of a lane, and overlapping slices onto further tracks of the same name.
 
     Return the number of slices that are left out because more than MAX_TRACKS overlap.
     """
     tracks = _apart(slices)
     for own in tracks:
-        track = trace.track(name, parent, rank)
+        track = trace.track(lane_name, parent_track, rank)
         for time_ns, slice_ in _ordered(own):
             if slice_ is None:
                 trace.end(track, time_ns)

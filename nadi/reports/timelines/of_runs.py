@@ -84,7 +84,7 @@ def write_timeline(
 
 
 def _write_npu(
-    trace: PerfettoTrace, run: Run, npu: int, position: int, arrows: dict[tuple[int, int], int], max_slices: int
+    trace: PerfettoTrace, run: Run, npu: int, position: int, arrow_of_row: dict[tuple[int, int], int], max_slices: int
 ) -> tuple[int, int, int]:
     """Write the lanes of an NPU; return the number of slices, of merged nodes, and of nodes left out."""
     nodes = run.nodes.filter(pc.equal(run.nodes["npu"], npu))
@@ -100,7 +100,7 @@ def _write_npu(
             details["bytes"] = columns["bytes"][row]
         if columns["group"][row] is not None:
             details["group"] = columns["group"][row]
-        arrow = arrows.get((npu, columns["row"][row]))
+        arrow = arrow_of_row.get((npu, columns["row"][row]))
         ends = () if arrow is None else (arrow,)
         both = (ends, ()) if columns["kind"][row] == "send" else ((), ends)
         return Slice(int(begin_ns[row]), int(end_ns[row]), columns["name"][row], details, *both)
@@ -109,10 +109,10 @@ def _write_npu(
     return write_npu(trace, npu, position, lanes, begin_ns, end_ns, slice_of, max_slices)
 
 
-def _lane(kind: str, lane: str | None, name: str) -> str:
+def _lane(kind: str, engine_lane: str | None, name: str) -> str:
     """Return the lane of a node; "" for a node that is not shown because it takes no time."""
     if kind in {"compute", "memory"}:
-        return lane or kind
+        return engine_lane or kind
     if kind == "noop":
         return ""
     axis = axis_of(name)
@@ -179,12 +179,14 @@ def _queues(trace: PerfettoTrace, run: Run) -> int:
     return len(chosen)
 
 
-def _count(trace: PerfettoTrace, track: int, time_ps: NDArray[np.floating | np.integer], values: NDArray) -> None:
+def _count(
+    trace: PerfettoTrace, counter_track: int, time_ps: NDArray[np.floating | np.integer], values: NDArray
+) -> None:
     """Write a counter's values where they change."""
     last = None
     for time, value in zip(time_ps.tolist(), values.tolist(), strict=True):
         if value != last:
-            trace.count(track, int(time) // _PS_PER_NS, value)
+            trace.count(counter_track, int(time) // _PS_PER_NS, value)
             last = value
 
 

@@ -84,23 +84,20 @@ def write_timeline(path: str | os.PathLike[str], ranks: Sequence[Rank], max_slic
 def _write_npu(
     trace: PerfettoTrace,
     rank: Rank,
-    number: int,
+    rank_index: int,
     times: _NodeTimes,
-    arrows: Mapping[CommunicationMember, int],
+    arrow_of_member: Mapping[CommunicationMember, int],
     max_slices: int,
     ends_of_arrows: list[int],
 ) -> tuple[int, int, int]:
-    """Write the lanes of an NPU; return the number of slices, of merged nodes, and of nodes left out.
-
-    `number` is the rank's index in `times`; the arrows of nodes with slices are appended to `ends_of_arrows`.
-    """
-    table, begin_ns, end_ns = rank.table, times.begin_ns[number], times.end_ns[number]
+    """Write lanes of an NPU; return numbers of slices, of merged nodes and of nodes left out; append arrows' ends."""
+    table, begin_ns, end_ns = rank.table, times.begin_ns[rank_index], times.end_ns[rank_index]
     lane_of_node = lanes_of(table)
     has_time = (begin_ns >= 0) & (end_ns >= begin_ns)  # neither never nor beyond 2^63 ns
     without_time = int(np.count_nonzero((lane_of_node != NO_LANE) & ~has_time))
 
     def slice_of(row: int) -> Slice:
-        arrow = arrows.get(CommunicationMember(number, row))
+        arrow = arrow_of_member.get(CommunicationMember(rank_index, row))
         ends = () if arrow is None else (arrow,)
         ends_of_arrows.extend(ends)
         both = (ends, ()) if LANES[lane_of_node[row]] == "sends" else ((), ends)
@@ -113,7 +110,8 @@ def _write_npu(
     return slices, merged, left_out + without_time
 
 
-def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMember]]) -> _NodeTimes:
+def _times(ranks: Sequence[Rank], communications: Mapping[Key, Sequence[CommunicationMember]]) -> _NodeTimes:
+    """Return begin and end of each node of the ranks in ns: recorded, by dependencies, or in steps."""
     if has_starts(ranks):
         starts = [rank.table.start_time_micros for rank in ranks]
         first = min(int(start[start > 0].min()) for start in starts if np.any(start > 0))
@@ -122,16 +120,16 @@ def _times(ranks: Sequence[Rank], found: Mapping[Key, Sequence[CommunicationMemb
         end = [ns + rank.table.duration_micros * _NS_PER_MICRO for ns, rank in zip(begin, ranks, strict=True)]
         return _NodeTimes(begin, end, "recorded")
     has_durations = any(bool(np.any(rank.table.duration_micros > 0)) for rank in ranks)
-    schedule = earliest(ranks, found, unit_micros=0 if has_durations else 1)
+    schedule = earliest(ranks, communications, unit_micros=0 if has_durations else 1)
     begin = [np.where(start < 0, -1, start * _NS_PER_MICRO) for start in schedule.start_micros]
     end = [ns + took * _NS_PER_MICRO for ns, took in zip(begin, schedule.took_micros, strict=True)]
     return _NodeTimes(begin, end, "by dependencies" if has_durations else "steps")
 
 
-def _arrows(found: Mapping[Key, Sequence[CommunicationMember]]) -> dict[CommunicationMember, int]:
+def _arrows(communications: Mapping[Key, Sequence[CommunicationMember]]) -> dict[CommunicationMember, int]:
     """Return the number of the arrow at each send and receive whose counterpart is in the traces."""
     flows: dict[CommunicationMember, int] = {}
-    for key, members in found.items():
+    for key, members in communications.items():
         if key[0] == "message" and len(members) == 2:
             number = len(flows) // 2 + 1
             flows.update(dict.fromkeys(members, number))

@@ -81,10 +81,7 @@ class PerfettoTrace:
         self._packet(sequence_flags=_INCREMENTAL_STATE_CLEARED)
 
     def process(self, name: str, pid: int, rank: int = 0) -> int:
-        """Write a group of tracks, such as an NPU, and return its number.
-
-        `pid` is a number from 1 that no other group has, `rank` the position among the groups.
-        """
+        """Write a group of tracks, such as an NPU, with a number from 1 and a position, and return its number."""
         process = {"pid": pid, "process_name": _valid(name)}
         return self._descriptor(process=process, child_ordering=_EXPLICIT, sibling_order_rank=rank)
 
@@ -127,39 +124,42 @@ class PerfettoTrace:
 
     def _event(
         self,
-        kind: int,
+        event_type: int,
         track: int,
         time_ns: int,
         name: str | None = None,
         details: Mapping[str, Value] | None = None,
         **fields: Any,  # noqa: ANN401 - of TrackEvent
     ) -> None:
+        """Write an event on a track."""
         if name is not None:
             fields["name_iid"] = self._interned(self._names, "event_names", name)
         if details:
             fields["debug_annotations"] = [self._annotation(key, value) for key, value in details.items()]
         self._packet(
             timestamp=time_ns,
-            track_event={"type": kind, "track_uuid": track, **fields},
+            track_event={"type": event_type, "track_uuid": track, **fields},
             sequence_flags=_NEEDS_INCREMENTAL_STATE,
         )
 
     def _annotation(self, key: str, value: Value) -> dict[str, Value]:
+        """Return a detail of a slice: a key and its value."""
         number = self._interned(self._keys, "debug_annotation_names", key)
         if isinstance(value, str):
             return {"name_iid": number, "string_value": _valid(value)}
         return {"name_iid": number, "double_value" if isinstance(value, float) else "int_value": value}
 
-    def _interned(self, known: dict[str, int], field: str, text: str) -> int:
+    def _interned(self, number_of_text: dict[str, int], field: str, text: str) -> int:
         """Return the number of a text, and write the text at its first use."""
-        number = known.get(text)
+        number = number_of_text.get(text)
         if number is None:
-            number = known[text] = len(known) + 1
+            number = number_of_text[text] = len(number_of_text) + 1
             entries = {field: [{"iid": number, "name": _valid(text)}]}
             self._packet(interned_data=entries, sequence_flags=_NEEDS_INCREMENTAL_STATE)
         return number
 
     def _descriptor(self, **fields: Any) -> int:  # noqa: ANN401 - of TrackDescriptor
+        """Write the description of a new track and return its number."""
         self._tracks += 1
         self._packet(track_descriptor={"uuid": self._tracks, **fields})
         return self._tracks

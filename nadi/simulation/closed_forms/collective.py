@@ -18,7 +18,7 @@ import topologies
 import workload
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
-from nadi.simulation.closed_forms.playing.played import Group, Paths, PlayedCollectives
+from nadi.simulation.closed_forms.played import Paths, PlayedCollectives
 from pdes import Settings
 from pdes.wire import acknowledgement_bytes, wire_bytes
 from topologies import Graph
@@ -30,9 +30,8 @@ from workload.shape import GroupShape, shape_of
 
 Int64 = NDArray[np.int64]
 
-_MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples, or one message per member
-_MAX_SAMPLED_HOPS = 1 << 16  # maximum number of links on all sampled paths; finding them takes about half a second
-_FEW_SAMPLED_SENDS = 32  # number of messages that estimate the mean length of a path
+_MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples
+_FEW_SAMPLED_SENDS = 32  # number of messages whose paths the time of the busiest member samples
 _GOLDEN, _SILVER = (math.sqrt(5) - 1) / 2, math.sqrt(2) - 1  # irrational steps for `_spread`
 
 
@@ -54,24 +53,23 @@ def closed_form(
     size_bytes: int,
     played: PlayedCollectives | None = None,
 ) -> ClosedForm:
-    """Return the time of one collective on an idle network.
+    """Return the time of one collective of `kind` with `algorithm` among `members` (NPUs) on an idle network.
 
-    The function plays the steps (nadi/simulation/closed_forms/playing). If that would take too long, it evaluates the
-    algorithm's formula.
+    The function plays the steps (`played`). If that would take too long, it evaluates the algorithm's formula.
 
     If the members' paths differ, the formula uses the rate of the slowest path and the latency of the longest one. A
     ring uses the mean latency of all paths but the fastest, because a chunk that travels round n members takes n - 1
     of the ring's paths. An algorithm that knows the fabric reads latencies and rates from the group's shape.
 
     `schedule`: Number of the schedule, -1 = a group of one.
+    `size_bytes`: Size of the buffer.
     `played`: Collectives of this program that were already played; the function adds to them. None = an empty set.
     """
     if schedule < 0:
         return ClosedForm(0.0, is_played=True)
-    chosen = collectives.choose(kind, algorithm)
-    group = Group(chosen, schedule, members.tolist(), size_bytes)
+    chosen, npus = collectives.choose(kind, algorithm), members.tolist()
     played = played or PlayedCollectives()
-    played_ps = played.time_ps(graph, program, settings, group)
+    played_ps = played.time_ps(graph, program, settings, chosen, schedule, npus, size_bytes)
     if played_ps is not None:
         return ClosedForm(played_ps, is_played=True)
     if chosen.needs_shape:
@@ -79,10 +77,10 @@ def closed_form(
         formula_ps = workload.closed_form(kind, algorithm, len(members), size_bytes, 0.0, 0.0, shape)
         return ClosedForm(formula_ps + settings.fidelity.endpoint_delay_ps, is_played=False)
     data, payload = usual_message(program.schedules, schedule, size_bytes)
-    key = schedule, tuple(group.members)
+    key = schedule, tuple(npus)
     if key not in played.paths:
         one_way = bool(getattr(chosen.module, "ONE_WAY", False))
-        played.paths[key] = _paths(graph, settings, program.schedules, schedule, group.members, one_way=one_way)
+        played.paths[key] = _paths(graph, settings, program.schedules, schedule, npus, one_way=one_way)
     paths = played.paths[key]
     trains = [train(graph, path.links, math.ceil(payload), settings, both_ways=path.both_ways) for path in paths]
     serial_ps = max(t.serial_ps for t in trains)
@@ -101,10 +99,7 @@ def closed_form(
 def busiest_member_ps(
     graph: Graph, program: Program, settings: Settings, schedule: int, members: Int64, size_bytes: int
 ) -> float:
-    """Return the time of the busiest member of an all-to-all with split sizes; schedule -1 = a group of one.
-
-    The function sends the maximum of a member's bytes, sent or received, as one message over the fastest sampled path.
-    """
+    """Return the time of an all-to-all with split sizes as that of the busiest member's bytes on the fastest path."""
     if schedule < 0:
         return 0.0
     busiest_bytes = most_bytes(program.schedules, schedule, size_bytes)
@@ -118,14 +113,11 @@ def busiest_member_ps(
 
 
 def _paths(
-    graph: Graph, settings: Settings, s: Schedules, schedule: int, npus: list[int], *, one_way: bool
+    graph: Graph, settings: Settings, schedules: Schedules, schedule: int, npus: list[int], *, one_way: bool
 ) -> list[Paths]:
-    """Return the distinct paths of a sample of messages, with counts; one_way: no member receives while it sends."""
+    """Return distinct paths of a sample of messages between NPUs, with counts; one_way: none receives while sending."""
     kinds: dict[tuple[Way, bool], Paths] = {}
-    few_sends = _sampled_sends(s, schedule, _FEW_SAMPLED_SENDS)
-    hops = sum(len(topologies.route(graph, npus[src], npus[dst])) for src, dst, _ in few_sends) / len(few_sends)
-    max_sends = min(max(len(npus), _MAX_SAMPLED_SENDS), int(_MAX_SAMPLED_HOPS / hops))
-    sends = _sampled_sends(s, schedule, max(len(few_sends), max_sends))
+    sends = _sampled_sends(schedules, schedule, _MAX_SAMPLED_SENDS)
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
         answers = not one_way and sender != src and settings.fidelity.has_headers
@@ -136,15 +128,12 @@ def _paths(
 
 
 def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> GroupShape:
-    """Return the shape with the rates that full packets leave for payload; NVLink joins the NPUs of a host.
-
-    The rates inside a host and between hosts also carry acknowledgements, because as much data flows in the other
-    direction.
-    """
+    """Return the shape with rates for payload beside headers and answers; framed: NVLink joins a host's NPUs."""
     if not settings.fidelity.has_headers:
         return shape
 
     def payload_bps(rate_bps: int, *, framed: bool, answered: bool = True) -> int:
+        """Return a link's payload rate in bits per second; answered: it also carries acknowledgements."""
         on_wire = float(wire_bytes(settings.mtu_bytes, framed, settings))
         on_wire += int(acknowledgement_bytes(framed, settings)) if answered else 0
         return int(rate_bps * settings.mtu_bytes / on_wire)
@@ -160,7 +149,7 @@ def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> Gr
 
 
 def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: bool) -> AggregatorTree:
-    """Return the tree with its payload rates; each link of a path except one adds the time of a packet."""
+    """Return the tree with the rates that full packets leave for payload; framed: NVLink links frame packets."""
     flits = np.array(tree.nvlink) & framed
     full = wire_bytes(settings.mtu_bytes, flits, settings).astype(np.float64)
     answer = acknowledgement_bytes(flits, settings)
@@ -173,33 +162,33 @@ def _tree_payload_rates(tree: AggregatorTree, settings: Settings, *, framed: boo
     )
 
 
-def _sampled_sends(s: Schedules, schedule: int, most: int) -> list[tuple[int, int, int]]:
-    """Return the sender and receiver of each message, and the member that sends to that sender (or the sender itself).
+def _sampled_sends(schedules: Schedules, schedule: int, max_sends: int) -> list[tuple[int, int, int]]:
+    """Return (sender, receiver, the member that sends to that sender or else the sender) of each message.
 
-    A schedule with more than `most` messages returns `most` of them, spread over the group.
+    A schedule with more than `max_sends` messages returns `max_sends` of them, spread over the group.
     """
-    n = int(s.members[schedule])
-    if s.relative[schedule]:
-        far = offsets(s, schedule)
-        if n * len(far) <= most:
+    n = int(schedules.members[schedule])
+    if schedules.relative[schedule]:
+        far = offsets(schedules, schedule)
+        if n * len(far) <= max_sends:
             ends = [(m, *offset) for m in range(n) for offset in far]
         else:
-            members = [k % n for k in range(most)] if most >= n else _spread(n, most)
-            ends = [(m, *far[which]) for m, which in zip(members, _spread(len(far), most, _SILVER), strict=True)]
+            members = [k % n for k in range(max_sends)] if max_sends >= n else _spread(n, max_sends)
+            ends = [(m, *far[which]) for m, which in zip(members, _spread(len(far), max_sends, _SILVER), strict=True)]
         return [
-            (m, peer(s, schedule, view, m, distance), peer(s, schedule, view, m, -distance))
+            (m, peer(schedules, schedule, view, m, distance), peer(schedules, schedule, view, m, -distance))
             for m, view, distance in ends
         ]
-    peers = peers_of_members(s, schedule)
+    peers = peers_of_members(schedules, schedule)
     sender_of = {dst: src for src in range(n) for dst in peers[src]}
     messages = [(src, dst, sender_of.get(src, src)) for src in range(n) for dst in peers[src]]
-    return messages if len(messages) <= most else [messages[i] for i in _spread(len(messages), most)]
+    return messages if len(messages) <= max_sends else [messages[i] for i in _spread(len(messages), max_sends)]
 
 
-def _spread(length: int, count: int, by: float = _GOLDEN) -> list[int]:
+def _spread(length: int, count: int, irrational_step: float = _GOLDEN) -> list[int]:
     """Return `count` indices below `length` that cover it evenly, as does every prefix of them.
 
     The indices are multiples of an irrational number (Knuth, volume 3, section 6.4). A regular stride could coincide
     with the number of NPUs per host.
     """
-    return [int(k * by % 1.0 * length) for k in range(count)]
+    return [int(k * irrational_step % 1.0 * length) for k in range(count)]

@@ -13,13 +13,14 @@ from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.lone_message import message_times
-from nadi.simulation.closed_forms.playing.played import PlayedCollectives
+from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions
 from pdes import Settings
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collectives
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.collectives.schedules.sends import message_count, packet_count
+from workload.node_kinds import MEMORY_LANE
 from workload.shape import shape_of
 
 Int64 = NDArray[np.int64]
@@ -81,19 +82,20 @@ class Curve:
     """
 
     def __init__(self, source: CurveSource, *, is_exact: bool, effort: Effort = RUN_EFFORT) -> None:
+        """Start without known times; is_exact: the formula is exact on an idle network; effort: limits on playing."""
         self._source, self._is_exact, self._effort = source, is_exact, effort
         self._known: dict[int, ClosedForm] = {}
         self._played: dict[str, list[tuple[int, float]]] = {}
 
     def at(self, size_bytes: int) -> ClosedForm:
-        """Return the time of a size."""
+        """Return the time of the collective with a buffer of `size_bytes`."""
         if size_bytes not in self._known:
             interpolated = self._interpolated(size_bytes) if self._effort.interpolates else None
             self._known[size_bytes] = interpolated or self._new(size_bytes)
         return self._known[size_bytes]
 
     def _new(self, size_bytes: int) -> ClosedForm:
-        """Return the time of a size that does not depend on other requested sizes."""
+        """Return the time of a buffer of `size_bytes` that does not depend on other requested sizes."""
         packets = self._source.packets(size_bytes)
         if packets <= self._effort.max_quick_packets:
             return self.play(size_bytes)
@@ -103,13 +105,13 @@ class Curve:
         return self._extrapolated(size_bytes) or fallback(size_bytes)
 
     def play(self, size_bytes: int) -> ClosedForm:
-        """Play a size and return its time, whatever is known of other sizes."""
+        """Play a buffer of `size_bytes` and return its time, whatever is known of other sizes."""
         form = self._known[size_bytes] = self._source.play(size_bytes)
         insort(self._played.setdefault(self._source.variant(size_bytes), []), (size_bytes, form.time_ps))
         return form
 
     def _interpolated(self, size_bytes: int) -> ClosedForm | None:
-        """Return the time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
+        """Return a time on the line between two played sizes; None if the neighbouring lines do not confirm it."""
         points = self._played.get(self._source.variant(size_bytes), [])
         after = bisect(points, (size_bytes, 0.0))
         if not 2 <= after <= len(points) - 2:
@@ -123,7 +125,7 @@ class Curve:
         return ClosedForm(between, is_played=False)
 
     def _extrapolated(self, size_bytes: int) -> ClosedForm | None:
-        """Return the time on the line through three smaller sizes; None if they lie on no line or differ in variant."""
+        """Return the time of a buffer on the line through three smaller ones; None if they lie on no line."""
         most, quick = self._effort.max_halvings, self._effort.max_quick_packets
         halvings = 1
         while halvings < most and self._source.packets(size_bytes >> halvings) > quick:
@@ -148,9 +150,11 @@ class Curve:
         return ClosedForm(extrapolated_ps, is_played=False)
 
 
-def _line(a: tuple[int, float], b: tuple[int, float], size_bytes: int) -> float:
-    """Return the value at `size_bytes` of the line through two points."""
-    return a[1] + (b[1] - a[1]) * (size_bytes - a[0]) / (b[0] - a[0])
+def _line(first_point: tuple[int, float], second_point: tuple[int, float], size_bytes: int) -> float:
+    """Return the time in ps at `size_bytes` of the line through two points (size in bytes, time in ps)."""
+    return first_point[1] + (second_point[1] - first_point[1]) * (size_bytes - first_point[0]) / (
+        second_point[0] - first_point[0]
+    )
 
 
 class ClosedFormCosts(NamedTuple):
@@ -187,19 +191,20 @@ class CollectiveCosts:
         self._curves: dict[tuple[str, str, bytes], Curve] = {}
 
     def of_collectives(
-        self, program: Program, how: CollectiveSettings, keys: CollectiveKeys, kinds: NDArray[np.int8]
+        self, program: Program, collective_settings: CollectiveSettings, keys: CollectiveKeys, kinds: NDArray[np.int8]
     ) -> ClosedFormCosts:
         """Return the times of K collectives; kinds: int8[K], index in workload.KINDS of each collective."""
         members_of_group = np.split(program.group_member.astype(np.int64), program.group_ptr[1:-1])
         groups = [members_of_group[group] for group in keys.group.tolist()]
         forms = []
         positions = self.standing.keys(groups)
-        columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist())
-        for schedule, size_bytes, kind, members, position in zip(*columns, groups, positions, strict=True):
+        lanes = program.node_lane[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
+        columns = (keys.schedule.tolist(), keys.bytes.tolist(), kinds.tolist(), (lanes == MEMORY_LANE).tolist())
+        for schedule, size_bytes, kind, is_copied, members, position in zip(*columns, groups, positions, strict=True):
             if program.schedules.uneven[schedule]:
                 forms.append(self._uneven(program, schedule, members, size_bytes))
                 continue
-            key = KINDS[kind], how.algorithm_of(KINDS[kind]), position
+            key = KINDS[kind], collective_settings.algorithm_of(KINDS[kind], is_copied=is_copied), position
             if key not in self._curves:
                 self._curves[key] = self.curve(program, *key[:2], members)
             forms.append(self._curves[key].at(size_bytes))
@@ -207,13 +212,14 @@ class CollectiveCosts:
         return ClosedFormCosts(times, np.array([form.is_played for form in forms], np.bool_))
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
-        """Return the curve of one kind of collective on one group; `program` may have any schedules."""
+        """Return times by size of collectives of a kind on a group of NPUs, int64[n], of any program on the fabric."""
         chosen = collectives.choose(kind, algorithm)
         shape = shape_of(self._planned_on, members, trees=chosen.trees) if chosen.needs_shape else None
         is_even = self._planned_on is self._graph  # formulas are exact only if all links of a kind have one rate
         plans: dict[object, _Plan] = {}
 
         def plan_of(size_bytes: int) -> _Plan:
+            """Return the plan for a size; sizes of one class share it."""
             size_class = chosen.size_class(kind, shape, size_bytes) if shape else 0
             if size_class not in plans:
                 if len(plans) >= _MAX_KEPT_PLANS:
@@ -225,6 +231,7 @@ class CollectiveCosts:
             return plans[size_class]
 
         def evaluate(size_bytes: int, *, play: bool) -> ClosedForm:
+            """Return the time of a size from its steps if `play`, else from the formula."""
             plan = plan_of(size_bytes)
             planned, played = program._replace(schedules=plan.schedules), plan.played if play else plan.by_formula
             return closed_form(
@@ -232,6 +239,7 @@ class CollectiveCosts:
             )
 
         def packets(size_bytes: int) -> float:
+            """Return the approximate number of packets of a size."""
             plan = plan_of(size_bytes)
             if plan.number == DONE_AT_ONCE:
                 return 0.0
@@ -245,7 +253,7 @@ class CollectiveCosts:
         return Curve(source, is_exact=chosen.is_exact and is_even, effort=self._effort)
 
     def _uneven(self, program: Program, schedule: int, members: Int64, size_bytes: int) -> ClosedForm:
-        """Return the time of an all-to-all with split sizes; its schedule is valid for this program only."""
+        """Return the time of an all-to-all with split sizes; `schedule` is its number, valid for this program only."""
         graph, settings = self._graph, self._settings
         if message_count(program.schedules, schedule) > _MAX_PLAYED_UNEVEN_MESSAGES:
             busiest_ps = busiest_member_ps(graph, program, settings, schedule, members, size_bytes)

@@ -54,8 +54,6 @@ class Hop(NamedTuple):
     # divisor of the first link's rate: its NPU drives the message at rate / shares. It applies to messages between two
     # NPUs, and at message level.
     shares: float = 1
-    # True if all paths to the receiver meet at this link's port, before the last of the slowest links
-    meets: bool = False
 
 
 Way = tuple[Hop, ...]  # all links of a path, in order
@@ -83,7 +81,7 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
     return [known.setdefault(way, way) for way in ways]
 
 
-def with_shares(way: Way, settings: Settings, *, inside: bool, shares: float = 1) -> Way:
+def with_shares(hops: Way, settings: Settings, *, inside: bool, shares: float = 1) -> Way:
     """Return the path of a message between two NPUs with its shares: its NPU drives it at line rate / shares.
 
     The p2p_share of the settings overrides `shares` unless the first link is NVLink (`inside`).
@@ -92,72 +90,72 @@ def with_shares(way: Way, settings: Settings, *, inside: bool, shares: float = 1
         shares = 1 / settings.p2p_share
     shares = round(SHARE_UNITS * shares) / SHARE_UNITS
     if shares <= 1:
-        return way
-    return (way[0]._replace(shares=shares), *way[1:])
+        return hops
+    return (hops[0]._replace(shares=shares), *hops[1:])
 
 
-def bytes_on(way: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
+def bytes_on(hops: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
     """Return the bytes of a packet, or of an ACKNOWLEDGEMENT, on each link; int64[..., links] for an array [..., 1]."""
-    framed = np.array([hop.framed for hop in way])
+    framed = np.array([hop.framed for hop in hops])
     if isinstance(size_bytes, int) and size_bytes == ACKNOWLEDGEMENT:
         return acknowledgement_bytes(framed, settings)
     return wire_bytes(size_bytes, framed, settings)
 
 
-def bytes_seen(on_wire: Int64, settings: Settings) -> Int64:
-    """Return how many of these bytes a switch must have received before it forwards them."""
-    return np.minimum(on_wire, settings.header_bytes) if settings.cut_through else on_wire
+def bytes_seen(wire_bytes: Int64, settings: Settings) -> Int64:
+    """Return how many bytes of packets of `wire_bytes` a switch must have received before it forwards them."""
+    return np.minimum(wire_bytes, settings.header_bytes) if settings.cut_through else wire_bytes
 
 
-def rates_of(way: Way) -> Float64:
+def rates_of(hops: Way) -> Float64:
     """Return float64[links], picoseconds per byte."""
-    return np.array([hop.ps_per_byte for hop in way])
+    return np.array([hop.ps_per_byte for hop in hops])
 
 
-def alone_ps(way: Way, size_bytes: Int64, settings: Settings) -> Int64:
-    """Return the time from the post of a message to its last bit, exact to the picosecond if switches store."""
+def alone_ps(hops: Way, size_bytes: Int64, settings: Settings) -> Int64:
+    """Return int64[m], picoseconds from the post of each message to its last bit, exact if switches store packets."""
     model = settings.fidelity
     if model.alone_ps:
-        return message_level_ps(way, size_bytes, model) + model.endpoint_delay_ps
-    return _fixed_ps(way) + model.send_latency_ps + _train_ps(way, size_bytes, settings)
+        return message_level_ps(hops, size_bytes, model) + model.endpoint_delay_ps
+    return _fixed_ps(hops) + model.send_latency_ps + _train_ps(hops, size_bytes, settings)
 
 
-def _train_ps(way: Way, size_bytes: Int64, settings: Settings) -> Int64:
-    """Return int64[m], `alone_ps` without delays and latencies."""
+def _train_ps(hops: Way, size_bytes: Int64, settings: Settings) -> Int64:
+    """Return int64[m], picoseconds of each message (size_bytes: int64[m]) on its path without delays and latencies."""
     packets = np.maximum(1, -(-size_bytes // settings.mtu_bytes))
     last_bytes = (size_bytes - (packets - 1) * settings.mtu_bytes)[:, None]
-    full_ps = (_times_ps(way, np.array([[settings.mtu_bytes]]), settings)[0] + 0.5).astype(np.int64)
-    last_ps = (_times_ps(way, last_bytes, settings) + 0.5).astype(np.int64)
+    full_ps = (_times_ps(hops, np.array([[settings.mtu_bytes]]), settings)[0] + 0.5).astype(np.int64)
+    last_ps = (_times_ps(hops, last_bytes, settings) + 0.5).astype(np.int64)
     whole = np.cumsum(full_ps) + (packets[:, None] - 2) * np.maximum.accumulate(full_ps)
     rest = np.cumsum(last_ps[:, ::-1], axis=1)[:, ::-1]
     times_ps: Int64 = np.where(packets > 1, (whole + rest).max(axis=1), rest[:, 0])
     return times_ps
 
 
-def _times_ps(way: Way, size_bytes: Int64, settings: Settings) -> Float64:
-    """Return float64[m, links], picoseconds of packets on each link (payload: int64[m, 1]).
+def _times_ps(hops: Way, size_bytes: Int64, settings: Settings) -> Float64:
+    """Return float64[m, links], picoseconds of packets with payload size_bytes (int64[m, 1]) on each link.
 
     The first column of a message that is driven at a share is the time to move the payload.
     """
-    on_links: Float64 = bytes_on(way, size_bytes, settings) * rates_of(way)
-    if way[0].shares <= 1:
+    on_links: Float64 = bytes_on(hops, size_bytes, settings) * rates_of(hops)
+    if hops[0].shares <= 1:
         return on_links
-    full_ps = float(bytes_on(way, settings.mtu_bytes, settings)[0] * way[0].ps_per_byte) * way[0].shares
+    full_ps = float(bytes_on(hops, settings.mtu_bytes, settings)[0] * hops[0].ps_per_byte) * hops[0].shares
     return np.concatenate([size_bytes * (full_ps / settings.mtu_bytes), on_links], axis=1)
 
 
-def _fixed_ps(way: Way) -> int:
+def _fixed_ps(hops: Way) -> int:
     """Return the sum of delays and latencies in picoseconds."""
-    return sum(hop.delay_ps + hop.latency_ps for hop in way)
+    return sum(hop.delay_ps + hop.latency_ps for hop in hops)
 
 
-def message_level_ps(way: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True) -> Int64:
+def message_level_ps(hops: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True) -> Int64:
     """Return int64[m], times of messages at message level on consecutive links; fixed: with delays and latencies."""
     if model.alone_ps is None:
         raise ValueError(f"{model.name}: is not message-level")
-    ps_per_byte = np.array([hop.ps_per_byte * hop.shares for hop in way])
-    delay_ps = np.array([hop.delay_ps * fixed for hop in way], np.int64)
-    latency_ps = np.array([hop.latency_ps * fixed for hop in way], np.int64)
+    ps_per_byte = np.array([hop.ps_per_byte * hop.shares for hop in hops])
+    delay_ps = np.array([hop.delay_ps * fixed for hop in hops], np.int64)
+    latency_ps = np.array([hop.latency_ps * fixed for hop in hops], np.int64)
     times_ps: Int64 = model.alone_ps(ps_per_byte, delay_ps, latency_ps, size_bytes, model.resolution_ps)
     return times_ps
 
@@ -225,17 +223,17 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
     return MessageTimes(*times)
 
 
-def shares_of(program: Program, flows: Mapping[str, NDArray]) -> Float64:
+def shares_of(program: Program, messages: Mapping[str, NDArray]) -> Float64:
     """Return float64[m], the shares of each message between two NPUs: its NPU drives it at line rate / shares; else 1.
 
-    `flows`: Columns src, dst, group, lane and seq of m messages.
+    `messages`: Columns src, dst, group, lane and seq of m messages.
     """
-    shares = np.ones(len(flows["src"]))
+    shares = np.ones(len(messages["src"]))
     if not len(program.channels.shares):
         return shares
-    between_npus = np.flatnonzero(flows["group"] < 0)
-    traces = program.trace_of_npu[flows["src"][between_npus]]
-    src, dst, tag, seq = (flows[name][between_npus].astype(np.int64) for name in ("src", "dst", "lane", "seq"))
+    between_npus = np.flatnonzero(messages["group"] < 0)
+    traces = program.trace_of_npu[messages["src"][between_npus]]
+    src, dst, tag, seq = (messages[name][between_npus].astype(np.int64) for name in ("src", "dst", "lane", "seq"))
     key = receive_key(dst - src, tag, seq)
     of_channel = np.append(program.channels.shares, 1.0)  # the last entry is for channel -1
     for trace in np.unique(traces).tolist():
@@ -250,22 +248,22 @@ def shares_of(program: Program, flows: Mapping[str, NDArray]) -> Float64:
     return shares
 
 
-def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray], shares: Float64 | None = None) -> Int64:
+def ideal_ps(graph: Graph, settings: Settings, messages: Mapping[str, NDArray], shares: Float64 | None = None) -> Int64:
     """Return int64[m], the time of each message alone on an idle network along a shortest path, to the picosecond.
 
     The function computes one route per pair of NPUs. With cut-through switches or more than MAX_PAIRS pairs all times
     are UNKNOWN; after MAX_HOPS links, those of the remaining pairs are.
 
-    `flows`: Columns src, dst, group and bytes of m messages.
+    `messages`: Columns src, dst, group and bytes of m messages.
     `shares`: float64[m], the result of `shares_of`; None = all messages at line rate.
     """
-    ideal = np.full(len(flows["src"]), UNKNOWN, np.int64)
+    ideal = np.full(len(messages["src"]), UNKNOWN, np.int64)
     if settings.cut_through or not len(ideal):
         return ideal
-    key = flows["src"].astype(np.int64) * graph.npus + flows["dst"]
+    key = messages["src"].astype(np.int64) * graph.npus + messages["dst"]
     known, share = np.unique(np.ones(1) if shares is None else shares, return_inverse=True)
     if settings.p2p_share < 1 or shares is not None:
-        key += np.where(flows["group"] < 0, share.reshape(-1) + 1, 0) * graph.npus**2
+        key += np.where(messages["group"] < 0, share.reshape(-1) + 1, 0) * graph.npus**2
     pairs, pair = np.unique(key, return_inverse=True)
     if len(pairs) > MAX_PAIRS:
         return ideal
@@ -277,21 +275,21 @@ def ideal_ps(graph: Graph, settings: Settings, flows: Mapping[str, NDArray], sha
     for way, i in number.items():
         if way:
             flows_on_way = order[ends[i] : ends[i + 1]]
-            ideal[flows_on_way] = alone_ps(way, flows["bytes"][flows_on_way], settings)
+            ideal[flows_on_way] = alone_ps(way, messages["bytes"][flows_on_way], settings)
     return ideal
 
 
-def slowdown(ideal: Int64, flows: Mapping[str, NDArray]) -> Float64:
-    """Return float64[m], completion time divided by `ideal`; NaN if the ideal time is unknown."""
-    ratio = np.full(len(ideal), np.nan)
-    np.divide(flows["finish_ps"] - flows["start_ps"], ideal, out=ratio, where=ideal > 0)
+def slowdown(ideal_ps: Int64, messages: Mapping[str, NDArray]) -> Float64:
+    """Return float64[m], completion times of messages (columns) divided by `ideal_ps`; NaN where that is unknown."""
+    ratio = np.full(len(ideal_ps), np.nan)
+    np.divide(messages["finish_ps"] - messages["start_ps"], ideal_ps, out=ratio, where=ideal_ps > 0)
     return ratio
 
 
-def _ways(graph: Graph, pairs: Int64, settings: Settings, shares: Float64) -> list[Way]:
+def _ways(graph: Graph, pairs: Int64, settings: Settings, known_shares: Float64) -> list[Way]:
     """Return the path of each pair; an empty path after MAX_HOPS links.
 
-    A pair is src * npus + dst, plus k * npus^2 for messages with shares[k - 1].
+    A pair is src * npus + dst, plus k * npus^2 for messages with share known_shares[k - 1].
     """
     routes: list[list[int]] = []
     hops = 0
@@ -304,6 +302,6 @@ def _ways(graph: Graph, pairs: Int64, settings: Settings, shares: Float64) -> li
     nvlink = is_nvlink(graph)
     for i in np.flatnonzero(driven_at).tolist():
         if ways[i]:
-            own = float(shares[driven_at[i] - 1])
+            own = float(known_shares[driven_at[i] - 1])
             ways[i] = with_shares(ways[i], settings, inside=bool(nvlink[routes[i][0]]), shares=own)
     return ways

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.simulation.closed_forms.advancing.likeness import mixed, numbered
-from topologies import DimensionRouting, Graph, TableRouting
+from topologies import DimensionRouting, Graph
 
 Int64 = NDArray[np.int64]
 
@@ -50,16 +50,25 @@ class GroupPositions:
             return np.zeros(0, np.int64)
         return numbered(list(self._rows(np.stack([src, dst], axis=1)).T.astype(np.uint64)))
 
-    def _rows(self, members: Int64) -> Int64:
-        """Return int64[g, w], the position of each of g groups of one size."""
-        parts = [self._npu_colours[members]]
+    def _rows(self, groups: Int64) -> Int64:
+        """Return int64[g, w], the position of each of g groups of n NPUs (int64[g, n]) as w numbers."""
+        parts = [self._npu_colours[groups]]
         if isinstance(self._graph.routing, DimensionRouting):
             sizes = self._graph.routing.sizes.astype(np.int64)
-            digit = self._graph.routing.digit[members].astype(np.int64)
-            parts.append(((digit - digit[:, :1]) % sizes).reshape(len(members), -1))
+            digit = self._graph.routing.digit[groups].astype(np.int64)
+            parts.append(((digit - digit[:, :1]) % sizes).reshape(len(groups), -1))
         else:
-            parts += [_pattern(places[members]) for places in self._switches_of_npus]
-            parts.append(_distances(self._graph.routing, members))
+            parts += [_pattern(places[groups]) for places in self._switches_of_npus]
+            homes = self._graph.routing.home[groups].astype(np.int64)  # g, n, H
+            rows = self._graph.routing.row[self._graph.routing.home_node[np.maximum(homes, 0)]].astype(np.int64)
+            if groups.shape[1] <= _MAX_ALL_DISTANCES:
+                hops = self._graph.routing.hops[rows[:, :, None], homes[:, None]]
+            else:
+                to_next = self._graph.routing.hops[rows, np.roll(homes, -1, axis=1)]
+                hops = np.concatenate(
+                    [to_next, self._graph.routing.hops[rows, np.repeat(homes[:, :1], groups.shape[1], axis=1)]], axis=1
+                )
+            parts.append(hops.reshape(len(groups), -1).astype(np.int64))
         return np.ascontiguousarray(np.concatenate(parts, axis=1))
 
     @cached_property
@@ -117,9 +126,9 @@ def _neighbour_sets(graph: Graph) -> list[Int64]:
     return columns
 
 
-def _pattern(places: Int64) -> Int64:
-    """Return int64[g, n * ports]: the index of the first equal entry of the group; places: int64[g, n, ports]."""
-    flat = places.reshape(len(places), -1)
+def _pattern(columns: Int64) -> Int64:
+    """Return int64[g, n * ports], the index of the first equal entry of the group; columns: int64[g, n, ports]."""
+    flat = columns.reshape(len(columns), -1)
     width = flat.shape[1]
     if width * width > _MAX_COMPARED // 64:
         return np.stack([numbered([row.astype(np.uint64)]) for row in flat])
@@ -129,15 +138,3 @@ def _pattern(places: Int64) -> Int64:
         block = flat[first : first + step]
         pattern[first : first + step] = (block[:, :, None] == block[:, None, :]).argmax(axis=2)
     return pattern
-
-
-def _distances(routing: TableRouting, members: Int64) -> Int64:
-    """Return int64[g, w], numbers of links between the switches of members, for all of their home switches."""
-    homes = routing.home[members].astype(np.int64)  # g, n, H
-    rows = routing.row[routing.home_node[np.maximum(homes, 0)]].astype(np.int64)
-    if members.shape[1] <= _MAX_ALL_DISTANCES:
-        hops = routing.hops[rows[:, :, None], homes[:, None]]
-    else:
-        to_next = routing.hops[rows, np.roll(homes, -1, axis=1)]
-        hops = np.concatenate([to_next, routing.hops[rows, np.repeat(homes[:, :1], members.shape[1], axis=1)]], axis=1)
-    return hops.reshape(len(members), -1).astype(np.int64)

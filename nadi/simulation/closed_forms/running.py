@@ -34,43 +34,43 @@ _OF_TRACE = (
 
 
 def laid_out(
-    graph: Graph, program: Program, costs: CollectiveCosts, *, slow: Sequence[pdes.NpuFault] = ()
+    graph: Graph, program: Program, fabric_costs: CollectiveCosts, *, slow_npus: Sequence[pdes.NpuFault] = ()
 ) -> FoldedProgram:
-    """Return a program's classes of NPUs with the collectives and messages that need a time; slow: slow NPUs."""
+    """Return a program's classes of NPUs with the collectives and messages that need a time."""
     program = _with_shared_traces(program)
     pairs = pairs_of(program)
     used = np.unique(program.slot_group)
     members = np.split(program.group_member, program.group_ptr[1:-1])
-    positions = costs.standing.keys([members[group] for group in used.tolist()])
+    positions = fabric_costs.standing.keys([members[group] for group in used.tolist()])
     number: dict[bytes, int] = {}
     groups = np.zeros(len(members), np.int64)
     groups[used] = [number.setdefault(position, len(number)) for position in positions]
-    ways = costs.standing.of_pairs(pairs.npu, pairs.peer)
-    classes = classes_of(program, pairs, groups, ways, _paces(program.npus, slow))
+    ways = fabric_costs.standing.of_pairs(pairs.npu, pairs.peer)
+    classes = classes_of(program, pairs, groups, ways, _paces(program.npus, slow_npus))
     return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
 
 
-def _paces(npus: int, slow: Sequence[pdes.NpuFault]) -> Int64:
-    """Return int64[npus], equal numbers for NPUs with equal slowdowns at equal times."""
-    paces = np.zeros(npus, np.int64)
+def _paces(num_npus: int, npu_faults: Sequence[pdes.NpuFault]) -> Int64:
+    """Return int64[num_npus], equal numbers for NPUs with equal slowdowns at equal times."""
+    paces = np.zeros(num_npus, np.int64)
     number: dict[tuple[tuple[int, int, float], ...], int] = {(): 0}
-    for npu in {fault.npu for fault in slow}:
-        own = tuple(sorted((fault.at_ps, fault.until_ps, fault.slowdown) for fault in slow if fault.npu == npu))
+    for npu in {fault.npu for fault in npu_faults}:
+        own = tuple(sorted((fault.at_ps, fault.until_ps, fault.slowdown) for fault in npu_faults if fault.npu == npu))
         paces[npu] = number.setdefault(own, len(number))
     return paces
 
 
-def costed(folded: FoldedProgram, costs: CollectiveCosts, how: CollectiveSettings) -> ClosedFormCosts:
-    """Return the closed forms of the collectives of a folded program."""
+def costed(folded: FoldedProgram, costs: CollectiveCosts, collective_settings: CollectiveSettings) -> ClosedFormCosts:
+    """Return the times at closed forms of the collectives of a folded program."""
     keys, program = folded.collectives, folded.program
     kinds = program.node_collective[program.trace_ptr[program.trace_of_npu[keys.npu]] + keys.row]
-    return costs.of_collectives(program, how, keys, kinds)
+    return costs.of_collectives(program, collective_settings, keys, kinds)
 
 
-def formulas(folded: FoldedProgram, forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
-    """Return schedule, by its number in `program` before folding, and size of each collective that is not played."""
+def formulas(folded: FoldedProgram, closed_forms: ClosedFormCosts, program: Program) -> frozenset[tuple[int, int]]:
+    """Return (schedule number in `program`, before folding, bytes) of collectives whose time a formula gives."""
     keys = folded.collectives
-    derived = np.flatnonzero(~forms.is_played)
+    derived = np.flatnonzero(~closed_forms.is_played)
     not_played = set(zip(keys.schedule[derived].tolist(), keys.bytes[derived].tolist(), strict=True))
     both = np.unique(program.node_schedule.astype(np.int64) << 32 | folded.program.node_schedule)
     pairs = [(pair >> 32, pair & 0xFFFFFFFF) for pair in both[both >= 0].tolist()]
@@ -80,20 +80,22 @@ def formulas(folded: FoldedProgram, forms: ClosedFormCosts, program: Program) ->
 def run(
     graph: Graph,
     folded: FoldedProgram,
-    collectives: ClosedFormCosts,
+    collective_costs: ClosedFormCosts,
     costs: CollectiveCosts,
     settings: pdes.Settings,
     progress: Progress | NoProgress,
     *,
     max_rows: int | None = None,
 ) -> pdes.Results:
-    """Run a folded program and return the same kind of results as the other fidelities.
+    """Run a folded program, with times of its collectives, and return the same kind of results as other fidelities.
 
+    `costs`: Costs on the fabric, for messages.
+    `progress`: Receiver of snapshots.
     `max_rows`: Maximum number of trace nodes that results hold individually; None = MAX_ROWS.
     """
     begun = time.perf_counter()
     compile_s = compile_closed_form()
-    times = run_closed_form(folded, collectives.time_ps, costs.of_messages(folded.messages), settings, progress)
+    times = run_closed_form(folded, collective_costs.time_ps, costs.of_messages(folded.messages), settings, progress)
     setup_s = time.perf_counter() - begun - compile_s
     classes = folded.classes
     rows_of_class = np.diff(times.row_ptr)
@@ -128,9 +130,9 @@ def run(
     )
 
 
-def _ports(graph: Graph, pairs: TracePeers, ways: Int64) -> Int32:
-    """Return int32[k], the NPU's port to each peer, numbered by first use on that NPU."""
-    _, first, index = np.unique(ways, return_index=True, return_inverse=True)
+def _ports(graph: Graph, pairs: TracePeers, path_numbers: Int64) -> Int32:
+    """Return int64[k], the NPU's port to each peer by first use; path_numbers: int64[k], equal for equal paths."""
+    _, first, index = np.unique(path_numbers, return_index=True, return_inverse=True)
     by_source = np.argsort(graph.link_src, kind="stable")
     begin = np.searchsorted(graph.link_src[by_source], np.arange(graph.npus))
     place = np.empty(graph.links, np.int64)
@@ -148,7 +150,7 @@ def _ports(graph: Graph, pairs: TracePeers, ways: Int64) -> Int32:
 
 
 def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[str, NDArray]:
-    """Return the messages between two NPUs as columns of pdes.Results; empty columns unless they are recorded."""
+    """Return the messages between two NPUs as columns of pdes.Results; empty columns unless `record`."""
     program, classes = folded.program, folded.classes
     counts = np.diff(folded.send_ptr)[classes.class_of_npu] if record else np.zeros(program.npus, np.int64)
     src = np.repeat(np.arange(program.npus), counts)
@@ -198,7 +200,7 @@ def _first_equal(digests: Iterable[bytes]) -> Int64:
 
 
 def _digest(columns: Iterable[NDArray[np.generic]]) -> bytes:
-    """Return a digest of the lengths and contents of columns."""
+    """Return a digest of the lengths and contents of columns, 16 bytes."""
     digest = hashlib.blake2b(digest_size=16)
     for column in columns:
         digest.update(len(column).to_bytes(8, "little"))
@@ -206,29 +208,38 @@ def _digest(columns: Iterable[NDArray[np.generic]]) -> bytes:
     return digest.digest()
 
 
-def _schedule_columns(s: Schedules, index: int) -> Iterator[NDArray[np.generic]]:
-    """Yield the numbers of a schedule: its own, its plans, its views (lines of members) and arrangements of pieces."""
+def _schedule_columns(schedules: Schedules, index: int) -> Iterator[NDArray[np.generic]]:
+    """Yield the numbers of the schedule at `index`: its own, its plans, views (lines of members) and arrangements."""
     for name in _OF_SCHEDULE:
-        yield getattr(s, name)[index : index + 1]
-    plans, plan_of_member = np.unique(s.plan_of[s.plan_of_ptr[index] : s.plan_of_ptr[index + 1]], return_inverse=True)
+        yield getattr(schedules, name)[index : index + 1]
+    plans, plan_of_member = np.unique(
+        schedules.plan_of[schedules.plan_of_ptr[index] : schedules.plan_of_ptr[index + 1]], return_inverse=True
+    )
     yield plan_of_member
-    lane_columns = [getattr(s, name) for name in s._fields if name.startswith("lane_") and name != "lane_ptr"]
+    lane_columns = [
+        getattr(schedules, name) for name in schedules._fields if name.startswith("lane_") and name != "lane_ptr"
+    ]
     for plan in plans.tolist():
-        lanes = slice(int(s.plan_ptr[plan]), int(s.plan_ptr[plan + 1]))
-        yield np.diff(s.lane_ptr[lanes.start : lanes.stop + 1])
+        lanes = slice(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
+        yield np.diff(schedules.lane_ptr[lanes.start : lanes.stop + 1])
         yield from (column[lanes] for column in lane_columns)
-        yield s.steps[int(s.lane_ptr[lanes.start]) : int(s.lane_ptr[lanes.stop])]
-    views = slice(int(s.view_base[index]), int(np.append(s.view_base, len(s.view_size))[index + 1]))
-    entries = slice(int(s.view_ptr[views.start]), int(s.view_ptr[views.stop]))
-    yield from (s.view_size[views], s.view_parts[views])
-    yield from (s.view_member[entries], s.view_at[entries], s.view_part[entries])
-    last = int(np.append(s.arrangement_base, len(s.arrangement_ptr) - 1)[index + 1])
-    arrangement_ptr = s.arrangement_ptr[int(s.arrangement_base[index]) : last + 1]
-    yield from (np.diff(arrangement_ptr), s.arrangement_piece[int(arrangement_ptr[0]) : int(arrangement_ptr[-1])])
+        yield schedules.steps[int(schedules.lane_ptr[lanes.start]) : int(schedules.lane_ptr[lanes.stop])]
+    views = slice(
+        int(schedules.view_base[index]), int(np.append(schedules.view_base, len(schedules.view_size))[index + 1])
+    )
+    entries = slice(int(schedules.view_ptr[views.start]), int(schedules.view_ptr[views.stop]))
+    yield from (schedules.view_size[views], schedules.view_parts[views])
+    yield from (schedules.view_member[entries], schedules.view_at[entries], schedules.view_part[entries])
+    last = int(np.append(schedules.arrangement_base, len(schedules.arrangement_ptr) - 1)[index + 1])
+    arrangement_ptr = schedules.arrangement_ptr[int(schedules.arrangement_base[index]) : last + 1]
+    yield from (
+        np.diff(arrangement_ptr),
+        schedules.arrangement_piece[int(arrangement_ptr[0]) : int(arrangement_ptr[-1])],
+    )
 
 
 def _trace_columns(program: Program, index: int) -> Iterator[NDArray[np.generic]]:
-    """Yield the numbers of a trace: those of its rows, and the children of each row."""
+    """Yield the numbers of the trace at `index` of the program: those of its rows, and the children of each row."""
     rows = slice(int(program.trace_ptr[index]), int(program.trace_ptr[index + 1]))
     yield from (getattr(program, f"node_{name}")[rows] for name in _OF_TRACE)
     child_ptr = program.child_ptr[rows.start : rows.stop + 1]

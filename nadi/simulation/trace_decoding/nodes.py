@@ -45,14 +45,20 @@ FINE, IS_OTHER, IS_RANKS = -1, -2, -3
 
 
 @inline
-def find_name(at, size, names, follows, arena, state):
-    """Find the entry of an attribute name; first try the one that followed the last name in earlier nodes."""
+def find_name(address, size_bytes, name_table, follows, arena, state):
+    """Return the entry of an attribute name in `name_table`, and 1 = found, 0 = the entry is free, -1 = too full.
+
+    First try the entry that followed the last name, state[LAST_NAME], in earlier nodes: follows is int64[entries + 1].
+    `arena` is the address of the table's bytes; `address` that of the name.
+    """
     last = state[LAST_NAME]
     place = follows[last]
-    if names[ENTRY * place + 1] == size and are_equal(arena + names[ENTRY * place], at, size):
+    if name_table[ENTRY * place + 1] == size_bytes and are_equal(
+        arena + name_table[ENTRY * place], address, size_bytes
+    ):
         state[LAST_NAME] = place
         return place, 1
-    place, found = find_entry(at, size, names, arena)
+    place, found = find_entry(address, size_bytes, name_table, arena)
     if found > 0:
         follows[last] = place
         state[LAST_NAME] = place
@@ -60,49 +66,53 @@ def find_name(at, size, names, follows, arena, state):
 
 
 @inline
-def request_bytes(state, at, size, place):
-    """Return bytes to the caller through `state`."""
-    state[ASKED_AT] = at
-    state[ASKED_BYTES] = size
-    state[ASKED_PLACE] = place
+def request_bytes(state, address, size_bytes, table_entry):
+    """Ask the caller, through `state`, to fill a table's entry for the bytes at an address."""
+    state[ASKED_AT] = address
+    state[ASKED_BYTES] = size_bytes
+    state[ASKED_PLACE] = table_entry
 
 
 @inline
-def is_whole_io(at, end):
-    """Return whether an IOInfo consists of known fields and ASCII text."""
-    while at < end:
-        tag = load_unaligned(at) & 0xFF
-        size, used = varint(at + 1)
-        if (tag != 0x0A and tag != 0x12 and tag != 0x1A) or used == 0 or size > end - at:
+def is_whole_io(begin_address, end_address):
+    """Return whether the bytes of an IOInfo consist of known fields and ASCII text."""
+    while begin_address < end_address:
+        tag = load_unaligned(begin_address) & 0xFF
+        size, used = varint(begin_address + 1)
+        if (tag != 0x0A and tag != 0x12 and tag != 0x1A) or used == 0 or size > end_address - begin_address:
             return False
-        if at + 1 + used + size > end or not is_ascii(at + 1 + used, at + 1 + used + size):
+        if begin_address + 1 + used + size > end_address or not is_ascii(
+            begin_address + 1 + used, begin_address + 1 + used + size
+        ):
             return False
-        at += 1 + used + size
+        begin_address += 1 + used + size
     return True
 
 
 @inline
-def number_width(tag):
-    """Return the number of bytes of the tag if an attribute is a plain number, else 0."""
-    low = tag & 0xFF
+def number_width(field_tag):
+    """Return the number of bytes of an attribute's field tag (two bytes) if its value is a plain number, else 0."""
+    low = field_tag & 0xFF
     if low == 0x38 or low == 0x48 or low == 0x58 or low == 0x68:
         return 1
-    return 2 if tag == 0x1D8 else 0
+    return 2 if field_tag == 0x1D8 else 0
 
 
 @inline
-def is_negative(tag, at, end):
-    """Return whether the bytes from `at` up to `end` are a negative 64-bit number, whose ten bytes `varint` rejects."""
-    low = tag & 0xFF
-    if at + 10 != end or (low != 0x48 and low != 0x68):
+def is_negative(field_tag, begin_address, end_address):
+    """Return whether a field's value is a negative 64-bit number, whose ten bytes `varint` rejects."""
+    low = field_tag & 0xFF
+    if begin_address + 10 != end_address or (low != 0x48 and low != 0x68):
         return False
-    return (load_unaligned(at) & HIGH_BITS) == HIGH_BITS and (load_unaligned(at + 8) & 0xFF80) == 0x0180
+    return (load_unaligned(begin_address) & HIGH_BITS) == HIGH_BITS and (
+        load_unaligned(begin_address + 8) & 0xFF80
+    ) == 0x0180
 
 
 @inline
-def fits(tag, value):
-    """Return whether a number fits its type: int32, uint32 or bool."""
-    low = tag & 0xFF
+def fits(field_tag, value):
+    """Return whether a number fits the type of the field with this tag: int32, uint32 or bool."""
+    low = field_tag & 0xFF
     if low == 0x38:
         return value < 1 << 31
     if low == 0x58:
@@ -111,147 +121,179 @@ def fits(tag, value):
 
 
 @inline
-def put(columns, slot, row, value):
-    """Write an item of the column of a slot."""
+def put(layout, slot, row, value):
+    """Write an item of the column of a slot; the layout holds address, item size and mask of each column."""
     column = COLUMN_WORDS * (FIRST_SLOT + slot)
-    at = columns[column] + row * columns[column + 1]
-    other_bits = columns[column + 2]
+    at = layout[column] + row * layout[column + 1]
+    other_bits = layout[column + 2]
     store_unaligned(at, (load_unaligned(at) & other_bits) | (value & ~other_bits))
 
 
 @inline
-def put_next(columns, column, row, value):
-    """Write the next item of a column; it may overwrite what follows, which belongs to no node yet."""
-    store_unaligned(columns[COLUMN_WORDS * column] + row * columns[COLUMN_WORDS * column + 1], value)
+def put_next(layout, column, row, value):
+    """Write the next item of a column (in the layout: address, item size); it may overwrite unused bytes behind."""
+    store_unaligned(layout[COLUMN_WORDS * column] + row * layout[COLUMN_WORDS * column + 1], value)
 
 
 @inline
-def take_attribute(at, end, names, follows, attributes, arena, columns, row, state):
-    """Put an attribute into its column, and return FINE, that no column takes it, or why it cannot be decoded."""
-    word = load_unaligned(at)
+def take_attribute(begin_address, end_address, name_table, follows, value_table, arena, layout, row, state):
+    """Put a row's attribute into its column, and return FINE, IS_OTHER, IS_RANKS or why it cannot be decoded.
+
+    The parameters between the addresses and `row` are those of decode_nodes: two tables of known bytes in `arena`, the
+    name that followed each name, and the layout of columns; so is `state`. IS_OTHER: no column takes the attribute.
+    """
+    word = load_unaligned(begin_address)
     name_bytes = (word >> 8) & 0xFF
-    value_at = at + 2 + name_bytes
-    if (word & 0xFF) == 0x0A and 0 < name_bytes < 0x80 and value_at < end:
-        place, found = find_name(at + 2, name_bytes, names, follows, arena, state)
+    value_at = begin_address + 2 + name_bytes
+    if (word & 0xFF) == 0x0A and 0 < name_bytes < 0x80 and value_at < end_address:
+        place, found = find_name(begin_address + 2, name_bytes, name_table, follows, arena, state)
         if found <= 0:
-            request_bytes(state, at + 2, name_bytes, place)
+            request_bytes(state, begin_address + 2, name_bytes, place)
             return NEW_NAME if found == 0 else DOUBTFUL
-        slot = names[ENTRY * place + 2]
+        slot = name_table[ENTRY * place + 2]
         tag = load_unaligned(value_at) & 0xFFFF
         width = number_width(tag)
         if slot != WHOLE and width > 0:
             value, used = varint(value_at + width)
-            if used > 0 and value_at + width + used == end and fits(tag, value):
+            if used > 0 and value_at + width + used == end_address and fits(tag, value):
                 if slot >= 0:
-                    if value > names[ENTRY * place + 3]:
+                    if value > name_table[ENTRY * place + 3]:
                         return DOUBTFUL
-                    put(columns, slot, row, value)
+                    put(layout, slot, row, value)
                     return FINE
                 return IS_OTHER
-            if slot == IGNORED and is_negative(tag, value_at + width, end):
+            if slot == IGNORED and is_negative(tag, value_at + width, end_address):
                 return IS_OTHER
         elif slot == IGNORED and tag == 0x1EA:
             size, used = varint(value_at + 2)
-            if used > 0 and size < end - at and value_at + 2 + used + size == end and is_ascii(end - size, end):
+            if (
+                used > 0
+                and size < end_address - begin_address
+                and value_at + 2 + used + size == end_address
+                and is_ascii(end_address - size, end_address)
+            ):
                 return IS_OTHER
-    if end == at:
+    if end_address == begin_address:
         return DOUBTFUL
-    place, found = find_entry(at, end - at, attributes, arena)
+    place, found = find_entry(begin_address, end_address - begin_address, value_table, arena)
     if found <= 0:
-        request_bytes(state, at, end - at, place)
+        request_bytes(state, begin_address, end_address - begin_address, place)
         return NEW_ATTRIBUTE if found == 0 else DOUBTFUL
-    slot = attributes[ENTRY * place + 2]
+    slot = value_table[ENTRY * place + 2]
     if slot >= 0:
-        put(columns, slot, row, attributes[ENTRY * place + 3])
+        put(layout, slot, row, value_table[ENTRY * place + 3])
         return FINE
     return IS_RANKS if slot == RANKS else IS_OTHER
 
 
 @inline
-def take_packed(at, end, deps, count):
-    """Append packed ids to `count` parents at an address, and return the new count; -1 = they are not ids."""
-    while at < end:
-        value, used = varint(at)
+def take_packed(begin_address, end_address, parents_address, num_parents):
+    """Append the packed ids between two addresses to a list of parents, and return its new length; -1 = no ids."""
+    while begin_address < end_address:
+        value, used = varint(begin_address)
         if used == 0:
             return -1
-        at += used
-        store_unaligned(deps + WORD_BYTES * count, value)
-        count += 1
-    return count if at == end else -1
+        begin_address += used
+        store_unaligned(parents_address + WORD_BYTES * num_parents, value)
+        num_parents += 1
+    return num_parents if begin_address == end_address else -1
 
 
 @inline
-def keep_other(field, at, end, is_ranks, others, kind, state):
-    """Keep a field whose attribute, from `at` to `end`, no column takes, in `others`; return FINE or DOUBTFUL.
+def keep_other(tag_address, begin_address, end_address, is_ranks, kept_address, node_type, state):
+    """Keep a field, of which no column takes the attribute between two addresses; return FINE or DOUBTFUL.
 
-    `field` is the address of its tag. An attribute that `is_ranks` defines a group if the node is METADATA, and is not
-    kept then.
+    Its bytes from `tag_address` go behind the kept ones at `kept_address`. An attribute that `is_ranks` defines a group
+    if the node is METADATA, and is not kept then. `state` is that of decode_nodes.
     """
-    if at - field > 2 and (end - at) >> (7 * (at - field - 2)) == 0:
+    if (
+        begin_address - tag_address > 2
+        and (end_address - begin_address) >> (7 * (begin_address - tag_address - 2)) == 0
+    ):
         return DOUBTFUL
     if is_ranks:
-        if state[RANKS_KIND] != 0 and state[RANKS_KIND] != kind + 1:
+        if state[RANKS_KIND] != 0 and state[RANKS_KIND] != node_type + 1:
             return DOUBTFUL
-        state[RANKS_KIND] = kind + 1
-        if kind == METADATA_NODE:
+        state[RANKS_KIND] = node_type + 1
+        if node_type == METADATA_NODE:
             return FINE
-    copy_bytes(field, end - field, others + state[OTHER_BYTES] + state[NODE_OTHER_BYTES])
-    state[NODE_OTHER_BYTES] += end - field
+    copy_bytes(tag_address, end_address - tag_address, kept_address + state[OTHER_BYTES] + state[NODE_OTHER_BYTES])
+    state[NODE_OTHER_BYTES] += end_address - tag_address
     return FINE
 
 
 @inline
-def take_other_field(tag, field, at, end, kind, names, follows, attributes, arena, columns, row, places, state):
-    """Take an attribute, inputs or outputs between `at` and `end`, and return FINE or why they cannot be decoded."""
-    if tag == ATTRIBUTE_TAG:
-        outcome = take_attribute(at, end, names, follows, attributes, arena, columns, row, state)
+def take_other_field(
+    field_tag,
+    tag_address,
+    begin_address,
+    end_address,
+    node_type,
+    name_table,
+    follows,
+    value_table,
+    arena,
+    layout,
+    row,
+    lists,
+    state,
+):
+    """Take an attribute, inputs or outputs between two addresses of a node's row; return FINE or what is wrong."""
+    if field_tag == ATTRIBUTE_TAG:
+        outcome = take_attribute(
+            begin_address, end_address, name_table, follows, value_table, arena, layout, row, state
+        )
         if outcome != IS_OTHER and outcome != IS_RANKS:
             return outcome
-        others = places[LIST_WORDS * OTHER_BYTES]
+        others = lists[LIST_WORDS * OTHER_BYTES]
         if others == 0:
             return FINE
-        return keep_other(field, at, end, outcome == IS_RANKS, others, kind, state)
-    return FINE if (tag == INPUTS_TAG or tag == OUTPUTS_TAG) and is_whole_io(at, end) else DOUBTFUL
+        return keep_other(tag_address, begin_address, end_address, outcome == IS_RANKS, others, node_type, state)
+    return (
+        FINE
+        if (field_tag == INPUTS_TAG or field_tag == OUTPUTS_TAG) and is_whole_io(begin_address, end_address)
+        else DOUBTFUL
+    )
 
 
 @inline
-def is_likely(kind, name_bytes, state):
-    """Return whether the fields of a node are consistent."""
-    if kind < METADATA_NODE or kind > LAST_NODE_TYPE or name_bytes > MAX_NAME_BYTES:
+def is_likely(node_type, name_bytes, state):
+    """Return whether a node's type, the length of its name, and the ranks in `state` are consistent."""
+    if node_type < METADATA_NODE or node_type > LAST_NODE_TYPE or name_bytes > MAX_NAME_BYTES:
         return False
-    return state[RANKS_KIND] == 0 or state[RANKS_KIND] == kind + 1
+    return state[RANKS_KIND] == 0 or state[RANKS_KIND] == node_type + 1
 
 
 @inline
-def keep_counts(name_bytes, parents, control, columns, row, state):
-    """Write the number of a node's items in each list."""
-    put_next(columns, NAME_LENGTH, row, name_bytes)
-    put_next(columns, DATA_COUNT, row, parents - state[DATA])
-    put_next(columns, CONTROL_COUNT, row, control - state[CONTROL])
-    put_next(columns, OTHER_LENGTH, row, state[NODE_OTHER_BYTES])
+def keep_counts(name_bytes, data_end, control_end, layout, row, state):
+    """Write a node's number of items in each list; data_end, control_end: the file's parents up to this node."""
+    put_next(layout, NAME_LENGTH, row, name_bytes)
+    put_next(layout, DATA_COUNT, row, data_end - state[DATA])
+    put_next(layout, CONTROL_COUNT, row, control_end - state[CONTROL])
+    put_next(layout, OTHER_LENGTH, row, state[NODE_OTHER_BYTES])
     state[NAME_BYTES] += name_bytes
-    state[DATA] = parents
-    state[CONTROL] = control
+    state[DATA] = data_end
+    state[CONTROL] = control_end
     state[OTHER_BYTES] += state[NODE_OTHER_BYTES]
 
 
 @inline
-def decode_node(at, end, names, follows, attributes, arena, columns, row, places, state):
-    """Decode the node between `at` and `end`, and return its type, or -1 minus the reason for a failure."""
-    data_deps, control_deps = places[LIST_WORDS * DATA], places[LIST_WORDS * CONTROL]
+def decode_node(address, end_address, name_table, follows, value_table, arena, layout, row, lists, state):
+    """Decode the node between two addresses into a row, as decode_nodes does; return its type, or -1 - the failure."""
+    data_deps, control_deps = lists[LIST_WORDS * DATA], lists[LIST_WORDS * CONTROL]
     parents, control = state[DATA], state[CONTROL]
     node_id = kind = start = duration = name_bytes = 0
-    name_at = at
+    name_at = address
     state[NODE_OTHER_BYTES] = 0
     state[RANKS_KIND] = 0
     state[LAST_NAME] = follows.shape[0] - 1
-    while at < end:
-        field = at
-        tag = load_unaligned(at) & 0xFF
-        value, used = varint(at + 1)
+    while address < end_address:
+        field = address
+        tag = load_unaligned(address) & 0xFF
+        value, used = varint(address + 1)
         if used == 0:
             return -1 - DOUBTFUL
-        at += 1 + used
+        address += 1 + used
         if tag == DATA_DEP_TAG:
             store_unaligned(data_deps + WORD_BYTES * parents, value)
             parents += 1
@@ -266,85 +308,84 @@ def decode_node(at, end, names, follows, attributes, arena, columns, row, places
             duration = value
         elif tag == START_TAG:
             start = value
-        elif value > end - at:
+        elif value > end_address - address:
             return -1 - DOUBTFUL
         else:
-            stop = at + value
+            stop = address + value
             if tag == NAME_TAG:
-                name_at = at
+                name_at = address
                 name_bytes = value
             elif tag == DATA_DEPS_TAG:
-                parents = take_packed(at, stop, data_deps, parents)
+                parents = take_packed(address, stop, data_deps, parents)
             elif tag == CONTROL_DEPS_TAG:
-                control = take_packed(at, stop, control_deps, control)
+                control = take_packed(address, stop, control_deps, control)
             else:
                 outcome = take_other_field(
-                    tag, field, at, stop, kind, names, follows, attributes, arena, columns, row, places, state
+                    tag, field, address, stop, kind, name_table, follows, value_table, arena, layout, row, lists, state
                 )
                 if outcome != FINE:
                     return -1 - outcome
             if parents < 0 or control < 0:
                 return -1 - DOUBTFUL
-            at = stop
-    if at != end or not is_likely(kind, name_bytes, state):
+            address = stop
+    if address != end_address or not is_likely(kind, name_bytes, state):
         return -1 - DOUBTFUL
-    put_next(columns, ID, row, node_id)
-    put_next(columns, TYPE, row, kind)
-    put_next(columns, START, row, start)
-    put_next(columns, DURATION, row, duration)
-    copy_bytes(name_at, name_bytes, places[LIST_WORDS * NAME_BYTES] + state[NAME_BYTES])
-    keep_counts(name_bytes, parents, control, columns, row, state)
+    put_next(layout, ID, row, node_id)
+    put_next(layout, TYPE, row, kind)
+    put_next(layout, START, row, start)
+    put_next(layout, DURATION, row, duration)
+    copy_bytes(name_at, name_bytes, lists[LIST_WORDS * NAME_BYTES] + state[NAME_BYTES])
+    keep_counts(name_bytes, parents, control, layout, row, state)
     return kind
 
 
 @inline
-def has_room(message_bytes, max_rows, spans, places, state):
-    """Return whether a node of `message_bytes` bytes has room; a list gets at most one item per byte."""
+def has_room(message_bytes, max_rows, spans, lists, state):
+    """Return whether a node of so many bytes fits into rows, `spans` and `lists`, as decode_nodes has them."""
     if state[ROWS] >= max_rows or 2 * state[SPANS] >= spans.shape[0]:
         return False
     for i in range(LISTS):  # noqa: SIM110 - kernels have no generators
-        if places[LIST_WORDS * i + 1] - state[i] < message_bytes:
+        if lists[LIST_WORDS * i + 1] - state[i] < message_bytes:
             return False
     return True
 
 
 @kernel
-def decode_nodes(data, size, names, follows, attributes, arena, columns, max_rows, spans, places, state):
+def decode_nodes(address, size_bytes, name_table, follows, value_table, arena, layout, max_rows, spans, lists, state):
     """Decode messages from the position in `state` until the bytes or the room end, or an entry is missing.
 
-    Args:
-        data: Address of the bytes, with PADDING_BYTES behind them.
-        size: Number of bytes.
-        names: Table of attribute names.
-        follows: int64[entries of names + 1], entry of the name that followed each name; the last item is the first name
-            of a node.
-        attributes: Table of attributes.
-        arena: Address of the bytes of both tables.
-        columns: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], addresses of the columns, with PADDING_BYTES behind each.
-        max_rows: Number of rows of the columns; columns of slots hold the default for nodes without the attribute.
-        spans: int64[2 * nodes], begin and end of METADATA nodes.
-        places: int64[LIST_WORDS * LISTS], addresses and capacities of the lists, with PADDING_BYTES behind each;
-            address 0 of the kept fields = they are not kept.
-        state: int64[STATE_WORDS]; POSITION counts the decoded bytes of `data`, lists and rows count from the file's
-            first node.
+    `address`: Address of the bytes, with PADDING_BYTES behind them.
+    `size_bytes`: Number of bytes.
+    `name_table`: Table of attribute names.
+    `follows`: int64[entries of names + 1], entry of the name that followed each name; the last item is the first name
+    of a node.
+    `value_table`: Table of attributes.
+    `arena`: Address of the bytes of both tables.
+    `layout`: int64[COLUMN_WORDS * (FIRST_SLOT + slots)], addresses of the columns, each with PADDING_BYTES.
+    `max_rows`: Number of rows of the columns; columns of slots hold the default for nodes without the attribute.
+    `spans`: int64[2 * nodes], begin and end of METADATA nodes.
+    `lists`: int64[LIST_WORDS * LISTS], addresses and capacities of the lists, with PADDING_BYTES behind each; address 0
+    of the kept fields = they are not kept.
+    `state`: int64[STATE_WORDS]; POSITION counts the decoded bytes of `address`, lists and rows count from the file's
+    first node.
 
     Returns:
         DONE: less than a message is left. FULL: there is no room for a row, a span or the WANTED_BYTES of a message.
         NEW_NAME, NEW_ATTRIBUTE: the entry of the bytes at ASKED_AT is missing. DOUBTFUL: see the module.
     """
-    while state[POSITION] < size:
-        length, used = varint(data + state[POSITION])
+    while state[POSITION] < size_bytes:
+        length, used = varint(address + state[POSITION])
         if used == 0 or used > MAX_LENGTH_BYTES or length == 0:
             return DOUBTFUL
         begin = state[POSITION] + used
         end = begin + length
-        if end > size:
+        if end > size_bytes:
             return DONE
-        if not has_room(length, max_rows, spans, places, state):
+        if not has_room(length, max_rows, spans, lists, state):
             state[WANTED_BYTES] = length
             return FULL
         kind = decode_node(
-            data + begin, data + end, names, follows, attributes, arena, columns, state[ROWS], places, state
+            address + begin, address + end, name_table, follows, value_table, arena, layout, state[ROWS], lists, state
         )
         if kind < 0:
             return -1 - kind
@@ -358,25 +399,26 @@ def decode_nodes(data, size, names, follows, attributes, arena, columns, max_row
 
 
 @kernel
-def link_in_order(ids, parents, counts, dep_ptr, dep):
-    """Convert int64[m] parents of the nodes, int64[n] `counts` each, from ids to rows, and return 1.
+def link_in_order(node_ids, parents, num_parents, dep_ptr, dep_address):
+    """Convert int64[m] parents of n nodes from ids to rows, and return 1; 0 if that would need a search.
 
-    Return 0 if ids do not ascend by 1, a parent is missing, or the parents of a node do not ascend. The results are
-    int64[n + 1] dep_ptr, the index of the first parent of each node, and int32[m], with PADDING_BYTES behind, at `dep`.
+    That is so if ids do not ascend by 1, a parent is missing, or the parents of a node do not ascend. `node_ids` and
+    `num_parents` are int64[n]. The results are int64[n + 1] dep_ptr, the index of the first parent of each node, and
+    int32[m], with PADDING_BYTES behind, at `dep_address`.
     """
-    nodes = ids.shape[0]
-    first = ids[0] if nodes > 0 else 0
+    nodes = node_ids.shape[0]
+    first = node_ids[0] if nodes > 0 else 0
     at = 0
     for row in range(nodes):
-        if ids[row] != first + row:
+        if node_ids[row] != first + row:
             return 0
         dep_ptr[row] = at
         last = -1
-        for _ in range(counts[row]):
+        for _ in range(num_parents[row]):
             parent = parents[at] - first
             if parent <= last or parent >= nodes:
                 return 0
-            store_unaligned(dep + ROW_BYTES * at, parent)
+            store_unaligned(dep_address + ROW_BYTES * at, parent)
             last = parent
             at += 1
     dep_ptr[nodes] = at
@@ -384,27 +426,28 @@ def link_in_order(ids, parents, counts, dep_ptr, dep):
 
 
 @kernel
-def without_cycle(dep_ptr, dep, children_left, ready):
+def without_cycle(dep_ptr, parents, children_left, scratch):
     """Return the number of nodes that are neither on a cycle nor before one; it equals n if there is no cycle.
 
-    The kernel uses up `children_left`, int64[n], the number of children of each node; ready: int64[n + 1], scratch.
+    The parents of a node are the rows parents[dep_ptr[node]:dep_ptr[node + 1]]. The kernel uses up `children_left`,
+    int64[n], the number of children of each node; scratch: int64[n + 1].
     """
     nodes = children_left.shape[0]
     waiting = 0
     for node in range(nodes):
         if children_left[node] == 0:
-            ready[waiting] = node
+            scratch[waiting] = node
             waiting += 1
     done = 0
     while waiting > 0:
         waiting -= 1
-        node = ready[waiting]
+        node = scratch[waiting]
         done += 1
         for i in range(dep_ptr[node], dep_ptr[node + 1]):
-            parent = dep[i]
+            parent = parents[i]
             left = children_left[parent] - 1
             children_left[parent] = left
             if left == 0:
-                ready[waiting] = parent
+                scratch[waiting] = parent
                 waiting += 1
     return done

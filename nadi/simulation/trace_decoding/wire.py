@@ -13,48 +13,48 @@ LOW31, MULTIPLIER = 0x7FFFFFFF, 0x5BD1E995  # mask of 31 bits, and the multiplie
 
 
 @inline
-def varint(at):
-    """Return the varint at an address and its number of bytes; 0 bytes: the varint has more than nine."""
-    word = load_unaligned(at)
+def varint(address):
+    """Return the value of the varint at an address, and its number of bytes; 0 bytes: it has more than nine."""
+    word = load_unaligned(address)
     value = word & 0x7F
     size = 1
     while (word & 0x80) != 0:
         if size == 9:
             return 0, 0
-        word = load_unaligned(at + 8) if size == 8 else word >> 8
+        word = load_unaligned(address + 8) if size == 8 else word >> 8
         value |= (word & 0x7F) << (7 * size)
         size += 1
     return value, size
 
 
 @inline
-def is_ascii(at, end):
-    """Return whether all bytes from `at` up to `end` are ASCII."""
-    while at + 32 <= end:
-        first = load_unaligned(at) | load_unaligned(at + 8)
-        if ((first | load_unaligned(at + 16) | load_unaligned(at + 24)) & HIGH_BITS) != 0:
+def is_ascii(begin_address, end_address):
+    """Return whether all bytes from one address up to another are ASCII."""
+    while begin_address + 32 <= end_address:
+        first = load_unaligned(begin_address) | load_unaligned(begin_address + 8)
+        if ((first | load_unaligned(begin_address + 16) | load_unaligned(begin_address + 24)) & HIGH_BITS) != 0:
             return False
-        at += 32
-    while at + 8 <= end:
-        if (load_unaligned(at) & HIGH_BITS) != 0:
+        begin_address += 32
+    while begin_address + 8 <= end_address:
+        if (load_unaligned(begin_address) & HIGH_BITS) != 0:
             return False
-        at += 8
-    rest = end - at
-    return (load_unaligned(at) & HIGH_BITS & ((1 << (8 * rest)) - 1)) == 0 if rest > 0 else True
+        begin_address += 8
+    rest = end_address - begin_address
+    return (load_unaligned(begin_address) & HIGH_BITS & ((1 << (8 * rest)) - 1)) == 0 if rest > 0 else True
 
 
 @inline
-def are_equal(a, b, size):
-    """Return whether `size` bytes at two addresses are equal."""
+def are_equal(address, other_address, size_bytes):
+    """Return whether the bytes at two addresses are equal."""
     done = 0
-    while done + 8 <= size:
-        if load_unaligned(a + done) != load_unaligned(b + done):
+    while done + 8 <= size_bytes:
+        if load_unaligned(address + done) != load_unaligned(other_address + done):
             return False
         done += 8
-    rest = size - done
+    rest = size_bytes - done
     if rest == 0:
         return True
-    return ((load_unaligned(a + done) ^ load_unaligned(b + done)) & ((1 << (8 * rest)) - 1)) == 0
+    return ((load_unaligned(address + done) ^ load_unaligned(other_address + done)) & ((1 << (8 * rest)) - 1)) == 0
 
 
 @inline
@@ -64,40 +64,42 @@ def fold_to_31_bits(word):
 
 
 @inline
-def hash_bytes(at, size):
-    """Return a hash of `size` bytes at an address; products stay below 2^63, so plain Python returns the same."""
-    x = size
+def hash_bytes(address, size_bytes):
+    """Return a hash of the bytes at an address; products stay below 2^63, so plain Python returns the same."""
+    x = size_bytes
     y = 0
-    end = at + size
-    while at + 16 <= end:
-        x = ((x ^ fold_to_31_bits(load_unaligned(at))) * MULTIPLIER >> 17) & LOW31
-        y = ((y ^ fold_to_31_bits(load_unaligned(at + 8))) * MULTIPLIER >> 17) & LOW31
-        at += 16
-    if at + 8 <= end:
-        x = ((x ^ fold_to_31_bits(load_unaligned(at))) * MULTIPLIER >> 17) & LOW31
-        at += 8
-    if at < end:
-        y = ((y ^ fold_to_31_bits(load_unaligned(at) & ((1 << (8 * (end - at))) - 1))) * MULTIPLIER >> 17) & LOW31
+    end = address + size_bytes
+    while address + 16 <= end:
+        x = ((x ^ fold_to_31_bits(load_unaligned(address))) * MULTIPLIER >> 17) & LOW31
+        y = ((y ^ fold_to_31_bits(load_unaligned(address + 8))) * MULTIPLIER >> 17) & LOW31
+        address += 16
+    if address + 8 <= end:
+        x = ((x ^ fold_to_31_bits(load_unaligned(address))) * MULTIPLIER >> 17) & LOW31
+        address += 8
+    if address < end:
+        y = (
+            (y ^ fold_to_31_bits(load_unaligned(address) & ((1 << (8 * (end - address))) - 1))) * MULTIPLIER >> 17
+        ) & LOW31
     return ((x ^ (y >> 3) ^ (y << 5)) & LOW31) * MULTIPLIER >> 19
 
 
 @inline
-def find_entry(at, size, table, arena):
-    """Return the entry of some bytes in a table, and 1 = found, 0 = the entry is free, -1 = the table is too full."""
+def find_entry(address, size_bytes, table, arena):
+    """Return the entry of bytes in a table (its bytes in `arena`), and 1 = found, 0 = free entry, -1 = too full."""
     mask = table.shape[0] // ENTRY - 1
-    place = hash_bytes(at, size) & mask
+    place = hash_bytes(address, size_bytes) & mask
     for _ in range(MAX_PROBES):
         bytes_there = table[ENTRY * place + 1]
         if bytes_there == 0:
             return place, 0
-        if bytes_there == size and are_equal(arena + table[ENTRY * place], at, size):
+        if bytes_there == size_bytes and are_equal(arena + table[ENTRY * place], address, size_bytes):
             return place, 1
         place = (place + 1) & mask
     return 0, -1
 
 
 @inline
-def copy_bytes(at, size, target):
-    """Copy bytes; up to seven bytes behind them are copied too."""
-    for done in range(0, size, 8):
-        store_unaligned(target + done, load_unaligned(at + done))
+def copy_bytes(address, size_bytes, target_address):
+    """Copy so many bytes between two addresses; up to seven bytes behind them are copied too."""
+    for done in range(0, size_bytes, 8):
+        store_unaligned(target_address + done, load_unaligned(address + done))

@@ -58,10 +58,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
-    """Return the work of a program on a fabric; on a rank, of its NPUs.
-
-    The estimate assumes no losses, no detours round failed links, and messages of equal size per pair.
-    """
+    """Return the work of a program on a fabric, on a rank that of its NPUs; without losses and detours."""
     fabric, running, _ = with_reducers(graph, program)
     sampled = sample(running, MAX_PAIRS)
     messages = np.maximum(sampled.messages, 1)
@@ -87,14 +84,14 @@ def fabric_bytes(graph: Graph) -> float:
     return _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus
 
 
-def of_all_ranks(own: Estimate, ranks: RankGather) -> Estimate:
+def of_all_ranks(own_work: Estimate, ranks: RankGather) -> Estimate:
     """Return the sum of the estimates of all ranks; every rank must call this function."""
-    return Estimate(*(sum(column) for column in zip(*ranks.exchange(own), strict=True)))
+    return Estimate(*(sum(column) for column in zip(*ranks.exchange(own_work), strict=True)))
 
 
-def work(expected: Estimate, settings: Settings) -> float:
-    """Return the unit of progress: packet-hops, or messages at message level."""
-    return expected.messages if settings.fidelity.is_message_level else expected.packet_hops
+def work(estimated_work: Estimate, settings: Settings) -> float:
+    """Return a run's number of units of progress: packet-hops, or messages at message level."""
+    return estimated_work.messages if settings.fidelity.is_message_level else estimated_work.packet_hops
 
 
 def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:
@@ -106,17 +103,17 @@ def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) ->
         _check_free_memory(subject, extent.peak_bytes, "a smaller fabric", force=force)
 
 
-def check_run(own: Estimate, total: Estimate, settings: Settings, workers: int, *, force: bool) -> None:
-    """Refuse a run that needs more memory for this process's own work than is free, or more than a day for all work."""
-    messages = f"{total.messages:,.0f} messages between {total.pairs:,.0f} pairs of NPUs"
-    _check_free_memory(messages, own.memory_bytes, "a smaller run", force=force)
+def check_run(own_work: Estimate, total_work: Estimate, settings: Settings, num_workers: int, *, force: bool) -> None:
+    """Refuse a run, unless `force`, whose own work needs too much memory, or all its work more than a day."""
+    messages = f"{total_work.messages:,.0f} messages between {total_work.pairs:,.0f} pairs of NPUs"
+    _check_free_memory(messages, own_work.memory_bytes, "a smaller run", force=force)
     message_level = settings.fidelity.is_message_level
-    rate = MESSAGES_PER_S if message_level else HOPS_PER_S * workers
-    wall_s = work(total, settings) / rate
+    rate = MESSAGES_PER_S if message_level else HOPS_PER_S * num_workers
+    wall_s = work(total_work, settings) / rate
     if wall_s > MAX_WALL_S and not force:
-        unit = "messages" if message_level else f"packet-hops ({total.packets:.3g} packets)"
+        unit = "messages" if message_level else f"packet-hops ({total_work.packets:.3g} packets)"
         raise ConfigError(
-            f"{work(total, settings):.3g} {unit} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
+            f"{work(total_work, settings):.3g} {unit} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
             "second; expected less than 24, or --force"
         )
 
@@ -126,18 +123,20 @@ def schedule_bytes(*, force: bool) -> int | None:
     return None if force else available_bytes()
 
 
-def check_rows(rows: int, *, force: bool = False) -> None:
-    """Refuse a run at closed forms whose trace nodes of one NPU per class need more memory than is free."""
-    _check_free_memory(f"{rows:,} trace nodes of distinct NPUs", rows * ROW_BYTES, "a smaller run", force=force)
+def check_rows(num_nodes: int, *, force: bool = False) -> None:
+    """Refuse a run at closed forms with `num_nodes` trace nodes of distinct NPUs if they need more than free memory."""
+    _check_free_memory(
+        f"{num_nodes:,} trace nodes of distinct NPUs", num_nodes * ROW_BYTES, "a smaller run", force=force
+    )
 
 
-def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
+def check_counters(graph: Graph, program: Program, own_work: Estimate) -> None:
     """Refuse a run in which the NPUs of this process would send more bytes over a link than its counter holds."""
-    if own.wire_bytes <= MAX_BYTES:
+    if own_work.wire_bytes <= MAX_BYTES:
         return
     fabric, running, _ = with_reducers(graph, program)
     sent = traffic(running)
-    share = own.wire_bytes / max(float(sent.bytes.sum()), 1.0)
+    share = own_work.wire_bytes / max(float(sent.bytes.sum()), 1.0)
     of_link = partition.link_loads(fabric, sent.src, sent.dst, sent.bytes * share)
     link = int(of_link.argmax())
     if of_link[link] > MAX_BYTES:
@@ -149,7 +148,7 @@ def check_counters(graph: Graph, program: Program, own: Estimate) -> None:
 
 
 def checker(graph: Graph, settings: Settings, workers: int, *, force: bool) -> Callable[[Program], None]:
-    """Return a function that checks programs of all NPUs as `check_run` and `check_counters` do."""
+    """Return a function that refuses programs of all NPUs as `check_run` and `check_counters` do, unless `force`."""
 
     def check(program: Program) -> None:
         expected = estimate(graph, program, settings)
@@ -159,29 +158,31 @@ def checker(graph: Graph, settings: Settings, workers: int, *, force: bool) -> C
     return check
 
 
-def check_trace(nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool) -> None:
+def check_trace(
+    num_nodes: int, *, fewer: str = "layers or iterations", node_bytes: int = NODE_BYTES, force: bool
+) -> None:
     """Refuse to generate a trace that needs more memory than is free; `fewer` names what makes it smaller."""
-    _check_free_memory(f"a trace of {nodes:,} nodes", nodes * node_bytes, f"fewer {fewer}", force=force)
+    _check_free_memory(f"a trace of {num_nodes:,} nodes", num_nodes * node_bytes, f"fewer {fewer}", force=force)
 
 
-def _check_free_memory(subject: str, needed_bytes: float, smaller: str, *, force: bool) -> None:
-    """Refuse what needs more memory than is free; `smaller` names what needs less."""
+def _check_free_memory(subject: str, needed_bytes: float, alternative: str, *, force: bool) -> None:
+    """Refuse `subject` if it needs more memory than is free, unless `force`; `alternative` names what needs less."""
     free = None if force else available_bytes()
     if free is not None and needed_bytes > free:
         raise ConfigError(
             f"{subject} would take about {_gb(needed_bytes)} of memory, {_gb(free)} are free; "
-            f"expected {smaller}, or --force"
+            f"expected {alternative}, or --force"
         )
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Return the memory that this process may still use, by proc and sys in `root`: free memory and control groups."""
+    """Return the bytes that this process may still use, by proc and sys in `root`: free memory and control groups."""
     free = [int(line.split()[1]) * 1024 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
     return min([*free, *_of_groups(root)], default=None)
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """Yield the unused memory of each control group above this process; cached files count as unused."""
+    """Yield the unused bytes, cached files included, of each control group of this process; root: of proc and sys."""
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         is_v1 = controllers == "memory"  # version 2 of control groups lists no controllers
@@ -204,6 +205,7 @@ def _number(path: Path) -> int | None:
 
 
 def _lines(path: Path) -> list[str]:
+    """Return the lines of a text file; none if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -247,33 +249,33 @@ class JobCost(NamedTuple):
 
 
 def cost_of_packets(
-    expected: Estimate,
+    total_work: Estimate,
     graph: Graph,
     settings: Settings,
-    nodes: int,
+    num_nodes: int,
     ranks_per_node: int,
     workers: int,
     limits: NodeLimits,
 ) -> JobCost:
     """Return the cost of a run of packets or messages on several nodes; refuse more memory than a node has, or a day.
 
-    `expected`: Work of all ranks, and the memory that one process would need for all of it. Each rank holds the fabric
-    and its part of the rest.
+    `total_work` is that of all ranks, with the memory that one process would need for all of it. Each rank holds the
+    fabric and its part of the rest. `workers` is the number of all workers, `limits` the resources of a node.
     """
     of_fabric = fabric_bytes(graph)
-    memory = ranks_per_node * (PROCESS_BYTES + of_fabric) + max(expected.memory_bytes - of_fabric, 0.0) / nodes
+    memory = ranks_per_node * (PROCESS_BYTES + of_fabric) + max(total_work.memory_bytes - of_fabric, 0.0) / num_nodes
     _check_requested_memory(memory, limits)
-    own = expected._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
-    check_run(own, expected, settings, workers, force=limits.force)
+    own = total_work._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
+    check_run(own, total_work, settings, workers, force=limits.force)
     rate = MESSAGES_PER_S if settings.fidelity.is_message_level else HOPS_PER_S * workers
-    return JobCost(work(expected, settings) / rate, memory)
+    return JobCost(work(total_work, settings) / rate, memory)
 
 
-def cost_at_closed_forms(rows: int, graph: Graph, limits: NodeLimits) -> JobCost:
+def cost_at_closed_forms(num_trace_nodes: int, graph: Graph, limits: NodeLimits) -> JobCost:
     """Return the cost of a run at closed forms, which one process does; refuse more memory than a node has."""
-    memory = PROCESS_BYTES + fabric_bytes(graph) + rows * ROW_BYTES
+    memory = PROCESS_BYTES + fabric_bytes(graph) + num_trace_nodes * ROW_BYTES
     _check_requested_memory(memory, limits)
-    return JobCost(rows / MESSAGES_PER_S, memory)
+    return JobCost(num_trace_nodes / MESSAGES_PER_S, memory)
 
 
 def _check_requested_memory(memory_bytes: float, limits: NodeLimits) -> None:

@@ -31,12 +31,13 @@ def read_table(
     schema: Schema,
     needed: Iterable[str],
     columns: Iterable[str] | None = None,
-    counts: Mapping[str, Any] | None = None,
+    summary: Mapping[str, Any] | None = None,
 ) -> "pa.Table | None":
     """Read a table of a folder of results and check it against its schema; None if the folder does not have it.
 
-    `columns`: Names of the columns to read if the table has them; None = all. `counts`: Summary of the same run; the
-    check compares rows and indices with its `npus`, `nodes` and `links`.
+    `needed`: Names of columns without which the table is refused. `columns`: Names of the columns to read if the table
+    has them; None = all. `summary`: Summary of the same run; the check compares rows and indices with its `npus`,
+    `nodes` and `links`.
 
     Raises OSError, or ValueError if the file is no Parquet file, a column is missing or has another type, a value is
     out of range, or the file claims more rows than memory holds.
@@ -55,17 +56,17 @@ def read_table(
             table = file.read(columns=kept)
     except pa.ArrowException as error:
         raise ValueError(f"{path.name}: {error}") from None
-    lines = (counts or {}).get(schema.rows)
+    lines = (summary or {}).get(schema.rows)
     if lines is not None and table.num_rows != lines:
         raise ValueError(f"{path.name}: {table.num_rows:,} rows; expected one for each of {lines:,} {schema.rows}")
-    _check_values(table, path.name, schema, counts or {})
+    _check_values(table, path.name, schema, summary or {})
     return table
 
 
 def table_blocks(
-    folder: Path, schema: Schema, needed: Sequence[str], counts: Mapping[str, Any] | None = None
+    folder: Path, schema: Schema, needed: Sequence[str], summary: Mapping[str, Any] | None = None
 ) -> "Iterator[pa.RecordBatch]":
-    """Yield columns of a table in blocks of a million rows, which fit in memory; errors are those of `read_table`."""
+    """Yield `needed` columns of a table in blocks of a million rows; parameters and errors are those of read_table."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -76,18 +77,18 @@ def table_blocks(
         with pq.ParquetFile(path) as file:
             _check_header(file, path, schema, needed, 0)
             for block in file.iter_batches(_BLOCK_ROWS, columns=list(needed)):
-                _check_values(block, path.name, schema, counts or {})
+                _check_values(block, path.name, schema, summary or {})
                 yield block
     except pa.ArrowException as error:
         raise ValueError(f"{path.name}: {error}") from None
 
 
-def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: Iterable[str], columns: int) -> None:
-    """Check what the footer of a file claims."""
+def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: Iterable[str], num_columns: int) -> None:
+    """Raise ValueError if the footer claims rows that memory cannot hold in so many columns, or other columns."""
     rows = file.metadata.num_rows
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if rows * columns * _WORD_BYTES > memory_bytes:
-        raise ValueError(f"{path.name}: {rows:,} rows of {columns} columns, more than this machine's memory holds")
+    if rows * num_columns * _WORD_BYTES > memory_bytes:
+        raise ValueError(f"{path.name}: {rows:,} rows of {num_columns} columns, more than this machine's memory holds")
     found = file.schema_arrow
     for name in needed:
         if found.get_field_index(name) < 0:
@@ -102,8 +103,10 @@ def _check_header(file: "pq.ParquetFile", path: Path, schema: Schema, needed: It
             raise ValueError(f"{path.name}: column {field.name} is {kind}; expected {words}")
 
 
-def _check_values(table: "pa.Table | pa.RecordBatch", name: str, schema: Schema, counts: Mapping[str, Any]) -> None:
-    """Check that required values exist and that all are within the ranges of the schema."""
+def _check_values(
+    table: "pa.Table | pa.RecordBatch", file_name: str, schema: Schema, summary: Mapping[str, Any]
+) -> None:
+    """Raise ValueError if a value lacks or is out of its schema's range; `summary` gives upper ends, as `npus`."""
     import pyarrow.compute as pc
 
     for field in schema.fields:
@@ -111,19 +114,19 @@ def _check_values(table: "pa.Table | pa.RecordBatch", name: str, schema: Schema,
             continue
         column = table.column(field.name)
         if column.null_count and not field.null:
-            raise ValueError(f"{name}: column {field.name} has no value in a row; expected one in each")
+            raise ValueError(f"{file_name}: column {field.name} has no value in a row; expected one in each")
         if field.is_name or field.type == "bool" or not len(column):
             continue
         if field.type.startswith("float"):
             known = column.filter(pc.invert(pc.is_nan(column)))
             if len(known) < len(column) - column.null_count and not field.null:
-                raise ValueError(f"{name}: column {field.name} has no number in a row; expected one in each")
+                raise ValueError(f"{file_name}: column {field.name} has no number in a row; expected one in each")
             column = known
         ends = pc.min_max(column).as_py()
-        below = counts.get(field.below)
+        below = summary.get(field.below)
         largest = LARGEST_VALUE if below is None else below - 1
         for value in (ends["min"], ends["max"]):
             if value is not None and not field.minimum <= value <= largest:
                 raise ValueError(
-                    f"{name}: column {field.name}: found {value}; expected {field.minimum} to {largest:.6g}"
+                    f"{file_name}: column {field.name}: found {value}; expected {field.minimum} to {largest:.6g}"
                 )

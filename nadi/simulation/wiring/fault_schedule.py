@@ -49,6 +49,7 @@ class NodeNames:
 
     @cached_property
     def _node_of(self) -> dict[str, int]:
+        """Return the node of each name."""
         return {self._graph.node_name(node): node for node in reversed(range(self._graph.nodes))}
 
     @cached_property
@@ -61,6 +62,7 @@ class NodeNames:
         return names
 
     def _node(self, text: str) -> int | None:
+        """Return the node with this name or number, None if there is none."""
         name = " ".join(text.split())
         if name in self._node_of:
             return self._node_of[name]
@@ -88,9 +90,9 @@ def _kind(name: str) -> str:
 def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Graph, *, cut_through: bool) -> pdes.Faults:
     """Return the engine's fault schedule with the routings that it needs.
 
-    `detection_time_ps`: Time in picoseconds from when links go down or come up until routes change. The function
-    refuses nodes and links that the fabric lacks, overlapping changes, and faults that the fabric or its switches do
-    not support.
+    `detection_time_ps`: Time in picoseconds from when links go down or come up until routes change. `cut_through`: the
+    switches cut through. The function refuses nodes and links that the fabric lacks, overlapping changes, and faults
+    that the fabric or its switches do not support.
     """
     links, npus = [], []
     names = NodeNames(graph)
@@ -165,8 +167,9 @@ def _check_lasting(faults: Sequence[FaultSection]) -> None:
 class _FaultPlace:
     """NPU or links of a fault; every method raises ConfigError if the fabric has no such NPU, switch or link."""
 
-    def __init__(self, graph: Graph, names: NodeNames, fault: FaultSection, where: str) -> None:
-        self._graph, self._names, self._fault, self._where = graph, names, fault, where
+    def __init__(self, graph: Graph, names: NodeNames, fault: FaultSection, place: str) -> None:
+        """Keep the inputs; `place` is the fault's section in the run file, for messages, as "[faults.0]"."""
+        self._graph, self._names, self._fault, self._where = graph, names, fault, place
 
     def npu(self) -> int:
         """Return the NPU."""
@@ -216,6 +219,7 @@ class _FaultPlace:
         return sorted([*links.tolist(), *(links ^ 1).tolist()])
 
     def _node(self, key: str) -> int:
+        """Return the node that the fault names under a key."""
         node = getattr(self._fault, key)
         if isinstance(node, int):
             return node
@@ -227,14 +231,14 @@ class _FaultPlace:
 
 def _reserve(
     reserved: dict[tuple[str, int], list[tuple[int, int, int]]],
-    what: str,
-    places: Sequence[int],
+    changed_property: str,
+    links_or_npus: Sequence[int],
     fault: FaultSection,
     number: int,
 ) -> None:
-    """Record that a fault changes a property of these links or NPUs for a time; refuse overlaps with another fault."""
-    for place in places:
-        own = reserved.setdefault((what, place), [])
+    """Record by (property, link or NPU) that a fault changes it from begin to end; refuse overlaps with another one."""
+    for place in links_or_npus:
+        own = reserved.setdefault((changed_property, place), [])
         for begin, end, other in own:
             if other != number and fault.at < end and begin < fault.until_ps:
                 raise ConfigError(

@@ -14,16 +14,20 @@ from workload.program.aggregation import extended, switches_of
 
 
 def with_reducers(
-    graph: Graph, program: Program, owner: NDArray[np.int32] | None = None, *, acting: bool = True
+    graph: Graph, program: Program, owner: NDArray[np.int32] | None = None, *, counts_reducers: bool = True
 ) -> tuple[Graph, Program, NDArray[np.int32] | None]:
-    """Return the inputs of the engine: unchanged if no switch reduces, else with an aggregator per reducing switch."""
+    """Return the inputs of the engine, with an aggregator behind each switch that reduces; unchanged if none does.
+
+    `owner` is int32[nodes], the LP of each node; None = there is one LP. `counts_reducers`: the aggregators' traces are
+    included, which only one of several ranks should do.
+    """
     switches = switches_of(program)
     if not switches:
         return graph, program, owner
     if program.npus != graph.npus:
         raise pdes.RunError(f"the program has {program.npus} NPUs, the fabric {graph.npus}; aggregators come after all")
     owners = None if owner is None else with_aggregators_of(owner, graph, switches)
-    return with_aggregators(graph, switches), extended(program, is_acting=acting), owners
+    return with_aggregators(graph, switches), extended(program, is_acting=counts_reducers), owners
 
 
 def without_reducers(results: pdes.Results, graph: Graph) -> pdes.Results:
@@ -50,9 +54,9 @@ def folded_weights(weights: TrafficWeights, graph: Graph, program: Program) -> T
     return TrafficWeights(folded(weights.node, graph, switches), weights.link[: graph.links])
 
 
-def _of_links(table: dict[str, NDArray], links: int) -> dict[str, NDArray]:
-    """Return the rows of a table for the first `links` links."""
+def _of_links(table: dict[str, NDArray], num_links: int) -> dict[str, NDArray]:
+    """Return the rows of a table for the first `num_links` links."""
     if not table:
         return table
-    keep = table["link"] < links
+    keep = table["link"] < num_links
     return {name: column[keep] for name, column in table.items()}

@@ -46,8 +46,8 @@ def expected_load(config: RunConfig, graph: Graph, *, force: bool = False) -> Lo
 
 
 def traffic_load(graph: Graph, program: Program, network: NetworkSection, ranks: RankGather = ALONE) -> Load:
-    """Return the load from the traffic of a program; on several ranks, of all ranks' programs together."""
-    fabric, running, _ = with_reducers(graph, program, acting=ranks.rank == 0)
+    """Return the load of a program's (on ranks: all programs') traffic with packets and headers of `network`."""
+    fabric, running, _ = with_reducers(graph, program, counts_reducers=ranks.rank == 0)
     sent = merge(ranks.exchange(traffic(running)))
     weights = partition.expected(fabric, *sent, mtu_bytes=network.mtu)
     weights = folded_weights(weights, graph, program)
@@ -82,7 +82,7 @@ def measured_load(folder: Path, graph: Graph) -> Load:
 def divide(
     graph: Graph, parts: int, method: str, load: Load, network: NetworkSection, sync_us: float = SHARED_MEMORY_SYNC_US
 ) -> tuple[Partition, PartitionReport]:
-    """Return one partition and its report, with synchronisations that take `sync_us` microseconds."""
+    """Return a partition into `parts` by `method`, and its report; `network` gives sizes, sync_us a synchronisation."""
     smallest_bytes = max(1, min(network.header, network.ack))
     if network.nvlink_framing and np.any(graph.node_kind == NVSWITCH):
         smallest_bytes = min(smallest_bytes, FLIT_BYTES)
@@ -102,7 +102,7 @@ def divide(
 def compare(
     graph: Graph, parts: int, load: Load, network: NetworkSection
 ) -> tuple[dict[str, PartitionReport], dict[str, PartitionError]]:
-    """Return the report of each method, and the errors of methods that cannot divide this fabric, unless all fail."""
+    """Return reports of methods that divide the fabric into `parts`, and errors of others; the first if all fail."""
     reports, failures = {}, {}
     for name in partition.methods():
         try:
@@ -121,12 +121,15 @@ def place(
 
     On several ranks, each rank first reads the traces of an equal share of the NPUs and counts their traffic; rank 0
     divides the fabric; then each rank reads the traces of its own NPUs. If the weights do not come from traces, the
-    first step is omitted, and a rank opens no files but those of its own NPUs. force: see read_work.
-
-    Raises:
-        TraceError, WorkloadError, PartitionError, ConfigError: The user's input is wrong.
+    first step is omitted, and a rank opens no files but those of its own NPUs. force: build plans of collectives that
+    need more memory than is free.
     """
-    _check_division(config, graph)
+    name = config.engine.partitioner
+    if name not in partition.methods():
+        known = ", ".join(partition.methods())
+        raise ConfigError(f"[engine] partitioner: found {name!r}; expected one of {known}")
+    if config.engine.weights not in WEIGHT_SOURCES:
+        measured_load(Path(config.engine.weights), graph)
     ranks = workers.ranks
     if ranks.size == 1:
         work = read_work(config, graph, force=force)
@@ -144,16 +147,6 @@ def place(
         owner = ranks.exchange(_owner(config, graph, workers, given_load, progress) if ranks.rank == 0 else None)[0]
     own_npus = workers.own_npus(np.zeros(graph.nodes, np.int32) if owner is None else owner, graph.npus)
     return read_work(config, graph, own_npus, ranks.exchange, force=force), owner
-
-
-def _check_division(config: RunConfig, graph: Graph) -> None:
-    """Refuse a partitioner or weights that do not exist, even if there is one worker, which needs neither."""
-    name = config.engine.partitioner
-    if name not in partition.methods():
-        known = ", ".join(partition.methods())
-        raise ConfigError(f"[engine] partitioner: found {name!r}; expected one of {known}")
-    if config.engine.weights not in WEIGHT_SOURCES:
-        measured_load(Path(config.engine.weights), graph)
 
 
 def _given_load(config: RunConfig, graph: Graph) -> Load | None:

@@ -71,24 +71,20 @@ class LoadedWorkload(NamedTuple):
 def read_work(
     config: RunConfig,
     graph: Graph,
-    own: NDArray[np.bool_] | None = None,
+    own_npus: NDArray[np.bool_] | None = None,
     exchange: Exchange = alone,
     *,
     force: bool = False,
 ) -> LoadedWorkload:
     """Read the traces of a run file, check them against each other, and build the program.
 
-    `own`: bool[npus], True = the NPU belongs to this rank; None = all do.
-    `exchange`: Function by which ranks exchange objects.
-    `force`: True = also build plans of collectives that need more memory than is free.
-
-    Raises:
-        TraceError, WorkloadError: The traces are wrong, or plans need more memory than is free.
-        ConfigError: There are traces of more NPUs than the fabric has, or only another process has the traces.
+    `own_npus`: bool[npus], True = the NPU belongs to this rank; None = all do. `exchange`: Function by which ranks
+    exchange objects. `force`: True = also build plans of collectives that need more memory than is free. TraceError,
+    WorkloadError and ConfigError refuse wrong traces.
     """
     use_compiled_decoder()
     servers = memory_nodes(config, graph)
-    traces = _trace_set(config, graph, own, exchange)
+    traces = _trace_set(config, graph, own_npus, exchange)
     if servers:
         traces = with_memory_nodes(traces, servers, graph.host, exchange)
     named = config.workload.groups or (config.workload.traces and workload.groups_of(config.workload.traces))
@@ -113,7 +109,7 @@ def read_work(
 
 
 def _operator_sources(times: ComputeTimes | None, exchange: Exchange) -> OperatorSources:
-    """Return the sources of the operators of all ranks; an operator of several ranks counts once."""
+    """Return the sources of the operators of all ranks, gathered by `exchange`, each operator once."""
     if times is None:
         return OperatorSources({}, "")
     sources = {operator: source for part in exchange(times.sources()) for operator, source in part.items()}
@@ -134,33 +130,35 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
     )
 
 
-def _trace_set(config: RunConfig, graph: Graph, own: NDArray[np.bool_] | None, exchange: Exchange) -> workload.TraceSet:
-    """Return the traces of files or of the run file's model; memories of hosts, the last endpoints, have no traces."""
+def _trace_set(
+    config: RunConfig, graph: Graph, is_own_npu: NDArray[np.bool_] | None, exchange: Exchange
+) -> workload.TraceSet:
+    """Return traces of files or of the run file's model; is_own_npu: bool[npus], the NPUs of this rank, None = all."""
     section, npus = config.workload, graph.npus - len(host_memories(config, graph))
-    own_npus = None if own is None else own[:npus]
+    own_npus = None if is_own_npu is None else is_own_npu[:npus]
     if section.trace_set is not None:
         traces = _given(section.trace_set, npus, own_npus)
     elif section.traces is None:
         traces = trace_set(config, npus, own_npus)
     else:
         traces = workload.load_set(section.traces, npus, strict=section.strict, own=own_npus, exchange=exchange)
-    is_own = np.ones(graph.npus - npus, bool) if own is None else own[npus:]
+    is_own = np.ones(graph.npus - npus, bool) if is_own_npu is None else is_own_npu[npus:]
     rest = np.where(is_own, IDLE, ELSEWHERE).astype(np.int32)
     return replace(traces, trace_of_npu=np.concatenate([traces.trace_of_npu, rest])) if len(rest) else traces
 
 
-def _given(traces: workload.TraceSet | str, npus: int, own: NDArray[np.bool_] | None) -> workload.TraceSet:
-    """Return traces that Python gave, for a fabric that may have more NPUs."""
+def _given(traces: workload.TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> workload.TraceSet:
+    """Return traces that Python gave, for a fabric with `num_npus` NPUs, of which this rank's are marked."""
     if isinstance(traces, str):
         raise ConfigError(f"[workload] trace_set: {traces:.100}; no file holds them, so only that process has them")
-    if traces.npus > npus:
+    if traces.npus > num_npus:
         raise ConfigError(
-            f"[workload] trace_set: traces of {traces.npus} NPUs; expected at most {npus}, as the fabric has"
+            f"[workload] trace_set: traces of {traces.npus} NPUs; expected at most {num_npus}, as the fabric has"
         )
-    trace_of_npu = np.full(npus, IDLE, np.int32)
+    trace_of_npu = np.full(num_npus, IDLE, np.int32)
     trace_of_npu[: traces.npus] = traces.trace_of_npu
-    if own is not None:
-        trace_of_npu[~own] = ELSEWHERE
+    if is_own_npu is not None:
+        trace_of_npu[~is_own_npu] = ELSEWHERE
     return replace(traces, trace_of_npu=trace_of_npu)
 
 
@@ -184,10 +182,12 @@ def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
 
 
 def _bytes_per_s(bandwidth_bps: int | None) -> float | None:
+    """Return a bandwidth in bytes per second, or None."""
     return None if bandwidth_bps is None else bandwidth_bps / BITS_PER_BYTE
 
 
 def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
+    """Return the times of operators on the run file's GPU; None without GPU. serves: the traces serve requests."""
     section = config.compute
     if section.gpu is None:
         beside = next((key for key in ("tables", "scale_from", "efficiency") if getattr(section, key)), None)
@@ -207,7 +207,7 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
 
 
 def with_interference(config: RunConfig, graph: Graph, framework: str) -> RunConfig:
-    """Return the configuration with compute_slowdown settled; "auto" is 1 without GPU and known framework."""
+    """Return the configuration with compute_slowdown settled; it is 1 without a GPU or without a known framework."""
     if config.system.compute_slowdown is not None:
         return config
     slowdown = 1.0

@@ -44,16 +44,17 @@ class Bench:
 
 
 def _permutation(graph: Graph, size_bytes: int, seed: int) -> Program:
-    """Return a program in which every NPU sends to its partner in a random permutation."""
+    """Return a program in which every NPU sends `size_bytes` to its partner in a random permutation."""
     return workload.pairs_program(workload.permutation(graph.npus, seed), size_bytes)
 
 
 def _all_reduce(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - no randomness
+    """Return a program of one all-reduce of `size_bytes` of all NPUs in a ring."""
     return workload.collective_program("all-reduce", graph.npus, size_bytes, "ring")
 
 
 def _hierarchical(graph: Graph, size_bytes: int, seed: int) -> Program:  # noqa: ARG001 - no randomness
-    """Return a hierarchical all-reduce: within servers, along rails, within servers; else groups of eight."""
+    """Return a hierarchical all-reduce of `size_bytes`: in servers, along rails, in servers; else groups of eight."""
     group = int(np.bincount(graph.host).max())
     return workload.hierarchical_program(graph.npus, group if group > 1 else 8, size_bytes)
 
@@ -88,25 +89,14 @@ def run_bench(
     runs: int = 5,
     workers: Workers = SERIAL,
 ) -> dict[str, Any]:
-    """Run a benchmark; on several ranks all call it and get the same figures.
+    """Run a benchmark of BENCHES; on several ranks all call it and get the same figures, those of the fastest run.
 
-    Args:
-        name: Key of BENCHES.
-        progress: Display of the current step.
-        spec: Topology specification in place of the benchmark's; "" = the benchmark's.
-        size_bytes: Size in bytes in place of the benchmark's; 0 = the benchmark's.
-        seed: Seed of the permutation and of ECMP.
-        runs: Number of runs; the figures are those of the fastest.
-        workers: Ranks, processes and threads; METIS partitions the fabric by the traffic.
+    `spec` and `size_bytes` replace the benchmark's topology and size unless "" and 0; `seed` is that of permutation and
+    ECMP. Of several `workers`, METIS partitions the fabric by the traffic. A failed run, or two digests, is a RunError.
 
-    Returns:
-        JSON-compatible figures. `first_event_s` is the time from the start of the first run's set-up to its first
-        event, compilation included; `compile_s` is the part spent compiling or loading kernels; `waiting_shares` is the
-        share of all workers' time spent waiting for each other, per run.
-
-    Raises:
-        ConfigError, TopologyError, WorkloadError: An argument is wrong.
-        pdes.RunError: A run failed, or two runs gave different digests.
+    The result is for JSON. `first_event_s` is the time from the start of the first run's set-up to its first event,
+    compilation included; `compile_s` is the part spent compiling or loading kernels; `waiting_shares` is the share of
+    all workers' time spent waiting for each other, per run.
     """
     bench = BENCHES[name]
     bench = replace(bench, spec=spec or bench.spec, size_bytes=size_bytes or bench.size_bytes)

@@ -14,21 +14,11 @@ SIZE_BYTES = 6 * 10**6  # mean size of a message; sizes are uniform from a sixth
 
 
 def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: int = 5) -> dict[str, Any]:
-    """Run flows between random pairs of NPUs that all begin at once, and return JSON-compatible figures.
+    """Run flows between random pairs of NPUs that all begin at once, and return figures of the fastest run for JSON.
 
-    Args:
-        spec: Topology specification in place of SPEC; "" = SPEC.
-        size_bytes: Mean size in bytes in place of SIZE_BYTES; 0 = SIZE_BYTES.
-        seed: Seed of pairs, sizes and ECMP.
-        runs: Number of runs; the figures are those of the fastest.
-
-    Returns:
-        JSON-compatible figures. A flow event is a begin or an end of a message; `solver_share` is the share of the
-        run's time in the solver, and `flows_per_solution` is the mean number of flows whose rates it sets.
-
-    Raises:
-        TopologyError, WorkloadError: An argument is wrong.
-        pdes.RunError: A run failed, or two runs gave different digests.
+    `spec` and `size_bytes` (the mean) replace SPEC and SIZE_BYTES unless "" and 0; `seed` is that of pairs, sizes and
+    ECMP. A flow event is a begin or an end of a message; `solver_share` is the share of the run's time in the solver,
+    and `flows_per_solution` the mean number of flows whose rates it sets. A failed run, or two digests, is a RunError.
     """
     graph = topologies.build(spec or SPEC)
     size_bytes = size_bytes or SIZE_BYTES

@@ -25,28 +25,18 @@ MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 
 def measure_pairs(
-    name: str, progress: Progress | NoProgress, *, topology: str = "", size: str = "", runs: int = 5
+    benchmark: str, progress: Progress | NoProgress, *, topology: str = "", size: str = "", runs: int = 5
 ) -> dict[str, Any]:
     """Measure one serial run, two side by side, one and two MPI ranks, two that send messages, processes, threads.
 
-    Args:
-        name: Name of the benchmark.
-        progress: Display of the current configuration.
-        topology: Topology specification in place of the benchmark's.
-        size: Size in place of the benchmark's, with its unit.
-        runs: Number of runs in each process.
-
-    Returns:
-        `capacity` and `rows`: workers, packet_hops_per_s, of_turns (the rate in each turn), speed_up over serial, share
-        of capacity, waiting (minimum share of the workers' time spent waiting, over all rounds); and the digest.
-
-    Raises:
-        RunError: A run failed, or two runs gave different digests.
-        ConfigError: This Python installation has no mpiexec.
+    `topology` and `size` replace the benchmark's unless ""; each process does so many `runs`. The result has `capacity`
+    and `rows`: workers, packet_hops_per_s, of_turns (the rate in each turn), speed_up over serial, share of capacity,
+    waiting (minimum share of the workers' time spent waiting, over all rounds); and the digest. A failed run, or two
+    digests, is a RunError; a Python installation without mpiexec a ConfigError.
     """
     if not MPIEXEC.exists():
         raise ConfigError(f"{MPIEXEC}: not found; expected mpiexec in Python's folder, pip install 'nadi[mpi]'")
-    nadi = nadi_command(["bench", name, "--json", "--quiet", "--runs", str(runs)])
+    nadi = nadi_command(["bench", benchmark, "--json", "--quiet", "--runs", str(runs)])
     nadi += ["--topology", topology] * bool(topology) + ["--size", size] * bool(size)
     configurations = {
         "serial": [nadi],
@@ -68,7 +58,7 @@ def measure_pairs(
             waiting[configuration] = min(waiting[configuration], *figures[0]["waiting_shares"])
             digests |= {run["digest"] for run in figures}
     if len(digests) > 1:
-        raise RunError(f"bench {name}: configurations gave {len(digests)} different digests")
+        raise RunError(f"bench {benchmark}: configurations gave {len(digests)} different digests")
     serial = max(rates["serial"])
     capacity = max(rates["2 serial side by side"]) / serial
     rows = [
@@ -82,7 +72,7 @@ def measure_pairs(
         }
         for configuration, turn_rates in rates.items()
     ]
-    return {"bench": name, "capacity": capacity, "turns": TURNS, "digest": digests.pop(), "rows": rows}
+    return {"bench": benchmark, "capacity": capacity, "turns": TURNS, "digest": digests.pop(), "rows": rows}
 
 
 def joint_rate(figures: list[dict[str, Any]]) -> float:
@@ -92,18 +82,7 @@ def joint_rate(figures: list[dict[str, Any]]) -> float:
 
 
 def run_side_by_side(commands: list[list[str]]) -> list[dict[str, Any]]:
-    """Run commands concurrently, without the environment variables of an MPI launcher.
-
-    Args:
-        commands: Programs with their arguments; each prints one JSON document.
-
-    Returns:
-        JSON document of each command, in the order of `commands`.
-
-    Raises:
-        RunError: A command failed.
-        subprocess.TimeoutExpired: A command took longer than TIMEOUT_S.
-    """
+    """Run commands concurrently, without an MPI launcher's variables, and return the JSON document of each."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI", "HYDRA"))}
     processes = [
         subprocess.Popen(each, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603

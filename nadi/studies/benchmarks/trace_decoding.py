@@ -35,16 +35,7 @@ _SCHEMA = "aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, 
 
 
 def run_decoding_bench(progress: Progress | NoProgress, nodes: int = NODES, runs: int = 5) -> dict[str, Any]:
-    """Write temporary trace files and measure how fast they are read.
-
-    Args:
-        progress: Display of the current step.
-        nodes: Approximate number of nodes of the first file.
-        runs: Number of runs; the figures are those of the fastest, in CPU time of one core.
-
-    Returns:
-        JSON-compatible figures: `files` has a row per file.
-    """
+    """Write trace files, one of about `nodes` nodes, and return CPU times of reading each, the minimum of `runs`."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="nadi-bench-") as folder:
         for kind, write in (("megatron", _write_megatron), ("pytorch", _write_pytorch)):
@@ -58,7 +49,7 @@ def run_decoding_bench(progress: Progress | NoProgress, nodes: int = NODES, runs
 
 
 def measure(path: str, runs: int) -> dict[str, Any]:
-    """Measure reading a file without and with all attributes, and protobuf parsing its first nodes."""
+    """Measure reading a trace file, best of `runs`, and return figures; protobuf parses only its first nodes."""
     use_compiled_decoder()
     before = pdes.peak_rss_bytes()
     table = et.read_trace(path)
@@ -95,22 +86,22 @@ def _cpu_s(function: Any) -> float:  # noqa: ANN401 - anything that can be calle
     return time.process_time() - start_s
 
 
-def _write_megatron(path: Path, nodes: int) -> None:
-    """Write about this number of nodes: one GPU in a training step of Megatron."""
+def _write_megatron(path: Path, num_nodes: int) -> None:
+    """Write about this number of nodes into a file: one GPU in a training step of Megatron."""
     from workload.generators.models import find
     from workload.generators.training import parallel_plan
     from workload.generators.training.generator import generate
 
-    plan = parallel_plan(_PLAN.format(max(1, round(nodes / _NODES_OF_MICRO_BATCH))))
+    plan = parallel_plan(_PLAN.format(max(1, round(num_nodes / _NODES_OF_MICRO_BATCH))))
     et.write_table(path, generate(find(_MODEL), plan, "megatron").traces[0])
 
 
-def _write_pytorch(path: Path, nodes: int) -> None:
-    """Write host operations, with a kernel as every third node."""
+def _write_pytorch(path: Path, num_nodes: int) -> None:
+    """Write host operations, with a kernel as every third node, a fifth as many nodes as `num_nodes` for speed."""
     rng = np.random.default_rng(1)
     with path.open("wb", _WRITE_BUFFER_BYTES) as file:
         file.write(frame(et.metadata().SerializeToString()))
-        for node_id in range(max(1, nodes // _PYTORCH_SHARE)):
+        for node_id in range(max(1, num_nodes // _PYTORCH_SHARE)):
             file.write(frame(_pytorch_node(node_id, rng).SerializeToString()))
 
 

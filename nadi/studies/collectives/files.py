@@ -6,6 +6,7 @@ from pathlib import Path
 from nadi import __version__
 from nadi.reports import pages
 from nadi.simulation import schemas
+from nadi.studies.collectives.microbench import SweepRow
 from nadi.studies.collectives.sweep import CollectiveSweep
 
 PAGE = "collective.html"
@@ -36,22 +37,10 @@ def _write_table(path: Path, sweep: CollectiveSweep) -> None:
     columns = {
         "topology": [sweep.topology] * len(names),
         "npus": [sweep.npus] * len(names),
-        "kind": [row.kind for row in sweep.rows],
+        **{name: [getattr(row, name) for row in sweep.rows] for name in SweepRow._fields},
         "algorithm": [name for name, _, _ in names],
         "parameters": [parameters for _, _, parameters in names],
-        "way": [row.way for row in sweep.rows],
-        "bytes": [row.bytes for row in sweep.rows],
-        "time_ps": [row.time_ps for row in sweep.rows],
-        "algbw_Bps": [row.algbw_Bps for row in sweep.rows],
-        "busbw_Bps": [row.busbw_Bps for row in sweep.rows],
-        "closed_form_ps": [row.closed_form_ps for row in sweep.rows],
-        "closed_form_played": [row.closed_form_played for row in sweep.rows],
         "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
-        "bound_ps": [row.bound_ps for row in sweep.rows],
-        "busiest_link": [row.busiest_link for row in sweep.rows],
-        "mean_link": [row.mean_link for row in sweep.rows],
-        "packet_hops": [row.packet_hops for row in sweep.rows],
-        "digest": [row.digest for row in sweep.rows],
         "fastest": fastest,
     }
     settings = {

@@ -16,9 +16,9 @@ from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.closed_forms.collective import closed_form
-from nadi.simulation.closed_forms.link_bound import link_bound_ps
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.partitioning import divide, traffic_load
+from nadi.studies.collectives.link_bound import link_bound_ps
 from partition import DEFAULT_METHOD
 from topologies import NVSWITCH, Graph
 from topologies.bounds import MAX_BYTES
@@ -43,7 +43,7 @@ class SweepRow(NamedTuple):
 
     kind: str  # kind of the collective, one of workload.KINDS or "all-to-all-v"
     algorithm: str  # algorithm with its parameters, as the user writes it
-    way: str  # variant that a selecting algorithm chose for the size; "" for other algorithms
+    variant: str  # variant that a selecting algorithm chose for the size; "" for other algorithms
     # size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v, as in
     # rccl-tests
     bytes: int
@@ -55,7 +55,7 @@ class SweepRow(NamedTuple):
     closed_form_ps: float  # closed-form time of the algorithm on an idle network, in ps
     closed_form_played: bool  # whether the closed form played the schedule's steps; False = it used a formula
     ratio: float  # time over closed form; NaN if the closed form is 0
-    bound_ps: float  # lower bound in ps from the busiest link, see nadi.simulation.closed_forms.link_bound
+    bound_ps: float  # lower bound in ps from the busiest link, see nadi.studies.collectives.link_bound
     busiest_link: float  # utilisation of the busiest link, 0 to 1
     mean_link: float  # mean utilisation of all links, 0 to 1
     packet_hops: int  # number of packet-hops of the run
@@ -72,19 +72,11 @@ class CollectiveCase(NamedTuple):
     settings: CollectiveSettings = CollectiveSettings()
 
     def algorithms(self) -> tuple[str, ...]:
-        """Return all algorithms of the collective, the default first.
-
-        Raises:
-            workload.WorkloadError: The kind is unknown.
-        """
+        """Return all algorithms of the collective, the default first; raise WorkloadError if the kind is unknown."""
         return uneven_algorithms() if self.matrix else workload.algorithms_of(self.kind)
 
     def default(self, graph: Graph) -> str:
-        """Return the algorithm that runs on this fabric if the user names none.
-
-        Raises:
-            workload.WorkloadError: The kind is unknown.
-        """
+        """Return the algorithm that runs on this fabric if the user names none; unknown kinds raise WorkloadError."""
         if self.matrix:
             algorithms = {**defaults_on(graph), **self.settings.algorithm}
             return replace(self.settings, algorithm=algorithms).algorithm_of(UNEVEN)
@@ -92,28 +84,20 @@ class CollectiveCase(NamedTuple):
         return named or defaults_on(graph).get(self.kind) or workload.default_algorithm(self.kind)
 
     def with_parameters(self, algorithm: str) -> str:
-        """Return an algorithm with the parameters that the settings add to algorithms without their own.
-
-        Raises:
-            workload.WorkloadError: The algorithm is unknown.
-        """
+        """Return a known algorithm (else WorkloadError) with the settings' parameters unless it has its own."""
         kind = UNEVEN if self.matrix else self.kind
         return replace(self.settings, algorithm={kind: algorithm}).algorithm_of(kind)
 
     def program(self, graph: Graph, algorithm: str, size_bytes: int) -> Program:
-        """Return the program in which all NPUs perform the collective.
-
-        Raises:
-            workload.WorkloadError: The algorithm is unknown, or refuses the fabric or the size.
-        """
+        """Return the program in which all NPUs perform the collective; WorkloadError if the algorithm refuses."""
         if self.matrix:
             return workload.uneven_program(self.matrix(size_bytes, graph.npus), algorithm, graph)
         max_bytes = self.settings.most_bytes
         return workload.collective_program(self.kind, graph.npus, size_bytes, algorithm, graph, max_bytes)
 
-    def bytes(self, size_bytes: int, members: int) -> int:
-        """Return the size in bytes that the table shows."""
-        return int(self.matrix(size_bytes, members).sum()) // members if self.matrix else size_bytes
+    def bytes(self, size_bytes: int, num_members: int) -> int:
+        """Return the bytes that the table shows for a buffer of `size_bytes`: the mean sent, or the buffer's."""
+        return int(self.matrix(size_bytes, num_members).sum()) // num_members if self.matrix else size_bytes
 
 
 class SkippedAlgorithm(NamedTuple):
@@ -134,28 +118,25 @@ class ChosenAlgorithms(NamedTuple):
 def choose(
     graph: Graph,
     case: CollectiveCase,
-    text: str,
+    algorithm_option: str,
     sizes: Sequence[int],
-    check: Callable[[Program], None],
+    check_program: Callable[[Program], None],
 ) -> ChosenAlgorithms:
-    """Return the algorithms that --algorithm names, and those of "all" that are skipped.
+    """Return the algorithms of --algorithm (a list, "all", or "" for the default), and those of "all" that are skipped.
 
-    "all" skips algorithms that refuse the members, the fabric or a size. It also skips algorithms that reduce in
-    switches other than NVSwitches with NVLink SHARP, because no fabric declares that its switches can. Naming such an
-    algorithm assumes that they can.
-
-    Args:
-        graph: Fabric; all its NPUs are members.
-        case: Collective to run.
-        text: "all", names separated by commas, or "" for the default of the kind.
-        sizes: Sizes in bytes; each algorithm is tried with the first, the last and the largest.
-        check: Function that raises ConfigError if a program is too large to run.
-
-    Raises:
-        ConfigError: A name is empty, "all" leaves no algorithm, or `check` refuses a program.
-        workload.WorkloadError: The kind or a named algorithm is unknown, or a named algorithm refuses.
+    "all" skips algorithms that refuse the members (all NPUs), the fabric or a size. It also skips algorithms that
+    reduce in switches other than NVSwitches with NVLink SHARP, because no fabric declares that its switches can. Naming
+    such an algorithm assumes that they can. Each is tried with the first, the last and the largest of `sizes` in bytes,
+    and `check_program` raises ConfigError if a program is too large to run. Otherwise ConfigError and WorkloadError
+    refuse names that are empty or unknown.
     """
-    names = case.algorithms() if text == ALL else split_names(text) if text else (case.default(graph),)
+    names = (
+        case.algorithms()
+        if algorithm_option == ALL
+        else split_names(algorithm_option)
+        if algorithm_option
+        else (case.default(graph),)
+    )
     usable: list[str] = []
     left_out: list[SkippedAlgorithm] = []
     first_program: list[Program] = []
@@ -166,11 +147,11 @@ def choose(
             switches: set[int] = set()
             for size in dict.fromkeys((max(sizes), sizes[-1], sizes[0])):
                 program = case.program(graph, name, size)
-                check(program)
-                if text == ALL:
+                check_program(program)
+                if algorithm_option == ALL:
                     switches.update(switches_of(program))
         except (WorkloadError, ConfigError) as error:
-            if text != ALL:
+            if algorithm_option != ALL:
                 raise
             left_out.append(SkippedAlgorithm(name, str(error)))
             continue
@@ -207,19 +188,13 @@ def skipped_text(left_out: Sequence[SkippedAlgorithm]) -> str:
     return "; ".join(f"{', '.join(names)} ({reason})" for reason, names in names_by_reason.items())
 
 
-def split_names(text: str) -> tuple[str, ...]:
-    """Split "ring,direct" or "ring:channels=4,bidirectional=true,direct" into unique names.
-
-    A part KEY=VALUE after a comma is a parameter of the name before it.
-
-    Raises:
-        ConfigError: A name is empty, or a parameter comes before any name.
-    """
+def split_names(algorithm_option: str) -> tuple[str, ...]:
+    """Split "ring,direct" or "ring:channels=4,bidirectional=true,direct" into unique names; else raise ConfigError."""
     names: list[str] = []
-    for part in (part.strip() for part in text.split(",")):
+    for part in (part.strip() for part in algorithm_option.split(",")):
         is_parameter = "=" in part.split(":", maxsplit=1)[0]
         if not part or (is_parameter and not names):
-            raise ConfigError(f"--algorithm {text}: found {part!r}; expected all, or names as ring,direct")
+            raise ConfigError(f"--algorithm {algorithm_option}: found {part!r}; expected all, or names as ring,direct")
         if is_parameter:
             names[-1] += f",{part}"
         else:
@@ -230,38 +205,30 @@ def split_names(text: str) -> tuple[str, ...]:
 def measure(
     graph: Graph,
     case: CollectiveCase,
-    chosen: ChosenAlgorithms,
-    sizes: Sequence[int],
+    chosen_algorithms: ChosenAlgorithms,
+    sizes_bytes: Sequence[int],
     settings: pdes.Settings,
     progress: Progress | NoProgress,
     workers: Workers = SERIAL,
 ) -> Iterator[SweepRow]:
     """Yield a row for each algorithm and size; on several ranks all call it and get the same rows.
 
-    Args:
-        graph: Fabric; all its NPUs are members.
-        case: Collective to run.
-        chosen: Algorithms with their parameters; the program in `first_program` is consumed.
-        sizes: Sizes of the whole buffer S in bytes.
-        settings: Settings of the packet network.
-        progress: Display of the current row.
-        workers: Ranks, processes and threads; METIS partitions the fabric by the traffic of each algorithm's first
-            size.
-
-    Raises:
-        workload.WorkloadError: An algorithm does not perform this kind.
-        partition.PartitionError: The fabric cannot be partitioned into that many parts.
-        pdes.RunError: A run failed.
+    All NPUs are members. The first program of the algorithms is consumed. Of several `workers`, METIS partitions the
+    fabric by the traffic of each algorithm's first size. A failed run is a RunError.
     """
-    rows = len(chosen.algorithms) * len(sizes)
-    for number, algorithm in enumerate(chosen.algorithms):
+    rows = len(chosen_algorithms.algorithms) * len(sizes_bytes)
+    for number, algorithm in enumerate(chosen_algorithms.algorithms):
         owner = None
         wall_s_by_size: list[tuple[int, float]] = []
-        for place, size in enumerate(sizes):
-            row = f"row {number * len(sizes) + place + 1} of {rows}: {algorithm}, {format_bytes(size)}"
+        for place, size in enumerate(sizes_bytes):
+            row = f"row {number * len(sizes_bytes) + place + 1} of {rows}: {algorithm}, {format_bytes(size)}"
             progress.begin(row + _estimate(wall_s_by_size, size))
             start_s = time.perf_counter()
-            program = chosen.first_program.pop() if chosen.first_program else case.program(graph, algorithm, size)
+            program = (
+                chosen_algorithms.first_program.pop()
+                if chosen_algorithms.first_program
+                else case.program(graph, algorithm, size)
+            )
             if owner is None:
                 owner = _owner(graph, program, workers)
             results = run_program(graph, program, settings, progress, workers, owner)
@@ -271,60 +238,56 @@ def measure(
             del program  # frees its memory before the next program is built
 
 
-def sizes_of(kind: str, text: str) -> list[int]:
-    """Return the sizes of --sizes for a kind; a barrier has the single size 0.
-
-    Raises:
-        ConfigError, TopologyError: The text is wrong, see `parse_sizes`.
-    """
-    sizes = parse_sizes(text)
+def sizes_of(kind: str, sizes_option: str) -> list[int]:
+    """Return the bytes of --sizes for a kind, a barrier has the single size 0; errors are those of `parse_sizes`."""
+    sizes = parse_sizes(sizes_option)
     return [0] if kind == _KIND_WITHOUT_SIZE else sizes
 
 
-def parse_sizes(text: str) -> list[int]:
-    """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB".
-
-    Raises:
-        ConfigError: The form is wrong, the step does not increase, or a range has more than MAX_SIZES sizes.
-        TopologyError: A part is not a size.
-    """
-    sizes = [size for part in text.split(",") for size in _range(part.strip())]
+def parse_sizes(sizes_option: str) -> list[int]:
+    """Return the unique bytes of "64KiB", "1MiB,4MiB", "8:8GiB:x2" (doubling) or "1MiB:8MiB:+1MiB"."""
+    sizes = [size for part in sizes_option.split(",") for size in _range(part.strip())]
     if not sizes or min(sizes) < 1:
-        raise ConfigError(f"--sizes {text}: found a size of 0; expected sizes like 1MiB:1GiB:x2")
+        raise ConfigError(f"--sizes {sizes_option}: found a size of 0; expected sizes like 1MiB:1GiB:x2")
     return list(dict.fromkeys(sizes))
 
 
-def _range(text: str) -> list[int]:
-    """Return the sizes of one part: a size, or FIRST:LAST:STEP."""
-    parts = text.split(":")
+def _range(part_of_sizes: str) -> list[int]:
+    """Return the sizes in bytes of one part of --sizes: a size, or FIRST:LAST:STEP."""
+    parts = part_of_sizes.split(":")
     if len(parts) == 1:
-        return [parse_bytes_within(text, MAX_BYTES)]
+        return [parse_bytes_within(part_of_sizes, MAX_BYTES)]
     if len(parts) != 3 or parts[2][:1] not in {"x", "+"}:
-        raise ConfigError(f"--sizes {text}: expected a form like 1MiB:1GiB:x2, 1MiB:8MiB:+1MiB or 64KiB")
+        raise ConfigError(f"--sizes {part_of_sizes}: expected a form like 1MiB:1GiB:x2, 1MiB:8MiB:+1MiB or 64KiB")
     first, last = (parse_bytes_within(part, MAX_BYTES) for part in parts[:2])
     step = parts[2]
-    factor, summand = (_factor(text, step), 0) if step[0] == "x" else (1, parse_bytes_within(step[1:], MAX_BYTES))
+    factor, summand = (
+        (_factor(part_of_sizes, step), 0) if step[0] == "x" else (1, parse_bytes_within(step[1:], MAX_BYTES))
+    )
     if first < 1 or (factor < 2 and summand < 1):
-        raise ConfigError(f"--sizes {text}: does not grow; expected a first size above 0 and a step like x2 or +1MiB")
+        raise ConfigError(
+            f"--sizes {part_of_sizes}: does not grow; expected a first size above 0 and a step like x2 or +1MiB"
+        )
     sizes = []
     while first <= last:
         sizes.append(first)
         first = first * factor + summand
         if len(sizes) > MAX_SIZES:
-            raise ConfigError(f"--sizes {text}: more than {MAX_SIZES} sizes; expected fewer")
+            raise ConfigError(f"--sizes {part_of_sizes}: more than {MAX_SIZES} sizes; expected fewer")
     if not sizes:
-        raise ConfigError(f"--sizes {text}: the first size is above the last; expected first:last:step")
+        raise ConfigError(f"--sizes {part_of_sizes}: the first size is above the last; expected first:last:step")
     return sizes
 
 
-def _factor(text: str, step: str) -> int:
+def _factor(part_of_sizes: str, step: str) -> int:
+    """Return the factor of a step such as "x2"; raise ConfigError if it is not a whole number."""
     if not step[1:].isdecimal() or len(step) > _MAX_FACTOR_LENGTH:
-        raise ConfigError(f"--sizes {text}: found factor {step!r}; expected a whole number, as x2")
+        raise ConfigError(f"--sizes {part_of_sizes}: found factor {step!r}; expected a whole number, as x2")
     return int(step[1:])
 
 
 def _owner(graph: Graph, program: Program, workers: Workers) -> NDArray[np.int32] | None:
-    """Return int32[nodes], the LP of each node; None = one LP."""
+    """Return int32[nodes], the LP of each node, from dividing the fabric among workers by traffic; None = one LP."""
     if workers.lps == 1:
         return None
     load = traffic_load(graph, program, NetworkSection())
@@ -341,7 +304,7 @@ def _row(
     size_bytes: int,
     results: pdes.Results,
 ) -> SweepRow:
-    """Return the row of a finished run, with closed form, lower bound and utilisation."""
+    """Return the row of a finished run of `program`, with closed form, lower bound and utilisation."""
     kind = "all-to-all" if case.matrix else case.kind
     time_ps, shown_bytes = results.finish_time_ps, case.bytes(size_bytes, graph.npus)
     closed = closed_form(
@@ -358,7 +321,7 @@ def _row(
     return SweepRow(
         case.kind,
         algorithm,
-        "" if case.matrix else _way(graph, kind, algorithm, int(program.node_bytes[0])),
+        "" if case.matrix else _variant(graph, kind, algorithm, int(program.node_bytes[0])),
         shown_bytes,
         time_ps,
         *bandwidths_Bps(KINDS.index(kind), graph.npus, shown_bytes, time_ps),
@@ -373,7 +336,7 @@ def _row(
     )
 
 
-def _way(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> str:
+def _variant(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> str:
     """Return the variant that a selecting algorithm chooses for a size with all NPUs; "" for other algorithms."""
     chosen = choose_algorithm(kind, algorithm)
     if not chosen.needs_shape or graph.npus < 2:

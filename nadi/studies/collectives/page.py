@@ -22,43 +22,34 @@ _GB_S_PER_B_PS = 1e3  # gigabytes per second in one byte per picosecond
 def render(sweep: CollectiveSweep) -> str:
     """Return the page as self-contained HTML; the page of a barrier, which has no sizes, has no charts."""
     lead = "Every algorithm at every size on an idle fabric, with the closed form of its steps."
-    sections = [
-        PageSection("fastest", "Fastest", "Fastest algorithm by size.", _fastest(sweep)),
-        PageSection("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", [_rows(sweep)]),
-        PageSection("settings", "Settings", "Network settings of the runs.", [_settings(sweep)]),
-    ]
-    return Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections).html()
-
-
-def _fastest(sweep: CollectiveSweep) -> list[Part]:
-    """Return the table of fastest algorithms, the skipped algorithms and the chart."""
     parts: list[Part] = [_table(winners_table(sweep), "fastest", styles(sweep))]
     if sweep.left_out:
         parts.append(Paragraph(f"Skipped: {skipped_text(sweep.left_out)}"))
-    if _has_sizes(sweep):
+    if any(row.bytes > 0 for row in sweep.rows):
         caption = "Top: bus bandwidth; bottom: time. Dashed lines are closed forms; bands show the fastest algorithm."
         parts.append(Plot("bus bandwidth and time over size", figure(sweep), caption, 1000))
-    return parts
-
-
-def _rows(sweep: CollectiveSweep) -> Table:
-    return _table(sweep_table(sweep), "all rows, by size", {})
-
-
-def _table(fitted: FittedTable, caption: str, series: Mapping[str, SeriesStyle]) -> Table:
-    """Return a terminal table as a page table; series: styles by the text of the first column."""
-    headings = [Heading(column.heading, is_text=column.form != "number") for column in fitted.columns]
-    colours = [series[row[0]].colour for row in fitted.rows] if series else []
-    return Table(caption, headings, fitted.rows, colours=colours)
-
-
-def _settings(sweep: CollectiveSweep) -> Table:
-    """Return the table of the network's keys and of the sweep's settings."""
     network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
     settings = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
     rows = [[key, str(value)] for key, value in (network | settings).items()]
     headings = [Heading("key", "Key of [network], or of the sweep.", is_text=True), Heading("value", is_text=True)]
-    return Table("[network]", headings, rows)
+    sections = [
+        PageSection("fastest", "Fastest", "Fastest algorithm by size.", parts),
+        PageSection("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", [_rows(sweep)]),
+        PageSection("settings", "Settings", "Network settings of the runs.", [Table("[network]", headings, rows)]),
+    ]
+    return Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections).html()
+
+
+def _rows(sweep: CollectiveSweep) -> Table:
+    """Return the table of all rows."""
+    return _table(sweep_table(sweep), "all rows, by size", {})
+
+
+def _table(terminal_table: FittedTable, caption: str, style_of_name: Mapping[str, SeriesStyle]) -> Table:
+    """Return a terminal table as a page table; style_of_name: styles by the text of the first column."""
+    headings = [Heading(column.heading, is_text=column.form != "number") for column in terminal_table.columns]
+    colours = [style_of_name[row[0]].colour for row in terminal_table.rows] if style_of_name else []
+    return Table(caption, headings, terminal_table.rows, colours=colours)
 
 
 def figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
@@ -124,7 +115,3 @@ def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
     """Return the style of each algorithm, in the order of the rows."""
     names = dict.fromkeys(row.algorithm for row in sweep.rows)
     return {name: style(number) for number, name in enumerate(names)}
-
-
-def _has_sizes(sweep: CollectiveSweep) -> bool:
-    return any(row.bytes > 0 for row in sweep.rows)

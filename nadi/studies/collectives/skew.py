@@ -26,15 +26,13 @@ def demand(
     kind: str,
     matrix: Path | None,
     skew: str,
-    members: int,
+    num_members: int,
     seed: int,
     settings: CollectiveSettings = CollectiveSettings(),
 ) -> tuple[CollectiveCase, str]:
     """Return the collective that `nadi collective` runs, and the source of its matrix; "" without a matrix.
 
-    Raises:
-        ConfigError: An all-to-all-v has neither or both of matrix and skew, another kind has one, or `read_matrix` or
-            `parse_skew` refuses it.
+    `matrix` and `skew` are options of the command line, of which an all-to-all-v takes one; `seed` orders the members.
     """
     if kind != UNEVEN:
         if matrix or skew:
@@ -44,16 +42,12 @@ def demand(
         raise ConfigError(f"{UNEVEN}: found {'both' if matrix else 'neither'} of --matrix and --skew; expected one")
     if matrix is None:
         return CollectiveCase(kind, parse_skew(skew, seed), settings), skew
-    bytes_between = read_matrix(matrix, members)
+    bytes_between = read_matrix(matrix, num_members)
     return CollectiveCase(kind, lambda _, __: bytes_between, settings), str(matrix)
 
 
-def read_matrix(path: Path, members: int) -> Int64:
-    """Return int64[members, members] from a .npy or CSV file: bytes from member (row) to member (column).
-
-    Raises:
-        ConfigError: The file cannot be read, is not a square matrix of whole numbers from 0, or has another size.
-    """
+def read_matrix(path: Path, num_members: int) -> Int64:
+    """Return int64[num_members, num_members], bytes from member (row) to member, of a .npy or CSV file."""
     try:
         matrix = _of_npy(path) if path.suffix == ".npy" else _of_csv(path)
     except OSError as error:
@@ -64,12 +58,14 @@ def read_matrix(path: Path, members: int) -> Int64:
             expected = "rows of whole numbers, or NumPy's .npy"
             raise ConfigError(f"--matrix {inputs.complaint(path, kind, expected)}") from None
         raise ConfigError(f"--matrix {path}: {error}; expected rows of whole numbers, or NumPy's .npy") from error
-    if matrix.shape != (members, members):
+    if matrix.shape != (num_members, num_members):
         shape = " x ".join(map(str, matrix.shape)) or "one number"
-        raise ConfigError(f"--matrix {path}: found {shape}; expected {members} x {members}, a row for each sender")
+        raise ConfigError(
+            f"--matrix {path}: found {shape}; expected {num_members} x {num_members}, a row for each sender"
+        )
     if not np.issubdtype(matrix.dtype, np.integer):
         raise ConfigError(f"--matrix {path}: found {matrix.dtype}; expected whole numbers of bytes")
-    if matrix.min() < 0 or int(matrix.max()) > np.iinfo(np.int64).max // members:
+    if matrix.min() < 0 or int(matrix.max()) > np.iinfo(np.int64).max // num_members:
         wrong = matrix.min() if matrix.min() < 0 else matrix.max()
         raise ConfigError(f"--matrix {path}: found {wrong} B; expected 0 or more, and a row sum below 2^63")
     return matrix.astype(np.int64)
@@ -102,37 +98,30 @@ def _of_csv(path: Path) -> Int64:
     return np.array(rows, np.int64)
 
 
-def parse_skew(text: str, seed: int) -> Callable[[int, int], Int64]:
+def parse_skew(skew_option: str, seed: int) -> Callable[[int, int], Int64]:
     """Return a function from size in bytes and number of members to the matrix of "zipf:EXPONENT".
 
-    Every member sends the size. Members are ranked in a random order, and the k-th gets a share proportional to
-    1 / k^EXPONENT (Zipf); exponent 0 is even. Shares are rounded to tokens: 65,536 per buffer, or one byte each.
-
-    Raises:
-        ConfigError: The form is wrong, or the exponent is out of range.
+    Every member sends the size. Members are ranked in a random order, and the k-th gets a share proportional to 1 /
+    k^EXPONENT (Zipf); exponent 0 is even. Shares are rounded to tokens: 65,536 per buffer, or one byte each. Raises
+    ConfigError if the form is wrong, or the exponent is out of range.
     """
-    name, _, number = text.partition(":")
+    name, _, number = skew_option.partition(":")
     try:
         exponent = float(number)
     except ValueError:
         exponent = math.nan
     if name != "zipf" or not 0 <= exponent <= _MAX_EXPONENT:
-        raise ConfigError(f"--skew {text}: expected zipf:EXPONENT, as zipf:1.2, with an exponent from 0 to 16")
+        raise ConfigError(f"--skew {skew_option}: expected zipf:EXPONENT, as zipf:1.2, with an exponent from 0 to 16")
 
     def matrix(size_bytes: int, members: int) -> Int64:
         order = np.random.default_rng(seed).permutation(members)
         weight = np.empty(members)
         weight[order] = np.arange(1.0, members + 1) ** -exponent
-        return np.tile(_shared(size_bytes, weight), (members, 1))
+        tokens = min(size_bytes, _MAX_TOKENS)
+        exact = tokens * weight / weight.sum()
+        tokens_of_member = np.floor(exact).astype(np.int64)
+        by_remainder = np.argsort(tokens_of_member - exact, kind="stable")
+        tokens_of_member[by_remainder[: tokens - int(tokens_of_member.sum())]] += 1
+        return np.tile(tokens_of_member * (size_bytes // tokens), (members, 1))
 
     return matrix
-
-
-def _shared(size_bytes: int, weight: NDArray[np.float64]) -> Int64:
-    """Return int64[members]: a size divided into whole tokens by weight; the largest fractions get the rest."""
-    tokens = min(size_bytes, _MAX_TOKENS)
-    exact = tokens * weight / weight.sum()
-    tokens_of_member = np.floor(exact).astype(np.int64)
-    by_remainder = np.argsort(tokens_of_member - exact, kind="stable")
-    tokens_of_member[by_remainder[: tokens - int(tokens_of_member.sum())]] += 1
-    return tokens_of_member * (size_bytes // tokens)

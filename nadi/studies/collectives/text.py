@@ -15,7 +15,7 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
     for row in sweep.rows:
         rows_by_size.setdefault(row.bytes, []).append(row)
     several = len({row.algorithm for row in sweep.rows}) > 1
-    has_variants = any(row.way for row in sweep.rows)
+    has_variants = any(row.variant for row in sweep.rows)
     table = FittedTable(
         f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}",
         "size",
@@ -42,7 +42,7 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
                 row.algorithm,
                 _time(row.time_ps, unit),
                 *([factor if place else FASTEST] if several else []),
-                *([row.way or "-"] if has_variants else []),
+                *([row.variant or "-"] if has_variants else []),
                 f"{row.algbw_Bps / 1e9:.3f}",
                 f"{row.busbw_Bps / 1e9:.3f}",
                 marker + _time(row.closed_form_ps, unit),
@@ -69,4 +69,5 @@ def winners_table(sweep: CollectiveSweep) -> FittedTable:
 
 
 def _time(time_ps: float, unit: TimeUnit) -> str:
+    """Return a time in ps as text in a unit."""
     return f"{in_unit(time_ps, unit)} {unit.name}"

@@ -47,11 +47,7 @@ class Candidate(NamedTuple):
 
 
 def candidates(model: Model, space: PlanSpace) -> Iterator[Candidate]:
-    """Yield every valid plan of a space, including those that do not fit in memory.
-
-    Raises:
-        WorkloadError: No plan is valid; the text names the rule or the constraint that the simplest plan breaks.
-    """
+    """Yield every valid plan of a space, even those that do not fit in memory; WorkloadError says why there is none."""
     has_valid, complaint = False, ""
     for plan in _factorisations(model, space):
         settled = rules.settle(model, plan, space.framework)
@@ -72,7 +68,7 @@ def _with_constraints(space: PlanSpace) -> str:
 
 
 def _lightest(model: Model, plan: ParallelPlan, space: PlanSpace) -> Candidate:
-    """Return the plan with the fixed recomputation, else with the lightest mode that fits."""
+    """Return the settled plan with the fixed recomputation, else with the lightest mode that fits in memory."""
     for recompute in _open_or_fixed(space.base, "recompute", RECOMPUTE):
         candidate = plan.model_copy(update={"recompute": recompute})
         peak = peak_bytes(model, candidate, space.framework)
@@ -97,7 +93,7 @@ def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
                     "pp": pp,
                     "dp": dp,
                     **_unless_fixed(base, "sequence_parallel", tp > 1),
-                    **_unless_fixed(base, "zero", _zero(space.framework, dp * cp)),
+                    **_unless_fixed(base, "zero", 0 if space.framework == "fsdp" or dp * cp == 1 else 1),
                 }
                 for ep in _open_or_fixed(base, "ep", _expert(model, tp * cp * dp)):
                     for vpp in _open_or_fixed(base, "vpp", _interleaving(model.layers, pp)):
@@ -105,26 +101,21 @@ def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
                             yield base.model_copy(update={**axes, "ep": ep, "vpp": vpp, "micro_batch": micro_batch})
 
 
-def _open_or_fixed(base: ParallelPlan, field: str, open_values: Sequence[_Value]) -> Sequence[_Value]:
+def _open_or_fixed(constraints: ParallelPlan, field_name: str, open_values: Sequence[_Value]) -> Sequence[_Value]:
     """Return the fixed value of a field as the only option, else all open values."""
-    return (getattr(base, field),) if field in base.model_fields_set else open_values
+    return (getattr(constraints, field_name),) if field_name in constraints.model_fields_set else open_values
 
 
-def _unless_fixed(base: ParallelPlan, field: str, value: object) -> dict[str, object]:
+def _unless_fixed(constraints: ParallelPlan, field_name: str, value: object) -> dict[str, object]:
     """Return the planner's choice of a field, or nothing if the user fixed the field."""
-    return {} if field in base.model_fields_set else {field: value}
+    return {} if field_name in constraints.model_fields_set else {field_name: value}
 
 
-def _zero(framework: rules.Framework, replicas: int) -> int:
-    """Return the ZeRO stage of an open plan: optimizer states only; FSDP settles its own stage."""
-    return 0 if framework == "fsdp" or replicas == 1 else 1
-
-
-def _dropped(base: ParallelPlan, settled: ParallelPlan) -> str:
-    """Return a message for the first constraint that a settled plan does not keep; "" if it keeps all."""
+def _dropped(constraints: ParallelPlan, plan: ParallelPlan) -> str:
+    """Return a message for the first of the constraints that a settled plan does not keep; "" if it keeps all."""
     for field in ParallelPlan.model_fields:
-        expected, actual = getattr(base, field), getattr(settled, field)
-        if field in base.model_fields_set and not rules.is_open(field, expected) and actual != expected:
+        expected, actual = getattr(constraints, field), getattr(plan, field)
+        if field in constraints.model_fields_set and not rules.is_open(field, expected) and actual != expected:
             return f"{field} would be {actual}, expected {expected} as in --plan"
     return ""
 
@@ -141,25 +132,28 @@ def _sizes_complaint(space: PlanSpace) -> str:
 
 
 def _divisors(number: int, maximum: int) -> list[int]:
+    """Return the divisors of a number up to a maximum."""
     return [d for d in range(1, min(number, maximum) + 1) if number % d == 0]
 
 
-def _context(sequence: int, gpus: int) -> list[int]:
-    """Return the sizes of context parallelism: powers of two, for long sequences only."""
-    if sequence < _LONG_SEQUENCE:
+def _context(sequence_tokens: int, num_gpus: int) -> list[int]:
+    """Return the degrees of context parallelism to try on so many GPUs: powers of two, for long sequences only."""
+    if sequence_tokens < _LONG_SEQUENCE:
         return [1]
-    return [cp for cp in (1, 2, 4, 8, 16, 32, 64) if gpus % cp == 0 and sequence // cp >= _MIN_TOKENS_PER_GPU]
+    return [
+        cp for cp in (1, 2, 4, 8, 16, 32, 64) if num_gpus % cp == 0 and sequence_tokens // cp >= _MIN_TOKENS_PER_GPU
+    ]
 
 
-def _expert(model: Model, gpus: int) -> list[int]:
-    """Return the sizes of expert parallelism: divisors of the number of experts that divide the GPUs of a stage."""
+def _expert(model: Model, num_gpus: int) -> list[int]:
+    """Return the degrees of expert parallelism to try: divisors of the number of experts and of a stage's GPUs."""
     if model.experts is None:
         return [1]
-    return [ep for ep in _divisors(model.experts.count, gpus) if gpus % ep == 0]
+    return [ep for ep in _divisors(model.experts.count, num_gpus) if num_gpus % ep == 0]
 
 
-def _interleaving(layers: int, pp: int) -> list[int]:
+def _interleaving(num_layers: int, num_stages: int) -> list[int]:
     """Return the numbers of model chunks per stage: divisors of the layers per stage, up to eight."""
-    if pp == 1 or layers % pp:
+    if num_stages == 1 or num_layers % num_stages:
         return [1]
-    return _divisors(layers // pp, _MAX_CHUNKS)
+    return _divisors(num_layers // num_stages, _MAX_CHUNKS)

@@ -19,7 +19,6 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings, run_program
 from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
-from pdes import Settings
 from topologies.clusters import Cluster
 from workload.generators.models import Model
 from workload.generators.training import ParallelPlan, rules
@@ -50,20 +49,7 @@ def confirm(
     step: StepTime,
     progress: Progress | NoProgress,
 ) -> PacketStepTime:
-    """Simulate a plan's communications at packet level.
-
-    Args:
-        cluster: Cluster whose network settings apply.
-        machine: Fabric and closed-form costs of the cluster.
-        model: Model that the plan trains.
-        plan: Settled parallel plan.
-        framework: Training framework of the plan.
-        step: Closed-form step time of the plan.
-        progress: Display that shows which axis is being simulated.
-
-    Raises:
-        pdes.RunError: A simulation failed.
-    """
+    """Simulate a settled plan's communications at packet level; `step` is its step time at closed forms."""
     section = NetworkSection.model_validate({**cluster.network, "fidelity": "packet"})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     short = plan.model_copy(update={"global_batch": plan.dp * plan.micro_batch * plan.pp})
@@ -76,7 +62,9 @@ def confirm(
             continue
         for name, part in _parts(axis, traces, machine.graph.npus):
             progress.say(f"{plan}: {name} of all groups at packet level")
-            ratio = _ratio(machine, part, settings, progress)
+            program, _, closed_form = run_closed_form(machine, part, machine.settings)
+            packets = run_program(machine.graph, program, settings, progress)
+            ratio = packets.finish_time_ps / max(closed_form.finish_time_ps, 1)
             if ratio > ratios.get(axis, 0.0):
                 ratios[axis] = ratio
         if axis in ratios:
@@ -84,23 +72,16 @@ def confirm(
     return PacketStepTime(step_ps, ratios)
 
 
-def _within_hosts(machine: TargetMachine, groups: Sequence[tuple[int, ...]]) -> bool:
-    """Return whether every group stays within one host."""
+def _within_hosts(machine: TargetMachine, gpu_groups: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether every group of GPUs stays within one host."""
     host = machine.graph.host
-    return all(len(np.unique(host[list(group)])) == 1 for group in groups)
+    return all(len(np.unique(host[list(group)])) == 1 for group in gpu_groups)
 
 
-def _ratio(machine: TargetMachine, part: TraceSet, settings: Settings, progress: Progress | NoProgress) -> float:
-    """Return packet-level time over closed-form time of one communication that all groups perform at once."""
-    program, _, closed_form = run_closed_form(machine, part, machine.settings)
-    packets = run_program(machine.graph, program, settings, progress)
-    return packets.finish_time_ps / max(closed_form.finish_time_ps, 1)
-
-
-def _parts(axis: str, traces: TraceSet, npus: int) -> Iterator[tuple[str, TraceSet]]:
-    """Yield the name and the traces of each kind of communication of an axis; the traces hold nothing else."""
+def _parts(axis: str, traces: TraceSet, num_npus: int) -> Iterator[tuple[str, TraceSet]]:
+    """Yield the name and the traces of each kind of communication of an axis as "tp"; the traces hold nothing else."""
     rows_by_kind = [_of_axis(trace, axis) for trace in traces.traces]
-    max_bytes = max(int(MAX_PACKET_HOPS / (2 * _HOPS * npus) * _PACKET_BYTES), _MIN_BUFFER_BYTES)
+    max_bytes = max(int(MAX_PACKET_HOPS / (2 * _HOPS * num_npus) * _PACKET_BYTES), _MIN_BUFFER_BYTES)
     for kind in sorted({kind for rows in rows_by_kind for kind in rows}):
         of_all = (traces.traces, traces.example_npu.tolist(), rows_by_kind)
         tables = [
@@ -135,7 +116,7 @@ def _of_axis(trace: TraceTable, axis: str) -> dict[int, list[int]]:
 
 
 def _table(trace: TraceTable, npu: int, rows: Sequence[int], max_bytes: int, families: Families) -> TraceTable:
-    """Return a trace of the given communications without dependencies; npu: NPU whose peer numbers the trace uses."""
+    """Return a trace, with the peers of `npu`, of some rows' communications of at most max_bytes each, nothing else."""
     block = Block()
     for row in rows:
         size, name = min(int(trace.comm_size[row]), max_bytes), trace.names[row]

@@ -12,32 +12,32 @@ from nadi.studies.planner.step import StepTime
 _S_PER_DAY = 86_400.0
 
 
-def step_costs(step: StepTime, gpu: str, gpus: int, tokens: float, table: EnergyTable) -> dict[str, Any]:
-    """Return the energy and cost of a step as JSON fields of a plan's row; tokens: number that the step trains."""
+def step_costs(step: StepTime, gpu_name: str, num_gpus: int, num_tokens: float, table: EnergyTable) -> dict[str, Any]:
+    """Return the energy and cost of a step that trains `num_tokens` as JSON fields of a plan's row."""
     times = dict(zip(NPU_TIMES, step.use.npu_ps.tolist(), strict=True))
-    costs = bill(Usage(gpu, gpus, step.step_ps, times, step.use.ports, 1, tokens), table)
+    costs = bill(Usage(gpu_name, num_gpus, step.step_ps, times, step.use.ports, 1, num_tokens), table)
     return {
         "energy_J": costs.joules,
         "cost_usd": costs.usd,
-        "usd_per_million_tokens": costs.usd / tokens * 1e6,
+        "usd_per_million_tokens": costs.usd / num_tokens * 1e6,
         "energy_parts_J": {part.name: part.joules for part in costs.parts} | {"data centre (PUE)": costs.overhead_J},
     }
 
 
-def training(row: dict[str, Any], tokens: float) -> dict[str, float]:
+def training(plan_row: dict[str, Any], num_tokens: float) -> dict[str, float]:
     """Return time, energy and cost of training that many tokens with a plan's row, without checkpoints and failures."""
-    steps = tokens / (row["tokens_per_s"] * row["step_s"])
+    steps = num_tokens / (plan_row["tokens_per_s"] * plan_row["step_s"])
     return {
-        "tokens": tokens,
+        "tokens": num_tokens,
         "steps": steps,
-        "days": steps * row["step_s"] / _S_PER_DAY,
-        "energy_J": steps * row["energy_J"],
-        "cost_usd": steps * row["cost_usd"],
+        "days": steps * plan_row["step_s"] / _S_PER_DAY,
+        "energy_J": steps * plan_row["energy_J"],
+        "cost_usd": steps * plan_row["cost_usd"],
     }
 
 
-def power_assumptions(gpu: str, table: EnergyTable) -> list[str]:
+def power_assumptions(gpu_name: str, table: EnergyTable) -> list[str]:
     """Return a note if the table lacks the GPU and the power of another entry applies; else an empty list."""
-    if choose(table, gpu)[0] != OTHER:
+    if choose(table, gpu_name)[0] != OTHER:
         return []
-    return [f"the table has no GPU {gpu!r}: power and price are those of gpus.{OTHER}."]
+    return [f"the table has no GPU {gpu_name!r}: power and price are those of gpus.{OTHER}."]

@@ -18,11 +18,7 @@ MAX_ROWS = 500  # maximum number of plans in the table of a page
 
 
 def page(answers: Mapping[str, dict[str, Any]]) -> Page:
-    """Return the page of plan.json.
-
-    Args:
-        answers: Ranked plans by request: one, or one for each value of `--sweep`.
-    """
+    """Return the page of plan.json. `answers`: Ranked plans by request: one, or one for each value of `--sweep`."""
     first = next(iter(answers.values()))
     best = min((row for answer in answers.values() for row in answer["rows"]), key=lambda row: row["step_s"])
     several = f", {len(answers)} requests" if len(answers) > 1 else ""
@@ -57,7 +53,7 @@ def _bars(answers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _times(answers: Mapping[str, dict[str, Any]]) -> list[Part]:
-    """Return the chart of step times by category."""
+    """Return the chart of step times by category; answers: documents of ranked plans by request."""
     from plotly import graph_objects as go
 
     bars, drawn = _bars(answers), go.Figure()
@@ -72,7 +68,7 @@ def _times(answers: Mapping[str, dict[str, Any]]) -> list[Part]:
 
 
 def _energy(answers: Mapping[str, dict[str, Any]]) -> list[Part]:
-    """Return the chart of the energy of a step by component."""
+    """Return the chart of the energy of a step by component; answers: documents of ranked plans by request."""
     from plotly import graph_objects as go
 
     bars, drawn = _bars(answers), go.Figure()
@@ -87,14 +83,17 @@ def _energy(answers: Mapping[str, dict[str, Any]]) -> list[Part]:
     return [Plot("energy of a step by component", drawn, f"{text}.", 150 + 34 * len(bars))]
 
 
-def _style_as_bars(drawn: Any, axis: str) -> None:  # noqa: ANN401 - plotly has no types
-    drawn.update_layout(barmode="stack", margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"traceorder": "normal"})
-    drawn.update_xaxes(title_text=axis)
-    drawn.update_yaxes(autorange="reversed")
+def _style_as_bars(bar_chart: Any, axis_title: str) -> None:  # noqa: ANN401 - plotly has no types
+    """Style a plotly figure as a chart of stacked horizontal bars."""
+    bar_chart.update_layout(
+        barmode="stack", margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"traceorder": "normal"}
+    )
+    bar_chart.update_xaxes(title_text=axis_title)
+    bar_chart.update_yaxes(autorange="reversed")
 
 
-def _over_memory(answers: Mapping[str, dict[str, Any]], names: Mapping[str, str]) -> Plot:
-    """Return the chart of step time over peak memory, with labels at the fastest plans."""
+def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[str, str]) -> Plot:
+    """Return the chart of step time over peak memory, with labels at the fastest plans; mappings are by request."""
     from plotly import graph_objects as go
 
     drawn = go.Figure()
@@ -105,7 +104,7 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], names: Mapping[str, str]
             y=[row["step_s"] for row in answer["rows"]],
             text=[in_page(f"{row['axes']}, recompute {row['recompute']}") for row in answer["rows"]],
             mode="markers",
-            name=in_page(names[name]),
+            name=in_page(request_names[name]),
             marker={"color": series.colour, "symbol": f"circle{series.mark}", "size": 8},
             hovertemplate="%{text}<br>%{x:.1f} GiB, %{y:,.4g} s<extra></extra>",
         )
@@ -127,10 +126,12 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], names: Mapping[str, str]
     return Plot("step time over memory", drawn, caption, 480)
 
 
-def _rows(anchor: str, name: str, answer: dict[str, Any]) -> PageSection:
+def _rows(section_id: str, request_name: str, answer: dict[str, Any]) -> PageSection:
     """Return the section with all plans of a request in the columns of the terminal's table."""
     table = plan_table(answer, MAX_ROWS)
     headings = [Heading(column.heading or "rank", is_text=column.form != "number") for column in table.columns]
-    parts: list[Part] = [Table(f"ranked plans: {name}", headings, table.rows)]
+    parts: list[Part] = [Table(f"ranked plans: {request_name}", headings, table.rows)]
     parts += [Paragraph(note[:1].upper() + note[1:]) for note in table.notes]
-    return PageSection(anchor, f"All plans: {name}", f"{len(answer['rows']):,} plans, ranked by step time.", parts)
+    return PageSection(
+        section_id, f"All plans: {request_name}", f"{len(answer['rows']):,} plans, ranked by step time.", parts
+    )

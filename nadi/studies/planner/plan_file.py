@@ -22,12 +22,12 @@ _Bytes = Annotated[int, Field(ge=0, le=_MAX_BYTES)]
 _Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
 
 
-def _complete(shares: dict[str, float]) -> dict[str, float]:
+def _complete(share_of_category: dict[str, float]) -> dict[str, float]:
     """Return the shares after checking that every time category has one."""
-    missing = [name for name in CATEGORIES if name not in shares]
+    missing = [name for name in CATEGORIES if name not in share_of_category]
     if missing:
         raise ValueError(f"lacks {missing[0]}")
-    return shares
+    return share_of_category
 
 
 @with_config(_STRICT)
@@ -95,19 +95,11 @@ class PlanFile(TypedDict):
 SCHEMA = TypeAdapter(PlanFile)
 
 
-def read_answers(folders: Sequence[Path], name: str) -> list[dict[str, Any]]:
-    """Read the answers that earlier runs of `nadi plan` wrote.
-
-    Args:
-        folders: Folders of `nadi plan --out`.
-        name: Name of the file in each.
-
-    Raises:
-        ConfigError: A file cannot be read or is not what this version of `nadi plan` writes.
-    """
+def read_answers(folders: Sequence[Path], file_name: str) -> list[dict[str, Any]]:
+    """Return the answers in files of this name in folders of `nadi plan --out`; a wrong file is a ConfigError."""
     answers: list[dict[str, Any]] = []
     for folder in folders:
-        path = folder / name
+        path = folder / file_name
         try:
             answers.extend(read_document(path, SCHEMA)["answers"].values())
         except OSError as error:

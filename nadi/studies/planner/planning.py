@@ -60,12 +60,7 @@ class PlanRanking(NamedTuple):
 
 
 def rank_plans(request: PlanRequest, progress: Progress | NoProgress) -> PlanRanking:
-    """Search all plans of a request and rank them by step time.
-
-    Raises:
-        ConfigError: No plan fits, the reserve leaves no memory, or the table of powers and prices is wrong.
-        WorkloadError, TopologyError: The model, the cluster or the plan is wrong.
-    """
+    """Search all plans of a request and rank them by step time; ConfigError if none fits in memory."""
     table = read_table(request.energy_table)
     gpu = find_gpu(request.gpu or request.cluster.gpu)
     memory_bytes = gpu.memory_bytes
@@ -106,14 +101,14 @@ def axes_text(plan: ParallelPlan) -> str:
 
 
 def _none_fits(
-    request: PlanRequest, valid: Sequence[Candidate], gpu: str, memory_bytes: int, reserve_bytes: int
+    request: PlanRequest, candidates: Sequence[Candidate], gpu_name: str, memory_bytes: int, reserve_bytes: int
 ) -> str:
-    """Return the message for a request with no plan that fits."""
-    smallest = min(valid, key=lambda candidate: candidate.peak_bytes)
+    """Return the message for a request with no plan that fits, of all valid plans; sizes are those of one GPU."""
+    smallest = min(candidates, key=lambda candidate: candidate.peak_bytes)
     less = f" less {reserve_bytes / GIB:.1f} in reserve" if reserve_bytes else ""
     return (
-        f"{request.model.name} on {request.gpus} {gpu}: none of {len(valid)} valid plans fits; the smallest is "
-        f"{smallest.plan} with {smallest.peak_bytes / GIB:.1f} GiB of {memory_bytes / GIB:.1f}{less}; "
+        f"{request.model.name} on {request.gpus} {gpu_name}: none of {len(candidates)} valid plans fits; the smallest "
+        f"is {smallest.plan} with {smallest.peak_bytes / GIB:.1f} GiB of {memory_bytes / GIB:.1f}{less}; "
         f"expected more GPUs, {'a smaller reserve, ' if smallest.peak_bytes <= memory_bytes else ''}or offload"
     )
 
@@ -142,50 +137,47 @@ def document(ranking: PlanRanking) -> dict[str, Any]:
     }
 
 
-def _row(row: RankedPlan, ranking: PlanRanking, place: int) -> dict[str, Any]:
-    """Return a plan's row of the document; place: rank of the plan from 0."""
-    tokens = row.tokens_per_s * row.step.step_ps / PS_PER_S
+def _row(ranked_plan: RankedPlan, ranking: PlanRanking, rank: int) -> dict[str, Any]:
+    """Return a plan's row of the document; rank: from 0."""
+    tokens = ranked_plan.tokens_per_s * ranked_plan.step.step_ps / PS_PER_S
     columns: dict[str, Any] = {
-        "plan": str(row.candidate.plan),
-        "axes": axes_text(row.candidate.plan),
-        "recompute": row.candidate.plan.recompute,
-        "step_s": row.step.step_ps / PS_PER_S,
-        "tokens_per_s": row.tokens_per_s,
-        "mfu": row.mfu,
-        "mfu_all_pairs": row.mfu_all_pairs,
-        "memory_bytes": row.candidate.peak_bytes,
-        "whole": row.step.is_whole,
-        "shares": {name: row.step.of(name) for name in CATEGORIES},
-        **step_costs(row.step, ranking.gpu, ranking.request.gpus, tokens, ranking.table),
+        "plan": str(ranked_plan.candidate.plan),
+        "axes": axes_text(ranked_plan.candidate.plan),
+        "recompute": ranked_plan.candidate.plan.recompute,
+        "step_s": ranked_plan.step.step_ps / PS_PER_S,
+        "tokens_per_s": ranked_plan.tokens_per_s,
+        "mfu": ranked_plan.mfu,
+        "mfu_all_pairs": ranked_plan.mfu_all_pairs,
+        "memory_bytes": ranked_plan.candidate.peak_bytes,
+        "whole": ranked_plan.step.is_whole,
+        "shares": {name: ranked_plan.step.of(name) for name in CATEGORIES},
+        **step_costs(ranked_plan.step, ranking.gpu, ranking.request.gpus, tokens, ranking.table),
     }
-    if place < len(ranking.confirmed):
-        confirmed = ranking.confirmed[place]
+    if rank < len(ranking.confirmed):
+        confirmed = ranking.confirmed[rank]
         columns |= {"packets_step_s": confirmed.step_ps / PS_PER_S, "packets_over_closed_form": confirmed.ratios}
     return columns
 
 
-def explain_ranking(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a sentence for each of the next three plans: how much longer it takes, and why."""
+def explain_ranking(plan_rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each of the three plans behind the first: how much longer it takes, and why."""
     lines = []
-    for place, row in enumerate(rows[1:4], 2):
-        difference_s = {name: _seconds(row, name) - _seconds(rows[0], name) for name in CATEGORIES}
+    for place, row in enumerate(plan_rows[1:4], 2):
+        difference_s = {name: _seconds(row, name) - _seconds(plan_rows[0], name) for name in CATEGORIES}
         largest = sorted(difference_s.items(), key=lambda part: -abs(part[1]))[:3]
-        parts = ", ".join(f"{name} {s:+.2f} s" for name, s in largest if abs(s) > 0.001 * rows[0]["step_s"])
-        excess = row["step_s"] / rows[0]["step_s"] - 1
+        parts = ", ".join(f"{name} {s:+.2f} s" for name, s in largest if abs(s) > 0.001 * plan_rows[0]["step_s"])
+        excess = row["step_s"] / plan_rows[0]["step_s"] - 1
         lines.append(f"{place}. {row['axes']} takes {excess:.1%} longer: {parts or 'about the same'}")
     return lines
 
 
-def _seconds(row: dict[str, Any], category: str) -> float:
-    return float(row["shares"][category] * row["step_s"])
+def _seconds(plan_row: dict[str, Any], category: str) -> float:
+    """Return the seconds that a plan's step spends in a category."""
+    return float(plan_row["shares"][category] * plan_row["step_s"])
 
 
 def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the documents of all shards of one request.
-
-    Raises:
-        ConfigError: The documents are of different requests.
-    """
+    """Merge the documents of all shards of one request; raise ConfigError if they are of different requests."""
     first, *others = ({key: shard.get(key) for key in SHARD_KEYS} for shard in documents)
     for number, other in enumerate(others, 2):
         key = next((key for key in other if other[key] != first[key]), None)

@@ -35,11 +35,7 @@ class PlanSearch(NamedTuple):
 
 
 def evaluate(search: PlanSearch, candidate: Candidate) -> RankedPlan:
-    """Return a candidate with its step time and throughput.
-
-    Raises:
-        WorkloadError: The plan cannot be run.
-    """
+    """Return a candidate with its step time and throughput; raise WorkloadError if it cannot be run."""
     plan = candidate.plan
     step = step_time(search.machine, search.model, plan, search.framework)
     seconds = step.step_ps / PS_PER_S
@@ -50,27 +46,21 @@ def evaluate(search: PlanSearch, candidate: Candidate) -> RankedPlan:
     return RankedPlan(candidate, step, plan.global_batch * plan.sequence / seconds, mfu, mfu_all_pairs)
 
 
-def ranked(search: PlanSearch, fitting: Sequence[Candidate], workers: int) -> Iterator[RankedPlan]:
+def ranked(search: PlanSearch, candidates: Sequence[Candidate], num_processes: int) -> Iterator[RankedPlan]:
     """Yield the plans with their step times in order of completion.
 
     Each process gets consecutive plans of the same tensor parallelism, because these share cached costs of collectives.
-
-    Args:
-        search: Inputs that all plans share.
-        fitting: Candidates that fit in memory.
-        workers: Number of processes.
-
-    Raises:
-        WorkloadError: A plan cannot be run.
     """
-    if workers == 1 or len(fitting) < workers:
-        for candidate in fitting:
+    if num_processes == 1 or len(candidates) < num_processes:
+        for candidate in candidates:
             yield evaluate(search, candidate)
         return
-    by_axes = sorted(fitting, key=lambda each: (each.plan.tp, each.plan.cp, each.plan.ep, each.plan.dp, each.plan.pp))
+    by_axes = sorted(
+        candidates, key=lambda each: (each.plan.tp, each.plan.cp, each.plan.ep, each.plan.dp, each.plan.pp)
+    )
     context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(workers, context, _set_search, (search,)) as pool:
-        yield from pool.map(_evaluate, by_axes, chunksize=max(1, len(fitting) // (8 * workers)))
+    with ProcessPoolExecutor(num_processes, context, _set_search, (search,)) as pool:
+        yield from pool.map(_evaluate, by_axes, chunksize=max(1, len(candidates) // (8 * num_processes)))
 
 
 _search_of_process: list[PlanSearch] = []

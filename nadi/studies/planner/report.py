@@ -12,9 +12,9 @@ _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
 _MIN_SHARE = 0.0005  # minimum share of a step, 0 to 1, for a column: 0.05 % would print as 0.1 %
 
 
-def plan_table(answer: dict[str, Any], top: int) -> FittedTable:
-    """Return the table of the first `top` plans of an answer."""
-    rows = answer["rows"][:top]
+def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
+    """Return the table of the first `max_plans` plans of an answer, the document of one request."""
+    rows = answer["rows"][:max_plans]
     shown = [name for name in _SHOWN if any(row["shares"][name] > _MIN_SHARE for row in rows)]
     confirmed = any("packets_step_s" in row for row in rows)
     table = FittedTable(
@@ -73,7 +73,7 @@ def plan_table(answer: dict[str, Any], top: int) -> FittedTable:
 
 
 def _memory(answer: dict[str, Any]) -> str:
-    """Return the memory that plans may use, as text."""
+    """Return the memory that plans of an answer may use, as text."""
     capacity, reserve = (answer[key] / GIB for key in ("memory_bytes", "reserve_bytes"))
     return f"{capacity:.1f} GiB minus {reserve:.1f} GiB in reserve" if reserve else f"{capacity:.1f} GiB"
 

@@ -11,30 +11,22 @@ from workload.generators import models
 from workload.generators.training import parallel_plan, rules
 
 
-def plan_request(model: str, cluster: str, gpus: int, base: str, framework: str, gpu: str) -> PlanRequest:
-    """Return the request for the named model, cluster, framework and GPU with the constraints of --plan.
-
-    Raises:
-        WorkloadError, TopologyError, ConfigError: A name is unknown, or the constraints are wrong.
-    """
+def plan_request(model: str, cluster: str, num_gpus: int, plan_option: str, framework: str, gpu: str) -> PlanRequest:
+    """Return the request of named model, cluster, framework and `gpu` ("" = the cluster's) with values of --plan."""
     if framework not in get_args(rules.Framework) or framework == "inference":
         raise ConfigError(f"--framework {framework}: expected megatron, deepspeed or fsdp")
     known: rules.Framework = framework  # type: ignore[assignment]
-    return PlanRequest(models.find(model), clusters.find(cluster), gpus, parallel_plan(base), known, gpu)
+    return PlanRequest(models.find(model), clusters.find(cluster), num_gpus, parallel_plan(plan_option), known, gpu)
 
 
-def sweep_requests(request: PlanRequest, sweep: str) -> dict[str, PlanRequest]:
-    """Return a request for each value of a sweep by name; without a sweep, the request by the model's name.
-
-    Raises:
-        ConfigError: The sweep has no key, or an empty value.
-    """
-    if not sweep:
+def sweep_requests(request: PlanRequest, sweep_option: str) -> dict[str, PlanRequest]:
+    """Return a request for each value of KEY=VALUE,VALUE by name, or one by model name; ConfigError if it is wrong."""
+    if not sweep_option:
         return {request.model.name: request}
-    key, _, text = (part.strip() for part in sweep.partition("="))
+    key, _, text = (part.strip() for part in sweep_option.partition("="))
     values = [value.strip() for value in text.split(",")]
     if not key or not all(values):
-        raise ConfigError(f"--sweep {sweep!r}: expected KEY=VALUE,VALUE,... as rate=200Gbps,400Gbps")
+        raise ConfigError(f"--sweep {sweep_option!r}: expected KEY=VALUE,VALUE,... as rate=200Gbps,400Gbps")
     return {f"{key}={value}": _with(request, key, value) for value in values}
 
 

@@ -21,11 +21,7 @@ class MemoryReserve(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "MemoryReserve":
-        """Parse "4GiB" or "5%".
-
-        Raises:
-            ConfigError: The text is neither a size nor a share below 100 %.
-        """
+        """Parse "4GiB" or "5%". Raises ConfigError if the text is neither a size nor a share below 100 %."""
         match = _SHARE.fullmatch(text)
         if match and (share := Fraction(match[1]) / 100) < 1:
             return cls(share=share)
@@ -37,11 +33,7 @@ class MemoryReserve(NamedTuple):
             ) from error
 
     def bytes_of(self, memory_bytes: int, gpu: str) -> int:
-        """Return the reserve in bytes of a GPU with the given memory, rounded up.
-
-        Raises:
-            ConfigError: The reserve leaves no memory.
-        """
+        """Return the bytes reserved of a GPU's memory, rounded up; raise ConfigError if they leave none."""
         reserve_bytes = self.size_bytes + math.ceil(self.share * memory_bytes)
         if reserve_bytes >= memory_bytes:
             raise ConfigError(

@@ -20,7 +20,6 @@ from nadi.insight.analysis.node_times import npu_times
 from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
-from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
@@ -53,29 +52,18 @@ class TargetMachine:
 
 def target_machine(
     cluster: Cluster,
-    gpus: int,
-    times: ComputeTimes,
+    num_gpus: int,
+    operator_times: ComputeTimes,
     fabric_keys: Mapping[str, object] | None = None,
     network_keys: Mapping[str, object] | None = None,
 ) -> TargetMachine:
-    """Return the first GPUs of a cluster with their fabric.
-
-    Args:
-        cluster: Cluster that provides the GPUs.
-        gpus: Number of GPUs.
-        times: Operator times of the GPUs.
-        fabric_keys: Parameters that override those of the cluster's topology.
-        network_keys: Keys of [network] that override those of the cluster.
-
-    Raises:
-        TopologyError: The cluster has no fabric for that number of GPUs.
-    """
-    graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(gpus))
+    """Return the first GPUs of a cluster with their fabric; keys override those of its topology and [network]."""
+    graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(num_gpus))
     section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     collectives = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings, PLANNER_EFFORT)
-    return TargetMachine(graph, settings, collectives, ComputeModel(times=times), costs, channels_on(graph))
+    return TargetMachine(graph, settings, collectives, ComputeModel(times=operator_times), costs, channels_on(graph))
 
 
 class EnergyUse(NamedTuple):
@@ -101,18 +89,7 @@ class StepTime(NamedTuple):
 def step_time(
     machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
 ) -> StepTime:
-    """Return the step time of a plan at closed forms.
-
-    Args:
-        machine: GPUs and fabric.
-        model: Model to train.
-        plan: Settled parallel plan.
-        framework: Training framework of the plan.
-        exact: Whether to simulate every micro-batch instead of extrapolating.
-
-    Raises:
-        WorkloadError: The plan breaks a rule.
-    """
+    """Return a settled plan's step time at closed forms; exact: simulate all micro-batches, do not extrapolate."""
     micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
     # Rounds whose embedding gradients are deferred; both short steps need further rounds after these.
     deferring = -(-plan.defer_embedding_wgrad // plan.pp)
@@ -121,11 +98,7 @@ def step_time(
         return _run(machine, model, plan, framework)
     first = _run(machine, model, _with_micro_batches(plan, short), framework)
     second = _run(machine, model, _with_micro_batches(plan, longer), framework)
-    return _extrapolated(first, second, (micro_batches - longer) / (longer - short))
-
-
-def _extrapolated(first: StepTime, second: StepTime, factor: float) -> StepTime:
-    """Return the linear extrapolation: `second` plus `factor` times the difference between `second` and `first`."""
+    factor = (micro_batches - longer) / (longer - short)
     ports = {}
     for name, ports_used in second.use.ports.items():
         before = first.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
@@ -138,8 +111,9 @@ def _extrapolated(first: StepTime, second: StepTime, factor: float) -> StepTime:
     )
 
 
-def _with_micro_batches(plan: ParallelPlan, count: int) -> ParallelPlan:
-    return plan.model_copy(update={"global_batch": count * plan.dp * plan.micro_batch})
+def _with_micro_batches(plan: ParallelPlan, num_micro_batches: int) -> ParallelPlan:
+    """Return the plan with a global batch of so many micro-batches."""
+    return plan.model_copy(update={"global_batch": num_micro_batches * plan.dp * plan.micro_batch})
 
 
 def run_closed_form(
@@ -164,14 +138,22 @@ def run_closed_form(
 
 
 def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
-    """Simulate a whole step at closed forms."""
+    """Simulate a whole step of a plan at closed forms, and return its time."""
     traces = generate(model, plan, framework)
     settings = replace(machine.settings, compute_slowdown=_slowdown(machine, framework))
     program, folded, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
     share_ps = (shares[folded.classes.example] * size[:, None]).sum(axis=0) / size.sum()
-    npu_ps = _npu_ps(program, results, folded.classes)
+    times = npu_times(
+        program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps, results.finish_time_ps
+    )
+    columns = {"compute": times.compute_ps, "communication": times.exposed_ps, "idle": times.idle_ps + times.host_ps}
+    summed = {
+        name: float((column[folded.classes.example] * folded.classes.size).sum()) for name, column in columns.items()
+    }
+    summed["memory"] = results.finish_time_ps * float(folded.classes.size.sum()) - sum(summed.values())
+    npu_ps = np.array([summed[name] for name in NPU_TIMES])
     use = EnergyUse(npu_ps, sent_by_ports(machine.graph, program, machine.settings).ports)
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
 
@@ -182,14 +164,3 @@ def _slowdown(machine: TargetMachine, framework: rules.Framework) -> float:
     if times is None:
         return 1.0
     return compute_slowdown(framework, times.gpu, machine.channels, in_a_row=times.pace.in_a_row)
-
-
-def _npu_ps(program: Program, results: Results, classes: Classes) -> NDArray[np.float64]:
-    """Return float64[len(NPU_TIMES)]: GPU time by activity in ps, summed; results hold one NPU per class."""
-    times = npu_times(
-        program, results.npu_node_ptr, results.node_start_ps, results.node_finish_ps, results.finish_time_ps
-    )
-    columns = {"compute": times.compute_ps, "communication": times.exposed_ps, "idle": times.idle_ps + times.host_ps}
-    summed = {name: float((column[classes.example] * classes.size).sum()) for name, column in columns.items()}
-    summed["memory"] = results.finish_time_ps * float(classes.size.sum()) - sum(summed.values())
-    return np.array([summed[name] for name in NPU_TIMES])

@@ -16,21 +16,17 @@ from nadi.studies.replay.steps import ReplayOperation
 _TIMEOUT_S = 300  # seconds that a rank waits for its peers before the replay fails
 
 
-def connect(method: str, rank: int, size: int) -> RankGather:
-    """Join the process group through an init method such as "env://" or "file:///path".
-
-    Raises:
-        ConfigError: PyTorch is not installed.
-    """
+def connect(init_method: str, rank: int, num_ranks: int) -> RankGather:
+    """Join the process group through an init method such as "env://" or "file:///path", and return its collectives."""
     try:
         from torch import distributed
     except ImportError:
         raise ConfigError("--over gloo: PyTorch is not installed; expected pip install 'nadi[pytorch]'") from None
     timeout = timedelta(seconds=_TIMEOUT_S)
-    distributed.init_process_group("gloo", init_method=method, rank=rank, world_size=size, timeout=timeout)
+    distributed.init_process_group("gloo", init_method=init_method, rank=rank, world_size=num_ranks, timeout=timeout)
 
     def exchange(value: Any) -> list[Any]:  # noqa: ANN401 - whatever can be pickled
-        values: list[Any] = [None] * size
+        values: list[Any] = [None] * num_ranks
         distributed.all_gather_object(values, value)
         return values
 
@@ -38,14 +34,14 @@ def connect(method: str, rank: int, size: int) -> RankGather:
         values = exchange(value)
         return values if rank == 0 else None
 
-    return RankGather(exchange, gather, rank, size)
+    return RankGather(exchange, gather, rank, num_ranks)
 
 
 class Gloo:
     """The gloo implementation of nadi.studies.replay.player.Transport."""
 
     def __init__(self, rank: int, groups: Mapping[int, tuple[int, ...]]) -> None:
-        """Create the process groups; all ranks call it with the same groups."""
+        """Create the process groups of `groups`, members by number; all ranks call it with the same groups."""
         from torch import distributed
 
         self._dist = distributed
@@ -77,7 +73,7 @@ class Gloo:
             return call(_tensor(received), _tensor(sent), *sizes, group=group, async_op=True), (sent, received)
         return self._begin_even(group, operation)
 
-    def _begin_even(self, group: Any, operation: ReplayOperation) -> tuple[Any, tuple[Bytes, ...]]:  # noqa: ANN401 - torch's
+    def _begin_even(self, process_group: Any, operation: ReplayOperation) -> tuple[Any, tuple[Bytes, ...]]:  # noqa: ANN401 - torch's
         """Start a collective of equal parts; all-reduce and reduce work in place, and only a root has all parts."""
         dist, root, is_root = self._dist, operation.members[0], operation.own == 0
         send_bytes, recv_bytes = operation.buffer_bytes()
@@ -86,7 +82,7 @@ class Gloo:
         if operation.kind in {"all-reduce", "reduce"} or (operation.kind == "gather" and not is_root):
             recv_bytes = 0
         sent, received = self._buffers.take(send_bytes), self._buffers.take(recv_bytes)
-        options = {"group": group, "async_op": True}
+        options = {"group": process_group, "async_op": True}
 
         def parts(whole: Bytes) -> list[Any] | None:
             """Return the tensors of all members' parts on the root, else None."""
@@ -106,11 +102,7 @@ class Gloo:
         return calls[operation.kind](), (sent, received)
 
     def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
-        """Return whether an operation is complete; if so, release its buffers.
-
-        Raises:
-            RuntimeError: A peer has terminated.
-        """
+        """Return whether what `begin` returned is complete, and release its buffers; RuntimeError if a peer ended."""
         work, buffers = started
         if not work.is_completed():
             return False
@@ -125,11 +117,7 @@ class Gloo:
 
 
 def torchrun_rank(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return rank and size from torchrun's environment; None if torchrun did not start this process.
-
-    Raises:
-        ConfigError: A variable is not a number.
-    """
+    """Return rank and size from torchrun's environment, None outside it; raise ConfigError if they are no numbers."""
     if "RANK" not in environ or "WORLD_SIZE" not in environ:
         return None
     try:
@@ -159,6 +147,7 @@ class _Waited:
             raise self._failure
 
     def _wait(self) -> None:
+        """Wait for the operation, and keep the error if it fails."""
         try:
             self._work.wait()
         except RuntimeError as error:
@@ -166,12 +155,14 @@ class _Waited:
 
 
 def _tensor(array: Bytes) -> Any:  # noqa: ANN401 - torch's
+    """Return a torch tensor of bytes on the memory of an array."""
     import torch
 
     return torch.from_numpy(array)
 
 
 def _floats(array: Bytes) -> Any:  # noqa: ANN401 - torch's
+    """Return a torch tensor of float32 on the memory of an array."""
     import torch
 
     return torch.from_numpy(array).view(torch.float32)

@@ -14,12 +14,7 @@ class Mpi:
     """The MPI implementation of nadi.studies.replay.player.Transport."""
 
     def __init__(self, communicator: Any, groups: Mapping[int, tuple[int, ...]]) -> None:  # noqa: ANN401 - mpi4py
-        """Create the communicators of the groups; all ranks call it with the same groups.
-
-        Args:
-            communicator: MPI communicator of all ranks.
-            groups: Members of each group by number.
-        """
+        """Create communicators of the groups, members by number; all ranks of an MPI communicator call it alike."""
         self._world = communicator.Dup()
         self._rank = communicator.Get_rank()
         self._buffers = Buffers()
@@ -61,7 +56,7 @@ class Mpi:
         return calls[operation.kind](), (sent, received)
 
     def is_done(self, started: tuple[Any, tuple[Bytes, ...]]) -> bool:
-        """Return whether an operation is complete; if so, release its buffers."""
+        """Return whether an operation, given by the result of `begin`, is complete; if so, release its buffers."""
         request, buffers = started
         if not request.Test():
             return False

@@ -18,10 +18,7 @@ _PS_PER_NS = 1000
 
 
 def with_times(steps: ReplaySteps, times: OperationTimes, begun_micros: int, *, sleeps: bool) -> TraceTable:
-    """Return the trace of a rank with measured times in whole microseconds, at least 1 per executed node.
-
-    Skipped nodes have no times: compute and memory nodes unless they slept.
-    """
+    """Return the trace of a rank with times of a replay in whole microseconds, at least 1, none for skipped nodes."""
     start = begun_micros + times.start_ns // _NS_PER_MICRO
     took_micros = np.maximum(1, np.round(times.duration_ns / _NS_PER_MICRO).astype(np.int64))
     replayed = np.zeros(len(took_micros), np.bool_)
@@ -34,9 +31,9 @@ def with_times(steps: ReplaySteps, times: OperationTimes, begun_micros: int, *, 
     )
 
 
-def write(path: Path, rank: int, table: TraceTable) -> None:
-    """Write `<path>.<rank>.et`."""
-    et.write_table(f"{path}.{rank}.et", table)
+def write(prefix: Path, rank: int, trace: TraceTable) -> None:
+    """Write the trace of a rank as `<prefix>.<rank>.et`."""
+    et.write_table(f"{prefix}.{rank}.et", trace)
 
 
 def rank_operations(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any, ...]]:
@@ -54,16 +51,12 @@ def rank_operations(steps: ReplaySteps, times: OperationTimes) -> list[tuple[Any
     return operations
 
 
-def document(parts: list[list[tuple[Any, ...]]], times_ns: list[int], over: str) -> dict[str, Any]:
-    """Return the JSON document of a replay.
-
-    Args:
-        parts: Operations of each rank, from `rank_operations`.
-        times_ns: Duration of each rank's replay in nanoseconds.
-        over: Transport, "mpi" or "gloo".
-    """
+def document(
+    operations_of_rank: list[list[tuple[Any, ...]]], time_ns_of_rank: list[int], transport: str
+) -> dict[str, Any]:
+    """Return the JSON document of a replay over "mpi" or "gloo", from the result of `rank_operations` of each rank."""
     times_by_operation: dict[Any, list[int]] = {}
-    for operations in parts:
+    for operations in operations_of_rank:
         for kind, size, members, key, duration_ns in operations:
             unique_key = key if key is not None else len(times_by_operation)
             times_by_operation.setdefault((kind, size, members, unique_key), []).append(duration_ns)
@@ -86,5 +79,5 @@ def document(parts: list[list[tuple[Any, ...]]], times_ns: list[int], over: str)
                 "busbw_Bps": size * bus_factor(kind, members) * NS_PER_S / median_ns,
             }
         )
-    ranks = [{"rank": rank, "time_ps": durations_ns * _PS_PER_NS} for rank, durations_ns in enumerate(times_ns)]
-    return {"over": over, "ranks": len(parts), "operations": rows, "rank_rows": ranks}
+    ranks = [{"rank": rank, "time_ps": durations_ns * _PS_PER_NS} for rank, durations_ns in enumerate(time_ns_of_rank)]
+    return {"over": transport, "ranks": len(operations_of_rank), "operations": rows, "rank_rows": ranks}

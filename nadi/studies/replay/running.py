@@ -32,11 +32,7 @@ class ReplayRequest(NamedTuple):
 
 
 def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: RankGather) -> dict[str, Any]:
-    """Replay the trace of this rank together with all other ranks, which also call it; return the document.
-
-    Raises:
-        OutputError: A trace cannot be written.
-    """
+    """Replay this rank's trace with all other ranks, which also call it; return the document, or raise OutputError."""
     steps = steps_of(ranks.rank, traces, program)
     is_mpi = request.over == "mpi"
     transport = Mpi(ranks.communicator, steps.groups) if is_mpi else Gloo(ranks.rank, steps.groups)
@@ -59,17 +55,14 @@ def replay(request: ReplayRequest, traces: TraceSet, program: Program, ranks: Ra
     return outcome.document([operations for operations, _ in parts], [each for _, each in parts], request.over)
 
 
-def run_local_ranks(ranks: int, arguments: Sequence[str]) -> int:
-    """Run `nadi trace replay` on local ranks, each a process, and return the exit code of the first that fails.
-
-    If a rank fails, the others are terminated.
-    """
+def run_local_ranks(num_ranks: int, arguments: Sequence[str]) -> int:
+    """Run `nadi trace replay` on local ranks, a process each, until one fails; return its exit code, else 0."""
     with tempfile.TemporaryDirectory(prefix="nadi-replay-") as folder:
-        store = {STORE: f"file://{folder}/store", "WORLD_SIZE": str(ranks)}
+        store = {STORE: f"file://{folder}/store", "WORLD_SIZE": str(num_ranks)}
         command = nadi_command(["trace", "replay", *arguments])
         processes = [
             subprocess.Popen(command, env=os.environ | store | {"RANK": str(rank)})  # noqa: S603 - this project's own command
-            for rank in range(ranks)
+            for rank in range(num_ranks)
         ]
         try:
             while True:

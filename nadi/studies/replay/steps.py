@@ -75,45 +75,40 @@ class ReplaySteps:
 
 def read_traces(
     path: Path,
-    ranks: int,
-    groups: Path | None,
+    num_ranks: int,
+    groups_file: Path | None,
     *,
     strict: bool,
     all_gather_size: Literal["contribution", "total"],
 ) -> tuple[TraceSet, Program]:
     """Read the traces of all ranks and check them against each other, as before a simulation.
 
-    Raises:
-        et.TraceError, workload.WorkloadError: A trace is wrong, or there are more traces than ranks.
-        ConfigError: An operation needs more memory than this machine has for it.
+    strict: a dependency on a missing node is an error. all_gather_size: what the size of an all-gather counts, one
+    member's contribution or the total. An operation that needs more memory than there is for it is a ConfigError.
     """
-    traces = workload.load_set(path, ranks, strict=strict)
+    traces = workload.load_set(path, num_ranks, strict=strict)
     program = workload.build_program(
         traces.traces,
         traces.trace_of_npu,
-        ranks,
-        read_groups(groups) if groups else {},
+        num_ranks,
+        read_groups(groups_file) if groups_file else {},
         settings=CollectiveSettings(all_gather_size=all_gather_size),
         example_npu=traces.example_npu,
         families=traces.families,
     )
     largest_bytes = int(program.node_bytes.max(initial=0))
     free_bytes = available_bytes()
-    max_bytes = largest_bytes if free_bytes is None else int(free_bytes * _MEMORY_SHARE / ranks / _BUFFERS)
+    max_bytes = largest_bytes if free_bytes is None else int(free_bytes * _MEMORY_SHARE / num_ranks / _BUFFERS)
     if largest_bytes > max_bytes:
         raise ConfigError(
             f"{path}: an operation of {largest_bytes:,} bytes, expected at most {max_bytes:,} "
-            f"with {ranks} ranks on this machine"
+            f"with {num_ranks} ranks on this machine"
         )
     return traces, program
 
 
 def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
-    """Return the operations and dependencies of a rank.
-
-    Raises:
-        ConfigError: The rank has no trace.
-    """
+    """Return the operations and dependencies of a rank; raise ConfigError if it has no trace."""
     trace = int(program.trace_of_npu[rank])
     if trace < 0:
         raise ConfigError(f"rank {rank} has no trace; expected one for each rank, or fewer ranks")
@@ -155,37 +150,38 @@ def steps_of(rank: int, traces: TraceSet, program: Program) -> ReplaySteps:
 
 
 def _members(program: Program, group: int) -> tuple[int, ...]:
+    """Return the ranks of a group in member order."""
     return tuple(program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist())
 
 
-def _collective(rank: int, node: int, row: int, traces: TraceSet, program: Program) -> ReplayOperation:
-    """Return the operation of a collective; node, row: index in the program and in the rank's trace."""
-    slot = int(program.slot_ptr[rank] + program.node_group[node])
-    group, size = int(program.slot_group[slot]), int(program.node_bytes[node])
+def _collective(rank: int, program_row: int, trace_row: int, traces: TraceSet, program: Program) -> ReplayOperation:
+    """Return the operation of a collective, given by its rows in the program and in the rank's trace."""
+    slot = int(program.slot_ptr[rank] + program.node_group[program_row])
+    group, size = int(program.slot_group[slot]), int(program.node_bytes[program_row])
     members = _members(program, group)
-    kind = KINDS[program.node_collective[node]]
+    kind = KINDS[program.node_collective[program_row]]
     operation = ReplayOperation(kind, size, group, members, members.index(rank))
-    if not program.node_uneven[node]:
+    if not program.node_uneven[program_row]:
         return operation
-    seq = int(program.node_seq[node])
-    own = _bytes_sent(rank, row, traces, len(members))
+    seq = int(program.node_seq[program_row])
+    own = _bytes_sent(rank, trace_row, traces, len(members))
     rows = [own if member == rank else _bytes_sent_by(member, group, seq, traces, program) for member in members]
     return operation._replace(send_bytes=own, recv_bytes=tuple(sent[operation.own] for sent in rows))
 
 
-def _bytes_sent_by(member: int, group: int, seq: int, traces: TraceSet, program: Program) -> tuple[int, ...]:
-    """Return the bytes that a member sends to each member in its collective number `seq` of a group."""
+def _bytes_sent_by(member: int, group: int, number: int, traces: TraceSet, program: Program) -> tuple[int, ...]:
+    """Return the bytes that a member (rank) sends to each member in its `number`-th collective of a group."""
     trace = int(program.trace_of_npu[member])
     slots = program.slot_group[program.slot_ptr[member] : program.slot_ptr[member + 1]]
     entry = int(program.trace_slot_ptr[trace]) + int(np.flatnonzero(slots == group)[0])
-    row = int(program.coll_node[program.coll_ptr[entry] + seq])
+    row = int(program.coll_node[program.coll_ptr[entry] + number])
     return _bytes_sent(member, row, traces, len(_members(program, group)))
 
 
-def _bytes_sent(npu: int, row: int, traces: TraceSet, members: int) -> tuple[int, ...]:
-    """Return the bytes that an NPU sends to each member in an all-to-all, by its split sizes."""
+def _bytes_sent(npu: int, row: int, traces: TraceSet, num_members: int) -> tuple[int, ...]:
+    """Return the bytes that an NPU sends to each member in the all-to-all at a row of its trace, by its split sizes."""
     table = traces.traces[int(traces.trace_of_npu[npu])]
-    splits = table.split_sizes[int(table.in_split_size[row])] or (1,) * members
+    splits = table.split_sizes[int(table.in_split_size[row])] or (1,) * num_members
     size, total = int(table.comm_size[row]), sum(splits)
     return tuple(size * split // total if total else 0 for split in splits)
 

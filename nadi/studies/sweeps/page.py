@@ -26,31 +26,28 @@ _OTHER_COLUMNS = ("point", "run", "error")
 _MARGIN = {"t": 10, "b": 50, "l": 10, "r": 10}  # margins of a chart in pixels
 
 
-def page(table: pa.Table, title: str, folder: Path, figure: Figure | None) -> Page:
-    """Return the page of a table that `nadi.studies.sweeps.results.table` made.
-
-    Args:
-        table: Table with a row for each point.
-        title: Title of the page.
-        folder: Folder of the sweep, which holds the results of the points.
-        figure: Figure that ranks the points; None if no point is finished.
-    """
-    keys = keys_of(table)
-    if figure is None:
-        return Page(title, f"{len(table):,} points, none of them finished.", [_rows(table, keys, None)])
-    finished = table.filter(pc.is_null(table["error"]))
-    by_key = PageSection(
-        "keys", "Effect of each key", "All points by the value of a key.", _plots(finished, keys, figure)
-    )
+def page(points: pa.Table, title: str, folder: Path, ranking_figure: Figure | None) -> Page:
+    """Return the page of a sweep's table of points and its folder; ranking_figure: None if no point is finished."""
+    keys = keys_of(points)
+    if ranking_figure is None:
+        return Page(title, f"{len(points):,} points, none of them finished.", [_rows(points, keys, None)])
+    finished = points.filter(pc.is_null(points["error"]))
+    plots: list[Part] = [
+        _plot(finished, key, ranking_figure) for key in keys if len(set(finished[key].to_pylist())) > 1
+    ]
+    if len(keys) == 2 and plots:
+        plots.append(_map(finished, keys, ranking_figure))
+    plots = plots or [Paragraph("All finished points have the same values.")]
+    by_key = PageSection("keys", "Effect of each key", "All points by the value of a key.", plots)
     return Page(
         title,
-        _lead(table, finished, keys, figure),
-        [by_key, _overlays(finished, keys, figure, folder), _rows(table, keys, figure)],
+        _lead(points, finished, keys, ranking_figure),
+        [by_key, _overlays(finished, keys, ranking_figure, folder), _rows(points, keys, ranking_figure)],
     )
 
 
 def _lead(table: pa.Table, finished: pa.Table, keys: list[str], figure: Figure) -> str:
-    """Return the summary: number of finished points, the best point, and how many are as good."""
+    """Return the summary: number of finished points, the best by a figure, and how many are as good."""
     counted = f"{len(finished):,} of {len(table):,} points are finished."
     if len(finished) == 1:
         return counted
@@ -65,7 +62,7 @@ def _lead(table: pa.Table, finished: pa.Table, keys: list[str], figure: Figure) 
 
 
 def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
-    """Return the values of a point as text: "rate = 100Gbps, seed = 1"."""
+    """Return the values of the point in a row as text: "rate = 100Gbps, seed = 1"."""
     return ", ".join(f"{key} = {table[key][row].as_py()}" for key in keys)
 
 
@@ -86,16 +83,8 @@ def label(figure: Figure) -> str:
     return figure.name.removesuffix("_ps").removesuffix("_bytes").replace("_", " ")
 
 
-def _plots(finished: pa.Table, keys: list[str], figure: Figure) -> list[Part]:
-    """Return a chart per key, and a heat map if the sweep has two keys."""
-    plots: list[Part] = [_plot(finished, key, figure) for key in keys if len(set(finished[key].to_pylist())) > 1]
-    if len(keys) == 2 and plots:
-        plots.append(_map(finished, keys, figure))
-    return plots or [Paragraph("All finished points have the same values.")]
-
-
 def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
-    """Return points and means by the value of a key; lines join the means of numeric keys only."""
+    """Return a chart of a figure by the value of a key: points, and means; lines join means of numeric keys only."""
     from plotly import graph_objects as go
 
     values, chart = finished[key].to_pylist(), go.Figure()
@@ -130,7 +119,7 @@ def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
 
 
 def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
-    """Return the heat map of a sweep with two keys."""
+    """Return the heat map of a figure for a sweep with two keys."""
     from plotly import graph_objects as go
 
     across, down = ([str(value) for value in finished[key].to_pylist()] for key in keys)
@@ -150,9 +139,9 @@ def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
     )
 
 
-def _overlays(finished: pa.Table, keys: list[str], figure: Figure, folder: Path) -> PageSection:
-    """Return the overlaid distributions of the best points."""
-    rows = order(finished, figure)[:MAX_OVERLAID].tolist()
+def _overlays(finished: pa.Table, keys: list[str], ranking_figure: Figure, folder: Path) -> PageSection:
+    """Return the overlaid distributions of the best points; folder: the sweep's, with the results of the points."""
+    rows = order(finished, ranking_figure)[:MAX_OVERLAID].tolist()
     differing = [key for key in keys if len(set(finished[key].to_pylist())) > 1]
     runs = {name_of(finished, differing, row): Run(folder / finished["run"][row].as_py()) for row in rows}
     left_out = f" Only the best {MAX_OVERLAID} of {len(finished):,} are drawn." if len(finished) > MAX_OVERLAID else ""
@@ -175,7 +164,7 @@ def _cdf(
     *,
     is_time: bool = True,
 ) -> Plot | None:
-    """Return a cumulative distribution per run, or None if no run has values."""
+    """Return a cumulative distribution per run of what `values_of` returns, in ps if is_time; None without values."""
     values_by_run = {name: values_of(run) for name, run in runs.items()}
     values_by_run = {name: np.quantile(values, _QUANTILES) for name, values in values_by_run.items() if len(values)}
     if not values_by_run:
@@ -205,9 +194,9 @@ def _line_chart(lines: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float6
     return chart
 
 
-def _request_times(run: Run, kind: str) -> NDArray[np.float64]:
-    """Return float64[101]: quantiles of request times in ps; empty if nothing was served."""
-    return np.array(run.summary.get("serving", {}).get(kind, {}).get("quantiles_ps", []), np.float64)
+def _request_times(run: Run, metric: str) -> NDArray[np.float64]:
+    """Return float64[101]: quantiles of a request time in ps, "ttft" or "tpot"; empty if nothing was served."""
+    return np.array(run.summary.get("serving", {}).get(metric, {}).get("quantiles_ps", []), np.float64)
 
 
 def _completion_ps(run: Run) -> NDArray[np.float64]:
@@ -251,6 +240,7 @@ def _factor(figure: Figure) -> float:
 
 
 def _axis(figure: Figure) -> str:
+    """Return the title of an axis that shows a figure."""
     return f"{label(figure)} (ms)" if figure.form == "time" else label(figure)
 
 

@@ -83,12 +83,7 @@ class SweepDefinition(NamedTuple):
 
 
 def read_sweep(path: Path) -> SweepDefinition:
-    """Read a sweep file and check the configuration of each of its points.
-
-    Raises:
-        ConfigError: The sweep file or the configuration of a point is wrong.
-        WorkloadError, TopologyError: The model, the plan or the fabric of a point is wrong.
-    """
+    """Read a sweep file and check the configuration of each of its points; a wrong one is an error of one line."""
     try:
         file = SweepFile.model_validate(inputs.parse_toml(inputs.read_text(path)))
     except OSError as error:
@@ -132,32 +127,39 @@ def toml(value: Value) -> str:
     return json.dumps(value)
 
 
-def _combinations(path: Path, file: SweepFile) -> list[dict[str, Value]]:
-    """Return the values by key of each point."""
-    required = {"grid": "values", "list": "points", "latin-hypercube": "ranges"}[file.method]
-    if not getattr(file, required):
-        raise ConfigError(f'{path}: {required}: missing; expected it with method = "{file.method}"')
+def _combinations(sweep_file: Path, parsed_sweep: SweepFile) -> list[dict[str, Value]]:
+    """Return the values by key of each point of a sweep file; the path is for messages."""
+    required = {"grid": "values", "list": "points", "latin-hypercube": "ranges"}[parsed_sweep.method]
+    if not getattr(parsed_sweep, required):
+        raise ConfigError(f'{sweep_file}: {required}: missing; expected it with method = "{parsed_sweep.method}"')
     for other in {"points", "ranges"} - {required}:
-        if getattr(file, other):
-            raise ConfigError(f'{path}: {other}: found beside method = "{file.method}"; expected {required}')
-    grid = [dict(zip(file.values, chosen, strict=True)) for chosen in itertools.product(*file.values.values())]
-    if file.method == "grid":
+        if getattr(parsed_sweep, other):
+            raise ConfigError(
+                f'{sweep_file}: {other}: found beside method = "{parsed_sweep.method}"; expected {required}'
+            )
+    grid = [
+        dict(zip(parsed_sweep.values, chosen, strict=True))
+        for chosen in itertools.product(*parsed_sweep.values.values())
+    ]
+    if parsed_sweep.method == "grid":
         return grid
-    points = file.points if file.method == "list" else _drawn(path, file)
+    points = parsed_sweep.points if parsed_sweep.method == "list" else _drawn(sweep_file, parsed_sweep)
     return [{**common, **point} for common in grid for point in points]
 
 
-def _drawn(path: Path, file: SweepFile) -> list[dict[str, Value]]:
-    """Return the points of a Latin hypercube."""
+def _drawn(sweep_file: Path, parsed_sweep: SweepFile) -> list[dict[str, Value]]:
+    """Return the values by key of the points of a Latin hypercube; the path is for messages."""
     from scipy.stats import qmc
 
-    if file.samples < 1:
-        raise ConfigError(f'{path}: samples: found {file.samples}; expected 1 or more with method = "latin-hypercube"')
-    samples = qmc.LatinHypercube(d=len(file.ranges), rng=file.seed).random(file.samples)
+    if parsed_sweep.samples < 1:
+        raise ConfigError(
+            f'{sweep_file}: samples: found {parsed_sweep.samples}; expected 1 or more with method = "latin-hypercube"'
+        )
+    samples = qmc.LatinHypercube(d=len(parsed_sweep.ranges), rng=parsed_sweep.seed).random(parsed_sweep.samples)
     return [
         {
-            key: _value_at(path, key, bounds, float(position))
-            for (key, bounds), position in zip(file.ranges.items(), row, strict=True)
+            key: _value_at(sweep_file, key, bounds, float(position))
+            for (key, bounds), position in zip(parsed_sweep.ranges.items(), row, strict=True)
         }
         for row in samples
     ]
@@ -166,38 +168,38 @@ def _drawn(path: Path, file: SweepFile) -> list[dict[str, Value]]:
 _QUANTITIES = ((parse_bytes, format_bytes), (parse_rate, format_rate), (parse_time, format_time))
 
 
-def _value_at(path: Path, key: str, bounds: Range, position: float) -> Value:
-    """Return the value of a range at a position from 0 to 1."""
-    read, write = _quantity(path, key, bounds)
-    low, high = (float(read(end)) for end in (bounds.least, bounds.most))
-    if not low <= high or (bounds.scale == "log" and low <= 0):
+def _value_at(sweep_file: Path, key: str, value_range: Range, position: float) -> Value:
+    """Return the value of a key's range at a position from 0 to 1."""
+    read, write = _quantity(sweep_file, key, value_range)
+    low, high = (float(read(end)) for end in (value_range.least, value_range.most))
+    if not low <= high or (value_range.scale == "log" and low <= 0):
         raise ConfigError(
-            f"{path}: ranges.{key}: found {bounds.least} to {bounds.most}; expected rising bounds"
-            + (" above 0" if bounds.scale == "log" else "")
+            f"{sweep_file}: ranges.{key}: found {value_range.least} to {value_range.most}; expected rising bounds"
+            + (" above 0" if value_range.scale == "log" else "")
         )
-    value = low * (high / low) ** position if bounds.scale == "log" else low + (high - low) * position
-    if isinstance(bounds.least, str):
+    value = low * (high / low) ** position if value_range.scale == "log" else low + (high - low) * position
+    if isinstance(value_range.least, str):
         return write(round(value))
-    return round(value) if bounds.whole else value
+    return round(value) if value_range.whole else value
 
 
-def _quantity(path: Path, key: str, bounds: Range) -> tuple[Any, Any]:
-    """Return the parser of both bounds and the formatter of a value."""
-    if not isinstance(bounds.least, str) and not isinstance(bounds.most, str):
+def _quantity(sweep_file: Path, key: str, value_range: Range) -> tuple[Any, Any]:
+    """Return the parser of both bounds of a key's range and the formatter of a value."""
+    if not isinstance(value_range.least, str) and not isinstance(value_range.most, str):
         return float, float
     for read, write in _QUANTITIES:
         try:
-            read(bounds.least), read(bounds.most)
+            read(value_range.least), read(value_range.most)
         except (ValueError, TypeError, AttributeError):
             continue
         return read, write
-    found = f"found {bounds.least!r} to {bounds.most!r}"
-    raise ConfigError(f"{path}: ranges.{key}: {found}; expected two numbers, sizes, rates or times")
+    found = f"found {value_range.least!r} to {value_range.most!r}"
+    raise ConfigError(f"{sweep_file}: ranges.{key}: {found}; expected two numbers, sizes, rates or times")
 
 
-def _name(config: RunConfig, known: Known) -> str:
-    """Return a hash of everything that determines the run; known: files whose hashes are cached."""
-    files = [entry.document() for entry in files_read(config, known)]
+def _name(config: RunConfig, known_files: Known) -> str:
+    """Return a hash of everything that determines the run; known_files: files whose hashes are cached."""
+    files = [entry.document() for entry in files_read(config, known_files)]
     determinants = {"version": __version__, "config": config.settled(), "files": files}
     if config.compute.gpu and config.compute.vendor_tables and nvidia.installed():
         determinants["tables"] = nvidia.installed()

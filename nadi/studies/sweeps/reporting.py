@@ -9,7 +9,9 @@ from nadi.studies.sweeps.running import PointOutcome
 
 
 @contextmanager
-def progress_reporter(sweep: SweepDefinition, points: int, *, quiet: bool) -> Iterator[Callable[[PointOutcome], None]]:
+def progress_reporter(
+    sweep: SweepDefinition, num_points: int, *, quiet: bool
+) -> Iterator[Callable[[PointOutcome], None]]:
     """Yield a function that reports each finished point: a bar with the remaining time on a terminal, else a line."""
     if quiet:
         yield lambda outcome: None  # noqa: ARG005 - no output
@@ -22,7 +24,7 @@ def progress_reporter(sweep: SweepDefinition, points: int, *, quiet: bool) -> It
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("points", total=points)
+        task = bar.add_task("points", total=num_points)
 
         def report(outcome: PointOutcome) -> None:
             bar.advance(task)
@@ -33,11 +35,13 @@ def progress_reporter(sweep: SweepDefinition, points: int, *, quiet: bool) -> It
 
 
 def _write_line(sweep: SweepDefinition, outcome: PointOutcome) -> None:
+    """Write the outcome of a point of a sweep as a line on standard error."""
     sys.stderr.write(_outcome_text(sweep, outcome) + "\n")
     sys.stderr.flush()
 
 
 def _outcome_text(sweep: SweepDefinition, outcome: PointOutcome) -> str:
+    """Return the outcome of a point of a sweep as text: its number, its values, and an error or "finished"."""
     values = ", ".join(f"{key} = {value}" for key, value in sweep.points[outcome.point].values.items())
     state = outcome.error or ("already finished" if outcome.was_there else "finished")
     return f"point {outcome.point} ({values}): {state}"

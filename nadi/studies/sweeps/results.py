@@ -21,30 +21,31 @@ FILE, PAGE = "sweep.parquet", "sweep.html"
 _MACHINE_DEPENDENT = {"wall_s", "peak_rss_bytes"}
 
 
-def finish(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
-    """Write sweep.parquet and sweep.html, and return the table.
-
-    Raises:
-        OutputError: A file cannot be written.
-    """
+def finish(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
+    """Write sweep.parquet and sweep.html into the sweep's folder, and return the table; else raise OutputError."""
     import pyarrow.parquet as pq
 
-    result = table(sweep, out, outcomes)
+    result = table(sweep, sweep_folder, outcomes)
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with inputs.whole_file(out / FILE) as file:
+        sweep_folder.mkdir(parents=True, exist_ok=True)
+        with inputs.whole_file(sweep_folder / FILE) as file:
             pq.write_table(result, file)
     except OSError as error:
-        raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write the table to") from None
+        raise OutputError(
+            f"{sweep_folder}: {error.strerror or error}; expected a folder to write the table to"
+        ) from None
     if has_plotly():
         from nadi.reports.pages.page import write_page
         from nadi.studies.sweeps.page import page
 
-        write_page(out / PAGE, page(result, f"Sweep {sweep.path.stem}", out, ranking_figure(result, sweep.rank)))
+        write_page(
+            sweep_folder / PAGE,
+            page(result, f"Sweep {sweep.path.stem}", sweep_folder, ranking_figure(result, sweep.rank)),
+        )
     return result
 
 
-def table(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
+def table(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
     """Return a table with a row for each point, in the order of the sweep file.
 
     Columns: `point`, its index; a column for each key, as TOML text unless all values are numbers; `run`, its results
@@ -56,7 +57,9 @@ def table(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -
 
     error = {outcome.point: outcome.error for outcome in outcomes}
     points = sweep.points
-    figures_of_point = [figures(Run(folder_of(out, each))) if is_finished(out, each) else {} for each in points]
+    figures_of_point = [
+        figures(Run(folder_of(sweep_folder, each))) if is_finished(sweep_folder, each) else {} for each in points
+    ]
     columns: dict[str, Any] = {"point": pa.array(range(len(points)), pa.int32())}
     for key in sweep.keys:
         columns[key] = _column([point.values.get(key) for point in points])
@@ -74,7 +77,7 @@ def table(sweep: SweepDefinition, out: Path, outcomes: Sequence[PointOutcome]) -
 
 
 def _column(values: Sequence[Value | None]) -> "pa.Array":
-    """Return a column: numbers as numbers, texts as they are, other values as TOML."""
+    """Return a column of a key's values: numbers as numbers, texts as they are, other values as TOML."""
     import pyarrow as pa
 
     given = [value for value in values if value is not None]

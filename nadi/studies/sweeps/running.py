@@ -24,57 +24,49 @@ class PointOutcome(NamedTuple):
     was_there: bool = False  # whether an earlier sweep finished the point
 
 
-def folder_of(out: Path, point: Point) -> Path:
-    """Return the results folder of a point."""
-    return out / RUNS / point.name
+def folder_of(sweep_folder: Path, point: Point) -> Path:
+    """Return the results folder of a point inside the sweep's."""
+    return sweep_folder / RUNS / point.name
 
 
-def is_finished(out: Path, point: Point) -> bool:
+def is_finished(sweep_folder: Path, point: Point) -> bool:
     """Return whether a point's results are complete: summary.json is written last."""
-    return (folder_of(out, point) / "summary.json").is_file()
+    return (folder_of(sweep_folder, point) / "summary.json").is_file()
 
 
-def earlier_outcomes(sweep: SweepDefinition, out: Path) -> list[PointOutcome]:
-    """Return the outcomes of all points from earlier sweeps into the folder, without running any.
-
-    Args:
-        sweep: Parsed sweep file.
-        out: Results folder of the sweep.
-    """
+def earlier_outcomes(sweep: SweepDefinition, sweep_folder: Path) -> list[PointOutcome]:
+    """Return the outcomes of all points from earlier sweeps into the folder, without running any."""
     return [
         PointOutcome(index, "", was_there=True)
-        if is_finished(out, point)
-        else PointOutcome(index, _failure(out, point) or "not run")
+        if is_finished(sweep_folder, point)
+        else PointOutcome(index, _failure(sweep_folder, point) or "not run")
         for index, point in enumerate(sweep.points)
     ]
 
 
 def run_points(
     sweep: SweepDefinition,
-    out: Path,
-    own: Sequence[int],
-    jobs: int,
+    sweep_folder: Path,
+    point_indices: Sequence[int],
+    max_runs_at_once: int,
     report: Callable[[PointOutcome], None],
     *,
     force: bool = False,
 ) -> list[PointOutcome]:
-    """Run the given points that are not finished yet.
-
-    Args:
-        sweep: Parsed sweep file.
-        out: Results folder of the sweep.
-        own: Indices of the points to run.
-        jobs: Maximum number of concurrent runs.
-        report: Function to call for each point that ends; already finished points come first.
-        force: Whether to pass --force to `nadi run`.
-    """
-    outcomes = [PointOutcome(index, "", was_there=True) for index in own if is_finished(out, sweep.points[index])]
+    """Run these unfinished points, `report` each that ends, and return all outcomes; force: of `nadi run --force`."""
+    outcomes = [
+        PointOutcome(index, "", was_there=True)
+        for index in point_indices
+        if is_finished(sweep_folder, sweep.points[index])
+    ]
     for outcome in outcomes:
         report(outcome)
     finished = {outcome.point for outcome in outcomes}
-    with _processes() as run, ThreadPoolExecutor(jobs) as pool:
+    with _processes() as run, ThreadPoolExecutor(max_runs_at_once) as pool:
         waiting: set[Future[PointOutcome]] = {
-            pool.submit(_run_point, run, sweep, out, index, force=force) for index in own if index not in finished
+            pool.submit(_run_point, run, sweep, sweep_folder, index, force=force)
+            for index in point_indices
+            if index not in finished
         }
         try:
             while waiting:
@@ -88,40 +80,40 @@ def run_points(
     return sorted(outcomes)
 
 
-def _failure_file(out: Path, point: Point) -> Path:
-    """Return the file that holds a point's error message, for the table that merges all shards."""
-    return out / RUNS / f"{point.name}.failed"
-
-
-def _failure(out: Path, point: Point) -> str:
+def _failure(sweep_folder: Path, point: Point) -> str:
     """Return the error message of a point's last run; "" if unknown."""
     try:
-        return inputs.read_text(_failure_file(out, point)).strip()
+        return inputs.read_text(sweep_folder / RUNS / f"{point.name}.failed").strip()
     except (OSError, ValueError):
         return ""
 
 
 def _run_point(
-    run: Callable[[Sequence[str]], tuple[int, str]], sweep: SweepDefinition, out: Path, index: int, *, force: bool
+    run_command: Callable[[Sequence[str]], tuple[int, str]],
+    sweep: SweepDefinition,
+    sweep_folder: Path,
+    point_index: int,
+    *,
+    force: bool,
 ) -> PointOutcome:
-    """Run one point with `nadi run` and record its error message if it fails."""
-    point = sweep.points[index]
+    """Run one point with `nadi run` and record its error message if it fails; `run_command` returns code and stderr."""
+    point = sweep.points[point_index]
     command = nadi_command(["run", *([str(sweep.run_file)] if sweep.run_file else [])])
     for override in point.overrides():
         command += ["--set", override]
-    command += ["--out", str(folder_of(out, point)), "--quiet", *(["--force"] if force else [])]
-    code, stderr = run(command)
-    failure = _failure_file(out, point)
+    command += ["--out", str(folder_of(sweep_folder, point)), "--quiet", *(["--force"] if force else [])]
+    code, stderr = run_command(command)
+    failure = sweep_folder / RUNS / f"{point.name}.failed"
     with suppress(OSError):  # the outcome holds the error too; the file is for another shard's table
         failure.unlink(missing_ok=True)
     if code == 0:
-        return PointOutcome(index, "")
+        return PointOutcome(point_index, "")
     lines = [line for line in stderr.splitlines() if line.strip()]
     error = lines[-1].removeprefix("nadi: error: ") if lines else f"exit code {code}"
     with suppress(OSError):
         failure.parent.mkdir(parents=True, exist_ok=True)
         inputs.write_whole(failure, error)
-    return PointOutcome(index, error)
+    return PointOutcome(point_index, error)
 
 
 @contextmanager
@@ -155,12 +147,16 @@ def _processes() -> Iterator[Callable[[Sequence[str]], tuple[int, str]]]:
         raise
 
 
-def sweep_script(file: Path, out: Path, shards: int, options: Sequence[str], *, force: bool) -> str:
-    """Return a SLURM batch script that runs the points in shards, then merges the results into the table.
-
-    Raises:
-        ConfigError: A name is not one line of printable characters, or an option is unknown to sbatch.
-    """
-    sweep = ["sweep", str(file.absolute())]
+def sweep_script(
+    sweep_file: Path, sweep_folder: Path, num_shards: int, sbatch_options: Sequence[str], *, force: bool
+) -> str:
+    """Return a SLURM script of points in shards and the merging of their results; ConfigError if SLURM would object."""
+    sweep = ["sweep", str(sweep_file.absolute())]
     merge = [*sweep, "--merge"]
-    return array_script([*sweep, *(["--force"] if force else [])], shards, out.absolute(), merge, options=options)
+    return array_script(
+        [*sweep, *(["--force"] if force else [])],
+        num_shards,
+        sweep_folder.absolute(),
+        merge,
+        more_options=sbatch_options,
+    )

@@ -4,10 +4,9 @@ from pdes.core.rows.row import Row, word
 
 
 class OutgoingLink(Row, written_by="build.layout build.schedule messages.fidelity.* network.faults network.link"):
-    """The sending side of a link, node by node; then links that come from other LPs, with `meta` only.
+    """The sending side of a link, node by node; then links that come from other LPs, with `meta` only."""
 
-    pdes/core/packet.py packs and unpacks the words with several fields.
-    """
+    # pdes/core/packet.py packs and unpacks the words with several fields.
 
     busy_ps = word("time", "end of the port's current transmission")
     meta = word(

@@ -154,10 +154,9 @@ class ControlParameters(Row, words=16, written_by="build.worlds"):
 
 
 class Hooks(Row, words=32, written_by="build.simulation"):
-    """Addresses of functions that kernels call, for optional parts of the engine.
+    """Addresses of functions that kernels call, for optional parts of the engine."""
 
-    A meaning begins with the arguments that follow the address of the world.
-    """
+    # A meaning begins with the arguments that follow the address of the world.
 
     congestion_control = word("hook", "(q, event, now, a, b, c): pdes/nic/congestion")
     shared_switches = word("hook", "(begin, end, first, last): switches that share their buffer; 0: output queues")

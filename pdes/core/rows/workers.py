@@ -37,10 +37,9 @@ class MpiCalls(Row, words=16, written_by="workers.exchange workers.other_teams")
 
 
 class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
-    """Addresses of functions that workers call if there are other teams, 0 without (pdes/workers/other_teams.py).
+    """Addresses of functions that workers call if there are other teams, 0 without (pdes/workers/other_teams.py)."""
 
-    A meaning begins with the arguments that follow the address of the Meeting.
-    """
+    # A meaning begins with the arguments that follow the address of the Meeting.
 
     unpack_parcels = word("hook", "(lp, number): unpacks the packets for an LP, before its window")
     pack_parcels = word("hook", "(lp, number): packs the packets that an LP sends, after its window")
@@ -53,10 +52,9 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 class TeamState(
     Row, words=64, written_by="workers.crew workers.exchange workers.other_teams workers.processes workers.team"
 ):
-    """State of all workers that share memory (pdes/workers/team.py).
+    """State of all workers that share memory (pdes/workers/team.py)."""
 
-    The first worker writes it; any worker that fails sets `abort`.
-    """
+    # The first worker writes it; any worker that fails sets `abort`.
 
     cell_ps = word("duration", "length of a cell; windows begin at multiples of it")
     window_ps = word("duration", "length of a window")

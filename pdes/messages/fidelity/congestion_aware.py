@@ -58,10 +58,8 @@ def act(world_address, message, now_ps):
 
 
 def alone_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
-    """Return int64[m], ps of messages of size_bytes on an idle path: sending and delay of each link, and forwarding.
-
-    psb: float64[k], ps per byte of the links; delay_ps: int64[k], of the links; forwarding_ps: latencies of the
-    switches; resolution_ps: unit to which times are rounded down.
-    """
+    """Return int64[m], ps of messages of size_bytes on an idle path: sending and delay of each link, and forwarding."""
+    # psb: float64[k], ps per byte of the links; delay_ps: int64[k], of the links; forwarding_ps: latencies of the
+    # switches; resolution_ps: unit to which times are rounded down.
     time_ps = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
     return forwarding_ps.sum() + (time_ps - time_ps % resolution_ps).sum(axis=1)

@@ -161,7 +161,7 @@ def packets_of(net, size):
 
 @outline
 def load_message(world, pair, size_bytes):
-    """Set weights, remaining bytes, cap and latency of connection `pair` for a message that begins."""
+    """Set weights, remaining bytes, cap and latency of connection `pair` for a message of size_bytes that begins."""
     net, flows = world.net, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
     packets = packets_of(net, size_bytes)

@@ -83,12 +83,6 @@ def peak_load(weight, peak):
     return (weight * peak + (1 << WEIGHT_SHIFT) - 1) >> WEIGHT_SHIFT
 
 
-@inline
-def may_be_full(row):
-    """Return whether the flows of a link may ask for more than its capacity, or did when rates were last set."""
-    return row.level < INF or row.peak > row.capacity >> WEIGHT_SHIFT
-
-
 @outline
 def enter(flows, flow_id, now_ps):
     """Let a flow, whose hops have their weights, begin; the next solution sets its rate."""
@@ -211,7 +205,8 @@ def move_visit(flows, link, rate):
 def plan_visit(flows, link):
     """Let the solution visit a link, whose flows have changed, before its level changes."""
     row, state = flows.link[link], flows.state
-    if may_be_full(row):
+    # it limits flows if these may ask for more than its capacity, or did when rates were last set
+    if row.level < INF or row.peak > row.capacity >> WEIGHT_SHIFT:
         place = flows.fill_place[link] - 1
         if row.level == INF and row.load > row.capacity:
             row.level = OVERLOADED

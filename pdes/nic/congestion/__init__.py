@@ -103,10 +103,7 @@ def parameters(name: str) -> Mapping[str, ControlParameter]:
 
 
 def control(name: str, overrides: Mapping[str, float] | None = None) -> Control:
-    """Return the congestion control with a name; overrides: values of parameters, by name or alias.
-
-    Raises RunError: the algorithm or a parameter is unknown, or a value is not allowed.
-    """
+    """Return the control of a name with `overrides`, values by parameter or alias; RunError if one is wrong."""
     overrides = dict(overrides or {})
     if name not in names():
         raise RunError(f"congestion control {name!r}; expected one of {', '.join(names())}")

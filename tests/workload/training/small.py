@@ -40,7 +40,7 @@ _CHOICES = {
     "sequence_parallel": (True, True, False),
     "zero": (0, 1, 2, 3),
     "recompute": ("none", "selective", "full"),
-    "attention": ("flash", "unfused"),
+    "attention": ("flash", "unfused", "triton"),
     "context": ("ring", "all-gather", "a2a"),
     "overlap_grad_reduce": (True, False),
     "overlap_param_gather": (True, False),

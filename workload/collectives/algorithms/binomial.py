@@ -54,10 +54,8 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return log2(n)(a + S/B) for a power of two, or log2(n) a + (n-1) S/nB for scatter and gather.
-
-    For other numbers it is the slowest path through the tree, where sends to several branches follow each other.
-    """
+    """Return the ps log2(n)(a + S/B) of n = 2^i members, latency a, S bytes, rate B; parts: log2(n) a + (n-1) S/nB."""
+    # For other numbers it is the slowest path through the tree, where sends to several branches follow each other.
     in_parts = kind in {"scatter", "gather"}
     unit_ps = size_bytes / bytes_per_s * PS_PER_S
 
@@ -73,6 +71,7 @@ def _out_ps(members: int, latency_ps: float, message_ps: Callable[[BinomialBranc
 
     @functools.cache
     def below_ps(members: int) -> float:
+        """Return the ps until all of a subtree of `members` members have the data of its root."""
         sent_ps = last_ps = 0.0
         for branch in branches(0, members):
             sent_ps += message_ps(branch)
@@ -87,6 +86,7 @@ def _in_ps(members: int, latency_ps: float, message_ps: Callable[[BinomialBranch
 
     @functools.cache
     def below_ps(members: int) -> float:
+        """Return the ps until the root of a subtree of `members` members has their data."""
         heads = sorted((below_ps(branch.size) + latency_ps, message_ps(branch)) for branch in branches(0, members))
         end_ps = 0.0
         for head_ps, length_ps in heads:

@@ -40,10 +40,9 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return ceil(log2 n) a + (n-1) S/nB in picoseconds.
-
-    All-to-all sends (number of one bits in 0 .. n-1) S/nB, for powers of two log2(n) S/2B, in place of the second term.
-    """
+    """Return the ps ceil(log2 n) a + (n-1) S/nB of n members, a latency a and S bytes at a rate B."""
+    # All-to-all sends (number of one bits in 0 .. n-1) S/nB, for powers of two log2(n) S/2B, in place of the second
+    # term.
     if kind != "all-to-all":
         return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
     blocks = sum(place.bit_count() for place in range(members))

@@ -28,7 +28,7 @@ def extent(_kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(_kind: str, members: int, _size_bytes: int, latency_ps: float, _bytes_per_s: float) -> float:
-    """Return ceil(log2 n) a in picoseconds."""
+    """Return the ps ceil(log2 n) a of n members and a latency a."""
     return _rounds(members) * latency_ps
 
 

@@ -48,15 +48,13 @@ def extent(kind: str, members: int, chunks: int = 8) -> PlanExtent:
 def closed_form(
     kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float, chunks: int = 8
 ) -> float:
-    """Return a lower bound in picoseconds, for large buffers about a + S/B, and a + 2 S/B for all-reduce.
-
-    With b = S/2kB for k chunks of each half: member 0 feeds the trees alternately, and each member its children, so
-    that chunk c of tree t follows after (2c + t) b, and a hop takes a + b or a + 2b to a first or second child. Upwards
-    the deepest chunk takes a + b per hop, and member 0 receives the others one after another. The busiest member of
-    all-reduce sends to its parents and children. Waits of messages for those of the other tree that arrive just then
-    are omitted, since they depend on a/b: in a broadcast at most a chunk per level, and up to half of the bound in the
-    other kinds.
-    """
+    """Return a lower bound in picoseconds, for large buffers about a + S/B, and a + 2 S/B for all-reduce."""
+    # With b = S/2kB for k chunks of each half: member 0 feeds the trees alternately, and each member its children, so
+    # that chunk c of tree t follows after (2c + t) b, and a hop takes a + b or a + 2b to a first or second child.
+    # Upwards the deepest chunk takes a + b per hop, and member 0 receives the others one after another. The busiest
+    # member of all-reduce sends to its parents and children. Waits of messages for those of the other tree that arrive
+    # just then are omitted, since they depend on a/b: in a broadcast at most a chunk per level, and up to half of the
+    # bound in the other kinds.
     chunk_ps = size_bytes / (_TREES * chunks) / bytes_per_s * PS_PER_S
     trees = [_Tree.of(members, mirrored=mirrored) for mirrored in (False, True)]
     down_ps = [tree.down_ps(latency_ps, chunk_ps) for tree in trees]
@@ -103,10 +101,7 @@ class _Tree(NamedTuple):
 
 
 def in_order_parent(node: int, nodes: int) -> int:
-    """Return the parent of a node among 0 .. nodes-1 in an in-order tree, -1 for node 0 on top; odd nodes are leaves.
-
-    A node whose lowest set bit is b has height log2(b).
-    """
+    """Return the parent of a node among 0 .. nodes-1 in an in-order tree: odd nodes are leaves; -1 for 0, the top."""
     if node == 0:
         return NONE
     bit = node & -node

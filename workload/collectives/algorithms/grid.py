@@ -35,11 +35,9 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, split
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str) -> float:
-    """Return the time in picoseconds: for one split, the sum of its phases at each dimension's rate and latency.
-
-    Several splits end when the last is done, if a dimension runs one phase at a time, first come first served: for
-    equal splits that use each dimension once, one split's phases and splits - 1 times the longest of them.
-    """
+    """Return the time in picoseconds: for one split, the sum of its phases at each dimension's rate and latency."""
+    # Several splits end when the last is done, if a dimension runs one phase at a time, first come first served: for
+    # equal splits that use each dimension once, one split's phases and splits - 1 times the longest of them.
     levels, size = grid.along_dimensions(shape), _typical(size_bytes, order)
     return grid.idle_ps(
         levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms, size_bytes

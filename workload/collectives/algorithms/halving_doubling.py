@@ -18,7 +18,7 @@ KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return a lane per round, the farthest peer first; all-gather begins with the nearest."""
+    """Return each member's steps: a lane per round, the farthest peer first; all-gather begins with the nearest."""
     core = power_below(members)
     if kind == "all-reduce":
         return exchanged(members, core, lambda me: halving(me, core) + doubling(me, core))
@@ -37,11 +37,9 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return 2 log2(n) a + 2 (n-1) S/nB, half of it for the halves (for any n: ceil(log2 n) a + (n-1) S/nB).
-
-    For n = p + r, r > 0, all-reduce takes the time of p, 2 (a + S/B) for folding, and S/2B for the data that members
-    without a guest have sent to a host meanwhile.
-    """
+    """Return the ps 2 log2(n) a + 2 (n-1) S/nB of n members, latency a, S bytes, rate B; half of it for the halves."""
+    # For n = p + r, r > 0, p = 2^i, the halves take ceil(log2 n) a + (n-1) S/nB; all-reduce takes the time of p,
+    # 2 (a + S/B) for folding, and S/2B for the data that members without a guest have sent to a host meanwhile.
     if kind != "all-reduce":
         return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
     core = power_below(members)

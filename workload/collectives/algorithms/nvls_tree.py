@@ -121,9 +121,7 @@ def _in_tree(hosts: tuple[AggregatorBranch, ...], host_number: int, place: int, 
             last = (first + lane, turn)
         if above[host_number] >= 0:
             parent = hosts[above[host_number]].members[place]
-            to_lane = first + [host for host in range(len(hosts)) if above[host] == above[host_number]].index(
-                host_number
-            )
+            to_lane = first + [host for host, up in enumerate(above) if up == above[host_number]].index(host_number)
             lanes[_UP].step(send_to=parent, to_lane=to_lane, send=chunk, after=last)
             lanes[_TOTAL].step(receive_from=parent, receive=chunk)
         else:

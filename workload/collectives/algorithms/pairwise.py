@@ -36,5 +36,5 @@ def extent(_kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(_kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return (n-1)(a + S/nB) in picoseconds."""
+    """Return the ps (n-1)(a + S/nB) of n members, a latency a and S bytes at a rate B."""
     return (members - 1) * (latency_ps + size_bytes / members / bytes_per_s * PS_PER_S)

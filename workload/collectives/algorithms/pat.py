@@ -18,7 +18,7 @@ LIMITS = {"aggregation": (0, 1 << 20)}
 
 
 def plan(kind: str, members: int, aggregation: int = 0) -> Plans:
-    """Return a lane per distance; aggregation: maximum number of blocks of a message, 0 = no limit."""
+    """Return each member's steps: a lane per distance; aggregation: maximum number of blocks of a message, 0 = any."""
     make = gathered if kind == "all-gather" else reduced
     return make(members, far_first(members, aggregation or members))
 

@@ -17,7 +17,7 @@ KINDS = ("all-reduce", "all-gather", "barrier")
 
 
 def plan(kind: str, members: int) -> Plans:
-    """Return a lane per round; all-reduce and barrier begin with the farthest peer, all-gather with the nearest."""
+    """Return each member's steps: a lane per round, the farthest first, but the nearest first for all-gather."""
     core = power_below(members)
     if kind != "all-gather":
         distances = [1 << k for k in reversed(range(core.bit_length() - 1))]
@@ -38,12 +38,10 @@ def extent(kind: str, members: int) -> PlanExtent:
 
 
 def closed_form(kind: str, members: int, size_bytes: int, latency_ps: float, bytes_per_s: float) -> float:
-    """Return log2(n)(a + S/B); all-gather: ceil(log2 n) a + (n-1) S/nB.
-
-    With p a power of two, n = p + r, r > 0: the maximum of (ceil(log2 r) + 2) a + (log2(p) + 3) S/B and (log2(p) + 1) a
-    + (log2(p) + 2) S/B. Members without a guest begin at once, so that rounds begin before the folding ends; their data
-    and the guest's then share the host's receiver.
-    """
+    """Return the ps log2(n)(a + S/B) of n members, a latency a and S bytes at a rate B."""
+    # All-gather: ceil(log2 n) a + (n-1) S/nB. With p a power of two, n = p + r, r > 0: the maximum of
+    # (ceil(log2 r) + 2) a + (log2(p) + 3) S/B and (log2(p) + 1) a + (log2(p) + 2) S/B. Members without a guest begin at
+    # once, so that rounds begin before the folding ends; their data and the guest's then share the host's receiver.
     if kind == "all-gather":
         return rounds_ps(members, near_first(members), size_bytes, latency_ps, bytes_per_s)
     message_ps = 0.0 if kind == "barrier" else size_bytes / bytes_per_s * PS_PER_S

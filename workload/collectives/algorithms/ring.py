@@ -29,17 +29,11 @@ CHAIN_CHUNKS = 16  # pieces in a chain's pipeline: 1/16 of the buffer fills each
 
 
 def plan(kind: str, members: int, channels: int = 1, bidirectional: bool = False) -> Plans:
-    """Return a lane per channel and direction.
+    """Return each member's steps of a kind (one of KINDS): a lane per channel and direction.
 
-    Steps: 2(n-1) for all-reduce, n-1 for its halves, n(n-1)/2 for all-to-all, at most CHAIN_CHUNKS + 1 for the chains.
-
-    Args:
-        kind: One of KINDS.
-        members: Number of members n.
-        channels: Number of parallel rings or chains, each for an equal share of every chunk.
-        bidirectional: Whether there are as many rings in the other direction.
-
-    Raises WorkloadError: a chain that is bidirectional.
+    channels: parallel rings or chains, each for an equal share of every chunk; bidirectional: as many rings in the
+    other direction. Steps: 2(n-1) for all-reduce, n-1 for its halves, n(n-1)/2 for all-to-all, at most CHAIN_CHUNKS + 1
+    for the chains. Raises WorkloadError: a chain that is bidirectional.
     """
     if kind in {"broadcast", "reduce"}:
         if bidirectional:
@@ -67,12 +61,10 @@ def closed_form(
     channels: int = 1,
     bidirectional: bool = False,
 ) -> float:
-    """Return 2(n-1)(a + S/nB) for all-reduce, half of it for its halves; (n-2+k)(a + S/kB) for chains of k chunks.
-
-    All-to-all takes n(n-1)/2 (a + S/nB). A chain's chunks do not wait for the latency, which therefore counts only n-1
-    times. With c rings the messages of a step follow each other: with b = S/ncB and s steps it takes a + cb + (s-1)
-    max(a + b, cb).
-    """
+    """Return 2(n-1)(a + S/nB) for all-reduce, half of it for its halves; (n-2+k)(a + S/kB) for chains of k chunks."""
+    # All-to-all takes n(n-1)/2 (a + S/nB). A chain's chunks do not wait for the latency, which therefore counts only
+    # n-1 times. With c rings the messages of a step follow each other: with b = S/ncB and s steps it takes a + cb +
+    # (s-1) max(a + b, cb).
     if kind in {"broadcast", "reduce"}:
         chunks = CHAIN_CHUNKS * channels
         chunk_ps = size_bytes / chunks / bytes_per_s * PS_PER_S
@@ -125,6 +117,7 @@ def _chain(members: int, channels: int, *, outwards: bool) -> Plans:
     """Return plans of a chain from member 0 to the last (outwards), or back; each channel moves CHAIN_CHUNKS chunks."""
 
     def links(member: int) -> list[Lane]:
+        """Return the lanes of a member by its number, one per channel; NONE takes the place of a missing neighbour."""
         before, after = (member - 1, member + 1) if outwards else (member + 1, member - 1)
         before, after = (peer if 0 <= peer < members else NONE for peer in (before, after))
         lanes = [Lane() for _ in range(channels)]

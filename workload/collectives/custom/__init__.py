@@ -39,16 +39,10 @@ def custom_files(prefix: Path) -> list[Path]:
 def read_custom(path: Path, kind: str, size_bytes: int = 1) -> Plans:
     """Return the plans of an algorithm in a file; each file is read once unless it changes.
 
-    Args:
-        path: MSCCL's XML; or P of Chakra's P.0.et, P.1.et, ..., one trace per member.
-        kind: Kind of collective, see workload.kinds.KINDS.
-        size_bytes: Size of the whole buffer to which the messages of Chakra's format belong; MSCCL's format fits all
-            sizes.
-
-    Raises:
-        WorkloadError: Unknown kind; an unreadable or invalid file; a message without its other end, a cycle of steps,
-            parallel use of a chunk, or a result other than the kind promises.
-        et.TraceError: Not a trace.
+    path: MSCCL's XML; or P of Chakra's P.0.et, P.1.et, ..., one trace per member; kind: see workload.kinds.KINDS;
+    size_bytes: of the whole buffer to which the messages of Chakra's format belong; MSCCL's format fits all sizes.
+    Raises WorkloadError: unknown kind; an unreadable or invalid file; a message without its other end, a cycle of
+    steps, parallel use of a chunk, or a result other than the kind promises; et.TraceError: not a trace.
     """
     kind_index(kind)
     if is_msccl(path):

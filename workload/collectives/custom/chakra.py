@@ -66,11 +66,9 @@ def _members(files: tuple[Path, ...], stamps: object) -> list[list[ChakraMessage
 
 @functools.lru_cache(_KEPT)
 def chakra_plans(prefix: Path, files: tuple[Path, ...], stamps: object, kind: str, size_bytes: int) -> Plans:
-    """Return the plans of the traces of all members; prefix: prefix of the file names, for messages.
-
-    The messages belong to a buffer of size_bytes; their bytes scale with the size of the buffer. The key `stamps`
-    changes when the files do.
-    """
+    """Return the plans of the traces of all members; prefix: prefix of the file names, for messages."""
+    # The messages belong to a buffer of size_bytes; their bytes scale with the size of the buffer. The key `stamps`
+    # changes when the files do.
     if kind not in KINDS:
         raise WorkloadError(f"{prefix}: Chakra traces for {kind}, expected one of {', '.join(KINDS)}")
     members = _members(files, stamps)
@@ -140,6 +138,7 @@ def _messages(trace: TraceTable, member: int, members: int) -> list[ChakraMessag
 
 
 def _bits(bits: int) -> list[int]:
+    """Return the numbers of the bits that are set in an int."""
     return [k for k in range(bits.bit_length()) if bits >> k & 1]
 
 
@@ -147,6 +146,7 @@ class _Lanes:
     """The lanes of a member's messages."""
 
     def __init__(self, messages: list[ChakraMessage], size_bytes: int) -> None:
+        """Choose each message's lane; messages: of one member, by number; size_bytes: of the collective's buffer."""
         self.messages = messages
         self.to_lane: dict[int, int] = {}  # receiver's lane of each send
         self.lane_of: list[int] = []  # lane of each message
@@ -209,9 +209,7 @@ def _check_equal_ends(
     for k, step in enumerate(flow.steps):
         if step.recv_peer < 0 or messages[k].bytes < 0:
             continue
-        sent = next(
-            messages[node // 2] for node in flow.before[2 * k + 1] if flow.places[node // 2].member == step.recv_peer
-        )
+        sent = next(messages[n // 2] for n in flow.before[2 * k + 1] if flow.places[n // 2].member == step.recv_peer)
         if sent.bytes != messages[k].bytes:
             raise WorkloadError(f"{messages[k].where}: {messages[k].bytes} B, expected {sent.bytes} B as {sent.where}")
 

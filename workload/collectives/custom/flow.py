@@ -45,8 +45,8 @@ class StepGraph(NamedTuple):
 def flow_of(plans: Plans, name_of: Name, turn: Turn | None = None) -> StepGraph:
     """Return the graph of plans that are not relative; turn: order of a member's sends to a lane, None = one lane.
 
-    name_of_step: function of member, lane and step that names it in errors. Raises WorkloadError: a send without a
-    receive or vice versa, unequal counts, a missing lane or step, or a cycle of steps.
+    name_of: function of member, lane and step that names it in errors. Raises WorkloadError: a send without a receive
+    or vice versa, unequal counts, a missing lane or step, or a cycle of steps.
     """
     places = [
         StepPlace(member, lane, number)
@@ -109,7 +109,7 @@ def _messages(
     places: list[StepPlace], steps: list[Step], name_of: Name, turn: Turn | None
 ) -> Iterator[tuple[int, int]]:
     """Yield the rows of each send and its receive: those of one sender and lane are matched in order (turn)."""
-    # steps and their places are by row; name_of_step names one in errors.
+    # steps and their places are by row; name_of names one in errors.
     sends, receives = defaultdict(list), defaultdict(list)
     for k, (place, step) in enumerate(zip(places, steps, strict=True)):
         if step.send_peer != NONE:

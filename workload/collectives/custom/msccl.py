@@ -260,10 +260,7 @@ class _Memory:
 
 
 def read_msccl(path: Path, kind: str) -> tuple[Plans, list[list[list[str]]]]:
-    """Return the plans of a file, and the name of each step by member, lane and number.
-
-    Raises WorkloadError: the file is unreadable or invalid, is of another kind, or refers to missing elements.
-    """
+    """Return a file's plans for a kind, and each step's name by member, lane and number; WorkloadError if invalid."""
     algorithm = _parse(path, kind)
     memories = [_Memory(algorithm, number) for number in range(len(algorithm.gpus))]
     shared = max(memory.regions for memory in memories)

@@ -112,11 +112,9 @@ def idle_ps(
 
 
 def pipelined_ps(streams: Sequence[Sequence[tuple[int, float]]]) -> float:
-    """Return the end of the last stream, if a dimension runs one phase at a time, in order of readiness.
-
-    For equal streams that use each dimension once, this is the sum of one stream's phases, plus the longest phase for
-    each further stream. A phase is a dimension and its time in picoseconds.
-    """
+    """Return the end of the last stream, if a dimension runs one phase at a time, in order of readiness."""
+    # For equal streams that use each dimension once, this is the sum of one stream's phases, plus the longest phase for
+    # each further stream. A phase is a dimension and its time in picoseconds.
     free: dict[int, float] = {}
     last = 0.0
     ready = [(0.0, 0, i) for i, stream in enumerate(streams) if stream]

@@ -43,15 +43,11 @@ _MAX_STEPS = 1 << 21  # maximum number of steps of all members
 
 
 def plans(levels: Levels, kind: str, orders_of_splits: Sequence[tuple[int, ...]], algorithms: str) -> Plans:
-    """Return the steps of each member.
+    """Return the steps of each member of a group with dimensions `levels`, for an all-reduce, its halves or all-to-all.
 
-    Args:
-        levels: Dimensions of the group.
-        kind: "all-reduce", "reduce-scatter", "all-gather" or "all-to-all".
-        orders_of_splits: Order of the dimensions in each split, see workload.collectives.grid.orders.
-        algorithms: Algorithms of the phases, see workload.collectives.grid.phases.chosen.
-
-    Raises WorkloadError: an unsuitable algorithm, or too many steps because an algorithm has a plan per member.
+    orders_of_splits: order of the dimensions in each split, see workload.collectives.grid.orders; algorithms: of the
+    phases, see workload.collectives.grid.phases.chosen. Raises WorkloadError: an unsuitable algorithm, or too many
+    steps because an algorithm has a plan per member.
     """
     return _Maker(levels, kind, orders_of_splits, algorithms).plans()
 
@@ -60,6 +56,7 @@ class _Maker:
     """Builds the plans; the arguments are those of `plans`."""
 
     def __init__(self, levels: Levels, kind: str, streams: Sequence[tuple[int, ...]], algorithms: str) -> None:
+        """Lay out the streams of a collective of a kind; each is the order in which a split passes the dimensions."""
         self.levels, self.kind, self.algorithms = levels, kind, algorithms
         self.streams = [phases(kind, order) for order in streams]
         self.inner: dict[GridPhase, Plans] = {}  # plans of one line
@@ -142,13 +139,8 @@ class _Maker:
     def _view(self, phase: GridPhase, lane: Attributes, line_plans: Plans) -> int:
         """Return the row of a lane's view: the dimension's lines in the order of the lane's own view, and the parts."""
         # phase: phase of the lane; lane: those of the lane; line_plans: plans of the phase on one line.
-        key = (
-            phase.dimension,
-            phase.earlier,
-            lane.part,
-            lane.parts,
-            (phase.kind, lane.view) if lane.view >= 0 else NONE,
-        )
+        of_view = (phase.kind, lane.view) if lane.view >= 0 else NONE
+        key = phase.dimension, phase.earlier, lane.part, lane.parts, of_view
         if key not in self._view_of:
             table, place = self.levels.lines(phase.dimension), self.levels.digit[phase.dimension]
             part = self.levels.part(phase.earlier) * lane.parts + lane.part

@@ -40,11 +40,9 @@ def _on_rail(shape: GroupShape, hosts: Hosts, rails: tuple[int, ...], host: int,
 
 
 def ring(shape: GroupShape, channel: int) -> tuple[int, ...]:
-    """Return the members of a group in the order of a channel's ring.
-
-    If hosts share fewer than two rails, or fewer than three for an odd number of hosts, some hop changes its rail: the
-    ring must leave a host by another NPU than the one by which it enters.
-    """
+    """Return the members of a group in the order of a channel's ring."""
+    # If hosts share fewer than two rails, or fewer than three for an odd number of hosts, some hop changes its rail:
+    # the ring must leave a host by another NPU than the one by which it enters.
     hosts = hosts_of(shape)
     if len(hosts) == 1:
         return tuple(_turned(hosts[0], hosts[0][channel % len(hosts[0])]))

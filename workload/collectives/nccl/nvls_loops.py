@@ -75,11 +75,9 @@ def launch_ps(
 
 
 def pace_gbps(kind: str, host: TuningInput, algorithm: str, loops: BufferLoops, port_gbps: float) -> float:
-    """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gbps: NVLink's payload rate.
-
-    In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other.
-    No head is faster than NCCL plans.
-    """
+    """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gbps: NVLink's payload rate."""
+    # In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other.
+    # No head is faster than NCCL plans.
     pace = tuning.nvls_pace(kind, host, algorithm) * min(1.0, MAX_HEADS / host.plan.per_host)
     if host.kernel:
         loop_us = host.kernel.nvls_loop_us + loops.loop_bytes / _buffer_gbps(kind, host, port_gbps) / 1e3
@@ -93,11 +91,9 @@ def _buffer_gbps(kind: str, host: TuningInput, port_gbps: float) -> float:
 
 
 def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:
-    """Return the slowdown of NVLS against full chunks, as each loop ends with a handshake.
-
-    After a loop the members notify each other over NVLink that its chunks are complete. This takes a block NCCL's time
-    of a step of such a handshake (CollNet direct, Simple), whatever the size of the chunk.
-    """
+    """Return the slowdown of NVLS against full chunks, as each loop ends with a handshake."""
+    # After a loop the members notify each other over NVLink that its chunks are complete. This takes a block NCCL's
+    # time of a step of such a handshake (CollNet direct, Simple), whatever the size of the chunk.
     full_ps = loops.blocks * _FULL_CHUNK_BYTES / tuning.nvls_pace(kind, host, tuning.NVLS) * 1e3
     step_ps = min(full_ps, tuning.step_ps(host, tuning.COLLNET_DIRECT, SIMPLE.name, between_hosts=False))
     parts = _FULL_CHUNK_BYTES / loops.chunk_bytes
@@ -106,7 +102,7 @@ def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:
 
 def _chunk_bytes(size_bytes: int, chunks_at_once: int, hosts: int, algorithm: str) -> int:
     """Return the bytes per block and head (NCCL's src/enqueue.cc, calcCollChunking)."""
-    # chunks_at_once: blocks times heads; hosts: number of hosts; algorithm: NVLS or NVLS_TREE.
+    # size_bytes: of the whole buffer; chunks_at_once: blocks times heads; algorithm: NVLS or NVLS_TREE
     if algorithm == tuning.NVLS:
         steps = [(64, 128 * KIB, 64 * KIB), (8, 64 * KIB, 32 * KIB), (2, 32 * KIB, 16 * KIB)]
         chunk_bytes = 128 * KIB

@@ -8,7 +8,7 @@ from workload.shape import GroupShape
 
 
 def plan(kind: str, shape: GroupShape, size_bytes: int, choice: NcclDecision) -> Plans:  # noqa: ARG001 - one interface for all algorithms
-    """Return a lane per distance; each of its steps waits for NCCL's time of a step."""
+    """Return each member's steps: a lane per distance, whose steps wait for NCCL's time of a step."""
     plans = pat.plan(kind, shape.members)
     wait_ps = choice.wait_ps(shape, far=True)
     attributes = [plans.attributes_of(i) for i in range(len(plans.plans))]

@@ -101,10 +101,8 @@ def communicator(host: TuningInput, channels: int = 0, *, is_paced: bool) -> Com
 def message(
     group: Communicator, size_bytes: float, *, between_hosts: bool, proto: str = AUTO, peers: int = 1
 ) -> MessageTransport:
-    """Return the transport of a message of size_bytes (a fraction for equal parts of some buffers) in a group.
-
-    proto: the user's protocol, or AUTO; peers: number of peers to which the sender sends as much at once.
-    """
+    """Return the transport of a message of size_bytes (a fraction for equal parts of some buffers) in a group."""
+    # proto: the user's protocol, or AUTO; peers: number of peers to which the sender sends as much at once.
     channels = _channels(group, size_bytes)
     # NCCL has no LL buffers between hosts for sends and receives (NCCL_ALLOC_P2P_NET_LL_BUFFERS is 0)
     is_small = not between_hosts and size_bytes <= channels * _MAX_LL_BYTES

@@ -59,13 +59,10 @@ class SendGroup(NamedTuple):
 
 
 class Blocks:
-    """The chunks that each member has for each other.
+    """The chunks that each member has for each other."""
 
-    Args:
-        sent: int64[n, n], chunks from member (row) to member (column).
-        chunks: Number of chunks of a region, which holds the fullest input or output.
-        chunk_bytes: Size of a chunk; a fraction for equal parts of some buffers.
-    """
+    # sent: int64[n, n], chunks from member (row) to member (column); chunks: number of chunks of a region, which holds
+    # the fullest input or output; chunk_bytes: size of a chunk, a fraction for equal parts of some buffers.
 
     def __init__(self, sent: Int64, chunks: int, chunk_bytes: float) -> None:
         self.sent, self.chunks, self.chunk_bytes = sent, chunks, chunk_bytes

@@ -28,11 +28,9 @@ def step_ps(
     planned_gbps: float,
     used_gbps: float,
 ) -> float:
-    """Return the time in ps of a step of a ring's loop over NVLink, by the kernel times of the GPU generation.
-
-    steps: of a loop; slices: of a chunk; message_bytes: data of a slice; planned_gbps: part of NVLink's payload rate in
-    GB/s that NCCL plans for a channel; used_gbps: the same if only the used channels share NVLink.
-    """
+    """Return the time in ps of a step of a ring's loop over NVLink, by the kernel times of the GPU generation."""
+    # steps: of a loop; slices: of a chunk; message_bytes: data of a slice; planned_gbps: part of NVLink's payload rate
+    # in GB/s that NCCL plans for a channel; used_gbps: the same if only the used channels share NVLink.
     wire_bytes = PROTOCOLS[protocol].wire_bytes(message_bytes)
     hop_us = kernel.hop_us[column_of(protocol)]
     if protocol == LL.name:

@@ -44,10 +44,8 @@ def extent(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision
 
 
 def closed_form(kind: str, shape: GroupShape, size_bytes: int, decision: NcclDecision) -> float:  # noqa: ARG001 - one interface for all algorithms
-    """Return an estimate in picoseconds: launch, one chunk up and down the deepest branch, and the chunks behind it.
-
-    The latter follow at the rate of the busiest link, or at the protocol's time per step.
-    """
+    """Return an estimate in picoseconds: launch, one chunk up and down the deepest branch, and the chunks behind it."""
+    # The latter follow at the rate of the busiest link, or at the protocol's time per step.
     chunk_bytes = size_bytes / (decision.channels * decision.pieces)
     trees = [tree(shape, channel, decision.channels) for channel in range(decision.channels)]
     load: Counter[tuple[int, bool]] = Counter()
@@ -95,6 +93,7 @@ def _member(
     connections = UNDRIVEN_CONNECTIONS_OF_ONE_HOST if len(set(shape.host)) == 1 else UNDRIVEN_CONNECTIONS
 
     def sending_lane(to: int) -> Lane:
+        """Return an empty lane of this member that sends to member `to`; -1 = it sends nothing."""
         wait_ps = decision.wait_of(shape, member, to) if to >= 0 else 0
         connection = channel_tree.channel % connections  # channels beyond the last share connections
         return Lane(latency_ps=wait_ps, wire=decision.transport.wire, connection=connection)

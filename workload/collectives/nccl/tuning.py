@@ -114,11 +114,9 @@ def base_ps(algorithm: str, protocol: str) -> int:
 
 
 def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: bool) -> int:
-    """Return the time of a step without data in picoseconds, inside a host or between hosts, path included.
-
-    In a ring over hosts, no step is shorter than posting to a NIC. With one member per host nothing hides the network's
-    latency, which then is that of trees.
-    """
+    """Return the time of a step without data in picoseconds, inside a host or between hosts, path included."""
+    # In a ring over hosts, no step is shorter than posting to a NIC. With one member per host nothing hides the
+    # network's latency, which then is that of trees.
     several = host.plan.hosts > 1
     alone = several and host.plan.per_host == 1 and algorithm == RING
     by_protocol = _STEP_US[NET if between_hosts else host.inside, TREE if alone and between_hosts else algorithm]
@@ -172,11 +170,9 @@ def is_supported(kind: str, host: TuningInput, algorithm: str, protocol: str) ->
 
 
 def best(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol: str) -> tuple[str, str]:
-    """Return the algorithm and protocol with the smallest estimate, among those that "auto" leaves open.
-
-    A named one is used, as with NCCL_ALGO and NCCL_PROTO, unless the kind or the fabric does not support it: then a
-    ring.
-    """
+    """Return the algorithm and protocol with the smallest estimate, among those that "auto" leaves open."""
+    # A named one is used, as with NCCL_ALGO and NCCL_PROTO, unless the kind or the fabric does not support it: then a
+    # ring.
     algorithms = ALGORITHMS if algorithm == "auto" else (algorithm,)
     protocols = tuple(PROTOCOLS) if protocol == "auto" else (protocol,)
     pairs = [(a, p) for a in algorithms for p in protocols if kind in KINDS_OF[a]]
@@ -222,10 +218,8 @@ def nvls_bandwidth(kind: str, host: TuningInput, algorithm: str) -> float:
 
 
 def nvls_pace(kind: str, host: TuningInput, algorithm: str) -> float:
-    """Return the rate in GB/s at which a head pulls, sums and copies its share: NCCL's plan for the head on NVLink.
-
-    Several hosts use the plan of one host too: the fabric models the NICs, whose time is simulated.
-    """
+    """Return the rate in GB/s at which a head pulls, sums and copies its share: NCCL's plan for the head on NVLink."""
+    # Several hosts use the plan of one host too: the fabric models the NICs, whose time is simulated.
     nvls = host.plan.nvls
     if nvls is None:
         return math.inf

@@ -40,11 +40,9 @@ def doubling(member: int, members: int) -> list[FoldingRound]:
 
 
 def exchanged(members: int, chunks: int, rounds_of: Callable[[int], Sequence[FoldingRound]]) -> Plans:
-    """Return plans of an all-reduce, or of any kind if the number of members is a power of two.
-
-    The plan has a lane per round, because the peers differ; a host has one more lane for its guest. rounds_of: function
-    that returns the rounds of a member below p, the highest power of two up to `members`.
-    """
+    """Return plans of an all-reduce, or of any kind if the number of members is a power of two."""
+    # The plan has a lane per round, because the peers differ; a host has one more lane for its guest. rounds_of:
+    # function that returns the rounds of a member below p, the highest power of two up to `members`.
     core = power_below(members)
     lanes = [_core(rounds_of(me), chunks, core + me if core + me < members else None) for me in range(core)]
     to_lane = len(lanes[0])
@@ -56,7 +54,7 @@ def exchanged(members: int, chunks: int, rounds_of: Callable[[int], Sequence[Fol
 
 
 def extent(members: int, rounds: int) -> PlanExtent:
-    """Return the number of steps and lanes of `exchanged`; rounds: number of rounds of a member below p."""
+    """Return the number of steps and lanes of `exchanged`; rounds: of a member, without folding to a power of two."""
     core = power_below(members)
     guests = members - core
     return PlanExtent(core * rounds + 3 * guests, core * rounds + 2 * guests, members, rounds + (guests > 0))

@@ -63,12 +63,10 @@ def member_lanes(
     complete: Sequence[tuple[int, int]] = (),
     pace: MultimemPace = AT_LINE_RATE,
 ) -> list[Lane]:
-    """Return the lanes of the member at a place of its host, whose members have these numbers in the group.
-
-    aggregator: number of the switch's aggregator; count: chunks of a share; reduces: whether members have data to be
-    summed; copies: whether all receive the results; complete: (lane, step) that must be done before each result is
-    written, () = the arrival of the sum; pace: connections and rates of data and results.
-    """
+    """Return the lanes of the member at a place of its host, whose members have these numbers in the group."""
+    # aggregator: number of the switch's aggregator; count: chunks of a share; reduces: whether members have data to be
+    # summed; copies: whether all receive the results; complete: (lane, step) that must be done before each result is
+    # written, () = the arrival of the sum; pace: connections and rates of data and results.
     size = len(members)
     data = Lane(connection=pace.data, shares=pace.data_shares)
     results = Lane(connection=pace.results, shares=pace.result_shares)

@@ -135,6 +135,7 @@ class LaneSteps(Sequence[Step]):
     @overload
     def __getitem__(self, index: slice) -> tuple[Step, ...]: ...
     def __getitem__(self, index: int | slice) -> Step | tuple[Step, ...]:
+        """Return the step with an index within the lane, or a tuple of the steps of a slice."""
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(len(self))))
         first = _WORDS * range(self.begin, self.end)[index]

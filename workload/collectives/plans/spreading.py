@@ -70,7 +70,7 @@ def reduced(members: int, rounds: Sequence[SpreadingRound]) -> Plans:
 
 
 def extent(members: int, rounds: Sequence[SpreadingRound]) -> PlanExtent:
-    """Return the number of steps and lanes of `gathered` and `reduced`; consecutive blocks are copied in one step."""
+    """Return the numbers of steps and lanes of plans of these rounds; consecutive blocks are copied in one step."""
     if not rounds:
         return PlanExtent(0, 0, members)
     places = order(rounds)

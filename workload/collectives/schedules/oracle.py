@@ -154,10 +154,8 @@ class Game:
                         followers[step.dep_lane].add(lane)
 
     def play(self) -> None:
-        """Let lanes and wires act in random order, some lanes slowly, until nothing moves.
-
-        An actor that cannot proceed is tried again after an event that it may wait for.
-        """
+        """Let lanes and wires act in random order, some lanes slowly, until nothing moves."""
+        # An actor that cannot proceed is tried again after an event that it may wait for.
         ready = [(NONE, member, lane) for member, own in enumerate(self.lanes) for lane in range(len(own))]
         slow = {actor for actor in ready if self.rng.random() < 0.3}
         queued = set(ready)

@@ -149,13 +149,10 @@ class ScheduleSet:
     def add_uneven(self, matrix_bytes: Int64, algorithm: str, shape: GroupShape | None) -> int:
         """Return the number of the schedule of an all-to-all with these bytes; multiples of a matrix share a schedule.
 
-        Args:
-            matrix_bytes: int64[n, n], bytes from member (row) to member (column).
-            algorithm: One of workload.collectives.uneven_algorithms, with parameters if any.
-            shape: Shape of the group, None = unknown. Algorithms that need it also depend on the size: multiples then
-                have schedules of their own.
-
-        Raises WorkloadError: As workload.collectives.choose_uneven and uneven.all_to_all_v.all_to_all_v.
+        matrix_bytes: int64[n, n], from member (row) to member (column); algorithm: one of
+        workload.collectives.uneven_algorithms, with parameters if any; shape: of the group, None = unknown: algorithms
+        that need it also depend on the size, so that multiples have schedules of their own. Raises WorkloadError: as
+        workload.collectives.choose_uneven and uneven.all_to_all_v.all_to_all_v.
         """
         if len(matrix_bytes) == 1:
             return DONE_AT_ONCE

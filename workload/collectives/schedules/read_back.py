@@ -128,9 +128,7 @@ def member_steps(schedules: Schedules, index: int, member: int) -> MemberSteps:
     first = schedules.lane_ptr[rows.start : rows.stop + 1].astype(np.int64)
     steps = schedules.steps[first[0] : first[-1]].copy()
     part, parts = schedules.lane_part[lanes].astype(np.int64), schedules.lane_parts[lanes].astype(np.int64)
-    line_size, line_begin, place = (
-        np.full(len(rows), value) for value in (int(schedules.members[index]), NONE, member)
-    )
+    line_size, line_begin, place = (np.full(len(rows), v) for v in (int(schedules.members[index]), NONE, member))
     with_view = np.flatnonzero(schedules.lane_view[lanes] >= 0)
     if len(with_view):
         view = schedules.view_base[index] + schedules.lane_view[lanes][with_view]

@@ -8,9 +8,8 @@ from workload.collectives.schedules.packed import Schedules
 
 def message_count(schedules: Schedules, index: int) -> int:
     """Return the number of messages of schedule number `index`."""
-    sent = sum(
-        int(np.count_nonzero(schedules.send_peer[_steps(schedules, plan)] >= 0)) for plan in _plans(schedules, index)
-    )
+    peers = [schedules.send_peer[_steps(schedules, plan)] for plan in _plans(schedules, index)]
+    sent = sum(int(np.count_nonzero(each >= 0)) for each in peers)
     return sent * (int(schedules.members[index]) if schedules.relative[index] else 1)
 
 
@@ -115,10 +114,11 @@ def steps_of(schedules: Schedules, index: int) -> slice:
 
 
 def _plans(schedules: Schedules, index: int) -> list[int]:
+    """Return the numbers of the plans of a relative schedule, a plan for each of its members or one for all."""
     return schedules.plan_of[schedules.plan_of_ptr[index] : schedules.plan_of_ptr[index + 1]].tolist()
 
 
 def _steps(schedules: Schedules, plan: int) -> slice:
-    return slice(
-        int(schedules.lane_ptr[schedules.plan_ptr[plan]]), int(schedules.lane_ptr[schedules.plan_ptr[plan + 1]])
-    )
+    """Return the slice of all steps of a plan, by its number."""
+    begin, end = schedules.lane_ptr[schedules.plan_ptr[plan : plan + 2]].tolist()
+    return slice(begin, end)

@@ -75,13 +75,9 @@ class AggregatorBranch(NamedTuple):
 def trees_of(graph: Graph, members: ArrayLike, name: str) -> tuple[tuple[AggregatorBranch, ...], tuple[int, ...]]:
     """Return the trees of a group, and the switch of each aggregator; a switch may hold aggregators of several trees.
 
-    Args:
-        graph: Fabric of the group.
-        members: int[n], n >= 2, NPUs in member order.
-        name: "all", "hosts" or "hosts and rails", with or without the prefix IF_ANY.
-
-    Raises WorkloadError: Without IF_ANY: as `tree_of`; for hosts: a host with one member, or hosts of unequal sizes;
-    for rails: only one host.
+    members: int[n], n >= 2, NPUs in member order; name: "all", "hosts" or "hosts and rails", with or without the prefix
+    IF_ANY. Raises WorkloadError: without IF_ANY: as `tree_of`; for hosts: a host with one member, or hosts of unequal
+    sizes; for rails: only one host.
     """
     if name.startswith(IF_ANY):
         try:
@@ -207,11 +203,5 @@ def _edge(graph: Graph, number_of: dict[int, int], path: list[int]) -> tuple[int
     from_switch = path[0] >= graph.npus  # a path from an aggregator passes its switch's port, too
     latency_ps = int(graph.link_delay_ps[links].sum() + graph.node_latency_ps[path if from_switch else path[1:]].sum())
     latency_ps += (2 if from_switch else 1) * AGGREGATOR_DELAY_PS
-    return (
-        number_of[path[-1]],
-        rate_bps,
-        rate_bps,
-        latency_ps,
-        len(links),
-        bool(graph.node_kind[path[-1]] == NVSWITCH),
-    )
+    is_nvswitch = bool(graph.node_kind[path[-1]] == NVSWITCH)
+    return number_of[path[-1]], rate_bps, rate_bps, latency_ps, len(links), is_nvswitch

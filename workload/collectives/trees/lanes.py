@@ -45,11 +45,9 @@ def extent(tree: AggregatorTree, count: int) -> PlanExtent:
 def tree_lanes(
     branch: AggregatorBranch, flows: Mapping[int, ChunkFlow], result_lane: int, ready: Sequence[tuple[int, int]] = ()
 ) -> list[list[Lane]]:
-    """Return the lanes of each member and aggregator of a tree: members have one that sends, one that takes results.
-
-    flows: flow of each chunk, in sending order; result_lane: number of the members' lane for results; ready: lane and
-    step of a member that must be done before it sends each chunk, () = none.
-    """
+    """Return the lanes of each member and aggregator of a tree: members have one that sends, one that takes results."""
+    # flows: flow of each chunk, in sending order; result_lane: number of the members' lane for results; ready: lane and
+    # step of a member that must be done before it sends each chunk, () = none.
     tree, n = branch.tree, len(branch.members)
     below, children, places = members_below(tree, n), tree.children(), tree.places()
     lanes_of_nodes = []

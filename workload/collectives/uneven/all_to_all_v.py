@@ -66,14 +66,12 @@ def units(matrix_bytes: ArrayLike) -> Units:
 
 
 def all_to_all_v(matrix_bytes: ArrayLike, algorithm: str, hosts: Sequence[int] | None = None) -> Plans:
-    """Return the steps of each member.
+    """Return the steps of each member; matrix_bytes: int[n, n], from member (row, copies its own) to member (column).
 
-    Args:
-        matrix_bytes: int[n, n], bytes from member (row) to member (column); a member copies the bytes for itself.
-        algorithm: direct (all messages at once), pairwise (step k sends to the member k further on and receives from
-            the one k before, one step at a time), or hierarchical (first to the member of the own host in the
-            receiver's place, then all data of a host for a receiver at once).
-        hosts: Host of each member, for hierarchical; all hosts need equally many members.
+    algorithm: direct (all messages at once), pairwise (step k sends to the member k further on and receives from the
+    one k before, one step at a time), or hierarchical (first to the member of the own host in the receiver's place,
+    then all data of a host for a receiver at once); hosts: host of each member, for hierarchical, each with equally
+    many members.
     """
     if algorithm not in ALGORITHMS:
         raise WorkloadError(f"algorithm {algorithm!r} for {NAME}: expected one of {', '.join(ALGORITHMS)}")

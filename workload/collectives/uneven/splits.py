@@ -100,9 +100,8 @@ def _checked_uses(rank_traces: OwnTraces, group_table: GroupTable) -> list[_Use]
         of_view = []
         for at in np.flatnonzero(view.coll_uneven).tolist() if len(users) else ():
             slots = group_table.slot_ptr[users] + int(view.coll_slot[at])
-            group, member = (
-                column[slots].astype(np.int64) for column in (group_table.slot_group, group_table.slot_member)
-            )
+            group = group_table.slot_group[slots].astype(np.int64)
+            member = group_table.slot_member[slots].astype(np.int64)
             of_view.append(_Use(view, at, np.asarray(users, np.int64), group, member))
         _check_lengths(of_view, sizes)
         uses += of_view

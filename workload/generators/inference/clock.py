@@ -31,14 +31,13 @@ NO_NETWORK = Link(lambda _collective: 0.0, lambda _size: 0.0)  # Link with commu
 
 
 def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = NO_NETWORK) -> Clock:
-    """Return a function that computes the microseconds of an iteration through all stages; network: its times.
-
-    All replicas have the same work, and all members of an all-to-all of experts send as much as the first.
-    """
+    """Return a function that computes the microseconds of an iteration through all stages; network: its times."""
+    # All replicas have the same work, and all members of an all-to-all of experts send as much as the first.
     times = ComputeTimes(gpu, pace=IN_SERVING)
     base = Shard(model, plan)
 
     def time_ps(items: Items) -> float:
+        """Return the ps of items that run one after another: operators and collectives."""
         operators: list[Operator] = [each for item in items if isinstance(item, Compute) for each in item.operators]
         return sum(times.time_ps(operator) for operator in operators) + sum(
             network.collective_ps(item) for item in items if isinstance(item, GroupCollective)
@@ -46,6 +45,7 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = 
 
     @lru_cache(maxsize=1 << 14)
     def mlp_ps(tokens: int, layer: int) -> float:
+        """Return the ps of a layer's MLP or experts, by the layer's number, for `tokens` tokens."""
         shard = layers.shard(base, tokens)
         if not model.has_experts(layer):
             return time_ps(mlp.forward(shard))
@@ -54,6 +54,7 @@ def iteration_clock(model: Model, plan: ParallelPlan, gpu: Gpu, network: Link = 
 
     @lru_cache(maxsize=1 << 14)
     def microseconds(batch: Batch) -> float:
+        """Return the microseconds that a batch takes through all stages."""
         shard = layers.shard(base, batch.tokens)
         total = model.layers * time_ps(layers.attention_items(shard, batch))
         for kind in (False, True):

@@ -40,6 +40,7 @@ class Serving:
     transfer: Transfer = "layer"  # When keys and values move to decoding GPUs: after each layer or the pass
 
     def __post_init__(self) -> None:
+        """Raise WorkloadError where a number of the deployment is out of its range."""
         if not 1 <= self.batch <= _MAX_BATCH:
             raise WorkloadError(f"batch: {self.batch}, expected 1 to {_MAX_BATCH}")
         if self.chunk and self.chunk < self.batch:
@@ -64,10 +65,7 @@ class Engine(NamedTuple):
 def engines(
     serving: Serving, requests: Sequence[Request], report: Callable[[str], None] = say_nothing
 ) -> tuple[Engine, ...]:
-    """Return the engines with their schedules: one, or one for prompts and one that decodes.
-
-    The requests are in the order of arrival; `report` is called with texts about the progress of the schedule.
-    """
+    """Return one engine or two (prefill, decode) with schedules of requests, by arrival; report: gets progress."""
     _check(serving, requests)
     plan = settle(serving.model, serving.plan)
     if serving.prefill_plan is None:
@@ -75,9 +73,7 @@ def engines(
     prefill_plan = settle(serving.model, serving.prefill_plan)
     prefill = _engine(serving, prefill_plan, 0, Role(decodes=False), requests, report)
     ready = prefill.schedule.prompted_us
-    to_decode = sorted(
-        (request for request in requests if request.generate > 1), key=lambda r: (ready[r.number], r.number)
-    )
+    to_decode = sorted((r for r in requests if r.generate > 1), key=lambda r: (ready[r.number], r.number))
     if not to_decode:
         raise WorkloadError("a prefill plan, but no request makes more than one token, expected some that do")
     moved = [request._replace(arrival_us=round(ready[request.number])) for request in to_decode]

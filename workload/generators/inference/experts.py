@@ -49,11 +49,9 @@ def rows_of(plan: ParallelPlan, tokens: int, tp_rank: int) -> int:
 def flow(
     plan: ParallelPlan, experts: Experts, rows_of_members: tuple[int, ...], layer_number: int
 ) -> ExpertGroupTokens:
-    """Return the distribution over experts of the tokens that each member of a group routes.
-
-    Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one. With
-    imbalance, the number of the layer determines the order of experts.
-    """
+    """Return the distribution over experts of the tokens that each member of a group routes."""
+    # Without imbalance, tokens go to the experts round-robin, so that the experts' counts differ by at most one. With
+    # imbalance, the number of the layer determines the order of experts.
     of_member: list[Sequence[int]] = []
     begin = 0
     for count in rows_of_members:

@@ -31,18 +31,13 @@ _NODES_PER_LAYER = 14  # Maximum number of nodes per layer and iteration, withou
 
 
 def generate(serving: Serving, requests: RequestStream | Path | Iterable[Request]) -> TraceSet:
-    """Generate the traces of all NPUs that serve a model, for random requests, those of a CSV file, or given ones.
-
-    Raises WorkloadError: the model cannot be served with these plans and requests, or the requests are invalid.
-    """
+    """Generate the traces of all NPUs that serve a model for requests; WorkloadError if these do not fit it."""
     return traces_of(serving, engines(serving, requests_of(requests)))
 
 
 def nodes_at_least(serving: Serving, requests: Sequence[Request]) -> int:
-    """Return a lower bound of the number of nodes of the traces, without scheduling.
-
-    An iteration generates at most one token of each running sequence and has at least one node per layer.
-    """
+    """Return a lower bound of the number of nodes of the traces, without scheduling."""
+    # An iteration generates at most one token of each running sequence and has at least one node per layer.
     return sum(request.generate - 1 for request in requests) // serving.batch * serving.model.layers
 
 
@@ -126,6 +121,7 @@ def _transfers(serving: Serving, all_engines: Sequence[Engine]) -> Callable[[Eng
     ]
 
     def of(engine: Engine, npu: int) -> Transfers:
+        """Return the function that returns the transfers of an NPU of an engine for a request."""
         sends = engine is before
         other, place = after if sends else before, ranks.place(engine.plan, npu - engine.first)
         own_routes = [route for route in all_routes if (route.source if sends else route.target) == place.tp]
@@ -134,6 +130,7 @@ def _transfers(serving: Serving, all_engines: Sequence[Engine]) -> Callable[[Eng
 
         @cache
         def transfers(request: Request) -> tuple[Transfer, ...]:
+            """Return the transfers of the NPU for a request: one per piece of a stage's layers and peer."""
             replica = replica_of[sends].get(request.number)
             if replica is None:  # the prefill generates the request's only token
                 return ()

@@ -44,11 +44,10 @@ def no_transfers(_request: Request) -> Sequence[Transfer]:
 
 
 class NpuTrace:
-    """Generator of the trace of one NPU.
+    """Generator of the trace of one NPU."""
 
-    `transfers` returns the keys and values of a request that the NPU sends (if the engine does not decode) or receives
-    (if it does not prefill).
-    """
+    # `transfers` returns the keys and values of a request that the NPU sends (if the engine does not decode) or
+    # receives (if it does not prefill).
 
     def __init__(self, engine: Engine, npu: int, transfers: Transfers = no_transfers) -> None:
         """Find the NPU's ranks, layers and iterations."""

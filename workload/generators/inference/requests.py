@@ -83,6 +83,7 @@ class RequestStream:
     seed: int = 1  # Seed of the random numbers
 
     def __post_init__(self) -> None:
+        """Raise WorkloadError where a number of the stream is out of its range."""
         if not 1 <= self.count <= MAX_REQUESTS:
             raise WorkloadError(f"requests: {self.count}, expected 1 to {MAX_REQUESTS:,}")
         if self.rate and not _MIN_RATE <= self.rate <= _MAX_RATE:

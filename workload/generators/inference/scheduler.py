@@ -240,15 +240,11 @@ def schedule(
     clock: Clock,
     report: Callable[[str], None] = say_nothing,
 ) -> ServingSchedule:
-    """Return the iterations of replicas in lockstep; a replica without work takes part with an empty batch.
-
-    The requests of each replica are in the order of arrival, and its slowest replica determines the time of an
-    iteration. `report` is called after each iteration with a text about the progress.
-    """
+    """Return the iterations of replicas in lockstep; a replica without work takes part with an empty batch."""
+    # The requests of each replica are in the order of arrival, and its slowest replica determines the time of an
+    # iteration. `report` is called after each iteration with a text about the progress.
     waiting = sum(map(len, requests))
-    lanes = [
-        [_Lane(limits, role, deque(own[number :: limits.lanes])) for own in requests] for number in range(limits.lanes)
-    ]
+    lanes = [[_Lane(limits, role, deque(own[n :: limits.lanes])) for own in requests] for n in range(limits.lanes)]
     iterations: list[list[Iteration]] = [[] for _ in requests]
     prompted_us: dict[int, float] = {}
     free_us, lane_free_us = 0.0, [0.0] * limits.lanes

@@ -42,11 +42,9 @@ class LayerActivations(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def layer_activations(model: Model, plan: ParallelPlan, *, has_experts: bool) -> LayerActivations:
-    """Return the activations of a layer in a settled plan.
-
-    With FP8, inputs of matrices and of gated activations take a byte per value, because DeepSeek-V3 keeps both in this
-    type (arXiv 2412.19437, section 3.3.2).
-    """
+    """Return the activations of a layer in a settled plan."""
+    # With FP8, inputs of matrices and of gated activations take a byte per value, because DeepSeek-V3 keeps both in
+    # this type (arXiv 2412.19437, section 3.3.2).
     shard = Shard(model, plan)
     hidden = shard.rows * model.hidden
     mask = hidden * _MASK_BYTES * model.dropout
@@ -81,7 +79,7 @@ def _projected(shard: Shard) -> int:
 
 def _core(shard: Shard) -> tuple[int, int]:
     """Return the bytes that attention's core keeps, and those that exist only during its backward pass."""
-    if shard.plan.attention == "flash":
+    if shard.plan.attention != "unfused":
         return FP32_BYTES * shard.heads * shard.tokens, 0
     values = shard.heads * shard.tokens * shard.sequence
     softmax = shard.value_bytes * values
@@ -112,11 +110,9 @@ def _inner_bytes(shard: Shard) -> int:
 
 
 def expert_rows(shard: Shard) -> int:
-    """Return the number of rows that the experts of one GPU receive per micro-batch.
-
-    This is the even share or, with `capacity`, the maximum that the capacity allows. Without a capacity, imbalanced
-    routing can exceed the even share on some GPUs, which the estimate ignores.
-    """
+    """Return the number of rows that the experts of one GPU receive per micro-batch."""
+    # This is the even share or, with `capacity`, the maximum that the capacity allows. Without a capacity, imbalanced
+    # routing can exceed the even share on some GPUs, which the estimate ignores.
     rows = shard.rows * shard.experts.top_k * shard.plan.etp
     return round(rows * shard.plan.capacity) if shard.plan.capacity else rows
 

@@ -12,11 +12,9 @@ from workload.generators.training.stages import chunks
 
 
 def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, layers: int = 0) -> int:
-    """Return the bytes per token of the KV cache of `layers` layers (0 = all) on one GPU; plan None = one GPU, bf16.
-
-    A layer caches the keys and values of the GPU's heads; with latent attention it caches the compressed ones, which
-    the GPUs of a tensor-parallel group do not split (DeepSeek-V2, arXiv 2405.04434, section 2.1.4).
-    """
+    """Return the bytes per token of the KV cache of `layers` layers (0 = all) on one GPU; plan None = one GPU, bf16."""
+    # A layer caches the keys and values of the GPU's heads; with latent attention it caches the compressed ones, which
+    # the GPUs of a tensor-parallel group do not split (DeepSeek-V2, arXiv 2405.04434, section 2.1.4).
     plan = plan or ParallelPlan()
     if model.latent is not None:
         values = model.latent.key_value_rank + model.latent.rope_dim
@@ -26,10 +24,8 @@ def kv_cache_bytes_per_token(model: Model, plan: ParallelPlan | None = None, lay
 
 
 def serving_estimate(model: Model, plan: ParallelPlan, tokens_of_pass: int) -> tuple[StageMemory, ...]:
-    """Return the memory of each stage of one replica without its KV cache.
-
-    `tokens_of_pass` counts the tokens of a forward pass: of prompts or their pieces, one per decoding sequence.
-    """
+    """Return the memory of each stage of one replica without its KV cache."""
+    # `tokens_of_pass` counts the tokens of a forward pass: of prompts or their pieces, one per decoding sequence.
     rules.check(model, plan, "inference")
     settled = rules.settle(model, plan, "inference")
     one_pass = settled.model_copy(update={"micro_batch": 1, "sequence": tokens_of_pass, "cp": 1})

@@ -36,8 +36,8 @@ class States(NamedTuple):
 
 
 def weight_bytes(plan: ParallelPlan) -> int:
-    """Return the bytes per parameter for forward and backward passes; fp8 is bf16 with copies."""
-    return 2 + FP8_COPIES_BYTES if plan.dtype == "fp8" else int(DTYPE_BYTES[plan.dtype])
+    """Return the bytes per parameter for forward and backward passes; fp8 and fp4 are bf16 with copies."""
+    return 2 + FP8_COPIES_BYTES if plan.dtype in {"fp8", "fp4"} else int(DTYPE_BYTES[plan.dtype])
 
 
 def states(held: HeldParameters, plan: ParallelPlan) -> States:
@@ -67,10 +67,8 @@ def divided(states: States, plan: ParallelPlan) -> tuple[States, States]:
 
 
 def divided_activations(kept_bytes: int, layer_bytes: int, plan: ParallelPlan) -> tuple[int, int]:
-    """Return the bytes of activations in the GPU's memory and in the host's.
-
-    kept_bytes are those of all layers and micro-batches, layer_bytes those of the largest layer for one micro-batch.
-    """
+    """Return the bytes of activations in the GPU's memory and in the host's, to which the plan may offload them."""
+    # kept_bytes are those of all layers and micro-batches, layer_bytes those of the largest layer for one micro-batch.
     if "activations" not in plan.offload:
         return kept_bytes, 0
     return min(kept_bytes, ACTIVATIONS_AT_A_TIME * layer_bytes), kept_bytes

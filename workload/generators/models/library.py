@@ -28,10 +28,7 @@ def names() -> tuple[str, ...]:
 
 
 def find(name: str) -> Model:
-    """Return the model with a name or in a file; case, "-", "_" and spaces in names do not matter.
-
-    Raises WorkloadError: the name is unknown (the message has the nearest one), or the file is unreadable or no model.
-    """
+    """Return the model of a name (without regard to case, "-", "_" and spaces) or file; WorkloadError if unknown."""
     if name.endswith((".toml", ".json")) or "/" in name:
         return read(Path(name))
     known = {_bare(each): each for each in names()}

@@ -45,6 +45,7 @@ class Experts(ModelPart):
 
     @model_validator(mode="after")
     def _routed(self) -> Self:
+        """Return the experts, once checked: a token is not sent to more of them than there are."""
         if self.top_k > self.count:
             raise ValueError(f"top_k is {self.top_k}; expected at most count ({self.count})")
         return self
@@ -71,7 +72,8 @@ class Model(ModelPart):
     global_batch: CountFromZero = 0  # Number of sequences per published training step, 0 = unknown
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"  # A LayerNorm has two vectors of parameters, an RMSNorm one
     activation: Literal["gelu", "relu", "swiglu", "geglu"] = "gelu"  # gelu and relu: MLP of two matrices, else three
-    positions: Literal["learned", "rotary"] = "learned"  # Learned ones have sequence x hidden parameters, rotary none
+    # Learned ones have sequence x hidden parameters, rotary and alibi none; alibi is part of fused attention
+    positions: Literal["learned", "rotary", "alibi"] = "learned"
     bias: bool = True  # Whether linear layers have biases
     qkv_bias: bool = False  # Whether the projections to queries, keys and values have biases even without `bias`
     qk_norm: bool = False  # Whether queries and keys are normalised per head
@@ -85,6 +87,7 @@ class Model(ModelPart):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        """Return the model, once checked: heads divide its width, and groups of key and value heads the heads."""
         if self.head_dim == 0 and self.hidden % self.heads and self.latent is None:
             raise ValueError(f"hidden is {self.hidden}; expected a multiple of heads ({self.heads}), or head_dim")
         if self.heads % self.key_value_heads:

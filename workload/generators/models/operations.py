@@ -37,12 +37,10 @@ def output_flops(model: Model, sequence: int, vocab: int = 0) -> int:
 def training_flops(
     model: Model, batch: int, sequence: int = 0, *, recompute: Recompute = "none", causal: bool = False
 ) -> int:
-    """Return the operations of a training step on `batch` sequences, including those of multi-token prediction.
-
-    A sequence has the model's number of tokens if `sequence` is 0. With recompute "none", the result counts the
-    necessary operations, the basis of model FLOP/s utilization (MFU). With `causal`, pairs of query and key that a
-    causal mask excludes do not count.
-    """
+    """Return the operations of a training step on `batch` sequences, including those of multi-token prediction."""
+    # A sequence has the model's number of tokens if `sequence` is 0. With recompute "none", the result counts the
+    # necessary operations, the basis of model FLOP/s utilization (MFU). With `causal`, pairs of query and key that a
+    # causal mask excludes do not count.
     tokens = sequence or model.sequence
     core = core_flops(model, tokens, causal=causal)
     layers = sum(layer_flops(model, number, tokens, causal=causal) for number in range(model.layers))

@@ -80,11 +80,9 @@ def mtp_projection(model: Model) -> tuple[Weights, ...]:
 
 
 def mtp_layer(model: Model) -> tuple[Weights, ...]:
-    """Return the weights of a multi-token prediction layer, which shares embedding and output layer with the model.
-
-    DeepSeek-V3 (arXiv 2412.19437, section 2.2): two norms, a projection from twice the hidden size to the hidden size,
-    a layer, and the norm of its head.
-    """
+    """Return the weights of a multi-token prediction layer, which shares embedding and output layer with the model."""
+    # DeepSeek-V3 (arXiv 2412.19437, section 2.2): two norms, a projection from twice the hidden size to the hidden
+    # size, a layer, and the norm of its head.
     return (*mtp_projection(model), *layer(model, model.layers - 1), norm(model))
 
 

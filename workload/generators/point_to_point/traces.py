@@ -124,10 +124,8 @@ def trace_of(messages: MessageSequence, npu: int, first_npu: int = 0) -> TraceTa
 
 
 def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0) -> int:
-    """Write the traces `<out>/<prefix>.<npu>.et` of NPUs that send or receive, and return their number.
-
-    Files get their names when all are complete. The folder may hold traces of NPUs below first_npu.
-    """
+    """Write the traces `<out>/<prefix>.<npu>.et` of NPUs that send or receive, and return their number."""
+    # Files get their names when all are complete. The folder may hold traces of NPUs below first_npu.
     if not 0 <= first_npu <= MAX_NPUS + 1 - messages.npus:
         raise WorkloadError(f"first NPU is {first_npu}, expected 0 to {MAX_NPUS + 1 - messages.npus}")
     names = {npu: f"{prefix}.{npu + first_npu}.et" for npu in np.union1d(messages.src, messages.dst).tolist()}

@@ -34,15 +34,14 @@ def backward(shard: Shard) -> Items:
 def pieces(
     shard: Shard, queries: int, keys: int, heads: int, kv_heads: int, *, backward: bool = False, causal: bool = True
 ) -> Operators:
-    """Return the operators of attention between `queries` and `keys` tokens per sequence.
-
-    Unfused attention writes scores and the dropout mask to memory and changes the layout of its output; its backward
-    pass also changes the layout of the gradients of queries, keys and values (Megatron-LM,
-    core/transformer/dot_product_attention.py).
-    """
+    """Return the operators of attention between `queries` and `keys` tokens per sequence."""
+    # Unfused attention writes scores and the dropout mask to memory and changes the layout of its output; its backward
+    # pass also changes the layout of the gradients of queries, keys and values (Megatron-LM,
+    # core/transformer/dot_product_attention.py).
     b, d, dv = shard.plan.micro_batch, shard.model.query_dim, shard.model.value_dim
-    if shard.plan.attention == "flash":
-        kind = "attention-backward" if backward else "attention"
+    if shard.plan.attention != "unfused":
+        prefix = "" if shard.plan.attention == "flash" else f"{shard.plan.attention}-"
+        kind = f"{prefix}attention{'-backward' * backward}"
         return (shard.operator(kind, b, heads, kv_heads, queries, keys, d, dv, int(causal)),)
     dropout = (shard.operator("dropout", b * heads * queries * keys, 1, 1),) if shard.model.dropout else ()
     output = shard.operator("elementwise", b * heads * queries * dv, 1, 1)
@@ -87,7 +86,7 @@ def _ring(shard: Shard, *, backward: bool) -> Items:
         needs = (before,) if turn else ()
         if turn < cp - 1:
             items += _hop(size, _KEYS_VALUES, own, needs, is_early=turn > 0)
-        is_masked = turn > 0 and shard.plan.attention == "flash"  # unfused attention computes all pairs
+        is_masked = turn > 0 and shard.plan.attention != "unfused"  # unfused attention computes all pairs
         keys, causal = (local // 2, False) if is_masked else (local, True)
         operators = pieces(shard, local, keys, shard.heads, shard.kv_heads, backward=backward, causal=causal)
         items.append(Compute("attention", operators, needs))

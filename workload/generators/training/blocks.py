@@ -51,13 +51,13 @@ class FinishedBlock(NamedTuple):
 
 
 class BlockBuilder:
-    """Builder of the blocks of a pass from its items.
+    """Builder of the blocks of a pass from its items."""
 
-    With `cuts`, each computation that waits for a collective begins a new block, so that the blocks of two passes can
-    be stamped alternately.
-    """
+    # With `cuts`, each computation that waits for a collective begins a new block, so that the blocks of two passes can
+    # be stamped alternately.
 
     def __init__(self, ring_neighbours: Ring = NO_RING, *, cuts: bool = False) -> None:
+        """Begin the first block; ring_neighbours: NPUs of context parallelism; cuts: as the class describes."""
         self._ring, self._cuts = ring_neighbours, cuts
         self._finished: list[FinishedBlock] = []
         self._begin([COMPUTED, SENT])

@@ -11,7 +11,7 @@ nothing (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py and _fsdp_para
 
 The copies of a GPU's own share (copy-in of the all-gather, gradients after the reduce-scatter) run on other streams and
 are smaller by the number of replicas, so Nadi leaves them out. FSDP1 (`FullyShardedDataParallel`) gathers into one flat
-parameter whose views are the tensors, so it copies gradients only.
+parameter whose views are the tensors, so it copies gradients only (`copies=gradients` of a plan).
 """
 
 from collections.abc import Sequence
@@ -28,10 +28,7 @@ def unpacked(layer: str, values: int, plan: ParallelPlan, gather_keys: Sequence[
 
 
 def packed(layer: str, values: int, plan: ParallelPlan, reduction_keys: Sequence[str]) -> Compute:
-    """Return the copy of a layer's gradients, `values` with padding, into the buffer of a reduce-scatter.
-
-    The reduce-scatters with these keys must end before the copy.
-    """
+    """Return the copy of a layer's gradients, `values`, into a buffer, after the reduce-scatters of reduction_keys."""
     copy = _copy(values, _parameter_bytes(plan), int(DTYPE_BYTES[plan.grad_dtype]))
     return Compute(f"{layer}/copy-in", (copy,), tuple(reduction_keys), weights=True)
 

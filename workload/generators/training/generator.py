@@ -74,12 +74,11 @@ def generate(model: Model, plan: ParallelPlan, framework: Framework = "megatron"
 def data_parallel_plan(
     npus: int, micro_batch: int, dtype_bytes: int, bucket_bytes: int, steps: int, *, recompute: bool
 ) -> ParallelPlan:
-    """Return a plan of plain data parallelism with one micro-batch per step.
-
-    All NPUs sum their gradients in buckets during the backward pass, like PyTorch's DistributedDataParallel (Li et al.,
-    VLDB 2020). Attention writes its scores to memory, so that a step has the operations of the formulas of Narayanan et
-    al. (arXiv 2104.04473, appendix). Weights, activations and gradients take `dtype_bytes` (2 or 4) each.
-    """
+    """Return a plan of plain data parallelism with one micro-batch per step."""
+    # All NPUs sum their gradients in buckets during the backward pass, like PyTorch's DistributedDataParallel (Li et
+    # al., VLDB 2020). Attention writes its scores to memory, so that a step has the operations of the formulas of
+    # Narayanan et al. (arXiv 2104.04473, appendix). Weights, activations and gradients take `dtype_bytes` (2 or 4)
+    # each.
     if not 1 <= npus <= MAX_NPUS:
         raise WorkloadError(f"npus is {npus}, expected 1 to {MAX_NPUS}")
     if dtype_bytes not in _DTYPE_OF_BYTES:
@@ -99,7 +98,7 @@ def generate_for_all(model: Model, plan: ParallelPlan) -> TraceSet:
 
 
 def alike(plan: ParallelPlan) -> Iterator[list[int]]:
-    """Yield the lists of NPUs that share a trace, stage by stage."""
+    """Yield each list of NPUs of a plan that share a trace, stage by stage."""
     size = ranks.stage_size(plan)
     for stage in range(plan.pp):
         sharing: dict[tuple[int, ...], list[int]] = {}

@@ -51,11 +51,9 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
 
 
 def copied_groups(framework: Framework, plan: ParallelPlan) -> frozenset[str]:
-    """Return the names of group families whose collectives run on copy engines and therefore occupy no SMs.
-
-    With overlap_tp, Megatron-Core exchanges the pieces of tensor-parallel collectives by Transformer Engine's
-    userbuffers, most of them by copy engines.
-    """
+    """Return the names of group families whose collectives run on copy engines and therefore occupy no SMs."""
+    # With overlap_tp, Megatron-Core exchanges the pieces of tensor-parallel collectives by Transformer Engine's
+    # userbuffers, most of them by copy engines.
     return frozenset({"tp"}) if framework == "megatron" and plan.overlap_tp else frozenset()
 
 

@@ -62,10 +62,8 @@ Items = list[Item]
 
 
 def only(items: Items, *, weights: bool) -> Items:
-    """Return the items of one half of a split backward pass: gradients of weights, or everything else.
-
-    The other half ends long before the pass of the weights, so the function drops the `needs` that name its items.
-    """
+    """Return the items of one half of a split backward pass: gradients of weights, or everything else."""
+    # The other half ends long before the pass of the weights, so the function drops the `needs` that name its items.
     chosen = [item for item in items if item.weights == weights]
     keys = {item.key for item in chosen if not isinstance(item, Compute)}
     return [item._replace(needs=tuple(key for key in item.needs if key in keys)) for item in chosen]

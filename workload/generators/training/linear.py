@@ -27,55 +27,49 @@ from workload.generators.training.shard import Operators, Shard
 
 
 def all_gather(
-    shard: Shard, part: str, values: int, *, key: str = "", for_weights: bool = False, quantised: bool = False
+    shard: Shard, part: str, value_count: int, *, key: str = "", for_weights: bool = False, quantised: bool = False
 ) -> Items:
-    """Return the all-gather of values over the tensor-parallel group.
-
-    The whole group has value_count values. All later items wait for the collective unless it has a key; is_for_weights:
-    it belongs to the gradients of weights; is_quantised: the values are operands of a product in the plan's data type
-    and are quantised before the gather. name: begin of the item's name.
-    """
+    """Return the all-gather of `value_count` values of the whole tensor-parallel group; part: begin of the name."""
+    # All later items wait for it unless it has a key; for_weights: it belongs to the gradients of weights; quantised:
+    # the values are operands of a product in the plan's data type and are quantised before.
     if shard.plan.tp == 1:
         return []
-    size = -(-values * (shard.operand_bytes if quantised else shard.value_bytes) // shard.plan.tp)
+    size = -(-value_count * (shard.operand_bytes if quantised else shard.value_bytes) // shard.plan.tp)
     name = f"{part}/tp:all-gather"
     return [GroupCollective(name, CollectiveCommType.ALL_GATHER, size, "tp", key, weights=for_weights)]
 
 
-def reduction(shard: Shard, name: str, values: int, *, key: str = "") -> Items:
+def reduction(shard: Shard, name: str, value_count: int, *, key: str = "") -> Items:
     """Return the sum of values over the group: a reduce-scatter with sequence parallelism, else an all-reduce."""
+    # value_count: of each member; key: later items wait for it unless it has one; name: begin of the item's name.
     if shard.plan.tp == 1:
         return []
     if shard.plan.sequence_parallel:
         kind, word = CollectiveCommType.REDUCE_SCATTER, "reduce-scatter"
     else:
         kind, word = CollectiveCommType.ALL_REDUCE, "all-reduce"
-    return [GroupCollective(f"{name}/tp:{word}", kind, values * shard.value_bytes, "tp", key)]
+    return [GroupCollective(f"{name}/tp:{word}", kind, value_count * shard.value_bytes, "tp", key)]
 
 
 def enter(shard: Shard, name: str, width: int, *, quantised: bool = True) -> Items:
-    """Return the gather of `width` values per token before a matrix split by columns; backward: by rows.
-
-    is_quantised: the matrix is multiplied in the plan's data type; false for both ends of the model. name: begin of the
-    items' names.
-    """
+    """Return the gather of `width` values per token before a matrix split by columns; backward: by rows."""
+    # quantised: the matrix is multiplied in the plan's data type; false for both ends of the model. name: begin of the
+    # items' names.
     return all_gather(shard, name, shard.tokens * width, quantised=quantised) if shard.plan.sequence_parallel else []
 
 
 def leave(shard: Shard, part: str, width: int) -> Items:
-    """Return the reduction after a matrix split by rows."""
+    """Return the reduction of `width` values per token after a matrix split by rows; part: begin of the name."""
     return reduction(shard, part, shard.tokens * width)
 
 
 def enter_backward(
     shard: Shard, name: str, width: int, data: Operators, weights: Operators, *, quantised: bool = True
 ) -> tuple[Items, str]:
-    """Return the backward pass of matrices split by columns, with operators for gradients of `data` and `weights`.
-
-    `width` is the number of input values per token, summed over the matrices' different inputs; is_quantised: the
-    matrices are multiplied in the plan's data type. name: begin of the items' names. The second result is the key that
-    users of the input gradient wait for; "" = the items end with it.
-    """
+    """Return the backward pass of matrices split by columns, with operators for gradients of `data` and `weights`."""
+    # `width` is the number of input values per token, summed over the matrices' different inputs; quantised: the
+    # matrices are multiplied in the plan's data type. name: begin of the items' names. The second result is the key
+    # that users of the input gradient wait for; "" = the items end with it.
     if shard.plan.tp == 1:
         return [Compute(name, data), weights_product(shard, name, weights)], ""
     gathered, reduced = (f"{name} input", f"{name} gradient") if shard.plan.async_tp else ("", "")

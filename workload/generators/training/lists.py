@@ -79,10 +79,8 @@ def reduce(tensor: ListedTensor, value_bytes: int, dtype: str, key: str) -> Item
 
 
 def gather_persistent(tensors: list[ListedTensor], value_bytes: int, dtype: str) -> Items:
-    """Return the gather of one family's unsharded tensors after a step.
-
-    The copies of the last loop overlap its Python code, so that the host's time alone counts.
-    """
+    """Return the gather of one family's unsharded tensors after a step."""
+    # The copies of the last loop overlap its Python code, so that the host's time alone counts.
     if not tensors:
         return []
     flat = tensors[0]._replace(name="persistent", size=sum(t.share for t in tensors) * tensors[0].members)
@@ -96,11 +94,9 @@ def gather_persistent(tensors: list[ListedTensor], value_bytes: int, dtype: str)
 
 
 def is_far(sizes: list[int], tensor_number: int) -> bool:
-    """Return whether a tensor of a layer is dropped between the layer's recomputation and its backward pass.
-
-    The layer's later tensors are used twice between them, forward and backward. `sizes` are the numbers of elements of
-    the layer's tensors, in the order of the forward pass.
-    """
+    """Return whether a tensor of a layer is dropped between the layer's recomputation and its backward pass."""
+    # The layer's later tensors are used twice between them, forward and backward. `sizes` are the numbers of elements
+    # of the layer's tensors, in the order of the forward pass.
     return 2 * sum(sizes[tensor_number + 1 :]) >= MAX_REUSE
 
 

@@ -41,10 +41,8 @@ def before_backward(shard: Shard, units: Sequence[ModelUnit], unit_number: int) 
 
 
 def step(shard: Shard, parameters: int, update: Compute) -> Items:
-    """Return the optimizer's step (`update`) for some parameters, on the host with its transfers if it is offloaded.
-
-    With ZeRO, a GPU updates its share of dense parameters and of experts; the GPUs gather the weights later.
-    """
+    """Return the optimizer's step (`update`) for some parameters, on the host with its transfers if it is offloaded."""
+    # With ZeRO, a GPU updates its share of dense parameters and of experts; the GPUs gather the weights later.
     if "optimizer" not in shard.plan.offload:
         return [update]
     micros = -(-sum(operator.bytes for operator in update.operators) // _HOST_BYTES_PER_MICRO)

@@ -62,13 +62,11 @@ def _first_piece(items: Items) -> int:
     last = items[-1] if items else None
     if isinstance(last, Compute) and _is_by_rows(last):
         at -= 1
-        while at and _is_piece(items[at - 1], last):
+        while at and isinstance(item := items[at - 1], Compute) and item.name == last.name:
+            if not any(key.startswith("piece") for key in item.needs):
+                break
             at -= 1
     return at
-
-
-def _is_piece(item: object, of: Compute) -> bool:
-    return isinstance(item, Compute) and item.name == of.name and any(key.startswith("piece") for key in item.needs)
 
 
 def _reduced(computes: Items, reduction: GroupCollective, number: int) -> Items:

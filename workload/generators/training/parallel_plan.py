@@ -15,9 +15,9 @@ from pydantic_core import PydanticCustomError
 
 from workload.errors import WorkloadError
 from workload.generators.training.pipeline import schedules
+from workload.generators.training.software import AUTO, known_profile
 
 _MAX_NUMBER = 2**31 - 1
-_AUTO = "auto"
 
 Size = Annotated[int, Field(ge=1, le=1 << 20)]
 Number = Annotated[int, Field(ge=0, le=_MAX_NUMBER)]
@@ -25,7 +25,7 @@ Number = Annotated[int, Field(ge=0, le=_MAX_NUMBER)]
 
 def _known_schedule(name: str) -> str:
     """Return the name of a pipeline schedule; a pydantic error if it is unknown."""
-    known = [_AUTO, *sorted(schedules())]
+    known = [AUTO, *sorted(schedules())]
     if name not in known:
         raise PydanticCustomError("literal_error", "Input should be one of {known}", {"known": ", ".join(known)})
     return name
@@ -49,7 +49,7 @@ class ParallelPlan(BaseModel):
     sequence: Number = 0  # s, number of tokens per sequence; 0 = the model's sequence length
     steps: Annotated[int, Field(ge=1, le=10**6)] = 1  # Number of optimizer steps
     # Name of the pipeline schedule; auto = interleaved if vpp > 1, else 1f1b
-    schedule: Annotated[str, AfterValidator(_known_schedule)] = _AUTO
+    schedule: Annotated[str, AfterValidator(_known_schedule)] = AUTO
     uneven: bool = False  # Whether stages may have different numbers of layers; the first and the last have the fewest
     sequence_parallel: bool = False  # Whether the tp group splits norms and dropouts by tokens (arXiv 2205.05198)
     # ZeRO stage, the states that replicas shard: 0 nothing, 1 optimizer states, 2 also gradients, 3 also parameters
@@ -57,7 +57,9 @@ class ParallelPlan(BaseModel):
     zero: Annotated[int, Field(ge=0, le=3)] = 0
     # Activations that the backward pass recomputes: none, attention's core (selective), or whole layers (full)
     recompute: Literal["none", "selective", "full"] = "none"
-    attention: Literal["flash", "unfused"] = "flash"  # flash is one fused operator, unfused writes scores to memory
+    # flash is one fused operator by the GPU's best algorithm, flash-1 by FlashAttention of 2022, triton by its Triton
+    # version; unfused writes scores to memory
+    attention: Literal["flash", "flash-1", "triton", "unfused"] = "flash"
     # Exchange of keys and values with cp > 1: ring (one neighbour at a time, overlapped with computation), all-gather,
     # or a2a (DeepSpeed Ulysses: an all-to-all splits heads instead of the sequence)
     context: Literal["ring", "all-gather", "a2a"] = "ring"
@@ -82,8 +84,13 @@ class ParallelPlan(BaseModel):
     # Exponent of the Zipf distribution of tokens over experts; 0 = even (docs/explanation/training.md)
     imbalance: Annotated[float, Field(ge=0, le=10)] = 0.0
     seed: Number = 1  # Random seed of the distribution of tokens over experts
-    dtype: Literal["bf16", "fp16", "fp32", "fp8"] = "bf16"  # Data type of weights and activations
+    dtype: Literal["bf16", "fp16", "fp32", "fp8", "fp4"] = "bf16"  # Data type of weights and activations
     grad_dtype: Literal["fp32", "bf16", "fp16"] = "fp32"  # Data type of gradients in their reduction
+    copies: Literal["tensors", "gradients", "none"] = "tensors"  # What FSDP copies to or from its flat buffers
+    host_ms: Annotated[int, Field(ge=0, le=10**6)] = 0  # Time per step in ms for which all GPUs wait for their hosts
+    # Name of the software profile, a set of defaults for other keys (workload.generators.training.software); auto = the
+    # framework's current one
+    software: Annotated[str, AfterValidator(known_profile)] = AUTO
     # States that are kept in the host's memory
     offload: tuple[Literal["optimizer", "parameters", "activations"], ...] = ()
 
@@ -93,9 +100,14 @@ class ParallelPlan(BaseModel):
         return self.tp * self.cp * self.dp * self.pp
 
     @property
+    def activation_dtype(self) -> str:
+        """Data type of activations outside products; FP8 and FP4 are for products only."""
+        return "bf16" if self.dtype in {"fp8", "fp4"} else self.dtype
+
+    @property
     def pipeline_schedule(self) -> str:
         """Name of the pipeline schedule, with "auto" resolved."""
-        if self.schedule != _AUTO:
+        if self.schedule != AUTO:
             return self.schedule
         return "interleaved" if self.vpp > 1 else "1f1b"
 
@@ -133,16 +145,14 @@ _WORDS: dict[str, tuple[str, Any]] = {
     "sp": ("sequence_parallel", True),
     "uneven": ("uneven", True),
     "fp8": ("dtype", "fp8"),
+    "fp4": ("dtype", "fp4"),
 }
 """Field and value by the word that users write for them, in addition to the names of schedules."""
 _AXIS = re.compile(r"([a-z]+)([0-9]{1,10})")
 
 
 def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
-    """Parse a parallel plan from text such as "tp8,pp4,dp32,recompute=full", or from a table.
-
-    Raises WorkloadError: a word or key is unknown, a value is out of range, or a field is given twice.
-    """
+    """Parse a plan from text such as "tp8,pp4,dp32,recompute=full", or from a table; WorkloadError if it is wrong."""
     values = dict(text) if isinstance(text, Mapping) else _values(text)
     if isinstance(values.get("offload"), str):
         values["offload"] = tuple(values["offload"].split("+"))

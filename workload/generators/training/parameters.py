@@ -85,11 +85,9 @@ def chunk_weights(model: Model, plan: ParallelPlan, chunk: Chunk) -> Iterator[We
 
 
 def stage_weights(model: Model, plan: ParallelPlan, stage: int) -> Iterator[Weights]:
-    """Yield the weights of a stage; an output layer that is tied to the stage's own embedding does not count again.
-
-    Layers of multi-token prediction share the embedding and the output layer with the model (DeepSeek-V3, section 2.2),
-    so that a last stage without an embedding holds a copy.
-    """
+    """Yield the weights of a stage; an output layer that is tied to the stage's own embedding does not count again."""
+    # Layers of multi-token prediction share the embedding and the output layer with the model (DeepSeek-V3, section
+    # 2.2), so that a last stage without an embedding holds a copy.
     stage_chunks = chunks(model, plan)[stage]
     has_embedding = any(chunk.is_first for chunk in stage_chunks)
     for chunk in stage_chunks:
@@ -123,12 +121,10 @@ class ParameterBucket(NamedTuple):
 
 
 def buckets(units: Sequence[Tensors], limit: int | None, *, ends_before: bool) -> list[ParameterBucket]:
-    """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them.
-
-    A bucket has up to max_parameters; None = one bucket for dense parameters and one for experts. It ends before the
-    tensor that would exceed the limit (ends_before, DeepSpeed), or after the tensor that reaches it (Megatron-LM). The
-    units, lists of tensors, are in the order of the forward pass.
-    """
+    """Cut a chunk's parameters into buckets, in the order in which the backward pass completes them."""
+    # A bucket has up to max_parameters; None = one bucket for dense parameters and one for experts. It ends before the
+    # tensor that would exceed the limit (ends_before, DeepSpeed), or after the tensor that reaches it (Megatron-LM).
+    # The units, lists of tensors, are in the order of the forward pass.
     closed: list[ParameterBucket] = []
     for is_expert in (False, True):
         tensors = [

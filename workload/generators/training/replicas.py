@@ -140,10 +140,8 @@ class Replicas:
         return [item for b in self.buckets for item in self._reduce(b, is_overlapped=False)]
 
     def gathers(self, *, is_overlapped: bool) -> Items:
-        """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass.
-
-        is_overlapped: they overlap the forward pass, so that only units that need a bucket wait for it.
-        """
+        """Return the all-gathers of the parameters that the optimizer updated, in the order of the forward pass."""
+        # is_overlapped: they overlap the forward pass, so that only units that need a bucket wait for it.
         if self._in_lists:
             return self._gather_persistent()
         if self.plan.zero not in {1, 2} or self.framework == "fsdp":
@@ -211,7 +209,7 @@ class Replicas:
             return self._gather_lists(wraps, at, range(begin, min(end, len(wraps))), is_backward=direction < 0), []
         items = [item for wrap in wraps[begin:end] for item in self._gather_layer(wrap)]
         awaited = [item.key for item in self._gather_layer(wraps[at]) if isinstance(item, GroupCollective)]
-        if self.framework == "fsdp" and awaited:
+        if self.framework == "fsdp" and awaited and self.plan.copies == "tensors":
             items.append(flat_copies.unpacked(self._name(wraps[at]), self._padded(wraps[at]), self.plan, awaited))
         return items, awaited
 
@@ -231,7 +229,7 @@ class Replicas:
     def _reduce_layer(self, unit_numbers: Sequence[int]) -> Items:
         """Return the reduce-scatters of the gradients of a layer's units; with FSDP they follow a copy."""
         items: Items = []
-        if self.framework == "fsdp" and self._sharded(unit_numbers):
+        if self.framework == "fsdp" and self._sharded(unit_numbers) and self.plan.copies != "none":
             values = self._padded(unit_numbers)
             items.append(
                 flat_copies.packed(self._name(unit_numbers), values, self.plan, self._reduced_before(unit_numbers))
@@ -243,10 +241,7 @@ class Replicas:
         return items
 
     def _sharded(self, unit_numbers: Sequence[int]) -> list[tuple[str, int, int]]:
-        """Return family, members and padded number of the sharded parameters of a layer's units: dense ones, experts'.
-
-        The numbers are padded to multiples of the members.
-        """
+        """Return family, members and number (padded to a multiple of them) of units' sharded parameters, by family."""
         sharded = []
         for is_expert in (False, True):
             count = sum(t.size for i in unit_numbers for t in self.units[i].tensors if t.is_expert == is_expert)
@@ -272,11 +267,9 @@ class Replicas:
         return [self._reduced_key(wrap, family) for family, _, _ in self._sharded(wrap)]
 
     def awaited_after_micro_batch(self) -> list[str]:
-        """Return the keys of reductions that must end before anything follows a backward pass.
-
-        FSDP's `_root_post_backward_final_callback` waits for the last reduction of each backward pass. In pipelines it
-        does so only after the last one.
-        """
+        """Return the keys of reductions that must end before anything follows a backward pass."""
+        # FSDP's `_root_post_backward_final_callback` waits for the last reduction of each backward pass. In pipelines
+        # it does so only after the last one.
         is_fsdp = self.framework == "fsdp" and self.plan.pp == 1
         return self._reductions(self._wraps[0]) if is_fsdp and self._wraps else []
 
@@ -360,7 +353,7 @@ class Replicas:
         """Return the name of the data type of values of 4 or fewer bytes."""
         if value_bytes == 4:
             return "fp32"
-        return "bf16" if self.plan.dtype == "fp8" else self.plan.dtype
+        return self.plan.activation_dtype
 
     def _name(self, wrap: Sequence[int]) -> str:
         return self.units[wrap[0]].layer or self.units[wrap[0]].name

@@ -14,6 +14,7 @@ from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 from workload.generators.training.parallel_plan import ParallelPlan
 from workload.generators.training.pipeline import schedules
+from workload.generators.training.software import profile
 from workload.generators.training.stages import layers_of_slots, micro_batches, pipeline_of, slots
 
 Framework = Literal["megatron", "deepspeed", "fsdp", "inference"]
@@ -24,11 +25,10 @@ _MICRO_BATCHES_PER_STAGE = 4
 
 
 def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> ParallelPlan:
-    """Return the plan with all open fields set: sequence, global batch and schedule.
-
-    The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
-    ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
-    """
+    """Return the plan with all open fields set: sequence, global batch and schedule."""
+    # The global batch is the model's published one if all rules allow it, else 4 micro-batches per stage. FSDP implies
+    # ZeRO-3 unless the plan sets zero. Sequence parallelism over one GPU is switched off.
+    plan = _with_software(plan, framework)
     plan = plan.model_copy(
         update={
             "sequence": plan.sequence or model.sequence,
@@ -46,16 +46,21 @@ def settle(model: Model, plan: ParallelPlan, framework: Framework = "megatron") 
     return plan.model_copy(update={"global_batch": batch})
 
 
+def _with_software(plan: ParallelPlan, framework: Framework) -> ParallelPlan:
+    """Return the plan with the defaults of its software profile in keys that the user did not set."""
+    known = profile(plan.software, framework)
+    defaults = {} if known is None else {k: v for k, v in known.plan.items() if k not in plan.model_fields_set}
+    return plan.model_copy(update=defaults)
+
+
 def is_open(field: str, value: object) -> bool:
     """Return whether a field's value leaves the field for `settle` to set, for example a global batch of 0."""
     return field in _OPEN and _OPEN[field] == value
 
 
 def check(model: Model, plan: ParallelPlan, framework: Framework = "megatron") -> None:
-    """Refuse a plan with which a model cannot be trained (or, with framework "inference", served).
-
-    The message of the WorkloadError names the broken rule and the nearest valid values.
-    """
+    """Refuse a plan with which a model cannot be trained (or, with framework "inference", served)."""
+    # The message of the WorkloadError names the broken rule and the nearest valid values.
     broken = first_broken(model, plan, framework)
     if broken:
         raise WorkloadError(f"model {model.name}, plan {plan}: {broken}")
@@ -68,10 +73,8 @@ def first_broken(model: Model, plan: ParallelPlan, framework: Framework = "megat
 
 
 def valid_values(model: Model, key: str) -> tuple[int, ...]:
-    """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit.
-
-    `key` is "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
-    """
+    """Return the values of an axis that a model allows, regardless of other axes; empty if it sets no limit."""
+    # `key` is "tp", "etp", "ep", or "slots" for vpp * pp with equal numbers of layers per slot.
     values: Iterable[int] = ()
     if key == "tp":
         values = (tp for tp in _divisors(model.heads) if not _tp_complaint(model, tp))
@@ -253,6 +256,15 @@ def _sharding_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> 
         yield f"{plan.gpus} GPUs, expected at most {MAX_NPUS}"
 
 
+def _software_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for software profiles, and for data types that a framework lacks."""
+    known = profile(plan.software, framework)
+    if known is not None and known.framework != framework:
+        yield f"software is {plan.software} with {framework}, expected a profile of {framework}"
+    if framework == "inference" and plan.dtype == "fp4":
+        yield "dtype is fp4, expected bf16, fp16, fp32 or fp8, as serving in fp4 is not modelled"
+
+
 _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = (
     _sharding_rules,
     _tensor_rules,
@@ -261,6 +273,7 @@ _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = 
     _sequence_rules,
     _batch_rules,
     _deferral_rules,
+    _software_rules,
 )
 
 

@@ -25,11 +25,11 @@ class Shard:
         self.heads = model.heads // plan.tp  # Number of query heads on the GPU
         # Number of key and value heads on the GPU; several GPUs share one if there are fewer heads than GPUs
         self.kv_heads = self.heads if model.latent is not None else max(1, model.key_value_heads // plan.tp)
-        # Data type of activations outside products; FP8 is for products only
-        self.activation_dtype = "bf16" if plan.dtype == "fp8" else plan.dtype
+        self.activation_dtype = plan.activation_dtype  # Data type of activations outside products
         # Bytes per activation in memory, and in a collective without quantisation (see `operand_bytes`)
         self.value_bytes = int(DTYPE_BYTES[self.activation_dtype])
-        self.operand_bytes = int(DTYPE_BYTES[plan.dtype])  # Bytes per operand of a product in the plan's data type
+        # Bytes per operand of a product in the plan's data type as it is gathered (FP4 as FP8: an assumption)
+        self.operand_bytes = max(1, int(DTYPE_BYTES[plan.dtype]))
         # Number of the output matrix's columns on the GPU, padding included
         self.vocabulary = padded_vocab(model, plan) // plan.tp
 
@@ -62,11 +62,9 @@ class Shard:
         return self.operator("elementwise", self.rows * self.model.hidden, 2, 1)
 
     def leave_backward(self) -> Operators:
-        """Return the backward operators between a layer's residual and its output matrix.
-
-        The gradient passes through the dropout, and its sum over tokens is the gradient of the bias, which is fused
-        into the residual.
-        """
+        """Return the backward operators between a layer's residual and its output matrix."""
+        # The gradient passes through the dropout, and its sum over tokens is the gradient of the bias, which is fused
+        # into the residual.
         values = self.rows * self.model.hidden
         dropout = (self.operator("dropout", values, 1, 1),) if self.model.dropout else ()
         return (*dropout, *self.bias_gradient(values))

@@ -47,10 +47,8 @@ class _State:
             self.rows[name] = [first_row + row]
 
     def advance_alternately(self, block: FinishedBlock, first_row: int, pass_rows: dict[str, list[int]]) -> None:
-        """Record that a block of a pass was stamped that alternates with another pass.
-
-        The other pass does not wait for this pass's collectives, so they go into `pass_rows`, rows by port.
-        """
+        """Record that a block of a pass was stamped that alternates with another pass."""
+        # The other pass does not wait for this pass's collectives, so they go into `pass_rows`, rows by port.
         if block.computed >= 0:
             self.rows[COMPUTED] = [first_row + block.computed]
         pass_rows[OWN] = [first_row + row for row in block.ends]
@@ -68,6 +66,7 @@ class Stage:
     """Generator of the trace of one NPU, for a settled plan that passed the rules."""
 
     def __init__(self, model: Model, plan: ParallelPlan, framework: str, npu: int) -> None:
+        """Describe the pipeline stage of NPU number `npu` of a plan; framework: name of the training framework."""
         rank = place(plan, npu)
         self._plan, self._npu, self._stage = plan, npu, rank.stage
         self._pipeline = pipeline_of(plan)

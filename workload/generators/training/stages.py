@@ -32,12 +32,10 @@ def slots(plan: ParallelPlan) -> int:
 
 
 def layers_of_slots(layers: int, count: int) -> tuple[int, ...]:
-    """Return the number of layers of each slot: ceil(layers / count), or one less where the layers do not suffice.
-
-    The slots with one layer less are the last, the first, the last but one, the second, and so on, because the ends
-    also have the embedding and the output layer. Llama 3 405B does so: its 126 layers fill 128 slots of one layer, the
-    first and the last slot are empty (arXiv 2407.21783, section 3.3.2).
-    """
+    """Return the number of layers of each slot: ceil(layers / count), or one less where the layers do not suffice."""
+    # The slots with one layer less are the last, the first, the last but one, the second, and so on, because the ends
+    # also have the embedding and the output layer. Llama 3 405B does so: its 126 layers fill 128 slots of one layer,
+    # the first and the last slot are empty (arXiv 2407.21783, section 3.3.2).
     maximum = -(-layers // count)
     missing = maximum * count - layers
     at_the_end, at_the_beginning = -(-missing // 2), missing // 2

@@ -18,11 +18,9 @@ _STATE_BYTES = 28
 
 
 def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas], *, is_at_an_end: bool) -> Items:
-    """Return the items at the end of a step.
-
-    `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has the
-    embedding or the output layer.
-    """
+    """Return the items at the end of a step."""
+    # `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has
+    # the embedding or the output layer.
     own = sum(_own_parameters(each) for each in replicas)
     bytes_each = _STATE_BYTES + (0 if shard.plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
     return [
@@ -31,6 +29,7 @@ def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas]
         Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
         *_grad_norm(shard),
         *offloaded.step(shard, own, Compute("step", (Operator("optimizer", (own, bytes_each), shard.plan.dtype),))),
+        *([Compute("host", (), on_host_micros=1000 * shard.plan.host_ms)] if shard.plan.host_ms else []),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(is_overlapped=False)),
         *(
             GroupCollective(

@@ -30,11 +30,9 @@ def embedding_backward(shard: Shard) -> Items:
 
 
 def head(shard: Shard) -> Items:
-    """Return the last norm, the logits of the GPU's part of the vocabulary, and the loss.
-
-    The loss needs three all-reduces of one number per token: the largest logit, the target's logit, and the sum of
-    exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
-    """
+    """Return the last norm, the logits of the GPU's part of the vocabulary, and the loss."""
+    # The loss needs three all-reduces of one number per token: the largest logit, the target's logit, and the sum of
+    # exponentials (Megatron-LM, core/tensor_parallel/cross_entropy.py).
     h = shard.model.hidden
     kind = CollectiveCommType.ALL_REDUCE
     sums = [] if shard.plan.tp == 1 else [GroupCollective("loss/tp:all-reduce", kind, shard.tokens * _LOSS_BYTES, "tp")]
@@ -58,11 +56,9 @@ def head_backward(shard: Shard) -> Items:
 
 
 def prediction(shard: Shard) -> Items:
-    """Return the items before a multi-token prediction layer.
-
-    The embedding of the next tokens and the output of the previous layer are normalised, and one projection merges
-    them (DeepSeek-V3, arXiv 2412.19437, section 2.2).
-    """
+    """Return the items before a multi-token prediction layer."""
+    # The embedding of the next tokens and the output of the previous layer are normalised, and one projection merges
+    # them (DeepSeek-V3, arXiv 2412.19437, section 2.2).
     h, rows = shard.model.hidden, shard.rows
     operators = (shard.operator("norm", 2 * rows, h), shard.gemm(rows, h, 2 * h))
     return [*embedding(shard), Compute("projection", operators)]

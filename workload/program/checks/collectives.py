@@ -49,10 +49,7 @@ class _Issued(NamedTuple):
 
 
 def check_collectives(rank_traces: OwnTraces, group_table: GroupTable, exchange: Exchange = alone) -> None:
-    """Check that all members of each group issue the same collectives in the same order.
-
-    Raises WorkloadError: a member lacks a collective, or members disagree in kind or size.
-    """
+    """Check that all members of a group issue the same collectives in the same order; WorkloadError if they do not."""
     slots = _slots(rank_traces, group_table)
     columns = [np.concatenate(column) for column in zip(*exchange(_summary(slots, group_table)), strict=True)]
     by_group = np.argsort(columns[0], kind="stable")

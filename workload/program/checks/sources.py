@@ -33,16 +33,11 @@ def sources_of(
 ) -> Sources:
     """Return the traces of a path without opening them as traces.
 
-    Args:
-        path: Folder of a trace set, folder of plain traces `<prefix>.<npu>.et[.gz]`, `<folder>/<prefix>`, or one file,
-            which is checked alone.
-        groups: Path of the group file; None = groups.json or `<prefix>.json` next to the traces, if it is a group file.
-        npus: Number of NPUs; None = that of the set, or the largest number in the files' names plus one.
-
-    Raises:
-        WorkloadError: If there are no traces, several prefixes in a folder, two files for one NPU, more NPUs than
-            `npus`, or an invalid manifest.
-        TraceError: If the group file is invalid.
+    path: folder of a trace set, folder of plain traces `<prefix>.<npu>.et[.gz]`, `<folder>/<prefix>`, or one file,
+    which is checked alone; groups: path of the group file, None = groups.json or `<prefix>.json` next to the traces, if
+    it is a group file; npus: number of NPUs, None = that of the set, or the largest number in the files' names plus
+    one. Raises WorkloadError: there are no traces, several prefixes in a folder, two files for one NPU, more NPUs than
+    `npus`, or an invalid manifest; TraceError: the group file is invalid.
     """
     source = Path(path)
     if source.is_file():
@@ -102,10 +97,7 @@ def _groups_beside(prefix: Path) -> Path | None:
 
 
 def write_mended(sources: Sources, folder: Path) -> list[TraceFix]:
-    """Write all traces, with their manifest or group file, to a folder, and return the fixes, one per type and file.
-
-    Files without fixes are copied. The folder is created if it does not exist.
-    """
+    """Write all traces and their manifest or group file to a folder, and return the fixes, one per type and file."""
     own = sources.files[0].parent
     if folder.exists() and folder.samefile(own):
         raise WorkloadError(f"{folder}: the traces' own folder, expected another one")

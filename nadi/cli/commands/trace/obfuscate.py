@@ -70,38 +70,45 @@ class _Source(NamedTuple):
 
 
 def _hide(
-    source: _Source, out: Path, secret: "SecretKey", level: "Level", prepare: "Callable[[TraceTable], TraceTable]"
+    trace_source: _Source,
+    out: Path,
+    secret: "SecretKey",
+    level: "Level",
+    prepare_table: "Callable[[TraceTable], TraceTable]",
 ) -> dict[str, object]:
-    """Hide traces in two passes: the first collects the values in use, the second writes each trace."""
+    """Hide traces in two passes: the first collects the values in use, the second writes each trace into `out`."""
     from et.obfuscation import Obfuscation, Vocabulary
     from et.obfuscation import obfuscate as hidden
 
-    used = Vocabulary(groups=set(source.groups))
-    for table in source.tables():
+    used = Vocabulary(groups=set(trace_source.groups))
+    for table in trace_source.tables():
         used.add(table)
     disguise = Obfuscation(secret, level, used)
     counts = Counter[str](traces=0, nodes=0, operators=0)
 
     def disguised() -> "Iterator[TraceTable]":
-        for table in map(prepare, source.tables()):
+        for table in map(prepare_table, trace_source.tables()):
             with_operators = (table.operators > 0) & (table.duration_micros == 0)
             counts.update(traces=1, nodes=len(table), operators=int(with_operators.sum()))
             yield hidden(table, disguise)
 
-    groups = {disguise.groups[name]: members for name, members in source.groups.items()}
-    traces, group_file = source.write(out, disguised(), groups)
+    groups = {disguise.groups[name]: members for name, members in trace_source.groups.items()}
+    traces, group_file = trace_source.write(out, disguised(), groups)
     return {"out": str(traces), "groups": None if group_file is None else str(group_file), **counts}
 
 
-def _trace_set(path: Path, groups: Path | None) -> _Source:
+def _trace_set(folder: Path, groups_option: Path | None) -> _Source:
+    """Return a source that holds the traces of a trace set in memory."""
     import dataclasses
 
     from et import TraceError
     from workload import read_set, write_set
 
-    if groups is not None:
-        raise TraceError(f"--groups {groups}: {path} is a trace set, expected none: its groups are its families")
-    found = read_set(path)
+    if groups_option is not None:
+        raise TraceError(
+            f"--groups {groups_option}: {folder} is a trace set, expected none: its groups are its families"
+        )
+    found = read_set(folder)
 
     def write(out: Path, tables: "Iterable[TraceTable]", families: "Groups") -> tuple[Path, None]:
         renamed = dict(zip(found.families, families, strict=True))
@@ -112,15 +119,15 @@ def _trace_set(path: Path, groups: Path | None) -> _Source:
     return _Source(lambda: found.traces, found.families, write)
 
 
-def _plain_traces(path: Path, groups: Path | None) -> _Source:
+def _plain_traces(prefix_or_folder: Path, group_file_option: Path | None) -> _Source:
     """Return a source that holds one trace at a time in memory."""
     from et import read_groups, read_trace, write_table
     from et.prefixes import GROUPS_NAME, plain_traces
     from workload.trace_sets.folder import staged_traces
 
-    found = plain_traces(path)
+    found = plain_traces(prefix_or_folder)
     beside = found.prefix.parent / GROUPS_NAME
-    group_file = beside if groups is None and beside.is_file() else groups
+    group_file = beside if group_file_option is None and beside.is_file() else group_file_option
     files = {npu: f"{_PREFIX}.{npu}.et{'.gz' * (file.suffix == '.gz')}" for npu, file in found.files.items()}
 
     def write(out: Path, tables: "Iterable[TraceTable]", members: "Groups") -> tuple[Path, Path | None]:

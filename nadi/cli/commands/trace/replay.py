@@ -44,7 +44,7 @@ def replay(
 
     gloo_rank = torchrun_rank() if over == "gloo" else None
     with together(ranks):
-        _check(over, rank_count, compute, all_gather_size, ranks.size, launched=gloo_rank is not None)
+        _check(over, rank_count, compute, all_gather_size, ranks.size, is_launched=gloo_rank is not None)
         if against and not out:
             raise ConfigError(f"--against {against}: found no --out; expected a folder for the measured traces")
         size = gloo_rank[1] if gloo_rank else rank_count or ranks.size
@@ -72,39 +72,44 @@ def replay(
         _print(times, against, prefix, as_json=as_json)
 
 
-def _check(over: str, count: int, compute: str, all_gather_size: str, ranks: int, *, launched: bool) -> None:
-    """Reject inconsistent options; count: value of --ranks; launched: whether torchrun started this process."""
+def _check(
+    library: str, ranks_option: int, compute: str, all_gather_size: str, mpi_ranks: int, *, is_launched: bool
+) -> None:
+    """Reject inconsistent options; `is_launched` is whether torchrun started this process."""
     for option, value, known in (
-        ("--over", over, ("mpi", "gloo")),
+        ("--over", library, ("mpi", "gloo")),
         ("--compute", compute, ("skip", "sleep")),
         ("--all-gather-size", all_gather_size, ("contribution", "total")),
     ):
         if value not in known:
             raise ConfigError(f"{option} {value}: expected {' or '.join(known)}")
-    if over == "mpi" and count:
-        raise ConfigError(f"--ranks {count}: found --over mpi; expected mpiexec -n {count} nadi trace replay")
-    if over == "mpi" and ranks == 1:
+    if library == "mpi" and ranks_option:
+        raise ConfigError(
+            f"--ranks {ranks_option}: found --over mpi; expected mpiexec -n {ranks_option} nadi trace replay"
+        )
+    if library == "mpi" and mpi_ranks == 1:
         raise ConfigError(
             "--over mpi: found one rank; expected mpiexec -n N nadi trace replay, or --over gloo --ranks N"
         )
-    if over == "gloo" and not launched and not count:
+    if library == "gloo" and not is_launched and not ranks_option:
         raise ConfigError("--over gloo: found neither torchrun nor --ranks; expected --ranks N")
 
 
 def _read(
-    traces: Path, ranks: int, groups: Path | None, *, strict: bool, all_gather_size: str
+    traces: Path, num_ranks: int, groups: Path | None, *, strict: bool, all_gather_size: str
 ) -> "tuple[TraceSet, Program]":
+    """Return the traces and the program of all ranks; raise an error if one of them has no trace."""
     from nadi.studies.replay.steps import read_traces, steps_of
 
     size: Literal["contribution", "total"] = "total" if all_gather_size == "total" else "contribution"
-    trace_set, program = read_traces(traces, ranks, groups, strict=strict, all_gather_size=size)
-    for rank in range(ranks):
+    trace_set, program = read_traces(traces, num_ranks, groups, strict=strict, all_gather_size=size)
+    for rank in range(num_ranks):
         if program.trace_of_npu[rank] < 0:
             steps_of(rank, trace_set, program)  # raises the error that explains it
     return trace_set, program
 
 
-def _print(times: dict[str, Any], against: Path | None, prefix: Path | None, *, as_json: bool) -> None:
+def _print(times: dict[str, Any], against: Path | None, measured_traces: Path | None, *, as_json: bool) -> None:
     """Print measured times, and their comparison with the run in `against` if there is one."""
     from nadi.insight.measured.accuracy import document
     from nadi.insight.measured.clocks import estimate_clocks
@@ -113,8 +118,8 @@ def _print(times: dict[str, Any], against: Path | None, prefix: Path | None, *, 
     from nadi.studies.replay.text import render
 
     compared = None
-    if against and prefix:
-        nodes = read_beside(against, prefix)
+    if against and measured_traces:
+        nodes = read_beside(against, measured_traces)
         compared = document(nodes, estimate_clocks(nodes))
     if as_json:
         print_json(times | ({"against": compared} if compared else {}))

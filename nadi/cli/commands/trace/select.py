@@ -110,19 +110,29 @@ def _traces_below(paths: list[Path]) -> Iterator[tuple[Path, Path, int]]:
 
 
 def _document(
-    items: list[_Item], choice: "TraceSelection", found: "Coverage", estimates: dict[str, tuple[float, float]]
+    items: list[_Item],
+    selection: "TraceSelection",
+    coverage_of_selection: "Coverage",
+    means_of_quantity: dict[str, tuple[float, float]],
 ) -> dict[str, Any]:
+    """Return the selection as a JSON document, with (mean over all, estimate by the chosen) of each quantity."""
     chosen = []
-    for number, row in enumerate(choice.chosen.tolist()):
-        own = choice.representative == number
-        farthest = float(choice.distance[own].max())
-        weight = float(choice.weights[number])
+    for number, row in enumerate(selection.chosen.tolist()):
+        own = selection.representative == number
+        farthest = float(selection.distance[own].max())
+        weight = float(selection.weights[number])
         chosen.append({"path": str(items[row].path), "weight": weight, "items": int(own.sum()), "farthest": farthest})
-    means = {name: {"all": of_all, "chosen": of_chosen} for name, (of_all, of_chosen) in estimates.items()}
-    return {"items": len(items), "chosen": chosen, "coverage": dataclasses.asdict(found), "means": means}
+    means = {name: {"all": of_all, "chosen": of_chosen} for name, (of_all, of_chosen) in means_of_quantity.items()}
+    return {
+        "items": len(items),
+        "chosen": chosen,
+        "coverage": dataclasses.asdict(coverage_of_selection),
+        "means": means,
+    }
 
 
 def _table(document: dict[str, Any]) -> Any:  # noqa: ANN401 - what rich prints
+    """Return the table of a document of `_document`."""
     from rich.console import Group
 
     from nadi.terminal.tables import FittedTable, facts, name_column

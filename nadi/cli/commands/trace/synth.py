@@ -74,14 +74,14 @@ def _sets_below(paths: list[Path]) -> list[Path]:
     return list(folders.values())
 
 
-def _with_times(folder: Path, gpu: str | None) -> "TraceSet":
-    """Return a trace set whose compute nodes have durations."""
+def _with_times(folder: Path, gpu_name: str | None) -> "TraceSet":
+    """Return a trace set whose compute nodes have durations: recorded ones, or on a GPU."""
     from et import NodeType, TraceError
     from workload import read_set
     from workload.program.recorded import with_times_on
 
     traces = read_set(folder)
-    traces = dataclasses.replace(traces, traces=list(map(with_times_on(gpu), traces.traces)))
+    traces = dataclasses.replace(traces, traces=list(map(with_times_on(gpu_name), traces.traces)))
     is_compute = [table.type == NodeType.COMP_NODE for table in traces.traces]
     timed = [table.duration_micros[own].any() for table, own in zip(traces.traces, is_compute, strict=True)]
     if any(own.any() for own in is_compute) and not any(timed):
@@ -90,7 +90,7 @@ def _with_times(folder: Path, gpu: str | None) -> "TraceSet":
 
 
 def _adjusted(
-    request: "SynthesisRequest", nodes: int | None, ranks: int | None, communication: float, compute: float
+    request: "SynthesisRequest", nodes: int | None, ranks: int | None, bytes_factor: float, compute_factor: float
 ) -> "SynthesisRequest":
     """Return a request with the options' numbers of nodes and NPUs, bytes and compute time."""
     from et.synthesis.request import MICROS
@@ -102,7 +102,7 @@ def _adjusted(
         events=round(request.events * times),
         messages={ends: max(round(count * times), 1) for ends, count in request.messages.items()},
         totals={
-            key: total * times * (compute if key[0] == MICROS else communication)
+            key: total * times * (compute_factor if key[0] == MICROS else bytes_factor)
             for key, total in request.totals.items()
         },
     )

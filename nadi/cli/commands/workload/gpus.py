@@ -59,26 +59,28 @@ def operator_times(
     say(f"{out}: {len(rows)} operators of {gpu}{without}")
 
 
-def _show_all(known: "list[Gpu]") -> None:
+def _show_all(gpus: "list[Gpu]") -> None:
+    """Print a row per GPU, and which measured tables exist."""
     from nadi.terminal.readable import size_text
     from nadi.terminal.tables import FittedTable, name_column
     from workload.compute import nvidia, table_names
 
     rates = "16-bit TFLOP/s", ("fp8 TFLOP/s", 2), "memory", "TB/s", ("SMs", 3)
     table = FittedTable("", name_column("GPU"), *rates, name_column("attention", 1))
-    for gpu in known:
+    for gpu in gpus:
         flops = gpu.peak_flops
         speeds = _teraflops(flops.get("bf16", flops.get("fp16"))), _teraflops(flops.get("fp8"))
         memory = size_text(gpu.memory_bytes), f"{gpu.memory_bandwidth_Bps / 1e12:g}"
         table.add_row(gpu.name, *speeds, *memory, str(gpu.sms), gpu.attention)
     print_table(table)
     say(f"measured tables: {', '.join(table_names()) or 'none'}")
-    systems = [gpu.name for gpu in known if nvidia.has_tables(gpu.nvidia_tables)]
+    systems = [gpu.name for gpu in gpus if nvidia.has_tables(gpu.nvidia_tables)]
     of_nvidia = f"{', '.join(systems)} ({nvidia.installed()})" if systems else "not installed (nadi[measured])"
     say(f"NVIDIA's tables: {of_nvidia}")
 
 
 def _vendor_tables(gpu: "Gpu") -> str:
+    """Return which of NVIDIA's measured tables a GPU has, in words."""
     from workload.compute import nvidia
 
     if not gpu.nvidia_tables:
@@ -93,6 +95,7 @@ def _teraflops(rate: float | None) -> str:
 
 
 def _show_one(gpu: "Gpu") -> None:
+    """Print all figures of a GPU with their sources."""
     from nadi.terminal.readable import size_text
     from nadi.terminal.tables import facts
 

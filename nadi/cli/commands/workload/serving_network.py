@@ -21,10 +21,10 @@ from workload.kinds import ALL_GATHER
 from workload.program.sends import SendColumns
 
 
-def network(name: str, gpus: int) -> Network:
-    """Return the network of the first GPUs of a cluster."""
-    cluster = find(name)
-    graph = topologies.build(cluster.topology(gpus))
+def network(cluster_name: str, num_gpus: int) -> Network:
+    """Return the network of the first GPUs of a cluster: a function from a plan and its first NPU to a Link."""
+    cluster = find(cluster_name)
+    graph = topologies.build(cluster.topology(num_gpus))
     section = NetworkSection.model_validate({**cluster.network, "fidelity": "closed-form"})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)

@@ -5,7 +5,6 @@ A pattern below is a function from options to messages; `_command` turns it into
 
 import inspect
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -38,7 +37,7 @@ Duration = Annotated[str, typer.Option(help="Time span in which messages arrive.
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the group of commands."""
+    """Add the group of commands to the application."""
     group = typer.Typer(help="Generate traces of messages without a model.")
     for pattern in (incast, permutation, pairs, poisson, all_to_all):
         group.command()(_command(pattern))
@@ -101,6 +100,7 @@ def poisson(
 
 
 def _sizes(text: str) -> "Sizes":
+    """Parse the distribution of message sizes that an option gives."""
     from workload.generators.point_to_point.message_sizes import message_sizes
 
     return message_sizes(text)
@@ -113,7 +113,14 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
         out: TracesOut, prefix: Prefix = "traffic", first_npu: First = 0, force: Force = False, **own: object
     ) -> None:
         made, more = pattern(**own)
-        _write(made, out, prefix, first_npu, more, force=force)
+        from nadi.simulation.wiring.affordable import check_trace
+        from nadi.terminal.readable import amount_text
+        from workload.generators.point_to_point.traces import write
+
+        check_trace(made.nodes, fewer="NPUs or messages", force=force)
+        files = write(made, out, prefix, first_npu)
+        amount = amount_text(float(made.bytes.sum()))
+        say(f"{out / prefix}.<npu>.et: {files} traces, {len(made.src):,} messages, {amount}{more}")
 
     of_files = inspect.signature(command).parameters
     before, after = [of_files[name] for name in ("out", "prefix")], [of_files[name] for name in ("first_npu", "force")]
@@ -122,14 +129,3 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
     command.__annotations__ = {option.name: option.annotation for option in options}
     command.__name__, command.__doc__ = pattern.__name__, pattern.__doc__
     return command
-
-
-def _write(made: "MessageSequence", out: Path, prefix: str, first_npu: int, more: str, *, force: bool) -> None:
-    from nadi.simulation.wiring.affordable import check_trace
-    from nadi.terminal.readable import amount_text
-    from workload.generators.point_to_point.traces import write
-
-    check_trace(made.nodes, fewer="NPUs or messages", force=force)
-    files = write(made, out, prefix, first_npu)
-    amount = amount_text(float(made.bytes.sum()))
-    say(f"{out / prefix}.<npu>.et: {files} traces, {len(made.src):,} messages, {amount}{more}")

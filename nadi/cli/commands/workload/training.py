@@ -50,14 +50,15 @@ def fsdp(
 
 
 def _write(
-    framework: "Framework", name: str, plan_text: str, out: Path, prefix: str, *, expand: bool, force: bool
+    framework: "Framework", model_name: str, plan_text: str, out: Path, prefix: str, *, expand: bool, force: bool
 ) -> None:
+    """Generate the traces of a model and plan, and write them as a trace set, or a trace per NPU if `expand`."""
     from nadi.simulation.wiring.affordable import check_trace
     from workload.generators.models import find
     from workload.generators.training import parallel_plan
     from workload.generators.training.generator import NODE_BYTES, generate, nodes_at_most
 
-    model, plan = find(name), parallel_plan(plan_text)
+    model, plan = find(model_name), parallel_plan(plan_text)
     check_trace(
         nodes_at_most(model, plan, framework), fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force
     )
@@ -67,7 +68,7 @@ def _write(
 
 
 def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:
-    """Write a trace set, or a trace per NPU; return a description of the result."""
+    """Write a trace set into `out`, or if `expand`, a trace per NPU; return a description of the result."""
     from workload import expand as expanded
     from workload import write_set
 

@@ -29,7 +29,7 @@ class AlikeCollectives(NamedTuple):
 
 
 def section(run: Run) -> PageSection:
-    """Return a chart of bus bandwidth over size, and a table."""
+    """Return the section about collectives: a chart of bus bandwidth over size, and a table."""
     found = alike(run)
     parts: list[Part] = [_plot(run, found), _table(run, found)] if found else []
     if len(found) > MAX_ROWS:
@@ -56,13 +56,14 @@ def alike(run: Run) -> list[AlikeCollectives]:
     ]
 
 
-def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
+def _plot(run: Run, rows_of_table: list[AlikeCollectives]) -> Plot:
+    """Return a chart of bus bandwidth over size, with the closed forms."""
     bus = np.asarray(run.collectives["busbw_Bps"]) / 1e9
     ratio = np.asarray(run.collectives["ratio"], np.float64)
     drawn = figure("size (bytes)", "bus bandwidth (GB/s)")
-    series = sorted({(each.name, each.kind) for each in found})
+    series = sorted({(each.name, each.kind) for each in rows_of_table})
     for number, (name, kind) in enumerate(series):
-        own = [each for each in found if (each.name, each.kind) == (name, kind)]
+        own = [each for each in rows_of_table if (each.name, each.kind) == (name, kind)]
         rows = np.concatenate([each.rows for each in own])
         shown = rows[np.linspace(0, len(rows) - 1, min(len(rows), MAX_POINTS // len(series) + 1)).astype(np.int64)]
         look = style(number)
@@ -87,16 +88,17 @@ def _plot(run: Run, found: list[AlikeCollectives]) -> Plot:
         )
     drawn.update_xaxes(type="log", exponentformat="SI")
     drawn.update_yaxes(rangemode="tozero")
-    slow = [each for each in found if np.nanmean(ratio[each.rows]) > 1.05]
+    slow = [each for each in rows_of_table if np.nanmean(ratio[each.rows]) > 1.05]
     description = "Points are collectives, dashed lines their closed forms on an idle network. In the table below, "
     description += f"{len(slow) or 'no'} {'row is' if len(slow) == 1 else 'rows are'} more than 5 % slower than that."
     return Plot("bus bandwidth over size", drawn, description)
 
 
-def _table(run: Run, found: list[AlikeCollectives]) -> Table:
+def _table(run: Run, rows_of_table: list[AlikeCollectives]) -> Table:
+    """Return the table of collectives, those with the largest summed time."""
     column = {name: np.asarray(run.collectives[name]) for name in ("time_ps", "start_ps", "ready_ps", "busbw_Bps")}
     algorithms, played = run.collectives["algorithm"].to_pylist(), np.asarray(run.collectives["closed_form_played"])
-    shown = found[:MAX_ROWS]
+    shown = rows_of_table[:MAX_ROWS]
     unit = time_unit([float(column["time_ps"][each.rows].mean()) for each in shown])
     headings = [Heading(name, is_text=True) for name in _TEXTS]
     headings += [Heading(name.format(unit=unit.name)) for name in (*_NUMBERS, "busbw (GB/s)")]

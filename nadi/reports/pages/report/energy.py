@@ -19,23 +19,22 @@ _WHY = {
 
 
 def section(run: Run) -> PageSection:
-    """Return facts, a chart and a table."""
+    """Return the section about energy and cost: facts, a chart and a table."""
     document = energy_of(run).document()
     lead = "Powers and prices come from a small table that you can replace: docs/explanation/energy.md."
     parts: list[Part] = [Facts([Fact(name, value, _WHY[name]) for name, value in printed.summary(document)])]
-    parts += [_plot(document), from_terminal(printed.parts_table(document))]
-    parts += [Paragraph(note) for note in printed.notes(document)]
-    used = "\n".join(_lines(document["table"]))
-    return PageSection("energy", "Energy and cost", lead, [*parts, Listing("powers and prices", used)])
-
-
-def _plot(document: dict[str, Any]) -> Plot:
     rows = document["parts"]
     energies = {"static": [row["static_J"] for row in rows], "for bits": [row["per_bit_J"] for row in rows]}
     drawn = bars([row["part"] for row in rows], energies, ("#3d8fd1", "#ea7200"), "J")
     largest, total = max(rows, key=lambda row: float(row["J"])), printed.joules_text(document["energy_J"])
     description = f"{largest['part']} has the largest share, {largest['share']:.1%} of {total}."
-    return Plot("energy by part (J)", drawn, description, 140 + 24 * len(rows))
+    parts += [
+        Plot("energy by part (J)", drawn, description, 140 + 24 * len(rows)),
+        from_terminal(printed.parts_table(document)),
+    ]
+    parts += [Paragraph(note) for note in printed.notes(document)]
+    used = "\n".join(_lines(document["table"]))
+    return PageSection("energy", "Energy and cost", lead, [*parts, Listing("powers and prices", used)])
 
 
 def _lines(tree: dict[str, Any], path: str = "") -> list[str]:

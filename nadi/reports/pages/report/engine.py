@@ -15,7 +15,7 @@ MAX_WORKERS = 32  # Number of workers that are shown
 
 
 def section(run: Run) -> PageSection:
-    """Return rates, workers, windows and memory."""
+    """Return the section about the simulation's speed: rates, workers, windows and memory."""
     summary = run.summary
     wall_s = summary.get("wall_s", 0.0)
     facts = [
@@ -61,6 +61,7 @@ def _plot(workers: pa.Table) -> Plot:
 
 
 def _table(workers: pa.Table) -> Table:
+    """Return a row per worker; of many workers those with the longest and the shortest working times."""
     names = ("worker", "rank", "working (s)", "waiting for others (s)", "share waiting", "packet-hops", "events")
     rows = []
     for row in _shown(workers).to_pylist():
@@ -81,6 +82,7 @@ def _shown(workers: pa.Table) -> pa.Table:
 
 
 def _workers(summary: dict[str, Any]) -> str:
+    """Return the numbers of ranks, threads and processes in words."""
     parts = [
         f"{summary[key]} {name if summary[key] > 1 else name.removesuffix('s')}"
         for key, name in (("ranks", "ranks"), ("threads", "threads"))

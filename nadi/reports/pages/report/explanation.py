@@ -17,12 +17,13 @@ _PREDICTION = "Predictions neglect changes of overlap and of order: docs/explana
 
 
 def section(run: Run) -> PageSection:
-    """Return the composition of the critical path, and the changes that would shorten the run."""
+    """Return the section about the critical path: its composition, and the changes that would shorten the run."""
     lead = "The critical path: consecutive pieces without gaps from begin to end of the run, across NPUs."
     return PageSection("why", "Why", lead, _parts(run))
 
 
 def _parts(run: Run) -> list[Part]:
+    """Return tables of the critical path and of what-ifs, or the reason why there are none."""
     if not run.has(NODES):
         return [Paragraph('The run kept no trace nodes ([output] nodes = "none"), so its critical path is not known.')]
     if len(run.nodes) > MAX_NODES:

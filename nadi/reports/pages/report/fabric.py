@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from et.arrays import Float64, Int64
+from et.arrays import Int64
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import Plotly, figure
@@ -31,7 +31,7 @@ _EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
 
 
 def section(run: Run) -> PageSection:
-    """Return a picture and the busiest links."""
+    """Return the section about the fabric: a picture and the busiest links."""
     title, lead = "Fabric", "Load of the links. A link is busy while it sends; both directions count separately."
     if run.summary.get("network") == "closed-form":
         why = "Closed forms do not model links: with fidelity = packet this section shows the fabric and its load."
@@ -45,6 +45,7 @@ def section(run: Run) -> PageSection:
 
 
 def _plot(run: Run, graph: Graph) -> Plot:
+    """Return a picture of the fabric with the load of its links."""
     load = np.asarray(run.links["utilisation"], np.float64)
     marks = lay_out(graph, np.zeros(graph.nodes, np.int64), (load * 10**6).astype(np.int64))
     lines = marks.line.shape[1]
@@ -60,7 +61,17 @@ def _plot(run: Run, graph: Graph) -> Plot:
         here = np.flatnonzero((of_line >= low) & (of_line < high))
         if len(here):
             _lines(drawn, marks, here, colour, f"{low:.0%} to {min(high, 1):.0%} busy")
-    _hover(drawn, graph, marks, np.maximum(of_line, 0))
+    load_of_line = np.maximum(of_line, 0)
+    chosen = np.argsort(-load_of_line, kind="stable")[:2000]
+    ends = marks.line[:, chosen]
+    names = [
+        in_page(f"{mark_name(graph, marks, a)} — {mark_name(graph, marks, b)}: {load:.1%} busy")
+        for a, b, load in zip(*ends.tolist(), load_of_line[chosen].tolist(), strict=True)
+    ]
+    x, y = (place[ends].mean(axis=0) for place in (marks.x, marks.y))
+    drawn.add_scatter(
+        x=x, y=y, mode="markers", marker={"opacity": 0, "size": 10}, text=names, hoverinfo="text", showlegend=False
+    )
     _marks(drawn, graph, marks)
     drawn.update_layout(xaxis={"visible": False}, yaxis={"visible": False})
     shown = f"{len(marks.part):,} marks" if len(marks.part) < graph.nodes else f"{graph.nodes:,} nodes"
@@ -70,33 +81,21 @@ def _plot(run: Run, graph: Graph) -> Plot:
     return Plot(f"{fabric_kind(graph.name)}, links by load", drawn, description, 560)
 
 
-def _lines(drawn: Plotly, marks: Marks, here: Int64, colour: str, name: str) -> None:
-    x, y = (with_gaps(place[marks.line[:, here]]) for place in (marks.x, marks.y))
-    look = {"color": colour, "width": 2.2 if len(here) < 400 else 1}
-    add = drawn.add_scatter if marks.line.shape[1] <= MAX_DRAWN_SHARP else drawn.add_scattergl
+def _lines(figure: Plotly, marks: Marks, line_numbers: Int64, colour: str, name: str) -> None:
+    """Add lines, int64[k] of those of `marks`, to a figure as a series of this name and colour."""
+    x, y = (with_gaps(place[marks.line[:, line_numbers]]) for place in (marks.x, marks.y))
+    look = {"color": colour, "width": 2.2 if len(line_numbers) < 400 else 1}
+    add = figure.add_scatter if marks.line.shape[1] <= MAX_DRAWN_SHARP else figure.add_scattergl
     add(x=x, y=y, mode="lines", line=look, hoverinfo="skip", name=name)
 
 
-def _hover(drawn: Plotly, graph: Graph, marks: Marks, of_line: Float64) -> None:
-    """Add invisible points in the middle of the busiest lines, whose tooltips describe the line."""
-    chosen = np.argsort(-of_line, kind="stable")[:2000]
-    ends = marks.line[:, chosen]
-    names = [
-        in_page(f"{mark_name(graph, marks, a)} — {mark_name(graph, marks, b)}: {load:.1%} busy")
-        for a, b, load in zip(*ends.tolist(), of_line[chosen].tolist(), strict=True)
-    ]
-    x, y = (place[ends].mean(axis=0) for place in (marks.x, marks.y))
-    drawn.add_scatter(
-        x=x, y=y, mode="markers", marker={"opacity": 0, "size": 10}, text=names, hoverinfo="text", showlegend=False
-    )
-
-
-def _marks(drawn: Plotly, graph: Graph, marks: Marks) -> None:
+def _marks(figure: Plotly, graph: Graph, marks: Marks) -> None:
+    """Add the marks of NPUs and switches to a figure."""
     for is_switch, name, symbol, size in ((False, "NPU", "circle", 7), (True, "switch", "square", 11)):
         here = np.flatnonzero(marks.is_switch == is_switch)
         if not len(here):
             continue
-        drawn.add_scatter(
+        figure.add_scatter(
             x=marks.x[here],
             y=marks.y[here],
             mode="markers+text" if len(marks.part) <= MAX_NAMED else "markers",
@@ -111,6 +110,7 @@ def _marks(drawn: Plotly, graph: Graph, marks: Marks) -> None:
 
 
 def _table(run: Run) -> Table:
+    """Return the table of the busiest links."""
     links = run.links
     load = np.asarray(links["utilisation"], np.float64)
     chosen = np.argsort(-load, kind="stable")[:MAX_ROWS]

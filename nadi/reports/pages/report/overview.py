@@ -20,7 +20,7 @@ _EVENTS = {
 
 
 def section(run: Run) -> PageSection:
-    """Return time, throughput, traffic, and the counters of network events."""
+    """Return the section about the results: time, throughput, traffic, and the counters of network events."""
     summary = run.summary
     parts: list[Part] = [Paragraph(warning, is_warning=True) for warning in run.warnings]
     facts = [Fact("simulated time", time_text(run.finish_time_ps), "Time from the start to the end of the last NPU.")]
@@ -37,7 +37,10 @@ def section(run: Run) -> PageSection:
             Fact("payload", amount_text(summary.get("payload_bytes", 0)), "Bytes of messages, without headers."),
         ]
     if summary.get("operators"):
-        facts.append(Fact("operators", *_operators(summary["operators"], summary.get("operator_tables", ""))))
+        tables = summary.get("operator_tables", "")
+        counts = ", ".join(f"{count:,} {source}" for source, count in summary["operators"].items() if count)
+        why = "Distinct operators of the traces by source of their times: docs/explanation/compute.md."
+        facts.append(Fact("operators", counts, f"{why} NVIDIA's tables: {tables}." if tables else why))
     if summary.get("packets"):
         facts.append(Fact("packets", f"{summary['packets']:,}", "Data and acknowledgements."))
     facts += [Fact(name, f"{summary[key]:,}", why) for key, (name, why) in _EVENTS.items() if summary.get(key)]
@@ -45,28 +48,21 @@ def section(run: Run) -> PageSection:
     return PageSection("overview", "Overview", "Main results of the run.", [*parts, Facts(facts)])
 
 
-def _operators(operators: dict[str, int], tables: str) -> tuple[str, str]:
-    """Return the number of operators by source of their times, and an explanation."""
-    counts = ", ".join(f"{count:,} {source}" for source, count in operators.items() if count)
-    why = "Distinct operators of the traces by source of their times: docs/explanation/compute.md."
-    return counts, f"{why} NVIDIA's tables: {tables}." if tables else why
-
-
-def _step(step: dict[str, Any], finish_ps: int) -> list[Fact]:
+def _step(step_summary: dict[str, Any], finish_ps: int) -> list[Fact]:
     """Return the facts of a model's training step."""
-    if "tokens_per_s" not in step:
+    if "tokens_per_s" not in step_summary:
         return []
-    step_s = step.get("time_ps", finish_ps) / PS_PER_S
-    rate = step["model_flops"] / step_s / _FLOPS_PER_PFLOP
+    step_s = step_summary.get("time_ps", finish_ps) / PS_PER_S
+    rate = step_summary["model_flops"] / step_s / _FLOPS_PER_PFLOP
     facts = [
-        Fact("step time", time_text(step["time_ps"]), "Time of one optimizer step."),
-        Fact("tokens", f"{step['tokens_per_s']:,.0f} /s", "Global batch times sequence over step time."),
+        Fact("step time", time_text(step_summary["time_ps"]), "Time of one optimizer step."),
+        Fact("tokens", f"{step_summary['tokens_per_s']:,.0f} /s", "Global batch times sequence over step time."),
         Fact("model FLOP", f"{rate:,.2f} PFLOP/s", "FLOP of the model, causal attention counted half, over step time."),
     ]
-    if "mfu" in step:
+    if "mfu" in step_summary:
         why = "Model FLOP utilisation: the model's FLOP over the GPUs' peak, causal attention counted half."
-        facts.append(Fact("MFU", f"{step['mfu']:.1%}", why))
-    if "mfu_all_pairs" in step:
+        facts.append(Fact("MFU", f"{step_summary['mfu']:.1%}", why))
+    if "mfu_all_pairs" in step_summary:
         why = "MFU with all pairs of query and key, as in PaLM (arXiv 2204.02311, appendix B) and Megatron-LM."
-        facts.append(Fact("MFU, all pairs", f"{step['mfu_all_pairs']:.1%}", why))
+        facts.append(Fact("MFU, all pairs", f"{step_summary['mfu_all_pairs']:.1%}", why))
     return facts

@@ -12,7 +12,7 @@ from nadi.terminal.readable import time_unit
 
 
 def section(run: Run) -> PageSection | None:
-    """Return the section, or None where nothing was served."""
+    """Return the section about serving, or None where nothing was served."""
     serving = run.summary.get("serving")
     if not serving:
         return None
@@ -30,15 +30,15 @@ def section(run: Run) -> PageSection | None:
     return PageSection("serving", "Serving", lead, parts)
 
 
-def _plot(name: str, times: dict[str, Any]) -> Plot:
+def _plot(metric: str, times: dict[str, Any]) -> Plot:
     """Return the cumulative distribution of one kind of time of all requests."""
     quantiles_ps = np.array(times["quantiles_ps"])
     unit = time_unit([times["p50_ps"]])
     share = np.linspace(0, 100, len(quantiles_ps))
-    drawn = figure(f"{MEANINGS[name][0]}, {unit.name}", "requests that took no longer, %")
+    drawn = figure(f"{MEANINGS[metric][0]}, {unit.name}", "requests that took no longer, %")
     drawn.add_scatter(x=quantiles_ps / unit.ps, y=share, mode="lines", line={"color": style(0).colour})
     drawn.update_xaxes(rangemode="tozero")
     drawn.update_yaxes(range=[0, 100])
     half, most = (f"{times[key] / unit.ps:,.4g} {unit.name}" for key in ("p50_ps", "p99_ps"))
-    description = f"Cumulative distribution: {MEANINGS[name][1]}. Half take at most {half}, 99 % at most {most}."
-    return Plot(f"{name.upper()}: {MEANINGS[name][0]}, cumulative distribution", drawn, description)
+    description = f"Cumulative distribution: {MEANINGS[metric][1]}. Half take at most {half}, 99 % at most {most}."
+    return Plot(f"{metric.upper()}: {MEANINGS[metric][0]}, cumulative distribution", drawn, description)

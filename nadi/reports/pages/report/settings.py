@@ -7,7 +7,7 @@ from nadi.reports.pages.page import Listing, PageSection, Part
 
 
 def section(run: Run) -> PageSection:
-    """Return the settled configuration, and the values derived from the fabric."""
+    """Return the section about settings: the settled configuration, and the values derived from the fabric."""
     parts: list[Part] = []
     for title, key in (("configuration", "config"), ("settled from fabric and traces", "settled")):
         if run.summary.get(key):

@@ -33,9 +33,19 @@ COLOURS = {
 
 
 def section(run: Run) -> PageSection:
-    """Return a chart and a table with a row per group of NPUs."""
+    """Return the section about time by category: a chart and a table with a row per group of NPUs."""
     groups, times = npu_groups(run), times_of(run)
-    parts: list[Part] = [_plot(groups, times), _table(groups, times)]
+    unit = _unit(times)
+    means = {name: _means(groups, values) / unit.ps for name, values in times.items()}
+    drawn = bars(groups.names, means, [COLOURS[name] for name in times], unit.name)
+    whole = sum(values.mean() for values in times.values()) or 1.0
+    shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
+    description = f"Mean of all NPUs: {', '.join(shares)}."
+    height = max(130 + 26 * len(groups.names), 90 + 20 * len(times))  # bars, or lines of the legend
+    parts: list[Part] = [
+        Plot(f"time of the run by category ({unit.name})", drawn, description, height),
+        _table(groups, times),
+    ]
     lead = f"Each bar is {groups.why}; the parts add up to the run. Communication that compute hides does not appear."
     return PageSection("step", "Time by category", lead, parts)
 
@@ -53,10 +63,14 @@ def times_of(run: Run) -> dict[str, Float64]:
     return {name: values for name, values in found.items() if values.any()}
 
 
-def exposed(times: dict[str, Float64]) -> Float64:
+def exposed(times_by_category: dict[str, Float64]) -> Float64:
     """Return float64[npus]: exposed communication of all axes."""
-    names = [name for name in times if name in {*COMMUNICATION_AXES, "unnamed", "communication"}]
-    return np.sum([times[name] for name in names], axis=0) if names else np.zeros(len(next(iter(times.values()))))
+    names = [name for name in times_by_category if name in {*COMMUNICATION_AXES, "unnamed", "communication"}]
+    return (
+        np.sum([times_by_category[name] for name in names], axis=0)
+        if names
+        else np.zeros(len(next(iter(times_by_category.values()))))
+    )
 
 
 def _unit(times: dict[str, Float64]) -> TimeUnit:
@@ -68,24 +82,14 @@ def _means(groups: NpuGroups, values: Float64) -> Float64:
     return np.bincount(groups.group, values) / np.bincount(groups.group)
 
 
-def _plot(groups: NpuGroups, times: dict[str, Float64]) -> Plot:
-    unit = _unit(times)
-    means = {name: _means(groups, values) / unit.ps for name, values in times.items()}
-    drawn = bars(groups.names, means, [COLOURS[name] for name in times], unit.name)
-    whole = sum(values.mean() for values in times.values()) or 1.0
-    shares = [f"{name} {values.mean() / whole:.1%}" for name, values in times.items()]
-    description = f"Mean of all NPUs: {', '.join(shares)}."
-    height = max(130 + 26 * len(groups.names), 90 + 20 * len(times))  # bars, and a line of the legend for each part
-    return Plot(f"time of the run by category ({unit.name})", drawn, description, height)
-
-
-def _table(groups: NpuGroups, times: dict[str, Float64]) -> Table:
-    unit = _unit(times)
+def _table(groups: NpuGroups, times_by_category: dict[str, Float64]) -> Table:
+    """Return a row per group of NPUs with its time by category."""
+    unit = _unit(times_by_category)
     headings = [Heading("NPUs", groups.why.capitalize() + ".", is_text=True)]
-    headings += [Heading(f"{name} ({unit.name})") for name in times]
+    headings += [Heading(f"{name} ({unit.name})") for name in times_by_category]
     headings.append(Heading("exposed share"))
-    means = {name: _means(groups, values) for name, values in times.items()}
-    whole, hidden = np.sum(list(means.values()), axis=0), _means(groups, exposed(times))
+    means = {name: _means(groups, values) for name, values in times_by_category.items()}
+    whole, hidden = np.sum(list(means.values()), axis=0), _means(groups, exposed(times_by_category))
     rows = []
     for number, name in enumerate(groups.names):
         share = hidden[number] / whole[number] if whole[number] else 0.0

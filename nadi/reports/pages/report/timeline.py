@@ -23,7 +23,7 @@ _NAMES = ("compute", *COMMUNICATION_AXES, "communication", "memory", "other")
 
 
 def section(run: Run) -> PageSection:
-    """Return a row per lane of a few NPUs."""
+    """Return the section with a timeline: a row per lane of a few NPUs."""
     title, lead = "Timeline", "Compute and communication of some NPUs over time."
     if not run.has(NODES):
         why = 'The run kept no trace nodes ([output] nodes = "none"), so there is no timeline.'
@@ -46,6 +46,7 @@ def sampled(run: Run) -> list[int]:
 
 
 def _plot(run: Run) -> Plot:
+    """Return a heat map of the activities of some NPUs over time, a row per lane."""
     npus, unit = sampled(run), time_unit([run.finish_time_ps])
     edges = np.linspace(0, max(run.finish_time_ps, 1), STRETCHES + 1)
     rows, values, texts = [], [], []
@@ -78,14 +79,14 @@ def _shade(colour: str, opacity: float) -> str:
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
-def _lanes(nodes: pa.Table, npu: int, edges: Float64) -> list[tuple[str, Int64, Float64]]:
+def _lanes(nodes: pa.Table, npu: int, interval_edges: Float64) -> list[tuple[str, Int64, Float64]]:
     """Return for each non-empty lane of an NPU: name, activity that covers most of each interval, and its share."""
     own = nodes.filter(pc.equal(nodes["npu"], npu))
     start_ps, finish_ps = (np.asarray(own[name], np.float64) for name in ("start_ps", "finish_ps"))
     code = _codes(own)
     found = []
     for lane, codes in zip(_LANES, ([0], range(1, _NAMES.index("memory")), [_NAMES.index("memory")]), strict=True):
-        covers = np.stack([_covered(start_ps[code == each], finish_ps[code == each], edges) for each in codes])
+        covers = np.stack([_covered(start_ps[code == each], finish_ps[code == each], interval_edges) for each in codes])
         if covers.any():
             most = covers.argmax(axis=0)
             found.append((lane, np.array(codes)[most], np.minimum(covers.max(axis=0), 1.0)))
@@ -104,6 +105,10 @@ def _codes(nodes: pa.Table) -> Int64:
     return code
 
 
-def _covered(start_ps: Float64, finish_ps: Float64, edges: Float64) -> Float64:
+def _covered(start_ps: Float64, finish_ps: Float64, interval_edges: Float64) -> Float64:
     """Return float64[stretches]: share of each interval that the activities cover; overlaps count twice."""
-    return np.diff(time_before(finish_ps, edges) - time_before(start_ps, edges)) * -1 / np.diff(edges)
+    return (
+        np.diff(time_before(finish_ps, interval_edges) - time_before(start_ps, interval_edges))
+        * -1
+        / np.diff(interval_edges)
+    )

@@ -44,109 +44,120 @@ ROW_MASK, CLASS_MASK = (1 << 32) - 1, (1 << 24) - 1
 
 
 @inline
-def push_event(w, time_ps, kind, which, row):
-    """Push a future event of a class."""
+def push_event(state, time_ps, kind, class_number, row):
+    """Push a future event of a class of NPUs and a row of its trace."""
     if time_ps > LONGEST_RUN_PS:
-        w.ctl.late = 1
+        state.ctl.late = 1
         return
-    word = (np.int64(kind) << KIND_SHIFT) | (np.int64(which) << CLASS_SHIFT) | np.int64(row)
-    heap_push(w.heap, 0, w.ctl.events, np.int64(time_ps), word)
-    w.ctl.events += 1
+    word = (np.int64(kind) << KIND_SHIFT) | (np.int64(class_number) << CLASS_SHIFT) | np.int64(row)
+    heap_push(state.heap, 0, state.ctl.events, np.int64(time_ps), word)
+    state.ctl.events += 1
 
 
 @outline
-def finish(address, which, row):
-    """Finish a row, and notify the rows that wait for it."""
-    w = state_of(address)
-    npu_class = w.classes[which]
-    w.rows.finish[npu_class.row_base + row] = w.ctl.now_ps
-    w.ctl.done += 1
-    w.ctl.finish_ps = max(w.ctl.finish_ps, w.ctl.now_ps)
-    tell_of(npu_class, w.rows, w.trace, row, w.ctl.serial)
+def finish(address, class_number, row):
+    """Finish a row of a class of NPUs, and notify the rows that wait for it."""
+    state = state_of(address)
+    npu_class = state.classes[class_number]
+    state.rows.finish[npu_class.row_base + row] = state.ctl.now_ps
+    state.ctl.done += 1
+    state.ctl.finish_ps = max(state.ctl.finish_ps, state.ctl.now_ps)
+    tell_of(npu_class, state.rows, state.trace, row, state.ctl.serial)
 
 
 @inline
-def send(w, which, row, r):
+def send(state, class_number, row, program_row):
     """Begin a send when earlier messages have left its port.
 
-    A send at a share runs beside the sends of other connections: it waits for the previous send of its own connection,
-    and ends only when the port could have sent all earlier bytes and its own.
+    `row` and `program_row` are its rows in the trace of its class and in the Program. A send at a share runs beside the
+    sends of other connections: it waits for the previous send of its own connection, and ends only when the port could
+    have sent all earlier bytes and its own.
     """
-    npu_class = w.classes[which]
-    i = npu_class.send_base + w.sends.ordinal[r]
-    m = np.int64(w.sends.message[i])
-    port = npu_class.port_base + w.sends.port[i]
-    free = w.sends.port_free_ps[port]
-    hold = w.sends.hold_ps[m]
-    line = w.sends.line[i]
+    npu_class = state.classes[class_number]
+    i = npu_class.send_base + state.sends.ordinal[program_row]
+    m = np.int64(state.sends.message[i])
+    port = npu_class.port_base + state.sends.port[i]
+    free = state.sends.port_free_ps[port]
+    hold = state.sends.hold_ps[m]
+    line = state.sends.line[i]
     if line >= 0:
-        ready = max(w.ctl.now_ps, w.sends.line_free_ps[line])
-        begin = max(ready, free + hold - w.sends.left_ps[m])
-        w.sends.line_free_ps[line] = begin + w.sends.left_ps[m]
-        w.sends.port_free_ps[port] = max(ready, free) + hold
+        ready = max(state.ctl.now_ps, state.sends.line_free_ps[line])
+        begin = max(ready, free + hold - state.sends.left_ps[m])
+        state.sends.line_free_ps[line] = begin + state.sends.left_ps[m]
+        state.sends.port_free_ps[port] = max(ready, free) + hold
     else:
-        begin = max(w.ctl.now_ps, free)
-        w.sends.port_free_ps[port] = begin + hold
-    w.sends.arrived_ps[i] = begin + w.sends.total_ps[m]
-    push_event(w, begin + w.sends.left_ps[m], EVENT_LEFT, which, row)
-    push_event(w, begin + w.sends.total_ps[m], EVENT_ARRIVED, np.int64(w.sends.to[i]), np.int64(w.sends.to_row[i]))
+        begin = max(state.ctl.now_ps, free)
+        state.sends.port_free_ps[port] = begin + hold
+    state.sends.arrived_ps[i] = begin + state.sends.total_ps[m]
+    push_event(state, begin + state.sends.left_ps[m], EVENT_LEFT, class_number, row)
+    push_event(
+        state,
+        begin + state.sends.total_ps[m],
+        EVENT_ARRIVED,
+        np.int64(state.sends.to[i]),
+        np.int64(state.sends.to_row[i]),
+    )
 
 
 @inline
-def join(w, which, r):
+def join(state, class_number, program_row):
     """Count a ready member of a collective; the last one pushes the end of the collective at all members."""
-    npu_class = w.classes[which]
-    group = w.collectives.group[np.int64(w.collectives.slot_group[npu_class.slot_base + w.trace.group[r]])]
-    seq = np.int64(w.trace.seq[r])
+    npu_class = state.classes[class_number]
+    group = state.collectives.group[
+        np.int64(state.collectives.slot_group[npu_class.slot_base + state.trace.group[program_row]])
+    ]
+    seq = np.int64(state.trace.seq[program_row])
     i = group.instance_base + seq
-    w.collectives.came[i] += 1
-    if w.collectives.came[i] < group.needed:
+    state.collectives.came[i] += 1
+    if state.collectives.came[i] < group.needed:
         return
     first = group.member_base
     for k in range(first, first + group.members):
-        member = np.int64(w.collectives.member[k])
-        trace = w.classes[member].trace_number
-        row = w.trace.coll_node[w.trace.coll_ptr[w.trace.trace_slot_ptr[trace] + w.collectives.member_slot[k]] + seq]
-        push_event(w, w.ctl.now_ps + w.collectives.time_ps[i], EVENT_TOGETHER, member, np.int64(row))
+        member = np.int64(state.collectives.member[k])
+        trace = state.classes[member].trace_number
+        row = state.trace.coll_node[
+            state.trace.coll_ptr[state.trace.trace_slot_ptr[trace] + state.collectives.member_slot[k]] + seq
+        ]
+        push_event(state, state.ctl.now_ps + state.collectives.time_ps[i], EVENT_TOGETHER, member, np.int64(row))
 
 
 @inline
-def takes_ps(w, npu_class, r, kind, lane):
+def takes_ps(state, npu_class, program_row, kind, lane):
     """Return the time of a row that begins now, if the number of running collectives stays the same."""
-    now = w.ctl.now_ps
-    duration = w.trace.duration_ps[r]
+    now = state.ctl.now_ps
+    duration = state.trace.duration_ps[program_row]
     if kind == KIND_COMPUTE:
-        while npu_class.next_change < npu_class.changes_end and w.changes.at_ps[npu_class.next_change] <= now:
-            npu_class.slow_1024ths = w.changes.slow_1024ths[npu_class.next_change]
+        while npu_class.next_change < npu_class.changes_end and state.changes.at_ps[npu_class.next_change] <= now:
+            npu_class.slow_1024ths = state.changes.slow_1024ths[npu_class.next_change]
             npu_class.next_change += 1
         if npu_class.slow_1024ths != 0:
             duration = slowed(duration, npu_class.slow_1024ths)
-    if lane == COMPUTE_LANE and w.ctl.compute_slow_1000ths != 0:
-        duration = begin_work(w.ctl.compute_slow_1000ths, npu_class, duration, now)
+    if lane == COMPUTE_LANE and state.ctl.compute_slow_1000ths != 0:
+        duration = begin_work(state.ctl.compute_slow_1000ths, npu_class, duration, now)
     return duration
 
 
 @outline
-def count_running(address, which, by):
-    """Count one running collective more (by = 1) or less (-1), and update the pace of the compute lane's row."""
-    w = state_of(address)
-    npu_class = w.classes[which]
+def count_running(address, class_number, change):
+    """Count one running collective more (change 1) or less (-1), and update the pace of the compute lane's row."""
+    state = state_of(address)
+    npu_class = state.classes[class_number]
     before = npu_class.running
-    after = before + by
+    after = before + change
     row = np.int64(npu_class.lane[COMPUTE_LANE])
     if row < 0 or (before > 0 and after > 0):
         npu_class.running = after
         return
-    change_pace(w.ctl.compute_slow_1000ths, npu_class, by, w.ctl.now_ps)
-    push_event(w, npu_class.due_ps, EVENT_LANE + COMPUTE_LANE, which, row)
+    change_pace(state.ctl.compute_slow_1000ths, npu_class, change, state.ctl.now_ps)
+    push_event(state, npu_class.due_ps, EVENT_LANE + COMPUTE_LANE, class_number, row)
 
 
 @inline
-def has_lapsed(w, npu_class, row):
+def has_lapsed(state, npu_class, row):
     """Return whether the end event of a compute lane's row is out of date, because collectives have changed its end."""
-    if w.ctl.compute_slow_1000ths == 0:
+    if state.ctl.compute_slow_1000ths == 0:
         return False
-    return npu_class.lane[COMPUTE_LANE] != row or npu_class.due_ps != w.ctl.now_ps
+    return npu_class.lane[COMPUTE_LANE] != row or npu_class.due_ps != state.ctl.now_ps
 
 
 @inline
@@ -156,97 +167,97 @@ def slows(w, r):
 
 
 @outline
-def start(address, which):
-    """Start the first row that is ready."""
-    w = state_of(address)
-    npu_class = w.classes[which]
+def start(address, class_number):
+    """Start the first row of a class of NPUs that is ready."""
+    state = state_of(address)
+    npu_class = state.classes[class_number]
     base = npu_class.row_base
-    row = next_ready(npu_class, w.rows)
-    r = npu_class.trace_base + row
-    kind = w.trace.kind[r]
+    row = next_ready(npu_class, state.rows)
+    program_row = npu_class.trace_base + row
+    kind = state.trace.kind[program_row]
     done = False
     if kind == KIND_COMPUTE or kind == KIND_MEMORY:
-        lane = np.int64(w.trace.lane[r])
+        lane = np.int64(state.trace.lane[program_row])
         if npu_class.lane[lane] >= 0:
-            wait_for_lane(npu_class, w.rows, lane, row)
+            wait_for_lane(npu_class, state.rows, lane, row)
             return
-        duration = takes_ps(w, npu_class, r, kind, lane)
+        duration = takes_ps(state, npu_class, program_row, kind, lane)
         if duration == 0:
             done = True
-            next_for_lane(npu_class, w.rows, lane)
+            next_for_lane(npu_class, state.rows, lane)
         else:
             npu_class.lane[lane] = row
-            push_event(w, w.ctl.now_ps + duration, EVENT_LANE + lane, which, row)
+            push_event(state, state.ctl.now_ps + duration, EVENT_LANE + lane, class_number, row)
     elif kind == KIND_SEND:
-        if w.trace.duration_ps[r] > 0:
-            push_event(w, w.ctl.now_ps + w.trace.duration_ps[r], EVENT_POSTED, which, row)
+        if state.trace.duration_ps[program_row] > 0:
+            push_event(state, state.ctl.now_ps + state.trace.duration_ps[program_row], EVENT_POSTED, class_number, row)
         else:
-            send(w, which, row, r)
+            send(state, class_number, row, program_row)
     elif kind == KIND_RECV:
-        done = w.rows.flag[base + row] & ROW_ARRIVED != 0
-        w.rows.flag[base + row] |= ROW_POSTED
+        done = state.rows.flag[base + row] & ROW_ARRIVED != 0
+        state.rows.flag[base + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
-        slot = npu_class.slot_base + w.trace.group[r]
-        if w.ctl.serial == 1 and w.rows.slot_next[slot] != w.trace.seq[r]:
-            w.rows.flag[base + row] |= ROW_READY
+        slot = npu_class.slot_base + state.trace.group[program_row]
+        if state.ctl.serial == 1 and state.rows.slot_next[slot] != state.trace.seq[program_row]:
+            state.rows.flag[base + row] |= ROW_READY
             return
-        if w.trace.schedule[r] < 0:
+        if state.trace.schedule[program_row] < 0:
             done = True
         else:
-            if slows(w, r):
-                launch_ps = w.collectives.launch_ps[w.trace.schedule[r]]
+            if slows(state, program_row):
+                launch_ps = state.collectives.launch_ps[state.trace.schedule[program_row]]
                 if launch_ps > 0:
-                    push_event(w, w.ctl.now_ps + launch_ps, EVENT_RUNS, which, row)
+                    push_event(state, state.ctl.now_ps + launch_ps, EVENT_RUNS, class_number, row)
                 else:
-                    count_running(address, which, 1)
-            join(w, which, r)
+                    count_running(address, class_number, 1)
+            join(state, class_number, program_row)
     else:
         done = True
-    w.rows.flag[base + row] |= ROW_STARTED
-    w.rows.start[base + row] = w.ctl.now_ps
+    state.rows.flag[base + row] |= ROW_STARTED
+    state.rows.start[base + row] = state.ctl.now_ps
     if done:
-        finish(address, which, row)
+        finish(address, class_number, row)
 
 
 @outline
-def act(address, kind, which, row):
-    """Handle an event of a class."""
-    w = state_of(address)
-    npu_class = w.classes[which]
+def act(address, event_kind, class_number, row):
+    """Handle an event of a row of a class of NPUs."""
+    state = state_of(address)
+    npu_class = state.classes[class_number]
     base = npu_class.row_base
-    if kind == EVENT_ARRIVED:
-        w.rows.flag[base + row] |= ROW_ARRIVED
-        if w.rows.flag[base + row] & ROW_POSTED != 0:
-            finish(address, which, row)
-    elif kind == EVENT_RUNS:
-        count_running(address, which, 1)
-    elif kind == EVENT_TOGETHER:
-        if slows(w, npu_class.trace_base + row):
-            count_running(address, which, -1)
-        finish(address, which, row)
-    elif kind == EVENT_POSTED:
-        send(w, which, row, npu_class.trace_base + row)
-    elif kind == EVENT_LEFT:
-        finish(address, which, row)
-    elif kind == EVENT_LANE + COMPUTE_LANE and has_lapsed(w, npu_class, row):
+    if event_kind == EVENT_ARRIVED:
+        state.rows.flag[base + row] |= ROW_ARRIVED
+        if state.rows.flag[base + row] & ROW_POSTED != 0:
+            finish(address, class_number, row)
+    elif event_kind == EVENT_RUNS:
+        count_running(address, class_number, 1)
+    elif event_kind == EVENT_TOGETHER:
+        if slows(state, npu_class.trace_base + row):
+            count_running(address, class_number, -1)
+        finish(address, class_number, row)
+    elif event_kind == EVENT_POSTED:
+        send(state, class_number, row, npu_class.trace_base + row)
+    elif event_kind == EVENT_LEFT:
+        finish(address, class_number, row)
+    elif event_kind == EVENT_LANE + COMPUTE_LANE and has_lapsed(state, npu_class, row):
         return
-    elif kind >= EVENT_LANE:
-        leave_lane(npu_class, w.rows, kind - EVENT_LANE)
-        finish(address, which, row)
+    elif event_kind >= EVENT_LANE:
+        leave_lane(npu_class, state.rows, event_kind - EVENT_LANE)
+        finish(address, class_number, row)
 
 
 @kernel
-def advance(address, events):
-    """Run for a number of events, and return why the run stops."""
-    w = state_of(address)
-    ctl = w.ctl
-    left = events
+def advance(address, max_events):
+    """Run for a number of events, and return why the run stops; `address` is that of the state."""
+    state = state_of(address)
+    ctl = state.ctl
+    left = max_events
     while True:
-        which = ctl.at
-        while which >= 0 and w.classes[which].ready_head >= 0 and ctl.late == 0:
+        class_number = ctl.at
+        while class_number >= 0 and state.classes[class_number].ready_head >= 0 and ctl.late == 0:
             if ctl.events + ctl.most > ctl.room:
                 return NO_ROOM
-            start(address, which)
+            start(address, class_number)
         ctl.at = -1
         if ctl.late == 1:
             return TOO_LATE
@@ -255,21 +266,24 @@ def advance(address, events):
         if left == 0:
             return PAUSED
         left -= 1
-        ctl.now_ps = w.heap[0]
-        word = w.heap[1]
-        heap_pop(w.heap, 0, ctl.events)
+        ctl.now_ps = state.heap[0]
+        word = state.heap[1]
+        heap_pop(state.heap, 0, ctl.events)
         ctl.events -= 1
         ctl.at = (word >> CLASS_SHIFT) & CLASS_MASK
         act(address, word >> KIND_SHIFT, ctl.at, word & ROW_MASK)
 
 
 @kernel
-def add_digests(finish_ps, first, class_of_npu, found):
-    """Add the digests of all rows of all NPUs to int64[2] found; first: first row of each class."""
+def add_digests(finish_ps, first_row, class_of_npu, digest):
+    """Add the digests of all rows of all NPUs to int64[2] digest; first_row: first row of each class.
+
+    `finish_ps`: int64[rows]. `class_of_npu`: int64[npus].
+    """
     for npu in range(class_of_npu.shape[0]):
         c = class_of_npu[npu]
-        for i in range(first[c], first[c + 1]):
-            h = mix3(npu, i - first[c], 0x4E41)
+        for i in range(first_row[c], first_row[c + 1]):
+            h = mix3(npu, i - first_row[c], 0x4E41)
             now = finish_ps[i]
-            found[0] += mix2(h, now)
-            found[1] += mix2(now * 3 + 1, h)
+            digest[0] += mix2(h, now)
+            digest[1] += mix2(now * 3 + 1, h)

@@ -56,13 +56,17 @@ class FoldedProgram(NamedTuple):
 
 
 def lay_out(
-    program: Program, classes: Classes, pairs: TracePeers, group_likeness: Int64, pair_likeness: Int64, port: Int32
+    program: Program,
+    classes: Classes,
+    pairs: TracePeers,
+    group_likeness: Int64,
+    pair_likeness: Int64,
+    port_of_pair: Int32,
 ) -> FoldedProgram:
     """Lay out the classes of a Program, and list the collectives and messages that need a time.
 
-    `group_likeness`: int64[G], equal numbers for groups with equal positions on the fabric.
-    `pair_likeness`: int64[k], equal numbers for pairs with equal paths.
-    `port`: int32[k], number of the sender's port of each pair.
+    Groups (int64[G]) and pairs (int64[k]) of equal likeness have equal positions and paths; port_of_pair: int32[k], the
+    sender's port.
     """
     trace = program.trace_of_npu[classes.example]
     rows = np.diff(program.trace_ptr)[trace]
@@ -72,7 +76,7 @@ def lay_out(
     ordinal = sends_before[:-1] - np.repeat(sends_before[program.trace_ptr[:-1]], np.diff(program.trace_ptr))
     group, member, member_slot = _groups(program, classes)
     collectives, instance_key = _collectives(program, classes, group, member, member_slot, group_likeness)
-    send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port)
+    send_ptr, sends, send_key, messages, ports = _sends(program, classes, pairs, pair_likeness, port_of_pair)
     return FoldedProgram(
         program=program,
         classes=classes,
@@ -120,9 +124,12 @@ def _groups(program: Program, classes: Classes) -> tuple[Rows, Int32, Int32]:
 
 
 def _collectives(
-    program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, likeness: Int64
+    program: Program, classes: Classes, group: Rows, member: Int32, member_slot: Int32, group_likeness: Int64
 ) -> tuple[CollectiveKeys, Int64]:
-    """Return the collectives that need a time, and the row of these for each one; set instance_base of the groups."""
+    """Return the collectives that need a time, and the row of these for each one; set instance_base of the groups.
+
+    `group`, `member` and `member_slot` are those of `_groups`; `group_likeness` is that of `lay_out`.
+    """
     first = group.member_base
     npu = classes.example[member[first]].astype(np.int64)
     trace = program.trace_of_npu[npu]
@@ -133,7 +140,7 @@ def _collectives(
     row = program.coll_node[ranges(program.coll_ptr[entry], counts)].astype(np.int64)
     node = program.trace_ptr[trace[group_class]] + row
     schedule = program.node_schedule[node].astype(np.int64)
-    position = _numbers(likeness[classes.group_example])
+    position = _numbers(group_likeness[classes.group_example])
     takes_time = np.flatnonzero(schedule >= 0)
     columns = [position[group_class], schedule, program.node_bytes[node]]
     keys, chosen, key_of_collective = _unlike(np.stack(columns, axis=1)[takes_time])
@@ -161,9 +168,9 @@ def _unlike(keys: Int64) -> tuple[Int64, Int64, Int64]:
 
 
 def _sends(
-    program: Program, classes: Classes, pairs: TracePeers, likeness: Int64, port: Int32
+    program: Program, classes: Classes, pairs: TracePeers, pair_likeness: Int64, port_of_pair: Int32
 ) -> tuple[Int64, tuple[Int32, Int32, Int32, Int32], Int32, MessageKeys, Int64]:
-    """Return the pointers, columns and keys of the sends of all classes, and the number of ports of each class."""
+    """Return pointers, columns and keys of the sends of all classes, and each class's ports, as lay_out needs them."""
     all_sends = np.flatnonzero(program.node_kind == SEND)
     trace_sends = np.searchsorted(all_sends, program.trace_ptr)
     send_ptr = offsets(np.diff(trace_sends)[program.trace_of_npu[classes.example]])
@@ -182,24 +189,24 @@ def _sends(
         channel[own] = program.node_channel[rows]
         to[own] = classes.class_of_npu[peer]
         to_row[own] = _receives(program, rows, program.trace_of_npu[peer])
-    unlike, at, index = _unlike(np.stack([likeness[pair], size, channel], axis=1))
+    unlike, at, index = _unlike(np.stack([pair_likeness[pair], size, channel], axis=1))
     shares = np.append(program.channels.shares, 1.0)  # the last row is that of -1
     messages = MessageKeys(pairs.npu[pair[at]], pairs.peer[pair[at]], unlike[:, 1], shares[unlike[:, 2]])
     line = np.where(channel >= 0, _numbers(pair * (len(shares) + 1) + channel), -1)
     line[channel >= 0] = _numbers(line[channel >= 0])
     ports = np.zeros(len(classes.example), np.int64)
-    np.maximum.at(ports, np.repeat(np.arange(len(ports)), np.diff(send_ptr)), port[pair] + 1)
-    columns = port[pair].astype(np.int32), to, to_row, line.astype(np.int32)
+    np.maximum.at(ports, np.repeat(np.arange(len(ports)), np.diff(send_ptr)), port_of_pair[pair] + 1)
+    columns = port_of_pair[pair].astype(np.int32), to, to_row, line.astype(np.int32)
     return send_ptr, columns, index.astype(np.int32), messages, ports
 
 
-def _receives(program: Program, rows: Int64, to_trace: Int32) -> Int32:
+def _receives(program: Program, send_rows: Int64, receiver_trace: Int32) -> Int32:
     """Return int32[], rows of the receives that match sends (rows of Program) in the traces of their receivers."""
-    peer = -program.node_peer[rows].astype(np.int64)
-    key = receive_key(peer, program.node_tag[rows].astype(np.int64), program.node_seq[rows])
-    found = np.zeros(len(rows), np.int32)
-    for trace in np.unique(to_trace).tolist():
+    peer = -program.node_peer[send_rows].astype(np.int64)
+    key = receive_key(peer, program.node_tag[send_rows].astype(np.int64), program.node_seq[send_rows])
+    found = np.zeros(len(send_rows), np.int32)
+    for trace in np.unique(receiver_trace).tolist():
         first, end = int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1])
-        mine = to_trace == trace
+        mine = receiver_trace == trace
         found[mine] = program.recv_node[first + np.searchsorted(program.recv_key[first:end], key[mine])]
     return found

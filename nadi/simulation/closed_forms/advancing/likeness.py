@@ -66,9 +66,8 @@ def classes_of(
 ) -> Classes:
     """Return the coarsest classes whose members do the same at the same times.
 
-    `group_likeness`: int64[G], equal numbers for groups with equal positions on the fabric.
-    `pair_likeness`: int64[k], equal numbers for pairs with equal paths.
-    `npu_likeness`: int64[npus], equal numbers for NPUs with equal pace at all times; None = all NPUs are equal.
+    Groups (int64[G]) of equal likeness have equal positions, pairs (int64[k]) equal paths, and NPUs (int64[npus]) equal
+    pace at all times; None = all NPUs are equal.
     """
     own = np.zeros(program.npus, np.int64) if npu_likeness is None else npu_likeness
     colour = numbered([program.trace_of_npu.astype(np.uint64), own.astype(np.uint64)])
@@ -117,23 +116,23 @@ def slots_of(program: Program) -> tuple[Int64, Int64]:
     return owner, np.arange(len(owner)) - program.slot_ptr[owner]
 
 
-def _group_colours(program: Program, colour: Int64, likeness: Int64) -> list[Words]:
+def _group_colours(program: Program, class_of_npu: Int64, group_likeness: Int64) -> list[Words]:
     """Return uint64[G], twice: a hash of each group's position and of the classes and slots of its members."""
     owner, slot = slots_of(program)
     hashed = []
     for seed in _SEEDS:
-        total = np.zeros(len(likeness), np.uint64)
-        np.add.at(total, program.slot_group, mixed(seed, colour[owner], slot))
-        hashed.append(mixed(seed, total, likeness))
+        total = np.zeros(len(group_likeness), np.uint64)
+        np.add.at(total, program.slot_group, mixed(seed, class_of_npu[owner], slot))
+        hashed.append(mixed(seed, total, group_likeness))
     return hashed
 
 
 def _npu_sums(
-    seed: int, program: Program, pairs: TracePeers, colour: Int64, of_groups: list[Words], pair_likeness: Int64
+    seed: int, program: Program, pairs: TracePeers, class_of_npu: Int64, of_groups: list[Words], pair_likeness: Int64
 ) -> Words:
     """Return uint64[npus], a hash of each NPU's groups, slot by slot, and of its peers, pair by pair."""
     owner, slot = slots_of(program)
     total = np.zeros(program.npus, np.uint64)
     np.add.at(total, owner, mixed(seed, slot, *(words[program.slot_group] for words in of_groups)))
-    np.add.at(total, pairs.npu, mixed(seed + 1, pairs.place, colour[pairs.peer], pair_likeness))
+    np.add.at(total, pairs.npu, mixed(seed + 1, pairs.place, class_of_npu[pairs.peer], pair_likeness))
     return total

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
 from pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
-from pdes.arrays import Int64, Rows
+from pdes.arrays import Int64
 from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 
 EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
@@ -51,13 +51,23 @@ def run_closed_form(
     settings: Settings,
     progress: Callable[[Snapshot], None] | None = None,
 ) -> ClassTimes:
-    """Run a Program, one NPU per class; collective_ps: int64[K], time of each of folded.collectives.
+    """Run a Program, one NPU per class, and return the times per class of NPUs; RunError if rows wait for ever.
 
-    Raises RunError if rows wait for ever (the message lists what they wait for), or simulated time is too long.
+    `collective_ps` is int64[K], the time of each of folded.collectives in picoseconds; `messages` holds the times of
+    folded.messages. `progress` is called with a snapshot every EVENTS_OF_A_PAUSE events.
     """
     begun = time.perf_counter()
     work = _initial_state(folded, collective_ps, messages, concurrent=settings.concurrent_collectives)
-    work = work._replace(changes=_changes(folded.classes, work.classes, settings.faults.npus))
+    of_npu: dict[int, list[NpuFault]] = {}
+    for fault in settings.faults.npus:
+        of_npu.setdefault(fault.npu, []).append(fault)
+    changes: list[tuple[int, int]] = []
+    for number, npu in enumerate(folded.classes.example.tolist()):
+        work.classes[number].next_change = len(changes)
+        changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
+        work.classes[number].changes_end = len(changes)
+    columns = np.array(changes, np.int64).reshape(-1, 2)
+    work = work._replace(changes=s.PaceChanges(aligned(columns[:, 0]), aligned(columns[:, 1])))
     if settings.compute_slowdown != 1:
         work.ctl.compute_slow_1000ths = round(traces.SLOWDOWN_UNIT * settings.compute_slowdown)
         work.collectives.launch_ps[:] += settings.fidelity.endpoint_delay_ps
@@ -109,7 +119,7 @@ def compile_closed_form() -> float:
 
 
 def digest_of(times: ClassTimes, classes: Classes) -> str:
-    """Return a hash of the completion times of all trace rows of all NPUs."""
+    """Return a hash in 32 hexadecimal digits of the completion times of all trace rows of all NPUs."""
     found = np.zeros(2, np.int64)
     add_digests(times.finish_ps, times.row_ptr, classes.class_of_npu.astype(np.int64), found)
     rows = int((np.diff(times.row_ptr) * classes.size).sum())
@@ -119,7 +129,7 @@ def digest_of(times: ClassTimes, classes: Classes) -> str:
 def _initial_state(
     folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool
 ) -> s.AdvanceState:
-    """Return the state at time 0."""
+    """Return the state at time 0; collective_ps: int64[K]; concurrent: a group runs several collectives at once."""
     program, classes = folded.program, folded.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
@@ -164,21 +174,8 @@ def _initial_state(
     )
 
 
-def _changes(classes: Classes, words: Rows, slow: Sequence[NpuFault]) -> s.PaceChanges:
-    """Return the changes of the pace of computation, and set the range of each class."""
-    of_npu: dict[int, list[NpuFault]] = {}
-    for fault in slow:
-        of_npu.setdefault(fault.npu, []).append(fault)
-    changes: list[tuple[int, int]] = []
-    for number, npu in enumerate(classes.example.tolist()):
-        words[number].next_change = len(changes)
-        changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
-        words[number].changes_end = len(changes)
-    columns = np.array(changes, np.int64).reshape(-1, 2)
-    return s.PaceChanges(aligned(columns[:, 0]), aligned(columns[:, 1]))
-
-
 def _bounded(times_ps: ArrayLike) -> Int64:
+    """Return int64[n], times in picoseconds limited to what a run can represent, and at least _MIN_PS."""
     return aligned(np.clip(np.asarray(times_ps, np.int64), _MIN_PS, LONGEST_RUN_PS + 1))
 
 
@@ -198,10 +195,10 @@ def _deadlock_message(folded: FoldedProgram, work: s.AdvanceState) -> str:
     return head + "".join(f"\n  {line}" for line in lines) + more
 
 
-def _waits(folded: FoldedProgram, work: s.AdvanceState, c: int, row: int) -> str:
-    """Return what a row of the first NPU of class c waits for."""
+def _waits(folded: FoldedProgram, work: s.AdvanceState, class_number: int, row: int) -> str:
+    """Return the text that says what a row of the first NPU of a class of NPUs waits for."""
     program, classes = folded.program, folded.classes
-    npu = int(classes.example[c])
+    npu = int(classes.example[class_number])
     at = int(program.trace_ptr[program.trace_of_npu[npu]]) + row
     kind, seq = int(program.node_kind[at]), int(program.node_seq[at])
     if kind == traces.KIND_RECV:
@@ -212,7 +209,7 @@ def _waits(folded: FoldedProgram, work: s.AdvanceState, c: int, row: int) -> str
     slot = int(program.node_group[at])
     group = int(program.slot_group[program.slot_ptr[npu] + slot])
     name = f"npu {npu} row {row}: collective {seq} of group {group}"
-    turn = int(work.rows.slot_next[folded.slot_ptr[c] + slot])
+    turn = int(work.rows.slot_next[folded.slot_ptr[class_number] + slot])
     if work.ctl.serial == 1 and turn != seq:
         return f"{name} waits for its turn: collective {turn} of the group is not done"
     members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].tolist()
@@ -221,7 +218,7 @@ def _waits(folded: FoldedProgram, work: s.AdvanceState, c: int, row: int) -> str
 
 
 def _has_come(folded: FoldedProgram, work: s.AdvanceState, npu: int, group: int, seq: int) -> bool:
-    """Return whether a member is ready for a collective of its group."""
+    """Return whether an NPU is ready for the collective with number `seq` of a group that it may belong to."""
     program, c = folded.program, int(folded.classes.class_of_npu[npu])
     slots = np.flatnonzero(program.slot_group[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] == group)
     if not len(slots):

@@ -17,27 +17,27 @@ SPREAD_PS = 1 << 21  # range in ps of the random time by which an entry is pushe
 
 
 @inline
-def _push(times, keys, slots, size, when, key, slot):
-    """Add an entry to a heap of `size` entries."""
-    i = size
+def _push(times, keys, slots, num_entries, time, key, slot):
+    """Add an entry to a heap by time of so many entries, one per place of three arrays."""
+    i = num_entries
     while i > 0:
         parent = (i - 1) >> 2
         t = times[parent]
-        if t < when or (t == when and keys[parent] <= key):
+        if t < time or (t == time and keys[parent] <= key):
             break
         times[i] = t
         keys[i] = keys[parent]
         slots[i] = slots[parent]
         i = parent
-    times[i] = when
+    times[i] = time
     keys[i] = key
     slots[i] = slot
 
 
 @inline
-def _pop(times, keys, slots, size):
-    """Remove the smallest entry (index 0) from a heap of `size` entries: the last entry sinks from the top."""
-    last = size - 1
+def _pop(times, keys, slots, num_entries):
+    """Remove the smallest entry (place 0) of a heap by time in three arrays: the last entry sinks from the top."""
+    last = num_entries - 1
     when = times[last]
     key = keys[last]
     slot = slots[last]
@@ -73,7 +73,7 @@ def fill(times, keys, slots):
 
 @kernel
 def hold(times, keys, slots, rounds):
-    """Pop the smallest entry and push it back later, `rounds` times; return the sum of the popped times (mod 2^62)."""
+    """Pop the smallest entry of a heap (three arrays) and push it back later, `rounds` times; return their sum."""
     size = times.shape[0]
     total = 0
     for turn in range(rounds):

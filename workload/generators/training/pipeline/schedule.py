@@ -39,11 +39,9 @@ class PipelineSchedule(ABC):
 
     @abstractmethod
     def in_flight(self, stage: int) -> tuple[int, ...]:
-        """Return how many micro-batches' activations a stage holds per chunk at the moment when it holds the most.
-
-        A micro-batch counts from the start of its forward pass to the end of its backward pass, including the gradients
-        of weights.
-        """
+        """Return how many micro-batches' activations a stage holds per chunk at the moment when it holds the most."""
+        # A micro-batch counts from the start of its forward pass to the end of its backward pass, including the
+        # gradients of weights.
 
     @property
     def chunks(self) -> int:
@@ -71,11 +69,9 @@ class PipelineSchedule(ABC):
         return slice_number, chunk
 
     def beside(self, stage: int, chunk: int, step: int) -> tuple[int, int] | None:
-        """Return stage and chunk of the slice that is `step` slices after that of a chunk, None outside the model.
-
-        The next slice (step 1) is the target of forward passes and the source of backward passes; the previous one (-1)
-        is the reverse.
-        """
+        """Return stage and chunk of the slice that is `step` slices after that of a chunk, None outside the model."""
+        # The next slice (step 1) is the target of forward passes and the source of backward passes; the previous one
+        # (-1) is the reverse.
         position = self.position(stage, chunk) + step
         return self.place(position, chunk) if 0 <= position < self.slices else None
 

@@ -68,7 +68,7 @@ def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
 
 
 def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> _Load:
-    """Return the data, and the acknowledgements that must return before the last data leaves."""
+    """Return the minimum traffic of pairs of NPUs: data one way, and acknowledgements back."""
     src, dst = sent.src.astype(np.int64), sent.dst.astype(np.int64)
     size_bytes = sent.bytes.astype(np.float64)
     if not settings.fidelity.has_headers:
@@ -106,22 +106,24 @@ def _node_labels(graph: Graph) -> list[Int64]:
     return labels
 
 
-def _bound_at_labels(graph: Graph, settings: Settings, label: Int64, load: _Load) -> float:
+def _bound_at_labels(graph: Graph, settings: Settings, label_of_node: Int64, load: _Load) -> float:
     """Return the longest time in picoseconds for the traffic that leaves or enters the nodes of one label."""
     most = 0.0
-    crosses_link = label[graph.link_src] != label[graph.link_dst]
-    crosses = label[load.src] != label[load.dst]
+    crosses_link = label_of_node[graph.link_src] != label_of_node[graph.link_dst]
+    crosses = label_of_node[load.src] != label_of_node[load.dst]
     for link_end, end in ((graph.link_src, load.src), (graph.link_dst, load.dst)):
-        links = np.flatnonzero(crosses_link & (label[link_end] != _OUTSIDE))
-        pairs = np.flatnonzero(crosses & (label[end] != _OUTSIDE))
+        links = np.flatnonzero(crosses_link & (label_of_node[link_end] != _OUTSIDE))
+        pairs = np.flatnonzero(crosses & (label_of_node[end] != _OUTSIDE))
         if len(links) and len(pairs):
-            sets = _sets(graph, settings, links, label[link_end[links]], int(label.max()) + 1)
-            most = max(most, _longest_ps(sets, _summed(label[end[pairs]], load.amount[:, pairs], len(sets.rate_bps))))
+            sets = _sets(graph, settings, links, label_of_node[link_end[links]], int(label_of_node.max()) + 1)
+            most = max(
+                most, _longest_ps(sets, _summed(label_of_node[end[pairs]], load.amount[:, pairs], len(sets.rate_bps)))
+            )
     return most
 
 
 def _bound_at_ports(graph: Graph, settings: Settings, load: _Load) -> float:
-    """Return the longest time in picoseconds at ports.
+    """Return the longest time in picoseconds that the ports of an NPU need for the traffic `load`.
 
     The traffic of a pair counts at the set of ports that it must take out of its NPU or into the other; with
     dimension-ordered routing it counts at all sets of links on its path.
@@ -135,7 +137,12 @@ def _bound_at_ports(graph: Graph, settings: Settings, load: _Load) -> float:
     size = graph.npus * homes
     out, into = (np.zeros((len(load.amount), size)) for _ in range(2))
     for part in parts:
-        first, last = _columns(routing, part)
+        here, there = routing.home[part.src], routing.home[part.dst]
+        row = routing.row[routing.home_node[here]]
+        hops = routing.hops[row[:, :, None], there[:, None, :]].astype(np.int64)
+        hops[(here < 0)[:, :, None] | (there < 0)[:, None, :]] = np.iinfo(np.int64).max
+        nearest = hops == hops.min(axis=(1, 2), keepdims=True)
+        first, last = _only(nearest.any(axis=2)), _only(nearest.any(axis=1))
         for ends, column, sums in ((part.src, first, out), (part.dst, last, into)):
             known = np.flatnonzero(column >= 0)
             np.add(sums, _summed(ends[known] * homes + column[known], part.amount[:, known], size), out=sums)
@@ -149,28 +156,18 @@ def _bound_at_ports(graph: Graph, settings: Settings, load: _Load) -> float:
     return most
 
 
-def _columns(routing: TableRouting, load: _Load) -> tuple[Int64, Int64]:
-    """Return int64[p], twice: the home switch that a pair must leave through, and arrive through; -1 = several."""
-    here, there = routing.home[load.src], routing.home[load.dst]
-    row = routing.row[routing.home_node[here]]
-    hops = routing.hops[row[:, :, None], there[:, None, :]].astype(np.int64)
-    hops[(here < 0)[:, :, None] | (there < 0)[:, None, :]] = np.iinfo(np.int64).max
-    nearest = hops == hops.min(axis=(1, 2), keepdims=True)
-    return _only(nearest.any(axis=2)), _only(nearest.any(axis=1))
+def _only(is_possible: NDArray[np.bool_]) -> Int64:
+    """Return int64[p], the column of the only True in each row of bool[p, columns]; -1 = several are True."""
+    return np.where(is_possible.sum(axis=1) == 1, is_possible.argmax(axis=1), -1)
 
 
-def _only(possible: NDArray[np.bool_]) -> Int64:
-    """Return int64[p], the column of the only True in each row; -1 = several are True."""
-    return np.where(possible.sum(axis=1) == 1, possible.argmax(axis=1), -1)
-
-
-def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRouting, parts: list[_Load]) -> float:
-    """Return the longest time of a set of equal links, without pairs on opposite sides of a ring (two paths)."""
+def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRouting, blocks: list[_Load]) -> float:
+    """Return the longest picoseconds of equal links for blocks of traffic, without pairs that have two paths."""
     count = len(routing.set_ptr) - 1
-    sums = np.zeros((len(parts[0].amount), count))
+    sums = np.zeros((len(blocks[0].amount), count))
     of_set = np.repeat(np.arange(count), np.diff(routing.set_ptr))
     sizes = np.diff(routing.set_ptr)
-    for part in parts:
+    for part in blocks:
         tied = np.zeros(len(part.src), np.bool_)
         for d, size in enumerate(routing.sizes.tolist()):
             ahead = (routing.digit[part.dst, d].astype(np.int64) - routing.digit[part.src, d]) % size
@@ -182,17 +179,17 @@ def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRout
     return _longest_ps(_sets(graph, settings, routing.set_link, of_set, count), sums)
 
 
-def _sets(graph: Graph, settings: Settings, links: NDArray[np.integer], number: Int64, count: int) -> _LinkSets:
-    """Return `count` sets of links; `number` holds the set of each link."""
+def _sets(graph: Graph, settings: Settings, links: NDArray[np.integer], set_of_link: Int64, num_sets: int) -> _LinkSets:
+    """Return `num_sets` sets of links; `set_of_link` holds the set of each of `links`."""
     has_headers = settings.fidelity.has_headers
     is_link_framed = is_framed(graph, settings) if has_headers else np.zeros(graph.links, np.bool_)
-    rate, most = np.zeros(count), np.zeros(count)
-    delay = np.full(count, np.inf)
-    np.add.at(rate, number, graph.link_rate_bps[links])
-    np.maximum.at(most, number, graph.link_rate_bps[links])
-    np.minimum.at(delay, number, graph.link_delay_ps[links])
-    links_of = np.bincount(number, minlength=count)
-    framed = np.bincount(number, is_link_framed[links], minlength=count)
+    rate, most = np.zeros(num_sets), np.zeros(num_sets)
+    delay = np.full(num_sets, np.inf)
+    np.add.at(rate, set_of_link, graph.link_rate_bps[links])
+    np.maximum.at(most, set_of_link, graph.link_rate_bps[links])
+    np.minimum.at(delay, set_of_link, graph.link_delay_ps[links])
+    links_of = np.bincount(set_of_link, minlength=num_sets)
+    framed = np.bincount(set_of_link, is_link_framed[links], minlength=num_sets)
     flits = framed > 0
     header = np.where(
         flits, np.where(framed < links_of, min(settings.header_bytes, FLIT_BYTES), 0), settings.header_bytes
@@ -202,17 +199,17 @@ def _sets(graph: Graph, settings: Settings, links: NDArray[np.integer], number: 
     return _LinkSets(rate, most, delay, per_byte, header, ack)
 
 
-def _summed(number: Int64, amount: Float64, count: int) -> Float64:
-    """Return float64[4, count], the sums of amounts (float64[4, n]) with equal numbers."""
-    return np.stack([np.bincount(number, values, minlength=count) for values in amount])
+def _summed(set_of_pair: Int64, amounts: Float64, num_sets: int) -> Float64:
+    """Return float64[4, num_sets], the sums of float64[4, pairs] by set."""
+    return np.stack([np.bincount(set_of_pair, values, minlength=num_sets) for values in amounts])
 
 
-def _longest_ps(sets: _LinkSets, amount: Float64) -> float:
+def _longest_ps(sets: _LinkSets, traffic_of_set: Float64) -> float:
     """Return the longest time in picoseconds that a set needs for its traffic, float64[4, k], including its delay.
 
     With rates r, b bytes, and n packets of which rounding subtracts c each: T sum(r) >= sum(b) - c n max(r).
     """
-    payload, packets, acks, cut_ps = amount
+    payload, packets, acks, cut_ps = traffic_of_set
     total = sets.per_byte * payload + sets.header_bytes * packets + sets.ack_bytes * acks
     used = (total > 0) & (sets.rate_bps > 0)
     busy_ps = (PS_PER_BYTE_AT_1_BPS * total[used] - cut_ps[used] * sets.max_bps[used]) / sets.rate_bps[used]

@@ -1,0 +1,12 @@
+"""Static routing by source: the sender's number, modulo the links (S-mod-k, Rodriguez et al., 2009)."""
+
+from pdes.core.jit import hook
+from pdes.core.packet import source
+
+TITLE = "by the sender's number"
+
+
+@hook
+def pick(_address, _node, _first, count, w1, _w2, _now):
+    """Return the same link for all traffic of one NPU."""
+    return source(w1) % count
