@@ -285,7 +285,7 @@ class Flows(NamedTuple):
     dirty: Int64  # [rows of tx] links whose flows or capacity changed since the latest solution
     fresh: Int64  # [rows of qp] connections whose rate the next solution sets in any case
     reached_flow: Int64  # [rows of qp] connections of a solution
-    fill_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of tx] links by the rate at which a solution visits them
+    fill_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of tx] links by the rate of their next visit
     fill_place: Int64  # [rows of tx] places in fill_heap + 1, 0 = none
     front: Int64  # [nodes] nodes that packets reach, where they spread over equal links
     node_share: Int64  # [nodes] what part of the packets reaches them
