@@ -280,6 +280,7 @@ class Flows(NamedTuple):
     flow: Annotated[np.recarray, flows.Flow]  # [rows of qp]
     hop: Annotated[np.recarray, flows.FlowHop]  # rows, consecutive for each connection
     link: Annotated[np.recarray, flows.FlowLink]  # [rows of tx]
+    link_flow: Annotated[np.recarray, flows.LinkFlow]  # [LINK_FLOWS_PER_HOP * rows of hop] consecutive for each link
     finish_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of qp] connections by the end of their message, ps
     finish_place: Int64  # [rows of qp] places in finish_heap + 1, 0 = no message is under way
     dirty: Int64  # [rows of tx] links whose flows or capacity changed since the latest solution

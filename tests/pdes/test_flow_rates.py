@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pdes.core import state as s
 from pdes.core.jit import Directory
 from pdes.core.memory import rows_of, unused, zeros
-from pdes.core.rows.flows import Flow, FlowHop, FlowLink, KeyedEntry
-from pdes.messages.flows.rates import RATE_UNITS, WEIGHT_SHIFT
+from pdes.core.rows.flows import Flow, FlowHop, FlowLink, KeyedEntry, LinkFlow
+from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, RATE_UNITS, WEIGHT_SHIFT
 from tests.budgets import bounded
 from tests.pdes import kernels, naive_flows
 
@@ -30,6 +30,7 @@ class Network:
         self.flows = unused(s.Flows)._replace(
             flow=rows_of(Flow, flows),
             hop=rows_of(FlowHop, flows * HOPS),
+            link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * flows * HOPS),
             link=rows_of(FlowLink, links, capacity=self.capacity),
             finish_heap=rows_of(KeyedEntry, flows),
             finish_place=zeros(flows),
@@ -47,7 +48,7 @@ class Network:
         flow.first_hop, flow.hops, flow.cap, flow.remaining_bytes = f * HOPS, len(links), cap, 1e12
         for i, (link, weight) in enumerate(links.items()):
             hop = self.flows.hop[f * HOPS + i]
-            hop.link, hop.flow, hop.weight = link, f, weight
+            hop.link, hop.weight = link, weight
         kernels.flow_enter(self.directory.address, f, now)
         self.active[f] = cap, links
 

@@ -3,11 +3,12 @@
 from pdes.core.rows.row import INF, Row, word
 
 
-class FlowState(Row, words=16, written_by="messages.fidelity.* messages.flows.rates"):
+class FlowState(Row, words=24, written_by="messages.fidelity.* messages.flows.rates"):
     """What all flows share."""
 
     active = word("count", "flows under way: entries of `finish_heap`")
     hops = word("count", "rows of `hop` in use")
+    link_flows = word("count", "rows of `link_flow` in use")
     fresh = word("count", "entries of `fresh`")
     dirty = word("count", "entries of `dirty`")
     stamp = word("count", "number of solutions so far, for the marks of flows and links")
@@ -50,12 +51,18 @@ class FlowHop(Row, bits=32, written_by="messages.flows.paths messages.flows.rate
     """A link of a connection's path; of the path back, which acknowledgements load, if `is_back`."""
 
     link = word("link", "outgoing link")
-    flow = word("queue_pair", "connection")
-    next_hop = word("place", "next row of the link's list, -1 none")
-    previous_hop = word("place", "previous row, -1 none")
     weight = word("ratio", "load of the link per rate of the flow, in units of 2^-WEIGHT_SHIFT")
-    share = word("ratio", "part of the flow's packets that takes the link, in units of 2^-WEIGHT_SHIFT")
-    is_back = word("flag", "acknowledgements take the link")
+    place = word("place", "place among the flows of the link")
+    share = word("ratio", "part of the flow's packets that takes the link, in units of 2^-WEIGHT_SHIFT", bits=16)
+    is_back = word("flag", "acknowledgements take the link", bits=8)
+
+
+class LinkFlow(Row, words=4, bits=32, written_by="messages.flows.rates"):
+    """A flow under way over a link; those of a link are consecutive, so that solutions read them quickly."""
+
+    flow = word("queue_pair", "connection")
+    weight = word("ratio", "FlowHop.weight")
+    hop = word("place", "row of `hop`")
 
 
 class FlowLink(Row, words=16, written_by="build.worlds messages.flows.rates"):
@@ -67,10 +74,12 @@ class FlowLink(Row, words=16, written_by="build.worlds messages.flows.rates"):
     limited_weight = word("ratio", "sum of the weights of the flows that this link limits")
     open_weight = word("ratio", "sum of the weights of its flows without a rate in this solution")
     filled = word("count", "stamp of the latest solution that set the level of the full link")
-    first_hop = word("place", "list of rows of `hop`, -1 none", begins=-1)
+    first_flow = word("place", "first of its rows of `link_flow`")
     peak = word("ratio", "sum of its flows' loads at their peaks >> WEIGHT_SHIFT, each rounded up")
     weight = word("ratio", "sum of its flows' weights")
     is_dirty = word("flag", "it is in `dirty`")
+    flows = word("count", "flows under way over it")
+    room = word("count", "its rows of `link_flow`")
 
 
 class KeyedEntry(Row, written_by="messages.flows.keyed_heap"):

@@ -26,6 +26,7 @@ WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 
 MAX_RATE_BPS = 6 * 10**13  # bit/s of a link: times RATE_UNITS / 8 * 2^WEIGHT_SHIFT it is 7.9e18 < 2^63
 UNITS_PER_PS = RATE_UNITS * PS_PER_S  # divided by a rate, picoseconds per byte
 OVERLOADED = INF - 1  # level of a link whose flows together have more than its capacity, until a solution visits it
+LINK_FLOWS_PER_HOP = 4  # a link whose rows of `link_flow` are full gets twice as many: 1 + 2 + ... + 2n < 4n for n flows
 ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.build.schedule)
 
 
@@ -83,6 +84,18 @@ def peak_load(weight, peak):
     return (weight * peak + (1 << WEIGHT_SHIFT) - 1) >> WEIGHT_SHIFT
 
 
+@inline
+def make_room(flows, link):
+    """Move the flows of a link, a row of `link`, to the end of `link_flow`, with room for twice as many."""
+    first = flows.state.link_flows
+    for i in range(link.flows):
+        entry, old = flows.link_flow[first + i], flows.link_flow[link.first_flow + i]
+        entry.flow, entry.weight, entry.hop = old.flow, old.weight, old.hop
+    link.first_flow = first
+    link.room = max(1, 2 * link.room)
+    flows.state.link_flows += link.room
+
+
 @outline
 def enter(flows, flow_id, now_ps):
     """Let a flow, whose hops have their weights, begin; the next solution sets its rate."""
@@ -96,11 +109,12 @@ def enter(flows, flow_id, now_ps):
         weight = np.int64(hop.weight)
         if weight > 0:
             link = flows.link[hop.link]
-            hop.previous_hop = -1
-            hop.next_hop = link.first_hop
-            if link.first_hop >= 0:
-                flows.hop[link.first_hop].previous_hop = h
-            link.first_hop = h
+            if link.flows == link.room:
+                make_room(flows, link)
+            hop.place = link.flows
+            entry = flows.link_flow[link.first_flow + link.flows]
+            entry.flow, entry.weight, entry.hop = flow_id, weight, h
+            link.flows += 1
             link.weight += weight
             link.peak += peak_load(weight, flow.peak)
             make_dirty(flows, hop.link)
@@ -118,12 +132,10 @@ def leave(flows, flow_id):
         weight = np.int64(hop.weight)
         if weight > 0:
             link = flows.link[hop.link]
-            if hop.previous_hop >= 0:
-                flows.hop[hop.previous_hop].next_hop = hop.next_hop
-            else:
-                link.first_hop = hop.next_hop
-            if hop.next_hop >= 0:
-                flows.hop[hop.next_hop].previous_hop = hop.previous_hop
+            link.flows -= 1
+            last, entry = flows.link_flow[link.first_flow + link.flows], flows.link_flow[link.first_flow + hop.place]
+            entry.flow, entry.weight, entry.hop = last.flow, last.weight, last.hop
+            flows.hop[last.hop].place = hop.place
             link.weight -= weight
             link.peak -= peak_load(weight, flow.peak)
             link.load -= weight * flow.rate
@@ -137,11 +149,11 @@ def leave(flows, flow_id):
 @outline
 def set_capacity(flows, link, capacity):
     """Change the capacity of a link (FlowLink.capacity), and the peaks of its flows."""
-    flows.link[link].capacity = capacity
+    row = flows.link[link]
+    row.capacity = capacity
     make_dirty(flows, link)
-    at = flows.link[link].first_hop
-    while at >= 0:
-        flow_id = flows.hop[at].flow
+    for i in range(row.first_flow, row.first_flow + row.flows):
+        flow_id = np.int64(flows.link_flow[i].flow)
         flow = flows.flow[flow_id]
         peak = peak_of(flows, flow_id)
         if peak != flow.peak:
@@ -152,7 +164,6 @@ def set_capacity(flows, link, capacity):
                     make_dirty(flows, flows.hop[h].link)
             flow.peak = peak
             make_fresh(flows, flow_id)
-        at = np.int64(flows.hop[at].next_hop)
 
 
 @inline
@@ -288,18 +299,16 @@ def full_rate(flows, link, stamp, bound):
     rate = bound
     while True:
         rest, weight = row.capacity, np.int64(0)
-        h = row.first_hop
-        while h >= 0:
-            hop = flows.hop[h]
-            flow = flows.flow[hop.flow]
+        for i in range(row.first_flow, row.first_flow + row.flows):
+            entry = flows.link_flow[i]
+            flow = flows.flow[entry.flow]
             own = flow.rate
             if flow.mark == 2 * stamp or (flow.limit == link and flow.mark < 2 * stamp):
                 own = flow.peak
             if own <= rate or flow.mark > 2 * stamp:
-                rest -= hop.weight * own
+                rest -= entry.weight * own
             else:
-                weight += np.int64(hop.weight)
-            h = np.int64(hop.next_hop)
+                weight += np.int64(entry.weight)
         if weight == 0:
             return np.int64(INF)
         if rest // weight <= rate:
@@ -311,12 +320,10 @@ def full_rate(flows, link, stamp, bound):
 def release(flows, link, stamp):
     """Open the flows that a link limits, which has room for more."""
     row = flows.link[link]
-    h = row.first_hop
-    while h >= 0:
-        flow_id = np.int64(flows.hop[h].flow)
+    for i in range(row.first_flow, row.first_flow + row.flows):
+        flow_id = np.int64(flows.link_flow[i].flow)
         if flows.flow[flow_id].limit == link:
             open_flow(flows, flow_id, stamp, link)
-        h = np.int64(flows.hop[h].next_hop)
     row.level = INF
     flows.state.full -= 1
 
@@ -327,16 +334,14 @@ def fill_link(flows, link, stamp, rate):
     row = flows.link[link]
     row.level = rate
     row.filled = stamp
-    h = row.first_hop
-    while h >= 0:
-        flow_id = np.int64(flows.hop[h].flow)
+    for i in range(row.first_flow, row.first_flow + row.flows):
+        flow_id = np.int64(flows.link_flow[i].flow)
         flow = flows.flow[flow_id]
         if flow.mark == 2 * stamp or (flow.mark < 2 * stamp and flow.rate > rate):
             if flow.peak <= rate:
                 fix_rate(flows, flow_id, stamp, flow.peak, -1)
             else:
                 fix_rate(flows, flow_id, stamp, rate, link)
-        h = np.int64(flows.hop[h].next_hop)
 
 
 @outline
