@@ -26,7 +26,7 @@ WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 
 MAX_RATE_BPS = 6 * 10**13  # bit/s of a link: times RATE_UNITS / 8 * 2^WEIGHT_SHIFT it is 7.9e18 < 2^63
 UNITS_PER_PS = RATE_UNITS * PS_PER_S  # divided by a rate, picoseconds per byte
 OVERLOADED = INF - 1  # level of a link whose flows together have more than its capacity, until a solution visits it
-LINK_FLOWS_PER_HOP = 4  # a link whose rows of `link_flow` are full gets twice as many: 1 + 2 + ... + 2n < 4n for n flows
+LINK_FLOWS_PER_HOP = 4  # a link with n flows has had at most 1 + 2 + 4 + ... + 2n < 4n rows of `link_flow`
 ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.build.schedule)
 
 
