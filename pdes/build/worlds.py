@@ -21,7 +21,7 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
-from pdes.core.rows.flows import Flow, FlowHop, FlowLink, KeyedEntry, LinkFlow
+from pdes.core.rows.flows import Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
@@ -146,6 +146,7 @@ def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
     return unused(s.Flows)._replace(
         flow=rows_of(Flow, pairs),
         hop=rows_of(FlowHop, hops),
+        hop_use=rows_of(HopUse, hops),
         link=rows_of(FlowLink, links, capacity=capacities(net)),
         link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * hops),
         finish_heap=rows_of(KeyedEntry, pairs),

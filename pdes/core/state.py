@@ -279,6 +279,7 @@ class Flows(NamedTuple):
     state: Annotated[np.record, flows.FlowState]
     flow: Annotated[np.recarray, flows.Flow]  # [rows of qp]
     hop: Annotated[np.recarray, flows.FlowHop]  # rows, consecutive for each connection
+    hop_use: Annotated[np.recarray, flows.HopUse]  # [rows of hop]
     link: Annotated[np.recarray, flows.FlowLink]  # [rows of tx]
     link_flow: Annotated[np.recarray, flows.LinkFlow]  # [LINK_FLOWS_PER_HOP * rows of hop] consecutive for each link
     finish_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of qp] connections by the end of their message, ps

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pdes.core import state as s
 from pdes.core.jit import Directory
 from pdes.core.memory import rows_of, unused, zeros
-from pdes.core.rows.flows import Flow, FlowHop, FlowLink, KeyedEntry, LinkFlow
+from pdes.core.rows.flows import Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
 from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, RATE_UNITS, WEIGHT_SHIFT
 from tests.budgets import bounded
 from tests.pdes import kernels, naive_flows
@@ -30,6 +30,7 @@ class Network:
         self.flows = unused(s.Flows)._replace(
             flow=rows_of(Flow, flows),
             hop=rows_of(FlowHop, flows * HOPS),
+            hop_use=rows_of(HopUse, flows * HOPS),
             link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * flows * HOPS),
             link=rows_of(FlowLink, links, capacity=self.capacity),
             finish_heap=rows_of(KeyedEntry, flows),

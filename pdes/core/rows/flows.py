@@ -47,22 +47,26 @@ class Flow(Row, words=24, written_by="messages.fidelity.* messages.flows.paths m
     is_fresh = word("flag", "it is in `fresh`")
 
 
-class FlowHop(Row, bits=32, written_by="messages.flows.paths messages.flows.rates"):
-    """A link of a connection's path; of the path back, which acknowledgements load, if `is_back`."""
+class FlowHop(Row, bits=32, written_by="messages.flows.paths"):
+    """A link of a connection's path. Solutions read these rows most, so they are short."""
 
     link = word("link", "outgoing link")
     weight = word("ratio", "load of the link per rate of the flow, in units of 2^-WEIGHT_SHIFT")
+
+
+class HopUse(Row, bits=32, written_by="messages.flows.paths messages.flows.rates"):
+    """How a connection uses a link of its path, parallel to FlowHop."""
+
+    share = word("ratio", "part of the flow's packets that takes the link, in units of 2^-WEIGHT_SHIFT")
+    is_back = word("flag", "acknowledgements take the link, which is of the path back")
     place = word("place", "place among the flows of the link")
-    share = word("ratio", "part of the flow's packets that takes the link, in units of 2^-WEIGHT_SHIFT", bits=16)
-    is_back = word("flag", "acknowledgements take the link", bits=8)
 
 
-class LinkFlow(Row, words=4, bits=32, written_by="messages.flows.rates"):
-    """A flow under way over a link; those of a link are consecutive, so that solutions read them quickly."""
+class LinkFlow(Row, bits=32, written_by="messages.flows.rates"):
+    """A flow under way over a link. Rows of a link are consecutive, and short, because solutions read them all."""
 
     flow = word("queue_pair", "connection")
     weight = word("ratio", "FlowHop.weight")
-    hop = word("place", "row of `hop`")
 
 
 class FlowLink(Row, words=16, written_by="build.worlds messages.flows.rates"):

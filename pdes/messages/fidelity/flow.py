@@ -57,12 +57,12 @@ def count_on_links(world, pair, size_bytes):
     flow = flows.flow[pair]
     packets = packets_of(net, size_bytes)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
-        hop = flows.hop[h]
-        link, share = np.int64(hop.link), np.int64(hop.share)
-        if hop.is_back == 1:
-            net.tx[link].sent_bytes += back_bytes_on(net, link, packets) * share // WHOLE
+        hop, use = flows.hop[h], flows.hop_use[h]
+        link = np.int64(hop.link)
+        if use.is_back == 1:
+            net.tx[link].sent_bytes += back_bytes_on(net, link, packets) * use.share // WHOLE
         else:
-            count_sent(net, link, bytes_on(net, link, size_bytes, packets) * share // WHOLE, 0)
+            count_sent(net, link, bytes_on(net, link, size_bytes, packets) * use.share // WHOLE, 0)
             net.count.hops += 1
 
 

@@ -17,10 +17,10 @@ WHOLE = 1 << WEIGHT_SHIFT  # share of a link that all packets of a flow take
 def add_hop(flows, pair, link, share, is_back):
     """Append a link to the path of connection `pair`, at the end of `hop`; share of its packets, in WHOLEths."""
     flow = flows.flow[pair]
-    hop = flows.hop[flow.first_hop + flow.hops]
-    hop.link = link
-    hop.share = share
-    hop.is_back = is_back
+    flows.hop[flow.first_hop + flow.hops].link = link
+    use = flows.hop_use[flow.first_hop + flow.hops]
+    use.share = share
+    use.is_back = is_back
     flow.hops += 1
 
 
@@ -121,9 +121,9 @@ def lay_path(world, pair, now_ps):
             node, dst = dst, node
         size = full if back == 0 else net.const.ack_bytes
         for h in range(flow.first_hop, flow.first_hop + flow.hops):
-            hop = flows.hop[h]
+            hop, use = flows.hop[h], flows.hop_use[h]
             # the first path: each link begins where the one before it ends
-            if hop.is_back == back and node != dst and starts_at(net, np.int64(hop.link), node):
+            if use.is_back == back and node != dst and starts_at(net, np.int64(hop.link), node):
                 round_ps += forwarding_ps(net, routes, node) + class_row(net, hop.link).delay_ps
                 round_ps += np.int64(size * link_psb(net, hop.link))
                 node = end_of(net.tx[hop.link].meta)
@@ -171,20 +171,20 @@ def load_message(world, pair, size_bytes):
     full = full_packet_bytes(net)
     flow.remaining_bytes = float(wire)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
-        hop = flows.hop[h]
+        hop, use = flows.hop[h], flows.hop_use[h]
         link = np.int64(hop.link)
-        if hop.is_back == 1:
+        if use.is_back == 1:
             on_link = back_bytes_on(net, link, packets)
         else:
             on_link = bytes_on(net, link, size_bytes, packets)
-        hop.weight = np.int64(np.float64(hop.share) * on_link / wire + 0.5)
-        if hop.is_back == 0 and starts_at(net, link, node):
+        hop.weight = np.int64(np.float64(use.share) * on_link / wire + 0.5)
+        if use.is_back == 0 and starts_at(net, link, node):
             packet_ps = on_link_bytes(net, link, 0, full) * link_psb(net, link)
             if packet_ps > slowest_ps:
                 slowest_ps = packet_ps
                 slowest = np.int64(h)
                 # so that a weight, which is rounded, changes nothing on an idle path
-                if hop.share == WHOLE:
+                if use.share == WHOLE:
                     flow.remaining_bytes = np.float64(on_link) * WHOLE / hop.weight
             node = end_of(net.tx[link].meta)
     psb = share_psb(net, np.int64(qp.port), 0, qp.shares)
@@ -217,7 +217,7 @@ def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
     before = slowest_hop >= 0
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         link = np.int64(flows.hop[h].link)
-        if flows.hop[h].is_back == 1 or not starts_at(net, link, node):
+        if flows.hop_use[h].is_back == 1 or not starts_at(net, link, node):
             continue
         row = class_row(net, link)
         fixed += forwarding_ps(net, world.routes, node) + row.delay_ps

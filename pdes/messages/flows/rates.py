@@ -90,7 +90,7 @@ def make_room(flows, link):
     first = flows.state.link_flows
     for i in range(link.flows):
         entry, old = flows.link_flow[first + i], flows.link_flow[link.first_flow + i]
-        entry.flow, entry.weight, entry.hop = old.flow, old.weight, old.hop
+        entry.flow, entry.weight = old.flow, old.weight
     link.first_flow = first
     link.room = max(1, 2 * link.room)
     flows.state.link_flows += link.room
@@ -111,9 +111,9 @@ def enter(flows, flow_id, now_ps):
             link = flows.link[hop.link]
             if link.flows == link.room:
                 make_room(flows, link)
-            hop.place = link.flows
+            flows.hop_use[h].place = link.flows
             entry = flows.link_flow[link.first_flow + link.flows]
-            entry.flow, entry.weight, entry.hop = flow_id, weight, h
+            entry.flow, entry.weight = flow_id, weight
             link.flows += 1
             link.weight += weight
             link.peak += peak_load(weight, flow.peak)
@@ -121,6 +121,20 @@ def enter(flows, flow_id, now_ps):
     make_fresh(flows, flow_id)
     flows.state.active += 1
     sift(flows.finish_heap, flows.finish_place, flows.state.active, flows.state.active - 1, INF, flow_id)
+
+
+@inline
+def take_from_link(flows, link, place):
+    """Remove the flow at a place among those of a link: the last one takes the place."""
+    row = flows.link[link]
+    row.flows -= 1
+    last, entry = flows.link_flow[row.first_flow + row.flows], flows.link_flow[row.first_flow + place]
+    entry.flow, entry.weight = last.flow, last.weight
+    moved = flows.flow[last.flow]
+    for h in range(moved.first_hop, moved.first_hop + moved.hops):
+        # a link may be on a path twice
+        if flows.hop[h].link == link and flows.hop[h].weight > 0 and flows.hop_use[h].place == row.flows:
+            flows.hop_use[h].place = place
 
 
 @outline
@@ -132,10 +146,7 @@ def leave(flows, flow_id):
         weight = np.int64(hop.weight)
         if weight > 0:
             link = flows.link[hop.link]
-            link.flows -= 1
-            last, entry = flows.link_flow[link.first_flow + link.flows], flows.link_flow[link.first_flow + hop.place]
-            entry.flow, entry.weight, entry.hop = last.flow, last.weight, last.hop
-            flows.hop[last.hop].place = hop.place
+            take_from_link(flows, hop.link, np.int64(flows.hop_use[h].place))
             link.weight -= weight
             link.peak -= peak_load(weight, flow.peak)
             link.load -= weight * flow.rate
