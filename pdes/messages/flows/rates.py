@@ -245,60 +245,43 @@ def plan_visit(flows, link):
 
 
 @inline
-def reach_flow(flows, flow_id, mark):
-    """Add a flow to those whose rates the solution sets, with a mark."""
+def open_flow(flows, flow_id, stamp, visited):
+    """Let a flow be without a rate; the solution visits its links again, except the one that it visits now."""
     flow, state = flows.flow[flow_id], flows.state
-    flow.mark = mark
+    flow.mark = 2 * stamp
     flow.old_rate = flow.rate
     flows.reached_flow[state.reached] = flow_id
     state.reached += 1
-
-
-@inline
-def open_flow(flows, flow_id, stamp, visited):
-    """Let a flow be without a rate; the solution visits its links again, except the one that it visits now."""
-    flow = flows.flow[flow_id]
-    reach_flow(flows, flow_id, 2 * stamp)
-    flows.state.open_flows += 1
+    state.open_flows += 1
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         link, weight = np.int64(flows.hop[h].link), np.int64(flows.hop[h].weight)
-        if weight > 0:
-            row = flows.link[link]
-            row.load -= weight * flow.rate
-            row.open_weight += weight
-            if flow.limit == link:
-                row.limited_weight -= weight
-            if link != visited:
-                plan_visit(flows, link)
+        row = flows.link[link]
+        row.load -= weight * flow.rate
+        row.open_weight += weight
+        if flow.limit == link:
+            row.limited_weight -= weight
+        if link != visited and weight > 0:
+            plan_visit(flows, link)
     flow.limit = -1
 
 
 @inline
-def fix_rate(flows, flow_id, stamp, rate, limit):
-    """Set a flow's rate. limit: link that limits it; -1: none."""
+def fix_rate(flows, flow_id, rate, limit):
+    """Set the rate of an open flow. limit: full link that limits it, -1: none."""
     flow = flows.flow[flow_id]
-    was_open = flow.mark == 2 * stamp
-    if was_open:
-        flow.mark += 1
-        flow.rate = 0  # as in the loads of links
-        flows.state.open_flows -= 1
-    else:
-        reach_flow(flows, flow_id, 2 * stamp + 1)
-    for h in range(flow.first_hop, flow.first_hop + flow.hops):
-        link, weight = np.int64(flows.hop[h].link), np.int64(flows.hop[h].weight)
-        if weight > 0:
-            row = flows.link[link]
-            row.load += weight * (rate - flow.rate)
-            if was_open:
-                row.open_weight -= weight
-            if flow.limit == link:
-                row.limited_weight -= weight
-            if limit == link:
-                row.limited_weight += weight
-            elif not was_open or row.load > row.capacity:
-                plan_visit(flows, link)
+    flow.mark += 1
     flow.rate = rate
     flow.limit = limit
+    flows.state.open_flows -= 1
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        link, weight = np.int64(flows.hop[h].link), np.int64(flows.hop[h].weight)
+        row = flows.link[link]
+        row.load += weight * rate
+        row.open_weight -= weight
+        if limit == link:
+            row.limited_weight += weight
+        if row.load > row.capacity:
+            plan_visit(flows, link)
 
 
 @inline
@@ -343,16 +326,18 @@ def release(flows, link, stamp):
 def fill_link(flows, link, stamp, rate):
     """Set the level of a link that is full at a rate, and the rates of its flows that are open or have higher ones."""
     row = flows.link[link]
-    row.level = rate
     row.filled = stamp
     for i in range(row.first_flow, row.first_flow + row.flows):
         flow_id = np.int64(flows.link_flow[i].flow)
         flow = flows.flow[flow_id]
-        if flow.mark == 2 * stamp or (flow.mark < 2 * stamp and flow.rate > rate):
-            if flow.peak <= rate:
-                fix_rate(flows, flow_id, stamp, flow.peak, -1)
+        if flow.mark < 2 * stamp and flow.rate > rate:
+            open_flow(flows, flow_id, stamp, link)
+        if flow.mark == 2 * stamp:
+            if flow.peak > rate:
+                fix_rate(flows, flow_id, rate, link)
             else:
-                fix_rate(flows, flow_id, stamp, rate, link)
+                fix_rate(flows, flow_id, flow.peak, -1)
+    row.level = rate
 
 
 @outline
@@ -402,7 +387,7 @@ def solve(flows, now_ps):
         flow_id = flows.reached_flow[i]
         flow = flows.flow[flow_id]
         if flow.mark == 2 * stamp:
-            fix_rate(flows, flow_id, stamp, flow.peak, -1)
+            fix_rate(flows, flow_id, flow.peak, -1)
         if flow.rate != flow.old_rate:
             bring_up_to_date(flows, flow_id, flow.old_rate, now_ps)
             set_finish(flows, flow_id)
