@@ -21,14 +21,14 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
-from pdes.core.rows.flows import Flow, FlowHop, FlowLink
+from pdes.core.rows.flows import Flow, FlowHop, FlowLink, KeyedEntry, LinkFlow
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
 from pdes.messages.fidelity import PACKET
-from pdes.messages.flows.rates import MAX_RATE_BPS, capacities
+from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, MAX_RATE_BPS, capacities
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
 from pdes.nic.rendezvous import MAX_TAG
@@ -142,17 +142,19 @@ def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
     """Return an LP's tables of the flow model, without flows; pairs: number of rows of qp; nodes: of the LP."""
     if not settings.fidelity.settle:
         return unused(s.Flows)
-    links = len(net.tx)
+    links, hops = len(net.tx), 2 * int(net.const.reserve_hops)
     return unused(s.Flows)._replace(
         flow=rows_of(Flow, pairs),
-        hop=rows_of(FlowHop, 2 * int(net.const.reserve_hops)),
+        hop=rows_of(FlowHop, hops),
         link=rows_of(FlowLink, links, capacity=capacities(net)),
-        finish_heap=zeros(pairs),
+        link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * hops),
+        finish_heap=rows_of(KeyedEntry, pairs),
+        finish_place=zeros(pairs),
         dirty=zeros(links),
         fresh=zeros(pairs),
-        reached_link=zeros(links),
         reached_flow=zeros(pairs),
-        fill_heap=zeros(2 * (links + pairs)),
+        fill_heap=rows_of(KeyedEntry, links),
+        fill_place=zeros(links),
         front=zeros(nodes),
         node_share=zeros(nodes),
     )

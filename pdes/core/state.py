@@ -280,12 +280,14 @@ class Flows(NamedTuple):
     flow: Annotated[np.recarray, flows.Flow]  # [rows of qp]
     hop: Annotated[np.recarray, flows.FlowHop]  # rows, consecutive for each connection
     link: Annotated[np.recarray, flows.FlowLink]  # [rows of tx]
-    finish_heap: Int64  # [rows of qp] connections with a message under way (pdes/messages/flows/finish_heap.py)
+    link_flow: Annotated[np.recarray, flows.LinkFlow]  # [LINK_FLOWS_PER_HOP * rows of hop] consecutive for each link
+    finish_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of qp] connections by the end of their message, ps
+    finish_place: Int64  # [rows of qp] places in finish_heap + 1, 0 = no message is under way
     dirty: Int64  # [rows of tx] links whose flows or capacity changed since the latest solution
     fresh: Int64  # [rows of qp] connections whose rate the next solution sets in any case
-    reached_link: Int64  # [rows of tx] links of a solution
     reached_flow: Int64  # [rows of qp] connections of a solution
-    fill_heap: Int64  # [2 * (rows of tx + rows of qp)] (rate, link or links + connection) pairs
+    fill_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of tx] links by the rate of their next visit
+    fill_place: Int64  # [rows of tx] places in fill_heap + 1, 0 = none
     front: Int64  # [nodes] nodes that packets reach, where they spread over equal links
     node_share: Int64  # [nodes] what part of the packets reaches them
 

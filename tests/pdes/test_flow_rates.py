@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from pdes.core import state as s
 from pdes.core.jit import Directory
 from pdes.core.memory import rows_of, unused, zeros
-from pdes.core.rows.flows import Flow, FlowHop, FlowLink
-from pdes.messages.flows.rates import RATE_UNITS, WEIGHT_SHIFT
+from pdes.core.rows.flows import Flow, FlowHop, FlowLink, KeyedEntry, LinkFlow
+from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, RATE_UNITS, WEIGHT_SHIFT
 from tests.budgets import bounded
 from tests.pdes import kernels, naive_flows
 
@@ -24,19 +24,21 @@ BACK = 341  # weight of acknowledgements of RoCEv2: 86 of 4,178 bytes
 class Network:
     """The flows under test, beside what the naive solver needs."""
 
-    def __init__(self, capacity):
+    def __init__(self, capacity, flows=FLOWS):
         self.capacity = list(capacity)
         links = len(capacity)
         self.flows = unused(s.Flows)._replace(
-            flow=rows_of(Flow, FLOWS),
-            hop=rows_of(FlowHop, FLOWS * HOPS),
+            flow=rows_of(Flow, flows),
+            hop=rows_of(FlowHop, flows * HOPS),
+            link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * flows * HOPS),
             link=rows_of(FlowLink, links, capacity=self.capacity),
-            finish_heap=zeros(FLOWS),
+            finish_heap=rows_of(KeyedEntry, flows),
+            finish_place=zeros(flows),
             dirty=zeros(links),
-            fresh=zeros(FLOWS),
-            reached_link=zeros(links),
-            reached_flow=zeros(FLOWS),
-            fill_heap=zeros(2 * (links + FLOWS)),
+            fresh=zeros(flows),
+            reached_flow=zeros(flows),
+            fill_heap=rows_of(KeyedEntry, links),
+            fill_place=zeros(links),
         )
         self.directory = Directory(self.flows)
         self.active = {}
@@ -46,7 +48,7 @@ class Network:
         flow.first_hop, flow.hops, flow.cap, flow.remaining_bytes = f * HOPS, len(links), cap, 1e12
         for i, (link, weight) in enumerate(links.items()):
             hop = self.flows.hop[f * HOPS + i]
-            hop.link, hop.flow, hop.weight = link, f, weight
+            hop.link, hop.weight = link, weight
         kernels.flow_enter(self.directory.address, f, now)
         self.active[f] = cap, links
 
@@ -75,10 +77,15 @@ class Network:
             on_link = [(f, links[link]) for f, (_, links) in self.active.items() if link in links]
             assert row.load == sum(int(self.flows.flow[f].rate) * weight for f, weight in on_link) <= row.capacity
             assert row.weight == sum(weight for _, weight in on_link)
-        heap = [int(f) for f in self.flows.finish_heap[: self.flows.state.active]]
-        assert sorted(heap) == order
-        assert [int(self.flows.flow[f].heap_place) for f in heap] == list(range(1, len(heap) + 1))
-        finish = [int(self.flows.flow[f].finish_ps) for f in heap]
+            limited = [(f, weight) for f, weight in on_link if self.flows.flow[f].limit == link]
+            assert row.limited_weight == sum(weight for _, weight in limited)
+            assert row.open_weight == 0
+            assert all(self.flows.flow[f].rate == row.level for f, _ in limited)
+            assert (row.level < s.INF) == (len(limited) > 0)
+        heap = self.flows.finish_heap[: self.flows.state.active]
+        assert sorted(heap.number) == order
+        assert [int(self.flows.finish_place[f]) for f in heap.number] == list(range(1, len(heap) + 1))
+        finish = heap.key.tolist()
         assert all(finish[(i - 1) // 2] <= finish[i] for i in range(1, len(heap)))
 
 
@@ -138,6 +145,56 @@ def test_rates_do_not_depend_on_the_order_of_starts():
         net.solve()
         found.append(net.rates())
     assert all(rates == found[0] for rates in found)
+
+
+@bounded(40)
+@given(st.integers(0, 2**32), st.booleans(), st.integers(1, 40))
+def test_changes_spread_along_a_chain_of_full_links(seed, equal, moments):
+    """Flows cross neighbouring links of a chain; with equal links and weights, many levels are equal."""
+    rng = random.Random(seed)  # noqa: S311 - examples, no secrets
+    flows = 60
+    net = Network([50 * GB << WEIGHT_SHIFT if equal else drawn_capacity(rng) for _ in range(LINKS)], flows)
+    for now in range(moments):
+        for f in rng.sample(range(flows), 1 if now else flows):
+            if f in net.active:
+                net.stop(f)
+            else:
+                first = rng.randrange(LINKS)
+                path = range(first, min(LINKS, first + rng.randint(1, HOPS)))
+                weights = {link: WHOLE if equal else rng.choice([WHOLE, WHOLE // 2, BACK]) for link in path}
+                net.start(f, s.INF if equal else drawn_cap(rng), weights, now)
+        if rng.random() < 0.2:
+            net.change(rng.randrange(LINKS), drawn_capacity(rng) * rng.randint(0, 1))
+        net.solve(now)
+        net.check()
+
+
+@bounded(60)
+@given(st.integers(0, 2**32), st.integers(2, 12))
+def test_rates_do_not_depend_on_the_order_of_changes_at_one_time(seed, moments):
+    rng = random.Random(seed)  # noqa: S311 - examples, no secrets
+    capacity = [drawn_capacity(rng) for _ in range(LINKS)]
+    net, other = Network(capacity), Network(capacity)
+    for now in range(moments):
+        changes = []
+        for f in rng.sample(range(FLOWS), rng.randint(1, FLOWS // 2)):
+            if f in net.active:
+                changes.append((Network.stop, f))
+            else:
+                changes.append((Network.start, f, drawn_cap(rng), drawn_links(rng, LINKS), now))
+        changes += [(Network.change, link, drawn_capacity(rng)) for link in rng.sample(range(LINKS), rng.randint(0, 2))]
+        for change, *arguments in changes:
+            change(net, *arguments)
+        rng.shuffle(changes)
+        for change, *arguments in changes:
+            change(other, *arguments)
+        net.solve(now)
+        other.solve(now)
+        assert net.rates() == other.rates()
+        assert (net.flows.finish_heap.key[0], net.flows.link.level.tolist()) == (
+            other.flows.finish_heap.key[0],
+            other.flows.link.level.tolist(),
+        )
 
 
 def test_unaffected_flows_are_left_alone():

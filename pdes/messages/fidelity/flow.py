@@ -32,7 +32,7 @@ def set_alarm(world):
     """Add an event for the earliest end, unless one is due before."""
     state = world.flows.state
     if state.active > 0:
-        earliest = world.flows.flow[world.flows.finish_heap[0]].finish_ps
+        earliest = world.flows.finish_heap[0].key
         if earliest < state.alarm_ps:
             state.alarm_ps = earliest
             add_event(world.net.ctl, world.messages, earliest, FINISH, 0, 0)
@@ -58,11 +58,11 @@ def count_on_links(world, pair, size_bytes):
     packets = packets_of(net, size_bytes)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop = flows.hop[h]
-        link = np.int64(hop.link)
+        link, share = np.int64(hop.link), np.int64(hop.share)
         if hop.is_back == 1:
-            net.tx[link].sent_bytes += back_bytes_on(net, link, packets) * hop.share // WHOLE
+            net.tx[link].sent_bytes += back_bytes_on(net, link, packets) * share // WHOLE
         else:
-            count_sent(net, link, bytes_on(net, link, size_bytes, packets) * hop.share // WHOLE, 0)
+            count_sent(net, link, bytes_on(net, link, size_bytes, packets) * share // WHOLE, 0)
             net.count.hops += 1
 
 
@@ -119,11 +119,11 @@ def reroute(world, now_ps):
     flows = world.flows
     for pair in range(world.net.ctl.queue_pairs):
         flow = flows.flow[pair]
-        if flow.heap_place > 0 and flow.epoch != flows.state.epoch:
+        if flows.finish_place[pair] > 0 and flow.epoch != flows.state.epoch:
             if flows.state.hops + world.net.const.reserve_hops > flows.hop.shape[0]:
                 add_event(world.net.ctl, world.messages, now_ps, FINISH, 0, 0)
                 return
-            bring_up_to_date(flows, pair, now_ps)
+            bring_up_to_date(flows, pair, flow.rate, now_ps)
             left_bytes = flow.remaining_bytes
             leave(flows, pair)
             lay_path(world, pair, now_ps)
@@ -172,7 +172,7 @@ def settle(world_address, kind, now_ps):
                 change_network(world, now_ps)
             if flows.state.moved_epoch != flows.state.epoch:
                 reroute(world, now_ps)
-        while flows.state.active > 0 and flows.flow[flows.finish_heap[0]].finish_ps <= now_ps:
-            end(world, np.int64(flows.finish_heap[0]), now_ps)
+        while flows.state.active > 0 and flows.finish_heap[0].key <= now_ps:
+            end(world, flows.finish_heap[0].number, now_ps)
     set_alarm(world)
     return 0

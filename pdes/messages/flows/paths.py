@@ -19,7 +19,6 @@ def add_hop(flows, pair, link, share, is_back):
     flow = flows.flow[pair]
     hop = flows.hop[flow.first_hop + flow.hops]
     hop.link = link
-    hop.flow = pair
     hop.share = share
     hop.is_back = is_back
     flow.hops += 1

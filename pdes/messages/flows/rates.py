@@ -1,10 +1,12 @@
-"""Max-min fair rates of flows over links, by progressive filling, of only the flows that a change may affect.
+"""Max-min fair rates of flows over links, by progressive filling, of only the links whose levels change.
 
-The rates of all flows rise together. A flow stops at its peak, or when one of its links is full: the link's *level* is
-that rate. A change (flows begin, end or get another peak; the capacity of a link changes) makes links dirty. In the
-filling before and after it, everything is the same up to the lowest rate at which a dirty link is full, so flows with
-lower rates keep theirs. The filling begins there, with the flows of the dirty links and all flows that share a link
-with them, and so on. Links that cannot be full, because even the peaks of all their flows fit, connect nothing.
+The rates of all flows rise together. A flow stops at its peak, or when one of its links is full: the link *limits* the
+flow, and its *level* is that rate. Changes (flows begin, end or get another peak; the capacity of a link changes) make
+links dirty. A solution visits links in ascending order of level. If a link has room for more than its level, the flows
+that it limits are open (without a rate) until it or another link is full. If a link is full at a rate, its open flows
+and those with higher rates get that rate. Both change what the other links of these flows have left, and the solution
+visits these in turn. A flow that changes at a rate only affects links of at least that level, so one pass suffices, and
+links and flows to which no change spreads keep their rates.
 
 Rates, weights and capacities are integers, so sums do not depend on the order of their terms, and neither do rates on
 the order in which flows began. A rate times a weight and a capacity stay below 2^63 (MAX_RATE_BPS).
@@ -12,18 +14,19 @@ the order in which flows began. A rate times a weight and a capacity stay below 
 
 import numpy as np
 
-from pdes.core.heap import heap_pop, heap_push
 from pdes.core.inputs import Int64
 from pdes.core.jit import inline, outline
 from pdes.core.packet import class_of
 from pdes.core.rows.row import INF
 from pdes.core.state import PS_PER_S, Net
-from pdes.messages.flows.finish_heap import add_flow, remove_flow, sift
+from pdes.messages.flows.keyed_heap import remove, sift
 
 RATE_UNITS = 64  # units of rates per B/s: 3e-12 of the rate of 50 Gb/s
 WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 2 % of data, are exact to 0.3 %
 MAX_RATE_BPS = 6 * 10**13  # bit/s of a link: times RATE_UNITS / 8 * 2^WEIGHT_SHIFT it is 7.9e18 < 2^63
 UNITS_PER_PS = RATE_UNITS * PS_PER_S  # divided by a rate, picoseconds per byte
+OVERLOADED = INF - 1  # level of a link whose flows together have more than its capacity, until a solution visits it
+LINK_FLOWS_PER_HOP = 4  # a link with n flows has had at most 1 + 2 + 4 + ... + 2n < 4n rows of `link_flow`
 ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.build.schedule)
 
 
@@ -81,29 +84,43 @@ def peak_load(weight, peak):
     return (weight * peak + (1 << WEIGHT_SHIFT) - 1) >> WEIGHT_SHIFT
 
 
+@inline
+def make_room(flows, link):
+    """Move the flows of a link, a row of `link`, to the end of `link_flow`, with room for twice as many."""
+    first = flows.state.link_flows
+    for i in range(link.flows):
+        entry, old = flows.link_flow[first + i], flows.link_flow[link.first_flow + i]
+        entry.flow, entry.weight, entry.hop = old.flow, old.weight, old.hop
+    link.first_flow = first
+    link.room = max(1, 2 * link.room)
+    flows.state.link_flows += link.room
+
+
 @outline
 def enter(flows, flow_id, now_ps):
     """Let a flow, whose hops have their weights, begin; the next solution sets its rate."""
     flow = flows.flow[flow_id]
     flow.rate = 0
+    flow.limit = -1
     flow.since_ps = now_ps
-    flow.finish_ps = INF
     flow.peak = peak_of(flows, flow_id)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop = flows.hop[h]
         weight = np.int64(hop.weight)
         if weight > 0:
             link = flows.link[hop.link]
-            hop.previous_hop = -1
-            hop.next_hop = link.first_hop
-            if link.first_hop >= 0:
-                flows.hop[link.first_hop].previous_hop = h
-            link.first_hop = h
+            if link.flows == link.room:
+                make_room(flows, link)
+            hop.place = link.flows
+            entry = flows.link_flow[link.first_flow + link.flows]
+            entry.flow, entry.weight, entry.hop = flow_id, weight, h
+            link.flows += 1
             link.weight += weight
             link.peak += peak_load(weight, flow.peak)
             make_dirty(flows, hop.link)
     make_fresh(flows, flow_id)
-    add_flow(flows, flow_id)
+    flows.state.active += 1
+    sift(flows.finish_heap, flows.finish_place, flows.state.active, flows.state.active - 1, INF, flow_id)
 
 
 @outline
@@ -115,27 +132,28 @@ def leave(flows, flow_id):
         weight = np.int64(hop.weight)
         if weight > 0:
             link = flows.link[hop.link]
-            if hop.previous_hop >= 0:
-                flows.hop[hop.previous_hop].next_hop = hop.next_hop
-            else:
-                link.first_hop = hop.next_hop
-            if hop.next_hop >= 0:
-                flows.hop[hop.next_hop].previous_hop = hop.previous_hop
+            link.flows -= 1
+            last, entry = flows.link_flow[link.first_flow + link.flows], flows.link_flow[link.first_flow + hop.place]
+            entry.flow, entry.weight, entry.hop = last.flow, last.weight, last.hop
+            flows.hop[last.hop].place = hop.place
             link.weight -= weight
             link.peak -= peak_load(weight, flow.peak)
             link.load -= weight * flow.rate
+            if flow.limit == hop.link:
+                link.limited_weight -= weight
             make_dirty(flows, hop.link)
-    remove_flow(flows, flow_id)
+    remove(flows.finish_heap, flows.finish_place, flows.state.active, flow_id)
+    flows.state.active -= 1
 
 
 @outline
 def set_capacity(flows, link, capacity):
     """Change the capacity of a link (FlowLink.capacity), and the peaks of its flows."""
-    flows.link[link].capacity = capacity
+    row = flows.link[link]
+    row.capacity = capacity
     make_dirty(flows, link)
-    at = flows.link[link].first_hop
-    while at >= 0:
-        flow_id = flows.hop[at].flow
+    for i in range(row.first_flow, row.first_flow + row.flows):
+        flow_id = np.int64(flows.link_flow[i].flow)
         flow = flows.flow[flow_id]
         peak = peak_of(flows, flow_id)
         if peak != flow.peak:
@@ -146,14 +164,13 @@ def set_capacity(flows, link, capacity):
                     make_dirty(flows, flows.hop[h].link)
             flow.peak = peak
             make_fresh(flows, flow_id)
-        at = np.int64(flows.hop[at].next_hop)
 
 
 @inline
-def bring_up_to_date(flows, flow_id, now_ps):
-    """Subtract from a flow's remaining bytes what it has sent since its last change."""
+def bring_up_to_date(flows, flow_id, rate, now_ps):
+    """Subtract from a flow's remaining bytes what it has sent at a rate since its last change."""
     flow = flows.flow[flow_id]
-    sent_bytes = flow.rate * ((now_ps - flow.since_ps) / UNITS_PER_PS)
+    sent_bytes = rate * ((now_ps - flow.since_ps) / UNITS_PER_PS)
     flow.remaining_bytes = max(0.0, flow.remaining_bytes - sent_bytes)
     flow.since_ps = now_ps
 
@@ -162,170 +179,222 @@ def bring_up_to_date(flows, flow_id, now_ps):
 def set_finish(flows, flow_id):
     """Set the end of a flow's current message, from since_ps on at its rate."""
     flow = flows.flow[flow_id]
-    flow.finish_ps = INF
+    finish_ps = np.int64(INF)
     if flow.rate > 0:
         took_ps = flow.remaining_bytes * (UNITS_PER_PS / flow.rate)
         if took_ps < INF - flow.since_ps:
-            flow.finish_ps = flow.since_ps + 1 + np.int64(took_ps)
-    sift(flows, flow.heap_place - 1, flow_id)
+            finish_ps = flow.since_ps + 1 + np.int64(took_ps)
+    place = flows.finish_place[flow_id] - 1
+    sift(flows.finish_heap, flows.finish_place, flows.state.active, place, finish_ps, flow_id)
 
 
 @inline
-def set_rate(flows, flow_id, rate, now_ps):
-    """Give a flow another rate, in units of 1 / RATE_UNITS bytes per second."""
-    flow = flows.flow[flow_id]
-    if rate != flow.rate:
-        bring_up_to_date(flows, flow_id, now_ps)
-        for h in range(flow.first_hop, flow.first_hop + flow.hops):
-            flows.link[flows.hop[h].link].load += flows.hop[h].weight * (rate - flow.rate)
-        flow.rate = rate
-        set_finish(flows, flow_id)
+def fill_bound(row):
+    """Return a minimum of the rate at which a link is full when its open flows and those that it limits rise on."""
+    weight = row.limited_weight + row.open_weight
+    if weight > 0:
+        return max(0, (row.capacity - row.load + row.limited_weight * row.level) // weight)
+    if row.load > row.capacity:
+        return row.capacity // row.weight
+    return np.int64(INF)
 
 
 @inline
-def reach_link(flows, link, stamp, link_count):
-    """Add a link to the `link_count` of solution `stamp`, unless it is there or limits nothing; return the number."""
-    row = flows.link[link]
-    # it limits flows if these may ask for more than its capacity, or did when rates were last set
-    if row.mark != stamp and (row.level < INF or row.peak > row.capacity >> WEIGHT_SHIFT):
-        row.mark = stamp
-        flows.reached_link[link_count] = link
-        link_count += 1
-    return link_count
-
-
-@inline
-def reach_flow(flows, flow_id, stamp, flow_count, link_count):
-    """Add a flow and its links to the flows and links of solution `stamp`; return the numbers of both."""
-    flow = flows.flow[flow_id]
-    flow.mark = 2 * stamp
-    flows.reached_flow[flow_count] = flow_id
-    for h in range(flow.first_hop, flow.first_hop + flow.hops):
-        if flows.hop[h].weight > 0:
-            link_count = reach_link(flows, flows.hop[h].link, stamp, link_count)
-    return flow_count + 1, link_count
-
-
-@outline
-def reach(flows, stamp):
-    """Collect the flows whose rates may change in solution `stamp`, and their links; return the numbers of both."""
+def move_visit(flows, link, rate):
+    """Let the solution, which visits a link now, visit it again at a higher rate; INF: not any more."""
     state = flows.state
-    lowest = np.int64(INF)
-    links = np.int64(0)
-    for i in range(state.dirty):
-        row = flows.link[flows.dirty[i]]
-        lowest = min(lowest, row.level)
-        if row.peak > row.capacity >> WEIGHT_SHIFT:
-            lowest = min(lowest, row.capacity // row.weight)
-        row.is_dirty = 0
-        links = reach_link(flows, flows.dirty[i], stamp, links)
-    state.dirty = 0
-    count = np.int64(0)
-    for i in range(state.fresh):
-        flow_id = flows.fresh[i]
-        flows.flow[flow_id].is_fresh = 0
-        if flows.flow[flow_id].heap_place > 0 and flows.flow[flow_id].mark < 2 * stamp:
-            count, links = reach_flow(flows, flow_id, stamp, count, links)
-    state.fresh = 0
-    at = 0
-    while at < links:
-        h = flows.link[flows.reached_link[at]].first_hop
-        while h >= 0:
-            flow_id = np.int64(flows.hop[h].flow)
-            if flows.flow[flow_id].rate >= lowest and flows.flow[flow_id].mark < 2 * stamp:
-                count, links = reach_flow(flows, flow_id, stamp, count, links)
-            h = np.int64(flows.hop[h].next_hop)
-        at += 1
-    return count, links
+    if rate < INF:
+        sift(flows.fill_heap, flows.fill_place, state.filling, flows.fill_place[link] - 1, rate, link)
+        return
+    remove(flows.fill_heap, flows.fill_place, state.filling, link)
+    state.filling -= 1
+    if flows.link[link].level < INF:
+        state.full -= 1
 
 
 @inline
-def open_flow(flows, flow_id, stamp, heap_size):
-    """Let solution `stamp` set a flow's rate; fill_heap has `heap_size` entries. Return the number after that."""
+def plan_visit(flows, link):
+    """Let the solution visit a link, whose flows have changed, before its level changes."""
+    row, state = flows.link[link], flows.state
+    # it limits flows if these may ask for more than its capacity, or did when rates were last set
+    if row.level < INF or row.peak > row.capacity >> WEIGHT_SHIFT:
+        place = flows.fill_place[link] - 1
+        if row.level == INF and row.load > row.capacity:
+            row.level = OVERLOADED
+            state.full += place >= 0
+        rate = row.level if row.filled == state.stamp else min(row.level, fill_bound(row))
+        if place < 0 and rate < INF:
+            place = state.filling
+            state.filling += 1
+            if row.level < INF:
+                state.full += 1
+            sift(flows.fill_heap, flows.fill_place, state.filling, place, rate, link)
+        elif place >= 0 and rate < flows.fill_heap[place].key:
+            sift(flows.fill_heap, flows.fill_place, state.filling, place, rate, link)
+
+
+@inline
+def reach_flow(flows, flow_id, mark):
+    """Add a flow to those whose rates the solution sets, with a mark."""
+    flow, state = flows.flow[flow_id], flows.state
+    flow.mark = mark
+    flow.old_rate = flow.rate
+    flows.reached_flow[state.reached] = flow_id
+    state.reached += 1
+
+
+@inline
+def open_flow(flows, flow_id, stamp, visited):
+    """Let a flow be without a rate; the solution visits its links again, except the one that it visits now."""
     flow = flows.flow[flow_id]
-    bound = np.int64(INF)
+    reach_flow(flows, flow_id, 2 * stamp)
+    flows.state.open_flows += 1
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
-        weight = np.int64(flows.hop[h].weight)
-        row = flows.link[flows.hop[h].link]
-        if weight > 0 and row.mark == stamp:
-            row.rest += weight * flow.rate
+        link, weight = np.int64(flows.hop[h].link), np.int64(flows.hop[h].weight)
+        if weight > 0:
+            row = flows.link[link]
+            row.load -= weight * flow.rate
             row.open_weight += weight
-            bound = min(bound, row.capacity // weight)
-    if bound == INF:
-        flow.new_rate = flow.peak
-        flow.mark += 1
-    elif flow.peak < bound:
-        heap_push(flows.fill_heap, 0, heap_size, flow.peak, flows.link.shape[0] + flow_id)
-        heap_size += 1
-    return heap_size
+            if flow.limit == link:
+                row.limited_weight -= weight
+            if link != visited:
+                plan_visit(flows, link)
+    flow.limit = -1
 
 
 @inline
-def fix_rate(flows, flow_id, stamp, rate):
-    """Set a flow's rate in solution `stamp`, and take it from what is left of its links."""
+def fix_rate(flows, flow_id, stamp, rate, limit):
+    """Set a flow's rate. limit: link that limits it; -1: none."""
     flow = flows.flow[flow_id]
-    flow.new_rate = rate
-    flow.mark = 2 * stamp + 1
+    was_open = flow.mark == 2 * stamp
+    if was_open:
+        flow.mark += 1
+        flow.rate = 0  # as in the loads of links
+        flows.state.open_flows -= 1
+    else:
+        reach_flow(flows, flow_id, 2 * stamp + 1)
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
-        weight = np.int64(flows.hop[h].weight)
-        row = flows.link[flows.hop[h].link]
-        if weight > 0 and row.mark == stamp:
-            row.rest -= weight * rate
-            row.open_weight -= weight
+        link, weight = np.int64(flows.hop[h].link), np.int64(flows.hop[h].weight)
+        if weight > 0:
+            row = flows.link[link]
+            row.load += weight * (rate - flow.rate)
+            if was_open:
+                row.open_weight -= weight
+            if flow.limit == link:
+                row.limited_weight -= weight
+            if limit == link:
+                row.limited_weight += weight
+            elif not was_open or row.load > row.capacity:
+                plan_visit(flows, link)
+    flow.rate = rate
+    flow.limit = limit
+
+
+@inline
+def full_rate(flows, link, stamp, bound):
+    """Return the rate at which a link is full, at least `bound`; INF: never."""
+    # Flows that the link limits and open ones could have their peaks. Each step counts the flows below the rate of the
+    # step before as they are, so the rate grows until no more flows are below it.
+    row = flows.link[link]
+    rate = bound
+    while True:
+        rest, weight = row.capacity, np.int64(0)
+        for i in range(row.first_flow, row.first_flow + row.flows):
+            entry = flows.link_flow[i]
+            flow = flows.flow[entry.flow]
+            own = flow.rate
+            if flow.mark == 2 * stamp or (flow.limit == link and flow.mark < 2 * stamp):
+                own = flow.peak
+            if own <= rate or flow.mark > 2 * stamp:
+                rest -= entry.weight * own
+            else:
+                weight += np.int64(entry.weight)
+        if weight == 0:
+            return np.int64(INF)
+        if rest // weight <= rate:
+            return max(0, rest // weight)
+        rate = rest // weight
 
 
 @outline
-def fill(flows, stamp, flow_count, link_count):
-    """Fill the links that solution `stamp` has reached with the flows that it has reached."""
-    # The heap has an entry per link (the rate at which it would be full) and per flow whose peak is below what its
-    # links could give it alone. Rates at which links are full only grow as flows stop before, so an entry may be late.
-    for i in range(link_count):
-        row = flows.link[flows.reached_link[i]]
-        row.rest = row.capacity - row.load
-        row.open_weight = 0
-        row.level = INF
-    heap = 0
-    for i in range(flow_count):
-        heap = open_flow(flows, flows.reached_flow[i], stamp, heap)
-    for i in range(link_count):
-        row = flows.link[flows.reached_link[i]]
-        if row.open_weight > 0:
-            heap_push(flows.fill_heap, 0, heap, row.rest // row.open_weight, flows.reached_link[i])
-            heap += 1
-    while heap > 0:
-        level, item = flows.fill_heap[0], flows.fill_heap[1]
-        heap_pop(flows.fill_heap, 0, heap)
-        heap -= 1
-        if item >= flows.link.shape[0]:
-            flow_id = item - flows.link.shape[0]
-            if flows.flow[flow_id].mark == 2 * stamp:
-                fix_rate(flows, flow_id, stamp, level)
-            continue
-        row = flows.link[item]
-        if row.open_weight == 0:
-            continue
-        rate = row.rest // row.open_weight
-        if rate > level:
-            heap_push(flows.fill_heap, 0, heap, rate, item)
-            heap += 1
-            continue
-        row.level = rate
-        h = row.first_hop
-        while h >= 0:
-            flow_id = np.int64(flows.hop[h].flow)
-            if flows.flow[flow_id].mark == 2 * stamp:
-                fix_rate(flows, flow_id, stamp, rate)
-            h = np.int64(flows.hop[h].next_hop)
+def release(flows, link, stamp):
+    """Open the flows that a link limits, which has room for more."""
+    row = flows.link[link]
+    for i in range(row.first_flow, row.first_flow + row.flows):
+        flow_id = np.int64(flows.link_flow[i].flow)
+        if flows.flow[flow_id].limit == link:
+            open_flow(flows, flow_id, stamp, link)
+    row.level = INF
+    flows.state.full -= 1
+
+
+@outline
+def fill_link(flows, link, stamp, rate):
+    """Set the level of a link that is full at a rate, and the rates of its flows that are open or have higher ones."""
+    row = flows.link[link]
+    row.level = rate
+    row.filled = stamp
+    for i in range(row.first_flow, row.first_flow + row.flows):
+        flow_id = np.int64(flows.link_flow[i].flow)
+        flow = flows.flow[flow_id]
+        if flow.mark == 2 * stamp or (flow.mark < 2 * stamp and flow.rate > rate):
+            if flow.peak <= rate:
+                fix_rate(flows, flow_id, stamp, flow.peak, -1)
+            else:
+                fix_rate(flows, flow_id, stamp, rate, link)
+
+
+@outline
+def visit(flows, link, stamp):
+    """Do what is next of a link, the first of fill_heap: release it, fill it, visit it later, or leave it as it is."""
+    row = flows.link[link]
+    due = flows.fill_heap[0].key
+    rate = row.level
+    if row.filled < stamp:
+        rate = fill_bound(row)
+        if rate <= due and (row.open_weight > 0 or rate != row.level):
+            rate = full_rate(flows, link, stamp, rate)
+    if min(rate, row.level) > due:
+        move_visit(flows, link, min(rate, row.level))
+    elif rate > row.level:
+        release(flows, link, stamp)
+        move_visit(flows, link, fill_bound(row))
+    else:
+        changes = row.open_weight > 0 or rate < row.level
+        move_visit(flows, link, INF)
+        if changes:
+            fill_link(flows, link, stamp, rate)
 
 
 @outline
 def solve(flows, now_ps):
     """Set the rates that follow from all changes since the last solution; return the number of flows it looked at."""
-    flows.state.stamp += 1
-    stamp = flows.state.stamp
-    count, links = reach(flows, stamp)
-    fill(flows, stamp, count, links)
-    for i in range(count):
+    state = flows.state
+    state.stamp += 1
+    stamp = state.stamp
+    for i in range(state.dirty):
+        flows.link[flows.dirty[i]].is_dirty = 0
+        plan_visit(flows, flows.dirty[i])
+    state.dirty = 0
+    for i in range(state.fresh):
+        flow_id = flows.fresh[i]
+        flows.flow[flow_id].is_fresh = 0
+        if flows.finish_place[flow_id] > 0 and flows.flow[flow_id].mark < 2 * stamp:
+            open_flow(flows, flow_id, stamp, -1)
+    state.fresh = 0
+    while state.filling > 0 and (state.full > 0 or state.open_flows > 0):
+        visit(flows, flows.fill_heap[0].number, stamp)
+    for i in range(state.filling):  # links that no open flow can fill any more
+        flows.fill_place[flows.fill_heap[i].number] = 0
+    state.filling = 0
+    for i in range(state.reached):
         flow_id = flows.reached_flow[i]
-        set_rate(flows, flow_id, flows.flow[flow_id].new_rate, now_ps)
+        flow = flows.flow[flow_id]
+        if flow.mark == 2 * stamp:
+            fix_rate(flows, flow_id, stamp, flow.peak, -1)
+        if flow.rate != flow.old_rate:
+            bring_up_to_date(flows, flow_id, flow.old_rate, now_ps)
+            set_finish(flows, flow_id)
+    count = state.reached
+    state.reached = 0
     return count

@@ -1,0 +1,52 @@
+"""A binary heap of (key, number) rows with each number at most once; equal keys are ordered by number.
+
+`places[number]` is the place of a number in the heap + 1, 0 if it is absent.
+"""
+
+from pdes.core.jit import inline
+
+
+@inline
+def is_before(key, number, entry):
+    """Return whether a number with a key comes before an entry of a heap."""
+    return key < entry.key or (key == entry.key and number < entry.number)
+
+
+@inline
+def put(heap, places, place, key, number):
+    """Write an entry at a place of the heap."""
+    heap[place].key = key
+    heap[place].number = number
+    places[number] = place + 1
+
+
+@inline
+def sift(heap, places, size, place, key, number):
+    """Put a number where it belongs in the heap of `size` entries, from a place whose entry is void."""
+    while place > 0:
+        parent = (place - 1) >> 1
+        if not is_before(key, number, heap[parent]):
+            break
+        put(heap, places, place, heap[parent].key, heap[parent].number)
+        place = parent
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and is_before(heap[child + 1].key, heap[child + 1].number, heap[child]):
+            child += 1
+        if is_before(key, number, heap[child]):
+            break
+        put(heap, places, place, heap[child].key, heap[child].number)
+        place = child
+    put(heap, places, place, key, number)
+
+
+@inline
+def remove(heap, places, size, number):
+    """Remove a number from the heap of `size` entries."""
+    place = places[number] - 1
+    places[number] = 0
+    last = heap[size - 1]
+    if last.number != number:
+        sift(heap, places, size - 1, place, last.key, last.number)
