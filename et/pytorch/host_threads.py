@@ -129,7 +129,7 @@ def waits_for_all(rank_nodes: RankNodes, call_place: int) -> bool:
 
 
 def _taken(ops: Iterable[HostOperator]) -> dict[_Key, _Taken]:
-    """Return begin and end of equal calls on the host, in order of issue."""
+    """Return begin and end of the host's communication calls by kind, group and sizes, in order of issue."""
     taken: dict[_Key, _Taken] = collections.defaultdict(list)
     for op in sorted(ops, key=lambda op: (op.rf_id, op.start_ns)):
         annotation = comm_calls.backend_and_kind(op.name)

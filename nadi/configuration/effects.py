@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pdes
-from nadi.configuration.sections import FABRIC_KEYS, NetworkSection, RunConfig
+from nadi.configuration.sections import FABRIC_KEYS, FIDELITIES, LIKE_PACKETS, NetworkSection, RunConfig
 from pdes import balancing, congestion
 from topologies import Graph
 from topologies.units import format_rate, format_time
@@ -84,7 +84,7 @@ def _can_time_out(run: EffectContext) -> bool:
 
 
 _PACKETS = _fidelity("packet")
-_LINKS = _fidelity("packet", "flow", "closed-form")
+_LINKS = _fidelity(*LIKE_PACKETS)
 _ENDS = _fidelity("packet", "closed-form")
 _MESSAGE_LEVEL = _fidelity("analytical")
 _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
@@ -97,11 +97,12 @@ _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_co
 _NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 _FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 _SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
+_SIMULATED = tuple(name for name in FIDELITIES if name != "closed-form")  # models in which messages cross links
+_ROUTED = _fidelity(*(name for name in LIKE_PACKETS if name in _SIMULATED))
 _BALANCED = Condition(
-    '[network] fidelity = "packet" or "flow", or load_balancing by destination ("static", "rail")',
+    f'{_ROUTED.needs}, or load_balancing by destination ("static", "rail")',
     lambda run: (
-        run.network.fidelity in {"packet", "flow"}
-        or (run.network.fidelity == "closed-form" and _balancing(run.network).by_destination)
+        _ROUTED.holds(run) or (run.network.fidelity == "closed-form" and _balancing(run.network).by_destination)
     ),
 )
 _TIMEOUTS = Condition("rto, queue_limit, a shared buffer or faults that lose packets", _can_time_out)
@@ -154,7 +155,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     "topology": _keys("spec name params file graph cluster gpus"),
     "system": {
         **_keys("collectives concurrent_collectives splits dataset_splits dimension_order phases_per_dimension"),
-        **_keys("scheduling", _fidelity("packet", "flow", "analytical"), _QUEUED),
+        **_keys("scheduling", _fidelity(*_SIMULATED), _QUEUED),
         **_keys("collectives_in_flight rendezvous", _PACKETS),
         **_keys("rendezvous_control", _PACKETS, _ASKED),
         **_keys("compute_slowdown"),
@@ -167,7 +168,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("queue_limit", _PACKETS, _QUEUES),
         **_keys("rto switch congestion_control selective_repeat", _PACKETS),
         **_keys("max_retries", _PACKETS, _TIMEOUTS),
-        **_keys("detection_time", _fidelity("packet", "flow"), _DOWN),
+        **_keys("detection_time", _ROUTED, _DOWN),
         **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _PACKETS, _SHARED),
         **_keys("pfc_headroom pfc_resume_offset", _PACKETS, _SHARED, _PFC),
         **_keys("ecn_kmin ecn_kmax ecn_pmax", _PACKETS, _SHARED, _ECN),

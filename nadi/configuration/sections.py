@@ -24,13 +24,14 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from nadi.configuration import bounds, named_files
 from nadi.configuration.faults import FaultSection
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
-from pdes import Faults, Fidelity, Setting, Settings, SharedBuffer, settings_of
+from pdes import Faults, Fidelity, Setting, Settings, SharedBuffer, fidelity, settings_of
 from topologies import Graph, parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MAX_NODES, MEMORY_RATE_BPS
 from topologies.clusters import find
@@ -411,6 +412,19 @@ FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")  # keys that only switches with sha
 _ANALYTICAL_KEYS = ("congestion_aware", "resolution")  # keys that only the analytical model of the network has
 _COMMON_KEYS = ("fidelity", "endpoint_delay", "reduction_bandwidth")  # keys of all models; others belong to packets
 
+MESSAGE_LEVEL = fidelity.user_names()  # models of messages as a whole; True = they have the headers of packets
+LIKE_PACKETS = ("packet", *(name for name, has_headers in MESSAGE_LEVEL.items() if has_headers), "closed-form")
+FIDELITIES = ("packet", *MESSAGE_LEVEL, "closed-form")  # values of [network] fidelity
+
+
+def _known_fidelity(name: object) -> object:
+    """Return the value of [network] fidelity; refuse unknown ones."""
+    if name not in FIDELITIES:
+        *others, last = map(repr, FIDELITIES)
+        known = f"{', '.join(others)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {known}", {"known": known})
+    return name
+
 
 class NetworkSection(Section):
     """Packets, queues, transport, switches and congestion control.
@@ -421,7 +435,7 @@ class NetworkSection(Section):
     of the network.
     """
 
-    fidelity: Literal["packet", "flow", "analytical", "closed-form"] = _engine("fidelity")
+    fidelity: Annotated[str, BeforeValidator(_known_fidelity)] = _engine("fidelity")
     congestion_aware: StrictBool | None = _engine_if("congestion_aware")
     endpoint_delay: Time = _engine("endpoint_delay")
     reduction_bandwidth: OptionalRate = _engine("reduction_bandwidth")
@@ -533,8 +547,8 @@ def fidelity_of(key: str) -> str:
 
 
 def fidelity_like(fidelity: Any) -> Any:  # noqa: ANN401 - as it was read, of any type
-    """Return the model whose keys a model has: flows and closed forms have the times of packets on an idle network."""
-    return "packet" if fidelity in {"closed-form", "flow"} else fidelity
+    """Return the model whose keys a model has: those of packets if an idle network takes the times of packets."""
+    return "packet" if fidelity in LIKE_PACKETS else "analytical"
 
 
 class ComputeSection(Section):

@@ -86,7 +86,11 @@ def team_in(words: Int64) -> Team:
 
 
 def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> None:
-    """Set up a zeroed team with `crew_size` workers in each process."""
+    """Set up a zeroed team with `crew_size` workers in each process.
+
+    A window, `window_ps` long, is the time that workers simulate between two exchanges of packets; a cell, `cell_ps`
+    long, is a part of it in which nothing that happens at one node can reach another.
+    """
     team.state.cell_ps = cell_ps
     team.state.window_ps = window_ps
     team.workers.soonest_ps = team.workers.known_ps = INF

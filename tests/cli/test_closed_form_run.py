@@ -136,8 +136,8 @@ def test_whole_messages_know_no_faults(nadi, run):
     outcome = nadi("run", run, *(word for each in set_all for word in ("--set", each)))
     assert outcome.code == 2
     assert outcome.err == (
-        'nadi: error: [[faults]]: found with [network] fidelity = "analytical"; '
-        'expected "packet", "flow" or "closed-form"\n'
+        "nadi: error: [[faults]]: found with a [network] fidelity without faults; "
+        'expected "packet" or "flow" or "closed-form"\n'
     )
 
 

@@ -196,7 +196,7 @@ def refused(nadi, *arguments):
 def test_faults_are_refused(nadi, write_run, step, tmp_path):
     run = write_run([step] * 4, ANALYTICAL + '[[faults]]\nat = "1us"\nnpu = 0\nslowdown = 2.0\n')
     line = refused(nadi, "run", run, "--out", tmp_path / "out", "-q")
-    assert '[[faults]]: found with [network] fidelity = "analytical"; expected "packet"' in line
+    assert '[[faults]]: found with a [network] fidelity without faults; expected "packet"' in line
     assert not (tmp_path / "out").exists()
 
 
@@ -243,4 +243,4 @@ def test_flows_run_warn_of_keys_for_queues_and_refuse_losses(nadi, write_run, st
     assert '[network] buffer (needs [network] fidelity = "packet")' in outcome.err
     faults = ("faults.0.at=1us", "faults.0.link=npu 0-npu 1", "faults.0.error_rate=0.1")
     line = refused(nadi, "run", run, "-q", *(word for each in faults for word in ("--set", each)))
-    assert line.startswith("nadi: error: [faults.0] error_rate: flows lose nothing; expected another fault")
+    assert line.startswith("nadi: error: [faults.0] error_rate: messages as a whole are never lost; expected another")

@@ -135,7 +135,8 @@ def _train_ps(hops: Way, size_bytes: Int64, settings: Settings) -> Int64:
 def _times_ps(hops: Way, size_bytes: Int64, settings: Settings) -> Float64:
     """Return float64[m, links], picoseconds of packets with payload size_bytes (int64[m, 1]) on each link.
 
-    The first column of a message that is driven at a share is the time to move the payload.
+    If NCCL's kernel moves the message at a share of the port's rate (`shares` above 1, its inverse), a further first
+    column is the time to move the payload.
     """
     on_links: Float64 = bytes_on(hops, size_bytes, settings) * rates_of(hops)
     if hops[0].shares <= 1:
@@ -150,7 +151,8 @@ def _fixed_ps(hops: Way) -> int:
 
 
 def message_level_ps(hops: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True) -> Int64:
-    """Return int64[m], times of messages at message level on consecutive links; fixed: with delays and latencies."""
+    """Return int64[m], times of messages of `size_bytes`, int64[m], at message level on consecutive links."""
+    # fixed: with the links' delays and the switches' latencies
     if model.alone_ps is None:
         raise ValueError(f"{model.name}: is not message-level")
     ps_per_byte = np.array([hop.ps_per_byte * hop.shares for hop in hops])

@@ -10,6 +10,7 @@ import numpy as np
 
 import pdes
 from nadi.configuration.faults import FaultSection
+from nadi.configuration.sections import LIKE_PACKETS
 from nadi.errors import ConfigError
 from topologies import Graph, TableRouting, routing_without
 
@@ -134,13 +135,12 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.Fidelity) -> Non
     """Refuse faults that the model of the network does not support; packets support all."""
     if model.is_message_level and faults:
         if not model.settle:
-            raise ConfigError(
-                '[[faults]]: found with [network] fidelity = "analytical"; expected "packet", "flow" or "closed-form"'
-            )
+            expected = " or ".join(f'"{name}"' for name in LIKE_PACKETS)
+            raise ConfigError(f"[[faults]]: found with a [network] fidelity without faults; expected {expected}")
         for number, fault in enumerate(faults):
             if fault.what == "error_rate":
                 raise ConfigError(
-                    f"[faults.{number}] error_rate: flows lose nothing; expected another fault, or "
+                    f"[faults.{number}] error_rate: messages as a whole are never lost; expected another fault, or "
                     '[network] fidelity = "packet"'
                 )
     if model.is_closed_form:

@@ -49,7 +49,7 @@ def without_reducers(results: pdes.Results, graph: Graph) -> pdes.Results:
 
 
 def folded_weights(weights: TrafficWeights, graph: Graph, program: Program) -> TrafficWeights:
-    """Return the weights of the original fabric from those of `with_reducers`; aggregators count for their switches."""
+    """Return the weights of a fabric from those of the same fabric with aggregators, which count for their switches."""
     switches = switches_of(program)
     return TrafficWeights(folded(weights.node, graph, switches), weights.link[: graph.links])
 

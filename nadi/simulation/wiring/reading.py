@@ -148,7 +148,10 @@ def _trace_set(
 
 
 def _given(traces: workload.TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> workload.TraceSet:
-    """Return traces that Python gave, for a fabric with `num_npus` NPUs, of which this rank's are marked."""
+    """Return traces that Python gave, for a fabric with `num_npus` NPUs, of which this rank's are marked.
+
+    A text stands for the traces in a process that did not get them, as one that reads the run's results.
+    """
     if isinstance(traces, str):
         raise ConfigError(f"[workload] trace_set: {traces:.100}; no file holds them, so only that process has them")
     if traces.npus > num_npus:

@@ -6,12 +6,13 @@ per byte and int64[k] delays of its links, int64[] latencies of its switches, in
 message (events.py): LEFT when its last byte has left its sender, ARRIVE when it has arrived, STEP when it is to leave
 a node. The rest of the engine is the packet-level model. A file without `alone_ps` gives messages the headers and
 acknowledgements of packets, and its times on an idle path are those of packets. A file may have a hook
-`settle(world_address, kind, now_ps)` for events that are not of one message.
+`settle(world_address, kind, now_ps)` for events that are not of one message. The file's name is the value of
+`[network] fidelity`, unless USER_NAME is another.
 """
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,15 @@ PACKET = Fidelity("packet")
 def names() -> list[str]:
     """Return the names of all models that a run may use."""
     return ["packet", *sorted(module.name for module in pkgutil.iter_modules(__path__))]
+
+
+def user_names() -> Mapping[str, bool]:
+    """Return the values of [network] fidelity for these models; True = messages have the headers of packets."""
+    modules = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
+    has_headers = {
+        getattr(each, "USER_NAME", each.__name__.rpartition(".")[2]): not hasattr(each, "alone_ps") for each in modules
+    }
+    return dict(sorted(has_headers.items(), key=lambda item: (not item[1], item[0])))
 
 
 def fidelity(name: str, **parameters: Any) -> Fidelity:

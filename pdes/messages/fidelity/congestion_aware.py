@@ -17,6 +17,7 @@ from pdes.messages.whole import add_message_event, leaves, link_of_connection, w
 from pdes.network.link import count_sent, link_psb
 from pdes.network.routing import forwarding_ps
 
+USER_NAME = "analytical"
 TITLE = "message-level: stored and forwarded; each link sends one message at a time"
 
 

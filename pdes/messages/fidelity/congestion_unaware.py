@@ -16,6 +16,7 @@ from pdes.messages.whole import add_message_event, leaves, link_of_connection, w
 from pdes.network.link import count_sent, link_psb
 from pdes.network.routing import forwarding_ps
 
+USER_NAME = "analytical"
 TITLE = "latencies and rate of the path; no message waits for another"
 LINKS_ARE_BUSY = False
 

@@ -144,7 +144,7 @@ def can_decrease(net, state, now_ps):
 
 @inline
 def on_ack(net, params, state, now_ps, acked_packets, rtt_ps):
-    """Handle an acknowledgement of acked_packets new packets with a measured round-trip time."""
+    """Handle an acknowledgement of acked_packets new packets; net: the network as the sender's worker sees it."""
     may = can_decrease(net, state, now_ps)
     state.path_rtt_ps = min(state.path_rtt_ps, rtt_ps)
     delay = float(rtt_ps)

@@ -20,7 +20,7 @@ At = tuple[Block, int]  # a step of a thread block
 
 
 def to_msccl(plans: Plans, kind: str, name: str) -> str:
-    """Return the XML, called `name`, of plans of plain lanes in equal chunks for a kind of collective."""
+    """Return the XML, called `name`, of plans in equal chunks for a kind of collective; a lane is a thread block."""
     # Raises WorkloadError: MSCCL's format cannot express the plans.
     if kind not in _NAME_OF:
         raise WorkloadError(f"MSCCL's XML of {kind}: expected one of {', '.join(_NAME_OF)}")

@@ -191,7 +191,7 @@ def best(kind: str, host: TuningInput, size_bytes: int, algorithm: str, protocol
 
 
 def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> float:
-    """Return the bandwidth over all channels, in GB/s of the whole buffer."""
+    """Return NCCL's estimate of the bandwidth over all channels of a group's hosts, in GB/s of the whole buffer."""
     if algorithm == RING:
         return _ring_bandwidth(kind, host, protocol)
     if algorithm == TREE:
@@ -201,7 +201,7 @@ def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> fl
         return nvls_bandwidth(kind, host, algorithm)
     if algorithm == PAT:
         return min(plan.tree.between, plan.tree.inside) * plan.tree.channels * 0.75
-    factor = plan.per_host / plan.ring.channels
+    factor = plan.per_host / plan.ring.channels  # CollNet, the algorithm that is left
     factor -= (factor - 1) / 2
     bandwidth_gbps = plan.ring.inside * plan.ring.channels / factor
     return bandwidth_gbps / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)

@@ -56,7 +56,8 @@ def check(kind: str, schedules: Schedules, index: int, seed: int = 0) -> None:
 
 
 def play(game_of: Callable[..., "Game"], kind: str, schedules: Schedules, index: int, seed: int) -> None:
-    """Run schedule number `index` as `check` does, in the game that `game_of`, Game or a class below it, returns."""
+    """Run the steps of schedule `index` in a random order of `seed`, and check the result of the collective."""
+    # game_of: class of the run, Game or a class below it, which says which buffers are checked.
     lanes, of_lanes = unpack(schedules, index), buffers(schedules, index)
     pieces = {buffer.parts * buffer.chunks for own in of_lanes for buffer in own}
     pieces |= {len(buffer.arrangement) for own in of_lanes for buffer in own if buffer.arrangement is not None}

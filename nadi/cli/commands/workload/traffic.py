@@ -61,6 +61,7 @@ def incast(
 
 def permutation(npus: Npus = 8, size: Size = _SIZE, messages: Rounds = 1, seed: Seed = 1) -> "Traffic":
     """Generate a permutation: each NPU sends to one random NPU and receives from one."""
+    # Returns the traces, and a note for the user, "" = none.
     from workload.generators.point_to_point import traces
 
     return traces.permutation(npus, messages, _sizes(size), seed), ""

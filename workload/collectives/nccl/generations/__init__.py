@@ -76,7 +76,7 @@ AUTO = "auto"  # value of a generation's name: the fabric's own
 
 @functools.cache
 def generations() -> dict[str, Generation]:
-    """Return all generations by name."""
+    """Return NCCL's constants of each generation of GPUs, by the generation's name."""
     modules = (importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__))
     return {module.GENERATION.name: module.GENERATION for module in modules if hasattr(module, "GENERATION")}
 

@@ -1,0 +1,30 @@
+"""A toy model of the network, for CONTRIBUTING.md: every message takes the same time, whatever its path and size."""
+
+import numpy as np
+
+from pdes.core.inputs import Float64, Int64
+from pdes.core.jit import hook
+from pdes.core.state import whole_messages, world_at
+from pdes.messages.events import ARRIVE
+from pdes.messages.whole import add_message_event, leaves
+
+TITLE = "every message takes a microsecond"
+TIME_PS = 1_000_000
+
+
+@hook
+def act(world_address, message, now_ps):
+    """Send a message, a row of `msg`, which leaves its sender at once."""
+    world = world_at(world_address)
+    qps = world.qps
+    pair = whole_messages(qps.msg)[message].connection
+    arrived = max(now_ps + TIME_PS, qps.arrived[pair])  # messages of a connection arrive in order
+    qps.arrived[pair] = arrived
+    leaves(world, message, now_ps, now_ps)
+    add_message_event(world.net, qps, world.messages, arrived, ARRIVE, message)
+    return 0
+
+
+def alone_ps(_psb: Float64, _delay_ps: Int64, _forwarding_ps: Int64, size_bytes: Int64, _resolution_ps: int) -> Int64:
+    """Return int64[m], the time of m messages on an idle path."""
+    return np.full(len(size_bytes.reshape(-1)), TIME_PS)
