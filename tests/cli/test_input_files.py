@@ -28,7 +28,7 @@ NO_FILES = {
     "workload": {"trace_set", "plan"},
     "serving": {"prompt", "generate"},
     "topology": {"name", "graph"},
-    "network": {"congestion_control", "congestion", "discipline", "load_balancing"},
+    "network": {"fidelity", "congestion_control", "congestion", "discipline", "load_balancing"},
     "compute": {"efficiency"},
     "engine": {"partitioner"},
     "faults": {"link", "switch", "npu"},

@@ -14,7 +14,17 @@ without the attribute. `places` holds the addresses of lists that grow by a vary
 capacities. The kernel can keep attributes that no column holds: it copies their fields unchanged, node by node.
 """
 
-from nadi.simulation.trace_decoding.wire import ENTRY, HIGH_BITS, are_equal, copy_bytes, find_entry, is_ascii, varint
+from nadi.simulation.trace_decoding.wire import (
+    ENTRY,
+    are_equal,
+    copy_bytes,
+    find_entry,
+    fits,
+    is_ascii,
+    is_negative,
+    number_width,
+    varint,
+)
 from pdes.kernels import inline, kernel, load_unaligned, store_unaligned
 
 # lists of `places`: ids of data and control parents, bytes of names, and bytes of kept fields
@@ -87,37 +97,6 @@ def is_whole_io(begin_address, end_address):
             return False
         begin_address += 1 + used + size
     return True
-
-
-@inline
-def number_width(field_tag):
-    """Return the number of bytes of an attribute's field tag (two bytes) if its value is a plain number, else 0."""
-    low = field_tag & 0xFF
-    if low == 0x38 or low == 0x48 or low == 0x58 or low == 0x68:
-        return 1
-    return 2 if field_tag == 0x1D8 else 0
-
-
-@inline
-def is_negative(field_tag, begin_address, end_address):
-    """Return whether a field's value is a negative 64-bit number, whose ten bytes `varint` rejects."""
-    low = field_tag & 0xFF
-    if begin_address + 10 != end_address or (low != 0x48 and low != 0x68):
-        return False
-    return (load_unaligned(begin_address) & HIGH_BITS) == HIGH_BITS and (
-        load_unaligned(begin_address + 8) & 0xFF80
-    ) == 0x0180
-
-
-@inline
-def fits(field_tag, value):
-    """Return whether a number fits the type of the field with this tag: int32, uint32 or bool."""
-    low = field_tag & 0xFF
-    if low == 0x38:
-        return value < 1 << 31
-    if low == 0x58:
-        return value < 1 << 32
-    return value <= 1 if low == 0xD8 else True
 
 
 @inline

@@ -1,4 +1,4 @@
-"""Protobuf bytes read word by word: varints, ASCII text, and hash tables of texts.
+"""Protobuf bytes read word by word: varints, numbers of attributes, ASCII text, and hash tables of texts.
 
 The tables use open addressing with ENTRY words per entry: address of the bytes within the arena, number of bytes
 (0 = free), and two words for the caller. Kernels read and write whole words, so padding must follow all bytes.
@@ -103,3 +103,34 @@ def copy_bytes(address, size_bytes, target_address):
     """Copy so many bytes between two addresses; up to seven bytes behind them are copied too."""
     for done in range(0, size_bytes, 8):
         store_unaligned(target_address + done, load_unaligned(address + done))
+
+
+@inline
+def number_width(field_tag):
+    """Return the number of bytes of an attribute's field tag (two bytes) if its value is a plain number, else 0."""
+    low = field_tag & 0xFF
+    if low == 0x38 or low == 0x48 or low == 0x58 or low == 0x68:
+        return 1
+    return 2 if field_tag == 0x1D8 else 0
+
+
+@inline
+def is_negative(field_tag, begin_address, end_address):
+    """Return whether a field's value is a negative 64-bit number, whose ten bytes `varint` rejects."""
+    low = field_tag & 0xFF
+    if begin_address + 10 != end_address or (low != 0x48 and low != 0x68):
+        return False
+    return (load_unaligned(begin_address) & HIGH_BITS) == HIGH_BITS and (
+        load_unaligned(begin_address + 8) & 0xFF80
+    ) == 0x0180
+
+
+@inline
+def fits(field_tag, value):
+    """Return whether a number fits the type of the field with this tag: int32, uint32 or bool."""
+    low = field_tag & 0xFF
+    if low == 0x38:
+        return value < 1 << 31
+    if low == 0x58:
+        return value < 1 << 32
+    return value <= 1 if low == 0xD8 else True

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,16 +58,7 @@ def run_closed_form(
     """
     begun = time.perf_counter()
     work = _initial_state(folded, collective_ps, messages, concurrent=settings.concurrent_collectives)
-    of_npu: dict[int, list[NpuFault]] = {}
-    for fault in settings.faults.npus:
-        of_npu.setdefault(fault.npu, []).append(fault)
-    changes: list[tuple[int, int]] = []
-    for number, npu in enumerate(folded.classes.example.tolist()):
-        work.classes[number].next_change = len(changes)
-        changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
-        work.classes[number].changes_end = len(changes)
-    columns = np.array(changes, np.int64).reshape(-1, 2)
-    work = work._replace(changes=s.PaceChanges(aligned(columns[:, 0]), aligned(columns[:, 1])))
+    work = work._replace(changes=_pace_changes(work, folded, settings.faults.npus))
     if settings.compute_slowdown != 1:
         work.ctl.compute_slow_1000ths = round(traces.SLOWDOWN_UNIT * settings.compute_slowdown)
         work.collectives.launch_ps[:] += settings.fidelity.endpoint_delay_ps
@@ -107,6 +98,20 @@ def run_closed_form(
         events=total,
         wall_s=time.perf_counter() - begun,
     )
+
+
+def _pace_changes(work: s.AdvanceState, folded: FoldedProgram, npu_faults: Sequence[NpuFault]) -> s.PaceChanges:
+    """Return the times at which classes of NPUs become slow or fast again, and set each class's part of them."""
+    of_npu: dict[int, list[NpuFault]] = {}
+    for fault in npu_faults:
+        of_npu.setdefault(fault.npu, []).append(fault)
+    changes: list[tuple[int, int]] = []
+    for number, npu in enumerate(folded.classes.example.tolist()):
+        work.classes[number].next_change = len(changes)
+        changes += traces.slow_changes(of_npu.get(npu, []), cell_ps=1)
+        work.classes[number].changes_end = len(changes)
+    columns = np.array(changes, np.int64).reshape(-1, 2)
+    return s.PaceChanges(aligned(columns[:, 0]), aligned(columns[:, 1]))
 
 
 def compile_closed_form() -> float:
