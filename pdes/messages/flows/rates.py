@@ -260,9 +260,10 @@ def open_flow(flows, flow_id, stamp, visited):
         row.open_weight += weight
         if flow.limit == link:
             row.limited_weight -= weight
-        if link != visited and weight > 0:
-            plan_visit(flows, link)
     flow.limit = -1
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):  # a loop of its own, so that loads of rows overlap
+        if flows.hop[h].link != visited and flows.hop[h].weight > 0:
+            plan_visit(flows, np.int64(flows.hop[h].link))
 
 
 @inline
