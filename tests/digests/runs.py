@@ -707,6 +707,11 @@ def runs():
             at_ends, acknowledged=True, endpoint_delay_ps=10_000, settings={"rendezvous_bytes": 1000}
         ),
     }  # fmt: skip
+    found |= {
+        "messages as flows": partial(whole, "flow"),
+        "messages as flows, crowd": partial(crowded_whole, "flow"),
+        "messages as flows, NCCL": partial(whole, "flow", nccl_of, RAILS),
+    }
     for model in ("congestion_aware", "congestion_unaware"):
         found |= {
             f"{model}": partial(whole, model),
