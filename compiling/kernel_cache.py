@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from compiling.kernel_sources import are_hashed, source_hash
+from compiling.kernel_sources import are_hashed, have_changed, source_hash
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _ROOT = 0
@@ -35,6 +35,7 @@ _DIGEST_BYTES = 16
 CODE_SUFFIX = ".o"  # suffix of files of machine code
 # flags to open a folder on the path; O_PATH needs permission only to traverse the folder, not to list it
 _OPEN_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
+_CHANGED = "source files of kernels have changed since this process began"
 FAILURES: list[str] = []  # reasons why compiled code of this process could not be written to the cache
 
 
@@ -79,6 +80,9 @@ class KernelFolder:
 
     def write(self, file_name: str, content: bytes) -> None:
         """Write a digest and `content` to a file. A failure is recorded in FAILURES and raises no error."""
+        if have_changed():  # the content may be of sources that the folder's name does not stand for
+            FAILURES.append(f"{self.path / file_name}: {_CHANGED}")
+            return
         part = f".{file_name}.{secrets.token_hex(8)}.part"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
@@ -165,8 +169,10 @@ def settle(base: Path, name: str) -> tuple[KernelFolder, str]:
     Raises CacheError if a temporary folder cannot be created either.
     """
     path = Path(os.path.abspath(base)) / name  # noqa: PTH100 - links must be checked, not resolved
+    complaint = _CHANGED if have_changed() else ""
     try:
-        return _private(path, _open_checked(path)), ""
+        if not complaint:
+            return _private(path, _open_checked(path)), ""
     except _UntrustedError as error:
         complaint = str(error)
     except OSError as error:

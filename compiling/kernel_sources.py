@@ -4,6 +4,7 @@ import functools
 import hashlib
 import os
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ FOLDERS = (
     "pdes",
 )
 """Folders of all files with kernels and of the project's files that those import (tests/pdes/test_house_rules.py)."""
+_IMPORTED_AT_S = time.time()
 _PACKAGES = tuple(f"{folder.replace('/', '.')}." for folder in FOLDERS)
 
 
@@ -33,6 +35,11 @@ def files() -> list[Path]:
 def modules() -> list[str]:
     """Return the import names of all sources."""
     return [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in files()]
+
+
+def have_changed() -> bool:
+    """Return whether a source has been written since this process began: it may run older code than the files have."""
+    return any(path.stat().st_mtime > _IMPORTED_AT_S for path in files())
 
 
 def source_hash() -> str:

@@ -269,6 +269,22 @@ def test_is_warm_does_not_count_corrupt_code(tmp_path, monkeypatch):
     assert not kernel_cache.is_warm(team.work)
 
 
+def test_code_of_sources_that_have_changed_meanwhile_is_neither_read_nor_written(tmp_path, monkeypatch):
+    """As where files are pulled while a process runs: what it has imported may be older than what is hashed."""
+    monkeypatch.setattr(kernel_cache, "FAILURES", [])
+    name, file = kernel_sources.source_hash(), f"x{SUFFIX}"
+    folder, complaint = kernel_cache.settle(tmp_path, name)
+    assert (folder.path, complaint) == (tmp_path / name, "")
+    newest = max(path.stat().st_mtime for path in kernel_sources.files())
+    monkeypatch.setattr(kernel_sources, "_IMPORTED_AT_S", newest - 1)
+    folder.write(file, b"code")
+    assert folder.names() == []
+    assert kernel_cache.what_was_not_kept() == f"{tmp_path / name / file}: {kernel_cache._CHANGED}"
+    private, complaint = kernel_cache.settle(tmp_path, name)
+    assert not private.path.is_relative_to(tmp_path)
+    assert complaint == kernel_cache._CHANGED
+
+
 def test_doctor_looks_into_the_folder(tmp_path, monkeypatch):
     from nadi.cli.diagnosis import _cache
 

@@ -1,4 +1,5 @@
 import shutil
+import time
 
 import numba
 import numpy as np
@@ -86,7 +87,8 @@ def test_an_edit_in_any_file_names_another_cache(tmp_path, monkeypatch):
     assert len(edited) > 15
     for path in edited.values():
         path.write_text(path.read_text() + "\n# edited\n")
-        kernel_sources._hash_of_files.cache_clear()  # as in another process
+        kernel_sources._hash_of_files.cache_clear()  # as in another process, which begins after the edit
+        monkeypatch.setattr(kernel_sources, "_IMPORTED_AT_S", time.time())
         folders.add(kernel_cache.cache_dir())
     assert len(folders) == 1 + len(edited)
     assert all(folder.is_dir() and folder.parent == tmp_path / "cache" for folder in folders)
