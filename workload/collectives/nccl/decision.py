@@ -144,8 +144,8 @@ def nccl_decision(kind: str, shape: GroupShape, size_bytes: int, parameters: Ncc
         )
         shares = 1.0
         if parameters.pacing == PLANNED:
-            pace_gbps = nvls_loops.pace_gbps(kind, host, algorithm, cut, _port(shape))
-            shares = _port(shape) / pace_gbps
+            pace_gb_per_s = nvls_loops.pace_gb_per_s(kind, host, algorithm, cut, _port(shape))
+            shares = _port(shape) / pace_gb_per_s
         pieces = min(cut.loops, MAX_STEPS)
         return decision._replace(channels=blocks, pieces=pieces, shares=max(1.0, shares), launch_ps=launch_ps)
     if algorithm == tuning.COLLNET_DIRECT:
@@ -170,8 +170,8 @@ def _with_channels(
     # between hosts NCCL's plan depends on how its search matches NICs with NVLinks, and the NIC is the slower one
     if parameters.pacing == PLANNED and algorithm == tuning.RING and host.plan.hosts == 1 and host.plan.nvlink:
         # NCCL plans an equal part of NVLink for each channel, used or not
-        channel_gbps = host.plan.ring.inside * host.plan.ring.channels / host.plan.used
-        shares = max(1.0, _port(shape) / channel_gbps)
+        channel_gb_per_s = host.plan.ring.inside * host.plan.ring.channels / host.plan.used
+        shares = max(1.0, _port(shape) / channel_gb_per_s)
     decision = decision._replace(channels=used, shares=shares)
     decision = decision._replace(slices=_slices(kind, shape, size_bytes, decision))
     decision = decision._replace(pieces=_pieces(kind, shape, size_bytes, decision))
@@ -214,11 +214,11 @@ def _timed_ring(
 ) -> NcclDecision:
     """Return the decision with the launch and step times of the kernel of a ring in one NVLink domain."""
     message_bytes = size_bytes / (decision.channels * decision.pieces * decision.slices * shape.members)
-    steps, port_gbps = tuning.ring_steps(kind, shape.members), _port(shape)
-    gbps = port_gbps / decision.shares, port_gbps / decision.channels
-    step_ps = ring_timing.step_ps(kernel, kind, decision.protocol, steps, decision.slices, message_bytes, *gbps)
+    steps, port_gb_per_s = tuning.ring_steps(kind, shape.members), _port(shape)
+    gb_per_s = port_gb_per_s / decision.shares, port_gb_per_s / decision.channels
+    step_ps = ring_timing.step_ps(kernel, kind, decision.protocol, steps, decision.slices, message_bytes, *gb_per_s)
     data_ps = (
-        decision.link_ps(shape._replace(inside_bps=round(port_gbps * 8e9)), message_bytes, between_hosts=False)
+        decision.link_ps(shape._replace(inside_bps=round(port_gb_per_s * 8e9)), message_bytes, between_hosts=False)
         * decision.shares
     )
     return decision._replace(

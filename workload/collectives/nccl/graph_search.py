@@ -68,8 +68,8 @@ def planned(shape: GroupShape, generation: Generation) -> GroupChannels:
             return min(through_nics, int(nvlink / speed + _ROUNDING)) if nvlink else through_nics
 
         ring = _doubled(_greatest(generation.between_speeds, net, nvlink, count), generation)
-        max_gbps = min(per_host * net, nvlink * per_host / (per_host - 1) if per_host > 1 else per_host * net)
-        tree = _tree(ring.channels, max_gbps, generation.between_speeds, net)
+        max_gb_per_s = min(per_host * net, nvlink * per_host / (per_host - 1) if per_host > 1 else per_host * net)
+        tree = _tree(ring.channels, max_gb_per_s, generation.between_speeds, net)
     nvls = None
     if sums_in_switches(shape) and generation.nvls_efficiency:
         nvls = _nvls(hosts, per_host, net, nvlink, generation)
@@ -91,21 +91,21 @@ def sums_in_switches(shape: GroupShape) -> bool:
 
 
 def _greatest(
-    speeds: tuple[float, ...], max_gbps: float, enough_gbps: float, channels_at: Callable[[float], int]
+    speeds: tuple[float, ...], max_gb_per_s: float, enough_gb_per_s: float, channels_at: Callable[[float], int]
 ) -> ChannelGraph:
     """Return the channels with the largest sum of speeds, the first of equal ones; slow speeds are not tried."""
-    # speeds: in GB/s, from the fastest; max_gbps: of one channel; enough_gbps: sum that ends the search; channels_at:
+    # speeds: in GB/s, the fastest first; max_gb_per_s: of one channel; enough_gb_per_s: sum that ends it; channels_at:
     # function that returns how many channels of a speed fit.
     best = ChannelGraph(0, 0.0, 0.0)
     for speed in speeds:
-        if speed > max_gbps + _ROUNDING:
+        if speed > max_gb_per_s + _ROUNDING:
             continue
         if best.channels and speed / best.between <= _STOPS_BELOW:
             break
         channels = min(channels_at(speed), _MAX_CHANNELS)
         if channels * speed > best.channels * best.inside:
             best = ChannelGraph(channels, speed, speed)
-        if channels == _MAX_CHANNELS or best.channels * best.inside >= enough_gbps > 0:
+        if channels == _MAX_CHANNELS or best.channels * best.inside >= enough_gb_per_s > 0:
             break
     return best if best.channels else ChannelGraph(1, 0.1, 0.1)
 
@@ -121,30 +121,32 @@ def _doubled(graph: ChannelGraph, generation: Generation) -> ChannelGraph:
     return ChannelGraph(channels, graph.inside / parts, graph.between / parts)
 
 
-def _tree(channels: int, max_gbps: float, speeds: tuple[float, ...], fastest_gbps: float) -> ChannelGraph:
+def _tree(channels: int, max_gb_per_s: float, speeds: tuple[float, ...], fastest_gb_per_s: float) -> ChannelGraph:
     """Return as many channels as the ring has, at the largest of `speeds` that fits, in GB/s."""
-    # max_gbps: of all channels together; fastest_gbps: of one channel.
-    fits = [s for s in speeds if s <= fastest_gbps + _ROUNDING and s * channels <= max_gbps + _ROUNDING]
+    # max_gb_per_s: of all channels together; fastest_gb_per_s: of one channel.
+    fits = [s for s in speeds if s <= fastest_gb_per_s + _ROUNDING and s * channels <= max_gb_per_s + _ROUNDING]
     speed = fits[0] if fits else speeds[-1]
     return ChannelGraph(channels, speed, speed)
 
 
-def _nvls(hosts: int, per_host: int, net_gbps: float, nvlink_gbps: float, generation: Generation) -> ChannelGraph:
+def _nvls(
+    hosts: int, per_host: int, net_gb_per_s: float, nvlink_gb_per_s: float, generation: Generation
+) -> ChannelGraph:
     """Return a channel per head, which takes its speed from every member's links, and twice from the head's."""
     # As in ncclTopoSearchTryNvls, the speed between hosts is raised while it is below twice the speed inside and, if
     # there are NICs, fits them.
     heads = min(per_host, MAX_HEADS)
 
     def greatest(speeds: tuple[float, ...], fastest: float) -> float:
-        fits = (s for s in speeds if s <= fastest + _ROUNDING and (heads + 1) * s <= nvlink_gbps + _ROUNDING)
+        fits = (s for s in speeds if s <= fastest + _ROUNDING and (heads + 1) * s <= nvlink_gb_per_s + _ROUNDING)
         return next(fits, speeds[-1])
 
-    alone = greatest(generation.inside_speeds, nvlink_gbps)
+    alone = greatest(generation.inside_speeds, nvlink_gb_per_s)
     speeds = generation.inside_speeds if hosts == 1 else generation.between_speeds
-    inside = alone if hosts == 1 else greatest(speeds, net_gbps)
+    inside = alone if hosts == 1 else greatest(speeds, net_gb_per_s)
     between = inside
     for speed in reversed(speeds[: speeds.index(inside)]):
-        if between >= 2 * inside or (hosts > 1 and speed > net_gbps + _ROUNDING):
+        if between >= 2 * inside or (hosts > 1 and speed > net_gb_per_s + _ROUNDING):
             break
         between = speed
     return ChannelGraph(heads, inside, between, alone)

@@ -44,7 +44,7 @@ def launch_ps(
     host: TuningInput,
     algorithm: str,
     loops: BufferLoops,
-    port_gbps: float,
+    port_gb_per_s: float,
     *,
     registered: bool,
 ) -> int:
@@ -59,7 +59,7 @@ def launch_ps(
     path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
     if host.kernel:
         loop_us = host.kernel.nvls_loop_us
-        data_us = min(size_bytes, loops.loop_bytes) / _buffer_gbps(kind, host, port_gbps) / 1e3
+        data_us = min(size_bytes, loops.loop_bytes) / _buffer_gb_per_s(kind, host, port_gb_per_s) / 1e3
         partial_us = max(0.0, 1 - size_bytes / loops.loop_bytes) * loop_us
         stages_us = 0.0 if registered else 2 * (loop_us + data_us)
         return max(0, round((host.kernel.nvls_launch_us + partial_us + stages_us) * PS_PER_US) - path_ps)
@@ -74,20 +74,20 @@ def launch_ps(
     return waits_ps + round(copied_bytes / loops.blocks / host.generation.tree[0] * 1e3)
 
 
-def pace_gbps(kind: str, host: TuningInput, algorithm: str, loops: BufferLoops, port_gbps: float) -> float:
-    """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gbps: NVLink's payload rate."""
+def pace_gb_per_s(kind: str, host: TuningInput, algorithm: str, loops: BufferLoops, port_gb_per_s: float) -> float:
+    """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gb_per_s: of NVLink's payload."""
     # In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other.
     # No head is faster than NCCL plans.
     pace = tuning.nvls_pace(kind, host, algorithm) * min(1.0, MAX_HEADS / host.plan.per_host)
     if host.kernel:
-        loop_us = host.kernel.nvls_loop_us + loops.loop_bytes / _buffer_gbps(kind, host, port_gbps) / 1e3
+        loop_us = host.kernel.nvls_loop_us + loops.loop_bytes / _buffer_gb_per_s(kind, host, port_gb_per_s) / 1e3
         return min(pace, loops.loop_bytes / host.plan.per_host / loop_us / 1e3)
     return pace / slower(kind, host, loops) if algorithm == tuning.NVLS else pace
 
 
-def _buffer_gbps(kind: str, host: TuningInput, port_gbps: float) -> float:
+def _buffer_gb_per_s(kind: str, host: TuningInput, port_gb_per_s: float) -> float:
     """Return the rate of the whole buffer in GB/s: an all-reduce's sums share the links with what is to be summed."""
-    return port_gbps / (1 + 1 / host.plan.per_host if kind == "all-reduce" else 1)
+    return port_gb_per_s / (1 + 1 / host.plan.per_host if kind == "all-reduce" else 1)
 
 
 def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:

@@ -53,7 +53,7 @@ class MessageTransport(NamedTuple):
     channels: int  # number of parallel channels
     base_ps: int  # time from the launch of the kernel until the message begins
     hop_ps: int  # time of an empty message from then on, latency of the fabric's path included
-    gbps: float  # rate on the wire of all its channels in GB/s; infinite if they are not paced
+    gb_per_s: float  # rate on the wire of all its channels in GB/s; infinite if they are not paced
     first_connection: int  # connection of such messages with one channel
 
     @property
@@ -64,7 +64,7 @@ class MessageTransport(NamedTuple):
     @property
     def connection(self) -> int:
         """The connection to a peer for messages with as many channels; 0 if they are not paced."""
-        return 0 if math.isinf(self.gbps) else self.first_connection + self.channels.bit_length() - 1
+        return 0 if math.isinf(self.gb_per_s) else self.first_connection + self.channels.bit_length() - 1
 
     def wait_ps(self, shape: GroupShape, *, between_hosts: bool) -> int:
         """Return `hop_ps` less the latency of the fabric's path."""
@@ -80,8 +80,8 @@ class MessageTransport(NamedTuple):
 
     def shares(self, shape: GroupShape, *, between_hosts: bool) -> float:
         """Return the divisor of the port's rate that gives the message's rate; 1 = the whole port."""
-        line_gbps = shape.lines_bps[between_hosts] / 8e9 * (1 if between_hosts else NVLINK_PAYLOAD)
-        return max(1.0, line_gbps / self.gbps)
+        line_gb_per_s = shape.lines_bps[between_hosts] / 8e9 * (1 if between_hosts else NVLINK_PAYLOAD)
+        return max(1.0, line_gb_per_s / self.gb_per_s)
 
 
 def communicator(host: TuningInput, channels: int = 0, *, is_paced: bool) -> Communicator:
@@ -109,24 +109,24 @@ def message(
     chosen = LL.name if is_small else SIMPLE.name
     protocol = chosen if proto == AUTO else proto
     generation = group.host.generation
-    gbps = channels * _SENDING_SHARE * generation.message_block_gbps if group.paced else math.inf
+    gb_per_s = channels * _SENDING_SHARE * generation.message_block_gb_per_s if group.paced else math.inf
     hop_ps = message_hop_ps(group.host, protocol, between_hosts=between_hosts)
     first = _FIRST_BETWEEN if between_hosts else _FIRST_INSIDE if group.host.plan.hosts > 1 else _FIRST_CONNECTION
     kernel = group.host.kernel
     if not kernel or not group.paced:
-        return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gbps, first)
+        return MessageTransport(protocol, channels, base_ps(RING, protocol), hop_ps, gb_per_s, first)
     launch_ps = round((kernel.message_us[protocol == SIMPLE.name] + peers * kernel.peer_us) * PS_PER_US) - hop_ps
     if protocol == LL.name:
-        slowest_ps = LL.wire_bytes(size_bytes) / (channels * _SENDING_SHARE * kernel.ll_block_gbps) * 1e3
-        waits_ps = slowest_ps - LL.wire_bytes(size_bytes) / gbps * 1e3
+        slowest_ps = LL.wire_bytes(size_bytes) / (channels * _SENDING_SHARE * kernel.ll_block_gb_per_s) * 1e3
+        waits_ps = slowest_ps - LL.wire_bytes(size_bytes) / gb_per_s * 1e3
     else:  # what fills the receiver's buffers is emptied after the last byte has come, unless the channels are slower
-        port_gbps = group.host.plan.nvlink / generation.nvlink_payload * NVLINK_PAYLOAD
+        port_gb_per_s = group.host.plan.nvlink / generation.nvlink_payload * NVLINK_PAYLOAD
         held_bytes = min(size_bytes, _SLOTS * _NVLINK_CHUNK_BYTES)
         all_bytes = (size_bytes + kernel.drain * held_bytes) * peers
-        sent_ps = size_bytes / min(gbps, port_gbps / peers) * 1e3
-        waits_ps = all_bytes / (port_gbps * kernel.message_wire) * 1e3 - sent_ps
+        sent_ps = size_bytes / min(gb_per_s, port_gb_per_s / peers) * 1e3
+        waits_ps = all_bytes / (port_gb_per_s * kernel.message_wire) * 1e3 - sent_ps
     hop_ps += max(0, round(waits_ps))
-    return MessageTransport(protocol, channels, launch_ps, hop_ps, gbps, first)
+    return MessageTransport(protocol, channels, launch_ps, hop_ps, gb_per_s, first)
 
 
 def _channels(group: Communicator, size_bytes: float) -> int:

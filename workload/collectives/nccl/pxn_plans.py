@@ -159,7 +159,7 @@ def closed_form(group: SendGroup, size_bytes: int) -> float:
         return wire_bytes * PS_PER_BYTE_AT_1_BPS / rate_bps if rate_bps else 0.0
 
     def sends_ps(transport: MessageTransport, blocks: float, rate_bps: int) -> float:
-        one_send_ps = transport.transport.wire_bytes(block_bytes) / transport.gbps * 1e3 if blocks else 0.0
+        one_send_ps = transport.transport.wire_bytes(block_bytes) / transport.gb_per_s * 1e3 if blocks else 0.0
         return max(port_ps(transport, blocks, rate_bps), one_send_ps)
 
     near_ps: float = begins_ps(inside, shape.inside_ps) if max(counts) > 1 else 0

@@ -25,20 +25,20 @@ def step_ps(
     steps: int,
     slices: int,
     message_bytes: float,
-    planned_gbps: float,
-    used_gbps: float,
+    planned_gb_per_s: float,
+    used_gb_per_s: float,
 ) -> float:
     """Return the time in ps of a step of a ring's loop over NVLink, by the kernel times of the GPU generation."""
-    # steps: of a loop; slices: of a chunk; message_bytes: data of a slice; planned_gbps: part of NVLink's payload rate
-    # in GB/s that NCCL plans for a channel; used_gbps: the same if only the used channels share NVLink.
+    # steps: of a loop; slices: of a chunk; message_bytes: data of a slice; planned_gb_per_s: part of NVLink's payload
+    # in GB/s that NCCL plans for a channel; used_gb_per_s: the same if only the used channels share NVLink.
     wire_bytes = PROTOCOLS[protocol].wire_bytes(message_bytes)
     hop_us = kernel.hop_us[column_of(protocol)]
     if protocol == LL.name:
-        block_gbps = kernel.ll_block_gbps / (2 if kind == "all-gather" else 1)
-        data_us = wire_bytes / min(block_gbps, used_gbps * kernel.ll_wire) / 1e3
+        block_gb_per_s = kernel.ll_block_gb_per_s / (2 if kind == "all-gather" else 1)
+        data_us = wire_bytes / min(block_gb_per_s, used_gb_per_s * kernel.ll_wire) / 1e3
         return (hop_us + data_us) * PS_PER_US
     if protocol == LL128.name:
-        return (hop_us + wire_bytes / min(kernel.block_gbps, used_gbps) / 1e3) * PS_PER_US
+        return (hop_us + wire_bytes / min(kernel.block_gb_per_s, used_gb_per_s) / 1e3) * PS_PER_US
     stretch = 1 + kernel.local_step * LOCAL_STEPS[kind] / steps
-    data_us = stretch * wire_bytes / planned_gbps / 1e3
+    data_us = stretch * wire_bytes / planned_gb_per_s / 1e3
     return max(data_us + stretch * hop_us, (kernel.flight_us + data_us) / slices) * PS_PER_US

@@ -141,14 +141,14 @@ def model_ps(kind: str, host: TuningInput, size_bytes: int, algorithm: str, prot
     """Return NCCL's estimate of a collective in picoseconds; infinite if NCCL does not support this choice."""
     if not is_supported(kind, host, algorithm, protocol):
         return math.inf
-    gbps = bandwidth(kind, host, algorithm, protocol)
-    if gbps <= 0:
+    gb_per_s = bandwidth(kind, host, algorithm, protocol)
+    if gb_per_s <= 0:
         return math.inf
     latency_ps = _latency_ps(kind, host, algorithm, protocol)
     if algorithm == RING and protocol == SIMPLE.name:
         latency_ps *= _plateau(kind, host, size_bytes)
-    gbps *= _tree_efficiency(host, size_bytes, algorithm, protocol)
-    return latency_ps + size_bytes / gbps * 1e3
+    gb_per_s *= _tree_efficiency(host, size_bytes, algorithm, protocol)
+    return latency_ps + size_bytes / gb_per_s * 1e3
 
 
 def is_supported(kind: str, host: TuningInput, algorithm: str, protocol: str) -> bool:
@@ -203,8 +203,8 @@ def bandwidth(kind: str, host: TuningInput, algorithm: str, protocol: str) -> fl
         return min(plan.tree.between, plan.tree.inside) * plan.tree.channels * 0.75
     factor = plan.per_host / plan.ring.channels  # CollNet, the algorithm that is left
     factor -= (factor - 1) / 2
-    bandwidth_gbps = plan.ring.inside * plan.ring.channels / factor
-    return bandwidth_gbps / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)
+    bandwidth_gb_per_s = plan.ring.inside * plan.ring.channels / factor
+    return bandwidth_gb_per_s / 2 * (0.85 if host.generation.compute_capability >= HOPPER else 1.0)
 
 
 def nvls_bandwidth(kind: str, host: TuningInput, algorithm: str) -> float:
@@ -213,8 +213,8 @@ def nvls_bandwidth(kind: str, host: TuningInput, algorithm: str) -> float:
     if graph is None or graph.channels < 2:
         return 0.0
     between = graph.between * (2 if host.plan.hosts <= 2 and algorithm == NVLS_TREE else 1)
-    bus_gbps = min(_pulled(kind, host, algorithm, graph.inside), between)
-    return bus_gbps * graph.channels * host.members / ring_steps(kind, host.members)
+    bus_gb_per_s = min(_pulled(kind, host, algorithm, graph.inside), between)
+    return bus_gb_per_s * graph.channels * host.members / ring_steps(kind, host.members)
 
 
 def nvls_pace(kind: str, host: TuningInput, algorithm: str) -> float:
@@ -231,10 +231,10 @@ def empty_all_reduce_ps(host: TuningInput, algorithm: str) -> int:
     return round(_latency_ps("all-reduce", host, algorithm, SIMPLE.name))
 
 
-def _pulled(kind: str, host: TuningInput, algorithm: str, channel_gbps: float) -> float:
+def _pulled(kind: str, host: TuningInput, algorithm: str, channel_gb_per_s: float) -> float:
     """Return the bus bandwidth in GB/s of a channel of NVLS that is planned for a speed."""
     heads, per_host = host.plan.nvls.channels if host.plan.nvls else 1, host.plan.per_host
-    inside = channel_gbps * host.generation.nvls_efficiency * (heads - 1) / heads
+    inside = channel_gb_per_s * host.generation.nvls_efficiency * (heads - 1) / heads
     inside *= 2 if kind == "all-reduce" else (per_host - 1) / per_host
     return min(inside, host.generation.nvls_tree[host.column] if algorithm == NVLS_TREE else math.inf)
 
@@ -244,12 +244,12 @@ def _ring_bandwidth(kind: str, host: TuningInput, protocol: str) -> float:
     ring, generation = host.plan.ring, host.generation
     inside = host.plan.hosts == 1 or (host.plan.hosts == 2 and generation.compute_capability < BLACKWELL)
     bus = ring.channels * (ring.inside if inside else ring.between)
-    bus_gbps = {
-        LL.name: min(_max_ll_gbps(host), bus / 2),
+    bus_gb_per_s = {
+        LL.name: min(_max_ll_gb_per_s(host), bus / 2),
         LL128.name: min(bus * 0.92, generation.ring_ll128[host.column] * ring.channels),
         SIMPLE.name: bus,
     }[protocol]
-    return bus_gbps * host.members / ring_steps(kind, host.members)
+    return bus_gb_per_s * host.members / ring_steps(kind, host.members)
 
 
 def _tree_bandwidth(host: TuningInput, protocol: str) -> float:
@@ -257,17 +257,17 @@ def _tree_bandwidth(host: TuningInput, protocol: str) -> float:
     tree, generation = host.plan.tree, host.generation
     bus = min(tree.between, tree.inside) * tree.channels
     bus = min(bus * 0.92, generation.tree[host.column] * tree.channels)
-    bus_gbps = {
-        LL.name: min(bus / 3.8, _max_ll_gbps(host)),
+    bus_gb_per_s = {
+        LL.name: min(bus / 3.8, _max_ll_gb_per_s(host)),
         LL128.name: min(
             bus * (7 / 9 if host.plan.hosts == 1 else 120 / 128), generation.tree_ll128[host.column] * tree.channels
         ),
         SIMPLE.name: bus,
     }[protocol]
-    return bus_gbps / 2 * (0.85 if host.plan.per_host == 1 else 1.0)
+    return bus_gb_per_s / 2 * (0.85 if host.plan.per_host == 1 else 1.0)
 
 
-def _max_ll_gbps(host: TuningInput) -> float:
+def _max_ll_gb_per_s(host: TuningInput) -> float:
     return host.generation.ll if host.plan.hosts == 1 else _LL_OVER_HOSTS[host.cpu][min(host.plan.hosts, 3) - 2]
 
 

@@ -21,8 +21,8 @@ class KernelTimes(NamedTuple):
     hop_us: Triple  # time of a ring's step beside its data
     # Simple: time from the send of a slice until its receiver can send it on, which other slices of the chunk hide
     flight_us: float
-    ll_block_gbps: float  # rate on the wire of a block with LL that sums; half of it if it also keeps a copy
-    block_gbps: float  # rate on the wire of a block with LL128
+    ll_block_gb_per_s: float  # rate on the wire of a block with LL that sums; half of it if it also keeps a copy
+    block_gb_per_s: float  # rate on the wire of a block with LL128
     ll_wire: float  # fraction of the payload rate of NVLinks that LL reaches, with stores of 16 bytes
     local_step: float  # time of a step in the own memory (`ring_timing.LOCAL_STEPS`), in steps over NVLink
     nvls_launch_us: float  # time per operation of NVLS before its first loop
@@ -54,7 +54,7 @@ class Generation(NamedTuple):
     cpu: str  # CPU vendor of the usual hosts, "intel" or "amd"
     ll: float  # maximum of LL in one host, over all channels
     ring_ll128: Triple  # maximum of LL128 in a ring, per channel
-    message_block_gbps: float  # maximum rate of a block with all warps (perChMaxRingLL128Bws), for messages
+    message_block_gb_per_s: float  # maximum rate of a block with all warps (perChMaxRingLL128Bws), for messages
     tree_ll128: Triple  # maximum of LL128 in a tree, per channel
     tree: Triple  # maximum of Simple in a tree, per channel
     nvls_tree: Triple  # maximum of an NVLS tree, per channel
