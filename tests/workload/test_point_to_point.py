@@ -70,7 +70,7 @@ def test_channels_and_protocol_are_those_of_nccls_rules(gpu, counts, size):
         found = message(group, size, between_hosts=far)
         assert found.channels == expected
         assert found.protocol == ("ll" if not far and size <= expected * 16 * KIB else "simple")
-        assert found.gbps == pytest.approx(expected * HALF_BLOCK_GBPS[gpu])
+        assert found.gb_per_s == pytest.approx(expected * HALF_BLOCK_GBPS[gpu])
 
 
 def test_eight_b200_in_a_host():
