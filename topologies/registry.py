@@ -8,7 +8,7 @@ cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -81,6 +81,14 @@ def parse_spec(spec: str) -> dict[str, object]:
     if "name" in pairs:
         raise TopologyError(f"{spec}: key 'name' occurs twice; expected it once")
     return {"name": name, **pairs}
+
+
+def names_cluster(name: object, keys: Container[str]) -> bool:
+    """Return whether a name with parameters of these keys is a cluster's.
+
+    A machine and the cluster of it may share a name: `npus` is a parameter of machines, `gpus` of clusters.
+    """
+    return is_cluster(name) and not ("npus" in keys and name in topologies())
 
 
 def format_spec(values: Mapping[str, object]) -> str:
@@ -157,8 +165,7 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
     label = format_spec(values)
     if "name" not in values:
         raise TopologyError(f"topology {label!r}: key 'name' is missing; known: {', '.join(topologies())}")
-    # A machine and the cluster of it may share a name: npus is a parameter of machines, gpus of clusters
-    if is_cluster(values["name"]) and not ("npus" in values and values["name"] in topologies()):
+    if names_cluster(values["name"], values):
         values = find(str(values["name"])).table({key: value for key, value in values.items() if key != "name"})
     name = values["name"]
     if not isinstance(name, str) or name not in topologies():

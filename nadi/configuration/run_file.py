@@ -28,7 +28,8 @@ from nadi.energy.table import read_table
 from nadi.errors import ConfigError
 from pdes import UNITS, RunError, balancing
 from pdes.wire import SELECTIVE_PACKETS
-from topologies.clusters import Cluster, find, is_cluster, with_path_from
+from topologies.clusters import Cluster, find, with_path_from
+from topologies.registry import names_cluster
 from topologies.units import parse_bytes, short
 
 _OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
@@ -196,8 +197,10 @@ def _cluster_of(topology: Mapping[str, Any]) -> Cluster | None:
         name = topology.get(key)
         if isinstance(name, str):
             name, _, parameters = name.partition(":")
-            has_npus = "npus=" in parameters or "npus" in topology.get("params", {})
-            return find(name.strip()) if is_cluster(name.strip()) and not has_npus else None
+            keys = {pair.partition("=")[0].strip() for pair in parameters.split(",")}
+            if isinstance(topology.get("params"), dict):  # others are refused later
+                keys |= topology["params"].keys()
+            return find(name.strip()) if names_cluster(name.strip(), keys) else None
     return None
 
 

@@ -229,6 +229,7 @@ def test_set_replaces_values(load):
         ("[output]\ndir = 3", "[output] dir: 3 is not a path; expected text"),
         ("[network", "no TOML"),
         ("network = 3", "[topology] network: unknown key; nearest known key:"),
+        ("params = 5", "[topology] params: found 5; expected a valid dictionary"),
     ],
 )
 def test_mistakes_are_one_line_with_file_section_and_key(load, text, complaint):
