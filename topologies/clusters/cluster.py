@@ -80,7 +80,7 @@ class Cluster(Parameters):
         if size.most is not None:
             own = {"npus": count}
             if "gpus_per_host" in _parameters_of(str(self.fabric.get("name", "")).replace("-", "_")):
-                own["gpus_per_host"] = min(size.gpus_per_host or self.gpus_per_host, count)
+                own["gpus_per_host"] = min(self._per_host(size), count)
         table = _replaced({**self.fabric, **own, **size.params}, self.parameters)
         if "nics_per_host" in table and count < self.gpus_per_host:
             table["nics_per_host"] = max(1, parse_count(table["nics_per_host"]) * count // self.gpus_per_host)
@@ -133,9 +133,13 @@ class Cluster(Parameters):
         """Return the sizes, or one entry for any number of GPUs up to those of the cluster."""
         return self.sizes or (Size(most=self.gpus),)
 
+    def _per_host(self, size: Size) -> int:
+        """Return the accelerators in use of each server in the fabric of a size."""
+        return size.gpus_per_host or self.gpus_per_host
+
     def _fits(self, count: int, size: Size) -> bool:
         """Return whether a size covers `count` GPUs: exactly, or in whole servers up to its maximum."""
-        per_host = size.gpus_per_host or self.gpus_per_host
+        per_host = self._per_host(size)
         in_servers = count <= per_host or count % per_host == 0
         return count == size.gpus or (size.most is not None and count <= size.most and in_servers)
 
@@ -145,7 +149,7 @@ class Cluster(Parameters):
         largest: dict[int, int] = {}  # by GPUs per host, ascending maximum
         for size in self._all_sizes():
             if size.most is not None:
-                per_host = size.gpus_per_host or self.gpus_per_host
+                per_host = self._per_host(size)
                 largest[per_host] = max(size.most, largest.get(per_host, 0))
         ranges = [f"1 to {per_host}, or a multiple of {per_host} up to {most}" for per_host, most in largest.items()]
         valid = list(exact)

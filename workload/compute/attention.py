@@ -38,10 +38,11 @@ class AttentionAlgorithm(NamedTuple):
     backward: float = 0.76
 
 
+_FLASH_1 = AttentionAlgorithm(0.55, 1.0, 0)
 ALGORITHMS = {
-    "flash-1": AttentionAlgorithm(0.55, 1.0, 0),
-    "triton": AttentionAlgorithm(0.55, 1.0, 0, 0.51),
-    "flash-attention-1": AttentionAlgorithm(0.55, 1.0, 0),
+    "flash-1": _FLASH_1,
+    "triton": _FLASH_1._replace(backward=0.51),
+    "flash-attention-1": _FLASH_1,
     "flash-attention-2": AttentionAlgorithm(1.0, 1.0, 0),
     "flash-attention-3": AttentionAlgorithm(1.0, 1.0, 0),
     "flash-attention-4": AttentionAlgorithm(1.0, 0.6, 1_500_000),

@@ -94,14 +94,6 @@ def most_bytes(schedules: Schedules, index: int, size_bytes: int) -> int:
     return max_chunks * size_bytes // int(schedules.chunks[index])
 
 
-def has_gates(schedules: Schedules, index: int) -> bool:
-    """Return whether any phase waits for a token of its dimension."""
-    return any(
-        (schedules.lane_gate[schedules.plan_ptr[plan] : schedules.plan_ptr[plan + 1]] >= 0).any()
-        for plan in _plans(schedules, index)
-    )
-
-
 def lanes_of(schedules: Schedules, index: int) -> slice:
     """Return the lanes of the plan of relative schedule `index`."""
     plan = _plans(schedules, index)[0]

@@ -11,11 +11,10 @@ from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import PydanticCustomError
 
 from workload.errors import WorkloadError
 from workload.generators.training.pipeline import schedules
-from workload.generators.training.software import AUTO, known_profile
+from workload.generators.training.software import AUTO, known_profile, one_of
 
 _MAX_NUMBER = 2**31 - 1
 
@@ -25,10 +24,7 @@ Number = Annotated[int, Field(ge=0, le=_MAX_NUMBER)]
 
 def _known_schedule(name: str) -> str:
     """Return the name of a pipeline schedule; a pydantic error if it is unknown."""
-    known = [AUTO, *sorted(schedules())]
-    if name not in known:
-        raise PydanticCustomError("literal_error", "Input should be one of {known}", {"known": ", ".join(known)})
-    return name
+    return one_of(name, [AUTO, *sorted(schedules())])
 
 
 class ParallelPlan(BaseModel):

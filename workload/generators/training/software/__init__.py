@@ -6,6 +6,7 @@ overlaps, which copies there are, and how long GPUs wait for their hosts. Keys t
 """
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,16 @@ def profile_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
-def known_profile(name: str) -> str:
-    """Return the name of a profile; refuse unknown ones."""
-    known = (AUTO, *profile_names())
+def one_of(name: str, known: Sequence[str]) -> str:
+    """Return a name; a pydantic error with all known names if it is none of them."""
     if name not in known:
         raise PydanticCustomError("literal_error", "Input should be one of {known}", {"known": ", ".join(known)})
     return name
+
+
+def known_profile(name: str) -> str:
+    """Return the name of a profile; refuse unknown ones."""
+    return one_of(name, (AUTO, *profile_names()))
 
 
 @functools.cache
