@@ -16,6 +16,7 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 import inputs
+from inputs.documents import checked
 from inputs.limits import MAX_NPUS
 from topologies import builders
 from topologies.bounds import MAX_CABLES, MAX_NODES
@@ -23,7 +24,7 @@ from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
-from topologies.parameters import Form, Parameters, checked, parse_pairs, suggest
+from topologies.parameters import Form, Parameters, parse_pairs, suggest
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
         raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*topologies(), *clusters()})}")
     builder = topologies()[name]
     others = {key: value for key, value in values.items() if key != "name"}
-    return builder, checked(builder.arguments, others, label), label
+    return builder, checked(builder.arguments, others, label, TopologyError), label
 
 
 def _parse_path(path_text: str) -> dict[str, object]:
