@@ -1,4 +1,4 @@
-"""The registry of topologies (one file each in `topologies/builders`), which builds networks from user input.
+"""The registry of topologies, which builds networks from user input: `topologies/builders` and `topologies/machines`.
 
 A network is written as a spec ("fat-tree:k=16,rate=100Gbps"), as a table with the same keys ({"name": "fat-tree",
 "k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, else SimAI's text. The name may be that of a
@@ -24,6 +24,7 @@ from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
+from topologies.machines import machines
 from topologies.parameters import Form, Parameters, parse_pairs, suggest
 
 
@@ -70,6 +71,8 @@ def topologies() -> Mapping[str, Topology]:
                 getattr(module, "extent", None),
                 getattr(module, "estimate", None),
             )
+    for name, machine in machines().items():
+        registry[name] = Topology(name, machine.summary, machine.arguments, machine.build, machine.extent)
     return dict(sorted(registry.items()))
 
 
