@@ -1,14 +1,19 @@
-"""HTML page of a sweep of `nadi collective`: bandwidth and time over size, fastest algorithms. Needs plotly."""
+"""Result files of `nadi collective`: a Parquet table of all rows, and an HTML page of bandwidth and time over size."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from inputs.units import PS_PER_US
+from nadi import __version__
 from nadi.insight.analysis.node_times import bus_factor
+from nadi.reports import pages
 from nadi.reports.pages.charts import SeriesStyle, style
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, from_terminal
-from nadi.studies.collectives.microbench import skipped_text
+from nadi.simulation import schemas
+from nadi.studies.collectives.microbench import SweepRow, skipped_text
 from nadi.studies.collectives.sweep import CollectiveSweep
 from nadi.studies.collectives.text import sweep_table, winners_table
 from nadi.terminal.printing import in_page
@@ -16,6 +21,8 @@ from nadi.terminal.readable import size_text
 
 _MAX_TICKS = 16  # maximum number of labelled sizes on an axis
 _GB_S_PER_B_PS = 1e3  # gigabytes per second in one byte per picosecond
+PAGE = "collective.html"
+FILES = (schemas.SWEEP.file, PAGE)
 
 
 def render(sweep: CollectiveSweep) -> str:
@@ -90,3 +97,43 @@ def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
     """Return the style of each algorithm, in the order of the rows."""
     names = dict.fromkeys(row.algorithm for row in sweep.rows)
     return {name: style(number) for number, name in enumerate(names)}
+
+
+def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
+    """Write FILES into a folder (see nadi.reports.result_files.staging), the page only if plotly is installed."""
+    folder.mkdir(exist_ok=True)
+    _write_table(folder / schemas.SWEEP.file, sweep)
+    if pages.has_plotly():
+        from nadi.studies.collectives.page import render
+
+        (folder / PAGE).write_text(render(sweep), encoding="utf-8")
+
+
+def _write_table(path: Path, sweep: CollectiveSweep) -> None:
+    """Write one row per algorithm and size; the file's metadata hold the settings of network and system."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [row.algorithm.partition(":") for row in sweep.rows]
+    bands = sweep.winners()
+    fastest = [
+        any(row.algorithm == band.algorithm and band.from_bytes <= row.bytes <= band.to_bytes for band in bands)
+        for row in sweep.rows
+    ]
+    columns = {
+        "topology": [sweep.topology] * len(names),
+        "npus": [sweep.npus] * len(names),
+        **{name: [getattr(row, name) for row in sweep.rows] for name in SweepRow._fields},
+        "algorithm": [name for name, _, _ in names],
+        "parameters": [parameters for _, _, parameters in names],
+        "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
+        "fastest": fastest,
+    }
+    settings = {
+        "version": __version__,
+        "seed": sweep.seed,
+        "matrix": sweep.matrix,
+        "network": sweep.network.model_dump(mode="json"),
+        "system": sweep.system.model_dump(mode="json"),
+    }
+    pq.write_table(schemas.SWEEP.table(columns, {"nadi": json.dumps(settings)}), path)

@@ -33,7 +33,7 @@ class KernelTimes(_Constants):
     ll_block_gb_per_s: float  # rate on the wire of a block with LL that sums; half of it if it also keeps a copy
     block_gb_per_s: float  # rate on the wire of a block with LL128
     ll_wire: float  # fraction of the payload rate of NVLinks that LL reaches, with stores of 16 bytes
-    local_step: float  # time of a step in the own memory (`ring_timing.LOCAL_STEPS`), in steps over NVLink
+    local_step: float  # time of a step in the own memory (_LOCAL_STEPS of nccl/decision.py), in steps over NVLink
     nvls_launch_us: float  # time per operation of NVLS before its first loop
     nvls_loop_us: float  # time of a loop of NVLS beside its data: the members notify each other
     message_us: tuple[float, float]  # time of an empty message with LL and with Simple, launch included
