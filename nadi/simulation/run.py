@@ -30,6 +30,7 @@ from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
+from nadi.simulation.wiring.nvlink_closed_forms import with_nvlink_closed_forms
 from nadi.simulation.wiring.partitioning import place
 from nadi.simulation.wiring.reading import LoadedWorkload, OperatorSources, built_fabric, with_interference
 from pdes import LONGEST_RUN_PS, jit_enabled, work, work_messages
@@ -158,7 +159,10 @@ def _set_up(
             f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
             f"times as long; expected at most 26 days"
         )
-    return config, graph, work, owner, fabric.fitted(graph, settings)
+    settings = fabric.fitted(graph, settings)
+    if network.nvlink == "closed-form" and not settings.fidelity.is_closed_form:
+        work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
+    return config, graph, work, owner, settings
 
 
 def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
