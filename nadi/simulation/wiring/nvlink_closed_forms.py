@@ -132,7 +132,7 @@ def _slots(graph: Graph, program: Program, costs: CollectiveCosts) -> _Slots:
             f'[network] nvlink: found "closed-form", but NPUs {min(npus)} and {max(npus)} have one trace and groups '
             'with different NVLinks; expected "messages"'
         )
-    return _Slots(of_entry, program.slot_group[example], owner[example])
+    return _Slots(of_entry, program.slot_group[example].astype(np.int64), owner[example])
 
 
 def _members(program: Program, groups: NDArray[np.integer]) -> list[Int64]:
