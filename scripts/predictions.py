@@ -163,7 +163,8 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
     peak_operations = gpu.peak_of(plan.dtype) * plan.gpus * seconds
     batch, tokens = plan.global_batch, plan.sequence
     model_operations, all_operations = (
-        training_flops(model, batch, tokens, recompute=recompute, causal=True) for recompute in ("none", plan.recompute)
+        training_flops(model, batch, tokens, recompute=recompute, causal=True, lora=plan.lora)
+        for recompute in ("none", plan.recompute)
     )
     return Prediction(
         run=run,
@@ -172,7 +173,7 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
         tokens_per_s=plan.global_batch * plan.sequence / seconds,
         mfu=model_operations / peak_operations,
         hfu=all_operations / peak_operations,
-        mfu_all_pairs=training_flops(model, batch, tokens) / peak_operations,
+        mfu_all_pairs=training_flops(model, batch, tokens, lora=plan.lora) / peak_operations,
         does_not_fit=does_not_fit(model, plan, gpu.memory_bytes, run.framework),
         took_s=time.perf_counter() - start_s,
     )
