@@ -26,7 +26,7 @@ from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.shard import Operators, Shard
 
 FAMILY = "adapters"  # Group family: the groups of tensor parallelism, by NCCL even where userbuffers replace it
-_NAME = "attention-adapter"
+_NAME, _GATHER, _SUM = "attention-adapter", CollectiveCommType.ALL_GATHER, CollectiveCommType.ALL_REDUCE
 
 
 class Adapter(NamedTuple):
@@ -38,38 +38,37 @@ class Adapter(NamedTuple):
 
 
 def forward(shard: Shard, adapter: Adapter) -> Items:
-    """Return the forward pass of an adapter up to the scaling of its output; empty if the plan trains all weights."""
-    if not shard.plan.lora:
-        return []
+    """Return the forward pass of an adapter up to its addition; empty if the plan trains all weights."""
     m, outputs, rank = shard.tokens, adapter.outputs, shard.plan.lora
-    kind = CollectiveCommType.ALL_REDUCE if adapter.rank == rank else CollectiveCommType.ALL_GATHER
+    if not rank:
+        return []
+    first = (_dropout(shard, adapter), shard.operator("gemm", m, adapter.rank, adapter.inputs))
+    second = (shard.operator("gemm", m, outputs, rank), shard.operator("elementwise", m * outputs, 1, 1))
+    if adapter.rank < rank:  # of queries, keys and values
+        return [Compute(_NAME, first), *_exchange(shard, _GATHER, m * adapter.rank), Compute(_NAME, second)]
+    last = CollectiveCommType.ALL_TO_ALL if shard.plan.sequence_parallel else _GATHER
     return [
-        Compute(_NAME, (_dropout(shard, adapter), shard.operator("gemm", m, adapter.rank, adapter.inputs))),
-        *_exchange(shard, kind, m * adapter.rank),
-        Compute(_NAME, (shard.operator("gemm", m, outputs, rank), shard.operator("elementwise", m * outputs, 1, 1))),
+        Compute(_NAME, first),
+        *_exchange(shard, _SUM, m * rank),
+        Compute(_NAME, second),
+        *_exchange(shard, last, m * outputs),
     ]
 
 
 def backward(shard: Shard, adapter: Adapter) -> Items:
     """Return the backward pass of `forward`, and the sum of the input's gradients of adapter and frozen matrix."""
-    if not shard.plan.lora:
-        return []
     m, inputs, outputs, rank = shard.tokens, adapter.inputs, adapter.outputs, shard.plan.lora
+    if not rank:
+        return []
     second = (shard.operator("gemm", m, rank, outputs), shard.operator("gemm", outputs, rank, m))
     first = (shard.operator("gemm", m, inputs, adapter.rank), shard.operator("gemm", adapter.rank, inputs, m))
+    is_split_by_tokens = adapter.rank == rank and shard.plan.sequence_parallel
     return [
+        *(_exchange(shard, CollectiveCommType.ALL_TO_ALL, m * outputs) if is_split_by_tokens else []),
         Compute(_NAME, (shard.operator("elementwise", m * outputs, 1, 1), *second)),
-        *_exchange(shard, CollectiveCommType.ALL_REDUCE, m * rank),
+        *_exchange(shard, _SUM, m * rank),
         Compute(_NAME, (*first, _dropout(shard, adapter), *added(shard, m * inputs))),
     ]
-
-
-def to_tokens(shard: Shard, adapter: Adapter, *, is_backward: bool = False) -> Items:
-    """Return the collective between the split of an output adapter's values by columns and that by tokens."""
-    if not shard.plan.lora or (is_backward and not shard.plan.sequence_parallel):
-        return []
-    kind = CollectiveCommType.ALL_TO_ALL if shard.plan.sequence_parallel else CollectiveCommType.ALL_GATHER
-    return _exchange(shard, kind, shard.tokens * adapter.outputs)
 
 
 def added(shard: Shard, values: int) -> Operators:

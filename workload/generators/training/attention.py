@@ -22,7 +22,6 @@ def around(shard: Shard, inner_items: Items) -> Items:
         Compute("attention-norm", (shard.operator("norm", shard.rows, h),)),
         *inner_items,
         *adapters.forward(shard, _output_adapter(shard)),
-        *adapters.to_tokens(shard, _output_adapter(shard)),
         Compute(NAME, (output,)),
         *leave(shard, NAME, h),
         Compute("attention-residual", (*adapters.added(shard, shard.rows * h), shard.residual())),
@@ -35,7 +34,6 @@ def backward(shard: Shard, *, recomputes_core: bool) -> Items:
     recomputed = renamed(core.forward(shard), "recompute/") if recomputes_core else []
     return [
         Compute("attention-residual", shard.leave_backward()),
-        *adapters.to_tokens(shard, _output_adapter(shard), is_backward=True),
         *adapters.backward(shard, _output_adapter(shard)),
         *enter(shard, NAME, h),
         Compute(NAME, (shard.gemm(m, values, h),)),
