@@ -37,6 +37,18 @@ def write_flows(simulation: FinishedRun, folder: Path) -> None:
 def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
     """Write links, collectives and NPUs into a folder."""
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
+    pq.write_table(collectives_table(findings), folder / schemas.COLLECTIVES.file)
+    times, folded = findings.npu_times, simulation.results.folded
+    npu = np.arange(len(times.idle_ps))
+    kept = {"represented_by": folded.like} if folded else {}  # if the trace nodes of some NPUs represent all
+    pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **kept}), folder / schemas.NPUS.file)
+    if findings.step_times is not None:
+        steps = {f"{name}_ps": findings.step_times[:, i] for i, name in enumerate(schemas.STEP_CATEGORIES)}
+        pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)
+
+
+def collectives_table(findings: Findings) -> pa.Table:
+    """Return the table of collectives."""
     found = findings.collectives
     columns = {
         "group_name": pa.array(findings.group_names, pa.string()),
@@ -49,14 +61,7 @@ def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) ->
     own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
     columns |= {name: getattr(found, name) for name in own}
     columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
-    pq.write_table(schemas.COLLECTIVES.table(columns), folder / schemas.COLLECTIVES.file)
-    times, folded = findings.npu_times, simulation.results.folded
-    npu = np.arange(len(times.idle_ps))
-    kept = {"represented_by": folded.like} if folded else {}  # if the trace nodes of some NPUs represent all
-    pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **kept}), folder / schemas.NPUS.file)
-    if findings.step_times is not None:
-        steps = {f"{name}_ps": findings.step_times[:, i] for i, name in enumerate(schemas.STEP_CATEGORIES)}
-        pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)
+    return schemas.COLLECTIVES.table(columns)
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:
