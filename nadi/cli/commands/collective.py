@@ -71,10 +71,9 @@ def collective(
     with together(ranks):
         own = Workers(ranks, backend_of(backend, ranks), workers)
         config = collective_config(topology, overrides)
-        if config.network.fidelity == "closed-form":
-            raise ConfigError(
-                '[network] fidelity: found "closed-form", which every row contains anyway; expected another'
-            )
+        if not config.network.model.has_links:
+            found = f'[network] fidelity: found "{config.network.fidelity}"'
+            raise ConfigError(f"{found}, which every row contains anyway; expected another")
         network, system = config.network, config.system
         check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())

@@ -15,7 +15,7 @@ link in front, which carries the payload only.
 
 `alone_ps` evaluates this expression. Formulas of collectives need a latency and a rate instead: `train` splits a
 message into a part that grows with its size, on the slowest link, and the rest, which is at least the contribution of a
-short last packet. At message level the message model gives the time (pdes/messages/fidelity).
+short last packet. At message level the message model gives the time (pdes/fidelity).
 """
 
 from collections.abc import Mapping

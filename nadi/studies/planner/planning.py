@@ -16,6 +16,7 @@ from nadi.studies.planner.energy import power_assumptions, step_costs, training
 from nadi.studies.planner.ranking import PlanSearch, RankedPlan, ranked
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.step import target_machine
+from pdes.fidelity import FASTEST
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.generators.models import Model
@@ -123,7 +124,7 @@ def document(ranking: PlanRanking) -> dict[str, Any]:
         "gpus": request.gpus,
         "gpu": ranking.gpu,
         "framework": request.framework,
-        "fidelity": "closed-form",
+        "fidelity": FASTEST,
         "memory_bytes": ranking.memory_bytes,
         "reserve_bytes": ranking.reserve_bytes,
         "constraints": request.base.constraints(),

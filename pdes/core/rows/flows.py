@@ -3,7 +3,7 @@
 from pdes.core.rows.row import INF, Row, word
 
 
-class FlowState(Row, words=24, written_by="messages.fidelity.* messages.flows.rates"):
+class FlowState(Row, words=24, written_by="fidelity.* messages.flows.rates"):
     """What all flows share."""
 
     active = word("count", "flows under way: entries of `finish_heap`")
@@ -25,7 +25,7 @@ class FlowState(Row, words=24, written_by="messages.fidelity.* messages.flows.ra
     full = word("count", "entries of `fill_heap` whose level is not INF")
 
 
-class Flow(Row, words=24, written_by="messages.fidelity.* messages.flows.paths messages.flows.rates"):
+class Flow(Row, words=24, written_by="fidelity.* messages.flows.paths messages.flows.rates"):
     """A connection, parallel to its queue pair; its messages are sent one after another."""
 
     rate = word("ratio", "current rate")

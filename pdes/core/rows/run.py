@@ -53,7 +53,7 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="harvest.gathering messages.fidelity.* messages.message_loop messages.whole network.batch network.link "
+    written_by="harvest.gathering fidelity.* messages.message_loop messages.whole network.batch network.link "
     "network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window npu.trace "
     "window",
 ):
@@ -176,8 +176,8 @@ class Hooks(Row, words=32, written_by="build.simulation"):
         "(node, dst, connection, tag, size, ref, now): posts a message at message level (pdes/messages/whole.py), or "
         "one that is sent later or whose acknowledgement counts (pdes/npu/endpoints.py)",
     )
-    act = word("hook", "(message, now): moves messages (pdes/messages/fidelity), 0: they travel as packets")
-    settle = word("hook", "(kind, now): ends flows and sets rates (pdes/messages/fidelity/flow.py)")
+    act = word("hook", "(message, now): moves messages (pdes/fidelity), 0: they travel as packets")
+    settle = word("hook", "(kind, now): ends flows and sets rates (pdes/fidelity/flow.py)")
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
     expect = word("hook", "(node, inst, number, lane, step, now): acts for a lane that waits for a message")
     may_start = word("hook", "(node, row): holds collectives back")
