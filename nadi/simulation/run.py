@@ -224,7 +224,7 @@ def run_program(
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())
-    _announce_compilation(work_messages if settings.fidelity.hooks else work, "up to half a minute", progress)
+    _announce_compilation(work_messages if settings.fidelity.hooks.act else work, "up to half a minute", progress)
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())

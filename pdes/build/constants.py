@@ -115,7 +115,8 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
     """Return (word of `Hooks`, whether the run calls it, hook); one_home, one_port: whether each NPU has only one."""
     control, ends = settings.congestion_control, settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
-    is_driven, by_message = control == DRIVEN, ends.hooks is not None
+    is_driven, hooks = control == DRIVEN, ends.hooks
+    by_message = hooks.act is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
@@ -135,8 +136,8 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
         ("make_changes", settings.faults, make_changes),
         ("post", by_message, post_whole),
         ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
-        ("act", by_message, ends.hooks and ends.hooks.act),
-        ("settle", ends.settle, ends.settle),
+        ("act", by_message, hooks.act),
+        ("settle", hooks.settle, hooks.settle),
         ("ask", settings.rendezvous_bytes, ask),
         ("expect", has_control, expect),
         ("message_by_kind", has_control, message_by_kind),

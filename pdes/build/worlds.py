@@ -97,7 +97,7 @@ def _qps(part: Part, const: Record, scalars: Record, settings: Settings) -> s.Qp
         par=par,
         sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(Selective, receivers if settings.selective_repeat else 1),
-        arrived=zeros(pairs if settings.fidelity.hooks else 1),
+        arrived=zeros(pairs if settings.fidelity.hooks.act else 1),
         begun=zeros(receivers if const.reduces else 1),
     )
 
@@ -126,7 +126,7 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
     model, steps = settings.fidelity, program.schedules
     receives = (steps.recv_peer >= 0) & (model.reduction_psb > 0)
     room = 1
-    if model.hooks:
+    if model.hooks.act:
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(scalars.free_messages), int(scalars.free_instances), stride)
     return unused(s.MessageModels)._replace(
@@ -140,7 +140,7 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
 
 def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
     """Return an LP's tables of the flow model, without flows; pairs: number of rows of qp; nodes: of the LP."""
-    if not settings.fidelity.settle:
+    if not settings.fidelity.hooks.settle:
         return unused(s.Flows)
     links, hops = len(net.tx), 2 * int(net.const.reserve_hops)
     return unused(s.Flows)._replace(
@@ -179,7 +179,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
     ):
         if size > maximum:
             raise RunError(f"{size} {unit}: at most {maximum} are possible")
-    if settings.load_balancing.reorders and not (settings.selective_repeat or settings.fidelity.hooks):
+    if settings.load_balancing.reorders and not (settings.selective_repeat or settings.fidelity.hooks.act):
         raise RunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )
@@ -189,7 +189,7 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
     most_bps = settings.fidelity.model.max_link_rate_bps
     if most_bps and graph.link_rate_bps.max(initial=0) > most_bps:
         raise RunError(f"a link of {graph.link_rate_bps.max()} bit/s: flows support at most {most_bps}")
-    if settings.fidelity.hooks and settings.beyond_messages():
+    if settings.fidelity.hooks.act and settings.beyond_messages():
         raise RunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
 
 

@@ -64,30 +64,15 @@ class Fidelity:
     )
 
     @property
-    def hooks(self) -> MessageHooks | None:
-        """Hooks that move whole messages; None for models that have none."""
-        fitting = [hooks for hooks in self.model.hooks if hooks.contends == self.congestion_aware]
-        return next(iter(fitting or self.model.hooks), None)
-
-    @property
     def name(self) -> str:
-        """Name of the hooks, or of a model without hooks."""
-        return self.hooks.name if self.hooks else self.model.name
+        """Name of the model, value of [network] fidelity."""
+        return self.model.name
 
     @property
-    def alone_ps(self) -> Callable | None:
-        """Time of whole messages on an idle path; None if they take the times of packets."""
-        return self.hooks.alone_ps if self.hooks else None
-
-    @property
-    def settle(self) -> Callable | None:
-        """Hook for events that are not of one message; None without one."""
-        return self.hooks.settle if self.hooks else None
-
-    @property
-    def contends(self) -> bool:
-        """Whether messages wait for each other, or share links."""
-        return self.hooks.contends if self.hooks else self.model.has_links
+    def hooks(self) -> MessageHooks:
+        """Hooks that move whole messages; without `act` for models that have none."""
+        fitting = [hooks for hooks in self.model.hooks if hooks.contends == self.congestion_aware]
+        return (fitting or self.model.hooks)[0]
 
     @property
     def reduction_psb(self) -> float:
@@ -99,8 +84,6 @@ def fidelity(name: str, **parameters: Any) -> Fidelity:
     """Return the model with a name, of itself or of its hooks; RunError if it is unknown."""
     for model in networks().values():
         for hooks in model.hooks:
-            if name == hooks.name:
-                return Fidelity(model, congestion_aware=hooks.contends, **parameters)
-        if name == model.name:
-            return Fidelity(model, **parameters)
+            if name in {model.name, hooks.name}:
+                return Fidelity(model, **{"congestion_aware": hooks.contends} | parameters)
     raise RunError(f"fidelity {name!r}; expected one of {', '.join(networks())}")

@@ -20,15 +20,16 @@ PATH_KEYS = keys_with("send_latency mtu header ack window cut_through nvlink_fra
 
 @dataclass(frozen=True, eq=False)
 class MessageHooks:
-    """How a model moves whole messages: the hooks that the engine calls (pdes/messages/events.py has the events).
+    """How a model moves whole messages, if at all: the hooks that the engine calls.
 
-    Events move a message: LEFT when its last byte has left its sender, ARRIVE when it has arrived, STEP when it is to
-    leave a node. `alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps)` takes float64[k] ps per byte and
-    int64[k] delays of the links of a path, int64[] latencies of its switches and int64[m] bytes, and returns int64[m].
+    Events (pdes/messages/events.py) move a message: LEFT when its last byte has left its sender, ARRIVE when it has
+    arrived, STEP when it is to leave a node. `alone_ps(psb, delay_ps, forwarding_ps, size_bytes, resolution_ps)` takes
+    float64[k] ps per byte and int64[k] delays of the links of a path, int64[] latencies of its switches and int64[m]
+    bytes, and returns int64[m].
     """
 
-    name: str
-    act: Callable  # hook (world_address, message, now_ps) that moves a message on from its node
+    name: str = "none"
+    act: Callable | None = None  # hook (world_address, message, now_ps) that moves a message on from its node
     # time of messages on an idle path; None = messages have headers and acknowledgements, and the times of packets
     alone_ps: Callable | None = None
     settle: Callable | None = None  # hook (world_address, kind, now_ps) for events that are not of one message
@@ -43,7 +44,7 @@ class NetworkModel:
     title: str  # what a message does, and what it waits for
     use: str  # questions that the model answers
     keys: frozenset[str] = keys_with("")  # keys of [network] that have an effect
-    hooks: tuple[MessageHooks, ...] = ()  # how whole messages move; two if `congestion_aware` is among the keys
+    hooks: tuple[MessageHooks, ...] = (MessageHooks(),)  # two if `congestion_aware` is a key
     has_packets: bool = False  # packets in queues, with transport, congestion control and rendezvous
     several_workers: bool = False  # threads, processes and ranks may share a run
     has_links: bool = True  # messages cross links and fill their counters; without, all take their time alone

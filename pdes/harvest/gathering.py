@@ -147,7 +147,7 @@ def settled(sim: Simulation) -> dict[str, int]:
     if not fidelity.model.has_headers:
         return {"endpoint_delay_ps": fidelity.endpoint_delay_ps, "resolution_ps": fidelity.resolution_ps}
     const = sim.lps[0].world.net.const
-    if fidelity.hooks:
+    if fidelity.hooks.act:
         return {"endpoint_delay_ps": fidelity.endpoint_delay_ps, "window_packets": int(const.window_packets)}
     return {
         "window_packets": int(const.window_packets),

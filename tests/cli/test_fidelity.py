@@ -255,8 +255,8 @@ def test_models_are_listed(nadi):
     for model in listed:
         assert model["message"] in text
         assert model["message"] in documentation()
-    assert {model["fidelity"]: model["faults"] for model in listed if model["links"]} == {
-        "packet": "all",
-        "flow": "all but error_rate",
-        "analytical": "none",
+    assert {model["fidelity"]: model["refused_faults"] for model in listed if model["has_links"]} == {
+        "packet": [],
+        "flow": ["error_rate"],
+        "analytical": None,
     }

@@ -50,8 +50,8 @@ def test_it_is_listed_and_takes_no_keys_of_others():
     done = nadi("net", "fidelities", "--json")
     assert done.returncode == 0, done.stderr
     listed = {model["fidelity"]: model for model in json.loads(done.stdout)}
-    assert listed["constant"]["faults"] == "none"
-    assert listed["constant"]["keys"] == "endpoint_delay fidelity reduction_bandwidth"
+    assert listed["constant"]["refused_faults"] is None
+    assert listed["constant"]["keys"] == ["endpoint_delay", "fidelity", "reduction_bandwidth"]
 
 
 def test_what_it_lacks_is_refused(tmp_path):

@@ -57,6 +57,7 @@ def show(
 def fidelities(as_json: AsJson = False) -> None:
     """List the models of the network, values of [network] fidelity, and what each of them supports."""
     from nadi.simulation.fidelities import fidelities as known_fidelities
+    from nadi.simulation.fidelities import shown
 
     known = known_fidelities()
     if as_json:
@@ -64,7 +65,8 @@ def fidelities(as_json: AsJson = False) -> None:
         return
     for model in known:
         say(f"{model['fidelity']}: a message {model['message']}; for {model['use']}")
-        say(f"  faults: {model['faults']}; keys of [network]: {model['keys']}")
+        for fact in [*model][3:]:
+            say(f"  {fact.replace('_', ' ')}: {shown(model[fact])}")
 
 
 def controls(as_json: AsJson = False) -> None:

@@ -87,7 +87,7 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
     warnings += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
     if simulation.results.finish_time_ps == 0:
         warnings.append(_why_no_time(simulation, total))
-    if not simulation.settings.fidelity.contends:
+    if not simulation.settings.fidelity.hooks.contends:
         warnings += _too_much(simulation)
     return warnings
 

@@ -174,7 +174,8 @@ def _moved(simulation: FinishedRun) -> str:
     results, counters = simulation.results, simulation.results.counters
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
-    if hooks := simulation.settings.fidelity.hooks:
+    hooks = simulation.settings.fidelity.hooks
+    if hooks.act:
         how = " as flows" if hooks.settle else f", whole ({hooks.name.replace('_', '-')})"
         moved = f"{counters['flows']:,} messages{how}"
         hops = "message-hops"

@@ -46,7 +46,7 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
     `npus`: NPU of each member, aggregators included.
     """
     own, members = _settings(graph, settings), np.array(npus)
-    if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.hooks:
+    if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.hooks.act:
         return IdleFabric(graph, members, own)
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst in both]

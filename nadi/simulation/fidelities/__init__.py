@@ -1,6 +1,5 @@
 """Settings of the engine for [network], whose models of the network are declared in pdes/fidelity."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pdes
@@ -32,35 +31,30 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     return keywords
 
 
-def fidelities() -> list[dict[str, str | bool]]:
-    """Return what each model of the network declares: name, message, use, capabilities, faults and keys."""
+def fidelities() -> list[dict[str, Any]]:
+    """Return what each model of the network declares; `refused_faults` are keys of [[faults]], null for all."""
     return [
         {
             "fidelity": model.name,
             "message": model.title,
             "use": model.use,
-            "several_workers": model.several_workers,
-            "queues": model.has_packets,
-            "links": model.has_links,
-            "faults": _faults(model.refused_faults),
-            "keys": " ".join(sorted(model.keys)),
+            **{name: getattr(model, name) for name in ("several_workers", "has_packets", "has_links")},
+            "refused_faults": None if model.refused_faults is None else list(model.refused_faults),
+            "keys": sorted(model.keys),
         }
         for model in pdes.fidelity.networks().values()
     ]
 
 
-def _faults(refused: Mapping[str, str] | None) -> str:
-    """Return which faults a model takes that refuses some."""
-    if refused is None:
-        return "none"
-    return f"all but {', '.join(refused)}" if refused else "all"
-
-
 def documentation() -> str:
     """Return a Markdown table of all models of the network, a model per column."""
     known = fidelities()
-    rows = []
-    for fact in known[0]:
-        values = ["yes" if model[fact] is True else str(model[fact] or "no") for model in known]
-        rows.append(f"| {fact.replace('_', ' ')} | {' | '.join(values)} |")
+    rows = [f"| {fact.replace('_', ' ')} | {' | '.join(shown(model[fact]) for model in known)} |" for fact in known[0]]
     return "\n".join([rows[0], "| --- " * (1 + len(known)) + "|", *rows[1:]]) + "\n"
+
+
+def shown(value: Any) -> str:  # noqa: ANN401 - of any type
+    """Return a value of `fidelities` as text."""
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return {True: "yes", False: "no", None: "all"}.get(value, str(value))

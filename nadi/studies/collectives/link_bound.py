@@ -56,7 +56,7 @@ class _LinkSets(NamedTuple):
 
 def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
     """Return the time in picoseconds that the busiest set of links needs, with its delay; 0 if nothing waits."""
-    if not settings.fidelity.contends:
+    if not settings.fidelity.hooks.contends:
         return 0.0
     graph, running, _ = with_reducers(graph, program)
     sent = traffic(running)
