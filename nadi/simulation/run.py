@@ -24,6 +24,7 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.nvlink import with_nvlink_closed_forms
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
@@ -158,7 +159,10 @@ def _set_up(
             f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
             f"times as long; expected at most 26 days"
         )
-    return config, graph, work, owner, fabric.fitted(graph, settings)
+    settings = fabric.fitted(graph, settings)
+    if network.nvlink != "messages" and network.model.has_links:
+        work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
+    return config, graph, work, owner, settings
 
 
 def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:

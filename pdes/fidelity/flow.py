@@ -190,7 +190,7 @@ NETWORK = NetworkModel(
     name="flow",
     title="is a fluid with the bytes of its packets, on their route; messages share links max-min fairly",
     use="contention and oversubscription where packets are too many; faults of links",
-    keys=PATH_KEYS | {"detection_time", "load_balancing"},
+    keys=PATH_KEYS | {"detection_time", "load_balancing", "nvlink"},
     hooks=(MessageHooks("flow", act, settle=settle),),
     refused_faults={"error_rate": "messages as a whole are never lost; expected another fault"},
     max_link_rate_bps=MAX_RATE_BPS,

@@ -8,7 +8,7 @@ NETWORK = NetworkModel(
     use="incast, PFC, ECN, load balancing, losses, faults, tails; and the last word on a step",
     keys=PATH_KEYS
     | keys_with(
-        "acknowledged queue_limit rto max_retries detection_time switch buffer pfc pfc_alpha pfc_headroom "
+        "acknowledged queue_limit rto max_retries detection_time nvlink switch buffer pfc pfc_alpha pfc_headroom "
         "pfc_resume_offset ecn ecn_kmin ecn_kmax ecn_pmax trimming class_weights discipline p2p_class "
         "congestion_control congestion cnp_interval load_balancing flowlet_gap selective_repeat reorder"
     ),
