@@ -24,9 +24,10 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.coupled import COUPLED_ABOVE_MESSAGES, coupled_collectives
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
-from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks, of_coupled
 from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
@@ -96,6 +97,10 @@ def simulate(
     else:
         with together(ranks):
             own = estimate(graph, work.program, settings)
+            if ranks.rank == 0:
+                settings = _with_coupled(graph, work, settings, own, progress)
+            if settings.coupled is not None:
+                own = of_coupled(graph, work.program, settings, own)
         expected = of_all_ranks(own, ranks)
         with together(ranks):
             affordable.check_run(own, expected, settings, workers.total, force=force)
@@ -187,6 +192,18 @@ def _lay_out(
     folded = running.laid_out(graph, work.program, costs, slow_npus=settings.faults.npus)
     affordable.check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
+
+
+def _with_coupled(
+    graph: Graph, work: LoadedWorkload, settings: pdes.Settings, own: Estimate, progress: Progress | NoProgress
+) -> pdes.Settings:
+    """Return the settings with the collectives that are coupled flows, if the run couples the flows of collectives."""
+    way = settings.fidelity.collectives
+    if settings.fidelity.settle is None or way == "steps" or (way == "auto" and own.messages <= COUPLED_ABOVE_MESSAGES):
+        return settings
+    if way == "auto":
+        progress.say(f"{own.messages:,.0f} messages: each collective is a coupled flow")
+    return replace(settings, coupled=coupled_collectives(graph, work.program, settings, work.collectives))
 
 
 def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather = ALONE) -> None:

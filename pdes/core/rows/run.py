@@ -178,6 +178,7 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     )
     act = word("hook", "(message, now): moves messages (pdes/messages/fidelity), 0: they travel as packets")
     settle = word("hook", "(kind, now): ends flows and sets rates (pdes/messages/fidelity/flow.py)")
+    join = word("hook", "(node, row, now): starts a member of a coupled flow (pdes/messages/flows/coupled.py)")
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
     expect = word("hook", "(node, inst, number, lane, step, now): acts for a lane that waits for a message")
     may_start = word("hook", "(node, row): holds collectives back")
