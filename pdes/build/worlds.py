@@ -147,10 +147,16 @@ def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
     kinds, capacity = settings.coupled, capacities(net)
     coupled: dict[str, Any] = {}
     if kinds is not None:
-        group = np.repeat(np.arange(len(kinds.ptr) - 1), np.diff(kinds.ptr))
-        columns = {"group": group, "schedule": kinds.schedule, "buffer_bytes": kinds.bytes, "alone_ps": kinds.alone_ps}
+        rows = rows_of(
+            CoupledKind,
+            len(kinds.schedule),
+            group=np.repeat(np.arange(len(kinds.ptr) - 1), np.diff(kinds.ptr)),
+            schedule=kinds.schedule,
+            buffer_bytes=kinds.bytes,
+            alone_ps=kinds.alone_ps,
+        )
         coupled = {
-            "coupled": rows_of(CoupledKind, len(group), **columns),
+            "coupled": rows,
             "coupled_ptr": aligned(kinds.ptr),
             "hop_total": rows_of(LinkTotal, hops),
             "link_total": rows_of(LinkTotal, links),
