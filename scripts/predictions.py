@@ -118,11 +118,32 @@ _MLPERF = (
         for gpus in (8, 64, 256, 512)
     ),
 )
+_LORA_HOPPER = {gpus: f"tp4,cp2,dp{gpus // 8},gb{gpus // 8}" for gpus in (64, 512, 1024)}
+_LORA_BLACKWELL = {8: "dp8,gb8", **{gpus: f"cp8,dp{gpus // 8},gb{gpus // 8}" for gpus in (64, 512, 1024)}}
+_LORA = {
+    "H100": (_H100, {8: "tp4,dp2,gb8", **_LORA_HOPPER}),
+    "H200": (_H200, {8: "cp2,dp4,gb8", **_LORA_HOPPER}),
+    "B200": (_B200, _LORA_BLACKWELL),
+    "GB200": ("gb200-nvl72", _LORA_BLACKWELL),
+    "GB300": ("gb300-nvl72", _LORA_BLACKWELL),
+}
+"""Cluster, and plan by number of GPUs, of Llama 2 70B LoRA by GPU."""
+_LORA_RUNS = tuple(
+    Run(
+        f"70B LoRA, {gpus:,} {gpu}",
+        "llama2-70b",
+        f"{plan},seq8192,fp8,lora=16,software=megatron-mlperf{'' if gpu[0] == 'H' and gpus == 8 else '-graphs'}",
+        cluster,
+    )
+    for gpu, (cluster, plans) in _LORA.items()
+    for gpus, plan in plans.items()
+)
 LISTS: dict[str, tuple[Run, ...]] = {
     "megatron-then": tuple(Run(model, model, f"{plan},{then}", "dgx-h100-superpod") for model, plan, then in _MEGATRON),
     "megatron-today": tuple(Run(model, model, f"{plan},{_TODAY}", "dgx-h100-superpod") for model, plan, _ in _MEGATRON),
     "training-runs": _TRAINING,
     "mlperf": _MLPERF,
+    "mlperf-lora": _LORA_RUNS,
 }
 """Tables of docs/explanation/predictions.md; `mlperf` has the steps of MLPerf and LLM Foundry."""
 
@@ -163,7 +184,8 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
     peak_operations = gpu.peak_of(plan.dtype) * plan.gpus * seconds
     batch, tokens = plan.global_batch, plan.sequence
     model_operations, all_operations = (
-        training_flops(model, batch, tokens, recompute=recompute, causal=True) for recompute in ("none", plan.recompute)
+        training_flops(model, batch, tokens, recompute=recompute, causal=True, lora=plan.lora)
+        for recompute in ("none", plan.recompute)
     )
     return Prediction(
         run=run,
@@ -172,7 +194,7 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
         tokens_per_s=plan.global_batch * plan.sequence / seconds,
         mfu=model_operations / peak_operations,
         hfu=all_operations / peak_operations,
-        mfu_all_pairs=training_flops(model, batch, tokens) / peak_operations,
+        mfu_all_pairs=training_flops(model, batch, tokens, lora=plan.lora) / peak_operations,
         does_not_fit=does_not_fit(model, plan, gpu.memory_bytes, run.framework),
         took_s=time.perf_counter() - start_s,
     )

@@ -171,6 +171,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("rto switch congestion_control selective_repeat", _PACKETS),
         **_keys("max_retries", _PACKETS, _TIMEOUTS),
         **_keys("detection_time", _ROUTED, _DOWN),
+        **_keys("nvlink", _ROUTED),
         **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _PACKETS, _SHARED),
         **_keys("pfc_headroom pfc_resume_offset", _PACKETS, _SHARED, _PFC),
         **_keys("ecn_kmin ecn_kmax ecn_pmax", _PACKETS, _SHARED, _ECN),

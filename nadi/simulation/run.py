@@ -25,6 +25,7 @@ from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.coupled import COUPLED_ABOVE_MESSAGES, coupled_collectives
+from nadi.simulation.closed_forms.nvlink import with_nvlink_closed_forms
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks, of_coupled
@@ -163,7 +164,10 @@ def _set_up(
             f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
             f"times as long; expected at most 26 days"
         )
-    return config, graph, work, owner, fabric.fitted(graph, settings)
+    settings = fabric.fitted(graph, settings)
+    if network.nvlink == "closed-form" and not settings.fidelity.is_closed_form:
+        work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
+    return config, graph, work, owner, settings
 
 
 def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:

@@ -37,6 +37,7 @@ _VALUES = {
         "max_retries": [100],
         "detection_time": ["10us"],
         "nvlink_framing": [False],
+        "nvlink": ["closed-form"],
         "p2p_share": [0.5],
         "switch": ["shared-buffer"],
         "buffer": ["4MB"],

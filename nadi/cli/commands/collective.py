@@ -75,6 +75,10 @@ def collective(
             raise ConfigError(
                 '[network] fidelity: found "closed-form", which every row contains anyway; expected another'
             )
+        if config.network.nvlink == "closed-form":
+            raise ConfigError(
+                '[network] nvlink: found "closed-form", which every row contains anyway; expected "messages"'
+            )
         network, system = config.network, config.system
         check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())

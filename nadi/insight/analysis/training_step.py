@@ -43,9 +43,12 @@ def throughput(simulation: FinishedRun) -> Throughput | None:
     model, plan = found
     step_s = finish_ps / plan.steps / PS_PER_S
     batch, tokens = plan.global_batch, plan.sequence
-    needed, needed_all = (training_flops(model, batch, tokens, causal=causal) for causal in (True, False))
+    needed, needed_all = (
+        training_flops(model, batch, tokens, causal=causal, lora=plan.lora) for causal in (True, False)
+    )
     done, done_all = (
-        training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal) for causal in (True, False)
+        training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal, lora=plan.lora)
+        for causal in (True, False)
     )
     gpu = simulation.config.compute.gpu
     peak = simulation.config.compute.peak_flops or (find_gpu(gpu).peak_flops.get(plan.dtype) if gpu else None)

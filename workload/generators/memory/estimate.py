@@ -6,12 +6,12 @@ from typing import NamedTuple
 from inputs.units import GIB
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory.activations import FP32_BYTES, expert_rows, layer_activations
-from workload.generators.memory.states import divided, divided_activations, states, weight_bytes
+from workload.generators.memory.states import divided, divided_activations, frozen_bytes, states, weight_bytes
 from workload.generators.models import weights
 from workload.generators.models.model import Model
 from workload.generators.training import rules
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameters import DEEPSPEED, count, held
+from workload.generators.training.parameters import DEEPSPEED, count, held, trained
 from workload.generators.training.rules import Framework
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
@@ -81,7 +81,8 @@ def _stage(
 ) -> StageMemory:
     """Return the peak memory of a stage with the given chunks in a settled plan."""
     shard = Shard(model, plan)
-    on_gpu, on_host = divided(states(held(model, plan, stage), plan), plan)
+    on_gpu, on_host = divided(states(trained(model, plan, stage), plan), plan)
+    on_gpu = on_gpu._replace(weights=on_gpu.weights + frozen_bytes(held(model, plan, stage).total, plan))
     kept = recomputed = kept_by_largest = loss = 0
     for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
         numbers = Counter(_kinds(model, chunk)).items()
