@@ -24,7 +24,7 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.coupled import COUPLED_ABOVE_MESSAGES, coupled_collectives
+from nadi.simulation.closed_forms.coupled import coupled_collectives, couples
 from nadi.simulation.closed_forms.nvlink import with_nvlink_closed_forms
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
@@ -98,10 +98,12 @@ def simulate(
     else:
         with together(ranks):
             own = estimate(graph, work.program, settings)
-            if ranks.rank == 0:
-                settings = _with_coupled(graph, work, settings, own, progress)
-            if settings.coupled is not None:
+            if ranks.rank == 0 and couples(settings, own.messages):
+                network = config.network.model_copy(update={"collectives": "coupled"})
+                config = config.model_copy(update={"network": network})
                 own = of_coupled(graph, work.program, settings, own)
+                kinds = coupled_collectives(graph, work.program, settings, work.collectives)
+                settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
         with together(ranks):
             affordable.check_run(own, expected, settings, workers.total, force=force)
@@ -132,6 +134,8 @@ def check_job(
     workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=config.engine.lps_per_worker, alone=alone)
     config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
     expected = estimate(graph, work.program, settings)
+    if couples(settings, expected.messages):
+        expected = of_coupled(graph, work.program, settings, expected)
     if settings.fidelity.is_closed_form:
         _, folded = _lay_out(graph, work, settings, force=force)
         return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
@@ -196,18 +200,6 @@ def _lay_out(
     folded = running.laid_out(graph, work.program, costs, slow_npus=settings.faults.npus)
     affordable.check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
-
-
-def _with_coupled(
-    graph: Graph, work: LoadedWorkload, settings: pdes.Settings, own: Estimate, progress: Progress | NoProgress
-) -> pdes.Settings:
-    """Return the settings with the collectives that are coupled flows, if the run couples the flows of collectives."""
-    way = settings.fidelity.collectives
-    if settings.fidelity.settle is None or way == "steps" or (way == "auto" and own.messages <= COUPLED_ABOVE_MESSAGES):
-        return settings
-    if way == "auto":
-        progress.say(f"{own.messages:,.0f} messages: each collective is a coupled flow")
-    return replace(settings, coupled=coupled_collectives(graph, work.program, settings, work.collectives))
 
 
 def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather = ALONE) -> None:

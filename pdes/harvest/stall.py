@@ -143,7 +143,7 @@ def _collective_waits(
     inst = int(w.insts.inst_val[hit[0]])
     collective = w.insts.inst[inst]
     if is_coupled:
-        waits = f"{collective.lanes_left} members to start" if collective.lanes_left else "its links"
+        waits = f"members to start: {collective.lanes_left}" if collective.lanes_left else "its links"
         return f"{name} waits for {waits}"
     receiver = requests.get((npu, s.REF_INSTANCE | inst))
     for lane in range(int(collective.lanes)):

@@ -13,6 +13,13 @@ from workload.node_kinds import COLLECTIVE
 COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run above which collectives = "auto" couples the flows of a collective
 
 
+def couples(settings: pdes.Settings, num_messages: float) -> bool:
+    """Return whether the collectives of a run with about this number of messages are coupled flows."""
+    way = settings.fidelity.collectives
+    has_flows = settings.fidelity.settle is not None
+    return has_flows and (way == "coupled" or (way == "auto" and num_messages > COUPLED_ABOVE_MESSAGES))
+
+
 def coupled_collectives(
     graph: Graph, program: Program, settings: pdes.Settings, collective_settings: CollectiveSettings
 ) -> CoupledCollectives:

@@ -6,8 +6,8 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.simulation build.worlds core.fifo core.state messages.events messages.message_loop "
-    "messages.whole network.batch network.boundary network.faults network.link network.port_queues "
+    written_by="build.growth build.simulation build.worlds core.fifo core.state messages.events "
+    "messages.flows.coupled messages.message_loop messages.whole network.batch network.boundary network.faults network.link network.port_queues "
     "network.shared_switch nic.transport npu.collective npu.npu_window npu.trace window",
 ):
     """Scalars that all kernels of an LP share."""
@@ -53,8 +53,8 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="harvest.gathering messages.fidelity.* messages.message_loop messages.whole network.batch network.link "
-    "network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window npu.trace "
+    written_by="harvest.gathering messages.fidelity.* messages.flows.coupled messages.message_loop messages.whole "
+    "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window npu.trace "
     "window",
 ):
     """Counters of a run; sums over LPs are results."""

@@ -43,9 +43,9 @@ class Fidelity:
         True, "analytical: a link sends one whole message at a time; false: messages do not wait for each other"
     )
     collectives: str = setting(
-        "steps",
-        "flow: each message of a collective is a flow, or a whole collective is a coupled flow; auto: coupled above "
-        "4,194,304 messages in the run",
+        "auto",
+        'flow: "steps" = each message of a collective is a flow, "coupled" = each collective is one flow over all its '
+        'links, "auto" = coupled if the run has more than 4,194,304 messages',
     )
     send_latency_ps: int = setting(0, "time from when a message is posted until its first packet may be sent")
     acknowledged: bool = setting(
