@@ -63,8 +63,8 @@ def collective(
     from nadi.simulation.run import network_settings
     from nadi.simulation.wiring.affordable import check_fabric, checker
     from nadi.simulation.wiring.reading import collective_settings
-    from nadi.studies.collectives.files import FILES, PAGE, write_sweep
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
+    from nadi.studies.collectives.page import FILES, PAGE, write_sweep
     from nadi.studies.collectives.skew import demand
     from nadi.studies.collectives.sweep import CollectiveSweep
 
