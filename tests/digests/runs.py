@@ -490,7 +490,8 @@ def coupled(rule="ecmp"):
     program = nccl_of(graph)
     own = chosen(fidelity=fidelity.fidelity("flow"), load_balancing=balancing.balancing(rule), compute_slowdown=1.5)
     how = CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=simple,channels=3"})
-    return Brought(run(build_world(graph, program, replace(own, coupled=coupled_collectives(graph, program, own, how)))))
+    kinds = coupled_collectives(graph, program, own, how)
+    return Brought(run(build_world(graph, program, replace(own, coupled=kinds))))
 
 
 def phases_of(graph):

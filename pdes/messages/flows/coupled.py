@@ -47,7 +47,7 @@ def add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes):
 
 @outline
 def add_lane(world, flow_id, lane, src, now_ps):
-    """Add what NPU `src` sends in a lane, a row of `lane_row`, to `link_total`; return (bytes, ps of a lane's share)."""
+    """Add what NPU `src` sends in a lane, a row of `lane_row`, to `link_total`; return (bytes, ps at its share)."""
     net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
     flow = flows.flow[flow_id]
     kind, inst = flows.coupled[flow.coupled - 1], np.int64(flow.instance)

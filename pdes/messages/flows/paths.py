@@ -34,7 +34,7 @@ def ahead(net, routes, node, dst, word1, word2, now_ps):
 
 @inline
 def lay_single(world, flow_id, src, dst, word2, is_back, now_ps):
-    """Append to a flow's path the links that packets with this word 2 take from NPU src to dst; is_back: they answer."""
+    """Append to a flow's path the links of packets with this word 2 from NPU src to dst; is_back: of answers."""
     net, routes = world.net, world.routes
     word1 = header(dst, src, 0, 0)
     node = src
