@@ -54,8 +54,8 @@ class Counters(
     Row,
     words=24,
     written_by="harvest.gathering messages.fidelity.* messages.flows.coupled messages.message_loop messages.whole "
-    "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window npu.trace "
-    "window",
+    "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window "
+    "npu.trace window",
 ):
     """Counters of a run; sums over LPs are results."""
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from pdes.core.hashing import mix3
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
-from pdes.core.packet import CONNECTION_SHIFT, SHARE_UNITS, SHARES_SHIFT, end_of, path_word
+from pdes.core.packet import SHARE_UNITS, SHARES_SHIFT, end_of, path_word
 from pdes.core.rows.row import INF
 from pdes.core.state import FRAMED, world_at
 from pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
