@@ -8,7 +8,8 @@ class Scalars(
     words=48,
     written_by="build.growth build.simulation build.worlds core.fifo core.state messages.events "
     "messages.flows.coupled messages.message_loop messages.whole network.batch network.boundary network.faults "
-    "network.link network.port_queues network.shared_switch nic.transport npu.collective npu.npu_window npu.trace window",
+    "network.link network.port_queues network.shared_switch nic.transport npu.collective npu.npu_window npu.trace "
+    "window",
 ):
     """Scalars that all kernels of an LP share."""
 
