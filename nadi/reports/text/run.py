@@ -182,7 +182,8 @@ def _moved(simulation: FinishedRun) -> str:
     hops = "packet-hops"
     hooks = simulation.settings.fidelity.hooks
     if hooks.act:
-        how = " as flows" if hooks.settle else f", whole ({hooks.name.replace('_', '-')})"
+        flows = " as flows" if simulation.settings.coupled is None else ", collectives as coupled flows"
+        how = flows if hooks.settle else f", whole ({hooks.name.replace('_', '-')})"
         moved = f"{counters['flows']:,} messages{how}"
         hops = "message-hops"
     rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
