@@ -10,6 +10,7 @@ from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot, Table, f
 from nadi.reports.pages.places import MAX_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
 from nadi.reports.text.run import busiest_links
 from nadi.terminal.printing import in_page
+from pdes.fidelity import REFERENCE
 from topologies import Graph, TopologyError
 
 MAX_ROWS = 20
@@ -25,9 +26,9 @@ _BUFFER_WHY = "Maximum number of bytes of its port in a shared buffer; NPUs have
 def section(run: Run) -> PageSection:
     """Return the section about the fabric: a picture and the busiest links."""
     title, lead = "Fabric", "Load of the links. A link is busy while it sends; both directions count separately."
-    if run.summary.get("network") == "closed-form":
-        why = "Closed forms do not model links: with fidelity = packet this section shows the fabric and its load."
-        return PageSection("fabric", title, lead, [Paragraph(why)])
+    if not run.network.has_links:
+        why = f"Closed forms do not model links: with fidelity = {REFERENCE} this section shows the fabric"
+        return PageSection("fabric", title, lead, [Paragraph(f"{why} and its load.")])
     parts: list[Part] = []
     try:
         parts.append(_plot(run, run.graph))
