@@ -439,6 +439,7 @@ class NetworkSection(Section):
     congestion_aware: StrictBool | None = _engine_if("congestion_aware")
     endpoint_delay: Time = _engine("endpoint_delay")
     reduction_bandwidth: OptionalRate = _engine("reduction_bandwidth")
+    collectives: Literal["steps", "coupled", "auto"] = _engine("collectives")
     send_latency: Time = _engine("send_latency")
     acknowledged: StrictBool = _engine("acknowledged")
     resolution: TimeAboveZero | None = _engine_if("resolution")
@@ -452,6 +453,11 @@ class NetworkSection(Section):
     max_retries: int = _engine("max_retries", ge=1, le=bounds.MAX_RETRIES)
     detection_time: Moment = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
+    nvlink: Literal["messages", "closed-form"] = Field(
+        "messages",
+        description="network of collectives whose members one NVLink domain joins: messages over its links, or the "
+        "time that the collective takes alone",
+    )
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
     switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
     buffer: BufferSize | None = _engine_if("buffer")

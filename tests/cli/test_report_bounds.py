@@ -13,7 +13,7 @@ from nadi.insight.runs import Run
 from nadi.reports.pages import network as network_page
 from nadi.reports.pages import places
 from nadi.reports.pages.page import Paragraph, Plot, Table
-from nadi.reports.pages.report import collectives, engine, explanation, fabric, groups, network, report, timeline
+from nadi.reports.pages.report import collectives, engine, explanation, fabric, network, report, step, timeline
 from nadi.simulation.schemas import WORKERS
 from nadi.simulation.wiring import earlier_run
 from tests.nonempty import nonempty
@@ -43,7 +43,7 @@ def whole(run):
 def lowered(monkeypatch):
     """Every threshold from which on a report puts things together or leaves them out."""
     for module, names in (
-        (groups, ("MAX_GROUPS",)),
+        (step, ("MAX_GROUPS",)),
         (timeline, ("MAX_NPUS", "STRETCHES")),
         (collectives, ("MAX_ROWS", "MAX_POINTS")),
         (places, ("MAX_MARKS", "MAX_LINES")),

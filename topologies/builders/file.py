@@ -24,21 +24,24 @@ Without `stack`, NPUs may be linked to switches only, and the switches must conn
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
 
 import inputs
+from inputs.documents import checked, read_toml, refuse_other_kinds
 from topologies.bounds import MAX_NODES
 from topologies.dimension_routing import Hierarchy, lay_out
 from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
 from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time, checked
+from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
 
 NAME = "file"
+_EXPECTED = "a fabric (TOML with npus and links)"
 _NPU = re.compile(r'"?(?:npu )?(\d{1,9})"?')
 _PAIR = re.compile(r'\[\s*(\d{1,9}|"[^"\n]*")\s*,\s*(\d{1,9}|"[^"\n]*")\s*\]')
 _SWITCHES = re.compile(r"^[ \t]*+\[\[[ \t]*+switches[ \t]*+\]\]", re.MULTILINE)
@@ -84,8 +87,8 @@ class _File(Parameters):
     pods: list[_Pod] | None = None
     accelerator: str = ""
     stack: Dimensions | None = None
-    switches: list[dict[str, Any]] = Field([])
-    links: list[dict[str, Any]] = Field([])
+    switches: list[_Switch] = Field([])
+    links: list[_Links] = Field([])
 
 
 def build(arguments: Arguments, name: str) -> Graph:
@@ -94,9 +97,8 @@ def build(arguments: Arguments, name: str) -> Graph:
     Raises TopologyError: the file is unreadable or no TOML, a key or node is unknown, a value has another form, or the
     network cannot be routed.
     """
-    content = checked(_File, _read(arguments.path, name), name)
-    switches = [checked(_Switch, table, f"{name}: switches[{i}]") for i, table in enumerate(content.switches)]
-    names = [s.name or f"switch {i}" for i, s in enumerate(switches)]
+    content = checked(_File, _read(Path(arguments.path)), name, TopologyError)
+    names = [s.name or f"switch {i}" for i, s in enumerate(content.switches)]
     builder = GraphBuilder(name, content.npus)
     if content.pods is not None:
         if len(content.pods) != content.npus:
@@ -106,19 +108,18 @@ def build(arguments: Arguments, name: str) -> Graph:
         builder.set_npu_pods(content.pods)
     builder.add_named_switches(
         names,
-        latency_ps=[s.latency for s in switches],
-        kind=[NVSWITCH if s.kind == "nvswitch" else SWITCH for s in switches],
-        pod=[s.pod for s in switches],
+        latency_ps=[s.latency for s in content.switches],
+        kind=[NVSWITCH if s.kind == "nvswitch" else SWITCH for s in content.switches],
+        pod=[s.pod for s in content.switches],
     )
     node_of = _node_numbers(content.npus, names, name)
-    for i, table in enumerate(content.links):
-        place = f"{name}: links[{i}]"
-        links = checked(_Links, table, place)
+    for i, links in enumerate(content.links):
         try:
             ends = np.array([(node_of[a], node_of[b]) for a, b in links.cables], np.int64).reshape(-1, 2)
         except KeyError as error:
             raise TopologyError(
-                f"{place}: unknown node {error.args[0]!r}; expected the name of a switch, 'npu N' or a node's number"
+                f"{name}: links.{i}: unknown node {error.args[0]!r}; "
+                "expected the name of a switch, 'npu N' or a node's number"
             ) from None
         builder.add_cables(ends[:, 0], ends[:, 1], links.rate, links.delay, links.count)
     layout = _layout(content, builder.nodes, name)
@@ -155,26 +156,12 @@ def _cables(text: str, npus: int) -> Iterator[tuple[int, int, int]]:
             yield a, b, int(count[1]) if count else 1
 
 
-def _read(path: str, label: str) -> dict[str, Any]:
-    """Return the TOML content of a file; label: name of the network, with which errors begin."""
-    try:
-        tree = inputs.parse_toml(inputs.read_text(path))
-    except OSError as error:
-        _refuse_others(path)
-        raise TopologyError(f"{label}: cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # includes numbers of 5,000 digits and deep nesting
-        _refuse_others(path, "text")
-        raise TopologyError(f"{label}: {path} is no TOML: {error}") from None
+def _read(path: Path) -> dict[str, Any]:
+    """Return the TOML content of a file; a file of another known kind is refused by the name of its kind."""
+    tree = read_toml(path, _EXPECTED, TopologyError, "fabric")
     if "npus" not in tree:
-        _refuse_others(path, "text")  # nothing but comments
+        refuse_other_kinds(path, _EXPECTED, TopologyError, "fabric", "text")  # nothing but comments
     return tree
-
-
-def _refuse_others(path: str, *other_kinds: str) -> None:
-    """Refuse a file that is neither a fabric, TOML nor of `other_kinds`, with a message that names its kind."""
-    kind = inputs.kind_of(path)
-    if kind is not None and kind.key not in {"fabric", "toml", *other_kinds}:
-        raise TopologyError(inputs.complaint(path, kind, "a fabric (TOML with npus and links)"))
 
 
 def _node_numbers(npus: int, switch_names: Sequence[str], label: str) -> dict[int | str, int]:
@@ -183,7 +170,7 @@ def _node_numbers(npus: int, switch_names: Sequence[str], label: str) -> dict[in
     node_of |= {f"npu {i}": i for i in range(npus)}
     for i, switch in enumerate(switch_names):
         if switch in node_of:
-            raise TopologyError(f"{label}: switches[{i}]: name {switch!r} is taken; expected another one")
+            raise TopologyError(f"{label}: switches.{i}: name {switch!r} is taken; expected another one")
         node_of[switch] = npus + i
     return node_of
 

@@ -63,8 +63,8 @@ def collective(
     from nadi.simulation.run import network_settings
     from nadi.simulation.wiring.affordable import check_fabric, checker
     from nadi.simulation.wiring.reading import collective_settings
-    from nadi.studies.collectives.files import FILES, PAGE, write_sweep
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
+    from nadi.studies.collectives.page import FILES, PAGE, write_sweep
     from nadi.studies.collectives.skew import demand
     from nadi.studies.collectives.sweep import CollectiveSweep
 
@@ -74,6 +74,10 @@ def collective(
         if config.network.fidelity == "closed-form":
             raise ConfigError(
                 '[network] fidelity: found "closed-form", which every row contains anyway; expected another'
+            )
+        if config.network.nvlink == "closed-form":
+            raise ConfigError(
+                '[network] nvlink: found "closed-form", which every row contains anyway; expected "messages"'
             )
         network, system = config.network, config.system
         check_fabric(config.topology.source(), force=force)

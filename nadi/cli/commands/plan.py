@@ -60,8 +60,7 @@ def plan(
     from nadi.launching.progress import progress
     from nadi.launching.shards import array_script, shard_of
     from nadi.studies.planner.plan_file import read_answers
-    from nadi.studies.planner.planning import document, merge_shards, rank_plans
-    from nadi.studies.planner.requests import plan_request, sweep_requests
+    from nadi.studies.planner.planning import document, merge_shards, plan_request, rank_plans, sweep_requests
     from nadi.studies.planner.reserve import MemoryReserve
 
     if merge:

@@ -30,8 +30,7 @@ def sweep(
     from nadi.insight.runs.figures import ranking_figure
     from nadi.launching.shards import shard_of
     from nadi.studies.sweeps.points import read_sweep
-    from nadi.studies.sweeps.report import render
-    from nadi.studies.sweeps.reporting import progress_reporter
+    from nadi.studies.sweeps.reporting import progress_reporter, render
     from nadi.studies.sweeps.results import finish
     from nadi.studies.sweeps.running import earlier_outcomes, run_points, sweep_script
 

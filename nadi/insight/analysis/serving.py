@@ -12,7 +12,7 @@ from inputs.units import PS_PER_S
 from nadi.insight.analysis.node_times import row_blocks
 from pdes import Results
 from workload import Program
-from workload.generators.inference.request_names import requests_in
+from workload.generators.inference.requests import requests_in
 
 Int32 = NDArray[np.int32]
 

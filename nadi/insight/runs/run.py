@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from inputs.units import PS_PER_MS
 from nadi.configuration.sections import RunConfig
@@ -121,14 +120,13 @@ class Run:
 
         Fabric and traces that were Python objects are text in it, unless `nadi.simulate` returned this Run.
         """
-        from nadi.configuration.run_file import explain, with_paths_from
+        from inputs.documents import checked
+        from nadi.configuration.run_file import with_paths_from
 
         if self._simulated is not None:
             return self._simulated
-        try:
-            config = RunConfig.model_validate(self.summary.get("config", {}))
-        except ValidationError as error:
-            raise ConfigError(f"{self.folder / 'summary.json'}: {explain(error, RunConfig)}") from None
+        label = self.folder / "summary.json"
+        config = checked(RunConfig, self.summary.get("config", {}), label, ConfigError)
         return with_paths_from(config, Path(self.summary.get("working_folder", ".")))
 
     @cached_property

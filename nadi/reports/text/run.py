@@ -1,6 +1,7 @@
 """The report of a run on the terminal."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,9 @@ from rich.text import Text
 from inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
 from nadi.insight.analysis.findings import Findings
+from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
-from nadi.reports.text.serving import serving_table
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
@@ -38,6 +39,11 @@ _FABRIC_COUNTERS = {
     "timeouts": "timeouts",
     "congestion_notifications": "congestion notifications",
 }
+MEANINGS = {
+    "ttft": ("time to first token", "from the arrival of a request until its first token, queueing included"),
+    "tpot": ("time per output token", "mean time of the tokens of a request after its first"),
+}
+COLUMNS = ("mean", *(f"p{percent}" for percent in PERCENTILES), "maximum")
 
 
 def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
@@ -177,7 +183,8 @@ def _moved(simulation: FinishedRun) -> str:
     hops = "packet-hops"
     model = simulation.settings.fidelity
     if model.is_message_level:
-        how = " as flows" if model.settle else f", whole ({model.name.replace('_', '-')})"
+        flows = " as flows" if simulation.settings.coupled is None else ", collectives as coupled flows"
+        how = flows if model.settle else f", whole ({model.name.replace('_', '-')})"
         moved = f"{counters['flows']:,} messages{how}"
         hops = "message-hops"
     rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
@@ -267,3 +274,16 @@ def _words(category: str) -> str:
     if category in AXES:
         return f"exposed {category}"
     return "exposed, no axis" if category == "unnamed" else category
+
+
+def serving_table(serving: dict[str, Any]) -> FittedTable:
+    """Return the table of `serving` in summary.json, a row per kind of time."""
+    known = {name: serving[name] for name in MEANINGS if name in serving}
+    unit = time_unit(times["p50_ps"] for times in known.values())
+    counts = f"{serving['requests']:,} requests, {serving['tokens']:,} tokens, {serving['tokens_per_s']:,.0f} tokens/s"
+    title = f"serving: {counts} ({unit.name})"
+    table = FittedTable(title, name_column("time"), *COLUMNS, full_output_option="summary.json")
+    for name, times in known.items():
+        times_ps = (times["mean_ps"], *(times[f"p{p}_ps"] for p in PERCENTILES), times["quantiles_ps"][-1])
+        table.add_row(f"{name.upper()}, {MEANINGS[name][0]}", *(in_unit(time_ps, unit) for time_ps in times_ps))
+    return table

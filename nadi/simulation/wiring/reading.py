@@ -23,7 +23,7 @@ from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ALONE, IN_SERVING, IN_STEPS, SOURCES, ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.errors import Exchange, alone
-from workload.generators.inference.request_names import names_requests
+from workload.generators.inference.requests import names_requests
 from workload.program.memory_pool import with_memory_nodes
 from workload.program.remote import RemoteMemory
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, SAME_WITHIN, Figure, as_good_as_best, best_value, costs, order
-from nadi.reports.pages.charts import style
+from nadi.reports.pages import charts
 from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, explanations
 from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.terminal.printing import in_page
@@ -23,7 +22,6 @@ MAX_OVERLAID = 12
 _QUANTILES = np.linspace(0, 1, 201)
 _TIME_BINS = 200  # number of time bins of the queue chart
 _OTHER_COLUMNS = ("point", "run", "error")
-_MARGIN = {"t": 10, "b": 50, "l": 10, "r": 10}  # margins of a chart in pixels
 
 
 def page(points: pa.Table, title: str, folder: Path, ranking_figure: Figure | None) -> Page:
@@ -85,9 +83,7 @@ def label(figure: Figure) -> str:
 
 def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
     """Return a chart of a figure by the value of a key: points, and means; lines join means of numeric keys only."""
-    from plotly import graph_objects as go
-
-    values, chart = finished[key].to_pylist(), go.Figure()
+    values, chart = finished[key].to_pylist(), charts.figure(in_page(key), _axis(figure))
     levels = list(dict.fromkeys(values))
     is_number = all(isinstance(value, (int, float)) for value in levels if value is not None)
     levels = sorted(levels) if is_number else levels
@@ -98,19 +94,18 @@ def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
         y=figure_values,
         mode="markers",
         name="points",
-        marker={"color": style(0).colour, "size": 8, "opacity": 0.6},
+        marker={"color": charts.style(0).colour, "size": 8, "opacity": 0.6},
     )
     chart.add_scatter(
         x=levels if is_number else [in_page(str(level)) for level in levels],
         y=list(means.values()),
         mode="lines+markers" if is_number else "markers",
         name="mean",
-        line={"color": style(1).colour},
-        marker={"color": style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
+        line={"color": charts.style(1).colour},
+        marker={"color": charts.style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
     )
-    chart.update_layout(margin=_MARGIN)
-    chart.update_xaxes(title_text=in_page(key), type="linear" if is_number else "category")
-    chart.update_yaxes(title_text=_axis(figure), rangemode="tozero")
+    chart.update_xaxes(type="linear" if is_number else "category")
+    chart.update_yaxes(rangemode="tozero")
     best = best_value(means, is_cost=figure.is_cost)
     caption = f"{key} = {best} is best on average over all other keys."
     if best is None:
@@ -120,20 +115,15 @@ def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
 
 def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
     """Return the heat map of a figure for a sweep with two keys."""
-    from plotly import graph_objects as go
-
     across, down = ([str(value) for value in finished[key].to_pylist()] for key in keys)
     x, y = list(dict.fromkeys(across)), list(dict.fromkeys(down))
     z = np.full((len(y), len(x)), np.nan)
     for a, b, value in zip(across, down, finished[figure.name].to_numpy() * _factor(figure), strict=True):
         z[y.index(b), x.index(a)] = value
-    heat = go.Heatmap(
-        x=x, y=y, z=z, colorscale="Viridis", reversescale=figure.is_cost, colorbar={"title": _axis(figure)}
-    )
-    chart: Any = go.Figure(heat)
-    chart.update_layout(margin=_MARGIN)
-    chart.update_xaxes(title_text=in_page(keys[0]), type="category")
-    chart.update_yaxes(title_text=in_page(keys[1]), type="category")
+    look = {"colorscale": "Viridis", "reversescale": figure.is_cost, "colorbar": {"title": _axis(figure)}}
+    chart = charts.heat_map(x, y, z, in_page(keys[0]), f"%{{x}}, %{{y}}: %{{z:,.4g}} {_axis(figure)}", **look)
+    chart.update_xaxes(type="category")
+    chart.update_yaxes(title_text=in_page(keys[1]))
     return Plot(
         f"{label(figure)} by both keys", chart, f"From {np.nanmin(z):,.4g} to {np.nanmax(z):,.4g} {_axis(figure)}."
     )
@@ -171,26 +161,27 @@ def _cdf(
         return None
     unit = time_unit(float(np.median(values)) for values in values_by_run.values())
     scale = 1 / unit.ps if is_time else 1.0
-    chart = _line_chart({name: (values * scale, 100 * _QUANTILES) for name, values in values_by_run.items()})
-    axis_unit = unit.name if is_time else "relative to an idle network"
-    chart.update_xaxes(title_text=f"{title}, {axis_unit}", type="log")
-    chart.update_yaxes(title_text=f"cumulative share of {population}, %", range=[0, 100])
+    lines = {name: (values * scale, 100 * _QUANTILES) for name, values in values_by_run.items()}
+    x_title = f"{title}, {unit.name if is_time else 'relative to an idle network'}"
+    chart = _line_chart(x_title, f"cumulative share of {population}, %", lines, "linear")
+    chart.update_xaxes(type="log")
+    chart.update_yaxes(range=[0, 100])
     p99 = {name: values[np.searchsorted(_QUANTILES, 0.99)] for name, values in values_by_run.items()}
     lowest = min(p99, key=lambda name: p99[name])
     text = f"{p99[lowest] / unit.ps:,.4g} {unit.name}" if is_time else f"{p99[lowest]:,.4g}"
     return Plot(f"{title}, cumulative distribution", chart, f"{lowest} has the lowest 99th percentile, {text}.")
 
 
-def _line_chart(lines: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], shape: str = "linear") -> Any:  # noqa: ANN401 - plotly has no types
+def _line_chart(
+    x_title: str, y_title: str, lines: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], shape: str
+) -> charts.Plotly:
     """Return a chart with a line per run, from the x and y coordinates of each; shape: plotly's, "hv" = steps."""
-    from plotly import graph_objects as go
-
-    chart = go.Figure()
+    chart = charts.figure(x_title, y_title)
     for number, (name, (x, y)) in enumerate(lines.items()):
-        series = style(number)
+        series = charts.style(number)
         line = {"color": series.colour, "dash": series.dash, "shape": shape}
         chart.add_scatter(x=x, y=y, mode="lines", name=in_page(name), line=line)
-    chart.update_layout(margin=_MARGIN, legend={"orientation": "h", "y": -0.25})
+    chart.update_layout(legend={"orientation": "h", "y": -0.25})
     return chart
 
 
@@ -226,9 +217,8 @@ def _queues(runs: dict[str, Run]) -> Plot | None:
         np.maximum.at(longest_bytes, np.minimum(time_bin, _TIME_BINS), np.asarray(run.queues["bytes"], np.float64))  # type: ignore[index]
         longest[name] = float(longest_bytes.max())
         lines[name] = np.linspace(0, run.finish_time_ps, _TIME_BINS + 1) / unit.ps, longest_bytes / 1e3
-    chart = _line_chart(lines, shape="hv")
-    chart.update_xaxes(title_text=unit.name)
-    chart.update_yaxes(title_text="longest port queue, kB", rangemode="tozero")
+    chart = _line_chart(unit.name, "longest port queue, kB", lines, "hv")
+    chart.update_yaxes(rangemode="tozero")
     name_of_longest = max(longest, key=lambda name: longest[name])
     text = f"{name_of_longest} has the longest queue, {longest[name_of_longest] / 1e3:,.4g} kB."
     return Plot("longest port queue over time", chart, text)

@@ -10,9 +10,7 @@ import et
 from et.schema import Node
 from et.statistics import Rank
 from et.views import Edge, NodeFilter, picture
-from et.views.dot import dot
-from et.views.graphml import graphml
-from et.views.svg import places, svg
+from et.views.drawings import dot, graphml, places, svg
 from tests.nonempty import nonempty
 
 STRANGE = 'a"b\\<&>\n\x01é'

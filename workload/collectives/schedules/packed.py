@@ -236,6 +236,21 @@ def pack(schedules: list[Plans]) -> Schedules:
     )
 
 
+def appended(schedules: Schedules, more: Schedules) -> Schedules:
+    """Return schedules followed by more without views and arrangements; those of `more` get the numbers after."""
+    columns = {name: np.concatenate([getattr(schedules, name), getattr(more, name)]) for name in Schedules._fields}
+    for name in ("plan_of_ptr", "plan_ptr", "lane_ptr"):
+        before = getattr(schedules, name)
+        columns[name] = np.concatenate([before, getattr(more, name)[1:] + before[-1]])
+    columns["plan_of"] = np.concatenate([schedules.plan_of, more.plan_of + np.int32(len(schedules.plan_ptr) - 1)])
+    for name, own in (("view", "view_size"), ("arrangement", "arrangement_ptr")):
+        rows = len(getattr(schedules, own)) - (name == "arrangement")
+        base = getattr(schedules, f"{name}_base")
+        columns[f"{name}_base"] = np.concatenate([base, np.full(len(more.members), rows, np.int32)])
+    columns["view_ptr"], columns["arrangement_ptr"] = schedules.view_ptr, schedules.arrangement_ptr
+    return Schedules(**columns)
+
+
 def _lane_columns(attributes: list[Attributes], schedule_chunks: Int32) -> dict[str, NDArray[Any]]:
     """Return the columns of the lanes; schedule_chunks: int32[LN], number of chunks of the lanes' schedules."""
     types = {"latency_ps": np.int64, "shares": np.float64}

@@ -31,9 +31,7 @@ def graph(
     """Draw nodes and dependencies, only the first ones of a large trace, and print what is left out."""
     from et.framing import write_frames
     from et.views import NodeFilter, picture
-    from et.views.dot import dot
-    from et.views.graphml import graphml
-    from et.views.svg import svg
+    from et.views.drawings import dot, graphml, svg
     from workload.trace_sets.files import read_ranks
 
     ending = out.suffix.lower()

@@ -115,7 +115,7 @@ def _print(times: dict[str, Any], against: Path | None, measured_traces: Path | 
     from nadi.insight.measured.clocks import estimate_clocks
     from nadi.insight.measured.timed_nodes import read_beside
     from nadi.reports.text.measured import render as render_compared
-    from nadi.studies.replay.text import render
+    from nadi.studies.replay.outcome import render
 
     compared = None
     if against and measured_traces:

@@ -1,20 +1,31 @@
-"""A picture in SVG: nodes in layers, parents above children, ordered so that few arrows cross.
+"""A picture as SVG, as DOT for Graphviz, or as GraphML, which networkx, Gephi and yEd read (graphml.graphdrawing.org).
 
-A node's layer is the length of the longest path to it. Within a layer each node moves to the mean place of its
-neighbours, in a few sweeps down and up (Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical
-system structures", 1981).
+SVG has nodes in layers, parents above children, ordered so that few arrows cross. A node's layer is the length of the
+longest path to it. Within a layer each node moves to the mean place of its neighbours, in a few sweeps down and up
+(Sugiyama, Tagawa and Toda, "Methods for visual understanding of hierarchical system structures", 1981).
 """
 
+import re
 from collections.abc import Iterator, Sequence
+from xml.sax.saxutils import escape
 
-from et.views.graphml import content
-from et.views.picture import COLOURS, MESSAGE, THROUGH, Picture
+from et.views.picture import COLOURS, DEPENDS, MESSAGE, THROUGH, Picture
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 210, 40, 24, 46, 20  # of a node, between nodes, around all; pixels
 _SWEEPS = 8
 _MAX_CHARACTERS = 28  # of a line of text within a node
 _STYLES = {THROUGH: ' stroke-dasharray="6 4"', MESSAGE: ' stroke="#b03060" stroke-dasharray="2 3"'}
 _FONT = 'font-family="sans-serif" font-size="11"'
+_DOT_STYLES = {"through": ' [style="dashed"]', "message": ' [style="dotted" color="#b03060" constraint="false"]'}
+_NODE = (
+    ("npu", "long"),
+    ("id", "string"),
+    ("name", "string"),
+    ("kind", "string"),
+    ("detail", "string"),
+    ("layer", "long"),
+)
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def svg(picture: Picture) -> Iterator[str]:
@@ -90,3 +101,52 @@ def _mean(neighbours: Sequence[int], at: dict[int, float], own: float) -> float:
 
 def _end_of(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"...{text[3 - longest :]}"
+
+
+def dot(picture: Picture) -> Iterator[str]:
+    """Yield the lines of a .dot file, with a cluster per NPU if there are several."""
+    yield "digraph trace {"
+    notes = "; ".join(picture.notes())
+    yield f"  graph [rankdir=TB label={_quoted(notes)}]"
+    yield '  node [shape=box style="filled,rounded" fontname="sans-serif" fontsize=10]'
+    npus = list(dict.fromkeys(node.npu for node in picture.nodes))
+    for npu in npus:
+        if len(npus) > 1:
+            yield f"  subgraph cluster_{npu} {{ label={_quoted(f'NPU {npu}')}"
+        for place, node in enumerate(picture.nodes):
+            if node.npu == npu:
+                label = f"{node.id}: {node.name}" + (f"\n{node.detail}" if node.detail else "")
+                yield f"  n{place} [label={_quoted(label)} fillcolor={_quoted(COLOURS[node.kind])}]"
+        if len(npus) > 1:
+            yield "  }"
+    for edge in picture.edges:
+        yield f"  n{edge.parent} -> n{edge.child}{'' if edge.kind == DEPENDS else _DOT_STYLES[edge.kind]}"
+    yield "}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\0", "")
+    return f'"{escaped}"'
+
+
+def graphml(picture: Picture) -> Iterator[str]:
+    """Yield the lines of a .graphml file."""
+    yield '<?xml version="1.0" encoding="UTF-8"?>'
+    yield '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">'
+    for name, kind in _NODE:
+        yield f'<key id="{name}" for="node" attr.name="{name}" attr.type="{kind}"/>'
+    yield '<key id="edge" for="edge" attr.name="kind" attr.type="string"/>'
+    yield '<key id="notes" for="graph" attr.name="notes" attr.type="string"/>'
+    yield '<graph edgedefault="directed">'
+    yield f'<data key="notes">{content("; ".join(picture.notes()))}</data>'
+    for place, node in enumerate(picture.nodes):
+        fields = "".join(f'<data key="{name}">{content(str(getattr(node, name)))}</data>' for name, _ in _NODE)
+        yield f'<node id="n{place}">{fields}</node>'
+    for edge in picture.edges:
+        yield f'<edge source="n{edge.parent}" target="n{edge.child}"><data key="edge">{edge.kind}</data></edge>'
+    yield "</graph></graphml>"
+
+
+def content(text: str) -> str:
+    """Return the text for use between tags."""
+    return escape(_FORBIDDEN.sub("\ufffd", text))
