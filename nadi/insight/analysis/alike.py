@@ -1,13 +1,14 @@
-"""Collectives with the same group name, kind, number of members and size, which tables show in one row."""
+"""The table of collectives, and those with the same group name, kind, number of members and size, which tables show in one row."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from et.arrays import Int64
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from nadi.insight.analysis.findings import Findings
+from nadi.simulation.schemas import COLLECTIVES
+from workload import KINDS
 
 
 class CollectiveKey(NamedTuple):
@@ -19,7 +20,24 @@ class CollectiveKey(NamedTuple):
     size_bytes: int  # size of the whole buffer in bytes
 
 
-def alike(collectives: "pa.Table") -> dict[CollectiveKey, Int64]:
+def collectives_table(findings: Findings) -> pa.Table:
+    """Return collectives.parquet of a run."""
+    found = findings.collectives
+    columns = {
+        "group_name": pa.array(findings.group_names, pa.string()),
+        "kind": pa.DictionaryArray.from_arrays(pa.array(found.kind, pa.int32()), pa.array(KINDS)),
+        "algorithm": pa.array(findings.algorithms, pa.string()),
+        "bytes": found.size_bytes,
+        "algbw_Bps": findings.algorithm_Bps,
+        "busbw_Bps": findings.bus_Bps,
+    }
+    own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
+    columns |= {name: getattr(found, name) for name in own}
+    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
+    return COLLECTIVES.table(columns)
+
+
+def alike(collectives: pa.Table) -> dict[CollectiveKey, Int64]:
     """Return the rows of collectives.parquet by key, in the order of each key's first row."""
     columns = (collectives[name].to_pylist() for name in ("group_name", "kind", "members", "bytes"))
     number: dict[CollectiveKey, int] = {}
@@ -28,7 +46,7 @@ def alike(collectives: "pa.Table") -> dict[CollectiveKey, Int64]:
     return dict(zip(number, rows, strict=False))
 
 
-def slowest(collectives: "pa.Table") -> list[tuple[CollectiveKey, Int64]]:
+def slowest(collectives: pa.Table) -> list[tuple[CollectiveKey, Int64]]:
     """Return the keys and rows of `alike`, those with the largest summed time first."""
     time_ps = np.asarray(collectives["time_ps"])
     return sorted(alike(collectives).items(), key=lambda each: -int(time_ps[each[1]].sum()))

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 import pdes
 from et.arrays import Int64, UInt64
+from nadi.insight.analysis.alike import collectives_table
 from nadi.insight.analysis.findings import Findings
 from nadi.insight.analysis.node_times import npu_blocks, rows_of
 from nadi.launching.world import RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.simulation.run import FinishedRun
-from workload import KINDS
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
@@ -45,23 +45,6 @@ def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) ->
     if findings.step_times is not None:
         steps = {f"{name}_ps": findings.step_times[:, i] for i, name in enumerate(schemas.STEP_CATEGORIES)}
         pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)
-
-
-def collectives_table(findings: Findings) -> pa.Table:
-    """Return the table of collectives."""
-    found = findings.collectives
-    columns = {
-        "group_name": pa.array(findings.group_names, pa.string()),
-        "kind": _words(KINDS, found.kind),
-        "algorithm": pa.array(findings.algorithms, pa.string()),
-        "bytes": found.size_bytes,
-        "algbw_Bps": findings.algorithm_Bps,
-        "busbw_Bps": findings.bus_Bps,
-    }
-    own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
-    columns |= {name: getattr(found, name) for name in own}
-    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
-    return schemas.COLLECTIVES.table(columns)
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:

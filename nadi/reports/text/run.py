@@ -11,12 +11,11 @@ from rich.text import Text
 
 from inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
-from nadi.insight.analysis.alike import slowest
+from nadi.insight.analysis.alike import collectives_table, slowest
 from nadi.insight.analysis.findings import Findings
 from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
-from nadi.reports.result_files.run_tables import collectives_table
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
