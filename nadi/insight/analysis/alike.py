@@ -1,4 +1,4 @@
-"""The table of collectives, and those with the same group name, kind, number of members and size, which tables show in one row."""
+"""The table of collectives, and the rows of collectives that are alike, which reports show together."""
 
 from typing import NamedTuple
 
