@@ -35,35 +35,3 @@ from topologies.registry import (
 from topologies.routing import next_links, route
 from topologies.table_routing import routing_without
 from topologies.toml_form import write_toml
-
-__all__ = [
-    "NONE",
-    "NPU",
-    "NVSWITCH",
-    "RING",
-    "SINGLE",
-    "SWITCH",
-    "TABLE",
-    "UNREACHABLE",
-    "DimensionRouting",
-    "Extent",
-    "Graph",
-    "GraphBuilder",
-    "TableRouting",
-    "Topology",
-    "TopologyError",
-    "TopologyParameter",
-    "build",
-    "describe",
-    "extent",
-    "format_spec",
-    "from_networkx",
-    "next_links",
-    "parse_spec",
-    "path_parameters",
-    "route",
-    "routing_without",
-    "topologies",
-    "with_paths",
-    "write_toml",
-]
