@@ -10,7 +10,6 @@ from nadi.terminal.readable import in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, facts, name_column, text_column
 
 _MAX_PARENTS_SHOWN = 6
-_LONGEST_NAME = 40
 
 
 def render(description: dict[str, Any]) -> RenderableType:
@@ -79,12 +78,13 @@ def _first_nodes(description: dict[str, Any]) -> FittedTable:
         parents = [str(parent) for parent in node["parents"][:_MAX_PARENTS_SHOWN]]
         more = ["..."] if len(node["parents"]) > _MAX_PARENTS_SHOWN else []
         waits_for = " ".join(parents + more)
-        table.add_row(str(node["id"]), _shortened(node["name"]), node["type"], in_unit(duration_ps, unit), waits_for)
+        table.add_row(str(node["id"]), shortened(node["name"]), node["type"], in_unit(duration_ps, unit), waits_for)
     return table
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+def shortened(name: str, longest: int = 40) -> str:
+    """Return the name of a node, cut to so many characters for a column of a table."""
+    return name if len(name) <= longest else f"{name[: longest - 3]}..."
 
 
 def _sizes(row: dict[str, Any]) -> tuple[int, int, int]:
