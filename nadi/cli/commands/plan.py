@@ -109,7 +109,8 @@ def _answer(compute_answers: "Callable[[], Answers]", num_plans: int, out: Path 
     from nadi.reports.pages import has_plotly
     from nadi.reports.pages.page import write_page
     from nadi.reports.result_files.staging import staged
-    from nadi.studies.planner.page import page, plan_table
+    from nadi.studies.planner.page import page
+    from nadi.studies.planner.report import plan_table
 
     with staged(out, (TABLE, PAGE), key="answers") if out else nullcontext() as staging:
         answers = compute_answers()
