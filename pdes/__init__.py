@@ -12,7 +12,7 @@ None of them imports Numba when it is imported.
 
 from pdes.build.layout import Layout, shares
 from pdes.build.schedule import Faults, LinkFault, NpuFault, down_sets
-from pdes.build.settings import Settings, SharedBuffer
+from pdes.build.settings import CoupledCollectives, Settings, SharedBuffer
 from pdes.build.simulation import Simulation, Snapshot
 from pdes.build.worlds import build_world
 from pdes.core.errors import RunError

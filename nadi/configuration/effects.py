@@ -86,6 +86,7 @@ def _can_time_out(run: EffectContext) -> bool:
 _PACKETS = _fidelity("packet")
 _LINKS = _fidelity(*LIKE_PACKETS)
 _ENDS = _fidelity("packet", "closed-form")
+_FLOWS = _fidelity("flow")
 _MESSAGE_LEVEL = _fidelity("analytical")
 _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
@@ -164,6 +165,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("fidelity endpoint_delay reduction_bandwidth"),
         **_keys("congestion_aware resolution", _MESSAGE_LEVEL),
         **_keys("acknowledged", _ENDS),
+        **_keys("collectives", _FLOWS),
         **_keys("send_latency mtu header ack window cut_through nvlink_framing p2p_share", _LINKS),
         **_keys("queue_limit", _PACKETS, _QUEUES),
         **_keys("rto switch congestion_control selective_repeat", _PACKETS),

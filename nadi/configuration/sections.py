@@ -439,6 +439,7 @@ class NetworkSection(Section):
     congestion_aware: StrictBool | None = _engine_if("congestion_aware")
     endpoint_delay: Time = _engine("endpoint_delay")
     reduction_bandwidth: OptionalRate = _engine("reduction_bandwidth")
+    collectives: Literal["steps", "coupled", "auto"] = _engine("collectives")
     send_latency: Time = _engine("send_latency")
     acknowledged: StrictBool = _engine("acknowledged")
     resolution: TimeAboveZero | None = _engine_if("resolution")

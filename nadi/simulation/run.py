@@ -24,10 +24,11 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.coupled import coupled_collectives, couples
 from nadi.simulation.closed_forms.nvlink import with_nvlink_closed_forms
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
-from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks, of_coupled
 from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
@@ -97,6 +98,12 @@ def simulate(
     else:
         with together(ranks):
             own = estimate(graph, work.program, settings)
+            if ranks.rank == 0 and couples(settings, own.messages):
+                network = config.network.model_copy(update={"collectives": "coupled"})
+                config = config.model_copy(update={"network": network})
+                own = of_coupled(graph, work.program, settings, own)
+                kinds = coupled_collectives(graph, work.program, settings, work.collectives)
+                settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
         with together(ranks):
             affordable.check_run(own, expected, settings, workers.total, force=force)
@@ -127,6 +134,8 @@ def check_job(
     workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=config.engine.lps_per_worker, alone=alone)
     config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
     expected = estimate(graph, work.program, settings)
+    if couples(settings, expected.messages):
+        expected = of_coupled(graph, work.program, settings, expected)
     if settings.fidelity.is_closed_form:
         _, folded = _lay_out(graph, work, settings, force=force)
         return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)

@@ -17,6 +17,7 @@ from pdes.core.memory import row_of
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.rows.run import Constants
 from pdes.messages import fidelity
+from pdes.messages.flows.coupled import join
 from pdes.messages.whole import post_whole, post_whole_later
 from pdes.network import balancing, disciplines
 from pdes.network.faults import make_changes
@@ -57,6 +58,9 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     sends = max(1, _max_peer_steps(schedules, schedules.send_peer))
     if has_control:
         sends = 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2
+    lanes = max(1, int(np.diff(schedules.plan_ptr).max(initial=0)))
+    if settings.coupled is not None:
+        sends = lanes = 1
     connections = 1 + int(schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
     const = row_of(Constants)
@@ -73,7 +77,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.dimensions, const.homes = routing
     const.npus, const.nodes = part.npus, len(part.nodes)
     const.outer, const.splits = part.outer, part.splits
-    const.lane_stride = 1 + max(1, int(np.diff(schedules.plan_ptr).max(initial=0)))
+    const.lane_stride = 1 + lanes
     const.reserve_blocks = fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64
     const.reserve_messages = sends
     const.reserve_queue_pairs = min(sends, graph.npus * (connections + has_control))
@@ -137,6 +141,7 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
         ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
         ("act", by_message, ends.act),
         ("settle", ends.settle, ends.settle),
+        ("join", settings.coupled is not None, join),
         ("ask", settings.rendezvous_bytes, ask),
         ("expect", has_control, expect),
         ("message_by_kind", has_control, message_by_kind),

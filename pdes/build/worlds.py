@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,7 +22,7 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
-from pdes.core.rows.flows import Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
+from pdes.core.rows.flows import CoupledKind, Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow, LinkTotal
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
@@ -143,12 +144,32 @@ def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
     if not settings.fidelity.settle:
         return unused(s.Flows)
     links, hops = len(net.tx), 2 * int(net.const.reserve_hops)
+    kinds, capacity = settings.coupled, capacities(net)
+    coupled: dict[str, Any] = {}
+    if kinds is not None:
+        rows = rows_of(
+            CoupledKind,
+            len(kinds.schedule),
+            group=np.repeat(np.arange(len(kinds.ptr) - 1), np.diff(kinds.ptr)),
+            schedule=kinds.schedule,
+            buffer_bytes=kinds.bytes,
+            alone_ps=kinds.alone_ps,
+        )
+        coupled = {
+            "coupled": rows,
+            "coupled_ptr": aligned(kinds.ptr),
+            "hop_total": rows_of(LinkTotal, hops),
+            "link_total": rows_of(LinkTotal, links),
+            "touched": zeros(links),
+        }
     return unused(s.Flows)._replace(
+        **coupled,
         flow=rows_of(Flow, pairs),
         hop=rows_of(FlowHop, hops),
         hop_use=rows_of(HopUse, hops),
-        link=rows_of(FlowLink, links, capacity=capacities(net)),
+        link=rows_of(FlowLink, links, capacity=capacity, idle_capacity=capacity),
         link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * hops),
+        link_flow_hop=zeros(LINK_FLOWS_PER_HOP * hops, np.int32),
         finish_heap=rows_of(KeyedEntry, pairs),
         finish_place=zeros(pairs),
         dirty=zeros(links),

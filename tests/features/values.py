@@ -23,6 +23,7 @@ _VALUES = {
         "congestion_aware": [True, False],
         "endpoint_delay": ["300ns"],
         "reduction_bandwidth": ["100GB/s"],
+        "collectives": ["coupled", "steps"],
         "send_latency": ["1us"],
         "acknowledged": [True],
         "resolution": ["1us"],

@@ -183,7 +183,8 @@ def _moved(simulation: FinishedRun) -> str:
     hops = "packet-hops"
     model = simulation.settings.fidelity
     if model.is_message_level:
-        how = " as flows" if model.settle else f", whole ({model.name.replace('_', '-')})"
+        flows = " as flows" if simulation.settings.coupled is None else ", collectives as coupled flows"
+        how = flows if model.settle else f", whole ({model.name.replace('_', '-')})"
         moved = f"{counters['flows']:,} messages{how}"
         hops = "message-hops"
     rate = counters["packet_hops"] / max(results.wall_s, 1e-9)

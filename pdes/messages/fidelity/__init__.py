@@ -42,6 +42,11 @@ class Fidelity:
     congestion_aware: bool = setting(
         True, "analytical: a link sends one whole message at a time; false: messages do not wait for each other"
     )
+    collectives: str = setting(
+        "auto",
+        'flow: "steps" = each message of a collective is a flow, "coupled" = each collective is one flow over all its '
+        'links, "auto" = coupled if the run has more than 4,194,304 messages',
+    )
     send_latency_ps: int = setting(0, "time from when a message is posted until its first packet may be sent")
     acknowledged: bool = setting(
         False,

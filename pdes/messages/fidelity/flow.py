@@ -11,20 +11,22 @@ from pdes.core.jit import call_hook, clock_ns, hook, inline, outline
 from pdes.core.rows.row import INF
 from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
 from pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
+from pdes.messages.flows.coupled import end_coupled, lay_coupled
 from pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
-from pdes.messages.flows.rates import bring_up_to_date, capacity_of, enter, leave, set_capacity, set_finish, solve
+from pdes.messages.flows.rates import (
+    ask_to_solve,
+    bring_up_to_date,
+    capacity_of,
+    enter,
+    leave,
+    set_capacity,
+    set_finish,
+    solve,
+)
 from pdes.messages.whole import add_message_event, leaves
 from pdes.network.link import count_sent
 
 TITLE = "flows share links max-min fairly; headers, acknowledgements and delays as of packets"
-
-
-@inline
-def ask_to_solve(world, now_ps):
-    """Let rates be set when everything else of this time has happened."""
-    if world.flows.state.solve_ps != now_ps:
-        world.flows.state.solve_ps = now_ps
-        add_event(world.net.ctl, world.messages, now_ps, SOLVE, 0, 0)
 
 
 @inline
@@ -126,8 +128,11 @@ def reroute(world, now_ps):
             bring_up_to_date(flows, pair, flow.rate, now_ps)
             left_bytes = flow.remaining_bytes
             leave(flows, pair)
-            lay_path(world, pair, now_ps)
-            load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+            if flow.coupled > 0:
+                lay_coupled(world, pair, now_ps)
+            else:
+                lay_path(world, pair, now_ps)
+                load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
             flow.remaining_bytes = min(flow.remaining_bytes, left_bytes)
             enter(flows, pair, now_ps)
             ask_to_solve(world, now_ps)
@@ -173,6 +178,10 @@ def settle(world_address, kind, now_ps):
             if flows.state.moved_epoch != flows.state.epoch:
                 reroute(world, now_ps)
         while flows.state.active > 0 and flows.finish_heap[0].key <= now_ps:
-            end(world, flows.finish_heap[0].number, now_ps)
+            flow_id = np.int64(flows.finish_heap[0].number)
+            if flows.flow[flow_id].coupled > 0:
+                end_coupled(world, flow_id, now_ps)
+            else:
+                end(world, flow_id, now_ps)
     set_alarm(world)
     return 0
