@@ -44,17 +44,18 @@ def bench(
     from nadi.launching.world import together
     from nadi.studies.benchmarks.bench import BENCHES, run_bench
     from nadi.studies.benchmarks.scaling import measure_pairs
+    from pdes.fidelity import FLUID
     from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
 
     with together(ranks):
-        if name not in BENCHES and name != "flow":
-            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, flow, trace")
+        if name not in {*BENCHES, FLUID}:
+            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, {FLUID}, trace")
         kind_of_workers = backend_of(backend, ranks)
         size_bytes = parse_bytes_within(size, MAX_BYTES) if size else 0
         if size and not size_bytes:
             raise ConfigError(f"--size {size}: found 0 bytes; expected more")
-    if name == "flow":
+    if name == FLUID:
         from nadi.studies.benchmarks.flows import run_flow_bench
 
         found = run_flow_bench(spec=topology, size_bytes=size_bytes, seed=seed, runs=runs)

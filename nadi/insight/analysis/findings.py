@@ -173,7 +173,7 @@ def _closed_forms(
         group, kind, number = int(collectives.group[i]), KINDS[collectives.kind[i]], int(schedule_of_collective[i])
         size_bytes = int(collectives.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
-        if settings.fidelity.is_closed_form:
+        if not settings.fidelity.model.has_links:
             is_played = (number, size_bytes) not in simulation.formulas
             known[key] = ClosedForm(float(collectives.time_ps[i]), is_played=is_played)
         elif key[2] == _ANY_SIZE:

@@ -123,7 +123,7 @@ def _collectives_of(run: Run) -> dict[Key, dict[str, Any]]:
 
 def knows_links(run: Run) -> bool:
     """Return whether the run's network model has links that carried packets or messages."""
-    return run.has(LINKS) and len(run.links) > 0 and run.summary.get("network") != "closed-form"
+    return run.has(LINKS) and len(run.links) > 0 and run.network.has_links
 
 
 def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:

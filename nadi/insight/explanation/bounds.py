@@ -98,7 +98,7 @@ class PathBounds:
         """Read links, pauses and collectives of a run and the messages of the path, as far as the run keeps them."""
         self._run, self._found, self._shared = run, found, shared
         self._known: dict[tuple[object, ...], Bound] = {}
-        self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
+        self._links = run.links.to_pydict() if run.has(LINKS) and run.network.has_links else None
         self._rows = rows_of_collectives(run)
         first: dict[tuple[object, ...], PathPiece] = {}  # the first piece of each key
         for piece in pieces:

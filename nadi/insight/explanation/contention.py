@@ -98,7 +98,7 @@ class _Pieces(NamedTuple):
 def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Contention:
     """Find the contended pieces of a run, preferably of path_nodes; none without messages or a known fabric."""
     nothing = Contention([], np.full(len(run_events.npu), -1), np.zeros(0, np.int64))
-    if run.summary.get("network") == "closed-form" or not (run.has(LINKS) and run.has(FLOWS)):
+    if not (run.network.has_links and run.has(LINKS) and run.has(FLOWS)):
         return nothing
     try:
         graph = run.graph

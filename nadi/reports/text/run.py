@@ -62,7 +62,7 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
     parts += [by_axis] if by_axis else []
     if len(findings.collectives.group):
         parts.append(collective_table(findings))
-    if not simulation.settings.fidelity.is_closed_form:
+    if simulation.settings.fidelity.model.has_links:
         graph, links = simulation.graph, simulation.results.links
         longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
         columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1), ("packets dropped", 4)
@@ -164,14 +164,13 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
     columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
     compute, exposed, host, idle = (float(column.mean()) / whole_ps for column in columns)
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
-    is_closed_form = simulation.settings.fidelity.is_closed_form
     return (
         f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
         f"{_constants(simulation)}{_interference(simulation)}{_operators(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
-        f"{_no_contention(simulation) if is_closed_form else _moved(simulation)}\n"
+        f"{_moved(simulation) if simulation.settings.fidelity.model.has_links else _no_contention(simulation)}\n"
         f"mean NPU: compute {compute:.1%}, exposed communication {exposed:.1%}, {of_host}idle {idle:.1%}"
     )
 
@@ -181,10 +180,10 @@ def _moved(simulation: FinishedRun) -> str:
     results, counters = simulation.results, simulation.results.counters
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
-    model = simulation.settings.fidelity
-    if model.is_message_level:
+    hooks = simulation.settings.fidelity.hooks
+    if hooks.act:
         flows = " as flows" if simulation.settings.coupled is None else ", collectives as coupled flows"
-        how = flows if model.settle else f", whole ({model.name.replace('_', '-')})"
+        how = flows if hooks.settle else f", whole ({hooks.name.replace('_', '-')})"
         moved = f"{counters['flows']:,} messages{how}"
         hops = "message-hops"
     rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
@@ -194,7 +193,8 @@ def _moved(simulation: FinishedRun) -> str:
 def _no_contention(simulation: FinishedRun) -> str:
     """Return a line about the limits of closed forms."""
     folded = simulation.results.folded
-    said = "closed-form: every collective and message as if alone on the network, no contention"
+    name = simulation.config.network.fidelity
+    said = f"{name}: every collective and message as if alone on the network, no contention"
     if folded:
         kept, npus = len(np.unique(folded.like)), simulation.program.npus
         said += (

@@ -16,7 +16,7 @@ COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run above which collectives = 
 def couples(settings: pdes.Settings, num_messages: float) -> bool:
     """Return whether the collectives of a run with about this number of messages are coupled flows."""
     way = settings.fidelity.collectives
-    has_flows = settings.fidelity.settle is not None
+    has_flows = settings.fidelity.hooks.settle is not None
     return has_flows and (way == "coupled" or (way == "auto" and num_messages > COUPLED_ABOVE_MESSAGES))
 
 

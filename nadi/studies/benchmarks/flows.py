@@ -7,6 +7,7 @@ import numpy as np
 import pdes
 import topologies
 import workload
+from pdes import fidelity
 
 SPEC = "leaf-spine:npus=128,hosts_per_leaf=16,spines=8,rate=100Gbps,delay=1us"  # half as much uplink as hosts have
 PARTNERS = 8  # receivers of each NPU, drawn at random
@@ -29,7 +30,8 @@ def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: 
         receivers = random.choice(others, min(PARTNERS, len(others)), replace=False)
         matrix[npu, receivers] = random.integers(size_bytes // 6, 11 * size_bytes // 6, len(receivers), endpoint=True)
     program = workload.uneven_program(matrix, "direct")
-    settings = pdes.Settings(fidelity=pdes.fidelity.fidelity("flow"), seed=seed, record_nodes=False, record_flows=False)
+    fluid = fidelity.fidelity(fidelity.FLUID)
+    settings = pdes.Settings(fidelity=fluid, seed=seed, record_nodes=False, record_flows=False)
     rows = []
     for _ in range(runs):
         simulation = pdes.build_world(graph, program, settings)
@@ -41,7 +43,7 @@ def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: 
     results, solutions, solved, solver_s = min(rows, key=lambda row: row[0].wall_s)
     flow_events = 2 * results.counters["flows"]
     return {
-        "bench": "flow",
+        "bench": fidelity.FLUID,
         "topology": graph.name,
         "npus": graph.npus,
         "bytes": size_bytes,

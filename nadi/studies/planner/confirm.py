@@ -19,6 +19,7 @@ from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings, run_program
 from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
+from pdes.fidelity import REFERENCE
 from topologies.clusters import Cluster
 from workload.generators.models import Model
 from workload.generators.training import ParallelPlan, rules
@@ -50,7 +51,7 @@ def confirm(
     progress: Progress | NoProgress,
 ) -> PacketStepTime:
     """Simulate a settled plan's communications at packet level; `step` is its step time at closed forms."""
-    section = NetworkSection.model_validate({**cluster.network, "fidelity": "packet"})
+    section = NetworkSection.model_validate({**cluster.network, "fidelity": REFERENCE})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     short = plan.model_copy(update={"global_batch": plan.dp * plan.micro_batch * plan.pp})
     traces = generate(model, short, framework)

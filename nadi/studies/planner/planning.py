@@ -21,6 +21,7 @@ from nadi.studies.planner.confirm import PacketStepTime, confirm
 from nadi.studies.planner.ranking import PlanSearch, RankedPlan, ranked
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.step import StepTime, target_machine
+from pdes.fidelity import FASTEST
 from topologies import clusters
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
@@ -131,7 +132,7 @@ def document(ranking: PlanRanking) -> dict[str, Any]:
         "gpus": request.gpus,
         "gpu": ranking.gpu,
         "framework": request.framework,
-        "fidelity": "closed-form",
+        "fidelity": FASTEST,
         "memory_bytes": ranking.memory_bytes,
         "reserve_bytes": ranking.reserve_bytes,
         "constraints": request.base.constraints(),

@@ -24,7 +24,7 @@ from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings
-from pdes import Results, Settings
+from pdes import Results, Settings, fidelity
 from topologies import Graph
 from topologies.clusters import Cluster
 from workload import CollectiveSettings, ComputeModel, Program, TraceSet
@@ -59,7 +59,7 @@ def target_machine(
 ) -> TargetMachine:
     """Return the first GPUs of a cluster with their fabric; keys override those of its topology and [network]."""
     graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(num_gpus))
-    section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
+    section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": fidelity.FASTEST})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     collectives = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings, PLANNER_EFFORT)

@@ -12,6 +12,7 @@ from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot,
 from nadi.reports.pages.places import MAX_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import amount_text, rate_text, time_text
+from pdes.fidelity import REFERENCE
 from topologies import Graph, TopologyError
 
 MAX_ROWS = 20
@@ -33,9 +34,9 @@ _EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
 def section(run: Run) -> PageSection:
     """Return the section about the fabric: a picture and the busiest links."""
     title, lead = "Fabric", "Load of the links. A link is busy while it sends; both directions count separately."
-    if run.summary.get("network") == "closed-form":
-        why = "Closed forms do not model links: with fidelity = packet this section shows the fabric and its load."
-        return PageSection("fabric", title, lead, [Paragraph(why)])
+    if not run.network.has_links:
+        why = f"Closed forms do not model links: with fidelity = {REFERENCE} this section shows the fabric"
+        return PageSection("fabric", title, lead, [Paragraph(f"{why} and its load.")])
     parts: list[Part] = []
     try:
         parts.append(_plot(run, run.graph))
