@@ -11,6 +11,7 @@ from rich.text import Text
 from inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
 from nadi.insight.analysis.findings import Findings
+from nadi.insight.analysis.limits import limiting_links
 from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
@@ -74,9 +75,22 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
             queue, dropped = amount_text(int(longest[link])), f"{links['dropped_packets'][link]:,}"
             table.add_row(_link_name(graph, link), rate, sent, f"{findings.utilisation[link]:.1%}", queue, dropped)
         parts.append(table)
+        if len(simulation.results.limits.get("link", ())):
+            parts.append(_limits_table(simulation))
     if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
         parts.append(fabric_table(simulation))
     return Group(*parts)
+
+
+def _limits_table(simulation: FinishedRun) -> FittedTable:
+    """Return the links that limited the rates of flows, and whose collectives these were."""
+    columns = name_column("link"), "flows", ("mean time", 1), name_column("groups", 2)
+    table = FittedTable("links that limited flows for most of their time", *columns, full_output_option=WHOLE)
+    names = simulation.program.group_names
+    for found in limiting_links(simulation.results.limits, lambda group: names[group] or "all")[:MAX_LINKS]:
+        name = _link_name(simulation.graph, found.link)
+        table.add_row(name, f"{found.flows:,}", time_text(found.mean_ps), found.groups)
+    return table
 
 
 def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:

@@ -6,6 +6,7 @@ import numpy as np
 
 from et.arrays import Int64
 from nadi.errors import ConfigError
+from nadi.insight.analysis.limits import limiting_links
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import Plotly, figure
 from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table
@@ -23,6 +24,7 @@ _LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)  # Limits of the intervals of uti
 _COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
 # Explanation for runs with pauses, in which waiting times do not measure the queue
 _BUFFER_WHY = "Maximum number of bytes of its port in a shared buffer; NPUs have no shared buffer."
+_LIMITED_WHY = "Mean time for which the link limited a flow, less the time for which it did not."
 # Columns that the table omits if all values are 0: heading, column of links.parquet, format
 _EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
     ("marked", "marked_packets", "{:,}".format),
@@ -42,7 +44,7 @@ def section(run: Run) -> PageSection:
         parts.append(_plot(run, run.graph))
     except (ConfigError, TopologyError) as error:
         parts.append(Paragraph(f"The fabric cannot be drawn: {error}", is_warning=True))
-    return PageSection("fabric", title, lead, [*parts, _table(run)])
+    return PageSection("fabric", title, lead, [*parts, _table(run), *_limits(run)])
 
 
 def _plot(run: Run, graph: Graph) -> Plot:
@@ -128,3 +130,24 @@ def _table(run: Run) -> Table:
         counts = (text(row[column]) for _, column, text in events)
         rows.append([f"{row['src']} → {row['dst']}", *traffic, queue, *counts])
     return Table("the busiest links", headings, rows, f"All {len(load):,} are in links.parquet.")
+
+
+def _limits(run: Run) -> list[Table]:
+    """Return the table of the links that limited flows; [] if no link did."""
+    if run.limits is None:
+        return []
+    groups, names = (run.collectives[name].to_pylist() for name in ("group", "group_name"))
+    name_of = dict(zip(groups, names, strict=True))
+    columns = {name: np.asarray(run.limits[name]) for name in run.limits.column_names}
+    found = limiting_links(columns, lambda group: name_of.get(group) or "all")[:MAX_ROWS]
+    headings = [Heading("link", is_text=True), Heading("flows"), Heading("mean time", _LIMITED_WHY)]
+    rows = [
+        [
+            f"{run.links['src'][each.link]} → {run.links['dst'][each.link]}",
+            f"{each.flows:,}",
+            time_text(each.mean_ps),
+            each.groups,
+        ]
+        for each in found
+    ]
+    return [Table("links that limited flows", [*headings, Heading("groups", is_text=True)], rows)]
