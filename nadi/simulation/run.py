@@ -102,7 +102,7 @@ def simulate(
                 network = config.network.model_copy(update={"collectives": "coupled"})
                 config = config.model_copy(update={"network": network})
                 own = of_coupled(graph, work.program, settings, own)
-                kinds = coupled_collectives(graph, work.program, settings, work.collectives)
+                kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
                 settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
         with together(ranks):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 import topologies
+from et.arrays import Int64
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.errors import ConfigError
 from nadi.insight.analysis.limits import limiting_link
@@ -22,7 +22,6 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.schemas import FLOWS, LINKS, PAUSES
 from nadi.terminal.readable import rate_text
 
-Int64 = NDArray[np.int64]
 Rows = dict[str, Int64]  # columns of flows.parquet; ideal_ps is -1 where it is not known
 
 MAX_FLOWS = 4096  # number of messages of a collective that are examined

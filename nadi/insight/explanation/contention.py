@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
+from et.arrays import Float64, Int64
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.errors import ConfigError
 from nadi.insight.analysis.limits import limiting_link
@@ -23,9 +24,6 @@ from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import FLOWS, LINKS
 from topologies import Graph, TopologyError
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 IN_THE_WAY = 1.1  # ratio of a piece's time to its time on an idle network above which it is contended
 MAX_KINDS = 48  # number of kinds of contended pieces whose links are computed: the kinds with the largest total time

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
+from et.arrays import Float64, Int64
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
@@ -25,9 +26,6 @@ from pdes.wire import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed, window_
 from topologies import RING, DimensionRouting, Graph, TableRouting
 from workload import Program
 from workload.program.traffic import Traffic, traffic
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 _BLOCK_PAIRS = 1 << 19  # number of pairs of NPUs that are routed at a time
 _OUTSIDE = -1

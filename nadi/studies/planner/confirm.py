@@ -7,12 +7,13 @@ The exposed time of the axis is then multiplied by the ratio of packet-level tim
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from et import CollectiveCommType, NodeType, TraceTable
 from et.blocks import Block, TraceColumns
+from inputs.units import PS_PER_S
 from nadi.configuration.sections import NetworkSection
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
@@ -39,6 +40,10 @@ class PacketStepTime(NamedTuple):
 
     step_ps: float  # closed-form step time in ps with the exposed time of each simulated axis multiplied by its ratio
     ratios: dict[str, float]  # packet-level time over closed-form time by axis
+
+    def document(self) -> dict[str, Any]:
+        """Return the entries of a plan's row of the document."""
+        return {"packets_step_s": self.step_ps / PS_PER_S, "packets_over_closed_form": self.ratios}
 
 
 def confirm(
