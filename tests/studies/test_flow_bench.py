@@ -1,6 +1,6 @@
 """`nadi bench flow`."""
 
-from nadi.studies.benchmarks.flows import run_flow_bench
+from nadi.studies.benchmarks.bench import run_flow_bench
 
 
 def test_figures_are_those_of_the_flows():

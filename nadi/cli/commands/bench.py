@@ -56,7 +56,7 @@ def bench(
         if size and not size_bytes:
             raise ConfigError(f"--size {size}: found 0 bytes; expected more")
     if name == FLUID:
-        from nadi.studies.benchmarks.flows import run_flow_bench
+        from nadi.studies.benchmarks.bench import run_flow_bench
 
         found = run_flow_bench(spec=topology, size_bytes=size_bytes, seed=seed, runs=runs)
         print_document(found, _flows_table, as_json=as_json)
