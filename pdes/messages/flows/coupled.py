@@ -16,7 +16,7 @@ from pdes.core.rows.row import INF
 from pdes.core.state import FRAMED, world_at
 from pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
 from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, lay_both_ways, packets_of
-from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, enter, leave
+from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
 from pdes.network.link import class_row, share_psb
 from pdes.npu.collective import free_instance, instance, npu_of_peer, sent_bytes_of
 from pdes.npu.trace import row_of_collective
@@ -228,6 +228,7 @@ def end_coupled(world, flow_id, now_ps):
     net.count.sent_bytes += kind.payload_bytes
     net.count.received_bytes += kind.payload_bytes
     net.count.payload_bytes += kind.payload_bytes
+    count_limit(flow, flow.limit, now_ps)
     leave(flows, flow_id)
     ask_to_solve(world, now_ps)
     seq = insts.inst[inst].key & ((1 << 20) - 1)
