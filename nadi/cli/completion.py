@@ -52,7 +52,7 @@ def benches(incomplete: str) -> list[str]:
     """Return the benchmarks that begin with the incomplete word."""
     from nadi.studies.benchmarks.bench import BENCHES
 
-    return _beginning(incomplete, [*BENCHES, "flow", "trace"])
+    return _beginning(incomplete, [*BENCHES, "flow", "coupled", "trace"])
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

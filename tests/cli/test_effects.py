@@ -24,6 +24,7 @@ VALUES = {
     "system.rendezvous": "1KiB",
     "system.rendezvous_control": "1KiB",
     "network.congestion_aware": False,
+    "network.collectives": "coupled",
     "network.send_latency": "3us",
     "network.acknowledged": True,
     "network.resolution": "1us",
