@@ -16,6 +16,7 @@ import topologies
 from et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
+from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.coupled import coupled_collectives
 from nadi.simulation.run import network_settings, run_program
 from topologies import Graph
@@ -42,7 +43,7 @@ def times_ps(graph: Graph, kind: str, algorithm: str, groups: list[tuple[int, ..
     for fidelity, is_coupled in (("packet", False), ("flow", False), ("flow", True)):
         settings = network_settings(NetworkSection(fidelity=fidelity), record_nodes=False, record_flows=False)
         if is_coupled:
-            settings = replace(settings, coupled=coupled_collectives(graph, program, settings, how))
+            settings = replace(settings, coupled=coupled_collectives(program, CollectiveCosts(graph, settings), how))
         yield run_program(graph, program, settings, NoProgress()).finish_time_ps
 
 

@@ -105,7 +105,7 @@ def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
     _finish(conversion)
     begin_ns = min(rank_step.begin_ns + conversion.offset_ns[rank] for rank, rank_step in steps.items())
     tables = {
-        rank: table(rank_step.nodes, str(rank_step.path), files.host.schema if files.host else "Kineto", begin_ns)
+        rank: table(rank_step.nodes, rank, str(rank_step.path), files.host.schema if files.host else "Kineto", begin_ns)
         for (rank, rank_step), files in zip(sorted(steps.items()), ranks, strict=True)
     }
     report = report_of(conversion)

@@ -18,13 +18,12 @@ from nadi.configuration.sections import (
     FABRIC_KEYS,
     PFC_KEYS,
     RunConfig,
-    fidelity_like,
-    fidelity_of,
     given_default,
+    known_model,
 )
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
-from pdes import RunError, balancing
+from pdes import RunError, balancing, fidelity
 from pdes.wire import SELECTIVE_PACKETS
 from topologies.clusters import Cluster, find, with_path_from
 from topologies.registry import names_cluster
@@ -198,8 +197,10 @@ def _network_defaults(defaults: Mapping[str, Any], given_keys: Mapping[str, Any]
         without.add("congestion")
     if _is_window_too_large({**defaults, **given_keys}):
         without.add("window")
-    models = ("", fidelity_like(given_keys.get("fidelity", "packet")))
-    return {key: value for key, value in defaults.items() if key not in without and fidelity_of(key) in models}
+    model = known_model(given_keys.get("fidelity", fidelity.REFERENCE))
+    if model is not None:
+        without |= {key for key in defaults if not fidelity.accepts(model, key)}
+    return {key: value for key, value in defaults.items() if key not in without}
 
 
 def _is_window_too_large(keys: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pdes.build.schedule import NO_FAULTS, Faults
 from pdes.core.inputs import Int64
 from pdes.core.setting import setting
-from pdes.messages.fidelity import PACKET, Fidelity
+from pdes.fidelity import Fidelity
 from pdes.network.balancing import ECMP, Balancing
 from pdes.network.disciplines import STRICT, Discipline, discipline
 from pdes.nic.congestion import NO_CONTROL, Control
@@ -75,7 +75,7 @@ class Settings:
     two. At message level, only seed, collectives, records and fidelity matter.
     """
 
-    fidelity: Fidelity = setting(PACKET, "model of the network")
+    fidelity: Fidelity = setting(Fidelity(), "model of the network")
     mtu_bytes: int = setting(4096, "payload of a full packet")
     header_bytes: int = setting(82, "bytes that a data packet adds on the wire; 82 is RoCEv2 over IPv4")
     ack_bytes: int = setting(86, "size of an acknowledgement on the wire")

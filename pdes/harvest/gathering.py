@@ -143,12 +143,12 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
 
 def settled(sim: Simulation) -> dict[str, int]:
     """Return the settings that were computed from the fabric."""
-    model = sim.settings.fidelity
-    if not model.has_headers:
-        return {"endpoint_delay_ps": model.endpoint_delay_ps, "resolution_ps": model.resolution_ps}
+    fidelity = sim.settings.fidelity
+    if not fidelity.model.has_headers:
+        return {"endpoint_delay_ps": fidelity.endpoint_delay_ps, "resolution_ps": fidelity.resolution_ps}
     const = sim.lps[0].world.net.const
-    if model.is_message_level:
-        return {"endpoint_delay_ps": model.endpoint_delay_ps, "window_packets": int(const.window_packets)}
+    if fidelity.hooks.act:
+        return {"endpoint_delay_ps": fidelity.endpoint_delay_ps, "window_packets": int(const.window_packets)}
     return {
         "window_packets": int(const.window_packets),
         "rto_ps": int(const.rto_ps),

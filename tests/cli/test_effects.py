@@ -38,6 +38,7 @@ VALUES = {
     "network.max_retries": 2,
     "network.detection_time": "1us",
     "network.nvlink_framing": False,
+    "network.nvlink": "closed-form",
     "network.p2p_share": 0.5,
     "network.switch": "shared-buffer",
     "network.buffer": "100KiB",

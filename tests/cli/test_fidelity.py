@@ -9,6 +9,8 @@ import pytest
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.reports.result_files.run_folder import TABLES
+from nadi.simulation.fidelities import documentation
+from pdes import fidelity
 from tests.network_sections import network_section
 
 ANALYTICAL = '[network]\nfidelity = "analytical"\n'
@@ -202,7 +204,7 @@ def test_faults_are_refused(nadi, write_run, step, tmp_path):
 
 def test_there_is_nothing_to_divide(nadi, write_run, step):
     line = refused(nadi, "partition", write_run([step] * 4, ANALYTICAL), "--parts", "2")
-    assert "[network] fidelity: found 'analytical', which runs on one worker; expected 'packet'" in line
+    assert "[network] fidelity: found 'analytical', which runs on one worker; expected \"packet\"" in line
 
 
 @pytest.mark.parametrize("aware", [False, True])
@@ -275,3 +277,17 @@ def test_flows_run_warn_of_keys_for_queues_and_refuse_losses(nadi, write_run, st
     faults = ("faults.0.at=1us", "faults.0.link=npu 0-npu 1", "faults.0.error_rate=0.1")
     line = refused(nadi, "run", run, "-q", *(word for each in faults for word in ("--set", each)))
     assert line.startswith("nadi: error: [faults.0] error_rate: messages as a whole are never lost; expected another")
+
+
+def test_models_are_listed(nadi):
+    listed = nadi("net", "fidelities", "--json").document
+    assert [model["fidelity"] for model in listed] == list(fidelity.networks())
+    text = nadi("net", "fidelities").out
+    for model in listed:
+        assert model["message"] in text
+        assert model["message"] in documentation()
+    assert {model["fidelity"]: model["refused_faults"] for model in listed if model["has_links"]} == {
+        "packet": [],
+        "flow": ["error_rate"],
+        "analytical": None,
+    }

@@ -490,7 +490,7 @@ def coupled(rule="ecmp"):
     program = nccl_of(graph)
     own = chosen(fidelity=fidelity.fidelity("flow"), load_balancing=balancing.balancing(rule), compute_slowdown=1.5)
     how = CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=simple,channels=3"})
-    kinds = coupled_collectives(graph, program, own, how)
+    kinds = coupled_collectives(program, CollectiveCosts(graph, own), how)
     return Brought(run(build_world(graph, program, replace(own, coupled=kinds))))
 
 

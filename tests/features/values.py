@@ -6,7 +6,7 @@ declares.
 """
 
 from nadi.configuration.sections import NetworkSection, SystemSection
-from pdes import balancing, congestion, disciplines
+from pdes import balancing, congestion, disciplines, fidelity
 from workload import algorithms_of
 from workload.kinds import KINDS
 
@@ -19,7 +19,7 @@ CONGESTION = "network.congestion"
 
 _VALUES = {
     "network": {
-        "fidelity": ["packet", "flow", "analytical", "closed-form"],
+        "fidelity": [*fidelity.networks()],
         "congestion_aware": [True, False],
         "endpoint_delay": ["300ns"],
         "reduction_bandwidth": ["100GB/s"],

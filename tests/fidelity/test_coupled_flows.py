@@ -11,6 +11,7 @@ import workload
 from inputs.units import MIB
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
+from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.coupled import coupled_collectives
 from nadi.simulation.run import network_settings, run_program
 from pdes import Faults, LinkFault
@@ -30,7 +31,8 @@ def ran(network, program, collectives=RING, fidelity="coupled", faults=None, **k
     name = "packet" if fidelity == "packet" else "flow"
     settings = network_settings(NetworkSection.model_validate({"fidelity": name, **keys}))
     if fidelity == "coupled":
-        settings = replace(settings, coupled=coupled_collectives(graph, program, settings, collectives))
+        costs = CollectiveCosts(graph, settings)
+        settings = replace(settings, coupled=coupled_collectives(program, costs, collectives))
     if faults is not None:
         settings = replace(settings, faults=faults)
     return run_program(graph, program, settings, NoProgress()), settings.coupled

@@ -109,7 +109,7 @@ def results(case, fabric, fidelity):
     own = clusters.find(HOSTS).network if fabric == HOSTS and fidelity not in {"unaware", "aware"} else {}
     settings = network_settings(NetworkSection.model_validate({**own, **SECTIONS[fidelity]}))
     if fidelity == "coupled":
-        settings = replace(settings, coupled=coupled_collectives(graph, program, settings, how))
+        settings = replace(settings, coupled=coupled_collectives(program, CollectiveCosts(graph, settings), how))
     if fidelity != "closed-form":
         return run_program(graph, program, settings, NoProgress())
     costs = CollectiveCosts(graph, settings)

@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int64, Mask
 from inputs.units import PS_PER_S, PS_PER_US
 from topologies.bounds import LONGEST_PS
-from workload.arrays import Int64, Mask
 from workload.compute.times import ComputeTimes
 from workload.errors import WorkloadError
 from workload.node_kinds import COMPUTE, CPU_LANE, MEMORY

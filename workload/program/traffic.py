@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.arrays import Int32, Int64, sums
+from et.arrays import Int32, Int64, sums
 from workload.collectives.schedules.packed import Schedules
 from workload.node_kinds import COLLECTIVE, SEND
 from workload.program.program import Program

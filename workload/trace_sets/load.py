@@ -11,9 +11,9 @@ import numpy as np
 
 import inputs
 from et import TraceError, TraceTable, read_trace
+from et.arrays import Int32, Mask
 from et.prefixes import GROUPS_NAME, plain_traces
 from inputs.limits import MAX_NPUS
-from workload.arrays import Int32, Mask
 from workload.errors import Exchange, WorkloadError, alone
 from workload.trace_sets import manifest
 from workload.trace_sets.files import is_set, read_set

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import inputs
+from et.arrays import Int32, Int64
 from inputs.limits import MAX_NPUS
-from workload.arrays import Int32, Int64
 from workload.errors import WorkloadError
 from workload.trace_sets.progressions import numbers_of, shortened
 from workload.trace_sets.rank_traces import IDLE

@@ -44,12 +44,13 @@ def bench(
     from nadi.launching.world import together
     from nadi.studies.benchmarks.bench import BENCHES, run_bench
     from nadi.studies.benchmarks.scaling import measure_pairs
+    from pdes.fidelity import FLUID
     from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
 
     with together(ranks):
-        if name not in (*BENCHES, "flow", "coupled"):
-            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, flow, coupled, trace")
+        if name not in {*BENCHES, FLUID, "coupled"}:
+            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, {FLUID}, coupled, trace")
         kind_of_workers = backend_of(backend, ranks)
         size_bytes = parse_bytes_within(size, MAX_BYTES) if size else 0
         if size and not size_bytes:
@@ -57,7 +58,7 @@ def bench(
     if name not in BENCHES:
         from nadi.studies.benchmarks.flows import run_coupled_bench, run_flow_bench
 
-        run_flows = run_flow_bench if name == "flow" else run_coupled_bench
+        run_flows = run_flow_bench if name == FLUID else run_coupled_bench
         found = run_flows(spec=topology, size_bytes=size_bytes, seed=seed, runs=runs)
         print_document(found, _flows_table, as_json=as_json)
         return

@@ -71,14 +71,10 @@ def collective(
     with together(ranks):
         own = Workers(ranks, backend_of(backend, ranks), workers)
         config = collective_config(topology, overrides)
-        if config.network.fidelity == "closed-form":
-            raise ConfigError(
-                '[network] fidelity: found "closed-form", which every row contains anyway; expected another'
-            )
-        if config.network.nvlink == "closed-form":
-            raise ConfigError(
-                '[network] nvlink: found "closed-form", which every row contains anyway; expected "messages"'
-            )
+        if not config.network.model.has_links or config.network.nvlink != "messages":
+            key = "nvlink" if config.network.model.has_links else "fidelity"
+            found = f'[network] {key}: found "{getattr(config.network, key)}"'
+            raise ConfigError(f"{found}, which every row contains anyway; expected another")
         network, system = config.network, config.system
         check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())

@@ -2,16 +2,12 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from et.arrays import Int64
 from inputs.units import PS_PER_S
 from nadi.configuration.from_model import model_and_plan
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.simulation.run import FinishedRun
 from workload.compute import find_gpu
-
-Int64 = NDArray[np.int64]
 
 
 class Throughput(NamedTuple):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 import topologies
+from et.arrays import Int64
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.errors import ConfigError
 from nadi.insight.analysis.network import find_pauses
@@ -21,7 +21,6 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.schemas import FLOWS, LINKS, PAUSES
 from nadi.terminal.readable import rate_text
 
-Int64 = NDArray[np.int64]
 Rows = dict[str, Int64]  # columns of flows.parquet; ideal_ps is -1 where it is not known
 
 MAX_FLOWS = 4096  # number of messages of a collective that are examined
@@ -98,7 +97,7 @@ class PathBounds:
         """Read links, pauses and collectives of a run and the messages of the path, as far as the run keeps them."""
         self._run, self._found, self._shared = run, found, shared
         self._known: dict[tuple[object, ...], Bound] = {}
-        self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
+        self._links = run.links.to_pydict() if run.has(LINKS) and run.network.has_links else None
         self._rows = rows_of_collectives(run)
         first: dict[tuple[object, ...], PathPiece] = {}  # the first piece of each key
         for piece in pieces:

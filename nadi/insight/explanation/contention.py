@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
+from et.arrays import Float64, Int64
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.errors import ConfigError
 from nadi.insight.explanation.run_events import RunEvents, of_collectives, settings_of, shares_of_messages
@@ -22,9 +23,6 @@ from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import FLOWS, LINKS
 from topologies import Graph, TopologyError
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 IN_THE_WAY = 1.1  # ratio of a piece's time to its time on an idle network above which it is contended
 MAX_KINDS = 48  # number of kinds of contended pieces whose links are computed: the kinds with the largest total time
@@ -98,7 +96,7 @@ class _Pieces(NamedTuple):
 def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Contention:
     """Find the contended pieces of a run, preferably of path_nodes; none without messages or a known fabric."""
     nothing = Contention([], np.full(len(run_events.npu), -1), np.zeros(0, np.int64))
-    if run.summary.get("network") == "closed-form" or not (run.has(LINKS) and run.has(FLOWS)):
+    if not (run.network.has_links and run.has(LINKS) and run.has(FLOWS)):
         return nothing
     try:
         graph = run.graph

@@ -8,10 +8,8 @@ that it takes a few array operations per level.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+from et.arrays import Float64, Int64
 
 
 class CyclicError(ValueError):

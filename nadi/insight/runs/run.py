@@ -11,6 +11,7 @@ from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation import schemas
 from nadi.simulation.wiring.earlier_run import read_summary, read_table, table_blocks
+from pdes import NetworkModel, fidelity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,6 +60,11 @@ class Run:
     def warnings(self) -> list[str]:
         """Sentences about what the run leaves out or cannot show."""
         return list(self.summary.get("warnings", []))
+
+    @property
+    def network(self) -> NetworkModel:
+        """Model of the network with its capabilities."""
+        return fidelity.networks().get(str(self.summary.get("network")), fidelity.PACKET)
 
     @cached_property
     def nodes(self) -> "pa.Table":

@@ -17,7 +17,7 @@ def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
     for part in parts[:_MAX_ROWS]:
         counts = part.nodes, part.kept, part.for_partners, part.without_partners
         table.add_row(part.file.path.name, *counts, part.added, part.joints, part.dangling)
-    _note_others(table, len(parts))
+    table.note_more(len(parts) - _MAX_ROWS, "files")
     return table
 
 
@@ -29,7 +29,7 @@ def render_reduced(folder: str, results: Mapping[str, ReduceResult]) -> FittedTa
     for name, result in list(results.items())[:_MAX_ROWS]:
         counts = result.nodes, result.kept, result.dropped, result.fused
         table.add_row(name, *counts, result.dependencies, result.kept_dependencies, result.implied)
-    _note_others(table, len(results))
+    table.note_more(len(results) - _MAX_ROWS, "files")
     kept_all = [name for name, result in results.items() if result.reordered]
     if kept_all:
         table.notes.append(
@@ -37,11 +37,6 @@ def render_reduced(folder: str, results: Mapping[str, ReduceResult]) -> FittedTa
             "because without some of them communications would come in another order"
         )
     return table
-
-
-def _note_others(table: FittedTable, many: int) -> None:
-    if many > _MAX_ROWS:
-        table.notes.append(f"and {many - _MAX_ROWS:,} more files (--json has all)")
 
 
 def render_converted(result: Mapping[str, Any]) -> FittedTable:

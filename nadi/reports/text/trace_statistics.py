@@ -61,8 +61,7 @@ def _operators(statistics: Mapping[str, Any]) -> FittedTable:
         flops = f"{row['flops']:.3g}" if row["flops"] else "-"
         name = _shortened(row["name"])
         table.add_row(name, row["lane"], row["count"], time, share, flops, _amount(row["bytes"]))
-    if len(rows) > MAX_OPERATORS:
-        table.notes.append(f"and {len(rows) - MAX_OPERATORS:,} more operators (--json has all)")
+    table.note_more(len(rows) - MAX_OPERATORS, "operators")
     return table
 
 
@@ -77,8 +76,7 @@ def collectives_table(statistics: Mapping[str, Any], max_rows: int) -> FittedTab
     missing = sum(row["missing_sizes"] for row in statistics["collectives"])
     if missing:
         table.notes.append(f"{missing:,} nodes have no size")
-    if len(statistics["collectives"]) > max_rows:
-        table.notes.append(f"and {len(statistics['collectives']) - max_rows:,} more kinds and groups (--json has all)")
+    table.note_more(len(statistics["collectives"]) - max_rows, "kinds and groups")
     return table
 
 
@@ -168,8 +166,7 @@ def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
     for row in rows[:MAX_RANKS]:
         cells = [in_unit(row[f"{key}_micros"] * PS_PER_US, unit) for key in keys]
         table.add_row(str(row["npu"]), *cells)
-    if len(rows) > MAX_RANKS:
-        table.notes.append(f"and {len(rows) - MAX_RANKS:,} more NPUs (--json has all)")
+    table.note_more(len(rows) - MAX_RANKS, "NPUs")
     return [table]
 
 

@@ -120,7 +120,7 @@ def _paths(
     sends = _sampled_sends(schedules, schedule, _MAX_SAMPLED_SENDS)
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
-        answers = not one_way and sender != src and settings.fidelity.has_headers
+        answers = not one_way and sender != src and settings.fidelity.model.has_headers
         both_ways = answers and links[0] == min(next_links(graph, npus[src], npus[sender]))
         paths = kinds.get((way, both_ways), Paths(links, both_ways, 0))
         kinds[way, both_ways] = paths._replace(multiplicity=paths.multiplicity + 1)
@@ -129,7 +129,7 @@ def _paths(
 
 def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> GroupShape:
     """Return the shape with rates for payload beside headers and answers; framed: NVLink joins a host's NPUs."""
-    if not settings.fidelity.has_headers:
+    if not settings.fidelity.model.has_headers:
         return shape
 
     def payload_bps(rate_bps: int, *, framed: bool, answered: bool = True) -> int:

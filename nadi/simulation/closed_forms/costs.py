@@ -127,6 +127,8 @@ class Curve:
     def _extrapolated(self, size_bytes: int) -> ClosedForm | None:
         """Return the time of a buffer on the line through three smaller ones; None if they lie on no line."""
         most, quick = self._effort.max_halvings, self._effort.max_quick_packets
+        if self._source.packets(size_bytes) > quick << most:  # half of the bytes are no less than half of the packets
+            return None
         halvings = 1
         while halvings < most and self._source.packets(size_bytes >> halvings) > quick:
             halvings += 1

@@ -6,7 +6,6 @@ import pdes
 from nadi.simulation.closed_forms.advancing.folded_program import CollectiveKeys, ranges
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from pdes import CoupledCollectives
-from topologies import Graph
 from workload import CollectiveSettings, Program
 from workload.node_kinds import COLLECTIVE
 
@@ -16,16 +15,15 @@ COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run above which collectives = 
 def couples(settings: pdes.Settings, num_messages: float) -> bool:
     """Return whether the collectives of a run with about this number of messages are coupled flows."""
     way = settings.fidelity.collectives
-    has_flows = settings.fidelity.settle is not None
+    has_flows = settings.fidelity.hooks.settle is not None
     return has_flows and (way == "coupled" or (way == "auto" and num_messages > COUPLED_ABOVE_MESSAGES))
 
 
 def coupled_collectives(
-    graph: Graph, program: Program, settings: pdes.Settings, collective_settings: CollectiveSettings
+    program: Program, costs: CollectiveCosts, collective_settings: CollectiveSettings
 ) -> CoupledCollectives:
-    """Return the kinds of collectives of a program, with their times alone on the fabric without faults."""
+    """Return the kinds of collectives of a program, with their times alone on the fabric of `costs`, without faults."""
     group, schedule, size_bytes, npu, row = _kinds(program)
-    costs = CollectiveCosts(graph, settings)
     used, group_index = np.unique(group, return_inverse=True)
     members = np.split(program.group_member, program.group_ptr[1:-1])
     number: dict[bytes, int] = {}

@@ -46,7 +46,7 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
     `npus`: NPU of each member, aggregators included.
     """
     own, members = _settings(graph, settings), np.array(npus)
-    if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.is_message_level:
+    if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.hooks.act:
         return IdleFabric(graph, members, own)
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst in both]
@@ -64,8 +64,8 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
 def _settings(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     """Return the settings of an idle fabric: those of the run without contention, losses, faults and records."""
     fidelity = settings.fidelity
-    if fidelity.has_headers:
-        fidelity = replace(fidelity, name=pdes.fidelity.PACKET.name, act=None, settle=None, is_closed_form=False)
+    if fidelity.model.has_headers:
+        fidelity = replace(fidelity, model=pdes.fidelity.PACKET)
     return pdes.Settings(
         fidelity=fidelity,
         mtu_bytes=settings.mtu_bytes,

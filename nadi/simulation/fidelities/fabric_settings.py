@@ -106,7 +106,7 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
         raise ConfigError(
             f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {wire.MAX_SET}"
         )
-    if settings.fidelity.is_message_level:
+    if settings.fidelity.hooks.act:
         return settings
     wire_bytes = settings.mtu_bytes + settings.header_bytes
     if wire_bytes > wire.MAX_WIRE_BYTES:

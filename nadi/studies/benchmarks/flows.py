@@ -11,7 +11,9 @@ import topologies
 import workload
 from et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.errors import ConfigError
+from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.coupled import coupled_collectives
+from pdes import fidelity
 from topologies import Graph, clusters
 from workload import CollectiveSettings, Program
 
@@ -39,7 +41,9 @@ def run_flow_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: 
         receivers = random.choice(others, min(PARTNERS, len(others)), replace=False)
         matrix[npu, receivers] = random.integers(size_bytes // 6, 11 * size_bytes // 6, len(receivers), endpoint=True)
     program = workload.uneven_program(matrix, "direct")
-    return _measured("flow", graph, program, size_bytes, _settings(seed), runs, lambda found: found.counters["flows"])
+    return _measured(
+        fidelity.FLUID, graph, program, size_bytes, _settings(seed), runs, lambda found: found.counters["flows"]
+    )
 
 
 def run_coupled_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, runs: int = 5) -> dict[str, Any]:
@@ -65,15 +69,15 @@ def run_coupled_bench(*, spec: str = "", size_bytes: int = 0, seed: int = 1, run
     traces = [table_of(metadata(), nodes)]
     program = workload.build_program(traces, trace_of_npu, graph.npus, settings=how, fabric=graph, families=families)
     settings = _settings(seed)
-    settings = replace(settings, coupled=coupled_collectives(graph, program, settings, how))
+    settings = replace(settings, coupled=coupled_collectives(program, CollectiveCosts(graph, settings), how))
     collectives = ALL_TO_ALLS * len(npus) + len(npus.T)
     return _measured("coupled", graph, program, size_bytes, settings, runs, lambda _: collectives)
 
 
 def _settings(seed: int) -> pdes.Settings:
     """Return settings of flows without records."""
-    flow = pdes.fidelity.fidelity("flow")
-    return pdes.Settings(fidelity=flow, seed=seed, record_nodes=False, record_flows=False)
+    fluid = fidelity.fidelity(fidelity.FLUID)
+    return pdes.Settings(fidelity=fluid, seed=seed, record_nodes=False, record_flows=False)
 
 
 def _measured(

@@ -16,6 +16,7 @@ from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.coupled import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.partitioning import divide, traffic_load
@@ -233,9 +234,9 @@ def measure(
             if owner is None:
                 owner = _owner(graph, program, workers)
             own = settings
-            if settings.fidelity.collectives == "coupled" and settings.fidelity.settle:
+            if settings.fidelity.collectives == "coupled" and settings.fidelity.hooks.settle:
                 how = CollectiveSettings({case.kind: algorithm})
-                own = replace(settings, coupled=coupled_collectives(graph, program, settings, how))
+                own = replace(settings, coupled=coupled_collectives(program, CollectiveCosts(graph, settings), how))
             results = run_program(graph, program, own, progress, workers, owner)
             progress.begin(f"{row}, on an idle network")
             yield _row(graph, program, settings, case, algorithm, size, results)

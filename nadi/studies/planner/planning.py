@@ -1,4 +1,4 @@
-"""The planner's main path: settle the request, time every candidate's step, check the best at packet level.
+"""The planner's main path: settle the request, time every candidate's step, check the best with contention.
 
 GPU times in the energy and cost of a step are those of closed forms; bytes per link are derived from the traces, as in
 runs at closed forms.
@@ -18,9 +18,11 @@ from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
 from nadi.studies.planner.candidates import Candidate, PlanSpace, candidates
 from nadi.studies.planner.confirm import PacketStepTime, confirm
+from nadi.studies.planner.flow_step import FlowStepTime, flow_step_time
 from nadi.studies.planner.ranking import PlanSearch, RankedPlan, ranked
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
-from nadi.studies.planner.step import StepTime, target_machine
+from nadi.studies.planner.step import StepTime, TargetMachine, target_machine
+from pdes.fidelity import FASTEST, FLUID, REFERENCE
 from topologies import clusters
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
@@ -45,7 +47,8 @@ class PlanRequest:
     gpu: str = ""  # name of the GPU in place of the cluster's; "" = the cluster's
     fabric: dict[str, Any] = field(default_factory=dict)  # parameters that override those of the cluster's topology
     reserve: MemoryReserve = DEFAULT_RESERVE  # memory of each GPU that plans must leave free
-    confirm: int = 3  # number of the best plans to check at packet level
+    confirm: int = 3  # number of the best plans to check with contention
+    confirm_by: str = REFERENCE  # model of the network that checks them: REFERENCE or FLUID of pdes.fidelity
     workers: int = 1  # number of worker processes
     shard: tuple[int, int] = (0, 1)  # index and number of shards of the candidates; (0, 1) = all candidates
     energy_table: Path | None = None  # path of powers and prices that override the defaults; None = defaults only
@@ -61,8 +64,9 @@ class PlanRanking(NamedTuple):
     memory_bytes: int  # memory capacity of one GPU in bytes
     reserve_bytes: int  # GPU memory in bytes that every plan leaves unused
     table: EnergyTable  # powers and prices
-    rows: list[RankedPlan]  # plans in ascending order of step time
-    confirmed: list[PacketStepTime]  # packet-level results of the first rows
+    # plans in ascending order of step time; those that flows have timed first, in ascending order of that time
+    rows: list[RankedPlan]
+    confirmed: list[PacketStepTime] | list[FlowStepTime]  # step times with contention of the first rows
     valid: int  # number of plans that keep the rules and the constraints
     too_large: int  # number of valid plans that do not fit in memory
 
@@ -88,12 +92,25 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress) -> PlanRan
         rows.append(row)
         progress.begin(f"{done} of {len(chosen)} plans, best so far: {best_text(rows)}")
     rows.sort(key=lambda row: (row.step.step_ps, row.candidate.peak_bytes))
-    confirmed = [
-        confirm(request.cluster, machine, request.model, row.candidate.plan, request.framework, row.step, progress)
-        for row in rows[: request.confirm]
-    ]
+    rows, confirmed = _confirmed(request, machine, rows, progress)
     too_large = len(valid) - len(fitting)
     return PlanRanking(request, gpu.name, memory_bytes, reserve_bytes, table, rows, confirmed, len(valid), too_large)
+
+
+def _confirmed(
+    request: PlanRequest, machine: TargetMachine, rows: list[RankedPlan], progress: Progress | NoProgress
+) -> tuple[list[RankedPlan], list[PacketStepTime] | list[FlowStepTime]]:
+    """Return the ranked plans, and the step times with contention of the first of them."""
+    checked = rows[: request.confirm]
+    of_all = request.cluster, machine, request.model
+    if request.confirm_by != FLUID:
+        return rows, [confirm(*of_all, row.candidate.plan, request.framework, row.step, progress) for row in checked]
+    timed = []
+    for done, row in enumerate(checked, 1):
+        progress.begin(f"{done} of {len(checked)} plans by flows: {axes_text(row.candidate.plan)}")
+        timed.append((flow_step_time(*of_all, row.candidate.plan, request.framework), row))
+    timed.sort(key=lambda pair: pair[0].step_ps)
+    return [*(row for _, row in timed), *rows[request.confirm :]], [step for step, _ in timed]
 
 
 def best_text(rows: Sequence[RankedPlan]) -> str:
@@ -131,7 +148,7 @@ def document(ranking: PlanRanking) -> dict[str, Any]:
         "gpus": request.gpus,
         "gpu": ranking.gpu,
         "framework": request.framework,
-        "fidelity": "closed-form",
+        "fidelity": FASTEST,
         "memory_bytes": ranking.memory_bytes,
         "reserve_bytes": ranking.reserve_bytes,
         "constraints": request.base.constraints(),
@@ -162,8 +179,7 @@ def _row(ranked_plan: RankedPlan, ranking: PlanRanking, rank: int) -> dict[str, 
         **step_costs(ranked_plan.step, ranking.gpu, ranking.request.gpus, tokens, ranking.table),
     }
     if rank < len(ranking.confirmed):
-        confirmed = ranking.confirmed[rank]
-        columns |= {"packets_step_s": confirmed.step_ps / PS_PER_S, "packets_over_closed_form": confirmed.ratios}
+        columns |= ranking.confirmed[rank].document()
     return columns
 
 

@@ -1,6 +1,7 @@
 """The terminal table of ranked plans, built from the document that plan.json holds."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from inputs.units import GIB, PS_PER_S
@@ -17,7 +18,7 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
     """Return the table of the first `max_plans` plans of an answer, the document of one request."""
     rows = answer["rows"][:max_plans]
     shown = [name for name in _SHOWN if any(row["shares"][name] > _MIN_SHARE for row in rows)]
-    confirmed = any("packets_step_s" in row for row in rows)
+    contended = {"packet step": "packets_step_s", "flow step": "flows_step_s"}
     unit = time_unit(row["step_s"] * PS_PER_S for row in rows)
 
     def time(row: dict[str, Any], key: str) -> str:
@@ -31,7 +32,7 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
         (name_column("plan"), lambda row: row["axes"]),
         (name_column("recompute", 5), lambda row: row["recompute"]),
         ("step time", lambda row: f"{'' if row['whole'] else '~'}{time(row, 'step_s')}"),
-        *([(("packet step", 1), lambda row: time(row, "packets_step_s"))] if confirmed else []),
+        *(((name, 1), partial(time, key=key)) for name, key in contended.items() if any(key in row for row in rows)),
         (("MFU", 1), lambda row: f"{row['mfu']:.1%}"),
         (("MFU all pairs", 4), lambda row: f"{row['mfu_all_pairs']:.1%}"),
         (("tokens/s", 3), lambda row: f"{row['tokens_per_s']:,.0f}"),

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int64
 from nadi.studies.replay.steps import ReplayOperation, ReplaySteps
 from workload.node_kinds import COMPUTE, MEMORY
 
-Int64 = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
 

@@ -3,7 +3,7 @@
 from pdes.core.rows.row import INF, Row, word
 
 
-class FlowState(Row, words=24, written_by="messages.fidelity.* messages.flows.coupled messages.flows.rates"):
+class FlowState(Row, words=24, written_by="fidelity.* messages.flows.coupled messages.flows.rates"):
     """What all flows share."""
 
     active = word("count", "flows under way: entries of `finish_heap`")
@@ -29,7 +29,7 @@ class FlowState(Row, words=24, written_by="messages.fidelity.* messages.flows.co
 class Flow(
     Row,
     words=24,
-    written_by="messages.fidelity.* messages.flows.coupled messages.flows.paths messages.flows.rates",
+    written_by="fidelity.* messages.flows.coupled messages.flows.paths messages.flows.rates",
 ):
     """A connection, parallel to its queue pair; its messages are sent one after another. Or a coupled flow."""
 

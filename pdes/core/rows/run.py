@@ -54,7 +54,7 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="harvest.gathering messages.fidelity.* messages.flows.coupled messages.message_loop messages.whole "
+    written_by="harvest.gathering fidelity.* messages.flows.coupled messages.message_loop messages.whole "
     "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window "
     "npu.trace window",
 ):
@@ -177,8 +177,8 @@ class Hooks(Row, words=32, written_by="build.simulation"):
         "(node, dst, connection, tag, size, ref, now): posts a message at message level (pdes/messages/whole.py), or "
         "one that is sent later or whose acknowledgement counts (pdes/npu/endpoints.py)",
     )
-    act = word("hook", "(message, now): moves messages (pdes/messages/fidelity), 0: they travel as packets")
-    settle = word("hook", "(kind, now): ends flows and sets rates (pdes/messages/fidelity/flow.py)")
+    act = word("hook", "(message, now): moves messages (pdes/fidelity), 0: they travel as packets")
+    settle = word("hook", "(kind, now): ends flows and sets rates (pdes/fidelity/flow.py)")
     join = word("hook", "(node, row, now): starts a member of a coupled flow (pdes/messages/flows/coupled.py)")
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
     expect = word("hook", "(node, inst, number, lane, step, now): acts for a lane that waits for a message")

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Float64, Int32, Int64, pointers
 from workload import collectives
-from workload.arrays import pointers
 from workload.collectives.plans.plan import (
     IDLE,
     MAX_CONNECTIONS,
@@ -26,13 +26,9 @@ from workload.collectives.uneven.all_to_all_v import all_to_all_v, units
 from workload.errors import WorkloadError
 from workload.shape import GroupShape
 
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-
 DONE_AT_ONCE = -1
 # By connection: the divisor of the line rate that limits it, and the algorithm that set it
 SharesOf = dict[int, tuple[float, str]]
-Float64 = NDArray[np.float64]
 _PIECE_STEPS = 1 << 19  # number of steps that are checked at a time, which bounds the memory of the check
 
 

@@ -4,13 +4,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32, Int64
 from workload.collectives.plans.plan import NONE, Step
 from workload.collectives.schedules.packed import Schedules
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 
 class Buffer(NamedTuple):

@@ -16,8 +16,8 @@ import numpy as np
 
 import inputs
 from et import ComposedNames, NameTable, TraceTable
+from et.arrays import Int64
 from inputs.units import US_PER_S
-from workload.arrays import Int64
 from workload.errors import WorkloadError
 
 COLUMNS = ("arrival_s", "prompt", "generate")  # Columns of a CSV file of requests

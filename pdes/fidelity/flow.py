@@ -10,10 +10,12 @@ import numpy as np
 from pdes.core.jit import call_hook, clock_ns, hook, inline, outline
 from pdes.core.rows.row import INF
 from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
+from pdes.fidelity.contract import PATH_KEYS, MessageHooks, NetworkModel
 from pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
 from pdes.messages.flows.coupled import end_stage, lay_coupled
 from pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
 from pdes.messages.flows.rates import (
+    MAX_RATE_BPS,
     ask_to_solve,
     bring_up_to_date,
     capacity_of,
@@ -25,8 +27,6 @@ from pdes.messages.flows.rates import (
 )
 from pdes.messages.whole import add_message_event, leaves
 from pdes.network.link import count_sent
-
-TITLE = "flows share links max-min fairly; headers, acknowledgements and delays as of packets"
 
 
 @inline
@@ -188,3 +188,14 @@ def settle(world_address, kind, now_ps):
                 end(world, flow_id, now_ps)
     set_alarm(world)
     return 0
+
+
+NETWORK = NetworkModel(
+    name="flow",
+    title="is a fluid with the bytes of its packets, on their route; messages share links max-min fairly",
+    use="contention and oversubscription where packets are too many; faults of links",
+    keys=PATH_KEYS | {"detection_time", "load_balancing", "nvlink", "collectives"},
+    hooks=(MessageHooks("flow", act, settle=settle),),
+    refused_faults={"error_rate": "messages as a whole are never lost; expected another fault"},
+    max_link_rate_bps=MAX_RATE_BPS,
+)
