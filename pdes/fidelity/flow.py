@@ -19,6 +19,7 @@ from pdes.messages.flows.rates import (
     ask_to_solve,
     bring_up_to_date,
     capacity_of,
+    count_limit,
     enter,
     leave,
     set_capacity,
@@ -78,6 +79,7 @@ def end(world, pair, now_ps):
     size = msg.payload_bytes
     count_on_links(world, pair, size)
     following = msg.following
+    count_limit(flow, flow.limit, now_ps)
     flow.first_message = following
     flow.messages -= 1
     flows.state.held -= 1
@@ -125,7 +127,7 @@ def reroute(world, now_ps):
             if flows.state.hops + world.net.const.reserve_hops > flows.hop.shape[0]:
                 add_event(world.net.ctl, world.messages, now_ps, FINISH, 0, 0)
                 return
-            bring_up_to_date(flows, pair, flow.rate, now_ps)
+            bring_up_to_date(flows, pair, flow.rate, flow.limit, now_ps)
             left_bytes = flow.remaining_bytes
             leave(flows, pair)
             if flow.is_coupled == 1:

@@ -3,7 +3,7 @@
 import pytest
 
 from nadi.errors import ConfigError
-from nadi.studies.benchmarks.flows import run_coupled_bench, run_flow_bench
+from nadi.studies.benchmarks.bench import run_coupled_bench, run_flow_bench
 
 
 def test_figures_are_those_of_the_flows():

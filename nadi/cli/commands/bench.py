@@ -56,7 +56,7 @@ def bench(
         if size and not size_bytes:
             raise ConfigError(f"--size {size}: found 0 bytes; expected more")
     if name not in BENCHES:
-        from nadi.studies.benchmarks.flows import run_coupled_bench, run_flow_bench
+        from nadi.studies.benchmarks.bench import run_coupled_bench, run_flow_bench
 
         run_flows = run_flow_bench if name == FLUID else run_coupled_bench
         found = run_flows(spec=topology, size_bytes=size_bytes, seed=seed, runs=runs)

@@ -25,7 +25,7 @@ from pdes.core.rows.row import INF
 from pdes.core.state import FRAMED, world_at
 from pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
 from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, lay_both_ways, packets_of
-from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, enter, leave
+from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
 from pdes.network.link import class_row, share_psb
 from pdes.npu.collective import free_instance, instance, npu_of_peer, sent_bytes_of
 from pdes.npu.trace import row_of_collective
@@ -328,6 +328,7 @@ def end_stage(world, flow_id, now_ps):
     inst = np.int64(stage.instance)
     collective = insts.inst[inst]
     count_stage(world, flow_id)
+    count_limit(flows.flow[flow_id], flows.flow[flow_id].limit, now_ps)
     leave(flows, flow_id)
     took_ps = now_ps - stage.begun_ps
     collective.left_ps += took_ps
