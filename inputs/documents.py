@@ -16,6 +16,7 @@ from inputs.reading import read_text
 from inputs.toml import parse_toml
 
 _LONGEST_VALUE = 60  # characters of a wrong value that a message quotes
+_UNITS = {"bytes", "ps", "bps", "packets"}  # ends of names that keys of run files do not have
 _MAX_LISTED = 16  # known keys that a message lists
 _OUT_OF_RANGE = frozenset({"greater_than_equal", "less_than_equal", "finite_number"})
 
@@ -122,8 +123,8 @@ def _fields_at(model: type[BaseModel] | None, keys: Sequence[str]) -> dict[str, 
 
 def _nearest(key: str, known_keys: Mapping[str, object]) -> str:
     """Return advice for an unknown key: the known key without its unit, or with the most similar name."""
-    without_unit = key.rpartition("_")[0]
-    if without_unit in known_keys:
+    without_unit, _, unit = key.rpartition("_")
+    if unit in _UNITS and without_unit in known_keys:
         return f"nearest known key: {without_unit}"
     near = difflib.get_close_matches(key.replace("-", "_"), known_keys, n=1, cutoff=0.0)
     known = f" (of {', '.join(sorted(known_keys))})" if len(known_keys) <= _MAX_LISTED else ""

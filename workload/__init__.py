@@ -20,38 +20,3 @@ from workload.trace_sets.expansion import expand
 from workload.trace_sets.files import read_set, write_set
 from workload.trace_sets.load import TRACE_ENDINGS, files_of_traces, groups_of, load_set, load_traces, npu_of
 from workload.trace_sets.trace_set import TraceSet
-
-__all__ = [
-    "KINDS",
-    "TRACE_ENDINGS",
-    "CollectiveSettings",
-    "ComputeModel",
-    "Lane",
-    "Plans",
-    "Program",
-    "ScheduleSet",
-    "Schedules",
-    "TraceSet",
-    "WorkloadError",
-    "algorithms_of",
-    "build_program",
-    "closed_form",
-    "collective_program",
-    "custom_files",
-    "default_algorithm",
-    "each_its_own",
-    "everyone_alike",
-    "expand",
-    "files_of_traces",
-    "groups_of",
-    "hierarchical_program",
-    "load_set",
-    "load_traces",
-    "npu_of",
-    "pairs_program",
-    "permutation",
-    "read_set",
-    "uneven_program",
-    "with_path",
-    "write_set",
-]

@@ -13,8 +13,6 @@ from topologies.clusters.cluster import Cluster
 from topologies.errors import TopologyError
 from topologies.parameters import parse_pairs, suggest
 
-__all__ = ["Cluster", "clusters", "find", "is_cluster", "with_path_from"]
-
 _SUFFIX = ".toml"
 
 

@@ -109,7 +109,7 @@ def _tables(sweep: "CollectiveSweep") -> "Group":
     """Return the table of all rows, and with several algorithms also the fastest by size."""
     from rich.console import Group
 
-    from nadi.studies.collectives.text import sweep_table, winners_table
+    from nadi.studies.collectives.page import sweep_table, winners_table
 
     has_several = len({row.algorithm for row in sweep.rows}) > 1
     return Group(sweep_table(sweep), *([winners_table(sweep)] if has_several else []))

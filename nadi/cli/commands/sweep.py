@@ -29,8 +29,9 @@ def sweep(
     from nadi.configuration.effects import without_effect_in_all
     from nadi.insight.runs.figures import ranking_figure
     from nadi.launching.shards import shard_of
+    from nadi.studies.sweeps.page import MAX_PRINTED, points_table
     from nadi.studies.sweeps.points import read_sweep
-    from nadi.studies.sweeps.reporting import progress_reporter, render
+    from nadi.studies.sweeps.reporting import progress_reporter
     from nadi.studies.sweeps.results import finish
     from nadi.studies.sweeps.running import earlier_outcomes, run_points, sweep_script
 
@@ -56,7 +57,7 @@ def sweep(
         if as_json:
             print_json(table.to_pylist())
         else:
-            print_table(render(table, ranking_figure(table, found.rank)))
+            print_table(points_table(table, ranking_figure(table, found.rank), MAX_PRINTED))
         say(f"results: {out}", err=as_json)
     if failed:
         first = failed[0]

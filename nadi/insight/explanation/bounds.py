@@ -11,6 +11,7 @@ import topologies
 from et.arrays import Int64
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.errors import ConfigError
+from nadi.insight.analysis.limits import limiting_link
 from nadi.insight.analysis.network import find_pauses
 from nadi.insight.explanation.contention import IN_THE_WAY, Contention, rows_of_collectives
 from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, PathPiece
@@ -129,13 +130,21 @@ class PathBounds:
     def _bound(self, piece: PathPiece) -> Bound:
         """Return what bounds the time of a piece of communication."""
         idle_ps, flows = self._alone(piece)
+        is_in_the_way = idle_ps > 0 and piece.time_ps > IN_THE_WAY * idle_ps
+        if piece.what == COLLECTIVE:
+            limit = limiting_link(self._run, self._place(piece.node)[0], -1, -1)
+        else:
+            limit = limiting_link(self._run, -1, *self._ends(piece))
+        if is_in_the_way and limit is not None:
+            name, times = self._name(limit), piece.time_ps / idle_ps
+            return Bound("link", name, f"others in the way, {times:.2f} times the idle time; share of {name}", idle_ps)
         used = _bytes_by_link(self._run, flows) if self._links is not None and len(flows["src"]) else {}
         if self._links is None or not used:
             why = "closed forms do not model links" if self._links is None else "its messages or paths are not known"
             return Bound("network", "", why, idle_ps)
         serial = {link: size * BITS_PER_BYTE / self._links["rate_bps"][link] * PS_PER_S for link, size in used.items()}
         slowest = max(serial, key=lambda link: serial[link])
-        if idle_ps > 0 and piece.time_ps > IN_THE_WAY * idle_ps:
+        if is_in_the_way:
             return self._in_the_way(piece, used, slowest, idle_ps)
         name, rate = self._name(slowest), rate_text(self._links["rate_bps"][slowest])
         if serial[slowest] >= _HALF * min(piece.time_ps, idle_ps if idle_ps > 0 else piece.time_ps):

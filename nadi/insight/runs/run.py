@@ -112,6 +112,11 @@ class Run:
         return self._maybe(schemas.PAUSES)
 
     @cached_property
+    def limits(self) -> "pa.Table | None":
+        """Table of the links that limited flows; None where no link did."""
+        return self._maybe(schemas.LIMITS)
+
+    @cached_property
     def workers(self) -> "pa.Table | None":
         """Table of working and waiting times of the simulation's workers; None where the run did not record them."""
         return self._maybe(schemas.WORKERS)

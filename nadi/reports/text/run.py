@@ -13,6 +13,7 @@ from inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
 from nadi.insight.analysis.alike import collectives_table, slowest
 from nadi.insight.analysis.findings import Findings
+from nadi.insight.analysis.limits import limiting_links
 from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
@@ -77,9 +78,24 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
         rates = {"rate_bps": graph.link_rate_bps, "utilisation": findings.utilisation}
         links = {**simulation.results.links, **rates}
         parts.append(busiest_links(links, lambda link: _link_name(graph, link), MAX_LINKS))
+        limits, group_names = simulation.results.limits, dict(enumerate(simulation.program.group_names))
+        if len(limits.get("link", ())):
+            parts.append(limits_table(limits, group_names, lambda link: _link_name(graph, link), MAX_LINKS))
     if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
         parts.append(fabric_table(simulation))
     return Group(*parts)
+
+
+def limits_table(
+    limits: Mapping[str, NDArray], group_names: Mapping[int, str], name_of: Callable[[int], str], max_rows: int
+) -> FittedTable:
+    """Return the links that limited flows (columns of limits.parquet), those with the longest total times first."""
+    table = FittedTable(
+        "links that limited flows", name_column("link"), "flows", ("mean time", 1), text_column("groups", 2)
+    )
+    for found in limiting_links(limits, lambda group: group_names.get(group) or "all")[:max_rows]:
+        table.add_row(name_of(found.link), f"{found.flows:,}", time_text(found.mean_ps), found.groups)
+    return table
 
 
 def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:

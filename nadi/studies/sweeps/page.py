@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, SAME_WITHIN, Figure, as_good_as_best, best_value, costs, order
 from nadi.reports.pages import charts
-from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, explanations
+from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, explanations, from_terminal
+from nadi.reports.text.comparison import label
 from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import figure_text, time_unit
+from nadi.terminal.tables import FittedTable, TableColumn
 
 MAX_ROWS = 500
+MAX_PRINTED = 40  # maximum number of points in the table of the terminal
 MAX_OVERLAID = 12
 """Number of best points whose distributions are overlaid; more lines than colours are indistinguishable."""
 _QUANTILES = np.linspace(0, 1, 201)
@@ -51,12 +54,12 @@ def _lead(table: pa.Table, finished: pa.Table, keys: list[str], figure: Figure) 
         return counted
     good = as_good_as_best(costs(finished, figure))
     if good.all():
-        return f"{counted} All points are within {SAME_WITHIN:.0%} of each other by {label(figure)}."
+        return f"{counted} All points are within {SAME_WITHIN:.0%} of each other by {label(figure.name)}."
     best = int(order(finished, figure)[0])
     text = figure_text(figure.form, finished[figure.name][best].as_py())
     others = int(good.sum()) - 1
     also = f"; {others} more within {SAME_WITHIN:.0%} of it" if others else ""
-    return f"{counted} Best by {label(figure)}, {text}: {name_of(finished, keys, best)}{also}."
+    return f"{counted} Best by {label(figure.name)}, {text}: {name_of(finished, keys, best)}{also}."
 
 
 def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
@@ -74,11 +77,6 @@ def figures_shown(table: pa.Table) -> list[Figure]:
     """Return the figures that are neither 0 nor missing for at least one point."""
     columns = {figure: table[figure.name] for figure in FIGURES if figure.name in table.column_names}
     return [figure for figure, column in columns.items() if any(column.to_pylist())]
-
-
-def label(figure: Figure) -> str:
-    """Return the display name of a figure; its unit is part of the formatted values."""
-    return figure.name.removesuffix("_ps").removesuffix("_bytes").replace("_", " ")
 
 
 def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
@@ -110,7 +108,7 @@ def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
     caption = f"{key} = {best} is best on average over all other keys."
     if best is None:
         caption = f"No value of {key} is best by more than {SAME_WITHIN:.0%} on average over all other keys."
-    return Plot(f"{label(figure)} by {key}", chart, caption, 340)
+    return Plot(f"{label(figure.name)} by {key}", chart, caption, 340)
 
 
 def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
@@ -125,7 +123,7 @@ def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
     chart.update_xaxes(type="category")
     chart.update_yaxes(title_text=in_page(keys[1]))
     return Plot(
-        f"{label(figure)} by both keys", chart, f"From {np.nanmin(z):,.4g} to {np.nanmax(z):,.4g} {_axis(figure)}."
+        f"{label(figure.name)} by both keys", chart, f"From {np.nanmin(z):,.4g} to {np.nanmax(z):,.4g} {_axis(figure)}."
     )
 
 
@@ -231,20 +229,27 @@ def _factor(figure: Figure) -> float:
 
 def _axis(figure: Figure) -> str:
     """Return the title of an axis that shows a figure."""
-    return f"{label(figure)} (ms)" if figure.form == "time" else label(figure)
+    return f"{label(figure.name)} (ms)" if figure.form == "time" else label(figure.name)
 
 
 def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSection:
     """Return the section with all points, ranked by a figure unless it is None."""
-    shown = figures_shown(table)
-    headings = [Heading(key, explanations()["key"], is_text=True) for key in keys]
-    headings += [Heading(label(each), f"{each.meaning[0].upper()}{each.meaning[1:]}.") for each in shown]
-    headings.append(Heading("error", is_text=True))
-    rows = []
-    for number in order(table, figure)[:MAX_ROWS].tolist():
-        row = {name: table[name][number].as_py() for name in table.column_names}
-        cells = [str(row[key]) for key in keys] + [figure_text(each.form, row[each.name]) for each in shown]
-        rows.append([*cells, row["error"] or ""])
+    meanings = {label(each.name): f"{each.meaning[0].upper()}{each.meaning[1:]}." for each in figures_shown(table)}
+    why = dict.fromkeys(keys, explanations()["key"]) | meanings
     note = f"The first {MAX_ROWS} of {len(table):,}; all are in sweep.parquet." if len(table) > MAX_ROWS else ""
-    lead = f"Ranked by {label(figure)}." if figure else "In the order of the sweep file."
-    return PageSection("points", "Points", lead, [Table("all points", headings, rows, note)])
+    lead = "" if figure else "In the order of the sweep file."
+    return PageSection("points", "Points", lead, [from_terminal(points_table(table, figure, MAX_ROWS), note, why)])
+
+
+def points_table(points: pa.Table, ranking_figure: Figure | None, max_rows: int) -> FittedTable:
+    """Return the table of the best points with their values and figures; ranking_figure: None if none is finished."""
+    keys, shown = keys_of(points), figures_shown(points)
+    columns = [TableColumn(key, form="name") for key in keys]
+    columns += [TableColumn(label(each.name), rank) for rank, each in enumerate(shown)]
+    title = f"points, ranked by {label(ranking_figure.name)}" if ranking_figure else "points"
+    result = FittedTable(title, *columns, TableColumn("error", 1, "text"), full_output_option="--json")
+    for row in order(points, ranking_figure)[:max_rows].tolist():
+        cells = [str(points[key][row].as_py()) for key in keys]
+        cells += [figure_text(each.form, points[each.name][row].as_py()) for each in shown]
+        result.add_row(*cells, points["error"][row].as_py() or "")
+    return result

@@ -188,9 +188,24 @@ def set_capacity(flows, link, capacity):
 
 
 @inline
-def bring_up_to_date(flows, flow_id, rate, now_ps):
-    """Subtract from a flow's remaining bytes what it has sent at a rate since its last change."""
+def count_limit(flow, limit, now_ps):
+    """Count the time since a flow's last change for the link that limited it, -1 none."""
+    # A majority vote (Boyer and Moore, 1981): if one link has more than half of the time, it is bound_link at the end.
+    took_ps = now_ps - flow.since_ps
+    if limit == flow.bound_link:
+        flow.bound_ps += took_ps
+    elif took_ps > flow.bound_ps:
+        flow.bound_link = limit
+        flow.bound_ps = took_ps - flow.bound_ps
+    else:
+        flow.bound_ps -= took_ps
+
+
+@inline
+def bring_up_to_date(flows, flow_id, rate, limit, now_ps):
+    """Subtract from a flow's remaining bytes what it has sent since its last change, at a rate that a link limited."""
     flow = flows.flow[flow_id]
+    count_limit(flow, limit, now_ps)
     sent_bytes = rate * ((now_ps - flow.since_ps) / UNITS_PER_PS)
     flow.remaining_bytes = max(0.0, flow.remaining_bytes - sent_bytes)
     flow.since_ps = now_ps
@@ -260,6 +275,7 @@ def open_flow(flows, flow_id, stamp, visited):
     flow, state = flows.flow[flow_id], flows.state
     flow.mark = 2 * stamp
     flow.old_rate = flow.rate
+    flow.old_limit = flow.limit
     flows.reached_flow[state.reached] = flow_id
     state.reached += 1
     state.open_flows += 1
@@ -400,7 +416,7 @@ def solve(flows, now_ps):
         if flow.mark == 2 * stamp:
             fix_rate(flows, flow_id, flow.peak, -1)
         if flow.rate != flow.old_rate:
-            bring_up_to_date(flows, flow_id, flow.old_rate, now_ps)
+            bring_up_to_date(flows, flow_id, flow.old_rate, flow.old_limit, now_ps)
             set_finish(flows, flow_id)
     count = state.reached
     state.reached = 0

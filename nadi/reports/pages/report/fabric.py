@@ -8,7 +8,7 @@ from nadi.insight.runs import Run
 from nadi.reports.pages.charts import Plotly, figure
 from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot, Table, from_terminal
 from nadi.reports.pages.places import MAX_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
-from nadi.reports.text.run import busiest_links
+from nadi.reports.text.run import busiest_links, limits_table
 from nadi.terminal.printing import in_page
 from pdes.fidelity import REFERENCE
 from topologies import Graph, TopologyError
@@ -21,6 +21,7 @@ _LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)  # Limits of the intervals of uti
 _COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
 # Explanation for runs with pauses, in which waiting times do not measure the queue
 _BUFFER_WHY = "Maximum number of bytes of its port in a shared buffer; NPUs have no shared buffer."
+_LIMITED_WHY = "Mean time for which the link limited a flow, less the time for which it did not."
 
 
 def section(run: Run) -> PageSection:
@@ -34,7 +35,7 @@ def section(run: Run) -> PageSection:
         parts.append(_plot(run, run.graph))
     except (ConfigError, TopologyError) as error:
         parts.append(Paragraph(f"The fabric cannot be drawn: {error}", is_warning=True))
-    return PageSection("fabric", title, lead, [*parts, _table(run)])
+    return PageSection("fabric", title, lead, [*parts, _table(run), *_limits(run)])
 
 
 def _plot(run: Run, graph: Graph) -> Plot:
@@ -109,3 +110,14 @@ def _table(run: Run) -> Table:
     table = busiest_links(numbers, lambda link: f"{names[0][link]} → {names[1][link]}", MAX_ROWS)
     why = {"longest queue": _BUFFER_WHY} if numbers["buffered_bytes"].any() else {}
     return from_terminal(table, f"All {len(links):,} are in links.parquet.", why)
+
+
+def _limits(run: Run) -> list[Table]:
+    """Return the table of the links that limited flows; [] if no link did."""
+    if run.limits is None:
+        return []
+    ends = run.links["src"].to_pylist(), run.links["dst"].to_pylist()
+    group_names = dict(zip(*(run.collectives[name].to_pylist() for name in ("group", "group_name")), strict=True))
+    limits = {name: np.asarray(run.limits[name]) for name in run.limits.column_names}
+    table = limits_table(limits, group_names, lambda link: f"{ends[0][link]} → {ends[1][link]}", MAX_ROWS)
+    return [from_terminal(table, why={"mean time": _LIMITED_WHY})]
