@@ -408,8 +408,6 @@ class SystemSection(Section):
     compute_slowdown: FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
-PACKET_SYSTEM_KEYS = ("collectives_in_flight", "rendezvous", "rendezvous_control")
-"""Keys of [system] that only the packet network supports; other models ignore them."""
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
 FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")  # keys that only switches with shared buffers have

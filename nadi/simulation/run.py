@@ -14,7 +14,7 @@ from et import TraceTable
 from nadi.configuration.effects import without_effect
 from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, files_read
-from nadi.configuration.sections import PACKET_SYSTEM_KEYS, NetworkSection, RunConfig, SystemSection, engine_settings
+from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
@@ -272,13 +272,5 @@ def network_settings(
     record_flows: bool = True,
 ) -> pdes.Settings:
     """Return the engine's settings for [network] and [system] and these options; refuse contradictory values."""
-    system = system or SystemSection()
-    if not network.model.has_packets:
-        system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in PACKET_SYSTEM_KEYS})
-    return pdes.Settings(
-        seed=seed,
-        record_nodes=record_nodes,
-        record_flows=record_flows,
-        **engine_settings(pdes.Settings, system),
-        **fidelities.settings(network),
-    )
+    keywords = engine_settings(pdes.Settings, system or SystemSection()) | fidelities.settings(network)
+    return pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)

@@ -17,7 +17,7 @@ from pdes.core.memory import row_of
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.rows.run import Constants
 from pdes.fidelity import networks
-from pdes.messages.flows.coupled import join
+from pdes.messages.flows.coupled import MAX_STAGES, join
 from pdes.messages.whole import post_whole, post_whole_later
 from pdes.network import balancing, disciplines
 from pdes.network.faults import make_changes
@@ -81,6 +81,8 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.reserve_blocks = fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64
     const.reserve_messages = sends
     const.reserve_queue_pairs = min(sends, graph.npus * (connections + has_control))
+    if settings.coupled is not None:
+        const.reserve_queue_pairs = MAX_STAGES
     const.serial_collectives = not settings.concurrent_collectives
     const.cut_bytes = settings.header_bytes
     const.crossing_words = fabric.crossing_words

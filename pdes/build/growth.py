@@ -82,7 +82,7 @@ def _with_flows(world: s.World, old_pairs: int, new_pairs: int) -> s.World:
     """Return the world with flows for `new_pairs` queue pairs in place of `old_pairs`, if the run's model has flows."""
     if world.net.hooks.settle == 0:
         return world
-    names = "flow", "finish_heap", "finish_place", "fresh", "reached_flow"
+    names = "flow", "stage", "finish_heap", "finish_place", "fresh", "reached_flow"
     return world._replace(flows=_with_rows(world.flows, old_pairs, new_pairs, *names))
 
 

@@ -22,7 +22,17 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
-from pdes.core.rows.flows import CoupledKind, Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow, LinkTotal
+from pdes.core.rows.flows import (
+    CoupledKind,
+    CoupledStage,
+    Flow,
+    FlowHop,
+    FlowLink,
+    HopUse,
+    KeyedEntry,
+    LinkFlow,
+    LinkTotal,
+)
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
@@ -139,8 +149,8 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
     )
 
 
-def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
-    """Return an LP's tables of the flow model, without flows; pairs: number of rows of qp; nodes: of the LP."""
+def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -> s.Flows:
+    """Return an LP's tables of the flow model, without flows; pairs: rows of qp; nodes: of the LP; lanes: of plans."""
     if not settings.fidelity.hooks.settle:
         return unused(s.Flows)
     links, hops = len(net.tx), 2 * int(net.const.reserve_hops)
@@ -157,6 +167,9 @@ def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
         )
         coupled = {
             "coupled": rows,
+            "stage": rows_of(CoupledStage, pairs),
+            "lane_stage": zeros(lanes, np.int32),
+            "lane_stages": zeros(lanes, np.int32),
             "coupled_ptr": aligned(kinds.ptr),
             "hop_total": rows_of(LinkTotal, hops),
             "link_total": rows_of(LinkTotal, links),
@@ -281,6 +294,6 @@ def _build_lp(
         plans=plans,
         schedule=schedule,
         messages=_messages(program, part, const, net.ctl, settings),
-        flows=_flows(net, len(qps.qp), len(part.nodes), settings),
+        flows=_flows(net, len(qps.qp), len(part.nodes), len(plans.lane_ptr), settings),
     )
     return LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))

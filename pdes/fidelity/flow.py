@@ -12,7 +12,7 @@ from pdes.core.rows.row import INF
 from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
 from pdes.fidelity.contract import PATH_KEYS, MessageHooks, NetworkModel
 from pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
-from pdes.messages.flows.coupled import end_coupled, lay_coupled
+from pdes.messages.flows.coupled import end_stage, lay_coupled
 from pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
 from pdes.messages.flows.rates import (
     MAX_RATE_BPS,
@@ -130,7 +130,7 @@ def reroute(world, now_ps):
             bring_up_to_date(flows, pair, flow.rate, flow.limit, now_ps)
             left_bytes = flow.remaining_bytes
             leave(flows, pair)
-            if flow.coupled > 0:
+            if flow.is_coupled == 1:
                 lay_coupled(world, pair, now_ps)
             else:
                 lay_path(world, pair, now_ps)
@@ -181,8 +181,11 @@ def settle(world_address, kind, now_ps):
                 reroute(world, now_ps)
         while flows.state.active > 0 and flows.finish_heap[0].key <= now_ps:
             flow_id = np.int64(flows.finish_heap[0].number)
-            if flows.flow[flow_id].coupled > 0:
-                end_coupled(world, flow_id, now_ps)
+            if flows.flow[flow_id].is_coupled == 1:
+                if flows.state.hops + world.net.const.reserve_hops > flows.hop.shape[0]:
+                    add_event(world.net.ctl, world.messages, now_ps, FINISH, 0, 0)
+                    break
+                end_stage(world, flow_id, now_ps)
             else:
                 end(world, flow_id, now_ps)
     set_alarm(world)

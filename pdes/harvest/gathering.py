@@ -200,10 +200,10 @@ def _limits(lp: LogicalProcess) -> Int64:
     which = np.flatnonzero((all_flows.bound_link >= 0) & (all_flows.bound_ps > 0))
     flow: Rows = all_flows[which]
     qp: Rows = world.qps.qp[which]
-    coupled = flow.coupled > 0
+    coupled = flow.is_coupled == 1
     group = qp.connection & packet.P2P
     group = np.where(group == packet.P2P, -1, group)
-    group[coupled] = world.flows.coupled.group[flow.coupled[coupled] - 1]
+    group[coupled] = world.flows.coupled.group[world.flows.stage.kind[which[coupled]]]
     ends = [np.where(coupled, -1, end) for end in (lp.part.nodes[qp.npu], packet.destination(qp.w1))]
     return np.stack([*ends, group, lp.part.links[flow.bound_link], flow.bound_ps], axis=1).astype(np.int64)
 

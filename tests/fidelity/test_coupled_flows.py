@@ -180,3 +180,22 @@ def test_pools_grow_and_results_do_not_depend_on_their_size():
     messages, _ = ran("ring:npus=6", program, fidelity="steps")
     assert found.counters["flows"] == messages.counters["flows"]
     assert np.array_equal(found.links["tx_bytes"], messages.links["tx_bytes"])
+
+
+def test_an_all_to_all_with_split_sizes_is_a_coupled_flow():
+    matrix = np.arange(36).reshape(6, 6) * 10_000
+    np.fill_diagonal(matrix, 0)
+    program = workload.uneven_program(matrix, "direct")
+    found, _ = ran("switch:npus=6", program, CollectiveSettings())
+    messages, _ = ran("switch:npus=6", program, fidelity="steps")
+    assert found.finish_time_ps == pytest.approx(messages.finish_time_ps, rel=2e-2)
+    assert np.array_equal(found.links["tx_bytes"], messages.links["tx_bytes"])
+
+
+def test_recursive_algorithms_have_stages_of_different_links():
+    """Halving and doubling: the third stage alone crosses the only spine, with a quarter of the bytes."""
+    program = workload.collective_program("all-reduce", 8, 8 * MIB, "halving-doubling")
+    how = CollectiveSettings({"all-reduce": "halving-doubling"})
+    spec = "leaf-spine:npus=8,hosts_per_leaf=4,rate=100Gbps,delay=500ns,spines=1"
+    coupled, packet = (ran(spec, program, how, each)[0] for each in ("coupled", "packet"))
+    assert coupled.finish_time_ps == pytest.approx(packet.finish_time_ps, rel=1e-2)

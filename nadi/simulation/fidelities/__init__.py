@@ -9,8 +9,14 @@ from pdes import congestion
 
 QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
 LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
-# overrides for a fabric without queues and losses, so that no check of switches and windows applies
-_WITHOUT_QUEUES = {"switch": None, "congestion_control": congestion.NO_CONTROL, "selective_repeat": False}
+# overrides for models without packets, so that no check of switches, windows and protocols applies
+_WITHOUT_PACKETS = {
+    "switch": None,
+    "congestion_control": congestion.NO_CONTROL,
+    "selective_repeat": False,
+    "rendezvous_bytes": 0,
+    "collectives_in_flight": 0,
+}
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
@@ -25,7 +31,7 @@ def settings(network: NetworkSection) -> dict[str, Any]:
         "logged_pauses": LOGGED_PAUSES,
     }
     if not model.has_packets:
-        keywords |= _WITHOUT_QUEUES
+        keywords |= _WITHOUT_PACKETS
     if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
         keywords["nvlink_framing"] = False
     return keywords

@@ -53,10 +53,7 @@ class Flow(
     first_message = word("message", "first of them, which is under way")
     last_message = word("message", "last of them")
     is_fresh = word("flag", "it is in `fresh`")
-    coupled = word("place", "1 + row of `coupled` of a coupled flow, 0: a connection")
-    instance = word("instance", "coupled: the collective under way")
-    next_flow = word("queue_pair", "coupled: next flow of the same kind that is not under way, -1 none")
-    whole_bytes = word("float", "coupled: bytes on the wire of the lane that sends most")
+    is_coupled = word("flag", "it is a stage of a coupled flow, not a connection")
 
 
 class FlowHop(Row, bits=32, written_by="messages.flows.coupled messages.flows.paths"):
@@ -88,10 +85,27 @@ class CoupledKind(Row, words=16, written_by="build.worlds messages.flows.coupled
     buffer_bytes = word("bytes", "size of the buffer")
     alone_ps = word("duration", "time of one alone on the idle fabric")
     group = word("group", "their group")
-    free_flow = word("queue_pair", "first of their flows that are not under way, -1 none", begins=-1)
-    messages = word("count", "messages of one of them")
+    stages = word("count", "stages of each, 0: not known yet")
+    turns = word("count", "maximum number of times that a lane sends, if it receives in between")
+    free_flow = word("queue_pair", "first stage of the first flow that is not under way, -1 none", begins=-1)
+
+
+class CoupledStage(Row, words=16, written_by="messages.flows.coupled"):
+    """A stage of a coupled flow, parallel to `flow`: what lanes do between two changes of their peers."""
+
+    kind = word("place", "its row of `coupled`")
+    number = word("count", "stages before it")
+    next_stage = word("queue_pair", "the next stage, -1 none")
+    next_flow = word("queue_pair", "first stage: that of the next flow of the kind that is not under way, -1 none")
+    instance = word("instance", "the collective under way")
+    whole_bytes = word("float", "bytes on the wire of the lane that sends most")
+    lanes = word("count", "lanes that share the members' slowest port")
+    peak_link = word("link", "link that limits its rate where there are no other flows, -1 none")
+    port_ps = word("duration", "time of the bytes at the members' idle ports")
+    begun_ps = word("time", "begin of the stage under way")
+    messages = word("count", "messages of the stage")
     payload_bytes = word("bytes", "payload of these messages")
-    hops = word("count", "links that these messages cross")
+    link_messages = word("count", "links that these messages cross")
 
 
 class LinkFlow(Row, bits=32, written_by="messages.flows.rates"):

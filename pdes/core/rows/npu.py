@@ -74,7 +74,11 @@ class Instance(
     schedule = word("plan", "schedule of the collective")
     member = word("count", "number of the member within the group")
     priority = word("code", "priority of its trace row")
-    left_ps = word("time", "at message level, time at which the last of its messages that no lane waits for has left")
+    left_ps = word(
+        "time",
+        "at message level, time at which the last of its messages that no lane waits for has left; "
+        "of a coupled flow, time that its stages count for",
+    )
     left_ordinal = word("count", "ordinal of that message")
     first_lane = word("place", "row of its member's first lane")
     lanes = word("count", "lanes of its member's plan")
