@@ -7,10 +7,9 @@ the length of a path does not matter for the cost.
 import numpy as np
 from numpy.typing import NDArray
 
-from topologies.graph import RING, SINGLE, DimensionRouting, Graph
+from topologies.graph import RING, SINGLE, DimensionRouting, Graph, Int64
 
 Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 _MAX_PAIRS = 1 << 20  # per block, to bound memory
 

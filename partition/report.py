@@ -9,9 +9,7 @@ from numpy.typing import NDArray
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from partition.owners import NO_CUT_PS, Partition
 from partition.weights import TrafficWeights
-from topologies.graph import Graph
-
-Int64 = NDArray[np.int64]
+from topologies.graph import Graph, Int64
 
 MEAN_PACKET_BYTES = 2132  # mean of a full packet of 4096 + 82 bytes and its acknowledgement of 86
 

@@ -8,9 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from partition.dimension_flows import dimension_loads
 from partition.errors import PartitionError
 from partition.table_flows import has_way, table_loads
-from topologies.graph import DimensionRouting, Graph, TableRouting
-
-Int64 = NDArray[np.int64]
+from topologies.graph import DimensionRouting, Graph, Int64, TableRouting
 
 _STRIDE_RATIO = 8  # ratio between the distances at which `uniform` traffic flows
 _UNIFORM_MESSAGES = 1000  # packets of each pair of `uniform` traffic; only the proportions matter

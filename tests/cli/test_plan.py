@@ -357,7 +357,7 @@ def test_a_batch_script_plans_in_shards(nadi, model):
         (("--model", "llama3-8b", *_ON, "--shard", "3/3"), "--shard '3/3': expected I/N with I from 0 below N"),
         (("--model", "llama3-8b", *_ON, "--sweep", "rate"), "--sweep 'rate': expected KEY=VALUE,VALUE"),
         (("--model", "llama3-8b", *_ON, "--framework", "jax"), "--framework jax: expected megatron, deepspeed or fsdp"),
-        (("--model", "llama3-8b", *_ON, "--plan", "tp0"), "plan: tp is '0'"),
+        (("--model", "llama3-8b", *_ON, "--plan", "tp0"), "plan: tp: found '0'"),
         *(
             (("--model", "llama3-8b", *_ON, "--reserve", text, "--slurm", 2, "--out", "plans"), f"found {text!r}; exp")
             for text in ("-1GiB", "100%", "-5%", "nan%", "0.05", "4 pounds", "", "1e3%", "99PB")

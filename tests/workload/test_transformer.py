@@ -92,7 +92,7 @@ def test_traces_are_read_as_they_were_written(tmp_path):
     [
         ({"npus": 0}, "npus is 0, expected 1 to 524287"),
         ({"dtype_bytes": 3}, "dtype bytes are 3, expected 2 or 4"),
-        ({"steps": 0}, "plan: steps is 0: input should be greater than or equal to 1"),
+        ({"steps": 0}, "plan: steps: found 0; expected 1 to 1000000"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(values, text):

@@ -1,7 +1,7 @@
 """Attention, forward and backward: multi-head, grouped-query and latent, with or without context parallelism."""
 
 from workload.generators.training import adapters
-from workload.generators.training import attention_core as core
+from workload.generators.training.attention_core import core
 from workload.generators.training.items import Compute, Items
 from workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
 from workload.generators.training.shard import Operators, Shard
@@ -11,7 +11,7 @@ NAME = "attention"
 
 def forward(shard: Shard) -> Items:
     """Return the forward pass of one micro-batch."""
-    return around(shard, [*_projections(shard), *core.forward(shard)])
+    return around(shard, [*_projections(shard), *core(shard)])
 
 
 def around(shard: Shard, inner_items: Items) -> Items:
@@ -31,7 +31,7 @@ def around(shard: Shard, inner_items: Items) -> Items:
 def backward(shard: Shard, *, recomputes_core: bool) -> Items:
     """Return attention's backward pass of one micro-batch; recomputes_core: whether it first repeats the core."""
     h, m, values = shard.model.hidden, shard.tokens, shard.heads * shard.model.value_dim
-    recomputed = renamed(core.forward(shard), "recompute/") if recomputes_core else []
+    recomputed = renamed(core(shard), "recompute/") if recomputes_core else []
     return [
         Compute("attention-residual", shard.leave_backward()),
         *adapters.backward(shard, _output_adapter(shard)),
@@ -39,7 +39,7 @@ def backward(shard: Shard, *, recomputes_core: bool) -> Items:
         Compute(NAME, (shard.gemm(m, values, h),)),
         weights_product(shard, NAME, (shard.gemm(h, values, m),)),
         *recomputed,
-        *core.backward(shard),
+        *core(shard, backward=True),
         *_projections_backward(shard),
     ]
 

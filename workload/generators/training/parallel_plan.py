@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from inputs.documents import checked
 from workload.errors import WorkloadError
 from workload.generators.training.pipeline import schedules
 from workload.generators.training.software import AUTO, known_profile, one_of
@@ -158,15 +159,7 @@ def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
     for key in ("offload", "without"):
         if isinstance(values.get(key), str):
             values[key] = tuple(values[key].split("+"))
-    try:
-        return ParallelPlan(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"][:1]))
-        if first["type"] == "extra_forbidden":
-            raise WorkloadError(f"plan: unknown key {key!r}; known: {', '.join(ParallelPlan.model_fields)}") from None
-        message = first["msg"][:1].lower() + first["msg"][1:]
-        raise WorkloadError(f"plan: {key} is {first['input']!r}: {message}") from None
+    return checked(ParallelPlan, values, "plan", WorkloadError)
 
 
 @functools.cache
