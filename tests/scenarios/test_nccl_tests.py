@@ -38,7 +38,7 @@ PUBLISHED_US = [
 ]
 TOLERANCE = 0.035
 """All published figures of these sizes but 128 MiB in one host, which both are 9 % below (docs/explanation/nccl.md).
-10 GiB in one host is 3.4 % off since times are fitted to NVIDIA's tables, which end at 512 MiB; the others are within 3 %.
+10 GiB in one host is 3.4 % off since times are fitted to NVIDIA's tables, which end at 512 MiB; others are within 3 %.
 """
 
 MEGATRON = (ONE_HOST, 64 * MIB, 599)
