@@ -19,6 +19,13 @@ def pointers(counts: ArrayLike) -> Int64:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
 
 
+def spans(begins: NDArray[np.integer], sizes: NDArray[np.integer]) -> tuple[Int64, Int64]:
+    """Return the numbers of ranges that begin at `begins`, in order: int64[], twice, the range and the number."""
+    ptr = pointers(sizes)
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    return row, np.arange(len(row)) + (begins - ptr[:-1])[row]
+
+
 def sums(keys: Int64, *columns: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """Return distinct keys, ascending, and the columns summed over equal keys, in the columns' types; key: int64[n]."""
     order = np.argsort(keys, kind="stable")

@@ -52,7 +52,7 @@ def refuse_other_kinds(path: Path, expected: str, error: type[ValueError], *own_
 
 def checked(
     model: type[Model],
-    values: Mapping[str, Any],
+    values: object,
     label: object,
     error: type[ValueError],
     place_of: Callable[[Sequence[str]], str] = ".".join,

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import inputs
 from et.errors import TraceError
+from et.prefixes import GROUPS_NAME, MANIFEST_NAME
 
 _NAME = re.compile(r"(?P<prefix>.*?)\.(?:npu)?(?P<npu>\d+)\.et(?:\.gz)?", re.DOTALL)
 _ENDINGS = (".et", ".et.gz")
-_COMPANIONS = ("traces.json", "groups.json")
+_COMPANIONS = (MANIFEST_NAME, GROUPS_NAME)
 _EXPECTED = "PREFIX of PREFIX.<npu>.et, a folder of traces, or a trace"
 NO_NPU = -1
 

@@ -126,7 +126,7 @@ def test_a_stack_may_have_parallel_links_and_other_rates(tmp_path):
         ("npus = 1\nlinks = 3\n", "links: found 3; expected a valid list"),
         (
             GOOD + "cables_ = []\n",
-            "links.0.cables_: unknown key; nearest known key: cables",
+            "links.0.cables_: unknown key; nearest known key: cables (of cables, count, delay, rate)",
         ),
         (HEAD + "kind = 'router'\n", "switches.0.kind: found 'router'; expected 'switch' or 'nvswitch'"),
         (HEAD + "name = 'npu 1'\n", "switches.0: name 'npu 1' is taken; expected another one"),

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import NodeType, TraceTable
-from et.arrays import Int8, Int32, Int64, positions
+from et.arrays import Int8, Int32, Int64, positions, spans
 from nadi.insight.analysis.node_times import NodeRows, row_blocks
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
@@ -201,8 +201,8 @@ class _FileNodes:
         if len(has) == 0:
             return found
         starts = np.cumsum(count[has]) - count[has]
-        within = np.arange(int(count[has].sum())) - np.repeat(starts, count[has])
-        parent = self._row[np.repeat(begin[has], count[has]) + within] + np.repeat(first_node[has], count[has])
+        file, at = spans(begin[has], count[has])
+        parent = self._row[at] + first_node[has][file]
         latest_ps = np.maximum.reduceat(finish_ps[parent], starts)
         late = np.where(finish_ps[parent] == np.repeat(latest_ps, count[has]), parent, len(finish_ps))
         found[has] = np.minimum.reduceat(late, starts)

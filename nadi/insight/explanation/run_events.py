@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from et.arrays import Int64, positions
+from et.arrays import Int64, positions, spans
 from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
@@ -196,10 +196,10 @@ def _sends(program: Program, npus: Int64, representatives_of_run: Representative
     trace = program.trace_of_npu[npus]
     rows = np.diff(program.trace_ptr)[trace]
     npu = np.repeat(npus, rows)
-    row = np.arange(len(npu)) - np.repeat(np.cumsum(rows) - rows, rows)
-    at = program.trace_ptr[program.trace_of_npu[npu]] + row
+    at = spans(program.trace_ptr[trace], rows)[1]
+    node = spans(representatives_of_run.first[npus], rows)[1]
     is_send = program.node_kind[at] == SEND
-    return npu[is_send], at[is_send], (representatives_of_run.first[npu] + row)[is_send]
+    return npu[is_send], at[is_send], node[is_send]
 
 
 def _parents(program: Program, npu: Int64, trace_row: Int64) -> tuple[Int64, Int64]:
