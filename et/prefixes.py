@@ -40,10 +40,8 @@ def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
 
 def _listed(folder: Path) -> list[Path]:
     """Return the sorted content of a folder, empty if the path is no folder."""
-    try:
+    with inputs.refusing(folder, "a folder of traces", TraceError):
         return sorted(folder.iterdir()) if folder.is_dir() else []
-    except OSError as error:
-        raise TraceError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
 
 
 def files_of_npus(paths: Sequence[Path], name_end: str = ".et") -> dict[int, Path]:

@@ -187,17 +187,13 @@ def _skip_space(text: str, position: int) -> int:
 def _text(path: Path) -> str:
     """Return the text of a file, inflated; raise TraceError if it is larger than 1 GiB or not UTF-8."""
     parts, size = [], 0
-    try:
+    with inputs.refusing(path, _EXPECTED, TraceError, UnicodeDecodeError):
         for block in inputs.blocks(path):
             size += len(block)
             if size > _MAX_BYTES:
                 raise TraceError(f"{path}: more than 1 GiB of JSON, expected less")
             parts.append(block)
         return b"".join(parts).decode("utf-8-sig")
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}, expected {_EXPECTED}") from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: byte {error.start}: {error.reason}, expected UTF-8") from error
 
 
 def nodes_of_graph(path: str, document: Mapping[str, Any]) -> Iterator[Message]:

@@ -56,10 +56,8 @@ class GoalFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with inputs.refusing(path, "a GOAL schedule", TraceError):
             self._content = inputs.mapped(path)
-        except OSError as error:
-            raise TraceError(f"{path}: {error.strerror or error}, expected a GOAL schedule") from error
         head = _HEAD.match(self._content[:_MAX_HEAD_BYTES])
         if head is None or not 1 <= int(head[1]) <= MAX_NPUS:
             raise TraceError(f"{path}: no num_ranks from 1 to {MAX_NPUS}, expected it first")

@@ -62,7 +62,5 @@ def companions(location: str | os.PathLike[str]) -> list[Path]:
 
 def _listed(folder: Path) -> list[Path]:
     """Return the files of a folder that are not hidden, by name; raise TraceError if it cannot be read."""
-    try:
+    with inputs.refusing(folder, _EXPECTED, TraceError):
         return sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    except OSError as error:
-        raise TraceError(f"{folder}: {error.strerror or error}, expected {_EXPECTED}") from error

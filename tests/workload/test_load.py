@@ -119,5 +119,5 @@ def test_every_rank_finds_files_that_are_missing_or_too_many(tmp_path):
 
 def test_a_folder_in_place_of_a_file(tmp_path):
     (tmp_path / "w.0.et").mkdir()
-    with pytest.raises(WorkloadError, match=r"w\.0\.et: Is a directory, expected a trace$"):
+    with pytest.raises(WorkloadError, match=r"w\.0\.et: Is a directory; expected a trace$"):
         load_traces(tmp_path / "w", 1)

@@ -206,11 +206,11 @@ def test_a_manifest_that_is_none(tmp_path):
         with pytest.raises(WorkloadError, match=f"^{re.escape(str(path))}: .*{re.escape(said)}[^\n]*$"):
             load_set(tmp_path, 4)
     path.write_text('{"version": 1, "version": 1}')
-    with pytest.raises(WorkloadError, match='"version" stands twice, expected the manifest'):
+    with pytest.raises(WorkloadError, match='"version" stands twice; expected the manifest'):
         load_set(tmp_path, 4)
     path.unlink()
     path.mkdir()
-    with pytest.raises(WorkloadError, match="Is a directory, expected the manifest of a trace set"):
+    with pytest.raises(WorkloadError, match="Is a directory; expected the manifest of a trace set"):
         load_set(tmp_path, 4)
 
 

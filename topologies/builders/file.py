@@ -198,11 +198,8 @@ def _layout(content: _File, nodes: int, label: str) -> Hierarchy | None:
 def write_toml(graph: Graph, path: str | Path) -> None:
     """Write, completely or not at all, the form that topology `file` reads; TopologyError if that is impossible."""
     target = Path(path)
-    try:
-        with whole_file(target) as file:
-            file.writelines(f"{line}\n".encode() for line in _toml(graph))
-    except OSError as error:
-        raise TopologyError(f"cannot write {target}: {error.strerror}; expected the name of a file") from None
+    with inputs.refusing(f"cannot write {target}", "the name of a file", TopologyError), whole_file(target) as file:
+        file.writelines(f"{line}\n".encode() for line in _toml(graph))
 
 
 def _toml(graph: Graph) -> Iterator[str]:

@@ -112,9 +112,7 @@ def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
     """Return the NPUs with equal files, by digest of the content."""
     users: dict[bytes, list[int]] = {}
     for npu, file in files.items():
-        try:
+        with inputs.refusing(file, "a trace", WorkloadError):
             digest = hashlib.blake2b(inputs.read_bytes(file), digest_size=16).digest()
-        except OSError as error:
-            raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error
         users.setdefault(digest, []).append(npu)
     return users

@@ -21,7 +21,7 @@ from workload.trace_sets.view import AS_WRITTEN
 
 NAME = MANIFEST_NAME
 VERSION = 1
-_EXPECTED = "the manifest of a trace set"
+_EXPECTED = "the manifest of a trace set (JSON)"
 
 
 class Manifest(NamedTuple):
@@ -131,12 +131,9 @@ def read_manifest(path: Path) -> Manifest:
 
 def _json(path: Path) -> object:
     """Return the JSON of a file; WorkloadError if it is unreadable or wrong."""
-    try:
+    # ValueError: also wrong UTF-8, a number of 5,000 digits
+    with inputs.refusing(path, _EXPECTED, WorkloadError, ValueError, RecursionError):
         found: object = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}, expected {_EXPECTED}") from error
-    except (ValueError, RecursionError) as error:  # also wrong UTF-8, a number of 5,000 digits
-        raise WorkloadError(f"{path}: {error}, expected {_EXPECTED} (JSON)") from error
     return found
 
 

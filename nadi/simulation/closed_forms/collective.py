@@ -12,7 +12,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import topologies
 import workload
@@ -20,6 +19,7 @@ from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
 from nadi.simulation.closed_forms.played import Paths, PlayedCollectives
 from pdes import Settings
+from pdes.arrays import Int64
 from pdes.wire import acknowledgement_bytes, wire_bytes
 from topologies import Graph
 from topologies.routing import next_links
@@ -27,8 +27,6 @@ from workload import Program, Schedules, collectives
 from workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
 from workload.collectives.trees.aggregators import AggregatorTree
 from workload.shape import GroupShape, shape_of
-
-Int64 = NDArray[np.int64]
 
 _MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples
 _FEW_SAMPLED_SENDS = 32  # number of messages whose paths the time of the busiest member samples

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import pdes
 import topologies
+from pdes.arrays import Int64
 from pdes.wire import MAX_SET, window_packets
 from topologies import DimensionRouting, Graph
 from topologies.table_routing import build_table_routing
@@ -23,7 +23,6 @@ from workload.node_kinds import COLLECTIVE
 from workload.program.assembling import NOT_HERE, assemble, empty_rows
 from workload.trace_sets.groups import GroupTable
 
-Int64 = NDArray[np.int64]
 Pair = tuple[int, int]  # sender and receiver, as members of the group
 
 

@@ -20,13 +20,12 @@ from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.idle_fabric import idle_fabric
 from nadi.simulation.wiring.fault_schedule import with_slow_links
 from pdes import LONGEST_RUN_PS
+from pdes.arrays import Int64
 from topologies import NVSWITCH, Graph, route
 from workload import CollectiveSettings, Program
 from workload.collectives.plans.plan import MAX_CONNECTIONS, Lane, Plans, each_its_own
 from workload.collectives.schedules.packed import appended, pack
 from workload.node_kinds import MEMORY_LANE
-
-Int64 = NDArray[np.int64]
 
 _ONE_BYTE = (1, (1 << 31) - 1)  # Attributes.wire of messages of one byte, for buffers of up to 2 GiB
 _TRIAL_DELAY_PS = 10**6  # by then, the acknowledgements of reports no longer wait for the ports that answers need

@@ -125,11 +125,8 @@ def _numbered(requests: list[tuple[int, int, int]]) -> tuple[Request, ...]:
 
 def _read(path: Path) -> list[tuple[int, int, int]]:
     """Return (arrival in us, prompt tokens, generated tokens) of each request in a CSV file."""
-    try:
+    with inputs.refusing(path, "a CSV file of requests", WorkloadError, ValueError):
         lines = [line for line in inputs.read_text(path).splitlines() if line.strip() and not line.startswith("#")]
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise WorkloadError(f"{path}: {reason}; expected a CSV file of requests") from None
     rows = list(csv.reader(lines))
     if not rows or tuple(cell.strip() for cell in rows[0]) != COLUMNS:
         raise WorkloadError(f"{path}: expected the columns {','.join(COLUMNS)} in its first line")

@@ -71,11 +71,6 @@ def peak_bytes(model: Model, plan: ParallelPlan, framework: Framework = "megatro
     return max(stage.total for stage in estimate(model, plan, framework))
 
 
-def fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> bool:
-    """Return whether a step fits into GPUs with `memory_bytes` of memory."""
-    return peak_bytes(model, plan, framework) <= memory_bytes
-
-
 def _stage(
     model: Model, plan: ParallelPlan, framework: Framework, stage: int, stage_chunks: tuple[Chunk, ...]
 ) -> StageMemory:
@@ -185,7 +180,8 @@ def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, fram
             more = {axis: getattr(plan, axis) * times, "dp": max(1, plan.dp // times), "uneven": True}
             candidates.append(together.model_copy(update=more))
     for candidate in candidates:
-        if not rules.first_broken(model, candidate, framework) and fits(model, candidate, memory_bytes, framework):
+        is_valid = not rules.first_broken(model, candidate, framework)
+        if is_valid and peak_bytes(model, candidate, framework) <= memory_bytes:
             return f"nearest that fits: {candidate}"
     return "no plan near it fits"
 

@@ -43,12 +43,8 @@ def find(name: str) -> Model:
 
 def read(path: Path) -> Model:
     """Return the model of a file."""
-    try:
+    with inputs.refusing(path, _EXPECTED, WorkloadError, UnicodeDecodeError):
         text = inputs.read_text(path)
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}, expected {_EXPECTED}") from None
-    except UnicodeDecodeError:
-        raise WorkloadError(f"{path}: no UTF-8, expected {_EXPECTED}") from None
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return huggingface.model_of(text, path)
     try:
