@@ -10,7 +10,7 @@ import numpy as np
 
 from pdes.build.fabric import round_trip_ps, rto_ps, window_packets
 from pdes.build.layout import Layout, Part, offsets
-from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings
+from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
 from pdes.core import state as s
 from pdes.core.inputs import Graph, Int32, Program, Record, Schedules
 from pdes.core.memory import row_of
@@ -59,7 +59,8 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     if has_control:
         sends = 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2
     lanes = max(1, int(np.diff(schedules.plan_ptr).max(initial=0)))
-    if settings.coupled is not None:
+    is_coupled = settings.coupled is not None
+    if is_coupled:
         sends = lanes = 1
     connections = 1 + int(schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
@@ -80,9 +81,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.lane_stride = 1 + lanes
     const.reserve_blocks = fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64
     const.reserve_messages = sends
-    const.reserve_queue_pairs = min(sends, graph.npus * (connections + has_control))
-    if settings.coupled is not None:
-        const.reserve_queue_pairs = MAX_STAGES
+    const.reserve_queue_pairs = MAX_STAGES if is_coupled else min(sends, graph.npus * (connections + has_control))
     const.serial_collectives = not settings.concurrent_collectives
     const.cut_bytes = settings.header_bytes
     const.crossing_words = fabric.crossing_words
@@ -103,15 +102,20 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.spreads = settings.load_balancing.reorders
     const.reserve_hops = 2 * graph.links  # no path crosses a link twice; as many for acknowledgements
     if switch:
-        weights = switch.class_weights or (1, 1)
-        const.depths = settings.queue_samples
-        const.pfc, const.ecn, const.trim = switch.pfc, switch.ecn, switch.trimming
-        const.pause_frame_bytes = PAUSE_FRAME_BYTES
-        const.alpha_1024ths = round(1024 * switch.pfc_alpha)
-        const.resume_offset_bytes = switch.pfc_resume_offset_bytes
-        const.class_weights = weights[0] | weights[1] << 16
+        _set_switch(const, switch, settings)
         const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
     return const
+
+
+def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None:
+    """Set the constants of switches with shared buffers."""
+    weights = switch.class_weights or (1, 1)
+    const.depths = settings.queue_samples
+    const.pfc, const.ecn, const.trim = switch.pfc, switch.ecn, switch.trimming
+    const.pause_frame_bytes = PAUSE_FRAME_BYTES
+    const.alpha_1024ths = round(1024 * switch.pfc_alpha)
+    const.resume_offset_bytes = switch.pfc_resume_offset_bytes
+    const.class_weights = weights[0] | weights[1] << 16
 
 
 Hook = Callable[..., Any]

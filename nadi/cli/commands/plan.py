@@ -11,7 +11,6 @@ from nadi.cli.options import ArraySize, AsJson, Quiet, Sbatch, named_path
 from nadi.cli.output import print_json, print_table, say_results
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
-from pdes.fidelity import FLUID, REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +21,7 @@ _CLUSTER = "Cluster, as in `nadi run --cluster`: name or file, optionally with p
 _BASE = "Constraints on every plan, such as tp8,gb1536,recompute=full; other parameters are searched."
 _GPU = "GPU that replaces the cluster's; `nadi workload gpus` lists them."
 _RESERVE = "Memory per GPU that plans must leave free, such as 4GiB or 5%."
-_CONFIRM_BY = f"Simulation of the best plans: {REFERENCE} (largest communications) or {FLUID} (whole step; ranks them)."
+_CONFIRM_BY = "Simulation of the best plans: packet (default; largest communications) or flow (whole step; ranks them)."
 _SWEEP = "Plan for each value of gpus, gpu, or a parameter of the fabric such as rate."
 _TOKENS = "Training tokens whose days, joules and dollars are printed, such as 15e12."
 _ENERGY = "TOML file of powers and prices that override those of `nadi energy`."
@@ -44,7 +43,7 @@ def plan(
     reserve: str = typer.Option("5%", metavar="SIZE", help=_RESERVE),
     top: int = typer.Option(10, min=1, help="Number of plans to show."),
     confirm: int = typer.Option(3, min=0, help="Number of best plans to simulate with contention."),
-    confirm_by: str = typer.Option(REFERENCE, metavar="FIDELITY", help=_CONFIRM_BY),
+    confirm_by: str = typer.Option("", metavar="FIDELITY", help=_CONFIRM_BY),
     sweep: str = typer.Option("", metavar="KEY=V1,V2", help=_SWEEP),
     tokens: float = typer.Option(0.0, min=0.0, max=1e18, metavar="N", show_default=False, help=_TOKENS),
     energy_table: Path | None = typer.Option(None, metavar="FILE", parser=named_path, help=_ENERGY),
@@ -65,6 +64,7 @@ def plan(
     from nadi.studies.planner.plan_file import read_answers
     from nadi.studies.planner.planning import document, merge_shards, plan_request, rank_plans, sweep_requests
     from nadi.studies.planner.reserve import MemoryReserve
+    from pdes.fidelity import FLUID, REFERENCE
 
     if merge:
         _answer(lambda: {"merged": merge_shards(read_answers(merge, TABLE))}, top, out, as_json=as_json)
@@ -76,13 +76,13 @@ def plan(
         plan_request(model, cluster, gpus, base, framework, gpu),
         reserve=MemoryReserve.parse(reserve),
         confirm=confirm,
-        confirm_by=confirm_by,
+        confirm_by=confirm_by or REFERENCE,
         workers=workers,
         shard=shard_of(shard) if shard else (0, 1),
         energy_table=energy_table,
         tokens=tokens,
     )
-    if confirm_by not in {REFERENCE, FLUID}:
+    if confirm_by not in {"", REFERENCE, FLUID}:
         raise ConfigError(f"--confirm-by {confirm_by}: expected {REFERENCE} or {FLUID}")
     requests = sweep_requests(request, sweep)
     if slurm:
