@@ -37,23 +37,29 @@ class AttentionAlgorithm(NamedTuple):
     exposed: float  # Share of the exponentials that its products do not hide, 0 to 1
     start_ps: int  # Time in ps to start and end a forward block
     min_rows: int  # Query rows of the smallest forward block
+    max_rows: int  # Query rows of the largest forward block
     # Rate of the backward pass relative to the forward pass's model: all operands of its five products pass through
     # shared memory.
     backward: float
+    setup_ps: int = 0  # Time in ps to set a forward kernel up, beyond the launch
+    packs: bool = True  # Whether a block of a prompt may have queries of several heads
+    combine_ps: int = 2_800_000  # Time in ps to start the combination of partial results
     decoding: float = 1.0  # Share of start_ps in decoding with queries of several heads per block
     # The same with one query of one head: such kernels use no tensor cores, and several blocks fit on an SM.
     single: float = 0.4
 
 
-_FLASH_1 = AttentionAlgorithm(0.62, 1.0, 2_000_000, 128, 0.76)
+_FLASH_1 = AttentionAlgorithm(0.56, 1.0, 2_000_000, 128, 128, 0.76)
 ALGORITHMS = {
     "flash-1": _FLASH_1,
     "triton": _FLASH_1._replace(backward=0.51),
-    "splash": AttentionAlgorithm(1.0, 0.6, 0, 128, 0.87),
+    "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, 128, 0.83),
     "flash-attention-1": _FLASH_1,
-    "flash-attention-2": AttentionAlgorithm(0.94, 0.6, 3_000_000, 16, 0.87),
-    "flash-attention-3": AttentionAlgorithm(1.0, 0.6, 3_600_000, 16, 0.80),
-    "flash-attention-4": AttentionAlgorithm(1.0, 0.6, 2_800_000, 64, 0.80, decoding=0.4),
+    "flash-attention-2": AttentionAlgorithm(0.90, 0.6, 3_000_000, 16, 128, 0.83, combine_ps=6_000_000, decoding=1.3, single=0.5),
+    "flash-attention-3": AttentionAlgorithm(0.95, 0.6, 3_500_000, 16, 128, 0.77),
+    "flash-attention-4": AttentionAlgorithm(
+        1.0, 0.8, 2_800_000, 64, 128, 0.82, setup_ps=1_500_000, packs=False, combine_ps=1_400_000, decoding=0.4
+    ),
 }
 """Fused attention algorithms. 2 on Ampere, 3 on Hopper, 4 on Blackwell: reach, exposed share, starts and rows are
 fitted to half of NVIDIA's tables of A100, H100 and B200 (prompts; `decoding` and `single` to single tokens); FlashAttention-2's and
@@ -67,7 +73,7 @@ forward and backward together, and is fitted to three steps: MPT-1B, 7B and 13B 
 fsdp-2023). splash is that of TPUs, assumed."""
 _BACKWARD_PRODUCTS = 2.5
 """Products of the backward pass over those of the forward pass: five to two (arXiv 2307.08691, section 3.1)."""
-_ROWS, _KEYS = 128, 64  # Query rows of the largest block, and keys of a block
+_ROWS, _KEYS = 128, 64  # Query rows of a backward block, and keys of a block
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)  # Numbers of parts into which decoding may split the keys
 _MAX_DECODING_QUERIES = 64  # Number of queries up to which keys are split
 _LATENT_ROWS, _LATENT_START_PS = 64, 5_500_000
@@ -97,22 +103,23 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     if operator.kind == "latent-attention":
         batch, heads, queries, keys, rank, rope_dim = operator.shape
         operator = Operator("attention", (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0), operator.dtype)
-        algorithm = algorithm._replace(start_ps=_LATENT_START_PS, min_rows=_LATENT_ROWS, decoding=1.0, single=1.0)
+        algorithm = algorithm._replace(start_ps=_LATENT_START_PS, min_rows=_LATENT_ROWS, max_rows=_LATENT_ROWS, setup_ps=0, decoding=1.0, single=1.0)
     memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
     memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     extras_ps = 0.0
     if operator.kind == "attention-backward":
-        algorithm = algorithm._replace(start_ps=2 * gpu.memory_latency_ps, min_rows=_ROWS)
+        algorithm = algorithm._replace(start_ps=2 * gpu.memory_latency_ps, setup_ps=0, min_rows=_ROWS, max_rows=_ROWS)
         extras_ps = _backward_extras_ps(operator, gpu, efficiencies)
     pair_ps = _pair_ps(operator, gpu, algorithm, efficiencies)
-    splits = _SPLITS if operator.shape[3] <= _MAX_DECODING_QUERIES else (1,)
-    group = operator.shape[1] // max(operator.shape[2], 1)
-    work_ps = min(
-        _blocked_ps(operator, rows_heads, parts, gpu, algorithm, pair_ps, memory_Bps)
-        for rows_heads in {1, max(group, 1)}
+    _, heads, kv_heads, queries = operator.shape[:4]
+    splits = _SPLITS if queries <= _MAX_DECODING_QUERIES else (1,)
+    group = max(heads // max(kv_heads, 1), 1) if algorithm.packs or queries == 1 else 1
+    blocked_ps = min(
+        _blocked_ps(operator, block_heads, parts, gpu, algorithm, pair_ps, memory_Bps, memory_ps)
+        for block_heads in {1, group}
         for parts in splits
     )
-    return gpu.launch_overhead_ps + (work_ps**OVERLAP + memory_ps**OVERLAP) ** (1 / OVERLAP) + extras_ps
+    return gpu.launch_overhead_ps + algorithm.setup_ps + blocked_ps + extras_ps
 
 
 def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
@@ -148,12 +155,14 @@ def _blocked_ps(
     algorithm: AttentionAlgorithm,
     pair_ps: float,
     memory_Bps: float,  # noqa: N803 - bytes, not bits
+    memory_ps: float,
 ) -> float:
     """Return the time in ps with the queries of block_heads heads in a block and the keys in key_parts."""
-    # pair_ps: time of a query-key pair on an SM; memory_Bps: bytes per second of the memory.
+    # pair_ps: time of a query-key pair on an SM; memory_Bps: bytes per second of the memory; memory_ps: time in ps to
+    # move all bytes at this rate.
     batch, heads, _, queries, _, _, value_dim, causal = operator.shape
     own_rows = queries * block_heads
-    block_rows = min(max(1 << (own_rows - 1).bit_length(), algorithm.min_rows), _ROWS)
+    block_rows = min(max(1 << (own_rows - 1).bit_length(), algorithm.min_rows), algorithm.max_rows)
     pairs = _pairs_of_blocks(operator, block_heads, block_rows, key_parts)
     blocks = batch * -(-heads // block_heads) * key_parts
     waves = -(-blocks * len(pairs) // gpu.sms)
@@ -163,8 +172,9 @@ def _blocked_ps(
     combine_ps = 0.0
     if key_parts > 1:
         moved_bytes = _COMBINE_BYTES * key_parts * batch * heads * queries * value_dim
-        combine_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.launch_overhead_ps
-    return pairs_of_busiest_sm * pair_ps + waves * algorithm.start_ps * share + combine_ps
+        combine_ps = moved_bytes / memory_Bps * PS_PER_S + algorithm.combine_ps
+    work_ps = pairs_of_busiest_sm * pair_ps + waves * algorithm.start_ps * share
+    return (work_ps**OVERLAP + memory_ps**OVERLAP) ** (1 / OVERLAP) + combine_ps
 
 
 def _pairs_of_blocks(

@@ -30,8 +30,8 @@ from workload.errors import WorkloadError
 class Efficiencies:
     """One efficiency per class of operators, above 0 to 1.5; 1 is the rate that the mechanisms leave of the peak."""
 
-    gemm: float = 0.82  # Efficiency of tensor cores in matrix products
-    attention: float = 0.80  # Efficiency of tensor cores in the products of fused attention
+    gemm: float = 0.88  # Efficiency of tensor cores in matrix products
+    attention: float = 0.88  # Efficiency of tensor cores in the products of fused attention
     memory: float = 0.87  # Efficiency of HBM bandwidth in all other operators, including the reads of products
     optimizer: float = 0.80  # Efficiency of HBM bandwidth in the optimizer's step
 

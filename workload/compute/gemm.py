@@ -106,7 +106,8 @@ def _tiled_ps(
     rows, columns, parts = tilings.T
     tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * parts
     depth = np.ceil(k / (parts * _K_STEP)) * _K_STEP
-    compute_ps = 2.0 * rows * columns * depth / (flops / gpu.sms) * PS_PER_S
+    tile_flops = flops / gpu.sms * np.where(rows < TILES[0][0], gpu.small_tiles, 1.0)
+    compute_ps = 2.0 * rows * columns * depth / tile_flops * PS_PER_S
     tile_bytes = np.minimum(rows, m) * np.minimum(columns, n) * result_bytes * np.minimum(tiles, gpu.sms)
     write_ps = gpu.exposed_write * tile_bytes / memory_Bps * PS_PER_S
     sums_ps = _SUM_BYTES * parts * batch * m * n / memory_Bps * PS_PER_S

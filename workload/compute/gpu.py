@@ -74,6 +74,7 @@ class Gpu(BaseModel):
         in_a_row: Further share by data type that is left in long sequences of products, as in a training step, relative
             to A100 (1); 1 for data types that are not named.
         product_memory: Share of the bandwidth of streaming operators that the operands of matrix products reach.
+        small_tiles: Efficiency of matrix products' tiles of 64 rows and columns over that of tiles of 128.
         exposed_write: Share of the writing of a matrix product's tiles that the next tiles do not hide.
         host_link_Bps: Bandwidth to the host in bytes per second, one direction.
         attention: Fused attention algorithm of its libraries, one of workload.compute.attention.ALGORITHMS.
@@ -91,6 +92,7 @@ class Gpu(BaseModel):
     sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
     product_memory: Annotated[float, Field(gt=0, le=1.5)] = 1.0
+    small_tiles: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     exposed_write: Annotated[float, Field(ge=0, le=1.5)] = 1.0
     special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16  # Exponentials per SM and clock
     memory_latency_ps: Annotated[int, _as(_latency_ps)]  # Latency of an HBM read in ps

@@ -18,7 +18,7 @@ How rows become operators:
   one call of a framework's attention in a CUDA graph, which begins with a kernel that stores keys and values in the
   cache and one that schedules blocks. Attention has the share of the time that its roofline has of all.
 - generation MLA: latent attention with rank 512 and 64 rotary dimensions (DeepSeek-V2, arXiv 2405.04434, section 2.1),
-  with the same two kernels; context MLA: attention with heads of 192 (keys) and 128 (values).
+  after a kernel that stores keys; context MLA: attention with heads of 192 (keys) and 128 (values).
 - mixture of experts: a row has the time of a whole layer with balanced routing. Its two grouped products share it in
   proportion to their rooflines; the sorting of rows by expert (as routing), the activation between the products and
   the sum over experts (as a permutation) have the roofline's time. Rows of expert parallelism do not count: they do not
@@ -54,6 +54,7 @@ _SCALES_MS = 0.0014
 measurement of an H100 (tables/h100.csv) has products without it."""
 _MIN_PRODUCT = 1 / 3  # Minimum share of the product in an FP8 row
 _UNGATED_TOP_K = 22  # Number of experts per token of Nemotron, whose layers have no gate
+_MAX_HEAD_DIM = 256  # Largest head of FlashAttention
 _KEY_DIM, _VALUE_DIM = 192, 128  # of DeepSeek's attention before compression
 _RANK, _ROPE_DIM = 512, 64  # of DeepSeek's latent attention
 
@@ -138,7 +139,8 @@ def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Roofli
     for file in ("context_attention_perf", "generation_attention_perf"):
         for framework, table in _tables(system, "attention", file):
             chosen = (table["attn_dtype"] == table_dtype) & (table["kv_cache_dtype"] == table_dtype)
-            chosen &= table["kernel_source"] != "triton"
+            chosen &= (table["kernel_source"] != "triton") & (table["isl"] + table["step"] > 1)
+            chosen &= table["head_dim"] <= _MAX_HEAD_DIM
             if "window_size" in table:
                 chosen &= table["window_size"] == 0
             for batch, heads, kv_heads, queries, step, head_dim, time_ms in _columns(table, chosen, *names):
@@ -153,13 +155,13 @@ def share_of(operator: Operator, rooflines_ps: Rooflines) -> float:
     """Return the share that an operator has of its row's time: all but storing keys and values, and scheduling."""
     if operator.kind == "attention":
         batch, _, kv_heads, queries, _, head_dim, value_dim, _ = operator.shape
-        values = batch * queries * kv_heads * (head_dim + value_dim)
+        copied = (batch * queries * kv_heads * (head_dim + value_dim), 1)
     elif operator.kind == "latent-attention":
         batch, _, queries, _, rank, rope_dim = operator.shape
-        values = batch * queries * (rank + rope_dim)
+        copied = (batch * queries * (rank + rope_dim),)
     else:
         return 1.0
-    others = [Operator("elementwise", shape, operator.dtype) for shape in ((values, 1, 1), (1, 1, 1))]
+    others = [Operator("elementwise", (values, 1, 1), operator.dtype) for values in copied]
     alone_ps = float(rooflines_ps([operator])[0])
     return alone_ps / (alone_ps + float(rooflines_ps(others).sum()))
 
