@@ -56,7 +56,7 @@ ALGORITHMS = {
     "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, 128, 0.83),
     "flash-attention-1": _FLASH_1,
     "flash-attention-2": AttentionAlgorithm(0.90, 0.6, 3_000_000, 16, 128, 0.83, combine_ps=6_000_000, decoding=1.3, single=0.5),
-    "flash-attention-3": AttentionAlgorithm(0.95, 0.6, 3_500_000, 16, 128, 0.77),
+    "flash-attention-3": AttentionAlgorithm(0.95, 0.6, 3_200_000, 16, 128, 0.77),
     "flash-attention-4": AttentionAlgorithm(
         1.0, 0.8, 2_800_000, 64, 128, 0.82, setup_ps=1_500_000, packs=False, combine_ps=1_400_000, decoding=0.4
     ),

@@ -43,7 +43,7 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold
         return 1.0
     share = gpu.sms / (gpu.sms - channels)
-    is_persistent = gpu.cluster > 1
+    is_persistent = gpu.exposed_write < 0.5
     if is_persistent and framework != "megatron":
         return round(max(TWO_WAVES, share), 3)
     power = gpu.in_a_row.get("bf16", 1.0) if in_a_row else 1.0
