@@ -55,10 +55,10 @@ ALGORITHMS = {
     "triton": _FLASH_1._replace(backward=0.51),
     "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, 128, 0.83),
     "flash-attention-1": _FLASH_1,
-    "flash-attention-2": AttentionAlgorithm(0.90, 0.6, 3_000_000, 16, 128, 0.83, combine_ps=6_000_000, decoding=1.3, single=0.5),
+    "flash-attention-2": AttentionAlgorithm(0.90, 0.6, 3_300_000, 16, 128, 0.83, combine_ps=7_000_000, decoding=1.2, single=0.5),
     "flash-attention-3": AttentionAlgorithm(0.95, 0.6, 3_200_000, 16, 128, 0.77),
     "flash-attention-4": AttentionAlgorithm(
-        1.0, 0.8, 2_800_000, 64, 128, 0.82, setup_ps=1_500_000, packs=False, combine_ps=1_400_000, decoding=0.4
+        1.0, 0.8, 3_000_000, 64, 128, 0.82, setup_ps=1_400_000, packs=False, combine_ps=1_400_000, decoding=0.43
     ),
 }
 """Fused attention algorithms. 2 on Ampere, 3 on Hopper, 4 on Blackwell: reach, exposed share, starts and rows are
@@ -76,7 +76,7 @@ _BACKWARD_PRODUCTS = 2.5
 _ROWS, _KEYS = 128, 64  # Query rows of a backward block, and keys of a block
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)  # Numbers of parts into which decoding may split the keys
 _MAX_DECODING_QUERIES = 64  # Number of queries up to which keys are split
-_LATENT_ROWS, _LATENT_START_PS = 64, 5_500_000
+_LATENT_ROWS, _LATENT_START_PS = 64, 6_000_000
 """Query rows of a block of latent attention, and time in ps to start and end it: its heads are 4 times as large.
 Fitted to half of the rows of latent attention on H100 and B200 in NVIDIA's tables."""
 _COMBINE_BYTES = 8  # Bytes of memory traffic per value of a partial result: one fp32 write and one fp32 read
@@ -100,11 +100,12 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
             return attention_ps(operator._replace(kind=kind), gpu, efficiencies)
     algorithm = ALGORITHMS[gpu.attention]
     moved_bytes = operator.bytes
+    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
     if operator.kind == "latent-attention":
         batch, heads, queries, keys, rank, rope_dim = operator.shape
         operator = Operator("attention", (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0), operator.dtype)
         algorithm = algorithm._replace(start_ps=_LATENT_START_PS, min_rows=_LATENT_ROWS, max_rows=_LATENT_ROWS, setup_ps=0, decoding=1.0, single=1.0)
-    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
+        memory_Bps *= gpu.product_memory  # noqa: N806 - as operands of products
     memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     extras_ps = 0.0
     if operator.kind == "attention-backward":

@@ -37,7 +37,7 @@ OVERLAP = 3.0
 """Exponent of the norm that adds work and memory traffic; fitted with `SPLIT_LATENCIES` and the numbers of the GPUs'
 files to NVIDIA's tables of A100, H100 and B200 (scripts/kernel_tables.py), every second row of which was left out."""
 SPLIT_LATENCIES = 3  # Memory latencies of a split loop: partial sums are written, read, and the results written
-_GROUP_EFFICIENCY = 0.65
+_GROUP_EFFICIENCY = 0.72
 """Efficiency of grouped products over that of other products; fitted to layers of experts in NVIDIA's tables of H100
 and B200, as `OVERLAP`."""
 _NARROW_EFFICIENCY = 0.91

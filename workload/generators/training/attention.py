@@ -34,7 +34,7 @@ def backward(shard: Shard, *, recomputes_core: bool) -> Items:
         Compute("attention-residual", shard.leave_backward()),
         *enter(shard, NAME, h),
         Compute(NAME, (shard.gemm(m, values, h),)),
-        weights_product(shard, NAME, (shard.gemm(h, values, m),)),
+        weights_product(shard, NAME, (shard.gemm(h, values, m),), gathered=True),
         *recomputed,
         *core.backward(shard),
         *_projections_backward(shard),
