@@ -22,7 +22,14 @@ from inputs.units import PS_PER_S
 from workload.compute import Efficiencies, Gpu, Operator, find_gpu, nvidia
 from workload.compute.roofline import rooflines_ps
 
-GPUS = ("a100", "h100", "b200", "h200", "b300", "gb200")  # GPUs of the page; nothing is fitted to rows of the last three
+GPUS = (
+    "a100",
+    "h100",
+    "b200",
+    "h200",
+    "b300",
+    "gb200",
+)  # GPUs of the page; nothing is fitted to rows of the last three
 CLASSES = (
     ("gemm", "bf16", "products in bf16"),
     ("gemm", "fp8", "products in fp8"),

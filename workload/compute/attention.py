@@ -55,22 +55,25 @@ ALGORITHMS = {
     "triton": _FLASH_1._replace(backward=0.51),
     "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, 128, 0.83),
     "flash-attention-1": _FLASH_1,
-    "flash-attention-2": AttentionAlgorithm(0.90, 0.6, 3_300_000, 16, 128, 0.83, combine_ps=7_000_000, decoding=1.2, single=0.5),
+    "flash-attention-2": AttentionAlgorithm(
+        0.90, 0.6, 3_300_000, 16, 128, 0.83, combine_ps=7_000_000, decoding=1.2, single=0.5
+    ),
     "flash-attention-3": AttentionAlgorithm(0.95, 0.6, 3_200_000, 16, 128, 0.77),
     "flash-attention-4": AttentionAlgorithm(
         1.0, 0.8, 3_000_000, 64, 128, 0.82, setup_ps=1_400_000, packs=False, combine_ps=1_400_000, decoding=0.43
     ),
 }
-"""Fused attention algorithms. 2 on Ampere, 3 on Hopper, 4 on Blackwell: reach, exposed share, starts and rows are
-fitted to half of NVIDIA's tables of A100, H100 and B200 (prompts; `decoding` and `single` to single tokens); FlashAttention-2's and
--3's own figures (arXiv 2307.08691, 2407.08608) were not used for the forward pass and are met within 10 % from 1,024
-tokens on (tests/workload/test_compute_published.py). Backward: 2 reaches 63 % of A100's peak (arXiv 2307.08691, section
-4.1, heads of 128), where five products and the exponentials would reach 72 %; 3 reaches 561 TFLOP/s (heads of 128,
-16,384 tokens); 4 is assumed as 3. flash-1 and triton are the algorithms of old software: 1 reaches 25 to 40 % of A100's
-peak (arXiv 2307.08691, section 1), triton is the version of FlashAttention-1 with which MPT was trained, and
-FlashAttention-2 is 1.3 to 2.5 times as fast (section 4.1). Its backward share of 0.51 makes it 2.2 times as slow,
-forward and backward together, and is fitted to three steps: MPT-1B, 7B and 13B on 128 A100 (scripts/validation.py
-fsdp-2023). splash is that of TPUs, assumed."""
+"""Fused attention algorithms. 2 on Ampere, 3 on Hopper, 4 on Blackwell: all numbers but `backward` are fitted to half
+of the prompts in NVIDIA's tables of A100, H100 and B200 (`decoding`, `single` and `combine_ps`: of single tokens;
+scripts/kernel_tables.py). The reach of 2 and the reach and start of 3 are a compromise between these calls of serving
+frameworks, which read keys by pages, and the algorithms' own figures (arXiv 2307.08691, 2407.08608), which are met
+within 10 % from 1,024 tokens on (tests/workload/test_compute_published.py). Backward: 2 reaches 63 % of A100's peak
+(arXiv 2307.08691, section 4.1, heads of 128), where five products and the exponentials would reach 76 %; 3 reaches
+561 TFLOP/s (heads of 128, 16,384 tokens); 4 is assumed, near 3. flash-1 and triton are the algorithms of old
+software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is the version of FlashAttention-1
+with which MPT was trained, and FlashAttention-2 is 1.3 to 2.5 times as fast (section 4.1). Its backward share of 0.51
+makes it 2.2 times as slow, forward and backward together, and is fitted to three steps: MPT-1B, 7B and 13B on 128
+A100 (scripts/validation.py fsdp-2023). splash is that of TPUs, assumed."""
 _BACKWARD_PRODUCTS = 2.5
 """Products of the backward pass over those of the forward pass: five to two (arXiv 2307.08691, section 3.1)."""
 _ROWS, _KEYS = 128, 64  # Query rows of a backward block, and keys of a block
@@ -104,7 +107,14 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     if operator.kind == "latent-attention":
         batch, heads, queries, keys, rank, rope_dim = operator.shape
         operator = Operator("attention", (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0), operator.dtype)
-        algorithm = algorithm._replace(start_ps=_LATENT_START_PS, min_rows=_LATENT_ROWS, max_rows=_LATENT_ROWS, setup_ps=0, decoding=1.0, single=1.0)
+        algorithm = algorithm._replace(
+            start_ps=_LATENT_START_PS,
+            min_rows=_LATENT_ROWS,
+            max_rows=_LATENT_ROWS,
+            setup_ps=0,
+            decoding=1.0,
+            single=1.0,
+        )
         memory_Bps *= gpu.product_memory  # noqa: N806 - as operands of products
     memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     extras_ps = 0.0

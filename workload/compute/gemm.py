@@ -70,7 +70,9 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
         memory_Bps *= gpu.product_memory  # noqa: N806 - the same
     sizes = np.array([_dimensions(operator) for operator in operators], np.float64)
     result_bytes = max(value_bytes, _RESULT_BYTES)
-    tilings = [(*tile, parts) for tile in (GROUP_TILES if grouped else TILES) for parts in ((1,) if grouped else SPLITS)]
+    tilings = [
+        (*tile, parts) for tile in (GROUP_TILES if grouped else TILES) for parts in ((1,) if grouped else SPLITS)
+    ]
     work_ps = _tiled_ps(sizes, np.array(tilings, np.float64), gpu, flops, memory_Bps, result_bytes).min(axis=1)
     moved_bytes = np.array([operator.bytes for operator in operators], np.float64)
     moved_bytes += (result_bytes - value_bytes) * sizes[:, :3].prod(axis=1)

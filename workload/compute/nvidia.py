@@ -139,8 +139,8 @@ def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Roofli
     for file in ("context_attention_perf", "generation_attention_perf"):
         for framework, table in _tables(system, "attention", file):
             chosen = (table["attn_dtype"] == table_dtype) & (table["kv_cache_dtype"] == table_dtype)
-            chosen &= (table["kernel_source"] != "triton") & (table["isl"] + table["step"] > 1)
-            chosen &= table["head_dim"] <= _MAX_HEAD_DIM
+            chosen &= (table["kernel_source"] != "triton") & ((table["isl"] != 1) | (table["step"] != 0))
+            chosen &= table["head_dim"].astype(np.int64) <= _MAX_HEAD_DIM
             if "window_size" in table:
                 chosen &= table["window_size"] == 0
             for batch, heads, kv_heads, queries, step, head_dim, time_ms in _columns(table, chosen, *names):
@@ -155,10 +155,10 @@ def share_of(operator: Operator, rooflines_ps: Rooflines) -> float:
     """Return the share that an operator has of its row's time: all but storing keys and values, and scheduling."""
     if operator.kind == "attention":
         batch, _, kv_heads, queries, _, head_dim, value_dim, _ = operator.shape
-        copied = (batch * queries * kv_heads * (head_dim + value_dim), 1)
+        copied = [batch * queries * kv_heads * (head_dim + value_dim), 1]
     elif operator.kind == "latent-attention":
         batch, _, queries, _, rank, rope_dim = operator.shape
-        copied = (batch * queries * (rank + rope_dim),)
+        copied = [batch * queries * (rank + rope_dim)]
     else:
         return 1.0
     others = [Operator("elementwise", (values, 1, 1), operator.dtype) for values in copied]
@@ -174,7 +174,7 @@ def _latent_attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps:
 
 
 def _mla(system: Path, file: str, table_dtype: str) -> Iterator[tuple[str, int, int, int, int, float]]:
-    """Yield framework, batch, heads, queries, keys before them, and time in ms of a table (file) of latent attention."""
+    """Yield framework, batch, heads, queries, keys before them and ms of a table (file) of latent attention."""
     for framework, table in _tables(system, "mla", file):
         chosen = (table["mla_dtype"] == table_dtype) & (table["kv_cache_dtype"] == table_dtype)
         for row in _columns(table, chosen, "batch_size", "num_heads", "isl", "step", "latency"):
@@ -186,7 +186,9 @@ def _experts(system: Path, dtype: str, table_dtype: str, rooflines_ps: Rooflines
     # dtype: Nadi's data type; table_dtype: that of the tables; rooflines_ps: divides a layer's time between its
     # products.
     names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "latency")
-    layers: list[tuple[str, int, int, int, int, int, float]] = []  # framework, tokens, experts, top k, width, hidden, ps
+    layers: list[
+        tuple[str, int, int, int, int, int, float]
+    ] = []  # framework, tokens, experts, top k, width, hidden, ps
     for framework, table in _tables(system, "moe", "moe_perf"):
         chosen = (table["moe_dtype"] == table_dtype) & (table["distribution"] == "balanced")
         chosen &= ~np.char.endswith(table["kernel_source"].astype(str), "nongated") & (table["moe_ep_size"] == 1)
@@ -205,10 +207,10 @@ def _experts(system: Path, dtype: str, table_dtype: str, rooflines_ps: Rooflines
 
     both = products(lambda width, hidden: (2 * width, hidden)), products(lambda width, hidden: (hidden, width))
     sorts = [Operator("routing", (tokens, experts, top_k), "bf16") for _, tokens, experts, top_k, _, _, _ in layers]
-    activations = [Operator("elementwise", (tokens * k * width, 2, 1), "bf16") for _, tokens, _, k, width, _, _ in layers]
+    acts = [Operator("elementwise", (tokens * k * width, 2, 1), "bf16") for _, tokens, _, k, width, _, _ in layers]
     sums = [Operator("permute", (tokens * k, hidden), "bf16") for _, tokens, _, k, _, hidden, _ in layers]
     alone_ps = [rooflines_ps(operators) for operators in both]
-    layer_ps = sum(alone_ps) + rooflines_ps(sorts) + rooflines_ps(activations) + rooflines_ps(sums)
+    layer_ps = sum(alone_ps) + rooflines_ps(sorts) + rooflines_ps(acts) + rooflines_ps(sums)
     shares = np.array([layer[-1] for layer in layers]) / layer_ps
     for operators, times_ps in zip(both, alone_ps, strict=True):
         for layer, operator, time_ps in zip(layers, operators, (shares * times_ps).tolist(), strict=True):

@@ -114,7 +114,8 @@ def _casts(product: Operator, shard: Shard, *, is_quantised: bool) -> Operators:
         _, tokens, columns, inputs = product.shape
     else:
         columns, inputs, tokens = product.shape
-    gradient = Operator("elementwise", (tokens * columns, 1, 1), product.dtype if is_quantised else shard.activation_dtype)
+    dtype = product.dtype if is_quantised else shard.activation_dtype
+    gradient = Operator("elementwise", (tokens * columns, 1, 1), dtype)
     return gradient, Operator("elementwise", (tokens * inputs, 1, 1), product.dtype)
 
 
