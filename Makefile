@@ -14,7 +14,7 @@ RESULTS ?= 10000
 # Tests of pairwise samples, of which `make fuzz` runs every case.
 PRODUCTS = $(shell grep -rl --include='test_*.py' 'from tests.samples import' tests)
 # Recorded runs that take seconds as plain Python.
-SMALL_RUNS := matrix and not (driven or nvls or sprayed or symbolic)
+SMALL_RUNS := (matrix or flows) and not (driven or nvls or sprayed or symbolic or crowd)
 BOUNDS_CACHE ?= $(HOME)/.cache/nadi/configuration/bounds-check
 
 .PHONY: help setup demo test coverage fuzz fuzz-bounds fuzz-files fuzz-results kernels lint bench docs clean

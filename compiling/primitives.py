@@ -29,39 +29,20 @@ def leading_zeros(_typing_context, _x):
     return types.int64(types.int64), codegen
 
 
-def _prefetch(builder, pointer):
-    """Emit a prefetch of the cache line at an LLVM pointer with an LLVM builder."""
-    i32 = ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [pointer.type, i32, i32, i32])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
-    builder.call(function, [pointer, i32(0), i32(3), i32(1)])
-
-
-@intrinsic
-def prefetch(_typing_context, array, _index):
-    """Prefetch the beginning of item `_index` of an array."""
-
-    def codegen(context, builder, signature, args):
-        row = item_pointer(context, builder, signature, args, checked=False)
-        _prefetch(builder, builder.bitcast(row, ir.IntType(8).as_pointer()))
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), codegen
-
-
 CACHE_LINE = 64  # bytes of a cache line on x86-64 and most Arm processors
 
 
 @intrinsic
-def prefetch_line(_typing_context, array, _index, _line):
+def prefetch(_typing_context, array, _index, _line):
     """Prefetch cache line `_line` (counted from the item's start) of item `_index` of an array."""
 
     def codegen(context, builder, signature, args):
-        row = item_pointer(context, builder, signature, args, checked=False)
-        at = builder.add(
-            builder.ptrtoint(row, ir.IntType(64)), builder.mul(args[2], ir.Constant(ir.IntType(64), CACHE_LINE))
-        )
-        _prefetch(builder, builder.inttoptr(at, ir.IntType(8).as_pointer()))
+        i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        row = builder.bitcast(item_pointer(context, builder, signature, args, checked=False), pointer)
+        line = builder.gep(row, [builder.mul(args[2], ir.Constant(ir.IntType(64), CACHE_LINE))])
+        kind = ir.FunctionType(ir.VoidType(), [pointer, i32, i32, i32])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        builder.call(function, [line, i32(0), i32(3), i32(1)])
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64), codegen

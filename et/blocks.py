@@ -72,13 +72,13 @@ class Block:
         """Add a computation of num_ops floating-point operations and tensor_size bytes (-1: unknown), or a duration."""
         values = {"num_ops": num_ops, "tensor_size": tensor_size, "operators": operators}
         values |= {"duration_micros": duration_micros, "is_cpu_op": is_cpu_op}
-        return self._add(name, NodeType.COMP_NODE, values, links)
+        return self.add(name, NodeType.COMP_NODE, values, links)
 
     def mem(
         self, name: str, node_type: NodeType, tensor_size: int, *, tensor_loc: int = 0, **links: Unpack[RowLinks]
     ) -> int:
         """Add a memory access; node_type is NodeType.MEM_LOAD_NODE or MEM_STORE_NODE."""
-        return self._add(name, node_type, {"tensor_size": tensor_size, "tensor_loc": tensor_loc}, links)
+        return self.add(name, node_type, {"tensor_size": tensor_size, "tensor_loc": tensor_loc}, links)
 
     def coll(
         self,
@@ -96,7 +96,7 @@ class Block:
         values = {"comm_type": comm_type, "comm_size": comm_size, "comm_priority": comm_priority}
         splits = {"in_split_size": tuple(in_split_size), "out_split_size": tuple(out_split_size)}
         values_of_row = {**values, **splits, "group": ALL_NPUS if group == "0" else group}
-        return self._add(name, NodeType.COMM_COLL_NODE, values_of_row, links)
+        return self.add(name, NodeType.COMM_COLL_NODE, values_of_row, links)
 
     def send(
         self,
@@ -111,7 +111,7 @@ class Block:
         """Add a message to an NPU, else to the stamp's peer, by a communicator `group`; the stamp's tag is added."""
         other_end = _PEER_OF_STAMP if peer is None else peer
         values = {"comm_size": comm_size, "comm_dst": other_end, "comm_tag": tag, "group": group}
-        return self._add(name, NodeType.COMM_SEND_NODE, values, links)
+        return self.add(name, NodeType.COMM_SEND_NODE, values, links)
 
     def recv(
         self,
@@ -126,9 +126,9 @@ class Block:
         """Add the receipt of a message from another NPU; the parameters are those of `send`."""
         other_end = _PEER_OF_STAMP if peer is None else peer
         values = {"comm_size": comm_size, "comm_src": other_end, "comm_tag": tag, "group": group}
-        return self._add(name, NodeType.COMM_RECV_NODE, values, links)
+        return self.add(name, NodeType.COMM_RECV_NODE, values, links)
 
-    def _add(self, name: str, node_type: NodeType, values: Mapping[str, Any], links: RowLinks) -> int:
+    def add(self, name: str, node_type: NodeType, values: Mapping[str, Any], links: RowLinks) -> int:
         """Add a row with these values by column, and the absent ones elsewhere; return its number in the block."""
         row = len(self)
         for parent in links.get("after", ()):

@@ -138,12 +138,10 @@ def write_trace(path: str | os.PathLike[str], metadata: Message, nodes: Iterable
 def write_frames(path: str | os.PathLike[str], frames: Iterable[bytes]) -> None:
     """Write a file of messages that have their lengths already; each item of `frames` may hold several."""
     path = pathlib.Path(path)
-    try:
-        with inputs.whole_file(path) as file, _compressed(file, path) as out:
-            for batch in frames:
-                out.write(batch)
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}, expected a place to write a trace to") from error
+    refusing = inputs.refusing(path, "a place to write a trace to", TraceError)
+    with refusing, inputs.whole_file(path) as file, _compressed(file, path) as out:
+        for batch in frames:
+            out.write(batch)
 
 
 def _compressed(file: IO[bytes], path: pathlib.Path) -> contextlib.AbstractContextManager[IO[bytes] | gzip.GzipFile]:

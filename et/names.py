@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from et.arrays import Int32, Int64, UInt8
+from et.arrays import Int32, Int64, UInt8, spans
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class ComposedNames:
         is_tail = np.arange(2 * (end - begin)) % 2 == 1
         place = np.where(is_tail, self.tail[row] + len(self.heads), self.head[row])
         size = np.diff(self._offsets)[place]
-        return self._bytes[ranges(self._offsets[place], size)], size.reshape(-1, 2).sum(axis=1)
+        return self._bytes[spans(self._offsets[place], size)[1]], size.reshape(-1, 2).sum(axis=1)
 
     @cached_property
     def _bytes(self) -> UInt8:
@@ -83,8 +83,3 @@ class ComposedNames:
     def _offsets(self) -> Int64:
         """int64[heads + tails + 1], offset of each head and tail in `_bytes`."""
         return np.concatenate([self.heads.offsets, self.tails.offsets[1:] + len(self.heads.blob)])
-
-
-def ranges(begin: Int64, sizes: Int64) -> Int64:
-    """Return all numbers of ranges, concatenated: sizes[i] numbers from begin[i] on."""
-    return np.repeat(begin - np.cumsum(sizes) + sizes, sizes) + np.arange(int(sizes.sum()))

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import inputs
 from et.errors import TraceError
 
 GROUPS_NAME = "groups.json"
+MANIFEST_NAME = "traces.json"
 
 
 class PlainTraces(NamedTuple):
@@ -21,19 +23,25 @@ class PlainTraces(NamedTuple):
 def plain_traces(path: str | os.PathLike[str]) -> PlainTraces:
     """Return the traces `<prefix>.<npu>.et` or `.et.gz` of a prefix, or of a folder that holds those of one prefix."""
     given = Path(path)
-    folder = given if given.is_dir() else given.parent
-    try:
-        listed = sorted(folder.iterdir()) if folder.is_dir() else []
-    except OSError as error:
-        raise TraceError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
-    of_prefix = _by_prefix(file for file in listed if folder == given or prefix_of(file) == given.name)
+    of_prefix = _by_prefix(file for file in _listed(given.parent) if prefix_of(file) == given.name)
+    folder = given.parent if of_prefix else given
+    of_prefix = of_prefix or _by_prefix(_listed(folder))
     if not of_prefix:
-        raise TraceError(f"{given}: no traces, expected a trace set, or files <prefix>.<npu>.et or .et.gz")
+        kind = inputs.kind_of(given)
+        found = f"is {kind.words}, and there are no traces" if kind else "no traces"
+        hint = f"; {given.parent} is a trace set" if (given.parent / MANIFEST_NAME).is_file() else ""
+        raise TraceError(f"{given}: {found}, looked for {given}.<npu>.et, {given}.<npu>.et.gz and {given}{hint}")
     if len(of_prefix) > 1:
         examples = ", ".join(str(folder / name) for name in sorted(of_prefix)[:3])
         raise TraceError(f"{given}: traces of {len(of_prefix)} prefixes, expected one of them ({examples})")
     name, files = next(iter(of_prefix.items()))
     return PlainTraces(folder / name, dict(sorted(files.items())))
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return the sorted content of a folder, empty if the path is no folder."""
+    with inputs.refusing(folder, "a folder of traces", TraceError):
+        return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def files_of_npus(paths: Sequence[Path], name_end: str = ".et") -> dict[int, Path]:
@@ -53,6 +61,12 @@ def prefix_of(file: Path, suffix: str = ".et") -> str | None:
     """Return the text before the NPU's number in a file name; None if the name has another form."""
     match = _named(file, suffix)
     return match[1] if match else None
+
+
+def npu_of(file: Path) -> int | None:
+    """Return the NPU of a trace `<prefix>.<npu>.et` or `.et.gz`; None if its name has no number there."""
+    match = _named(file, ".et")
+    return int(match[2]) if match else None
 
 
 def _named(file: Path, suffix: str) -> re.Match[str] | None:

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from et.arrays import Int64, Mask, UInt8, UInt64
+from et.arrays import Int64, Mask, UInt8, UInt64, spans
 from et.attributes import INTEGERS, KINDS
 from et.builders import attribute, metadata
 from et.framing import frame, write_frames
-from et.names import ranges
 from et.other_attributes import OtherAttributes
 from et.schema import IOInfo, NodeType
 from et.table import TraceTable
@@ -84,7 +83,7 @@ class _Texts:
     def of(self, rows: Int64) -> _Field:
         """Return the strings of rows, one after the other."""
         sizes = self._sizes[rows]
-        return _Field(self._data[ranges(self._begin[rows], sizes)], sizes)
+        return _Field(self._data[spans(self._begin[rows], sizes)[1]], sizes)
 
 
 def _fields_of(attributes_of_node: Iterable[Sequence[bytes]]) -> _Texts:
@@ -209,5 +208,5 @@ def _interleaved(fields: Sequence[_Field]) -> _Field:
     ends = np.cumsum(sizes).reshape(sizes.shape)
     data = np.empty(int(sizes.sum()), np.uint8)
     for field, begin in zip(fields, (ends - sizes).T, strict=True):
-        data[ranges(begin, field.sizes)] = field.data
+        data[spans(begin, field.sizes)[1]] = field.data
     return _Field(data, sizes.sum(axis=1))

@@ -6,6 +6,7 @@ JSON documents, is imported by its own name, because importing pydantic takes lo
 
 from inputs.kinds import FileKind, complaint, kind_of, kind_of_bytes
 from inputs.names import shown
-from inputs.reading import LARGEST_INFLATED_BYTES, blocks, fills, pieces, read_bytes, read_part, read_text, type_of
+from inputs.reading import LARGEST_INFLATED_BYTES, blocks, fills, mapped, pieces, read_bytes, read_text, type_of
+from inputs.refusing import refusing
 from inputs.toml import parse_toml
 from inputs.writing import whole_file, write_whole

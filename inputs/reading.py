@@ -6,6 +6,7 @@ Every problem is an OSError whose `strerror` is meant for a user, so that caller
 import errno
 import gzip
 import io
+import mmap
 import os
 import stat
 import sys
@@ -77,11 +78,12 @@ def read_text(path: str | os.PathLike[str]) -> str:
     return read_bytes(path, LARGEST_TEXT_BYTES).decode("utf-8").replace("\r\n", "\n")
 
 
-def read_part(path: str | os.PathLike[str], begin: int, size_bytes: int) -> bytes:
-    """Return up to `size_bytes` bytes of a file from `begin` on, fewer where it ends."""
+def mapped(path: str | os.PathLike[str]) -> bytes | mmap.mmap:
+    """Return the content of a regular file, mapped so that its pages need no memory; of a gzipped one, inflated."""
     with _opened(path, sys.maxsize, or_pipe=False) as file:
-        file.seek(begin)
-        return file.read(size_bytes)
+        size_bytes = os.fstat(file.fileno()).st_size
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size_bytes else b""
+    return b"".join(blocks(path)) if content[: len(GZIP_MAGIC)] == GZIP_MAGIC else content
 
 
 def pieces(path: str | os.PathLike[str]) -> Iterator[bytes]:

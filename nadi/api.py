@@ -179,8 +179,7 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.progress import progress as shown
-    from nadi.studies.planner.planning import document, rank_plans
-    from nadi.studies.planner.requests import plan_request
+    from nadi.studies.planner.planning import document, plan_request, rank_plans
     from nadi.studies.planner.reserve import MemoryReserve
 
     _check_within("gpus", gpus, 1, MAX_GPUS, whole=True)

@@ -12,10 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partition.weights import TrafficWeights
-from topologies.graph import NVSWITCH, Graph
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
+from topologies.graph import NVSWITCH, Graph, Int32, Int64
 
 MAX_LOAD = 1.3  # maximum load of the heaviest part, relative to the mean, that a threshold may cause
 _MAX_THRESHOLDS = 64  # thresholds that are tried

@@ -5,12 +5,8 @@ the length of a path does not matter for the cost.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from topologies.graph import RING, SINGLE, DimensionRouting, Graph
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
+from topologies.graph import RING, SINGLE, DimensionRouting, Float64, Graph, Int64
 
 _MAX_PAIRS = 1 << 20  # per block, to bound memory
 

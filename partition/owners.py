@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from partition.clusters import Clusters, cluster
@@ -11,9 +10,7 @@ from partition.errors import PartitionError
 from partition.methods import DEFAULT_METHOD
 from partition.methods import method as find_method
 from partition.weights import TrafficWeights, uniform
-from topologies.graph import Graph
-
-Int32 = NDArray[np.int32]
+from topologies.graph import Graph, Int32, Int64
 
 NO_CUT_PS = 2**62  # lookahead of a single part, where no link is cut
 
@@ -65,7 +62,7 @@ def partition(
     return Partition(owner, parts, method, int(link_reach_ps[cut].min(initial=NO_CUT_PS)))
 
 
-def reach_ps(graph: Graph, smallest_bytes: int) -> NDArray[np.int64]:
+def reach_ps(graph: Graph, smallest_bytes: int) -> Int64:
     """Return int64[links], ps after which sending at one end affects the other: delay, smallest_bytes at the rate."""
     sending_ps = smallest_bytes * PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps
     return graph.link_delay_ps + (sending_ps + 0.5).astype(np.int64)

@@ -4,14 +4,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from partition.owners import NO_CUT_PS, Partition
 from partition.weights import TrafficWeights
-from topologies.graph import Graph
-
-Int64 = NDArray[np.int64]
+from topologies.graph import Float64, Graph, Int64
 
 MEAN_PACKET_BYTES = 2132  # mean of a full packet of 4096 + 82 bytes and its acknowledgement of 86
 
@@ -25,7 +22,7 @@ class PartitionReport:
     npus: Int64  # [parts] number of NPUs of each part
     switches: Int64  # [parts] number of other nodes of each part
     events: Int64  # [parts] expected number of packets that arrive at each part's nodes
-    share: NDArray[np.float64]  # [parts] share of all events
+    share: Float64  # [parts] share of all events
     balance: float  # events of the busiest part over the mean; 1 is best
     cut_links: int  # number of directed links between parts
     cut_packets: int  # number of packets that cross from one part into another

@@ -3,14 +3,12 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from partition.dimension_flows import dimension_loads
 from partition.errors import PartitionError
 from partition.table_flows import has_way, table_loads
-from topologies.graph import DimensionRouting, Graph, TableRouting
-
-Int64 = NDArray[np.int64]
+from topologies.graph import DimensionRouting, Float64, Graph, Int64, TableRouting
 
 _STRIDE_RATIO = 8  # ratio between the distances at which `uniform` traffic flows
 _UNIFORM_MESSAGES = 1000  # packets of each pair of `uniform` traffic; only the proportions matter
@@ -48,7 +46,7 @@ def expected(
     return _weights(graph, link_loads(graph, *both))
 
 
-def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, loads: ArrayLike) -> NDArray[np.float64]:
+def link_loads(graph: Graph, src: ArrayLike, dst: ArrayLike, loads: ArrayLike) -> Float64:
     """Return float64[links]: the load of each link, spread evenly over all equal-cost links like a fluid."""
     # src, dst, loads: [p], sending and receiving NPUs, which differ, and the load of each pair, as packets or bytes.
     pairs = np.asarray(src, np.int64), np.asarray(dst, np.int64), np.asarray(loads, np.float64)
@@ -80,6 +78,6 @@ def from_links(graph: Graph, tx_packets: ArrayLike) -> TrafficWeights:
     return _weights(graph, sent)
 
 
-def _weights(graph: Graph, link: NDArray[np.float64]) -> TrafficWeights:
+def _weights(graph: Graph, link: Float64) -> TrafficWeights:
     node = np.bincount(graph.link_dst, link, minlength=graph.nodes)
     return TrafficWeights(np.rint(node).astype(np.int64), np.rint(link).astype(np.int64))

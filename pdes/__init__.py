@@ -10,9 +10,10 @@ Code outside this folder imports only this module and four others, which offer p
 None of them imports Numba when it is imported.
 """
 
+from pdes import fidelity
 from pdes.build.layout import Layout, shares
 from pdes.build.schedule import Faults, LinkFault, NpuFault, down_sets
-from pdes.build.settings import Settings, SharedBuffer
+from pdes.build.settings import CoupledCollectives, Settings, SharedBuffer
 from pdes.build.simulation import Simulation, Snapshot
 from pdes.build.worlds import build_world
 from pdes.core.errors import RunError
@@ -21,10 +22,9 @@ from pdes.core.memory import peak_rss_bytes
 from pdes.core.setting import UNITS, Setting, setting, settings_of
 from pdes.core.state import LONGEST_RUN_PS
 from pdes.driver import run, run_divided
+from pdes.fidelity import Fidelity, NetworkModel
 from pdes.harvest.gathering import COUNTERS, LINK_COLUMNS, MAX_LINES
 from pdes.harvest.stall import TOO_LATE_TEXT
-from pdes.messages import fidelity
-from pdes.messages.fidelity import Fidelity
 from pdes.messages.message_loop import work_messages
 from pdes.network import balancing, disciplines
 from pdes.nic import congestion

@@ -17,6 +17,6 @@ from pdes.core.jit import (
     reader,
     store_unaligned,
 )
-from pdes.core.memory import aligned, full, guarded, row_of, rows_of, zeros
+from pdes.core.memory import aligned, full, row_of, rows_of, zeros
 from pdes.core.rows.row import Row, WordKind, word
 from pdes.core.state import Float64, Int32, Int64

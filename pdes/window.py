@@ -77,7 +77,7 @@ def take_in(net):
                 return True
             i = ctl.in_at
             if i + 2 * AHEAD < count:
-                prefetch(net.tx, link_of(net, neighbour, half, i + 2 * AHEAD))
+                prefetch(net.tx, link_of(net, neighbour, half, i + 2 * AHEAD), 0)
                 prefetch_inbox(net, link_of(net, neighbour, half, i + AHEAD))
             p = crossing(net, half, i)
             carry(net, CARRY_IN, p)

@@ -18,6 +18,7 @@ from compiling import kernel_sources
 from nadi.cli.app import build_app
 from nadi.configuration.sections import SETTINGS, RunConfig, given_default
 from nadi.energy.table import documentation as energy_table
+from nadi.simulation.fidelities import documentation as fidelities
 from nadi.simulation.schemas import documentation as result_columns
 from pdes.core.rows.row import Word, kinds_of_rows
 from pdes.kernels import Row, WordKind
@@ -168,6 +169,7 @@ PAGES: dict[str, Callable[[], str]] = {"reference/commands.md": commands_page}
 TABLES: dict[str, Callable[[], str]] = {
     "columns of results": result_columns,
     "energy table": energy_table,
+    "fidelities": fidelities,
     "rows of the engine": engine_rows,
     **{f"keys {section}": partial(keys_table, section) for section in RunConfig.model_fields},
 }

@@ -11,6 +11,7 @@ before 3.0, without sequence parallelism, asynchronous tensor parallelism or fus
 import argparse
 import itertools
 import json
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,32 +28,23 @@ from workload.compute import ComputeTimes, SustainedShare, find_gpu
 from workload.generators import models
 from workload.generators.training import ParallelPlan, parallel_plan, rules
 
-_COMMON = "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false"
-_TORCH = f"{_COMMON},overlap_grad_reduce=true"
-_LOCAL = f"{_COMMON},overlap_grad_reduce=false,scatter_gather=true,fused_accumulation=false,overlap_p2p=false"
-
 
 class Row(NamedTuple):
-    """A row of the table."""
+    """A row of the table, in published_figures.toml."""
 
+    what: str  # model and number of GPUs
+    # measured iteration time in seconds: operations of the paper's formula over its TFLOP/s and GPUs
+    published: float
     model: str  # name of the model in the library
     plan: str  # parallel plan of the paper's script
-    # measured iteration time in seconds: operations of the paper's formula over its TFLOP/s and GPUs
-    iteration_s: float
 
 
-ROWS = (
-    Row("megatron-1.7b", f"dp32,mb16,gb512,{_TORCH}", 3.53),
-    Row("megatron-3.6b", f"tp2,dp32,mb16,gb512,{_TORCH}", 3.70),
-    Row("megatron-7.5b", f"tp4,dp32,mb16,gb512,{_TORCH}", 3.70),
-    Row("megatron-18.4b", f"tp8,dp32,mb8,gb1024,{_TORCH},fused_accumulation=false", 9.40),
-    Row("megatron-39.1b", f"tp8,pp2,dp32,mb4,gb1536,{_LOCAL}", 14.45),
-    Row("megatron-76.1b", f"tp8,pp4,dp32,vpp3,mb2,gb1792,{_LOCAL}", 16.06),
-    Row("megatron-145.6b", f"tp8,pp8,dp24,vpp2,mb2,gb2304,{_LOCAL}", 24.82),
-    Row("megatron-310.1b", f"tp8,pp16,dp15,vpp2,mb1,gb2160,{_LOCAL}", 37.61),
-    Row("megatron-529.6b", f"tp8,pp35,dp9,vpp3,mb1,gb2520,{_LOCAL}", 54.08),
-    Row("megatron-1t", f"tp8,pp64,dp6,mb1,gb3072,{_LOCAL}", 102.63),
-)
+def _rows() -> tuple[Row, ...]:
+    groups = tomllib.loads(Path(__file__).with_name("published_figures.toml").read_text(encoding="utf-8"))["group"]
+    return next(tuple(Row(**row) for row in group["rows"]) for group in groups if group["name"] == "megatron-table")
+
+
+ROWS = _rows()
 _SAMPLED_SHARES = ((1.0, 1.0), (0.8, 1.0), (1.0, 0.8))
 """Shares at which each row is simulated; without overlap, its time would be linear in their reciprocals."""
 
@@ -117,19 +109,19 @@ def main() -> None:
     for row in rows:
         lines.append(line(row, exact=args.exact))
         print(f"{row.model}: {lines[-1]}", flush=True)
-    measured_s = [row.iteration_s for row in rows]
+    measured_s = [row.published for row in rows]
     all_fitted = fitted(lines, measured_s)
     predictions = []
     for number, row in enumerate(rows):
         others = [each for other, each in enumerate(lines) if other != number]
         shares = fitted(others, [s for other, s in enumerate(measured_s) if other != number])
         predicted_s = lines[number].at(*shares)
-        error = predicted_s / row.iteration_s - 1
+        error = predicted_s / row.published - 1
         predictions.append(
-            {"model": row.model, "measured_s": row.iteration_s, "predicted_s": predicted_s, "error": error}
+            {"model": row.model, "measured_s": row.published, "predicted_s": predicted_s, "error": error}
         )
         print(
-            f"{row.model:16s} {row.iteration_s:8.2f} s {predicted_s:8.2f} s {error:+7.1%}  "
+            f"{row.model:16s} {row.published:8.2f} s {predicted_s:8.2f} s {error:+7.1%}  "
             f"{shares[0]:.3f} {shares[1]:.3f}"
         )
     errors = [abs(prediction["error"]) for prediction in predictions]

@@ -1,130 +1,53 @@
-"""Predict steps of models, plans and clusters, as tables in Markdown (docs/explanation/predictions.md).
+"""Predict steps of models, plans and clusters, as tables in Markdown (docs/explanation/predictions.md, studies.md).
 
     python scripts/predictions.py [LIST ...] [--only NAME] [--exact] [-o predictions.json]
 
 Each row is a closed-form step on a named cluster; long steps are extrapolated from two short ones, as in `nadi plan`.
-To predict another run, add a row to `LISTS`.
+The runs are in scripts/predictions.toml.
 """
 
 import argparse
+import functools
 import json
 import time
-from collections.abc import Iterator, Sequence
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from inputs.units import PS_PER_S
-from nadi.studies.planner.step import StepTime, step_time, target_machine
+from nadi.studies.planner.step import StepTime, TargetMachine, step_time, target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
 from workload.generators.memory import does_not_fit
-from workload.generators.models import find, training_flops
+from workload.generators.models import Model, find, training_flops
 from workload.generators.training import ParallelPlan, parallel_plan, rules
 
 _AXES = ("tp", "cp", "ep", "dp", "pp")
-_THEN = (
-    "recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16,async_tp=false,fused_accumulation=false,"
-    "overlap_p2p=false"
-)
-_THEN_DDP = f"{_THEN},overlap_grad_reduce=true"
-_THEN_PIPELINED = f"{_THEN},overlap_grad_reduce=false,scatter_gather=true"
-_TODAY = "sp,zero1"
-_SELECTIVE = "sp,recompute=selective,attention=unfused,dtype=fp16,grad_dtype=fp16"
 
 
 class Run(NamedTuple):
-    """A training run to predict."""
+    """A training run to predict: a row of predictions.toml."""
 
     name: str  # name of the row
     model: str  # name of a model of the library, or path of a file
-    plan: str  # parallel plan as text
+    plan: str  # parallel plan as text, without the keys of `manner`
     cluster: str  # name of the cluster
+    manner: str = ""  # name of further keys of the plan; "" = none
     framework: rules.Framework = "megatron"  # training framework of the plan
-    gpu: str = ""  # name of the GPU in place of the cluster's; "" = the cluster's
+    changes: Mapping[str, Any] = MappingProxyType({})  # keys of the model to replace
+    network: Mapping[str, Any] = MappingProxyType({})  # keys of [network]
+    published: float | None = None  # published TFLOP/s of a GPU; None if there is no number
 
 
-_MEGATRON = (
-    ("megatron-1.7b", "dp32,mb16,gb512", _THEN_DDP),
-    ("megatron-3.6b", "tp2,dp32,mb16,gb512", _THEN_DDP),
-    ("megatron-7.5b", "tp4,dp32,mb16,gb512", _THEN_DDP),
-    ("megatron-18.4b", "tp8,dp32,mb8,gb1024", _THEN_DDP),
-    ("megatron-39.1b", "tp8,pp2,dp32,mb4,gb1536", _THEN_PIPELINED),
-    ("megatron-76.1b", "tp8,pp4,dp32,vpp3,mb2,gb1792", _THEN_PIPELINED),
-    ("megatron-145.6b", "tp8,pp8,dp24,vpp2,mb2,gb2304", _THEN_PIPELINED),
-    ("megatron-310.1b", "tp8,pp16,dp15,vpp2,mb1,gb2160", _THEN_PIPELINED),
-    ("megatron-529.6b", "tp8,pp35,dp9,vpp3,mb1,gb2520", _THEN_PIPELINED),
-    ("megatron-1t", "tp8,pp64,dp6,mb1,gb3072", _THEN_PIPELINED),
-)
-_GPT_2021 = "GPT-3 175B on 1,024 A100, Megatron-LM of 2021"
-_OPT = "tp8,dp124,zero3,mb8,gb992,recompute=full,attention=unfused,dtype=fp16,grad_dtype=fp16"
-_BLOOM = "tp4,pp12,dp8,mb2,gb2048,uneven,zero1,recompute=full,attention=unfused"
-_LLAMA_LONG = "tp8,pp16,vpp8,cp16,dp8,gb128,seq131072,sp,uneven,zero1,context=all-gather"
-_DEEPSEEK = "pp16,dp128,ep64,dualpipe,gb15360,seq4096,zero1,fp8,uneven"
-_TRAINING = (
-    Run(_GPT_2021, "gpt3-175b", f"tp8,pp16,vpp3,dp8,gb1536,{_THEN_PIPELINED}", "selene"),
-    Run("MT-NLG 530B on 2,240 A100", "megatron-529.6b", f"tp8,pp35,dp8,gb1920,{_THEN_PIPELINED}", "selene"),
-    Run("MT-NLG 530B on 3,360 A100", "megatron-529.6b", f"tp8,pp35,dp12,gb1920,{_THEN_PIPELINED}", "selene"),
-    Run("GPT 175B on 64 A100, sequence parallel", "gpt3-175b", f"tp8,pp8,vpp3,gb64,{_SELECTIVE}", "selene"),
-    Run("GPT 530B on 280 A100, sequence parallel", "megatron-529.6b", f"tp8,pp35,vpp3,gb280,{_SELECTIVE}", "selene"),
-    Run("GPT 1T on 512 A100, sequence parallel", "megatron-1t", f"tp8,pp64,gb512,{_SELECTIVE}", "selene"),
-    Run("BLOOM 176B on 384 A100", "bloom-176b", _BLOOM, "selene"),
-    Run("OPT 175B on 992 A100", "gpt3-175b", _OPT, "selene", "fsdp"),
-    Run("Nemotron-4 340B on 1,536 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp16,gb768,sp,zero1", "dgx-h100-superpod"),
-    Run("Nemotron-4 340B on 6,144 H100", "nemotron4-340b", "tp8,pp12,vpp8,dp64,gb2304,sp,zero1", "dgx-h100-superpod"),
-    Run("Llama 3 405B on 8,192 H100", "llama3-405b", "tp8,pp16,vpp8,dp64,gb2048,sp,uneven,zero1", "llama3-24k"),
-    Run("Llama 3 405B on 16,384 H100", "llama3-405b", "tp8,pp16,vpp8,dp128,gb2048,sp,uneven,zero1", "llama3-24k"),
-    Run("Llama 3 405B, 131,072 tokens, 16,384 H100", "llama3-405b", _LLAMA_LONG, "llama3-24k"),
-    Run("DeepSeek-V3 on 2,048 H800", "deepseek-v3", _DEEPSEEK, "deepseek-h800"),
-)
-_STEPS_H100 = ((2, 576), (8, 144), (19, 64), (20, 56), (32, 40), (64, 24))
-_STEPS_GB200 = ((4, 112), (32, 24), (39, 24))
-_STEPS_FP4 = ((8, 144), (40, 24), (80, 16))
-"""Replicas, and micro-batches of each, of Llama 3.1 405B."""
-_FSDP_2023 = ",software=fsdp-2023"
-_FP8 = "fp8,software=megatron-mlperf,defer_embedding_wgrad=50"
-_GRAPHS = "software=megatron-mlperf-graphs,defer_embedding_wgrad=50"
-_H100, _H200, _B200 = "dgx-h100-superpod", "dgx-h200-superpod", "dgx-b200-superpod"
-
-
-def _llama(name: str, cluster: str, tp: int, dp: int, micro_batches: int, rest: str) -> Run:
-    """Return a step of Llama 3.1 405B with pp8, cp2 and vpp8, as in the configurations of NVIDIA's submissions."""
-    plan = f"tp{tp},pp8,cp2,vpp8,dp{dp},mb1,gb{dp * micro_batches},uneven,{rest}"
-    return Run(f"405B, {name}", "llama3-405b", plan, cluster)
-
-
-_MLPERF = (
-    *(_llama(f"FP8, {128 * dp:,} H100", _H100, 8, dp, n, _FP8) for dp, n in _STEPS_H100),
-    *(_llama(f"FP8, {64 * dp:,} GB200", "gb200-nvl72", 4, dp, n, f"fp8,{_GRAPHS}") for dp, n in _STEPS_GB200),
-    *(_llama(f"FP4, {64 * dp:,} GB200", "gb200-nvl72", 4, dp, n, f"fp4,{_GRAPHS}") for dp, n in _STEPS_FP4),
-    _llama("FP4, 256 GB300", "gb300-nvl72", 2, 8, 144, f"fp4,{_GRAPHS}"),
-    _llama("FP4, 512 GB300", "gb300-nvl72", 2, 16, 72, f"fp4,{_GRAPHS}"),
-    _llama("FP8, 512 H200", _H200, 8, 4, 288, _FP8),
-    _llama("FP8, 512 B200", _B200, 4, 8, 112, f"fp8,{_GRAPHS}"),
-    *(
-        Run(f"175B, FP8, {32 * dp:,} H100", "gpt3-175b", f"tp4,pp8,vpp6,dp{dp},mb2,gb2048,{_FP8}", _H100)
-        for dp in (32, 64)
-    ),
-    Run("175B, FP8, 10,752 H100", "gpt3-175b", f"tp4,pp6,vpp8,dp448,mb1,gb2688,fp8,{_GRAPHS}", _H100),
-    Run("175B, FP8, 11,616 H100", "gpt3-175b", f"tp4,pp6,vpp8,dp484,mb1,gb2904,fp8,{_GRAPHS}", _H100),
-    *(
-        Run(
-            f"MPT-{size}, {gpus} A100",
-            f"mpt-{size}",
-            f"dp{gpus},mb{mb},gb{gpus * mb}{_FSDP_2023}{rest}",
-            "selene",
-            "fsdp",
-        )
-        for size, mb, rest in (("1b", 10, ""), ("7b", 18, ",recompute=full"), ("13b", 16, ",recompute=full"))
-        for gpus in (8, 64, 256, 512)
-    ),
-)
-LISTS: dict[str, tuple[Run, ...]] = {
-    "megatron-then": tuple(Run(model, model, f"{plan},{then}", "dgx-h100-superpod") for model, plan, then in _MEGATRON),
-    "megatron-today": tuple(Run(model, model, f"{plan},{_TODAY}", "dgx-h100-superpod") for model, plan, _ in _MEGATRON),
-    "training-runs": _TRAINING,
-    "mlperf": _MLPERF,
-}
-"""Tables of docs/explanation/predictions.md; `mlperf` has the steps of MLPerf and LLM Foundry."""
+_LISTS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+MANNERS: dict[str, str] = {"": "", **_LISTS.pop("manners")}
+"""Keys of plans by manner."""
+TITLES: dict[str, str] = {name: each.pop("title") for name, each in _LISTS.items()}
+"""Title of each list."""
+LISTS = {name: tuple(Run(**each, **row) for row in each.pop("rows")) for name, each in _LISTS.items()}
+"""Runs of each list."""
 
 
 class Prediction(NamedTuple):
@@ -139,40 +62,58 @@ class Prediction(NamedTuple):
     mfu: float
     hfu: float  # same ratio with recomputed operations
     mfu_all_pairs: float  # MFU with all query-key pairs counted
+    tflops: (
+        float  # TFLOP/s of a GPU with recomputed operations and all query-key pairs counted, as Megatron-LM's papers do
+    )
     does_not_fit: str  # reason why the plan does not fit in memory; "" = it fits
     took_s: float  # wall time of the prediction in seconds
 
 
+def model_of(run: Run) -> Model:
+    """Return the model of a run."""
+    return find(run.model).model_copy(update=run.changes)
+
+
 def settled(run: Run) -> ParallelPlan:
     """Return the settled plan of a run; WorkloadError, or TopologyError without a fabric for its number of GPUs."""
-    model = find(run.model)
-    plan = rules.settle(model, parallel_plan(run.plan), run.framework)
+    model = model_of(run)
+    plan = rules.settle(model, parallel_plan(",".join(filter(None, (run.plan, MANNERS[run.manner])))), run.framework)
     rules.check(model, plan, run.framework)
     clusters.find(run.cluster).topology(plan.gpus)
     return plan
 
 
+@functools.lru_cache(maxsize=2)  # rows of the same machine follow each other
+def _machine(cluster_name: str, gpus: int, network: tuple[tuple[str, Any], ...]) -> TargetMachine:
+    """Return a number of GPUs of a cluster with keys of [network]."""
+    cluster = clusters.find(cluster_name)
+    times = ComputeTimes(find_gpu(cluster.gpu), pace=IN_STEPS, vendor_tables=False)
+    return target_machine(cluster, gpus, times, network_keys=dict(network))
+
+
 def predicted(run: Run, *, exact: bool = False) -> Prediction:
     """Return the predicted step of a run; exact: simulate all of it, do not extrapolate; raises what `settled` does."""
     start_s = time.perf_counter()
-    plan, model, cluster = settled(run), find(run.model), clusters.find(run.cluster)
-    gpu = find_gpu(run.gpu or cluster.gpu)
-    machine = target_machine(cluster, plan.gpus, ComputeTimes(gpu, pace=IN_STEPS, vendor_tables=False))
+    plan, model = settled(run), model_of(run)
+    gpu = find_gpu(clusters.find(run.cluster).gpu)
+    machine = _machine(run.cluster, plan.gpus, tuple(run.network.items()))
     step = step_time(machine, model, plan, run.framework, exact=exact)
     seconds = step.step_ps / PS_PER_S
     peak_operations = gpu.peak_of(plan.dtype) * plan.gpus * seconds
-    batch, tokens = plan.global_batch, plan.sequence
-    model_operations, all_operations = (
-        training_flops(model, batch, tokens, recompute=recompute, causal=True) for recompute in ("none", plan.recompute)
+    needed, done, needed_all, done_all = (
+        training_flops(model, plan.global_batch, plan.sequence, recompute=recompute, causal=causal, lora=plan.lora)
+        for causal in (True, False)
+        for recompute in ("none", plan.recompute)
     )
     return Prediction(
         run=run,
         plan=plan,
         step=step,
         tokens_per_s=plan.global_batch * plan.sequence / seconds,
-        mfu=model_operations / peak_operations,
-        hfu=all_operations / peak_operations,
-        mfu_all_pairs=training_flops(model, batch, tokens) / peak_operations,
+        mfu=needed / peak_operations,
+        hfu=done / peak_operations,
+        mfu_all_pairs=needed_all / peak_operations,
+        tflops=done_all / plan.gpus / seconds / 1e12,
         does_not_fit=does_not_fit(model, plan, gpu.memory_bytes, run.framework),
         took_s=time.perf_counter() - start_s,
     )
@@ -181,30 +122,29 @@ def predicted(run: Run, *, exact: bool = False) -> Prediction:
 def heading() -> str:
     """Return the first two lines of a Markdown table."""
     axes = " | ".join(_AXES)
-    columns = f"| run | cluster | GPUs | plan | step (s) | tokens/s | MFU | HFU | all pairs | {axes} | bubble |"
-    return f"{columns}\n|{' --- |' * (10 + len(_AXES))}"
+    columns = (
+        f"| run | cluster | GPUs | plan | step (s) | tokens/s | MFU | HFU | all pairs | TFLOP/s | {axes} | bubble |"
+    )
+    return f"{columns}\n|{' --- |' * (11 + len(_AXES))}"
 
 
 def line(row: Prediction) -> str:
     """Return a prediction as a row of a Markdown table."""
     shares = " | ".join(f"{share:.1%}" if (share := row.step.of(axis)) else "-" for axis in (*_AXES, "bubble"))
+    published = f" ({row.run.published:g} published)" if row.run.published else ""
     return (
-        f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {_shown(row.run.plan)} | "
+        f"| {row.run.name} | {row.run.cluster} | {row.plan.gpus:,} | {row.run.plan} | "
         f"{row.step.step_ps / PS_PER_S:.3f} | {row.tokens_per_s:,.0f} | {row.mfu:.1%} | {row.hfu:.1%} | "
-        f"{row.mfu_all_pairs:.1%} | {shares} |"
+        f"{row.mfu_all_pairs:.1%} | {row.tflops:.1f}{published} | {shares} |"
     )
-
-
-def _shown(plan_text: str) -> str:
-    """Return a plan's text without the parts that all rows of a list share."""
-    parts = [part for part in plan_text.split(",") if part not in {*_THEN.split(","), *_TODAY.split(",")}]
-    return ",".join(part for part in parts if "overlap_grad_reduce" not in part and "scatter_gather" not in part)
 
 
 def document(prediction: Prediction) -> dict[str, Any]:
     """Return a prediction as JSON."""
     return {
         **prediction.run._asdict(),
+        "changes": dict(prediction.run.changes),
+        "network": dict(prediction.run.network),
         "plan": str(prediction.plan),
         "gpus": prediction.plan.gpus,
         "step_s": prediction.step.step_ps / PS_PER_S,
@@ -212,6 +152,7 @@ def document(prediction: Prediction) -> dict[str, Any]:
         "mfu": prediction.mfu,
         "hfu": prediction.hfu,
         "mfu_all_pairs": prediction.mfu_all_pairs,
+        "tflops": prediction.tflops,
         "shares": {axis: prediction.step.of(axis) for axis in ("compute", *_AXES, "bubble")},
         "is_whole": prediction.step.is_whole,
         "does_not_fit": prediction.does_not_fit,
@@ -248,7 +189,7 @@ def main() -> None:
             parser.exit(2, f"{parser.prog}: error: {run.name}: {error}\n")
     documents: dict[str, list[dict[str, Any]]] = {}
     for name, runs in chosen.items():
-        print(f"{name}:\n\n{heading()}", flush=True)
+        print(f"{name}: {TITLES[name]}\n\n{heading()}", flush=True)
         rows = []
         for run in runs:
             rows.append(predicted(run, exact=args.exact))

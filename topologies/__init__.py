@@ -3,6 +3,7 @@
 `build("fat-tree:k=16,rate=100Gbps,delay=1us")` returns a `Graph`; `topologies()` lists what can be built.
 """
 
+from topologies.builders.file import write_toml
 from topologies.description import describe
 from topologies.errors import TopologyError
 from topologies.extent import Extent
@@ -34,36 +35,3 @@ from topologies.registry import (
 )
 from topologies.routing import next_links, route
 from topologies.table_routing import routing_without
-from topologies.toml_form import write_toml
-
-__all__ = [
-    "NONE",
-    "NPU",
-    "NVSWITCH",
-    "RING",
-    "SINGLE",
-    "SWITCH",
-    "TABLE",
-    "UNREACHABLE",
-    "DimensionRouting",
-    "Extent",
-    "Graph",
-    "GraphBuilder",
-    "TableRouting",
-    "Topology",
-    "TopologyError",
-    "TopologyParameter",
-    "build",
-    "describe",
-    "extent",
-    "format_spec",
-    "from_networkx",
-    "next_links",
-    "parse_spec",
-    "path_parameters",
-    "route",
-    "routing_without",
-    "topologies",
-    "with_paths",
-    "write_toml",
-]

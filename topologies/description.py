@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topologies.dimension_routing import dimensions_of, format_dimensions
-from topologies.graph import NVSWITCH, RING, SINGLE, UNREACHABLE, DimensionRouting, Graph, TableRouting
+from topologies.graph import NVSWITCH, RING, SINGLE, UNREACHABLE, DimensionRouting, Graph, Int64, TableRouting
 
 _ROWS = 64  # source rows per block, which bounds the memory of the diameter
 _MAX_SOURCES = 1024  # NPUs from which the diameter is measured
@@ -101,7 +101,7 @@ def _dimension_bisection(graph: Graph, routing: DimensionRouting) -> int:
 
 def _tiers(graph: Graph) -> Iterator[dict[str, object]]:
     """Yield the cables between NPUs and switches, then between switches of tier t and t + 1 (t links above an NPU)."""
-    tier = _tier_of_node(graph)
+    tier = tier_of_node(graph)
     up = np.flatnonzero(tier[graph.link_src] < tier[graph.link_dst])
     group = np.stack([tier[graph.link_src[up]], graph.node_kind[graph.link_dst[up]] == NVSWITCH], axis=1)
     for below, in_server in np.unique(group, axis=0):
@@ -116,7 +116,7 @@ def _tiers(graph: Graph) -> Iterator[dict[str, object]]:
 
 def _oversubscription(graph: Graph) -> dict[str, float]:
     """Return the largest ratio of a switch's rates from below and upwards, by the first word of switches' names."""
-    tier = _tier_of_node(graph)
+    tier = tier_of_node(graph)
     rising = tier[graph.link_src] < tier[graph.link_dst]
     from_below_bps = np.bincount(graph.link_dst[rising], graph.link_rate_bps[rising], minlength=graph.nodes)
     upwards_bps = np.bincount(graph.link_src[rising], graph.link_rate_bps[rising], minlength=graph.nodes)
@@ -128,12 +128,21 @@ def _oversubscription(graph: Graph) -> dict[str, float]:
     return ratios
 
 
-def _tier_of_node(graph: Graph) -> npt.NDArray[np.int64]:
-    """Return int64[nodes]: minimum number of links to an NPU."""
-    tier = np.where(np.arange(graph.nodes) < graph.npus, 0, graph.nodes)
+def links_to_npus(src: npt.NDArray[np.integer], dst: npt.NDArray[np.integer], is_npu: npt.NDArray[np.bool_]) -> Int64:
+    """Return int64[nodes]: number of links between a node and the nearest NPU; 0 also if no NPU is connected to it."""
+    # src, dst: ends of all links; is_npu: bool[nodes].
+    tier = np.where(is_npu, 0, -1)
+    level = 0
     while True:
-        nearer = tier.copy()
-        np.minimum.at(nearer, graph.link_dst, tier[graph.link_src] + 1)
-        if (nearer == tier).all():
-            return tier
-        tier = nearer
+        reached = np.zeros(len(tier), np.bool_)
+        reached[dst[tier[src] == level]] = True
+        reached &= tier < 0
+        if not reached.any():
+            return np.maximum(tier, 0)
+        level += 1
+        tier[reached] = level
+
+
+def tier_of_node(graph: Graph) -> Int64:
+    """Return int64[nodes]: minimum number of links to an NPU."""
+    return links_to_npus(graph.link_src, graph.link_dst, np.arange(graph.nodes) < graph.npus)

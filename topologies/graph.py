@@ -9,6 +9,7 @@ import numpy.typing as npt
 Int8 = npt.NDArray[np.int8]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
 
 NPU, SWITCH, NVSWITCH, AGGREGATOR = range(4)
 RING, TABLE, SINGLE, NONE = 0, 1, 2, 3

@@ -2,12 +2,12 @@
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from topologies.bounds import MAX_NODES
 from topologies.dimension_routing import Dimension, format_dimensions, parse_dimensions
@@ -24,9 +24,6 @@ class Parameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
-Model = TypeVar("Model", bound=Parameters)
-
-
 @dataclass(frozen=True)
 class Form:
     """The notation of values of one kind: a word with an example, and the formatter of a default."""
@@ -34,26 +31,6 @@ class Form:
     text: str  # word with an example
     show: Callable[[object], str] = str  # function that formats a default
     is_path: bool = False  # whether values are paths of files
-
-
-def checked(model: type[Model], values: Mapping[str, object], label: str) -> Model:
-    """Return the model of the values; a TopologyError, which begins with `label`, names a wrong key or value."""
-    for key in values:
-        if key not in model.model_fields:
-            raise TopologyError(f"{label}: unknown key {key!r}; {suggest(key, model.model_fields)}")
-    try:
-        return model(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0])
-        if first["type"] == "missing":
-            expected = model.model_fields[key].description or key
-            raise TopologyError(f"{label}: key {key!r} is missing; expected {expected}") from None
-        message = first["msg"]
-        reason = f"{first['input']!r}; {message[:1].lower()}{message[1:]}"
-        if first["type"] == "value_error":
-            reason = str(first["ctx"]["error"])
-        raise TopologyError(f"{label}: {key}: {reason}") from None
 
 
 def suggest(unknown: str, known_names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""The registry of topologies (one file each in `topologies/builders`), which builds networks from user input.
+"""The registry of topologies, which builds networks from user input: `topologies/builders` and `topologies/machines`.
 
 A network is written as a spec ("fat-tree:k=16,rate=100Gbps"), as a table with the same keys ({"name": "fat-tree",
 "k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, else SimAI's text. The name may be that of a
@@ -16,6 +16,7 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 import inputs
+from inputs.documents import checked
 from inputs.limits import MAX_NPUS
 from topologies import builders
 from topologies.bounds import MAX_CABLES, MAX_NODES
@@ -23,7 +24,8 @@ from topologies.clusters import clusters, find, is_cluster
 from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
-from topologies.parameters import Form, Parameters, checked, parse_pairs, suggest
+from topologies.machines import machines
+from topologies.parameters import Form, Parameters, parse_pairs, suggest
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ def topologies() -> Mapping[str, Topology]:
                 getattr(module, "extent", None),
                 getattr(module, "estimate", None),
             )
+    for name, machine in machines().items():
+        registry[name] = Topology(name, machine.summary, machine.arguments, machine.build, machine.extent)
     return dict(sorted(registry.items()))
 
 
@@ -172,7 +176,7 @@ def _read(topology: str | Path | Mapping[str, object]) -> tuple[Topology, Parame
         raise TopologyError(f"unknown topology {name!r}; {suggest(str(name), {*topologies(), *clusters()})}")
     builder = topologies()[name]
     others = {key: value for key, value in values.items() if key != "name"}
-    return builder, checked(builder.arguments, others, label), label
+    return builder, checked(builder.arguments, others, label, TopologyError), label
 
 
 def _parse_path(path_text: str) -> dict[str, object]:

@@ -4,6 +4,7 @@
 runs. `collective_program` and `pairs_program` are the smallest programs. Wrong user input raises WorkloadError.
 """
 
+from et.prefixes import npu_of
 from workload.collectives import algorithms_of, closed_form, default_algorithm
 from workload.collectives.algorithms.custom import with_path
 from workload.collectives.custom import custom_files
@@ -18,40 +19,5 @@ from workload.program.program import Program
 from workload.program.settings import CollectiveSettings
 from workload.trace_sets.expansion import expand
 from workload.trace_sets.files import read_set, write_set
-from workload.trace_sets.load import TRACE_ENDINGS, files_of_traces, groups_of, load_set, load_traces, npu_of
+from workload.trace_sets.load import TRACE_ENDINGS, files_of_traces, groups_of, load_set, load_traces
 from workload.trace_sets.trace_set import TraceSet
-
-__all__ = [
-    "KINDS",
-    "TRACE_ENDINGS",
-    "CollectiveSettings",
-    "ComputeModel",
-    "Lane",
-    "Plans",
-    "Program",
-    "ScheduleSet",
-    "Schedules",
-    "TraceSet",
-    "WorkloadError",
-    "algorithms_of",
-    "build_program",
-    "closed_form",
-    "collective_program",
-    "custom_files",
-    "default_algorithm",
-    "each_its_own",
-    "everyone_alike",
-    "expand",
-    "files_of_traces",
-    "groups_of",
-    "hierarchical_program",
-    "load_set",
-    "load_traces",
-    "npu_of",
-    "pairs_program",
-    "permutation",
-    "read_set",
-    "uneven_program",
-    "with_path",
-    "write_set",
-]

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from et.arrays import Int64
 from topologies import TABLE, DimensionRouting, Graph, next_links, route
-from workload.arrays import Int64
 from workload.collectives.trees.aggregators import AggregatorBranch, trees_of
 from workload.errors import WorkloadError
 

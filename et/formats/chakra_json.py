@@ -3,7 +3,14 @@
 The first kind holds the objects of protobuf's JSON for GlobalMetadata and each Node, as a sequence. Chakra's
 chakra_jsonizer writes them; a list of them is read, too. Field names are read as protobuf writes them ("dataDeps") and
 as in the schema ("data_deps"), 64-bit integers as strings and as numbers. The second kind is one object with
-`workload_graph`, which Chakra's feeder reads (et/workload_graph.py).
+`workload_graph`, which Chakra's feeder reads beside its binary traces (src/feeder/json_node.cpp, wrapper_node.cpp):
+
+    {"workload_graph": [
+      {"Id": 1, "Name": "fwd", "NodeType": 4, "is_cpu_op": false, "runtime": 12, "data_deps": []},
+      {"Id": 2, "Name": "sum", "NodeType": 7, "is_cpu_op": false, "data_deps": [1], "comm_type": 0, "comm_size": 1024}]}
+
+Its `NodeType` and `comm_type` are the numbers of the schema, `runtime` is in microseconds. All other keys of a node are
+attributes of the same name.
 """
 
 import functools
@@ -17,6 +24,8 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 import inputs
+from et.attributes import KINDS
+from et.builders import attribute
 from et.errors import TraceError, advising
 from et.formats.chakra import OPTIONS as CHAKRA_OPTIONS
 from et.formats.chakra import groups_in, is_strict, write_groups
@@ -26,7 +35,6 @@ from et.reader import table_of
 from et.schema import AttributeProto, GlobalMetadata, Node, NodeType, RawNode
 from et.table import LazyTraces, TraceTable, TraceTables
 from et.table_writer import frames_of
-from et.workload_graph import GRAPH, nodes_of_graph
 
 NAME = "json"
 TITLE = "Chakra traces as JSON, NAME.<npu>.json"
@@ -37,6 +45,9 @@ _MAX_BYTES = 1 << 30
 _MAX_CACHED_ATTRIBUTES = 1 << 16
 _EXPECTED = "a Chakra trace as JSON"
 _SPACE = re.compile(r"[\s,]*")
+GRAPH = "workload_graph"
+_FIELDS = {"Id": "id", "Name": "name", "NodeType": "type", "runtime": "duration_micros"}
+_LISTS = {"data_deps", "ctrl_deps"}
 
 
 def recognises(path: Path) -> bool:
@@ -176,14 +187,49 @@ def _skip_space(text: str, position: int) -> int:
 def _text(path: Path) -> str:
     """Return the text of a file, inflated; raise TraceError if it is larger than 1 GiB or not UTF-8."""
     parts, size = [], 0
-    try:
+    with inputs.refusing(path, _EXPECTED, TraceError, UnicodeDecodeError):
         for block in inputs.blocks(path):
             size += len(block)
             if size > _MAX_BYTES:
                 raise TraceError(f"{path}: more than 1 GiB of JSON, expected less")
             parts.append(block)
         return b"".join(parts).decode("utf-8-sig")
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}, expected {_EXPECTED}") from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: byte {error.start}: {error.reason}, expected UTF-8") from error
+
+
+def nodes_of_graph(path: str, document: Mapping[str, Any]) -> Iterator[Message]:
+    """Make the nodes of a file, from its JSON object with `workload_graph`; errors begin with `path`."""
+    graph = document[GRAPH]
+    if not isinstance(graph, list):
+        raise TraceError(f"{path}: {GRAPH} is {json.dumps(graph)[:60]}, expected a list of nodes")
+    for number, entry in enumerate(graph):
+        place = f"{path}: entry {number} of {GRAPH}"
+        if not isinstance(entry, dict) or not {"Id", "NodeType"} <= entry.keys():
+            raise TraceError(f"{place}: found {json.dumps(entry)[:60]}, expected a node with Id and NodeType")
+        node = Node()
+        for key, value in entry.items():
+            try:
+                _set(node, key, value)
+            except (ValueError, TypeError) as error:
+                text = " ".join(str(error).split())[:120]
+                raise TraceError(f"{place}: {key} is {json.dumps(value)[:60]}: {text}") from error
+        yield node
+
+
+def _set(node: Message, key: str, value: object) -> None:
+    """Set a field or attribute of a node from a key and its value; raise ValueError or TypeError for a wrong value."""
+    if key in _FIELDS:
+        setattr(node, _FIELDS[key], value)
+    elif key in _LISTS:
+        if not isinstance(value, list):
+            raise TypeError("expected a list of ids")
+        getattr(node, key).extend(value)
+    else:
+        node.attr.append(attribute(key, KINDS.get(key) or _kind(value), value))
+
+
+def _kind(value: object) -> str:
+    """Return the attribute type for a value whose key is unknown."""
+    for kind, name in ((bool, "bool"), (int, "int64"), (float, "double"), (str, "string")):
+        if isinstance(value, kind):
+            return name
+    raise TypeError("expected a number, a text, true or false")

@@ -12,7 +12,6 @@ Source: ATLAHS, sim/LogGOPSim/txt2bin.re; Hoefler, Siebert and Lumsdaine, GOAL (
 
 import re
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,7 +27,7 @@ from et.other_attributes import NANOS
 from et.table import TraceTable
 from inputs.limits import MAX_NPUS, TAGS
 
-_MAX_BYTES = 1 << 30
+_MAX_HEAD_BYTES = 1 << 16  # of the text up to num_ranks
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
 """A comment; one without an end takes the rest of the text, so that matching takes linear time."""
 _HEAD = re.compile(rb"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+(\d{1,9})\b")
@@ -57,8 +56,20 @@ class GoalFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._inflated: bytes | None = None
-        self._places, self.ranks = self._index()
+        with inputs.refusing(path, "a GOAL schedule", TraceError):
+            self._content = inputs.mapped(path)
+        head = _HEAD.match(self._content[:_MAX_HEAD_BYTES])
+        if head is None or not 1 <= int(head[1]) <= MAX_NPUS:
+            raise TraceError(f"{path}: no num_ranks from 1 to {MAX_NPUS}, expected it first")
+        self.ranks = int(head[1])
+        self._places: dict[int, tuple[int, int]] = {}  # of each rank's text, from its bracket to the next rank
+        found = [(int(match[1]), *match.span()) for match in _RANK.finditer(self._content)]
+        ends = [*(start for _, start, _ in found[1:]), len(self._content)]
+        for (rank, _, begin), end in zip(found, ends, strict=False):
+            if rank in self._places or rank >= self.ranks:
+                problem = "occurs twice" if rank in self._places else f"is beyond num_ranks {self.ranks}"
+                raise TraceError(f"{path}: rank {rank} {problem}, expected each of 0 to {self.ranks - 1} once")
+            self._places[rank] = begin, end
 
     def table(self, rank: int) -> TraceTable:
         """Return the trace of a rank."""
@@ -66,56 +77,9 @@ class GoalFile:
             return TraceColumns(rank, f"{self.path}").table()
         begin, end = self._places[rank]
         try:
-            inflated = self._inflated
-            part = inputs.read_part(self.path, begin, end - begin) if inflated is None else inflated[begin:end]
-            return _table(self.path, rank, self.ranks, part.decode("utf-8"))
-        except OSError as error:
-            raise TraceError(f"{self.path}: {error.strerror or error}, expected a GOAL schedule") from error
+            return _table(self.path, rank, self.ranks, self._content[begin:end].decode("utf-8"))
         except UnicodeDecodeError as error:
             raise TraceError(f"{self.path}: rank {rank}: {error.reason}, expected UTF-8") from error
-
-    def _index(self) -> tuple[dict[int, tuple[int, int]], int]:
-        """Return offsets of the text of each rank, from after its bracket to the next rank, and the number of ranks."""
-        found: list[tuple[int, int, int]] = []
-        head, before, carried = b"", 0, b""
-        try:
-            for piece in self._pieces():
-                head = head if len(head) > 1 << 16 else head + piece[: 1 << 16]
-                data = carried + piece
-                cut = data.rfind(b"\n") + 1
-                found += [(int(m[1]), before + m.start(), before + m.end()) for m in _RANK.finditer(data[:cut])]
-                before, carried = before + cut, data[cut:]
-        except OSError as error:
-            raise TraceError(f"{self.path}: {error.strerror or error}, expected a GOAL schedule") from error
-        found += [(int(m[1]), before + m.start(), before + m.end()) for m in _RANK.finditer(carried)]
-        size = before + len(carried)
-        match = _HEAD.match(head)
-        if match is None or not 1 <= int(match[1]) <= MAX_NPUS:
-            raise TraceError(f"{self.path}: no num_ranks from 1 to {MAX_NPUS}, expected it first")
-        ranks = int(match[1])
-        places: dict[int, tuple[int, int]] = {}
-        ends = [*(start for _, start, _ in found), size][1:]
-        for (rank, _, begin), end in zip(found, ends, strict=True):
-            if rank in places or rank >= ranks:
-                problem = "occurs twice" if rank in places else f"is beyond num_ranks {ranks}"
-                raise TraceError(f"{self.path}: rank {rank} {problem}, expected each of 0 to {ranks - 1} once")
-            places[rank] = begin, end
-        return places, ranks
-
-    def _pieces(self) -> Iterator[bytes]:
-        """Yield the file piece by piece; an inflated gzipped file is kept in memory for later reads."""
-        first = next(inputs.pieces(self.path), b"")
-        if not first.startswith(b"\x1f\x8b"):
-            yield from inputs.pieces(self.path)
-            return
-        parts, size = [], 0
-        for block in inputs.blocks(self.path):
-            size += len(block)
-            if size > _MAX_BYTES:
-                raise TraceError(f"{self.path}: inflates to more than 1 GiB, expected less; gunzip it first")
-            parts.append(block)
-        self._inflated = b"".join(parts)
-        yield self._inflated
 
 
 def _table(file: Path, rank: int, num_ranks: int, text: str) -> TraceTable:

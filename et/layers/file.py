@@ -76,12 +76,8 @@ class LayerFile(NamedTuple):
 
 def read_layers(path: Path) -> LayerFile:
     """Read a file; raise TraceError if the file cannot be read, or a line has another form."""
-    try:
+    with inputs.refusing(path, "a workload of layers", TraceError, UnicodeDecodeError):
         text = b"".join(inputs.blocks(path)).decode("utf-8")
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}, expected a workload of layers") from error
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: {error.reason} at byte {error.start}, expected text") from error
     lines = [(number, line.split()) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
     if len(lines) < 2:
         raise TraceError(f"{path}: {len(lines)} lines, expected a policy, a number of layers and one line per layer")

@@ -23,10 +23,8 @@ Value = TypeVar("Value", str, int)
 
 def read_secret(path: str | os.PathLike[str]) -> "SecretKey":
     """Return the key in a file, which has 16 or more bytes of any kind."""
-    try:
+    with inputs.refusing(path, f"a file with a key; {_HOW}", TraceError):
         key = inputs.read_bytes(path, MAX_KEY_BYTES)
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}, expected a file with a key; {_HOW}") from error
     if len(key) < MIN_KEY_BYTES:
         raise TraceError(f"{path}: a key of {len(key)} bytes, expected {MIN_KEY_BYTES} or more; {_HOW}")
     return SecretKey(key)

@@ -15,14 +15,13 @@ from et.pytorch import clocks, comm_calls
 from et.pytorch.clocks import ClockOffsets
 from et.pytorch.comm_calls import RECV, SEND, CommCall
 from et.pytorch.comms import Comm
-from et.pytorch.groups import Groups, ranks_of
 from et.pytorch.host_only import HostNodes, host_nodes
 from et.pytorch.host_threads import add_ends, fastest_ns, take_turns, waits_for_all
 from et.pytorch.kineto import KinetoTrace
 from et.pytorch.linking import Links, is_of_a_part, link
 from et.pytorch.nodes import Node, table
 from et.pytorch.rank_nodes import RankNodes, rank_nodes
-from et.pytorch.ranks import RankFiles, rank_files
+from et.pytorch.ranks import Groups, RankFiles, rank_files, ranks_of
 from et.pytorch.report import notes_of, report_of
 from et.schema import CollectiveCommType, NodeType
 from et.table import TraceTables
@@ -105,7 +104,7 @@ def convert(paths: Sequence[Path], step: str = "") -> TraceTables:
     _finish(conversion)
     begin_ns = min(rank_step.begin_ns + conversion.offset_ns[rank] for rank, rank_step in steps.items())
     tables = {
-        rank: table(rank_step.nodes, str(rank_step.path), files.host.schema if files.host else "Kineto", begin_ns)
+        rank: table(rank_step.nodes, rank, str(rank_step.path), files.host.schema if files.host else "Kineto", begin_ns)
         for (rank, rank_step), files in zip(sorted(steps.items()), ranks, strict=True)
     }
     report = report_of(conversion)

@@ -50,10 +50,8 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 def read_document(path: Path) -> Document:
     """Parse a file; raise TraceError if the file cannot be read, is truncated, or is of another kind."""
-    try:
+    with inputs.refusing(path, EXPECTED, TraceError):
         text = b"".join(inputs.blocks(path)).decode("utf-8", errors="replace")
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror or error}, expected {EXPECTED}") from error
     try:
         with _no_garbage_collection():
             data = json.loads(text, strict=False)  # Kineto does not escape names

@@ -1,20 +1,18 @@
 """Nodes of a Chakra trace while they are put together, and the table that they become."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from et.arrays import Int32
-from et.attributes import COLUMNS
+from et.blocks import Block, TraceColumns
 from et.builders import attribute
-from et.dependencies import compress
-from et.names import NameTable
 from et.schema import NodeType
 from et.table import TraceTable
 
 _ABSENT = -1
+_COLUMNS = ("is_cpu_op", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "group")
 
 
 @dataclass(slots=True)
@@ -39,45 +37,22 @@ class Node:
     attributes: list[tuple[str, str, Any]] = field(default_factory=list)
 
 
-def table(nodes: Sequence[Node], path: str, version: str, begin_ns: int) -> TraceTable:
-    """Return an NPU's nodes from `begin_ns` on, parents first, as a table with this `path` and schema `version`."""
+def table(nodes: Sequence[Node], rank: int, path: str, version: str, begin_ns: int) -> TraceTable:
+    """Return a rank's nodes from `begin_ns` on, parents first, as a table with this `path` and schema `version`."""
     order = _parents_first(nodes)
-    place = {number: row for row, number in enumerate(order)}
-    rows = [nodes[number] for number in order]
-    parents = [(row, place[parent]) for row, node in enumerate(rows) for parent in set(node.after)]
-    pairs = np.array(parents, np.int64).reshape(-1, 2)
-    dep_ptr, dep = compress(len(rows), pairs[:, 0], pairs[:, 1])
-    groups, group_names = _distinct([node.group for node in rows], "")
-    splits = [node.in_split for node in rows] + [node.out_split for node in rows]
-    split_rows, split_sizes = _distinct(splits, ())
-    attributes = [[attribute(*fields) for fields in node.attributes] for node in rows]
-    others = [tuple(message.SerializeToString(deterministic=True) for message in own) for own in attributes]
-    other, other_attributes = _distinct(others, ())
-    columns: dict[str, Any] = {
-        name: np.array([getattr(node, name, absent) for node in rows], dtype)
-        for name, (dtype, absent) in COLUMNS.items()
-    }
-    columns["duration_micros"] = np.array([max(node.micros, 0) for node in rows], np.int64)
-    return TraceTable(
-        path=path,
-        version=version,
-        node_id=np.arange(len(rows), dtype=np.uint64),
-        names=NameTable.of(node.name.encode("utf-8", "replace") for node in rows),
-        start_time_micros=np.array([max(node.start_ns - begin_ns, 0) // 1000 for node in rows], np.int64),
-        group=groups,
-        group_names=group_names,
-        involved_dim=np.full(len(rows), _ABSENT, np.int32),
-        in_split_size=split_rows[: len(rows)],
-        out_split_size=split_rows[len(rows) :],
-        split_sizes=split_sizes,
-        operators=np.zeros(len(rows), np.int32),
-        operator_lists=("",),
-        dep_ptr=dep_ptr,
-        dep=dep,
-        other=other,
-        other_attributes=other_attributes,
-        **columns,
-    )
+    row = {number: place for place, number in enumerate(order)}
+    block = Block()
+    for node in (nodes[number] for number in order):
+        values = {column: getattr(node, column) for column in _COLUMNS}
+        values |= {"duration_micros": max(node.micros, 0)}
+        values |= {"in_split_size": node.in_split, "out_split_size": node.out_split}
+        name = node.name.encode("utf-8", "replace").decode()
+        attributes = [attribute(*fields) for fields in node.attributes]
+        block.add(name, node.type, values, {"after": [row[parent] for parent in node.after], "attrs": attributes})
+    columns = TraceColumns(rank, path)
+    columns.stamp(block)
+    starts = [max(nodes[number].start_ns - begin_ns, 0) // 1000 for number in order]
+    return replace(columns.table(), version=version, start_time_micros=np.array(starts, np.int64))
 
 
 def _parents_first(nodes: Sequence[Node]) -> list[int]:
@@ -101,10 +76,3 @@ def _parents_first(nodes: Sequence[Node]) -> list[int]:
                     state[number] = 2
                     order.append(number)
     return order
-
-
-def _distinct(values: Iterable[Any], absent: object) -> tuple[Int32, tuple[Any, ...]]:
-    """Return for each value its index among the distinct ones, and these; the first means absent."""
-    number: dict[Any, int] = {absent: 0}
-    rows = [number.setdefault(value, len(number)) for value in values]
-    return np.array(rows, np.int32), tuple(number)

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import inputs
 from et.errors import TraceError
+from et.prefixes import GROUPS_NAME, MANIFEST_NAME
 
 _NAME = re.compile(r"(?P<prefix>.*?)\.(?:npu)?(?P<npu>\d+)\.et(?:\.gz)?", re.DOTALL)
 _ENDINGS = (".et", ".et.gz")
-_COMPANIONS = ("traces.json", "groups.json")
+_COMPANIONS = (MANIFEST_NAME, GROUPS_NAME)
 _EXPECTED = "PREFIX of PREFIX.<npu>.et, a folder of traces, or a trace"
 NO_NPU = -1
 
@@ -61,7 +62,5 @@ def companions(location: str | os.PathLike[str]) -> list[Path]:
 
 def _listed(folder: Path) -> list[Path]:
     """Return the files of a folder that are not hidden, by name; raise TraceError if it cannot be read."""
-    try:
+    with inputs.refusing(folder, _EXPECTED, TraceError):
         return sorted(file for file in folder.iterdir() if not file.name.startswith("."))
-    except OSError as error:
-        raise TraceError(f"{folder}: {error.strerror or error}, expected {_EXPECTED}") from error

@@ -102,10 +102,8 @@ def _frames(master_metadata_bytes: bytes, index: Index, files: Sequence[TraceFil
 
 def _content(file: Path) -> bytes:
     """Return the bytes of a file to keep; raise TraceError if it is too large."""
-    try:
+    with inputs.refusing(file, "a file to keep beside the traces", TraceError):
         return inputs.read_bytes(file, _MAX_COMPANION_BYTES)
-    except OSError as error:
-        raise TraceError(f"{file}: {error.strerror or error}, expected a file to keep beside the traces") from error
 
 
 def read_index(path: str | os.PathLike[str]) -> Index:

@@ -4,5 +4,4 @@
 `coverage(choice)` measures how well they represent all. docs/explanation/synthetic-traces.md describes them.
 """
 
-from et.selection.choosing import Coverage, TraceSelection, choose, coverage
-from et.selection.features import FAMILIES, FEATURES, features
+from et.selection.choosing import FAMILIES, FEATURES, Coverage, TraceSelection, choose, coverage, features

@@ -51,8 +51,9 @@ def methods(incomplete: str) -> list[str]:
 def benches(incomplete: str) -> list[str]:
     """Return the benchmarks that begin with the incomplete word."""
     from nadi.studies.benchmarks.bench import BENCHES
+    from pdes.fidelity import FLUID
 
-    return _beginning(incomplete, [*BENCHES, "flow", "trace"])
+    return _beginning(incomplete, [*BENCHES, FLUID, "coupled", "trace"])
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import pdes
-from nadi.configuration.sections import FABRIC_KEYS, FIDELITIES, LIKE_PACKETS, NetworkSection, RunConfig
-from pdes import balancing, congestion
+from nadi.configuration.sections import FABRIC_KEYS, NetworkSection, RunConfig
+from pdes import NetworkModel, balancing, congestion, fidelity
 from topologies import Graph
 from topologies.units import format_rate, format_time
 
@@ -44,9 +44,14 @@ class Condition(NamedTuple):
     holds: Callable[[EffectContext], bool]  # function that returns whether a run meets the requirement
 
 
-def _fidelity(*models: str) -> Condition:
-    named = " or ".join(f'"{model}"' for model in models)
-    return Condition(f"[network] fidelity = {named}", lambda run: run.network.fidelity in models)
+def _models(holds: Callable[[NetworkModel], bool]) -> Condition:
+    return Condition(f"[network] fidelity = {fidelity.quoted(holds)}", lambda run: holds(run.network.model))
+
+
+def _takes(key: str) -> tuple[Condition, ...]:
+    """Return the condition that the model of the network takes a key of [network]; () if all models do."""
+    is_common = all(key in model.keys for model in fidelity.networks().values())
+    return () if is_common else (_models(lambda model: key in model.keys),)
 
 
 def _signals(network: NetworkSection) -> frozenset[str]:
@@ -83,10 +88,9 @@ def _can_time_out(run: EffectContext) -> bool:
     return bool(network.rto or network.queue_limit or network.switch == "shared-buffer" or loses)
 
 
-_PACKETS = _fidelity("packet")
-_LINKS = _fidelity(*LIKE_PACKETS)
-_ENDS = _fidelity("packet", "closed-form")
-_MESSAGE_LEVEL = _fidelity("analytical")
+_PACKETS = _models(lambda model: model.has_packets)
+_DIVIDED = _models(lambda model: model.several_workers)
+_SIMULATED = _models(lambda model: model.has_links)
 _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 _PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
@@ -97,13 +101,10 @@ _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_co
 _NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
 _FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 _SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
-_SIMULATED = tuple(name for name in FIDELITIES if name != "closed-form")  # models in which messages cross links
-_ROUTED = _fidelity(*(name for name in LIKE_PACKETS if name in _SIMULATED))
+(_ROUTED,) = _takes("load_balancing")
 _BALANCED = Condition(
     f'{_ROUTED.needs}, or load_balancing by destination ("static", "rail")',
-    lambda run: (
-        _ROUTED.holds(run) or (run.network.fidelity == "closed-form" and _balancing(run.network).by_destination)
-    ),
+    lambda run: _ROUTED.holds(run) or _balancing(run.network).by_destination,
 )
 _TIMEOUTS = Condition("rto, queue_limit, a shared buffer or faults that lose packets", _can_time_out)
 _DOWN = Condition('[[faults]] with state = "down"', lambda run: any(fault.state for fault in run.config.faults))
@@ -141,6 +142,21 @@ def _keys(names: str, *conditions: Condition) -> dict[str, tuple[Condition, ...]
     return dict.fromkeys(names.split(), conditions)
 
 
+# conditions of keys of [network] besides that the model of the network takes them
+_NETWORK = {
+    **_keys("queue_limit", _QUEUES),
+    **_keys("max_retries", _TIMEOUTS),
+    **_keys("detection_time", _DOWN),
+    **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _SHARED),
+    **_keys("pfc_headroom pfc_resume_offset", _SHARED, _PFC),
+    **_keys("ecn_kmin ecn_kmax ecn_pmax", _SHARED, _ECN),
+    **_keys("discipline", _SHARED, _CLASSES),
+    **_keys("class_weights", _SHARED, _CLASSES, _WEIGHTED),
+    **_keys("congestion", _CONTROL),
+    **_keys("cnp_interval", _NOTIFIED),
+    **_keys("flowlet_gap", _FLOWLETS),
+    **_keys("reorder", _SELECTIVE),
+}
 CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     "workload": {
         **_keys("traces trace_set model plan groups all_gather_size"),
@@ -155,30 +171,14 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     "topology": _keys("spec name params file graph cluster gpus"),
     "system": {
         **_keys("collectives concurrent_collectives splits dataset_splits dimension_order phases_per_dimension"),
-        **_keys("scheduling", _fidelity(*_SIMULATED), _QUEUED),
+        **_keys("scheduling", _SIMULATED, _QUEUED),
         **_keys("collectives_in_flight rendezvous", _PACKETS),
         **_keys("rendezvous_control", _PACKETS, _ASKED),
         **_keys("compute_slowdown"),
     },
     "network": {
-        **_keys("fidelity endpoint_delay reduction_bandwidth"),
-        **_keys("congestion_aware resolution", _MESSAGE_LEVEL),
-        **_keys("acknowledged", _ENDS),
-        **_keys("send_latency mtu header ack window cut_through nvlink_framing p2p_share", _LINKS),
-        **_keys("queue_limit", _PACKETS, _QUEUES),
-        **_keys("rto switch congestion_control selective_repeat", _PACKETS),
-        **_keys("max_retries", _PACKETS, _TIMEOUTS),
-        **_keys("detection_time", _ROUTED, _DOWN),
-        **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _PACKETS, _SHARED),
-        **_keys("pfc_headroom pfc_resume_offset", _PACKETS, _SHARED, _PFC),
-        **_keys("ecn_kmin ecn_kmax ecn_pmax", _PACKETS, _SHARED, _ECN),
-        **_keys("discipline", _PACKETS, _SHARED, _CLASSES),
-        **_keys("class_weights", _PACKETS, _SHARED, _CLASSES, _WEIGHTED),
-        **_keys("congestion", _PACKETS, _CONTROL),
-        **_keys("cnp_interval", _PACKETS, _NOTIFIED),
-        **_keys("load_balancing", _BALANCED),
-        **_keys("flowlet_gap", _PACKETS, _FLOWLETS),
-        **_keys("reorder", _PACKETS, _SELECTIVE),
+        **{key: (*_takes(key), *_NETWORK.get(key, ())) for key in NetworkSection.model_fields},
+        "load_balancing": (_BALANCED,),
     },
     "compute": {
         **_keys("model"),
@@ -193,7 +193,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     },
     "engine": {
         **_keys("seed"),
-        **_keys("backend workers share_memory lps_per_worker partitioner weights", _PACKETS),
+        **_keys("backend workers share_memory lps_per_worker partitioner weights", _DIVIDED),
     },
     "output": _keys("dir nodes flows report"),
     "energy": _keys("table"),

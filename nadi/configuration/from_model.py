@@ -126,8 +126,13 @@ def trace_set(config: "RunConfig", num_npus: int, is_own_npu: NDArray[np.bool_] 
         traces = serve(*served)
     else:
         traces = generate(find(config.workload.model or ""), plan, config.workload.framework)
+    return on_npus(traces, num_npus, is_own_npu)
+
+
+def on_npus(traces: TraceSet, num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> TraceSet:
+    """Return traces for a fabric with `num_npus` NPUs; others idle. is_own_npu: bool[npus], None = all."""
     trace_of_npu = np.full(num_npus, IDLE, np.int32)
-    trace_of_npu[: plan.gpus] = traces.trace_of_npu
+    trace_of_npu[: traces.npus] = traces.trace_of_npu
     if is_own_npu is not None:
         trace_of_npu[~is_own_npu] = ELSEWHERE
     return replace(traces, trace_of_npu=trace_of_npu)

@@ -4,14 +4,12 @@ Every error raises ConfigError with one line: file, section and key, value, expe
 key suggests the nearest known key.
 """
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin
-
-from pydantic import BaseModel, ValidationError
+from typing import Any, get_origin
 
 import inputs
+from inputs.documents import checked, read_toml, refuse_other_kinds
 from inputs.toml import MAX_KEY_PARTS
 from nadi.configuration.from_model import settled
 from nadi.configuration.input_files import changed_paths
@@ -20,19 +18,18 @@ from nadi.configuration.sections import (
     FABRIC_KEYS,
     PFC_KEYS,
     RunConfig,
-    fidelity_like,
-    fidelity_of,
     given_default,
+    known_model,
 )
 from nadi.energy.table import read_table
 from nadi.errors import ConfigError
-from pdes import UNITS, RunError, balancing
+from pdes import RunError, balancing, fidelity
 from pdes.wire import SELECTIVE_PACKETS
 from topologies.clusters import Cluster, find, with_path_from
 from topologies.registry import names_cluster
-from topologies.units import parse_bytes, short
+from topologies.units import parse_bytes
 
-_OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
+_EXPECTED = "a run file (TOML with [workload] and [topology])"
 
 
 def load_config(
@@ -61,10 +58,8 @@ def _validated(sections: dict[str, Any], source: str, folder: Path) -> RunConfig
     """Return the validated configuration of sections of keys from a `source`; cluster files count from `folder`."""
     if where := _find_nul(sections):
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
-    try:
-        config = RunConfig.model_validate(_with_cluster(_with_cluster_from(folder, sections)))
-    except ValidationError as error:
-        raise ConfigError(f"{source}: {explain(error, RunConfig)}") from None
+    tree = _with_cluster(_with_cluster_from(folder, sections))
+    config = checked(RunConfig, tree, source, ConfigError, _place)
     keys = (f"{name}.{key}" for name, section in sections.items() if isinstance(section, Mapping) for key in section)
     return config.with_named(keys)
 
@@ -96,45 +91,12 @@ def collective_config(topology: str, overrides: Sequence[str]) -> RunConfig:
     return _validated(tree, "--set", Path())
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first complaint of pydantic about a model as one line; unknown keys come before other complaints."""
-    complaint = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    where = tuple(str(part) for part in complaint["loc"])
-    if complaint["type"] == "extra_forbidden":
-        return f"{_place(where)}: unknown key; {_nearest(where[-1], _fields_at(model, where[:-1]))}"
-    if complaint["type"] == "missing":
-        is_section = len(where) == 1 and issubclass(model, RunConfig)
-        expected = "this section" if is_section else _fields_at(model, where[:-1]).get(where[-1], "a value")
-        return f"{_place(where)}: missing; expected {expected}"
-    reason = complaint.get("ctx", {}).get("error")
-    if reason is not None:
-        return f"{_place(where)}: {reason}"
-    message = complaint["msg"][:1].lower() + complaint["msg"][1:]
-    expected = _range(model, where) if complaint["type"] in _OUT_OF_RANGE else ""
-    expected = expected or message.replace("input should be", "expected")
-    return f"{_place(where)}: found {short(complaint['input'])}; {expected}"
-
-
 def _read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a run file; a file of another known kind is refused by the name of its kind."""
-    try:
-        tree = inputs.parse_toml(inputs.read_text(path))
-    except OSError as error:
-        _refuse_other_kinds(path)
-        raise ConfigError(f"{path}: {error.strerror or error}; expected a run file") from None
-    except (ValueError, RecursionError) as error:  # also wrong UTF-8, a number of 5,000 digits, lists in lists in lists
-        _refuse_other_kinds(path, "text")
-        raise ConfigError(f"{path}: no TOML: {error}; expected a run file") from None
+    tree = read_toml(path, _EXPECTED, ConfigError, "run-file")
     if "workload" not in tree and "topology" not in tree:
-        _refuse_other_kinds(path, "text")  # a text of comments only
+        refuse_other_kinds(path, _EXPECTED, ConfigError, "run-file", "text")  # a text of comments only
     return tree
-
-
-def _refuse_other_kinds(path: Path, *also: str) -> None:
-    """Raise an error that names the file's kind, if it is a known kind other than a run file."""
-    kind = inputs.kind_of(path)
-    if kind is not None and kind.key not in {"run-file", "toml", *also}:
-        raise ConfigError(inputs.complaint(path, kind, "a run file (TOML with [workload] and [topology])"))
 
 
 def _find_nul(value: object, keys_so_far: tuple[str, ...] = ()) -> tuple[str, ...]:
@@ -235,8 +197,10 @@ def _network_defaults(defaults: Mapping[str, Any], given_keys: Mapping[str, Any]
         without.add("congestion")
     if _is_window_too_large({**defaults, **given_keys}):
         without.add("window")
-    models = ("", fidelity_like(given_keys.get("fidelity", "packet")))
-    return {key: value for key, value in defaults.items() if key not in without and fidelity_of(key) in models}
+    model = known_model(given_keys.get("fidelity", fidelity.REFERENCE))
+    if model is not None:
+        without |= {key for key in defaults if not fidelity.accepts(model, key)}
+    return {key: value for key, value in defaults.items() if key not in without}
 
 
 def _is_window_too_large(keys: Mapping[str, Any]) -> bool:
@@ -261,39 +225,3 @@ def _place(keys: Sequence[str]) -> str:
     if len(keys) <= 1:
         return f"[{keys[0]}]" if keys else "run file"
     return f"[{'.'.join(keys[:-1])}] {keys[-1]}"
-
-
-def _nearest(key: str, known_keys: Mapping[str, str]) -> str:
-    """Return advice for an unknown key: the known key without a unit, or with the most similar name."""
-    unit = next((unit for unit in UNITS if key.endswith(unit)), "")
-    if key.removesuffix(unit) in known_keys:
-        return f"nearest known key: {key.removesuffix(unit)}"
-    near = difflib.get_close_matches(key.replace("-", "_"), known_keys, n=1, cutoff=0.0)
-    return f"nearest known key: {near[0]}" if near else "expected none"
-
-
-def _section_at(model: type[BaseModel], keys: Sequence[str]) -> type[BaseModel] | None:
-    """Return the model of a section inside a model; None if the keys lead to something else."""
-    for part in (part for part in keys if not part.isdigit()):
-        field = model.model_fields.get(part)
-        annotation = next(iter(get_args(field.annotation)), field.annotation) if field else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return None
-        model = annotation
-    return model
-
-
-def _fields_at(model: type[BaseModel], keys: Sequence[str]) -> dict[str, str]:
-    """Return the keys of a section with their descriptions."""
-    section = _section_at(model, keys)
-    fields = section.model_fields if section else {}
-    return {name: field.description or str(field.annotation) for name, field in fields.items()}
-
-
-def _range(model: type[BaseModel], keys: Sequence[str]) -> str:
-    """Return "expected MIN to MAX" for the key of a model that leads to a number with two bounds, else ""."""
-    section = _section_at(model, keys[:-1])
-    field = section.model_fields.get(keys[-1]) if section else None
-    bounds = field.metadata if field else []
-    ends = [next((getattr(bound, end) for bound in bounds if hasattr(bound, end)), None) for end in ("ge", "le")]
-    return "" if None in ends else f"expected {ends[0]} to {ends[1]}"

@@ -3,7 +3,7 @@
 Each section is a model, and its fields are the keys. Values carry units as people write them.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast
@@ -31,7 +31,7 @@ from nadi.configuration.faults import FaultSection
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
-from pdes import Faults, Fidelity, Setting, Settings, SharedBuffer, fidelity, settings_of
+from pdes import Faults, Fidelity, NetworkModel, Setting, Settings, SharedBuffer, fidelity, settings_of
 from topologies import Graph, parse_spec
 from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MAX_NODES, MEMORY_RATE_BPS
 from topologies.clusters import find
@@ -185,9 +185,13 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def engine_settings(owner: type, section: Section) -> dict[str, Any]:
-    """Return the settings of an engine class that a section sets, by name; "auto" leaves the engine's default."""
-    values = {setting.name: getattr(section, setting.key, None) for setting in settings_of(owner) if setting.is_given}
+def engine_settings(owner: type, section: Section, keys: Container[str] | None = None) -> dict[str, Any]:
+    """Return the settings of an engine class that a section sets, by name; "auto" leaves the engine's default.
+
+    `keys`: Keys of the section that have an effect; None = all.
+    """
+    given = [each for each in settings_of(owner) if each.is_given and (keys is None or each.key in keys)]
+    values = {setting.name: getattr(section, setting.key, None) for setting in given}
     return {name: value for name, value in values.items() if value is not None and value != "auto"}
 
 
@@ -404,23 +408,15 @@ class SystemSection(Section):
     compute_slowdown: FactorOrAuto = Field(None, ge=1, le=1000, description=SETTINGS["compute_slowdown"].doc)
 
 
-PACKET_SYSTEM_KEYS = ("collectives_in_flight", "rendezvous", "rendezvous_control")
-"""Keys of [system] that only the packet network supports; other models ignore them."""
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
 ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
 FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")  # keys that only switches with shared buffers have
-_ANALYTICAL_KEYS = ("congestion_aware", "resolution")  # keys that only the analytical model of the network has
-_COMMON_KEYS = ("fidelity", "endpoint_delay", "reduction_bandwidth")  # keys of all models; others belong to packets
-
-MESSAGE_LEVEL = fidelity.user_names()  # models of messages as a whole; True = they have the headers of packets
-LIKE_PACKETS = ("packet", *(name for name, has_headers in MESSAGE_LEVEL.items() if has_headers), "closed-form")
-FIDELITIES = ("packet", *MESSAGE_LEVEL, "closed-form")  # values of [network] fidelity
 
 
 def _known_fidelity(name: object) -> object:
     """Return the value of [network] fidelity; refuse unknown ones."""
-    if name not in FIDELITIES:
-        *others, last = map(repr, FIDELITIES)
+    if known_model(name) is None:
+        *others, last = map(repr, fidelity.networks())
         known = f"{', '.join(others)} or {last}"
         raise PydanticCustomError("literal_error", "Input should be {known}", {"known": known})
     return name
@@ -439,6 +435,7 @@ class NetworkSection(Section):
     congestion_aware: StrictBool | None = _engine_if("congestion_aware")
     endpoint_delay: Time = _engine("endpoint_delay")
     reduction_bandwidth: OptionalRate = _engine("reduction_bandwidth")
+    collectives: Literal["steps", "coupled", "auto"] = _engine("collectives")
     send_latency: Time = _engine("send_latency")
     acknowledged: StrictBool = _engine("acknowledged")
     resolution: TimeAboveZero | None = _engine_if("resolution")
@@ -452,6 +449,11 @@ class NetworkSection(Section):
     max_retries: int = _engine("max_retries", ge=1, le=bounds.MAX_RETRIES)
     detection_time: Moment = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
+    nvlink: Literal["messages", "closed-form"] = Field(
+        "messages",
+        description="network of collectives whose members one NVLink domain joins: messages over its links, or the "
+        "time that the collective takes alone",
+    )
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
     switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
     buffer: BufferSize | None = _engine_if("buffer")
@@ -482,11 +484,12 @@ class NetworkSection(Section):
         if not isinstance(given, dict):
             return given
         values = {key: value for key, value in given.items() if value is not None}
-        model = fidelity_like(values.get("fidelity", "packet"))
-        if model == "analytical":
+        model = known_model(values.get("fidelity", fidelity.REFERENCE))
+        if model is None or not fidelity.accepts(model, "switch"):
             if values.get("switch") == "auto":
                 del values["switch"]
-            return {key: given_default(key) for key in _ANALYTICAL_KEYS} | values
+            own = model.keys - fidelity.PACKET.keys if model else ()
+            return {key: given_default(key) for key in own} | values
         if values.get("switch", "auto") == "auto":
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
@@ -509,7 +512,7 @@ class NetworkSection(Section):
 
     def has(self, key: str) -> bool:
         """Return whether a key has an effect with the section's model of the network, its switches, PFC and ECN."""
-        if fidelity_of(key) not in {"", fidelity_like(self.fidelity)}:
+        if not fidelity.accepts(self.model, key):
             return False
         if key == "queue_limit":
             return self.switch == "output-queued"
@@ -535,20 +538,17 @@ class NetworkSection(Section):
     def _own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return the section's keys without those that belong to other models of the network."""
         written: dict[str, Any] = write(self)
-        own = {"", fidelity_like(self.fidelity)}
-        return {key: value for key, value in written.items() if fidelity_of(key) in own}
+        return {key: value for key, value in written.items() if fidelity.accepts(self.model, key)}
+
+    @property
+    def model(self) -> NetworkModel:
+        """Model of the network, with its capabilities."""
+        return fidelity.networks()[self.fidelity]
 
 
-def fidelity_of(key: str) -> str:
-    """Return the model of the network that has a key; empty if all models have it."""
-    if key in _COMMON_KEYS:
-        return ""
-    return "analytical" if key in _ANALYTICAL_KEYS else "packet"
-
-
-def fidelity_like(fidelity: Any) -> Any:  # noqa: ANN401 - as it was read, of any type
-    """Return the model whose keys a model has: those of packets if an idle network takes the times of packets."""
-    return "packet" if fidelity in LIKE_PACKETS else "analytical"
+def known_model(name: object) -> NetworkModel | None:
+    """Return the model of the network with a name; None if there is none."""
+    return fidelity.networks().get(name) if isinstance(name, str) else None
 
 
 class ComputeSection(Section):

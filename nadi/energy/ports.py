@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.energy.bill import PortUse
+from topologies.description import links_to_npus
 
 _Numbers = NDArray[np.integer]
 _Mask = NDArray[np.bool_]
@@ -55,7 +56,7 @@ def shares(src: _Numbers, dst: _Numbers, is_npu: _Mask, rate_bps: NDArray[np.num
     those of `port_uses`.
     """
     nodes = len(is_npu)
-    tier = _tiers(src, dst, is_npu)
+    tier = links_to_npus(src, dst, is_npu)
     share = np.ones(len(src), np.float64)
     rises, falls = tier[src] < tier[dst], tier[src] > tier[dst]
     for level in range(1, int(tier.max(initial=0))):
@@ -67,17 +68,3 @@ def shares(src: _Numbers, dst: _Numbers, is_npu: _Mask, rate_bps: NDArray[np.num
         share[up] = switch_share[src[up]]
         share[down] = switch_share[dst[down]]
     return share
-
-
-def _tiers(src: _Numbers, dst: _Numbers, is_npu: _Mask) -> NDArray[np.int64]:
-    """Return the distance of each node from the nearest NPU in links, int64[nodes]; unreachable nodes have 0."""
-    tier = np.where(is_npu, 0, -1)
-    level = 0
-    while True:
-        reached = np.zeros(len(tier), np.bool_)
-        reached[dst[tier[src] == level]] = True
-        reached &= tier < 0
-        if not reached.any():
-            return np.maximum(tier, 0)
-        level += 1
-        tier[reached] = level

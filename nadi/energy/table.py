@@ -5,17 +5,16 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-import inputs
+from inputs.documents import checked, read_toml
 from nadi.errors import ConfigError
-from topologies.units import parse_link_rate, short
+from topologies.units import parse_link_rate
 
 DEFAULT = Path(__file__).with_name("table.toml")
 # Words that a source may begin with: how its number was obtained
 BASES = ("published", "measured", "derived", "assumed")
 OTHER = "other"  # The table's GPU for runs whose GPU is unknown or not in the table
-_EXPECTED = "expected a table of powers and prices in TOML"
 
 _Amount = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False, strict=True)]
 _Share = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False, strict=True)]
@@ -100,23 +99,19 @@ def choose(table: EnergyTable, gpu: str) -> tuple[str, GpuCost]:
 
 
 def read_table(path: Path | None = None) -> EnergyTable:
-    """Return the default table, with the values of a user's table in place of its own."""
-    return _default() if path is None else _validated(path, _over(_tree(DEFAULT), _tree(path)))
+    """Return the default table, with the values of a user's table in place of its own; ConfigError if it is wrong."""
+    if path is None:
+        return _default()
+    return checked(EnergyTable, _over(_tree(DEFAULT), _tree(path)), path, ConfigError)
 
 
 @cache
 def _default() -> EnergyTable:
-    return _validated(DEFAULT, _tree(DEFAULT))
+    return checked(EnergyTable, _tree(DEFAULT), DEFAULT, ConfigError)
 
 
 def _tree(path: Path) -> dict[str, Any]:
-    """Return the content of a TOML file; raise ConfigError if it cannot be read."""
-    try:
-        return inputs.parse_toml(inputs.read_text(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}; {_EXPECTED}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: no TOML: {error}; {_EXPECTED}") from None
+    return read_toml(path, "a table of powers and prices in TOML", ConfigError)
 
 
 def _over(default_tree: dict[str, Any], user_tree: dict[str, Any]) -> dict[str, Any]:
@@ -131,28 +126,6 @@ def _over(default_tree: dict[str, Any], user_tree: dict[str, Any]) -> dict[str, 
         else:
             merged[key] = value
     return merged
-
-
-def _validated(path: Path, tree: dict[str, Any]) -> EnergyTable:
-    """Return the energy table in a TOML tree; raise ConfigError with the path of its file if it is wrong."""
-    try:
-        return EnergyTable.model_validate(tree)
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {_complaint(error)}") from None
-
-
-def _complaint(error: ValidationError) -> str:
-    """Return the first complaint of a validation in one line, unknown keys first."""
-    first: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    path = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        return f"{path}: unknown key; expected those of {DEFAULT}"
-    if first["type"] == "missing":
-        return f"{path}: missing; expected every key of its section"
-    reason = first.get("ctx", {}).get("error")
-    if reason is not None:
-        return f"{path}: {reason}"
-    return f"{path}: found {short(first['input'])}; {first['msg'].lower().replace('input should be', 'expected')}"
 
 
 def documentation() -> str:

@@ -31,7 +31,7 @@ class Progress:
         self._live = live
         self._rewrites = rewrites
         self._width = 0
-        self._last_s = time.monotonic()
+        self._begin_s = self._last_s = time.monotonic()
         self._run = ""
         self._expected = 0.0
 
@@ -49,6 +49,11 @@ class Progress:
         """Set and show the name of the run that the next snapshots belong to, if there are several runs."""
         self._run = run
         self._show(run)
+
+    def count(self, done: int, of: int, what: str) -> None:
+        """Show how many of several things are done, and the remaining time at the mean pace so far."""
+        left_s = (time.monotonic() - self._begin_s) * (of - done) / done
+        self._show(f"{done} of {of} {what} done, {_duration(left_s)} left")
 
     def say(self, text: str) -> None:
         """Print one line about the current activity, such as compiling."""

@@ -14,7 +14,7 @@ from et import TraceTable
 from nadi.configuration.effects import without_effect
 from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, files_read
-from nadi.configuration.sections import PACKET_SYSTEM_KEYS, NetworkSection, RunConfig, SystemSection, engine_settings
+from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
@@ -24,9 +24,11 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.coupled import coupled_collectives, couples
+from nadi.simulation.closed_forms.nvlink import with_nvlink_closed_forms
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
-from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks, of_coupled
 from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
@@ -91,11 +93,17 @@ def simulate(
         _announce_compilation(advance, "a few seconds", progress)
         return running.run(graph, folded, costed, costs, settings, progress)
 
-    if settings.fidelity.is_closed_form:
+    if not settings.fidelity.model.has_links:
         results = workers.by_rank_0(graph.npus, run_closed_forms)
     else:
         with together(ranks):
             own = estimate(graph, work.program, settings)
+            if ranks.rank == 0 and couples(settings, own.messages):
+                network = config.network.model_copy(update={"collectives": "coupled"})
+                config = config.model_copy(update={"network": network})
+                own = of_coupled(graph, work.program, settings, own)
+                kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
+                settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
         with together(ranks):
             affordable.check_run(own, expected, settings, workers.total, force=force)
@@ -122,11 +130,13 @@ def check_job(
     """
     ranks, force = nodes * ranks_per_node, limits.force
     _refuse(config, ranks, force=force)
-    alone = fidelities.on_one_worker(config.network)
+    alone = not config.network.model.several_workers
     workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=config.engine.lps_per_worker, alone=alone)
     config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
     expected = estimate(graph, work.program, settings)
-    if settings.fidelity.is_closed_form:
+    if couples(settings, expected.messages):
+        expected = of_coupled(graph, work.program, settings, expected)
+    if not settings.fidelity.model.has_links:
         _, folded = _lay_out(graph, work, settings, force=force)
         return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
     cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
@@ -147,7 +157,7 @@ def _set_up(
     config = with_interference(config, graph, work.framework)
     network, record_flows = config.network, keep_flows and config.output.flows == "all"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
-    check_supported(config.faults, settings.fidelity)
+    check_supported(config.faults, network.model)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
@@ -158,7 +168,10 @@ def _set_up(
             f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
             f"times as long; expected at most 26 days"
         )
-    return config, graph, work, owner, fabric.fitted(graph, settings)
+    settings = fabric.fitted(graph, settings)
+    if network.nvlink != "messages" and network.model.has_links:
+        work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
+    return config, graph, work, owner, settings
 
 
 def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
@@ -198,7 +211,7 @@ def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather 
 
 def _workers(config: RunConfig, ranks: RankGather) -> Workers:
     """Return the workers of the run file, or one worker if the network's model supports only one."""
-    if fidelities.on_one_worker(config.network):
+    if not config.network.model.several_workers:
         return Workers(ranks, alone=True)
     engine = config.engine
     return Workers(ranks, engine.backend, engine.workers, engine.lps_per_worker, engine.share_memory)
@@ -224,9 +237,7 @@ def run_program(
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())
-    _announce_compilation(
-        work_messages if settings.fidelity.is_message_level else work, "up to half a minute", progress
-    )
+    _announce_compilation(work_messages if settings.fidelity.hooks.act else work, "up to half a minute", progress)
     results = workers.run(*with_reducers(graph, program, owner), settings, progress)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
@@ -261,13 +272,5 @@ def network_settings(
     record_flows: bool = True,
 ) -> pdes.Settings:
     """Return the engine's settings for [network] and [system] and these options; refuse contradictory values."""
-    system = system or SystemSection()
-    if network.fidelity != "packet":
-        system = system.model_copy(update={key: SystemSection.model_fields[key].default for key in PACKET_SYSTEM_KEYS})
-    return pdes.Settings(
-        seed=seed,
-        record_nodes=record_nodes,
-        record_flows=record_flows,
-        **engine_settings(pdes.Settings, system),
-        **fidelities.settings(network),
-    )
+    keywords = engine_settings(pdes.Settings, system or SystemSection()) | fidelities.settings(network)
+    return pdes.Settings(seed=seed, record_nodes=record_nodes, record_flows=record_flows, **keywords)

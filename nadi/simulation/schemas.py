@@ -238,6 +238,18 @@ PAUSES = Schema(
     ),
 )
 
+LIMITS = Schema(
+    "limits",
+    "connection of flows, or kind of coupled collectives of a group, that one link limited for most of its time",
+    (
+        Field("src", "int64", "NPU that sends; -1 = coupled collectives", minimum=-1, below="npus"),
+        Field("dst", "int64", "NPU that receives; -1 = coupled collectives", minimum=-1, below="npus"),
+        Field("group", "int64", "number of the group; -1 = sends of traces", minimum=-1),
+        Field("link", "int64", "full link that limited the rate", below="links"),
+        Field("limited_ps", "int64", "time for which it did, less the time for which it did not"),
+    ),
+)
+
 WORKERS = Schema(
     "workers",
     "worker (a thread or process that runs some of the logical processes) of a packet run",
@@ -299,7 +311,7 @@ SWEEP = Schema(
 )
 
 OF_EVERY_RUN = (NODES, FLOWS, LINKS, COLLECTIVES, NPUS)
-LOGS = (QUEUES, MARKS, PAUSES, WORKERS)  # tables that a run writes only if it has recorded rows
+LOGS = (QUEUES, MARKS, PAUSES, LIMITS, WORKERS)  # tables that a run writes only if it has recorded rows
 OF_A_RUN = (*OF_EVERY_RUN, STEPS, *LOGS)
 SCHEMAS = (*OF_A_RUN, SWEEP)
 

@@ -91,6 +91,11 @@ class FittedTable:
         """Add space after the last row."""
         self._ends.add(len(self.rows) - 1)
 
+    def note_more(self, left_out: int, what: str) -> None:
+        """Note how many rows the table leaves out, if any; what: the kind of these rows."""
+        if left_out > 0:
+            self.notes.append(f"and {left_out:,} more {what} ({self.full_output_option} has all)")
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield title, table, notes, and the names of the columns that do not fit."""
         heads = [_text(console, column.heading) for column in self.columns]

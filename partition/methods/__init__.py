@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from partition.clusters import Clusters
 from partition.errors import PartitionError
-from topologies.graph import Graph
+from topologies.graph import Graph, Int32
 
 DEFAULT_METHOD = "auto"
 
@@ -28,7 +28,7 @@ class Method(Protocol):
     __doc__: str | None
 
     @staticmethod
-    def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
+    def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
         """Return int32[clusters.number]: the part of each cluster."""
 
 

@@ -4,17 +4,14 @@ METIS does well on any fabric, but with few clusters per part it leaves some par
 some parts of switches alone. Regular fabrics with pods divide evenly by construction.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
 from partition.clusters import Clusters
 from partition.methods import by_pod, metis
-from topologies.graph import Graph
+from topologies.graph import Graph, Int32
 
 NAME = "auto"
 
 
-def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
+def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     """Return int32[clusters], the parts by METIS or by pods, whichever is `better`; METIS without pods or if equal."""
     assignments = [metis.assign(graph, clusters, parts)]
     if (graph.pod >= 0).any():

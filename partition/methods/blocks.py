@@ -1,15 +1,14 @@
 """Contiguous blocks of NPUs by number; a switch joins the part of most of its neighbours below it."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from partition.clusters import Clusters
-from topologies.graph import Graph
+from topologies.graph import Graph, Int32
 
 NAME = "blocks"
 
 
-def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
+def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     """Return int32[clusters], parts: equal numbers of NPUs, then switches by tier to the part with the fewest."""
     cluster_of_npu = clusters.of_node[: graph.npus]
     npus = np.bincount(cluster_of_npu, minlength=clusters.number)

@@ -7,16 +7,15 @@ and on several nodes of a cluster every part is ready to send after a similar sh
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from partition.clusters import Clusters
 from partition.errors import PartitionError
-from topologies.graph import Graph
+from topologies.graph import Float64, Graph, Int32, Int64
 
 NAME = "by-pod"
 
 
-def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
+def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     """Return int32[clusters], parts by the pod of a cluster's first node in one; PartitionError: it has none."""
     pod_of = np.full(clusters.number, -1, np.int64)
     in_pod = np.flatnonzero(graph.pod >= 0)[::-1]
@@ -36,7 +35,7 @@ def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
     return part
 
 
-def _middles(tiers: NDArray[np.int64], weights: NDArray[np.int64]) -> NDArray[np.float64]:
+def _middles(tiers: Int64, weights: Int64) -> Float64:
     """Return the middle of each cluster within its tier's total weight, from 0 to 1."""
     middle = np.empty(len(tiers))
     for number in np.unique(tiers):

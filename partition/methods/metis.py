@@ -13,10 +13,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import pymetis
-from numpy.typing import NDArray
 
 from partition.clusters import Clusters
-from topologies.graph import Graph
+from topologies.graph import Graph, Int32, Int64
 
 NAME = "metis"
 
@@ -27,7 +26,7 @@ _ABOUT_EQUAL = 1.02  # ratio of loads up to which the cut decides between two re
 _LEVEL = 1.05  # ratio to the mean load above which clusters move away from a part
 
 
-def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
+def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     """Return int32[clusters], parts by METIS; vertex weights are events, edge weights packets plus one."""
     del graph
     adjacency = pymetis.CSRAdjacency(clusters.ptr.tolist(), clusters.neighbour.tolist())
@@ -59,14 +58,14 @@ def _without_standard_output() -> Iterator[None]:
         os.close(nowhere)
 
 
-def better(assignments: list[NDArray[np.int32]], clusters: Clusters, parts: int) -> NDArray[np.int32]:
+def better(assignments: list[Int32], clusters: Clusters, parts: int) -> Int32:
     """Return the assignment with the lightest heaviest part; among similar ones, that with the fewest cut packets."""
     loads = [np.bincount(part, clusters.weight, minlength=parts).max() for part in assignments]
     light = [part for part, load in zip(assignments, loads, strict=True) if load <= _ABOUT_EQUAL * min(loads)]
     return min(light, key=lambda part: _cut(clusters, part))
 
 
-def levelled(assignment: NDArray[np.int32], clusters: Clusters, parts: int) -> NDArray[np.int32]:
+def levelled(assignment: Int32, clusters: Clusters, parts: int) -> Int32:
     """Return int32[clusters], parts after moves from those heavier than _LEVEL times the mean, each the best one."""
     assignment = assignment.copy()
     load = np.bincount(assignment, clusters.weight, minlength=parts)
@@ -85,14 +84,14 @@ def levelled(assignment: NDArray[np.int32], clusters: Clusters, parts: int) -> N
     return assignment
 
 
-def scaled(weights: NDArray[np.int64]) -> NDArray[np.int32]:
+def scaled(weights: Int64) -> Int32:
     """Return the weights as int32, at least 1, scaled so that their sum stays within 32 bits."""
     total = float(weights.sum(dtype=np.float64)) + len(weights)
     factor = min(1.0, (_LARGEST_SUM - len(weights)) / total)
     return np.maximum(weights * factor, 1).astype(np.int32)
 
 
-def _cut(clusters: Clusters, assignment: NDArray[np.int32]) -> int:
+def _cut(clusters: Clusters, assignment: Int32) -> int:
     """Return the packets between parts of an assignment, int32[clusters]; each direction counts twice."""
     src = np.repeat(assignment, np.diff(clusters.ptr))
     return int(clusters.packets[src != assignment[clusters.neighbour]].sum())

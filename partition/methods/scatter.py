@@ -1,15 +1,14 @@
 """Clusters assigned in rotation: nearly every link is cut. The worst case, for tests and comparison."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from partition.clusters import Clusters
-from topologies.graph import Graph
+from topologies.graph import Graph, Int32
 
 NAME = "scatter"
 
 
-def assign(graph: Graph, clusters: Clusters, parts: int) -> NDArray[np.int32]:
+def assign(graph: Graph, clusters: Clusters, parts: int) -> Int32:
     """Return int32[clusters], parts: cluster i belongs to part i mod parts."""
     del graph
     return (np.arange(clusters.number) % parts).astype(np.int32)

@@ -16,7 +16,8 @@ from pdes.core.inputs import Graph, Int32, Program, Record, Schedules
 from pdes.core.memory import row_of
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.rows.run import Constants
-from pdes.messages import fidelity
+from pdes.fidelity import networks
+from pdes.messages.flows.coupled import MAX_STAGES, join
 from pdes.messages.whole import post_whole, post_whole_later
 from pdes.network import balancing, disciplines
 from pdes.network.faults import make_changes
@@ -57,6 +58,9 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     sends = max(1, _max_peer_steps(schedules, schedules.send_peer))
     if has_control:
         sends = 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2
+    lanes = max(1, int(np.diff(schedules.plan_ptr).max(initial=0)))
+    if settings.coupled is not None:
+        sends = lanes = 1
     connections = 1 + int(schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
     const = row_of(Constants)
@@ -73,10 +77,12 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.dimensions, const.homes = routing
     const.npus, const.nodes = part.npus, len(part.nodes)
     const.outer, const.splits = part.outer, part.splits
-    const.lane_stride = 1 + max(1, int(np.diff(schedules.plan_ptr).max(initial=0)))
+    const.lane_stride = 1 + lanes
     const.reserve_blocks = fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64
     const.reserve_messages = sends
     const.reserve_queue_pairs = min(sends, graph.npus * (connections + has_control))
+    if settings.coupled is not None:
+        const.reserve_queue_pairs = MAX_STAGES
     const.serial_collectives = not settings.concurrent_collectives
     const.cut_bytes = settings.header_bytes
     const.crossing_words = fabric.crossing_words
@@ -115,7 +121,8 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
     """Return (word of `Hooks`, whether the run calls it, hook); one_home, one_port: whether each NPU has only one."""
     control, ends = settings.congestion_control, settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
-    is_driven, by_message = control == DRIVEN, ends.act is not None
+    is_driven, hooks = control == DRIVEN, ends.hooks
+    by_message = hooks.act is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
@@ -135,8 +142,9 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
         ("make_changes", settings.faults, make_changes),
         ("post", by_message, post_whole),
         ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
-        ("act", by_message, ends.act),
-        ("settle", ends.settle, ends.settle),
+        ("act", by_message, hooks.act),
+        ("settle", hooks.settle, hooks.settle),
+        ("join", settings.coupled is not None, join),
         ("ask", settings.rendezvous_bytes, ask),
         ("expect", has_control, expect),
         ("message_by_kind", has_control, message_by_kind),
@@ -157,8 +165,7 @@ def all_hooks() -> list[Hook]:
     controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
-    models = [fidelity.fidelity(name) for name in fidelity.names()]
-    moves = [hook for model in models for hook in (model.act, model.settle)]
+    moves = [hook for model in networks().values() for hooks in model.hooks for hook in (hooks.act, hooks.settle)]
     return [hook for hook in dict.fromkeys(ours + controls + rules + orders + moves) if hook]
 
 

@@ -59,7 +59,7 @@ class Fabric:
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
         max_cell_ps = (MAX_BATCH - 2 * degree.max(initial=0)) / max(packets_per_ps.max(initial=0), 1e-12)
         self.cell_ps = int(min(self.reach_ps.min(), max_cell_ps, MAX_CELL_PS))  # length of a cell
-        if max_cell_ps < 1 and not settings.fidelity.is_message_level:
+        if max_cell_ps < 1 and not settings.fidelity.hooks.act:
             raise RunError(
                 f"a node of {degree.max()} links receives {packets_per_ps.max():,.0f} packets a picosecond; at most "
                 f"{MAX_BATCH} packets may arrive at a time"

@@ -82,7 +82,7 @@ def _with_flows(world: s.World, old_pairs: int, new_pairs: int) -> s.World:
     """Return the world with flows for `new_pairs` queue pairs in place of `old_pairs`, if the run's model has flows."""
     if world.net.hooks.settle == 0:
         return world
-    names = "flow", "finish_heap", "finish_place", "fresh", "reached_flow"
+    names = "flow", "stage", "finish_heap", "finish_place", "fresh", "reached_flow"
     return world._replace(flows=_with_rows(world.flows, old_pairs, new_pairs, *names))
 
 
@@ -134,7 +134,11 @@ def grow(world: s.World) -> s.World:
             return _with_room_for_events(world._replace(insts=grown._replace(inst_key=key, inst_val=val)))
         case s.NEED_HOPS:
             hops = len(world.flows.hop)
-            return world._replace(flows=_with_rows(world.flows, hops, 2 * hops, "hop", "hop_use", "link_flow"))
+            return world._replace(
+                flows=_with_rows(
+                    world.flows, hops, 2 * hops, "hop", "hop_use", "hop_total", "link_flow", "link_flow_hop"
+                )
+            )
         case s.NEED_EVENTS:
             return _with_events(world, 2 * len(world.messages.event))
     raise ValueError(net.ctl.need)

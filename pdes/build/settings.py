@@ -5,10 +5,12 @@ from it, and docs/reference/run-file.md shows it.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pdes.build.schedule import NO_FAULTS, Faults
+from pdes.core.inputs import Int64
 from pdes.core.setting import setting
-from pdes.messages.fidelity import PACKET, Fidelity
+from pdes.fidelity import Fidelity
 from pdes.network.balancing import ECMP, Balancing
 from pdes.network.disciplines import STRICT, Discipline, discipline
 from pdes.nic.congestion import NO_CONTROL, Control
@@ -52,6 +54,15 @@ class SharedBuffer:
             object.__setattr__(self, "discipline", discipline("weighted") if self.class_weights else STRICT)
 
 
+class CoupledCollectives(NamedTuple):
+    """K kinds of collectives that are coupled flows (pdes/messages/flows/coupled.py), those of a group together."""
+
+    ptr: Int64  # int64[G+1], first kind of each group
+    schedule: Int64  # int64[K], number of the schedule
+    bytes: Int64  # int64[K], size of the buffer
+    alone_ps: Int64  # int64[K], time of one collective alone on the idle fabric
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of the packet network.
@@ -64,7 +75,7 @@ class Settings:
     two. At message level, only seed, collectives, records and fidelity matter.
     """
 
-    fidelity: Fidelity = setting(PACKET, "model of the network")
+    fidelity: Fidelity = setting(Fidelity(), "model of the network")
     mtu_bytes: int = setting(4096, "payload of a full packet")
     header_bytes: int = setting(82, "bytes that a data packet adds on the wire; 82 is RoCEv2 over IPv4")
     ack_bytes: int = setting(86, "size of an acknowledgement on the wire")
@@ -105,6 +116,7 @@ class Settings:
     rendezvous_bytes: int = setting(0, "minimum size of messages that use the rendezvous protocol", "unlimited")
     rendezvous_control_bytes: int = setting(64, "payload of a request to send and of its answer")
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
+    coupled: CoupledCollectives | None = setting(None, "flows: collectives that are coupled flows", is_given=False)
     faults: Faults = setting(NO_FAULTS, "failures, slowdowns and recoveries", is_given=False)
     record_nodes: bool = setting(True, "keep the times of trace nodes", is_given=False)
     record_flows: bool = setting(True, "keep a row for each message", is_given=False)

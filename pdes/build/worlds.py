@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,14 +22,24 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
-from pdes.core.rows.flows import Flow, FlowHop, FlowLink, HopUse, KeyedEntry, LinkFlow
+from pdes.core.rows.flows import (
+    CoupledKind,
+    CoupledStage,
+    Flow,
+    FlowHop,
+    FlowLink,
+    HopUse,
+    KeyedEntry,
+    LinkFlow,
+    LinkTotal,
+)
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
-from pdes.messages.fidelity import PACKET
-from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, MAX_RATE_BPS, capacities
+from pdes.fidelity import Fidelity
+from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
 from pdes.nic.rendezvous import MAX_TAG
@@ -97,7 +108,7 @@ def _qps(part: Part, const: Record, scalars: Record, settings: Settings) -> s.Qp
         par=par,
         sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(Selective, receivers if settings.selective_repeat else 1),
-        arrived=zeros(pairs if settings.fidelity.is_message_level else 1),
+        arrived=zeros(pairs if settings.fidelity.hooks.act else 1),
         begun=zeros(receivers if const.reduces else 1),
     )
 
@@ -126,7 +137,7 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
     model, steps = settings.fidelity, program.schedules
     receives = (steps.recv_peer >= 0) & (model.reduction_psb > 0)
     room = 1
-    if model.is_message_level:
+    if model.hooks.act:
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(scalars.free_messages), int(scalars.free_instances), stride)
     return unused(s.MessageModels)._replace(
@@ -138,17 +149,40 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
     )
 
 
-def _flows(net: s.Net, pairs: int, nodes: int, settings: Settings) -> s.Flows:
-    """Return an LP's tables of the flow model, without flows; pairs: number of rows of qp; nodes: of the LP."""
-    if not settings.fidelity.settle:
+def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -> s.Flows:
+    """Return an LP's tables of the flow model, without flows; pairs: rows of qp; nodes: of the LP; lanes: of plans."""
+    if not settings.fidelity.hooks.settle:
         return unused(s.Flows)
     links, hops = len(net.tx), 2 * int(net.const.reserve_hops)
+    kinds, capacity = settings.coupled, capacities(net)
+    coupled: dict[str, Any] = {}
+    if kinds is not None:
+        rows = rows_of(
+            CoupledKind,
+            len(kinds.schedule),
+            group=np.repeat(np.arange(len(kinds.ptr) - 1), np.diff(kinds.ptr)),
+            schedule=kinds.schedule,
+            buffer_bytes=kinds.bytes,
+            alone_ps=kinds.alone_ps,
+        )
+        coupled = {
+            "coupled": rows,
+            "stage": rows_of(CoupledStage, pairs),
+            "lane_stage": zeros(lanes, np.int32),
+            "lane_stages": zeros(lanes, np.int32),
+            "coupled_ptr": aligned(kinds.ptr),
+            "hop_total": rows_of(LinkTotal, hops),
+            "link_total": rows_of(LinkTotal, links),
+            "touched": zeros(links),
+        }
     return unused(s.Flows)._replace(
+        **coupled,
         flow=rows_of(Flow, pairs),
         hop=rows_of(FlowHop, hops),
         hop_use=rows_of(HopUse, hops),
-        link=rows_of(FlowLink, links, capacity=capacities(net)),
+        link=rows_of(FlowLink, links, capacity=capacity, idle_capacity=capacity),
         link_flow=rows_of(LinkFlow, LINK_FLOWS_PER_HOP * hops),
+        link_flow_hop=zeros(LINK_FLOWS_PER_HOP * hops, np.int32),
         finish_heap=rows_of(KeyedEntry, pairs),
         finish_place=zeros(pairs),
         dirty=zeros(links),
@@ -179,16 +213,17 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
     ):
         if size > maximum:
             raise RunError(f"{size} {unit}: at most {maximum} are possible")
-    if settings.load_balancing.reorders and not (settings.selective_repeat or settings.fidelity.is_message_level):
+    if settings.load_balancing.reorders and not (settings.selective_repeat or settings.fidelity.hooks.act):
         raise RunError(
             f"load balancing {settings.load_balancing.name} lets packets overtake; it needs selective repeat"
         )
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
-    if settings.fidelity.settle and graph.link_rate_bps.max(initial=0) > MAX_RATE_BPS:
-        raise RunError(f"a link of {graph.link_rate_bps.max()} bit/s: flows support at most {MAX_RATE_BPS}")
-    if settings.fidelity.is_message_level and settings.beyond_messages():
+    most_bps = settings.fidelity.model.max_link_rate_bps
+    if most_bps and graph.link_rate_bps.max(initial=0) > most_bps:
+        raise RunError(f"a link of {graph.link_rate_bps.max()} bit/s: flows support at most {most_bps}")
+    if settings.fidelity.hooks.act and settings.beyond_messages():
         raise RunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
 
 
@@ -216,7 +251,7 @@ def build_lps(
     built = [_build_lp(layout, program, settings, part, tables, outboxes) for part in parts]
     if settings.fidelity.acknowledged:
         # an idle LP of the whole fabric without faults, only for its routes (pdes/npu/endpoints.py)
-        plain = replace(settings, fidelity=PACKET, faults=NO_FAULTS)
+        plain = replace(settings, fidelity=Fidelity(), faults=NO_FAULTS)
         whole = Layout(layout.graph, plain)
         idle = program._replace(trace_of_npu=np.full(program.npus, -1, np.int32))
         back = _build_lp(whole, idle, plain, whole.part(0), tables, Outboxes([whole.part(0)]))
@@ -259,6 +294,6 @@ def _build_lp(
         plans=plans,
         schedule=schedule,
         messages=_messages(program, part, const, net.ctl, settings),
-        flows=_flows(net, len(qps.qp), len(part.nodes), settings),
+        flows=_flows(net, len(qps.qp), len(part.nodes), len(plans.lane_ptr), settings),
     )
     return LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))

@@ -22,7 +22,7 @@ tail_of = bits(32)  # place behind its last
 def prefetch_block(net, block):
     """Prefetch the records of block number `block`."""
     for record in range(0, BLOCK_RECORDS, 2):  # two to a cache line
-        prefetch(net.record, block * BLOCK_RECORDS + record)
+        prefetch(net.record, block * BLOCK_RECORDS + record, 0)
 
 
 @inline
@@ -32,7 +32,7 @@ def prefetch_following(net, block, last_block):
     following = np.int64(NONE)
     if block != last_block:
         following = np.int64(net.block_next[block])
-        prefetch(net.block_next, following)
+        prefetch(net.block_next, following, 0)
     return following
 
 

@@ -67,15 +67,6 @@ def find_row(rows, key):
 
 
 @inline
-def get(keys, values, key):
-    """Return the value of `key` in the map of parallel arrays, or -1 if it is absent."""
-    at = find(keys, key)
-    if keys[at] == FREE:
-        return np.int64(-1)
-    return np.int64(values[at])
-
-
-@inline
 def remove(keys, values, key):
     """Remove `key` from the map of parallel arrays, and close the gap (Knuth, volume 3, algorithm R)."""
     mask = keys.shape[0] - 1

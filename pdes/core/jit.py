@@ -302,13 +302,8 @@ def leading_zeros(x):
 
 
 @primitive
-def prefetch(array, index):
-    """Prefetch the cache line of an item."""
-
-
-@primitive
-def prefetch_line(array, index, line):
-    """Prefetch the cache line with number `line` of a row."""
+def prefetch(array, index, line):
+    """Prefetch the cache line with number `line` of an item."""
 
 
 @primitive

@@ -102,17 +102,6 @@ def aligned(values: ArrayLike, dtype: DTypeLike | None = None) -> Any:
     return array
 
 
-def guarded(record: Any) -> Any:
-    """Return a copy of a NamedTuple whose arrays lie in memory between guards; single rows are there already."""
-    fields = {}
-    for name, field in zip(record._fields, record, strict=True):
-        if isinstance(field, np.record):
-            fields[name] = field
-        else:
-            fields[name] = guarded(field) if isinstance(field, tuple) else aligned(field)
-    return type(record)(**fields)
-
-
 def peak_rss_bytes() -> int:
     """Return the peak resident memory of this process in bytes."""
     status = Path("/proc/self/status")

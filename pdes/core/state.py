@@ -280,8 +280,10 @@ class Flows(NamedTuple):
     flow: Annotated[np.recarray, flows.Flow]  # [rows of qp]
     hop: Annotated[np.recarray, flows.FlowHop]  # rows, consecutive for each connection
     hop_use: Annotated[np.recarray, flows.HopUse]  # [rows of hop]
+    hop_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of hop] of coupled flows
     link: Annotated[np.recarray, flows.FlowLink]  # [rows of tx]
     link_flow: Annotated[np.recarray, flows.LinkFlow]  # [LINK_FLOWS_PER_HOP * rows of hop] consecutive for each link
+    link_flow_hop: Int32  # [rows of link_flow] the flow's row of `hop`
     finish_heap: Annotated[np.recarray, flows.KeyedEntry]  # [rows of qp] connections by the end of their message, ps
     finish_place: Int64  # [rows of qp] places in finish_heap + 1, 0 = no message is under way
     dirty: Int64  # [rows of tx] links whose flows or capacity changed since the latest solution
@@ -291,6 +293,13 @@ class Flows(NamedTuple):
     fill_place: Int64  # [rows of tx] places in fill_heap + 1, 0 = none
     front: Int64  # [nodes] nodes that packets reach, where they spread over equal links
     node_share: Int64  # [nodes] what part of the packets reaches them
+    coupled: Annotated[np.recarray, flows.CoupledKind]  # collectives that are coupled flows, those of a group together
+    stage: Annotated[np.recarray, flows.CoupledStage]  # [rows of qp]
+    lane_stage: Int32  # [lanes of all plans] stage in which a lane begins
+    lane_stages: Int32  # [lanes of all plans] stages of a lane
+    coupled_ptr: Int64  # [groups + 1] first row of `coupled` of a group
+    link_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of tx] of the coupled flow whose path is sought
+    touched: Int64  # [rows of tx] its links
 
 
 CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)

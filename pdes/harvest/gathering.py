@@ -38,6 +38,7 @@ _NO_RESULTS = {"consumed_packets", "digest_a", "digest_b"}
 COUNTERS = {_OTHER_NAMES.get(word, word): word for word in Counters.declared if word not in _NO_RESULTS}
 _GATE_WORDS = ("longest_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
 LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", "buffered_bytes", *_GATE_WORDS[1:])
+LIMIT_COLUMNS = ("src", "dst", "group", "link", "limited_ps")
 
 WorkerTimes = dict[str, np.ndarray]  # work and waiting time of each worker of a process, as columns of Results.workers
 
@@ -75,6 +76,7 @@ class Harvest:
     depth_ps: Annotated[int, max]  # length in ps of the longest interval of both
     pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] log of pauses
     held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
+    limits: Annotated[Int64, np.concatenate]  # int64[k, 5] links that limited flows, see _limits
     npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs
     rows: Annotated[Int64, np.concatenate]  # int64[n] number of recorded trace rows of each
     start_ps: Annotated[Int64, np.concatenate]  # int64[sum of rows]
@@ -125,6 +127,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         depth_ps=int(ctl.depth_ps),
         pauses=w.net.pause_log[: len(w.net.pause_log) // 2 * 2].reshape(-1, 2)[: int(ctl.pauses)],
         held=held_links(sim.graph, lp),
+        limits=_limits(lp),
         npus=lp.part.nodes[:npus],
         rows=np.diff(row_ptr),
         start_ps=w.rows.start[: row_ptr[-1]],
@@ -143,12 +146,12 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
 
 def settled(sim: Simulation) -> dict[str, int]:
     """Return the settings that were computed from the fabric."""
-    model = sim.settings.fidelity
-    if not model.has_headers:
-        return {"endpoint_delay_ps": model.endpoint_delay_ps, "resolution_ps": model.resolution_ps}
+    fidelity = sim.settings.fidelity
+    if not fidelity.model.has_headers:
+        return {"endpoint_delay_ps": fidelity.endpoint_delay_ps, "resolution_ps": fidelity.resolution_ps}
     const = sim.lps[0].world.net.const
-    if model.is_message_level:
-        return {"endpoint_delay_ps": model.endpoint_delay_ps, "window_packets": int(const.window_packets)}
+    if fidelity.hooks.act:
+        return {"endpoint_delay_ps": fidelity.endpoint_delay_ps, "window_packets": int(const.window_packets)}
     return {
         "window_packets": int(const.window_packets),
         "rto_ps": int(const.rto_ps),
@@ -187,6 +190,22 @@ def _link_rows(graph: Graph, lp: LogicalProcess) -> Int64:
     gate = net.gate[:own] if net.hooks.shared_switches != 0 else rows_of(Gate, own)[:own]
     gate_columns = [gate[name] for name in _GATE_WORDS]
     return np.stack([bytes_sent(sent_bytes), packets_sent(packets), net.tx_dropped[:own], queue, *gate_columns], axis=1)
+
+
+def _limits(lp: LogicalProcess) -> Int64:
+    """Return int64[k, 5]: LIMIT_COLUMNS of the connections and coupled flows that one link limited most of the time."""
+    world = lp.world
+    count = int(world.net.ctl.queue_pairs) if world.net.hooks.settle != 0 else 0
+    all_flows: Rows = world.flows.flow[:count]
+    which = np.flatnonzero((all_flows.bound_link >= 0) & (all_flows.bound_ps > 0))
+    flow: Rows = all_flows[which]
+    qp: Rows = world.qps.qp[which]
+    coupled = flow.is_coupled == 1
+    group = qp.connection & packet.P2P
+    group = np.where(group == packet.P2P, -1, group)
+    group[coupled] = world.flows.coupled.group[world.flows.stage.kind[which[coupled]]]
+    ends = [np.where(coupled, -1, end) for end in (lp.part.nodes[qp.npu], packet.destination(qp.w1))]
+    return np.stack([*ends, group, lp.part.links[flow.bound_link], flow.bound_ps], axis=1).astype(np.int64)
 
 
 def _watched(lp: LogicalProcess, samples: Array | None) -> Int64:
@@ -333,6 +352,7 @@ def results(total: Harvest, own: Harvest, graph: Graph, settings: Settings, **se
         queues=_stretches(total.depths, total.depth_ps, "bytes", np.maximum),
         marks=_stretches(total.marks, total.depth_ps, "packets", np.add),
         pauses=_pauses(total.pauses, settings.logged_pauses),
+        limits=dict(zip(LIMIT_COLUMNS, total.limits.T, strict=True)),
         settled=total.settled,
         workers_rss_bytes=total.forked_rss_bytes,
         workers={"worker": np.arange(len(workers["rank"])), **workers} if workers else {},

@@ -135,11 +135,16 @@ def _collective_waits(
         return f"{name} waits for a place: collectives in flight on the npu: {in_flight}"
     if not flag & s.ROW_STARTED:
         return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
-    hit = np.flatnonzero(w.insts.inst_key == instance_key(npu, group, seq))
+    is_coupled = w.net.hooks.join != 0
+    owner = int(plans.group_member[plans.group_ptr[group]]) if is_coupled else npu
+    hit = np.flatnonzero(w.insts.inst_key == instance_key(owner, group, seq))
     if not len(hit):
         return f"{name} waits for nothing (engine defect)"
     inst = int(w.insts.inst_val[hit[0]])
     collective = w.insts.inst[inst]
+    if is_coupled:
+        waits = f"members to start: {collective.lanes_left}" if collective.lanes_left else "its links"
+        return f"{name} waits for {waits}"
     receiver = requests.get((npu, s.REF_INSTANCE | inst))
     for lane in range(int(collective.lanes)):
         state = w.insts.lane[lane_place(w.net, inst, lane)]

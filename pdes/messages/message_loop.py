@@ -24,6 +24,7 @@ from pdes.core.state import (
 from pdes.messages.events import (
     ARRIVE,
     FINISH,
+    FIRST_DONE,
     FIRST_POST,
     KEY_SHIFT,
     KIND_SHIFT,
@@ -177,7 +178,12 @@ def happen(world, node, kind, order, which, now_ps):
         lane = order & ((1 << KEY_SHIFT) - 1)
         if lane == COMPUTE_LANE and has_lapsed(world, node, now_ps):
             return done, inst
-        if lane >= FIRST_POST:
+        if lane >= FIRST_DONE:
+            done = lane - FIRST_DONE
+            if world.net.const.compute_slow_1000ths != 0:
+                call_hook(world.net.hooks.running, world.net.const.address, node, done, -1, now_ps)
+                move_lanes(world, node)
+        elif lane >= FIRST_POST:
             row = lane - FIRST_POST
             give_row_back(world.net, world.qps, np.int64(world.rows.state[world.npus.npu[node].row_base + row]))
             post_send(world.net, world.npus, world.trace, node, row, now_ps)

@@ -140,7 +140,7 @@ def prefetch_inbox(net, link):
     box = inbox_of(end_of(net.tx[link].meta), (net.ctl.side + 1) & (SIDES - 1))
     tail = np.int64(net.inbox[box + 1])
     if tail >= 0:
-        prefetch(net.record, tail)
+        prefetch(net.record, tail, 0)
 
 
 @inline
@@ -239,7 +239,7 @@ def prefetch_waiting(net, word):
         link = (word << 5) + trailing_zeros(left)
         left &= left - 1
         prefetch_block(net, np.int64(net.wait_head[link]) >> BLOCK_SHIFT)
-        prefetch(net.tx, link)
+        prefetch(net.tx, link, 0)
 
 
 @inline

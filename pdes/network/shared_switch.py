@@ -356,8 +356,8 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
             cell = switch_cell_to(net, routes, node, destination(packet.w1), packet.w2)
             link = choose(routes, cell, node, packet.w2)
             inbox.batch_tmp[i] = cell
-            prefetch(net.tx, link)
-            prefetch(net.gate, link)
+            prefetch(net.tx, link, 0)
+            prefetch(net.gate, link, 0)
         inbox.batch_out[i] = link
     for i in range(batch):
         if i + AHEAD < batch and inbox.batch_out[i + AHEAD] >= 0:

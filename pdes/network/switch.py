@@ -42,7 +42,7 @@ def choose_links(net, inbox, routes, node):
         if rule:
             inbox.batch_tmp[i] = cell
         inbox.batch_out[i] = link
-        prefetch(net.tx, link)
+        prefetch(net.tx, link, 0)
 
 
 @inline
@@ -99,7 +99,7 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
             hand_over_with_care(net, link, meta, ready, word1, packet.w2, packet.w3)
         elif ready < far_end + is_near * (near_end - far_end):
             box, word0 = inbox_for(net, meta, ready)
-            prefetch(net.inbox, box)
+            prefetch(net.inbox, box, 0)
             inbox.batch_box[near] = box
             inbox.batch_tmp[near] = word0
             inbox.batch_near[near] = record
@@ -108,7 +108,7 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
             near += is_near
             far += 1 - is_near
         else:
-            prefetch(net.wait_tail, link)
+            prefetch(net.wait_tail, link, 0)
             put_apart(inbox, last_apart, record, link, ready)
             last_apart -= 1
     return near, far, last_apart
@@ -130,7 +130,7 @@ def set_down_batch(net, inbox, near_count, far_count, last_apart):
         if later < near_count:
             tail = np.int64(net.inbox[inbox.batch_box[later] + 1])
             if tail >= 0:
-                prefetch(net.record, tail)
+                prefetch(net.record, tail, 0)
         packet = net.record[inbox.batch_near[i]]
         put_in(net, inbox.batch_box[i], inbox.batch_tmp[i], packet.w1, packet.w2, packet.w3)
     for i in range(far_count):
@@ -146,7 +146,7 @@ def set_down_batch(net, inbox, near_count, far_count, last_apart):
         if later > last_apart:
             tail = np.int64(net.wait_tail[inbox.batch_link[later]])
             if tail >= 0:
-                prefetch(net.record, tail)
+                prefetch(net.record, tail, 0)
         packet = net.record[inbox.batch_apart[i]]
         link = inbox.batch_link[i]
         wait_turn(net, link, net.tx[link].meta, inbox.batch_ready[i], packet.w1, packet.w2, packet.w3)
@@ -160,12 +160,12 @@ def switches_window(net, inbox, routes, begin_ps, end_ps, first_node, end_node):
             if blocks_short(net):
                 return True
             if node + 2 < net.const.nodes:
-                prefetch(net.inbox, inbox_of(node + 2, net.ctl.side))
-                prefetch(routes.node, node + 1)
+                prefetch(net.inbox, inbox_of(node + 2, net.ctl.side), 0)
+                prefetch(routes.node, node + 1, 0)
             take_batch(net, inbox, node, begin_ps, end_ps)
             ahead, last_ahead = inbox_blocks(net, min(node + 1, net.const.nodes - 1))
             if ahead >= 0:
-                prefetch(net.block_next, ahead)
+                prefetch(net.block_next, ahead, 0)
             # one thing after the other for all packets: what the next needs of memory has been asked for by then
             choose_links(net, inbox, routes, node)
             near, far, last_apart = send_batch(net, inbox, routes, node, begin_ps, ahead, last_ahead)

@@ -110,6 +110,6 @@ def has_shares(program: Program, settings: Any) -> bool:
 def with_driven(settings: Settings, *, driven: bool) -> Settings:
     """Return settings under which queue pairs are driven, if `driven`."""
     # A congestion control enforces the shares itself (pdes.nic.allowed.pace), and message-level models need no other.
-    if not driven or settings.fidelity.is_message_level or settings.congestion_control.update:
+    if not driven or settings.fidelity.hooks.act or settings.congestion_control.update:
         return settings
     return replace(settings, congestion_control=DRIVEN)

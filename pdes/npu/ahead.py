@@ -7,7 +7,7 @@ what the stage before has prefetched.
 import numpy as np
 
 from pdes.core.hashing import home
-from pdes.core.jit import inline, prefetch, prefetch_line
+from pdes.core.jit import inline, prefetch
 from pdes.core.packet import (
     FLAG_ACK,
     FLAG_LAST,
@@ -55,9 +55,9 @@ def lane_of(net, npus, insts, node, tag):
 @inline
 def prefetch_pair(net, qps, pair):
     """Prefetch the words of a queue pair for acknowledgements and sending, and its congestion-control state."""
-    prefetch(qps.qp, pair)
+    prefetch(qps.qp, pair, 0)
     if net.const.window_fixed == 0:
-        prefetch(qps.cc, pair)
+        prefetch(qps.cc, pair, 0)
 
 
 @inline
@@ -73,22 +73,22 @@ def prefetch_named(net, npus, qps, insts, node):
         else:
             key = receiver_key(word1, word2)
             if last < 0 or qps.rxqp[last].key != key:
-                prefetch(qps.rxqp, home(qps.rxqp, key))
+                prefetch(qps.rxqp, home(qps.rxqp, key), 0)
             if flags(word1) & FLAG_LAST != 0:
                 lane = lane_of(net, npus, insts, node, packet.w3)
                 if lane >= 0:
-                    prefetch(insts.lane, lane)
+                    prefetch(insts.lane, lane, 0)
 
 
 @inline
 def prefetch_step(net, plans, insts, place):
     """Prefetch the next step of a lane, by its place among all instances' lanes, and the lane's row of the plan."""
     state = insts.lane[place]
-    prefetch(plans.step, state.first + (state.pc >> 1))
+    prefetch(plans.step, state.first + (state.pc >> 1), 0)
     inst = place // net.const.lane_stride
     lane = insts.inst[inst].first_lane + place - lane_place(net, inst, 0)
-    prefetch(plans.lane_row, lane)
-    prefetch_line(plans.lane_row, lane, 1)
+    prefetch(plans.lane_row, lane, 0)
+    prefetch(plans.lane_row, lane, 1)
 
 
 @inline
@@ -113,7 +113,7 @@ def prefetch_turn(net, npus, qps, link):
     if last >= 0:
         pair = qps.qp[last].ring_next
         prefetch_pair(net, qps, pair)
-        prefetch_line(qps.qp, pair, 1)
+        prefetch(qps.qp, pair, 1)
 
 
 @inline
@@ -121,37 +121,37 @@ def prefetch_port(net, npus, qps, link):
     """Prefetch the last of the queue pairs that take turns at a port, and the first acknowledgement there."""
     port = npus.port[link]
     if port.ring >= 0:
-        prefetch(qps.qp, port.ring)
+        prefetch(qps.qp, port.ring, 0)
     if port.control_packets > 0:
-        prefetch(net.record, port.control_head)
+        prefetch(net.record, port.control_head, 0)
 
 
 @inline
 def prefetch_npu(net, npus, node):
     """Prefetch an NPU's own rows, and the first packets of its inbox."""
-    prefetch(npus.npu, node)
-    prefetch_line(npus.npu, node, 1)
-    prefetch(npus.port, net.out_ptr[node])
-    prefetch(npus.port, net.out_ptr[node + 1] - 1)
+    prefetch(npus.npu, node, 0)
+    prefetch(npus.npu, node, 1)
+    prefetch(npus.port, net.out_ptr[node], 0)
+    prefetch(npus.port, net.out_ptr[node + 1] - 1, 0)
     head = np.int64(net.inbox[inbox_of(node, net.ctl.side)])
     if head >= 0:
-        prefetch(net.record, head)
-        prefetch(net.record, head + 2)  # two to a cache line
+        prefetch(net.record, head, 0)
+        prefetch(net.record, head + 2, 0)  # two to a cache line
 
 
 @inline
 def prefetch_lists(net, npus, qps, insts, node):
     """Prefetch the rows that an NPU's own rows name."""
     npu = npus.npu[node]
-    prefetch(npus.heap, 2 * npu.heap)
-    prefetch(npus.heap, 2 * (npu.heap + npu.heap_size) - 1)
+    prefetch(npus.heap, 2 * npu.heap, 0)
+    prefetch(npus.heap, 2 * (npu.heap + npu.heap_size) - 1, 0)
     if npu.last_receiver >= 0:
-        prefetch(qps.rxqp, npu.last_receiver)
+        prefetch(qps.rxqp, npu.last_receiver, 0)
     if npu.last_instance >= 0:
-        prefetch(insts.inst, npu.last_instance)
-        prefetch_line(insts.inst, npu.last_instance, 1)
+        prefetch(insts.inst, npu.last_instance, 0)
+        prefetch(insts.inst, npu.last_instance, 1)
     if npu.agenda_head >= 0:
-        prefetch(insts.lane, npu.agenda_head)
+        prefetch(insts.lane, npu.agenda_head, 0)
     first, last = net.out_ptr[node], net.out_ptr[node + 1] - 1
     prefetch_port(net, npus, qps, first)
     if last != first:

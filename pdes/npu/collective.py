@@ -150,6 +150,15 @@ def part_bytes(world_address, instance, lane_row_number, chunk, count):
 
 
 @inline
+def sent_bytes_of(world_address, insts, plans, inst, lane, step):
+    """Return the payload that an instance sends in a step, a row of `step`, of a lane, its row of `lane_row`."""
+    chunk, count = np.int64(plans.step[step].send_chunk), np.int64(plans.step[step].send_count)
+    if plans.lane_row[lane].plain == 1:
+        return chunk_bytes(insts, plans, inst, chunk, count)
+    return part_bytes(world_address, inst, lane, chunk, count)
+
+
+@inline
 def npu_of_peer(insts, plans, instance, lane, peer):
     """Return the NPU of a step's peer in an instance; lane: row of the lane in `lane_row`."""
     # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member.
@@ -200,12 +209,7 @@ def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
     step_row = plans.step[step]
     world_address = net.const.address
     group = np.int64(plans.slot_group[collective.slot])
-    chunk = np.int64(step_row.send_chunk)
-    count = np.int64(step_row.send_count)
-    if lane_row.plain == 1:
-        size = chunk_bytes(insts, plans, inst, chunk, count)
-    else:
-        size = part_bytes(world_address, inst, lane, chunk, count)
+    size = sent_bytes_of(world_address, insts, plans, inst, lane, step)
     dst = npu_of_peer(insts, plans, inst, lane, np.int64(step_row.send_peer))
     tag = tag_for(collective.key, np.int64(step_row.send_lane))
     collective.sends_left += 1
@@ -354,8 +358,14 @@ def close_if_done(net, insts, inst):
     collective = insts.inst[inst]
     if collective.lanes_left > 0 or collective.sends_left > 0 or collective.started == 0:
         return -1
-    remove(insts.inst_key, insts.inst_val, collective.key)
-    collective.key = FREE
+    free_instance(net, insts, inst)
+    return collective.row
+
+
+@inline
+def free_instance(net, insts, inst):
+    """Return an instance to the pool."""
+    remove(insts.inst_key, insts.inst_val, insts.inst[inst].key)
+    insts.inst[inst].key = FREE
     insts.inst_free[net.ctl.free_instances] = inst
     net.ctl.free_instances += 1
-    return collective.row

@@ -141,6 +141,8 @@ def start_row(world_address, node, row, now_ps):
             done = row
         elif net.const.collectives_in_flight > 0 and (call_hook(net.hooks.may_start, world_address, node, row) == 0):
             return done, inst
+        elif net.hooks.join != 0:
+            call_hook(net.hooks.join, world_address, node, row, now_ps)
         else:
             inst = start_collective(world, node, row, now_ps)
     else:

@@ -36,7 +36,7 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
     """Compile or load all kernels of a run and return the seconds; without a graph, those of every packet run."""
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
-    if settings is not None and settings.fidelity.is_message_level:
+    if settings is not None and settings.fidelity.hooks.act:
         compile_for(message_loop.work_messages, 0, 0)
     else:
         compile_for(tm.work, 0, 0, 0, 0)
@@ -74,7 +74,7 @@ class Crew:
         self._workers = range(place.first, place.first + place.threads)
         self._progress = progress
         self._nodes_total = nodes_total
-        self._by_message = sim.settings.fidelity.is_message_level
+        self._by_message = sim.settings.fidelity.hooks.act is not None
         addresses = np.array([lp.address for lp in sim.lps], np.int64)
         crew = tm.new_crew(len(sim.lps), place.first, place.threads)
         self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels), "workers")
@@ -167,7 +167,7 @@ class Crew:
         world = lp.world
         ready = np.flatnonzero(world.npus.npu.ready_head[: lp.part.npus] >= 0)
         orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
-        if self.sim.settings.fidelity.settle and self.sim.settings.faults:
+        if self.sim.settings.fidelity.hooks.settle and self.sim.settings.faults:
             orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)
         begin_with(world.messages, world.net.ctl, orders, items)
         while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:

@@ -45,6 +45,7 @@ def test_help_names_every_command(nadi, arguments):
         *COMMANDS,
         "net show",
         "net controls",
+        "net fidelities",
         "topology list",
         "topology show",
         "topology build",

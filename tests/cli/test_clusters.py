@@ -326,11 +326,11 @@ def test_what_is_wrong_with_a_cluster_is_one_line(nadi, mine, tmp_path):
     (tmp_path / "text.toml").write_text("no = = toml")
     for cluster, said in (
         (tmp_path / "none.toml", "none.toml: No such file or directory; expected the file of a cluster"),
-        (tmp_path / "odd.toml", "odd.toml: key 'gpus_per_host' is missing"),
-        (tmp_path / "text.toml", "text.toml: is no TOML"),
+        (tmp_path / "odd.toml", "odd.toml: gpus_per_host: missing"),
+        (tmp_path / "text.toml", "text.toml: no TOML"),
         (f"{mine}:rate", "'rate' is no key=value"),
         (f"{mine}:gpus=3.5", "gpus: '3.5' is not a count"),
-        (f"{mine}:colour=red", "unknown key 'colour'"),
+        (f"{mine}:colour=red", "colour: unknown key"),
         (f"{mine}:nics_per_host=3", "gpus_per_host = 8; expected a multiple of nics_per_host = 3"),
         (f"{mine}:oversubscription=3", "oversubscription = 3 needs 0.666667 spines; expected a whole number"),
         (f"{mine}:oversubscription=2,spines=2", "both spines and oversubscription are given; expected one of them"),

@@ -14,9 +14,8 @@ from nadi.launching import progress as progress_module
 from nadi.reports import pages
 from nadi.studies.collectives import microbench
 from nadi.studies.collectives.microbench import SweepRow, split_names
-from nadi.studies.collectives.page import band_edges, figure
+from nadi.studies.collectives.page import band_edges, figure, sweep_table
 from nadi.studies.collectives.sweep import CollectiveSweep, winners
-from nadi.studies.collectives.text import sweep_table
 from tests.headings import unexplained
 from tests.nonempty import nonempty
 from workload import WorkloadError, algorithms_of, collective_program

@@ -69,7 +69,7 @@ def test_trace_sets(nadi, tmp_path):
     assert outcome == (0, f"4 traces; in a run file: {run_file}\n", "")
     assert sorted(file.name for file in plain.iterdir()) == ["groups.json", *(f"x.{npu}.et" for npu in range(4))]
     outcome = nadi("trace", "expand", plain, "-o", tmp_path / "other")
-    wanted = f"{plain / 'traces.json'}: No such file or directory, expected the manifest of a trace set"
+    wanted = f"{plain / 'traces.json'}: No such file or directory; expected the manifest of a trace set (JSON)"
     assert outcome == (2, "", f"nadi: error: {wanted}\n")
 
 

@@ -9,6 +9,8 @@ import pytest
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.reports.result_files.run_folder import TABLES
+from nadi.simulation.fidelities import documentation
+from pdes import fidelity
 from tests.network_sections import network_section
 
 ANALYTICAL = '[network]\nfidelity = "analytical"\n'
@@ -202,7 +204,7 @@ def test_faults_are_refused(nadi, write_run, step, tmp_path):
 
 def test_there_is_nothing_to_divide(nadi, write_run, step):
     line = refused(nadi, "partition", write_run([step] * 4, ANALYTICAL), "--parts", "2")
-    assert "[network] fidelity: found 'analytical', which runs on one worker; expected 'packet'" in line
+    assert "[network] fidelity: found 'analytical', which runs on one worker; expected \"packet\"" in line
 
 
 @pytest.mark.parametrize("aware", [False, True])
@@ -235,6 +237,37 @@ def test_a_collective_that_asks_too_much_of_links(nadi, aware, algorithm):
 FLOWS = '[network]\nfidelity = "flow"\n'
 
 
+def test_collectives_are_coupled_flows_if_the_user_asks_or_the_run_has_many_messages(
+    nadi, write_run, step, tmp_path, monkeypatch
+):
+    run = write_run([step] * 4, FLOWS)
+    found = []
+    for name, most in (("auto", 10**6), ("coupled", 10**6), ("auto", 47)):
+        monkeypatch.setattr("nadi.simulation.closed_forms.coupled.COUPLED_ABOVE_MESSAGES", most)
+        outcome = nadi("run", run, "--out", tmp_path / "out", "--force", "--set", f"network.collectives={name}")
+        assert outcome.code == 0, outcome.err
+        way = "auto" if name == "auto" and most > 48 else "coupled"
+        how = "48 messages as flows" if way == "auto" else "48 messages, collectives as coupled flows"
+        assert how in outcome.out
+        summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+        assert summary["config"]["network"]["collectives"] == way
+        collectives = pq.read_table(tmp_path / "out" / "collectives.parquet").to_pydict()
+        found.append((summary["finish_time_ps"], summary["digest"], collectives["time_ps"]))
+    assert found[1] == found[2] != found[0]
+    closed = 6 * (2**14 * 80 + 4 * 82 * 80 + 10**6)
+    assert found[1][2] == pytest.approx([closed] * len(found[1][2]), rel=1e-3)
+
+
+def test_a_collective_alone_is_a_coupled_flow(nadi):
+    given = ("all-reduce", "-t", "switch:npus=4", "--sizes", "1MiB", "--algorithm", "ring", "--json")
+    rows = []
+    for how in ("steps", "coupled"):
+        outcome = nadi("collective", *given, "--set", "network.fidelity=flow", "--set", f"network.collectives={how}")
+        rows += json.loads(outcome.out)["rows"]
+    assert rows[1]["ratio"] == pytest.approx(1, abs=1e-6)
+    assert rows[0]["time_ps"] == pytest.approx(rows[1]["time_ps"], rel=1e-2)
+
+
 def test_flows_run_warn_of_keys_for_queues_and_refuse_losses(nadi, write_run, step, tmp_path):
     run = write_run([step] * 4, FLOWS)
     outcome = nadi("run", run, "--out", tmp_path / "out", "--set", "network.buffer=4MB")
@@ -244,3 +277,17 @@ def test_flows_run_warn_of_keys_for_queues_and_refuse_losses(nadi, write_run, st
     faults = ("faults.0.at=1us", "faults.0.link=npu 0-npu 1", "faults.0.error_rate=0.1")
     line = refused(nadi, "run", run, "-q", *(word for each in faults for word in ("--set", each)))
     assert line.startswith("nadi: error: [faults.0] error_rate: messages as a whole are never lost; expected another")
+
+
+def test_models_are_listed(nadi):
+    listed = nadi("net", "fidelities", "--json").document
+    assert [model["fidelity"] for model in listed] == list(fidelity.networks())
+    text = nadi("net", "fidelities").out
+    for model in listed:
+        assert model["message"] in text
+        assert model["message"] in documentation()
+    assert {model["fidelity"]: model["refused_faults"] for model in listed if model["has_links"]} == {
+        "packet": [],
+        "flow": ["error_rate"],
+        "analytical": None,
+    }

@@ -209,9 +209,9 @@ def test_what_is_wrong_is_one_line(nadi, trained, key_file, tmp_path):
     out = tmp_path / "out"
     for words, expected in (
         ((trained, "--key-file", short), "short: a key of 3 bytes, expected 16 or more"),
-        ((trained, "--key-file", tmp_path / "none"), "none: No such file or directory, expected a file with a key"),
+        ((trained, "--key-file", tmp_path / "none"), "none: No such file or directory; expected a file with a key"),
         ((trained, "--key-file", key_file, "--fidelity", "some"), "fidelity 'some': expected one of full, near"),
-        ((tmp_path / "void", "--key-file", key_file), "void: no traces, expected a trace set, or files"),
+        ((tmp_path / "void", "--key-file", key_file), "void: no traces, looked for"),
         ((trained, "--key-file", key_file, "--groups", short), "is a trace set, expected none"),
     ):
         found = nadi("trace", "obfuscate", *words, "-o", out)

@@ -320,6 +320,24 @@ def test_the_best_are_sent_by_packets(nadi, model, tmp_path):
     assert "longer" in listed.out
 
 
+def test_flows_time_and_rank_whole_steps(nadi, model):
+    """With all NICs of a host on one oversubscribed switch, plans that communicate between hosts lose their rank."""
+    options = ("--cluster", "small-a100", "--gpus", 16, "--plan", "gb64", "--shard", "0/6", "--confirm-by", "flow")
+    found = nadi("plan", "--model", model, *options, "--confirm", 99, "--json")
+    assert found.code == 0, found.err
+    rows = nonempty(found.document["answers"]["tiny"]["rows"])
+    steps = [row["flows_step_s"] for row in rows]
+    assert steps == sorted(steps)
+    for row in rows:
+        assert 0.98 < row["flows_step_s"] / row["step_s"] < 1.5
+
+
+def test_an_unknown_model_to_confirm_by_is_refused(nadi, model):
+    found = nadi("plan", "--model", model, *_ON, "--confirm-by", "closed-form")
+    assert found.code == 2
+    assert found.err == "nadi: error: --confirm-by closed-form: expected packet or flow\n"
+
+
 def test_a_batch_script_plans_in_shards(nadi, model):
     script = nadi("plan", "--model", model, *_ON[:4], "--reserve", "5%", "--slurm", 4, "--out", "plans").out
     assert " --reserve 5% " in script
@@ -339,7 +357,7 @@ def test_a_batch_script_plans_in_shards(nadi, model):
         (("--model", "llama3-8b", *_ON, "--shard", "3/3"), "--shard '3/3': expected I/N with I from 0 below N"),
         (("--model", "llama3-8b", *_ON, "--sweep", "rate"), "--sweep 'rate': expected KEY=VALUE,VALUE"),
         (("--model", "llama3-8b", *_ON, "--framework", "jax"), "--framework jax: expected megatron, deepspeed or fsdp"),
-        (("--model", "llama3-8b", *_ON, "--plan", "tp0"), "plan: tp is '0'"),
+        (("--model", "llama3-8b", *_ON, "--plan", "tp0"), "plan: tp: found '0'"),
         *(
             (("--model", "llama3-8b", *_ON, "--reserve", text, "--slurm", 2, "--out", "plans"), f"found {text!r}; exp")
             for text in ("-1GiB", "100%", "-5%", "nan%", "0.05", "4 pounds", "", "1e3%", "99PB")

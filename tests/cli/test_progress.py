@@ -51,6 +51,15 @@ def test_of_several_runs_each_line_says_which(monkeypatch):
     assert stream.getvalue() == f"nadi: row 2 of 2\nnadi: row 2 of 2: {describe(snapshot(), 0)}\n"
 
 
+def test_things_done_with_the_time_that_remains(monkeypatch):
+    now = iter([0.0, 60.0, 60.0, 60.0])
+    monkeypatch.setattr("nadi.launching.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    stream = io.StringIO()
+    with progress(stream=stream) as shown:
+        shown.count(2, 6, "points")
+    assert stream.getvalue() == "nadi: 2 of 6 points done, 2 min 0 s left\n"
+
+
 def test_a_terminal_gets_one_live_line():
     stream = io.StringIO()
     stream.isatty = lambda: True

@@ -114,7 +114,7 @@ def test_a_parameter_of_the_topology_is_set_on_top_of_a_spec_or_of_a_name(nadi, 
     assert len(set(found)) == 1
     wrong = nadi("run", write_run([step] * 4), "-q", "--set", "topology.params.rat=1Gbps")
     assert wrong.code == 2
-    assert "unknown key 'rat'; did you mean 'rate'?" in wrong.err
+    assert "rat: unknown key; nearest known key: rate" in wrong.err
 
 
 def test_roofline_and_memory(nadi, write_run, tmp_path):

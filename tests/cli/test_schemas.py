@@ -36,11 +36,12 @@ def test_files_of_a_run(nadi, write_run, tmp_path):
     group = et.coll_node(9, "sum", et.CollectiveCommType.ALL_REDUCE, 1 << 16)
     run = write_run([[*nodes, group] for nodes in INCAST], SHALLOW, STAR)
     assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
-    rows = {
-        schema.name: check(tmp_path / "out" / schema.file, schema) for schema in (*schemas.OF_EVERY_RUN, *schemas.LOGS)
-    }
+    of_packets = {*schemas.OF_EVERY_RUN, *schemas.LOGS} - {schemas.LIMITS}
+    rows = {schema.name: check(tmp_path / "out" / schema.file, schema) for schema in of_packets}
     assert all(rows.values())
     assert sorted([*rows, "summary"]) == sorted(path.stem for path in (tmp_path / "out").iterdir())
+    assert nadi("run", run, "--out", tmp_path / "flows", "-q", "--fidelity", "flow").code == 0
+    assert check(tmp_path / "flows" / schemas.LIMITS.file, schemas.LIMITS) > 0
 
 
 def test_files_of_a_folded_run(nadi, write_run, step, tmp_path, monkeypatch):

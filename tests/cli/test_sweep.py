@@ -218,7 +218,7 @@ def test_shards_share_the_points(nadi, sweep, tmp_path):
             'method = "latin-hypercube"\nsamples = 2\n[ranges]\n"a.b" = {least = 2, most = 1}\n',
             "expected rising bounds",
         ),
-        ("run = [", "not TOML"),
+        ("run = [", "no TOML"),
     ],
 )
 def test_wrong_files_are_one_line(nadi, sweep, tmp_path, text, expected):

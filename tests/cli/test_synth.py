@@ -30,7 +30,7 @@ from workload.compute import ComputeTimes, find_gpu
 from workload.generators.models.model import Model
 from workload.generators.training import parallel_plan
 from workload.generators.training.generator import generate as training_step
-from workload.program.recorded import with_recorded_times
+from workload.program.durations import with_recorded_times
 
 PLANS = ("tp2,pp2,dp2,gb8", "tp4,pp1,dp2,gb8", "tp1,pp4,dp2,gb8", "tp2,pp2,dp1,gb4")
 FABRIC = "leaf-spine:leaves=4,hosts_per_leaf=8,spines=4,rate=100Gbps,delay=1us"

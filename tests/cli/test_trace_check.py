@@ -120,7 +120,7 @@ def test_wrong_arguments_are_one_line(nadi, broken, tmp_path):
     (tmp_path / "empty").mkdir()
     for arguments, says in (
         ([broken], "traces of 2 prefixes, expected one of them"),
-        ([tmp_path / "empty"], "no traces, expected a trace set, or files <prefix>.<npu>.et"),
+        ([tmp_path / "empty"], "empty: is a folder, and there are no traces, looked for"),
         ([tmp_path / "none"], "no traces, looked for"),
         ([broken / "a", "--fix"], "--fix: found alone"),
         ([broken / "a", "-o", tmp_path / "out"], "-o: found alone"),

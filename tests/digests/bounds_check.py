@@ -14,7 +14,7 @@ from tests.digests.record import recorded
 from tests.digests.runs import OF_SHARED_DATA, runs
 
 ROOT = Path(__file__).parents[2]
-OF_WHOLE_MESSAGES = ("congestion_aware", "congestion_unaware", "closed form", "messages as flows")
+OF_WHOLE_MESSAGES = ("congestion_aware", "congestion_unaware", "closed form", "messages as flows", "coupled flows")
 """How names of runs begin whose kernels are those of message-level models and of closed forms."""
 LEFT_OUT = ("dctcp", "hpcc", "nscc", "swift", "timely")
 """Of the congestion controls those of the matrix will do."""

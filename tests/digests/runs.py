@@ -15,6 +15,7 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.coupled import coupled_collectives
 from nadi.simulation.closed_forms.running import laid_out
 from nadi.simulation.run import network_settings
 from nadi.simulation.wiring.in_network import with_reducers
@@ -484,6 +485,15 @@ def nccl_of(graph):
     return build_program(traces.tables(), npus, graph.npus, groups, ComputeModel("trace"), how, fabric=graph)
 
 
+def coupled(rule="ecmp"):
+    graph = build(RAILS)
+    program = nccl_of(graph)
+    own = chosen(fidelity=fidelity.fidelity("flow"), load_balancing=balancing.balancing(rule), compute_slowdown=1.5)
+    how = CollectiveSettings({"all-reduce": "nccl:algo=ring,proto=simple,channels=3"})
+    kinds = coupled_collectives(program, CollectiveCosts(graph, own), how)
+    return Brought(run(build_world(graph, program, replace(own, coupled=kinds))))
+
+
 def phases_of(graph):
     return collective_program("all-reduce", graph.npus, 90_000, "grid:splits=4", graph)
 
@@ -711,6 +721,8 @@ def runs():
         "messages as flows": partial(whole, "flow"),
         "messages as flows, crowd": partial(crowded_whole, "flow"),
         "messages as flows, NCCL": partial(whole, "flow", nccl_of, RAILS),
+        "coupled flows": coupled,
+        "coupled flows, spray": partial(coupled, "spray"),
     }
     for model in ("congestion_aware", "congestion_unaware"):
         found |= {

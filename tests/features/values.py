@@ -6,7 +6,7 @@ declares.
 """
 
 from nadi.configuration.sections import NetworkSection, SystemSection
-from pdes import balancing, congestion, disciplines
+from pdes import balancing, congestion, disciplines, fidelity
 from workload import algorithms_of
 from workload.kinds import KINDS
 
@@ -19,10 +19,11 @@ CONGESTION = "network.congestion"
 
 _VALUES = {
     "network": {
-        "fidelity": ["packet", "flow", "analytical", "closed-form"],
+        "fidelity": [*fidelity.networks()],
         "congestion_aware": [True, False],
         "endpoint_delay": ["300ns"],
         "reduction_bandwidth": ["100GB/s"],
+        "collectives": ["coupled", "steps"],
         "send_latency": ["1us"],
         "acknowledged": [True],
         "resolution": ["1us"],
@@ -36,6 +37,7 @@ _VALUES = {
         "max_retries": [100],
         "detection_time": ["10us"],
         "nvlink_framing": [False],
+        "nvlink": ["closed-form"],
         "p2p_share": [0.5],
         "switch": ["shared-buffer"],
         "buffer": ["4MB"],

@@ -181,4 +181,4 @@ MODELS = {"congestion_unaware": Unaware, "congestion_aware": Aware}
 
 
 def by_hand(graph, program, settings):
-    return MODELS[settings.fidelity.name](graph, program, settings).run()
+    return MODELS[settings.fidelity.hooks.name](graph, program, settings).run()

@@ -1,14 +1,14 @@
 """Running programs on message-level networks."""
 
 import pdes
-from pdes.messages.fidelity import fidelity
+from pdes.fidelity import fidelity
 from topologies import build
 
 KINDS = ("congestion_unaware", "congestion_aware")
 
 
 def simulate(network, program, kind, *, concurrent_collectives=False, compute_slowdown=1.0, **parameters):
-    """Results of a program on a network (a spec or a Graph); parameters are those of messages.fidelity.Fidelity."""
+    """Results of a program on a network (a spec or a Graph); parameters are those of fidelity.Fidelity."""
     graph = build(network) if isinstance(network, str) else network
     settings = pdes.Settings(
         fidelity=fidelity(kind, **parameters),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pdes
-from pdes.messages.fidelity import fidelity
+from pdes.fidelity import fidelity
 from tests.budgets import bounded
 from tests.every import programs
 from tests.fidelity.naive import MODELS, Aware, by_hand

@@ -15,7 +15,7 @@ from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.run import network_settings, run_program
 from pdes import Faults, LinkFault, NpuFault
-from pdes.messages.fidelity import fidelity
+from pdes.fidelity import fidelity
 from tests.budgets import bounded
 from tests.pdes.cases import Traces
 from topologies import build, route, routing_without

@@ -9,7 +9,7 @@ from pathlib import Path
 TOY = Path(__file__).parent / "toy"
 ROOT = Path(__file__).parents[2]
 CODE = """
-import pdes.messages.fidelity as fidelity
+import pdes.fidelity as fidelity
 fidelity.__path__.append({toy!r})
 import sys
 sys.argv = ["nadi", *{arguments!r}]
@@ -39,3 +39,31 @@ def test_others_are_still_refused_and_all_are_named():
     done = nadi("collective", "all-reduce", "-t", "ring:npus=8", "--set", "network.fidelity=constantly")
     assert done.returncode == 2
     assert "expected 'packet', 'flow', 'analytical', 'constant' or 'closed-form'" in done.stderr
+
+
+def test_a_model_is_short():
+    """CONTRIBUTING.md and docs/explanation/fidelity.md promise fewer than 80 lines."""
+    assert len((TOY / "constant.py").read_text().splitlines()) < 80
+
+
+def test_it_is_listed_and_takes_no_keys_of_others():
+    done = nadi("net", "fidelities", "--json")
+    assert done.returncode == 0, done.stderr
+    listed = {model["fidelity"]: model for model in json.loads(done.stdout)}
+    assert listed["constant"]["refused_faults"] is None
+    assert listed["constant"]["keys"] == ["endpoint_delay", "fidelity", "reduction_bandwidth"]
+
+
+def test_what_it_lacks_is_refused(tmp_path):
+    """Nothing but its declaration makes it run on one worker, without faults, and without keys of packets."""
+    on_it = ("--set", "network.fidelity=constant", "--set", "network.mtu=1KiB")
+    run = ("run", "--model", "gpt3-125m", "--plan", "dp4,gb4", "--cluster", "small-a100", *on_it, "-q")
+    done = nadi(*run, "--workers", "2", "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "[network] mtu (needs [network] fidelity = " in done.stderr
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert (summary["network"], summary["switches"], summary["threads"]) == ("constant", "none", 1)
+    assert "mtu" not in summary["config"]["network"]
+    done = nadi(*run, "--set", "faults.0.npu=0", "--set", "faults.0.at=0s", "--set", "faults.0.slowdown=2")
+    assert done.returncode == 2
+    assert done.stderr.startswith("nadi: error: [[faults]]: found with a [network] fidelity without faults; expected")

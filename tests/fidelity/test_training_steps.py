@@ -4,6 +4,7 @@ docs/explanation/fidelity.md has the figures.
 """
 
 import functools
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.coupled import coupled_collectives
 from nadi.simulation.run import network_settings, run_program
 from topologies import build, clusters
 from workload import CollectiveSettings, ComputeModel, build_program
@@ -69,6 +71,7 @@ HOSTS = "selene"
 SECTIONS = {
     "packet": {},
     "flow": {"fidelity": "flow"},
+    "coupled": {"fidelity": "flow"},
     "closed-form": {"fidelity": "closed-form"},
     "unaware": {"fidelity": "analytical", "congestion_aware": False},
     "aware": {"fidelity": "analytical"},
@@ -103,8 +106,10 @@ def set_up(case, fabric):
 def results(case, fabric, fidelity):
     """A step."""
     _, graph, program, how = set_up(case, fabric)
-    own = clusters.find(HOSTS).network if fabric == HOSTS and fidelity in {"packet", "flow", "closed-form"} else {}
+    own = clusters.find(HOSTS).network if fabric == HOSTS and fidelity not in {"unaware", "aware"} else {}
     settings = network_settings(NetworkSection.model_validate({**own, **SECTIONS[fidelity]}))
+    if fidelity == "coupled":
+        settings = replace(settings, coupled=coupled_collectives(program, CollectiveCosts(graph, settings), how))
     if fidelity != "closed-form":
         return run_program(graph, program, settings, NoProgress())
     costs = CollectiveCosts(graph, settings)

@@ -21,7 +21,6 @@ MADE_OF_WHAT_USERS_WRITE = {
     "et/reshape/slicing.py": "fnmatch.translate of a user's wildcards, whose repetitions are atomic",
     "inputs/kinds.py": "its own tables, whose patterns are tried below",
     "workload/collectives/custom/chakra.py": "re.escape of the beginning of a file's name",
-    "workload/trace_sets/load.py": "re.escape of the beginning of a file's name",
 }
 """Files that make a pattern in a function, and of what."""
 

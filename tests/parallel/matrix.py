@@ -9,8 +9,7 @@ import partition
 from et import read_groups
 from nadi.simulation.wiring.in_network import with_reducers
 from partition import PartitionError
-from pdes import Layout, Processes, Settings, SharedBuffer, build_world, run, run_divided
-from pdes.messages import fidelity
+from pdes import Layout, Processes, Settings, SharedBuffer, build_world, fidelity, run, run_divided
 from pdes.network import balancing
 from pdes.nic import congestion
 from tests.needs import SHARED

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from pdes import Layout, Processes, Settings, build_world, run, run_divided
-from pdes.messages import fidelity
+from pdes import Layout, Processes, Settings, build_world, fidelity, run, run_divided
 from topologies import build
 from workload import collective_program, pairs_program
 

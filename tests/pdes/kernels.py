@@ -1,7 +1,9 @@
 """Entry points to single helpers of the engine, so that tests can call them compiled."""
 
+import numpy as np
+
 from pdes.core.fifo import after, push, take_block
-from pdes.core.hashing import FREE, find, get, mix, mix2, mix3, remove
+from pdes.core.hashing import FREE, find, mix, mix2, mix3, remove
 from pdes.core.heap import heap_pop, heap_push
 from pdes.core.jit import kernel, reader
 from pdes.core.state import Flows, MessageModels
@@ -41,7 +43,8 @@ def map_put(keys, values, key, value):
 
 @kernel
 def map_get(keys, values, key):
-    return get(keys, values, key)
+    at = find(keys, key)
+    return np.int64(-1) if keys[at] == FREE else np.int64(values[at])
 
 
 @kernel

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pdes import RunError, Settings, build_world, run
-from pdes.messages.fidelity import fidelity
+from pdes.fidelity import fidelity
 from tests.budgets import bounded
 from tests.every import programs
 from tests.parallel.fingerprint import differing, fingerprint

@@ -435,7 +435,7 @@ def test_hooks_take_what_is_passed_on():
     others = {"congestion_control": [congestion.control(name).update for name in congestion.names()]}
     others["discipline"] = [disciplines.discipline(name).pick for name in disciplines.names()]
     others["balancing"] = [balancing.balancing(name).pick for name in balancing.names()]
-    others["act"] = [fidelity.fidelity(name).act for name in fidelity.names()]
+    others["act"] = [hooks.act for model in fidelity.networks().values() for hooks in model.hooks]
     for name, hook in found.items():
         for function in {hook, *others.get(name, [])} - {None}:
             names = inspect.signature(getattr(function, "py_func", function)).parameters

@@ -8,7 +8,7 @@ import pytest
 import topologies
 from pdes import Settings, build_world, run
 from pdes.core import packet
-from pdes.messages.fidelity import fidelity
+from pdes.fidelity import fidelity
 from tests.fidelity.naive import by_hand
 from tests.pdes.compare import check, differences
 from tests.scenarios.running import simulate

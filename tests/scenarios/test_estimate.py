@@ -9,7 +9,7 @@ import topologies
 import workload
 from nadi.simulation.wiring.affordable import estimate
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes.messages import fidelity
+from pdes import fidelity
 from tests.scenarios.running import simulate
 from workload.program.traffic import sample, traffic
 

@@ -14,7 +14,7 @@ from nadi.simulation.closed_forms.idle_fabric import idle_fabric
 from nadi.simulation.closed_forms.lone_message import train
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings, build_world, run
-from pdes.messages.fidelity import fidelity
+from pdes.fidelity import fidelity
 from pdes.network.balancing import balancing
 from tests.samples import each_value
 from tests.scenarios import closed_forms

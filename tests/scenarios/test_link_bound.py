@@ -7,7 +7,7 @@ import pdes
 import topologies
 import workload
 from nadi.studies.collectives.link_bound import link_bound_ps
-from pdes.messages import fidelity
+from pdes import fidelity
 from pdes.network import balancing
 from tests.scenarios.running import simulate
 

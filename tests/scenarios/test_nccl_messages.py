@@ -12,7 +12,7 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.lone_message import ideal_ps, shares_of
 from pdes import Settings, build_world, congestion, run
-from pdes.messages.fidelity import fidelity
+from pdes.fidelity import fidelity
 from tests.fabric.compare import differences
 from tests.fabric.driven import Driven
 from tests.fidelity.naive import by_hand

@@ -8,8 +8,8 @@ import pytest
 
 import topologies
 from pdes import Settings, build_world, run
+from pdes.fidelity import fidelity
 from pdes.harvest.gathering import settled
-from pdes.messages.fidelity import fidelity
 from pdes.nic import congestion
 from tests.fabric.compare import differences
 from tests.fabric.driven import Driven

@@ -167,7 +167,7 @@ def test_the_small_one_is_one_switch_of_64_ports():
         ("selene:gpus=0", "selene: gpus: '0' is not a count"),
         ("selene:gpus=many", "selene: gpus: 'many' is not a count"),
         ("selene:npus=8", "selene: npus is given with a cluster; expected gpus"),
-        ("selene:gpus=8,colour=red", "selene:gpus=8,colour=red: unknown key 'colour'"),
+        ("selene:gpus=8,colour=red", "selene:gpus=8,colour=red: colour: unknown key"),
         ("selen:gpus=8", "did you mean 'selene'?"),
     ],
 )

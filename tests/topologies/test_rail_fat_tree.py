@@ -133,7 +133,7 @@ def test_npus_behind_an_nvswitch_do_not_meet_at_their_leaf():
         ("npus=512,oversubscription=3", "oversubscription = 3 needs 10.6667 spines; expected a whole number"),
         ("npus=512,spines=2,oversubscription=3", "both spines and oversubscription are given; expected one of them"),
         ("npus=512,rail_spines=true", "no path of switches from npu 0 to npu 9"),
-        ("npus=512,rail_spines=perhaps", "rail_spines: 'perhaps'"),
+        ("npus=512,rail_spines=perhaps", "rail_spines: found 'perhaps'; expected a valid boolean"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(parameters, text):

@@ -117,9 +117,9 @@ LEAF_KEYS = (
         ("ring:npus", "ring:npus: 'npus' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),
         ("ring:npus=", "ring:npus=: 'npus=' is no key=value; expected a form like ring:npus=8,rate=400Gbps"),
         ("ring:npus=8,npus=9", "ring:npus=8,npus=9: key 'npus' occurs twice; expected it once"),
-        ("ring", "ring: key 'npus' is missing; expected number of NPUs, 2 or more"),
-        ("ring:npsu=8", "ring:npsu=8: unknown key 'npsu'; did you mean 'npus'? known: delay, npus, rate"),
-        ("leaf-spine:leafs=8", f"leaf-spine:leafs=8: unknown key 'leafs'; did you mean 'leaves'? known: {LEAF_KEYS}"),
+        ("ring", "ring: npus: missing; expected number of NPUs, 2 or more"),
+        ("ring:npsu=8", "ring:npsu=8: npsu: unknown key; nearest known key: npus (of delay, npus, rate)"),
+        ("leaf-spine:leafs=8", f"leaf-spine:leafs=8: leafs: unknown key; nearest known key: leaves (of {LEAF_KEYS})"),
         ("ring:npus=0", "ring:npus=0: npus: '0' is not a count; expected a whole number from 1 to 4194303"),
         ("ring:npus=x", "ring:npus=x: npus: 'x' is not a count; expected a whole number from 1 to 4194303"),
         (
@@ -161,7 +161,7 @@ LEAF_KEYS = (
         ("stack:dims=Ring(4),host_dims=2", "stack:dims=Ring(4),host_dims=2: host_dims = 2; expected 0 to 1"),
         (
             "stack:dims=Ring(4),host_dims=-1",
-            "stack:dims=Ring(4),host_dims=-1: host_dims: '-1'; input should be greater than or equal to 0",
+            "stack:dims=Ring(4),host_dims=-1: host_dims: found '-1'; expected greater than or equal to 0",
         ),
         (
             "fully-connected:npus=16384",
@@ -221,7 +221,7 @@ LEAF_KEYS = (
                 "expected at most 536870912 entries"
             ),
         ),
-        ("missing.toml", "missing.toml: cannot read missing.toml: No such file or directory"),
+        ("missing.toml", "missing.toml: No such file or directory; expected a fabric (TOML with npus and links)"),
         ("simai:path=missing", "missing: cannot read missing: No such file or directory"),
     ],
 )

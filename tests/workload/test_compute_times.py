@@ -291,9 +291,9 @@ def test_a_gpu_of_ones_own(tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("sms = 10", "sms = 0", "sms: found 0; Input should be greater than or equal to 1"),
-        ("sms = 10", "", "sms: missing; expected it in a GPU's file"),
-        ("sms = 10", "sm = 10", "sm: unknown key; expected one of name, peak_flops, memory, memory_bandwidth"),
+        ("sms = 10", "sms = 0", "sms: found 0; expected 1 to 1048576"),
+        ("sms = 10", "", "sms: missing; expected a value"),
+        ("sms = 10", "sm = 10", "sm: unknown key; nearest known key: sms"),
         ('clock = "1GHz"', 'clock = "1"', "clock: '1' is not a clock rate; expected 1MHz to 100GHz, such as 1.41GHz"),
         ('fp16 = "10TFLOPS"', 'fp17 = "10TFLOPS"', "peak_flops: data type 'fp17'; expected some of fp32"),
         ('fp32 = "1TFLOPS"', "", "peak_flops: no fp32; expected it among the data types"),

@@ -73,7 +73,9 @@ def test_a_file_for_an_npu_too_many(tmp_path):
 def test_two_files_for_one_npu(tmp_path):
     put(tmp_path / "w.1.et")
     put(tmp_path / "w.1.et.gz")
-    with pytest.raises(WorkloadError, match=r"w\.1\.et\.gz: NPU 1 has w\.1\.et too, expected one file$"):
+    with pytest.raises(
+        WorkloadError, match=r"w\.1\.et\.gz: second trace of NPU 1, besides w\.1\.et, expected one per NPU$"
+    ):
         load_traces(tmp_path / "w", 10)
 
 
@@ -117,5 +119,5 @@ def test_every_rank_finds_files_that_are_missing_or_too_many(tmp_path):
 
 def test_a_folder_in_place_of_a_file(tmp_path):
     (tmp_path / "w.0.et").mkdir()
-    with pytest.raises(WorkloadError, match=r"w\.0\.et: Is a directory, expected a trace$"):
+    with pytest.raises(WorkloadError, match=r"w\.0\.et: Is a directory; expected a trace$"):
         load_traces(tmp_path / "w", 1)

@@ -120,26 +120,23 @@ def with_trace(**changed):
 
 WRONG = {
     # keys of the manifest that are changed, and what is said behind the manifest's name
-    "version": ({"version": 2}, "version is 2, expected 1"),
-    "npus": ({"npus": 0}, "npus is 0, expected 1 to 524287"),
-    "unknown key": (
-        {"traecs": 0},
-        "unknown key traecs, expected version, npus, traces, idle, families, framework, copied",
-    ),
-    "framework": ({"framework": "jax"}, 'framework is "jax", expected one of megatron, deepspeed, fsdp'),
-    "framework of another kind": ({"framework": []}, "framework is [], expected one of megatron, deepspeed, fsdp"),
-    "copied": ({"copied": [["pair"]]}, 'copied is [["pair"]], expected a list of names of families'),
-    "copied of no family": ({"copied": ["tp"]}, 'copied is ["tp"], expected a list of names of families'),
-    "no traces": ({"traces": []}, "traces is [], expected a list of traces"),
-    "trace of another kind": ({"traces": [3]}, "trace 0: found 3, expected an object with file, example, nodes, npus"),
+    "version": ({"version": 2}, "version: found 2; expected 1"),
+    "npus": ({"npus": 0}, "npus: found 0; expected 1 to 524287"),
+    "unknown key": ({"traecs": 0}, "traecs: unknown key; nearest known key: traces"),
+    "framework": ({"framework": "jax"}, "framework: found 'jax'; expected '', 'megatron', 'deepspeed' or 'fsdp'"),
+    "framework of another kind": ({"framework": []}, "framework: found []; expected '', 'megatron'"),
+    "copied": ({"copied": [["pair"]]}, "copied.0: found ['pair']; expected a valid string"),
+    "copied of no family": ({"copied": ["tp"]}, "copied has 'tp', expected names of families"),
+    "no traces": ({"traces": []}, "traces: found []; tuple should have at least 1 item"),
+    "trace of another kind": ({"traces": [3]}, "traces.0: found 3; expected a valid dictionary"),
     "file elsewhere": (
         {"traces": with_trace(file="../x")},
-        'trace 0: file is "../x", expected a name beside the manifest',
+        "traces.0.file: found '../x'; expected a name beside the manifest",
     ),
     "file twice": ({"traces": with_trace(file="x.npu2.et")}, "file x.npu2.et stands twice, expected each once"),
-    "nodes": ({"traces": with_trace(nodes=-1)}, "x.npu0.et: nodes is -1, expected their number"),
+    "nodes": ({"traces": with_trace(nodes=-1)}, "traces.0.nodes: found -1; expected greater than or equal to 0"),
     "example": ({"traces": with_trace(example=3)}, "x.npu0.et: example is 3, expected one of its NPUs"),
-    "no example": ({"traces": with_trace(example=None)}, "x.npu0.et: example is null, expected an NPU, or -1"),
+    "no example": ({"traces": with_trace(example=None)}, "traces.0.example: found None; expected a valid integer"),
     "in no trace": ({"traces": with_trace(npus=[0])}, "NPU 1 is in no trace, expected it in one, or in idle"),
     "in two": (
         {"traces": with_trace(npus=[0, 1, 2])},
@@ -155,7 +152,7 @@ WRONG = {
         "x.npu0.et: npus: found 4, expected a number below 4",
     ),
     "negative NPU": ({"traces": with_trace(npus=[0, 1, -1])}, "x.npu0.et: npus: found NPU -1, expected 0 to 3"),
-    "families": ({"families": []}, "families is [], expected an object of families"),
+    "families": ({"families": []}, "families: found []; expected a valid dictionary"),
     "name of all": (
         {"families": {"0": [[1]]}},
         'family "0": that name always means all NPUs, expected another one',
@@ -174,8 +171,11 @@ WRONG = {
         {"families": {"a": {"groups": [0, 1, 2], "members": [0, 1]}}},
         'family "a": 3 groups of 2, expected at most 4 members',
     ),
-    "half a family": ({"families": {"a": {"groups": [0]}}}, 'family "a": no members, expected groups, members'),
-    "no numbers": ({"families": {"a": {"groups": 0, "members": [0]}}}, 'family "a": groups: found 0, expected a list'),
+    "half a family": ({"families": {"a": {"groups": [0]}}}, 'family "a": members: missing'),
+    "no numbers": (
+        {"families": {"a": {"groups": 0, "members": [0]}}},
+        'family "a": groups: found 0; expected a valid list',
+    ),
 }
 
 
@@ -200,17 +200,17 @@ def test_a_manifest_that_is_none(tmp_path):
     path = tmp_path / "traces.json"
     for text, said in (
         ("{", "expected the manifest of a trace set (JSON)"),
-        ("[]", "found [], expected an object with"),
+        ("[]", "found []; expected a valid dictionary"),
     ):
         path.write_text(text)
         with pytest.raises(WorkloadError, match=f"^{re.escape(str(path))}: .*{re.escape(said)}[^\n]*$"):
             load_set(tmp_path, 4)
     path.write_text('{"version": 1, "version": 1}')
-    with pytest.raises(WorkloadError, match='"version" stands twice, expected the manifest'):
+    with pytest.raises(WorkloadError, match='"version" stands twice; expected the manifest'):
         load_set(tmp_path, 4)
     path.unlink()
     path.mkdir()
-    with pytest.raises(WorkloadError, match="Is a directory, expected the manifest of a trace set"):
+    with pytest.raises(WorkloadError, match="Is a directory; expected the manifest of a trace set"):
         load_set(tmp_path, 4)
 
 

@@ -126,13 +126,13 @@ def test_each_chunk_does_its_micro_batches_and_they_meet_their_neighbours(
             half = m // 2 if line.IS_MIRRORED else m
             assert sorted(mine) == list(range(chunk * half, (chunk + 1) * half) if line.IS_MIRRORED else range(m))
             for step in (-1, 1):
-                place = line.beside(stage, chunk, step)
-                if place is None:
-                    assert line.position(stage, chunk) + step in (-1, line.slices)
+                other, position = line.beside(stage, chunk, step), line.position(stage, chunk) + step
+                if other is None:
+                    assert position in (-1, line.slices)
                     continue
-                assert line.position(*place) == line.position(stage, chunk) + step
-                assert place[1] == chunk or not line.IS_MIRRORED
-                assert line.beside(*place, -step) == (stage, chunk)
+                chunks = [chunk] if line.IS_MIRRORED else range(v)
+                (there,) = [each for each in chunks if line.position(other, each) == position]
+                assert line.beside(other, there, -step) == stage
 
 
 @pytest.mark.parametrize(("schedule", "p", "m", "v"), ALL)

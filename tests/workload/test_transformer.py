@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from et import NodeType
+from inputs.documents import checked
 from tests.nonempty import nonempty
 from workload import ComputeModel, WorkloadError, build_program, expand, load_traces
 from workload.generators.models import Model, parameters, training_flops
-from workload.generators.models.library import model_of
 from workload.generators.training.generator import data_parallel_plan, generate_for_all
 
 SMALL = Model(name="small", layers=3, hidden=64, heads=4, vocab=128, sequence=32)
@@ -92,7 +92,7 @@ def test_traces_are_read_as_they_were_written(tmp_path):
     [
         ({"npus": 0}, "npus is 0, expected 1 to 524287"),
         ({"dtype_bytes": 3}, "dtype bytes are 3, expected 2 or 4"),
-        ({"steps": 0}, "plan: steps is 0: input should be greater than or equal to 1"),
+        ({"steps": 0}, "plan: steps: found 0; expected 1 to 1000000"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(values, text):
@@ -103,4 +103,4 @@ def test_plans_that_cannot_be_are_refused(values, text):
 
 def test_sizes_that_cannot_be_are_refused():
     with pytest.raises(WorkloadError, match=r"^transformer: hidden is 100; expected a multiple of heads \(12\)"):
-        model_of({**SMALL.model_dump(), "hidden": 100, "heads": 12}, "transformer")
+        checked(Model, {**SMALL.model_dump(), "hidden": 100, "heads": 12}, "transformer", WorkloadError)

@@ -22,23 +22,30 @@
 Without `stack`, NPUs may be linked to switches only, and the switches must connect all NPUs.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
 
 import inputs
+from inputs import whole_file
+from inputs.documents import checked, read_toml, refuse_other_kinds
 from topologies.bounds import MAX_NODES
-from topologies.dimension_routing import Hierarchy, lay_out
+from topologies.dimension_routing import Hierarchy, dimensions_of, format_dimensions, lay_out
 from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
-from topologies.graph import NVSWITCH, SWITCH, Graph
+from topologies.graph import NVSWITCH, SWITCH, DimensionRouting, Graph
 from topologies.graph_builder import GraphBuilder
-from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time, checked
+from topologies.parameters import Count, Dimensions, FilePath, Parameters, Rate, Sizes, Time
+from topologies.units import format_rate, format_time
 
 NAME = "file"
+_EXPECTED = "a fabric (TOML with npus and links)"
 _NPU = re.compile(r'"?(?:npu )?(\d{1,9})"?')
 _PAIR = re.compile(r'\[\s*(\d{1,9}|"[^"\n]*")\s*,\s*(\d{1,9}|"[^"\n]*")\s*\]')
 _SWITCHES = re.compile(r"^[ \t]*+\[\[[ \t]*+switches[ \t]*+\]\]", re.MULTILINE)
@@ -84,8 +91,8 @@ class _File(Parameters):
     pods: list[_Pod] | None = None
     accelerator: str = ""
     stack: Dimensions | None = None
-    switches: list[dict[str, Any]] = Field([])
-    links: list[dict[str, Any]] = Field([])
+    switches: list[_Switch] = Field([])
+    links: list[_Links] = Field([])
 
 
 def build(arguments: Arguments, name: str) -> Graph:
@@ -94,9 +101,8 @@ def build(arguments: Arguments, name: str) -> Graph:
     Raises TopologyError: the file is unreadable or no TOML, a key or node is unknown, a value has another form, or the
     network cannot be routed.
     """
-    content = checked(_File, _read(arguments.path, name), name)
-    switches = [checked(_Switch, table, f"{name}: switches[{i}]") for i, table in enumerate(content.switches)]
-    names = [s.name or f"switch {i}" for i, s in enumerate(switches)]
+    content = checked(_File, _read(Path(arguments.path)), name, TopologyError)
+    names = [s.name or f"switch {i}" for i, s in enumerate(content.switches)]
     builder = GraphBuilder(name, content.npus)
     if content.pods is not None:
         if len(content.pods) != content.npus:
@@ -106,19 +112,18 @@ def build(arguments: Arguments, name: str) -> Graph:
         builder.set_npu_pods(content.pods)
     builder.add_named_switches(
         names,
-        latency_ps=[s.latency for s in switches],
-        kind=[NVSWITCH if s.kind == "nvswitch" else SWITCH for s in switches],
-        pod=[s.pod for s in switches],
+        latency_ps=[s.latency for s in content.switches],
+        kind=[NVSWITCH if s.kind == "nvswitch" else SWITCH for s in content.switches],
+        pod=[s.pod for s in content.switches],
     )
     node_of = _node_numbers(content.npus, names, name)
-    for i, table in enumerate(content.links):
-        place = f"{name}: links[{i}]"
-        links = checked(_Links, table, place)
+    for i, links in enumerate(content.links):
         try:
             ends = np.array([(node_of[a], node_of[b]) for a, b in links.cables], np.int64).reshape(-1, 2)
         except KeyError as error:
             raise TopologyError(
-                f"{place}: unknown node {error.args[0]!r}; expected the name of a switch, 'npu N' or a node's number"
+                f"{name}: links.{i}: unknown node {error.args[0]!r}; "
+                "expected the name of a switch, 'npu N' or a node's number"
             ) from None
         builder.add_cables(ends[:, 0], ends[:, 1], links.rate, links.delay, links.count)
     layout = _layout(content, builder.nodes, name)
@@ -155,26 +160,12 @@ def _cables(text: str, npus: int) -> Iterator[tuple[int, int, int]]:
             yield a, b, int(count[1]) if count else 1
 
 
-def _read(path: str, label: str) -> dict[str, Any]:
-    """Return the TOML content of a file; label: name of the network, with which errors begin."""
-    try:
-        tree = inputs.parse_toml(inputs.read_text(path))
-    except OSError as error:
-        _refuse_others(path)
-        raise TopologyError(f"{label}: cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # includes numbers of 5,000 digits and deep nesting
-        _refuse_others(path, "text")
-        raise TopologyError(f"{label}: {path} is no TOML: {error}") from None
+def _read(path: Path) -> dict[str, Any]:
+    """Return the TOML content of a file; a file of another known kind is refused by the name of its kind."""
+    tree = read_toml(path, _EXPECTED, TopologyError, "fabric")
     if "npus" not in tree:
-        _refuse_others(path, "text")  # nothing but comments
+        refuse_other_kinds(path, _EXPECTED, TopologyError, "fabric", "text")  # nothing but comments
     return tree
-
-
-def _refuse_others(path: str, *other_kinds: str) -> None:
-    """Refuse a file that is neither a fabric, TOML nor of `other_kinds`, with a message that names its kind."""
-    kind = inputs.kind_of(path)
-    if kind is not None and kind.key not in {"fabric", "toml", *other_kinds}:
-        raise TopologyError(inputs.complaint(path, kind, "a fabric (TOML with npus and links)"))
 
 
 def _node_numbers(npus: int, switch_names: Sequence[str], label: str) -> dict[int | str, int]:
@@ -183,7 +174,7 @@ def _node_numbers(npus: int, switch_names: Sequence[str], label: str) -> dict[in
     node_of |= {f"npu {i}": i for i in range(npus)}
     for i, switch in enumerate(switch_names):
         if switch in node_of:
-            raise TopologyError(f"{label}: switches[{i}]: name {switch!r} is taken; expected another one")
+            raise TopologyError(f"{label}: switches.{i}: name {switch!r} is taken; expected another one")
         node_of[switch] = npus + i
     return node_of
 
@@ -202,3 +193,56 @@ def _layout(content: _File, nodes: int, label: str) -> Hierarchy | None:
             f"expected {layout.npus} and {layout.nodes - layout.npus} for the stack"
         )
     return layout
+
+
+def write_toml(graph: Graph, path: str | Path) -> None:
+    """Write, completely or not at all, the form that topology `file` reads; TopologyError if that is impossible."""
+    target = Path(path)
+    with inputs.refusing(f"cannot write {target}", "the name of a file", TopologyError), whole_file(target) as file:
+        file.writelines(f"{line}\n".encode() for line in _toml(graph))
+
+
+def _toml(graph: Graph) -> Iterator[str]:
+    """Yield the lines of a network's TOML file."""
+    yield f"# {json.dumps(graph.name)}, written by nadi"  # a path may hold bytes that are not UTF-8
+    yield f"npus = {graph.npus}"
+    yield f"dims = {list(graph.dims)}"
+    if isinstance(graph.routing, DimensionRouting):
+        yield f'stack = "{format_dimensions(dimensions_of(graph.routing))}"'
+    yield f"host = {graph.host.tolist()}"
+    yield f"pods = {graph.pod[: graph.npus].tolist()}"
+    if graph.accelerator:
+        yield f"accelerator = {json.dumps(graph.accelerator, ensure_ascii=False)}"
+    for node, name in enumerate(graph.switch_names, graph.npus):
+        yield ""
+        yield "[[switches]]"
+        yield f"name = {_quoted(name)}"
+        yield f'kind = "{"nvswitch" if graph.node_kind[node] == NVSWITCH else "switch"}"'
+        yield f'latency = "{format_time(int(graph.node_latency_ps[node]))}"'
+        yield f"pod = {graph.pod[node]}"
+    yield from _toml_links(graph)
+
+
+def _quoted(name: str) -> str:
+    """Return a TOML string: as in JSON, except for the one control character that JSON leaves as it is."""
+    return json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _toml_links(graph: Graph) -> Iterator[str]:
+    """Yield the lines of a network's cables in TOML; consecutive ones with the same rate and delay share a table."""
+    rate_bps, delay_ps = graph.link_rate_bps[::2], graph.link_delay_ps[::2]
+    pairs = np.stack([graph.link_src[::2], graph.link_dst[::2]], axis=1).tolist()
+    changes = np.flatnonzero((np.diff(rate_bps) != 0) | (np.diff(delay_ps) != 0)) + 1
+    bounds = [0, *changes.tolist(), len(pairs)]
+    for begin, end in pairwise(bounds):
+        if begin == end:
+            continue
+        yield ""
+        yield "[[links]]"
+        yield f'rate = "{format_rate(int(rate_bps[begin]))}"'
+        yield f'delay = "{format_time(int(delay_ps[begin]))}"'
+        yield "cables = ["
+        yield from (
+            f"    {pairs[i : min(i + 8, end)]},".replace("[[", "[").replace("]]", "]") for i in range(begin, end, 8)
+        )
+        yield "]"

@@ -14,19 +14,17 @@ its NVSwitch has a cable to each of its leaves. Packets from rail to rail take i
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from topologies.builders.capacity import uplink_count
 from topologies.errors import TopologyError
 from topologies.extent import Extent
-from topologies.graph import NVSWITCH, Graph
+from topologies.graph import NVSWITCH, Graph, Int64
 from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Flag, Name, Parameters, Rate, Ratio, Time
 from topologies.units import GBPS, NS
 
 NAME = "rail-fat-tree"
-Int64 = npt.NDArray[np.int64]
 
 
 class Arguments(Parameters):

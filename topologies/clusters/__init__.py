@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import inputs
+from inputs.documents import checked, read_toml
 from topologies.clusters.cluster import Cluster
 from topologies.errors import TopologyError
-from topologies.parameters import checked, parse_pairs, suggest
-
-__all__ = ["Cluster", "clusters", "find", "is_cluster", "with_path_from"]
+from topologies.parameters import parse_pairs, suggest
 
 _SUFFIX = ".toml"
 
@@ -62,13 +61,9 @@ def with_path_from(folder: Path, cluster_text: str) -> str:
 
 def _read(path: Path) -> Cluster:
     """Return the cluster that a TOML file describes. Raises TopologyError: the file is unreadable or wrong."""
-    try:
-        tree = inputs.parse_toml(inputs.read_text(path))
-    except OSError as error:
-        raise TopologyError(f"{path}: {error.strerror or error}; expected the file of a cluster") from None
-    except (ValueError, RecursionError) as error:
-        raise TopologyError(f"{path}: is no TOML ({error}); expected the file of a cluster") from None
-    cluster = checked(Cluster, {"name": path.stem, **tree}, str(path) if path.parent != _FOLDER else path.name)
+    tree = read_toml(path, "the file of a cluster", TopologyError)
+    label = path if path.parent != _FOLDER else path.name
+    cluster = checked(Cluster, {"name": path.stem, **tree}, label, TopologyError)
     own_gpu = path.parent / cluster.gpu
     return cluster.model_copy(update={"gpu": str(own_gpu)}) if Path(cluster.gpu).suffix == _SUFFIX else cluster
 

@@ -6,26 +6,3 @@ from workload.compute.gpu import Gpu, find_gpu, gpu_names
 from workload.compute.operators import Operator, format_operators, parse_operators
 from workload.compute.tables import Measurement, read_table, read_tables, table_names, write_table
 from workload.compute.times import SOURCES, ComputeTimes
-
-__all__ = [
-    "ALONE",
-    "IN_SERVING",
-    "IN_STEPS",
-    "SOURCES",
-    "AicbModel",
-    "ComputeTimes",
-    "Efficiencies",
-    "Gpu",
-    "Measurement",
-    "Operator",
-    "SustainedShare",
-    "find_gpu",
-    "format_operators",
-    "gpu_names",
-    "parse_operators",
-    "read_aicb",
-    "read_table",
-    "read_tables",
-    "table_names",
-    "write_table",
-]

@@ -108,11 +108,8 @@ def read_aicb(path: str | Path, gpu: str, model: AicbModel) -> tuple[list[Measur
 
 def _averages(path: Path) -> dict[str, float]:
     """Return the average time in microseconds of each name in AIOB's text."""
-    try:
+    with inputs.refusing(path, "AICB's times", WorkloadError, ValueError):
         lines = inputs.read_text(path).splitlines()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise WorkloadError(f"{path}: {reason}; expected AICB's times") from None
     if not lines or not lines[0].startswith("train_iter:"):
         raise WorkloadError(f"{path}: line 1: expected train_iter:N, as AICB's times begin")
     averages: dict[str, float] = {}

@@ -5,11 +5,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
-import inputs
+from inputs.documents import checked, read_toml
 from inputs.units import BITS_PER_BYTE
 from topologies.bounds import MEMORY_RATE_BPS
 from topologies.units import parse_bytes, parse_flops, parse_rate_within, parse_time_within, short
@@ -142,28 +142,4 @@ def find_gpu(name: str | Path) -> Gpu:
 
 def _read(path: Path) -> Gpu:
     """Return the GPU of a TOML file; WorkloadError if it is unreadable or wrong."""
-    try:
-        tree = inputs.parse_toml(inputs.read_text(path))
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}; expected a GPU in TOML") from None
-    except (ValueError, RecursionError) as error:
-        raise WorkloadError(f"{path}: no TOML: {error}; expected a GPU") from None
-    try:
-        return Gpu.model_validate(tree)
-    except ValidationError as error:
-        raise WorkloadError(f"{path}: {_complaint(error)}") from None
-
-
-def _complaint(error: ValidationError) -> str:
-    """Return the message for a file that does not match the schema."""
-    first_error: Any = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    key = ".".join(map(str, first_error["loc"]))
-    if first_error["type"] == "extra_forbidden":
-        known = ", ".join(_key(name) for name in Gpu.model_fields)
-        return f"{key}: unknown key; expected one of {known}"
-    if first_error["type"] == "missing":
-        return f"{key}: missing; expected it in a GPU's file"
-    reason = first_error.get("ctx", {}).get("error")
-    if reason is not None:
-        return f"{key}: {reason}"
-    return f"{key}: found {short(first_error['input'])}; {first_error['msg']}"
+    return checked(Gpu, read_toml(path, "a GPU in TOML", WorkloadError), path, WorkloadError)

@@ -47,14 +47,8 @@ def read_table(table: str | Path) -> list[Measurement]:
     if path.suffix not in {".csv", ".parquet"}:
         known = ", ".join(table_names()) or "none"
         raise WorkloadError(f"table {str(table)!r}: not known; expected one of {known}, or a path NAME.csv or .parquet")
-    try:
+    with inputs.refusing(path, "a table of measured times", WorkloadError, ValueError):
         rows = _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
-    except WorkloadError:
-        raise
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}; expected a table of measured times") from None
-    except ValueError as error:
-        raise WorkloadError(f"{path}: {error}; expected a table of measured times") from None
     return [_measurement(path, number, row) for number, row in rows]
 
 

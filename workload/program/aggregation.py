@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from workload.arrays import Int32, Int64, pointers
+from et.arrays import Int32, Int64, pointers
 from workload.node_kinds import COLLECTIVE
 from workload.program.assembling import assemble, empty_rows
 from workload.program.program import InNetworkGroup, Program

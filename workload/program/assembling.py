@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int8, Int32, Int64, Mask, pointers
 from inputs.limits import PEER_BIAS
-from workload.arrays import Int8, Int32, Int64, Mask, pointers
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules
 from workload.node_kinds import COLLECTIVE, RECV
 from workload.program.program import Program

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from et import TraceTable
+from et.arrays import Int32, Int64
 from inputs.limits import MAX_NPUS
 from topologies import Graph
 from workload import collectives
-from workload.arrays import Int32, Int64
 from workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
 from workload.collectives.trees.aggregators import IF_ANY, trees_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN

@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from et import NameTable, NodeType, TraceTable, mem_node, metadata, recv_node, send_node, table_of
-from workload.arrays import Int32, Int64, UInt64
+from et.arrays import Int32, Int64, UInt64
 from workload.errors import Exchange, WorkloadError, agree
 from workload.trace_sets.rank_traces import ELSEWHERE
 from workload.trace_sets.trace_set import TraceSet

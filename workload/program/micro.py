@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from et import CollectiveCommType, coll_node, metadata, table_of
+from et.arrays import Int32, Int64, pointers
 from inputs.limits import MAX_NPUS
 from topologies import Graph
-from workload.arrays import Int32, Int64, pointers
 from workload.collectives.schedules.packed import ScheduleSet
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import units

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workload.arrays import Int8, Mask
+from et.arrays import Int8, Mask
 from workload.errors import WorkloadError
 from workload.node_kinds import MEMORY, REMOTE_LANE
 from workload.trace_sets.view import TraceView

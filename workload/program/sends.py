@@ -12,9 +12,9 @@ from typing import cast
 
 import numpy as np
 
+from et.arrays import Int64, Mask
 from topologies import Graph
 from workload import collectives
-from workload.arrays import Int64, Mask
 from workload.collectives import AlgorithmChoice
 from workload.collectives.nccl.point_to_point import Communicator, MessageTransport, message
 from workload.node_kinds import SEND

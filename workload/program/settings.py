@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from et.arrays import Int64
 from workload import collectives
-from workload.arrays import Int64
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import WorkloadError
 from workload.kinds import ALL_GATHER, ALL_TO_ALL, BARRIER, GATHER, KINDS

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from workload.arrays import Int32, Int64, sums
+from et.arrays import Int32, Int64, spans, sums
 from workload.collectives.schedules.packed import Schedules
 from workload.node_kinds import COLLECTIVE, SEND
 from workload.program.program import Program
@@ -119,7 +119,7 @@ class _Users:
 
     def spread(self, traces: Int64) -> tuple[Int64, Int64]:
         """Return row of an entry and NPU, for every NPU that runs the trace of each entry (int64[])."""
-        row, at = _spans(self._ptr[traces], self._ptr[traces + 1])
+        row, at = spans(self._ptr[traces], np.diff(self._ptr)[traces])
         return row, self._npu[at]
 
 
@@ -253,7 +253,7 @@ def _peers(schedules: Schedules, chunks: int, steps: NDArray[np.integer]) -> lis
     """Return the messages of steps (rows of Schedules.steps) by peer, on a part of `chunks` chunks."""
     # Most plans send all chunks equally often, except for one or a few.
     begin = schedules.send_chunk[steps].astype(np.int64)
-    step, chunk = _spans(begin, begin + schedules.send_count[steps])
+    step, chunk = spans(begin, schedules.send_count[steps])
     key, visits = sums(
         schedules.send_peer[steps][step].astype(np.int64) * chunks + chunk % chunks, np.ones(len(step), np.int64)
     )
@@ -318,9 +318,8 @@ def _sent_by_members(schedules: Schedules, calls: _Calls) -> _Sent:
     """Return the messages between members of a schedule with one plan per member, for one call; calls: its calls."""
     members = int(schedules.members[calls.schedule])
     plan = schedules.plan_of[schedules.plan_of_ptr[calls.schedule] : schedules.plan_of_ptr[calls.schedule + 1]]
-    member, step = _spans(
-        schedules.lane_ptr[schedules.plan_ptr[plan]], schedules.lane_ptr[schedules.plan_ptr[plan + 1]]
-    )
+    first = schedules.lane_ptr[schedules.plan_ptr[plan]]
+    member, step = spans(first, schedules.lane_ptr[schedules.plan_ptr[plan + 1]] - first)
     sends = schedules.send_peer[step] >= 0
     member, step = member[sends], step[sends]
     lane = np.searchsorted(schedules.lane_ptr, step, side="right") - 1
@@ -338,7 +337,7 @@ def _sent_by_members(schedules: Schedules, calls: _Calls) -> _Sent:
 
 def _absolute(program: Program, calls: _Calls, sent: _Sent) -> _Part:
     """Return the pairs of the calls of a schedule with one plan per member, whose members' messages are `sent`."""
-    call, at = _spans(sent.ptr[calls.member], sent.ptr[calls.member + 1])
+    call, at = spans(sent.ptr[calls.member], np.diff(sent.ptr)[calls.member])
     dst = program.group_member[calls.group_begin[call] + sent.peer[at]]
     times = calls.times[call]
     return _Part(calls.npu[call], dst, sent.bytes[at] * times, sent.messages[at] * times)
@@ -351,13 +350,6 @@ def _chunk_bytes(begin: Int64, end: Int64, size_bytes: int, chunks: int | Int64)
 
 def _trace_of(program: Program, rows: Int64) -> Int64:
     return np.searchsorted(program.trace_ptr, rows, side="right").astype(np.int64) - 1
-
-
-def _spans(begins: NDArray[np.integer], ends: NDArray[np.integer]) -> tuple[Int64, Int64]:
-    """Return all numbers of ranges [begins[i], ends[i]) in order: int64[], the range i, and the number."""
-    sizes = (ends - begins).astype(np.int64)
-    row = np.repeat(np.arange(len(sizes)), sizes)
-    return row, np.arange(len(row)) + (begins - np.cumsum(sizes) + sizes)[row]
 
 
 def _distinct(columns: tuple[Int64, ...]) -> tuple[list[Int64], Int64]:

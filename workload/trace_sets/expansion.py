@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from et import NodeType, TraceTable, write_table
+from et.prefixes import GROUPS_NAME
 from et.table import TraceTables
 from workload.errors import WorkloadError
 from workload.trace_sets.folder import check_prefix, link, staged_traces
 from workload.trace_sets.trace_set import NO_GROUP, TraceSet, group_of_npu
 from workload.trace_sets.view import AS_WRITTEN
-
-GROUPS_NAME = "groups.json"
 
 
 def expand(traces: TraceSet, folder: str | os.PathLike[str], prefix: str = "trace") -> Path:

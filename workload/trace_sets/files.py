@@ -9,9 +9,9 @@ import numpy as np
 
 import inputs
 from et import read_trace, write_table
+from et.arrays import Mask
 from et.reshape import find_files
 from et.statistics import Rank
-from workload.arrays import Mask
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
 from workload.trace_sets.folder import check_prefix, staged_traces

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workload.arrays import Int32, Int64, Mask, pointers
+from et.arrays import Int32, Int64, Mask, pointers
 from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.trace_set import NO_GROUP, Families, group_of_npu

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,9 +10,9 @@ import numpy as np
 
 import inputs
 from et import TraceError, TraceTable, read_trace
-from et.prefixes import GROUPS_NAME, plain_traces
+from et.arrays import Int32, Mask
+from et.prefixes import GROUPS_NAME, PlainTraces, plain_traces
 from inputs.limits import MAX_NPUS
-from workload.arrays import Int32, Mask
 from workload.errors import Exchange, WorkloadError, alone
 from workload.trace_sets import manifest
 from workload.trace_sets.files import is_set, read_set
@@ -63,8 +62,8 @@ def load_traces(
     if path.is_file():
         trace_of_npu[own] = 0
         return [read_trace(path, strict=strict, keep_others=keep_others)] if np.any(own) else [], trace_of_npu
-    files = files_of(path, npus)
-    users = users_of_contents({npu: file for npu, file in sorted(files.items()) if own[npu]})
+    files = files_of(path, npus).files
+    users = users_of_contents({npu: file for npu, file in files.items() if own[npu]})
     first_user: dict[bytes, int] = {}  # Smallest NPU over all ranks by digest of the content
     for of_rank in exchange({content: npus[0] for content, npus in users.items()}):
         for content, npu in of_rank.items():
@@ -77,23 +76,16 @@ def load_traces(
     return traces, trace_of_npu
 
 
-def files_of(prefix: Path, npus: int = MAX_NPUS + 1) -> dict[int, Path]:
-    """Return the file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; a folder must have only one prefix."""
-    files = _of_prefix(prefix)
-    if not files and prefix.is_dir() and any(file.name.endswith(TRACE_ENDINGS) for file in _listed(prefix)):
-        try:
-            files = plain_traces(prefix).files
-        except TraceError as error:
-            raise WorkloadError(str(error)) from None
-    if not files:
-        kind = inputs.kind_of(prefix)
-        found = f"is {kind.words}, and there are no traces" if kind else "no traces"
-        beside = prefix.parent / manifest.NAME
-        hint = f"; {prefix.parent} is a trace set" if beside.is_file() else ""
-        raise WorkloadError(f"{prefix}: {found}, looked for {prefix}.<npu>.et, {prefix}.<npu>.et.gz and {prefix}{hint}")
-    if max(files) >= npus:
-        raise WorkloadError(f"{files[max(files)]}: trace of NPU {max(files)}, but the fabric has {npus} NPUs")
-    return files
+def files_of(traces: Path, npus: int = MAX_NPUS + 1) -> PlainTraces:
+    """Return the traces of a prefix, or of a folder that has those of one prefix; at most one for each NPU."""
+    try:
+        found = plain_traces(traces)
+    except TraceError as error:
+        raise WorkloadError(str(error)) from None
+    last = max(found.files)
+    if last >= npus:
+        raise WorkloadError(f"{found.files[last]}: trace of NPU {last}, but the fabric has {npus} NPUs")
+    return found
 
 
 def files_of_traces(path: Path) -> list[Path]:
@@ -105,15 +97,9 @@ def files_of_traces(path: Path) -> list[Path]:
         if path.is_file() or inputs.type_of(path) not in {"", "a folder"}:
             return [path]
         groups = groups_of(path)
-        return [*files_of(path).values(), *([groups] if groups else [])]
+        return [*files_of(path).files.values(), *([groups] if groups else [])]
     except (OSError, ValueError):
         return []
-
-
-def npu_of(file: Path) -> int | None:
-    """Return the NPU of a trace `<prefix>.<npu>.et` or `.et.gz`; None if its name has no number there."""
-    found = re.search(r"\.([0-9]{1,9})\.et(\.gz)?\Z", file.name)
-    return int(found[1]) if found else None
 
 
 def groups_of(path: str | os.PathLike[str]) -> Path | None:
@@ -122,36 +108,11 @@ def groups_of(path: str | os.PathLike[str]) -> Path | None:
     return beside if beside.is_file() and not is_set(path) else None
 
 
-def _of_prefix(prefix: Path) -> dict[int, Path]:
-    """Return the file `<prefix>.<npu>.et` or `.et.gz` of each NPU that has one; WorkloadError if it has two."""
-    name = re.compile(re.escape(prefix.name) + r"\.(\d+)\.et(\.gz)?")
-    files: dict[int, Path] = {}
-    for file in _listed(prefix.parent):
-        match = name.fullmatch(file.name)
-        if match is None:
-            continue
-        npu = int(match[1])
-        if npu in files:
-            raise WorkloadError(f"{file}: NPU {npu} has {files[npu].name} too, expected one file")
-        files[npu] = file
-    return files
-
-
-def _listed(folder: Path) -> list[Path]:
-    """Return the sorted content of a folder, empty if the path is no folder."""
-    try:
-        return sorted(folder.iterdir()) if folder.is_dir() else []
-    except OSError as error:
-        raise WorkloadError(f"{folder}: {error.strerror or error}, expected a folder of traces") from error
-
-
 def users_of_contents(files: Mapping[int, Path]) -> dict[bytes, list[int]]:
     """Return the NPUs with equal files, by digest of the content."""
     users: dict[bytes, list[int]] = {}
     for npu, file in files.items():
-        try:
+        with inputs.refusing(file, "a trace", WorkloadError):
             digest = hashlib.blake2b(inputs.read_bytes(file), digest_size=16).digest()
-        except OSError as error:
-            raise WorkloadError(f"{file}: {error.strerror or error}, expected a trace") from error
         users.setdefault(digest, []).append(npu)
     return users

@@ -1,29 +1,27 @@
 """Manifest of a trace set: the file of each NPU, and the families of groups (format: docs/reference/traces.md)."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 import inputs
+from et.arrays import Int32, Int64
+from et.prefixes import MANIFEST_NAME
+from inputs.documents import checked, quoted
 from inputs.limits import MAX_NPUS
-from workload.arrays import Int32, Int64
 from workload.errors import WorkloadError
 from workload.trace_sets.progressions import numbers_of, shortened
 from workload.trace_sets.rank_traces import IDLE
 from workload.trace_sets.trace_set import Families
 from workload.trace_sets.view import AS_WRITTEN
 
-NAME = "traces.json"
+NAME = MANIFEST_NAME
 VERSION = 1
-_KEYS = ("version", "npus", "traces", "idle", "families", "framework", "copied")
-_MAY_LACK = ("idle", "framework", "copied")
-FRAMEWORKS = ("megatron", "deepspeed", "fsdp")  # Values of the key "framework": frameworks of training steps
-_TRACE_KEYS = ("file", "example", "nodes", "npus")
-_FAMILY_KEYS = ("groups", "members")
-_EXPECTED = "the manifest of a trace set"
+_EXPECTED = "the manifest of a trace set (JSON)"
 
 
 class Manifest(NamedTuple):
@@ -36,6 +34,45 @@ class Manifest(NamedTuple):
     families: Families  # Families of groups, see TraceSet
     framework: str = ""  # Framework of the training steps, see TraceSet
     copied: frozenset[str] = frozenset()  # Families that copy engines serve, see TraceSet
+
+
+def _beside(file: str) -> str:
+    """Return the name of a file, after a check that it leads to no other folder."""
+    if file in {"", ".", ".."} or "/" in file or "\0" in file:
+        raise ValueError(f"found {quoted(file)}; expected a name beside the manifest")
+    return file
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TraceEntry(_Part):
+    """An entry of a manifest's traces, as the file has it."""
+
+    file: Annotated[str, AfterValidator(_beside)]
+    example: Annotated[int, Field(ge=AS_WRITTEN, strict=True)]
+    nodes: Annotated[int, Field(ge=0, strict=True)]
+    npus: list[Any]  # NPUs that run it, in the form of workload.trace_sets.progressions
+
+
+class RegularFamily(_Part):
+    """A family whose groups have equal offsets, as the file has it; its lists have the form of progressions."""
+
+    groups: list[Any]  # First member of each group
+    members: list[Any]  # Offsets of all members of a group from the first one
+
+
+class ManifestFile(_Part):
+    """A manifest as its file has it."""
+
+    version: Literal[1]
+    npus: Annotated[int, Field(ge=1, le=MAX_NPUS, strict=True)]
+    traces: Annotated[tuple[TraceEntry, ...], Field(min_length=1)]
+    idle: list[Any] = []  # NPUs without a trace, in the form of progressions
+    families: dict[str, Any]  # A RegularFamily or a list of groups, which are lists in the form of progressions
+    framework: Literal["", "megatron", "deepspeed", "fsdp"] = ""
+    copied: frozenset[str] = frozenset()
 
 
 def written(manifest: Manifest) -> str:
@@ -68,57 +105,35 @@ def read_manifest(path: Path) -> Manifest:
     Raises WorkloadError: the file is unreadable, is no JSON or has another version; a key is unknown, missing or
     invalid; or an NPU is in no trace, in two traces, or in two groups of a family.
     """
-    data = _object(path, _json(path), _KEYS, "", may_lack=_MAY_LACK)
-    if data["version"] != VERSION or type(data["version"]) is not int:
-        raise WorkloadError(f"{path}: version is {_short(data['version'])}, expected {VERSION}")
-    npus = data["npus"]
-    if type(npus) is not int or not 1 <= npus <= MAX_NPUS:
-        raise WorkloadError(f"{path}: npus is {_short(npus)}, expected 1 to {MAX_NPUS}")
-    if not isinstance(data["traces"], list) or not data["traces"]:
-        raise WorkloadError(f"{path}: traces is {_short(data['traces'])}, expected a list of traces")
-    traces = [_object(path, trace, _TRACE_KEYS, f"trace {number}: ") for number, trace in enumerate(data["traces"])]
-    for number, trace in enumerate(traces):
-        _check_trace(path, number, trace)
-    files = tuple(trace["file"] for trace in traces)
+    data = checked(ManifestFile, _json(path), path, WorkloadError)
+    npus, traces = data.npus, data.traces
+    files = tuple(trace.file for trace in traces)
     if len(set(files)) < len(files):
         twice = next(file for file in files if files.count(file) > 1)
         raise WorkloadError(f"{path}: file {twice} stands twice, expected each once")
-    if not isinstance(data["families"], dict):
-        raise WorkloadError(f"{path}: families is {_short(data['families'])}, expected an object of families")
-    users = [_npus(path, f"{trace['file']}: npus: ", trace["npus"], npus) for trace in traces]
-    idle = _npus(path, "idle: ", data.get("idle", []), npus)
+    users = [_npus(path, f"{trace.file}: npus: ", trace.npus, npus) for trace in traces]
+    idle = _npus(path, "idle: ", data.idle, npus)
     for trace, own in zip(traces, users, strict=True):
-        if trace["example"] != AS_WRITTEN and trace["example"] not in own:
-            raise WorkloadError(f"{path}: {trace['file']}: example is {trace['example']}, expected one of its NPUs")
+        if trace.example != AS_WRITTEN and trace.example not in own:
+            raise WorkloadError(f"{path}: {trace.file}: example is {trace.example}, expected one of its NPUs")
+    if unknown := data.copied - data.families.keys():
+        raise WorkloadError(f"{path}: copied has {quoted(min(unknown))}, expected names of families")
     return Manifest(
         files,
-        tuple(trace["nodes"] for trace in traces),
-        np.array([trace["example"] for trace in traces], np.int32),
+        tuple(trace.nodes for trace in traces),
+        np.array([trace.example for trace in traces], np.int32),
         _trace_of_npu(path, files, users, idle, npus),
-        {name: _groups(path, name, family, npus) for name, family in data["families"].items()},
-        *_interference(path, data),
+        {name: _groups(path, name, family, npus) for name, family in data.families.items()},
+        data.framework,
+        data.copied,
     )
-
-
-def _interference(path: Path, data: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
-    """Check and return the framework of a set and its families that copy engines serve."""
-    framework, copied = data.get("framework", ""), data.get("copied", [])
-    if framework not in ("", *FRAMEWORKS):
-        raise WorkloadError(f"{path}: framework is {_short(framework)}, expected one of {', '.join(FRAMEWORKS)}")
-    families = list(data["families"])
-    if not isinstance(copied, list) or any(name not in families for name in copied):
-        raise WorkloadError(f"{path}: copied is {_short(copied)}, expected a list of names of families")
-    return framework, frozenset(copied)
 
 
 def _json(path: Path) -> object:
     """Return the JSON of a file; WorkloadError if it is unreadable or wrong."""
-    try:
+    # ValueError: also wrong UTF-8, a number of 5,000 digits
+    with inputs.refusing(path, _EXPECTED, WorkloadError, ValueError, RecursionError):
         found: object = json.loads(inputs.read_text(path), object_pairs_hook=_without_repeats)
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}, expected {_EXPECTED}") from error
-    except (ValueError, RecursionError) as error:  # also wrong UTF-8, a number of 5,000 digits
-        raise WorkloadError(f"{path}: {error}, expected {_EXPECTED} (JSON)") from error
     return found
 
 
@@ -129,30 +144,6 @@ def _without_repeats(items: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in items]
         raise ValueError(f'"{next(name for name in names if names.count(name) > 1)}" stands twice')
     return data
-
-
-def _object(path: Path, value: object, keys: Sequence[str], label: str, may_lack: Sequence[str] = ()) -> dict[str, Any]:
-    """Return a JSON object after a check that it has these keys (may_lack: optional) and no others."""
-    # label: place of the object, for errors in the file `path`.
-    if not isinstance(value, dict):
-        raise WorkloadError(f"{path}: {label}found {_short(value)}, expected an object with {', '.join(keys)}")
-    unknown = [key for key in value if key not in keys]
-    missing = [key for key in keys if key not in value and key not in may_lack]
-    if unknown or missing:
-        what = f"unknown key {unknown[0]}" if unknown else f"no {missing[0]}"
-        raise WorkloadError(f"{path}: {label}{what}, expected {', '.join(keys)}")
-    return value
-
-
-def _check_trace(path: Path, number: int, trace: Mapping[str, Any]) -> None:
-    """Check entry `number` of a manifest's traces: its file is a plain name, and example and nodes are numbers."""
-    file, example, nodes = (trace[key] for key in ("file", "example", "nodes"))
-    if not isinstance(file, str) or not file or file in {".", ".."} or "/" in file or "\0" in file:
-        raise WorkloadError(f"{path}: trace {number}: file is {_short(file)}, expected a name beside the manifest")
-    if type(example) is not int or example < AS_WRITTEN:
-        raise WorkloadError(f"{path}: {file}: example is {_short(example)}, expected an NPU, or -1")
-    if type(nodes) is not int or nodes < 0:
-        raise WorkloadError(f"{path}: {file}: nodes is {_short(nodes)}, expected their number")
 
 
 def _npus(path: Path, label: str, entries: object, npus: int) -> Int64:
@@ -203,10 +194,10 @@ def _groups(path: Path, name: str, value: object, npus: int) -> tuple[tuple[int,
     if isinstance(value, list):
         groups = tuple(tuple(_npus(path, where, members, npus).tolist()) for members in value)
     else:
-        parts = _object(path, value, _FAMILY_KEYS, where)
-        begin = _npus(path, f"{where}groups: ", parts["groups"], npus)
+        parts = checked(RegularFamily, value, f"{path}: {where[:-2]}", WorkloadError)
+        begin = _npus(path, f"{where}groups: ", parts.groups, npus)
         try:
-            members = numbers_of(parts["members"], npus)
+            members = numbers_of(parts.members, npus)
         except ValueError as error:
             raise WorkloadError(f"{path}: {where}members: {error}") from None
         if len(begin) * len(members) > npus:
@@ -229,8 +220,3 @@ def _check_groups(label: str, groups: Sequence[tuple[int, ...]], npus: int) -> N
     many = np.bincount(every, minlength=npus)
     if np.any(many > 1):
         raise WorkloadError(f"{label}NPU {int(np.argmax(many > 1))} stands in it twice, expected it in one group")
-
-
-def _short(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) < 60 else f"{text[:60]}..."

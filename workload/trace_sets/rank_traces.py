@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from et import TraceTable
-from workload.arrays import Int32, Int64
+from et.arrays import Int32, Int64
 from workload.errors import NOBODY, WorkloadError, first_of
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from et import TraceTable
-from workload.arrays import Int32
+from et.arrays import Int32
 from workload.errors import WorkloadError
 from workload.trace_sets.rank_traces import IDLE
 from workload.trace_sets.view import AS_WRITTEN

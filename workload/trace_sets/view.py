@@ -3,8 +3,8 @@
 import numpy as np
 
 from et import NodeType, TraceTable, topological_order
+from et.arrays import Int32, Int64
 from et.order import occurrence
-from workload.arrays import Int32, Int64
 from workload.errors import WorkloadError
 from workload.kinds import ALL_TO_ALL, KIND_OF_COMM_TYPE, KINDS
 from workload.node_kinds import COLLECTIVE, COMPUTE, COMPUTE_LANE, MEMORY, MEMORY_LANE, NOOP, RECV, SEND

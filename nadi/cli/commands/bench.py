@@ -14,7 +14,7 @@ from nadi.errors import ConfigError
 from nadi.terminal.tables import FittedTable, facts, name_column
 
 MAX_RUNS = 10_000
-_NAME = "Benchmark: permutation, roce, allreduce, hierarchical, pairs, flow, or trace (reading of traces)."
+_NAME = "Benchmark: permutation, roce, allreduce, hierarchical, pairs, flow, coupled, or trace (reading of traces)."
 _TOPOLOGY = "Fabric that replaces the benchmark's."
 _SCALING = "Measure serial, two concurrent copies, two ranks with and without shared memory, processes, threads."
 
@@ -44,20 +44,22 @@ def bench(
     from nadi.launching.world import together
     from nadi.studies.benchmarks.bench import BENCHES, run_bench
     from nadi.studies.benchmarks.scaling import measure_pairs
+    from pdes.fidelity import FLUID
     from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
 
     with together(ranks):
-        if name not in BENCHES and name != "flow":
-            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, flow, trace")
+        if name not in {*BENCHES, FLUID, "coupled"}:
+            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, {FLUID}, coupled, trace")
         kind_of_workers = backend_of(backend, ranks)
         size_bytes = parse_bytes_within(size, MAX_BYTES) if size else 0
         if size and not size_bytes:
             raise ConfigError(f"--size {size}: found 0 bytes; expected more")
-    if name == "flow":
-        from nadi.studies.benchmarks.flows import run_flow_bench
+    if name not in BENCHES:
+        from nadi.studies.benchmarks.bench import run_coupled_bench, run_flow_bench
 
-        found = run_flow_bench(spec=topology, size_bytes=size_bytes, seed=seed, runs=runs)
+        run_flows = run_flow_bench if name == FLUID else run_coupled_bench
+        found = run_flows(spec=topology, size_bytes=size_bytes, seed=seed, runs=runs)
         print_document(found, _flows_table, as_json=as_json)
         return
     if scaling:
@@ -95,12 +97,16 @@ def _flows_table(figures: dict[str, Any]) -> FittedTable:
 
     rows = [
         ("flow events", f"{figures['flow_events']:,} in {figures['wall_s']:.3f} s (fastest of {figures['runs']})"),
+        ("messages", f"{figures['messages']:,}"),
         ("flow events/s", f"{figures['flow_events_per_s']:,.0f}"),
         ("in the solver", f"{figures['solver_share']:.0%} of the time, {figures['flows_per_solution']:.0f} flows each"),
         ("peak memory", f"{figures['peak_rss_bytes'] / MIB:,.0f} MiB"),
         ("digest", figures["digest"]),
     ]
-    return facts(f"flow on {figures['topology']}, {figures['npus']} NPUs, {buffer_text(figures['bytes'])} each", rows)
+    return facts(
+        f"{figures['bench']} on {figures['topology']}, {figures['npus']} NPUs, {buffer_text(figures['bytes'])} each",
+        rows,
+    )
 
 
 def _measure_decoding(num_runs: int, *, as_json: bool, quiet: bool) -> None:

@@ -63,18 +63,18 @@ def collective(
     from nadi.simulation.run import network_settings
     from nadi.simulation.wiring.affordable import check_fabric, checker
     from nadi.simulation.wiring.reading import collective_settings
-    from nadi.studies.collectives.files import FILES, PAGE, write_sweep
     from nadi.studies.collectives.microbench import choose, measure, sizes_of, skipped_text
+    from nadi.studies.collectives.page import FILES, PAGE, write_sweep
     from nadi.studies.collectives.skew import demand
     from nadi.studies.collectives.sweep import CollectiveSweep
 
     with together(ranks):
         own = Workers(ranks, backend_of(backend, ranks), workers)
         config = collective_config(topology, overrides)
-        if config.network.fidelity == "closed-form":
-            raise ConfigError(
-                '[network] fidelity: found "closed-form", which every row contains anyway; expected another'
-            )
+        if not config.network.model.has_links or config.network.nvlink != "messages":
+            key = "nvlink" if config.network.model.has_links else "fidelity"
+            found = f'[network] {key}: found "{getattr(config.network, key)}"'
+            raise ConfigError(f"{found}, which every row contains anyway; expected another")
         network, system = config.network, config.system
         check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())
@@ -109,7 +109,7 @@ def _tables(sweep: "CollectiveSweep") -> "Group":
     """Return the table of all rows, and with several algorithms also the fastest by size."""
     from rich.console import Group
 
-    from nadi.studies.collectives.text import sweep_table, winners_table
+    from nadi.studies.collectives.page import sweep_table, winners_table
 
     has_several = len({row.algorithm for row in sweep.rows}) > 1
     return Group(sweep_table(sweep), *([winners_table(sweep)] if has_several else []))

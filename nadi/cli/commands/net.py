@@ -1,4 +1,4 @@
-"""`nadi net`: network analysis of a run, and the list of congestion controls."""
+"""`nadi net`: network analysis of a run, and the lists of congestion controls and network models."""
 
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,10 @@ class _Group(TyperGroup):
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(cls=_Group, help="The network of a run (nadi net DIR), and congestion controls.")
+    group = typer.Typer(cls=_Group, help="The network of a run (nadi net DIR), its models, and congestion controls.")
     group.command()(show)
     group.command()(controls)
+    group.command()(fidelities)
     app.add_typer(group, name="net")
 
 
@@ -51,6 +52,21 @@ def show(
     print_document(findings, render, as_json=as_json)
     if out:
         say(f"page: {out}", err=as_json)
+
+
+def fidelities(as_json: AsJson = False) -> None:
+    """List the models of the network, values of [network] fidelity, and what each of them supports."""
+    from nadi.simulation.fidelities import fidelities as known_fidelities
+    from nadi.simulation.fidelities import shown
+
+    known = known_fidelities()
+    if as_json:
+        print_json(known)
+        return
+    for model in known:
+        say(f"{model['fidelity']}: a message {model['message']}; for {model['use']}")
+        for fact in [*model][3:]:
+            say(f"  {fact.replace('_', ' ')}: {shown(model[fact])}")
 
 
 def controls(as_json: AsJson = False) -> None:

@@ -35,17 +35,18 @@ def partition(
     """Divide the fabric of a run file among parts; print balance, cut, lookahead and the predicted speed-up."""
     from nadi.configuration.run_file import load_config
     from nadi.reports.pages.partition import check_plot, write_plot
-    from nadi.simulation.fidelities import on_one_worker
     from nadi.simulation.wiring.affordable import check_fabric
     from nadi.simulation.wiring.partitioning import compare, divide, expected_load, measured_load
     from nadi.simulation.wiring.reading import built_fabric
+    from pdes.fidelity import quoted
 
     if plot:
         check_plot(plot)
     config = load_config(file, overrides)
-    if on_one_worker(config.network):
+    if not config.network.model.several_workers:
         raise ConfigError(
-            f"[network] fidelity: found {config.network.fidelity!r}, which runs on one worker; expected 'packet'"
+            f"[network] fidelity: found {config.network.fidelity!r}, which runs on one worker; "
+            f"expected {quoted(lambda model: model.several_workers)}"
         )
     check_fabric(config.topology.source(), force=force)
     graph = built_fabric(config)

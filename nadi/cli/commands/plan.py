@@ -11,6 +11,7 @@ from nadi.cli.options import ArraySize, AsJson, Quiet, Sbatch, named_path
 from nadi.cli.output import print_json, print_table, say_results
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
+from pdes.fidelity import FLUID, REFERENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ _CLUSTER = "Cluster, as in `nadi run --cluster`: name or file, optionally with p
 _BASE = "Constraints on every plan, such as tp8,gb1536,recompute=full; other parameters are searched."
 _GPU = "GPU that replaces the cluster's; `nadi workload gpus` lists them."
 _RESERVE = "Memory per GPU that plans must leave free, such as 4GiB or 5%."
+_CONFIRM_BY = f"Simulation of the best plans: {REFERENCE} (largest communications) or {FLUID} (whole step; ranks them)."
 _SWEEP = "Plan for each value of gpus, gpu, or a parameter of the fabric such as rate."
 _TOKENS = "Training tokens whose days, joules and dollars are printed, such as 15e12."
 _ENERGY = "TOML file of powers and prices that override those of `nadi energy`."
@@ -41,7 +43,8 @@ def plan(
     gpu: str = typer.Option("", metavar="NAME", help=_GPU),
     reserve: str = typer.Option("5%", metavar="SIZE", help=_RESERVE),
     top: int = typer.Option(10, min=1, help="Number of plans to show."),
-    confirm: int = typer.Option(3, min=0, help="Number of best plans to confirm by packet simulation."),
+    confirm: int = typer.Option(3, min=0, help="Number of best plans to simulate with contention."),
+    confirm_by: str = typer.Option(REFERENCE, metavar="FIDELITY", help=_CONFIRM_BY),
     sweep: str = typer.Option("", metavar="KEY=V1,V2", help=_SWEEP),
     tokens: float = typer.Option(0.0, min=0.0, max=1e18, metavar="N", show_default=False, help=_TOKENS),
     energy_table: Path | None = typer.Option(None, metavar="FILE", parser=named_path, help=_ENERGY),
@@ -54,14 +57,13 @@ def plan(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rank all valid plans that fit in memory by step time, with the cost of each, and confirm the best by packets."""
+    """Rank all valid plans that fit in memory by step time, with their costs, and confirm the best with contention."""
     from dataclasses import replace
 
     from nadi.launching.progress import progress
     from nadi.launching.shards import array_script, shard_of
     from nadi.studies.planner.plan_file import read_answers
-    from nadi.studies.planner.planning import document, merge_shards, rank_plans
-    from nadi.studies.planner.requests import plan_request, sweep_requests
+    from nadi.studies.planner.planning import document, merge_shards, plan_request, rank_plans, sweep_requests
     from nadi.studies.planner.reserve import MemoryReserve
 
     if merge:
@@ -74,11 +76,14 @@ def plan(
         plan_request(model, cluster, gpus, base, framework, gpu),
         reserve=MemoryReserve.parse(reserve),
         confirm=confirm,
+        confirm_by=confirm_by,
         workers=workers,
         shard=shard_of(shard) if shard else (0, 1),
         energy_table=energy_table,
         tokens=tokens,
     )
+    if confirm_by not in {REFERENCE, FLUID}:
+        raise ConfigError(f"--confirm-by {confirm_by}: expected {REFERENCE} or {FLUID}")
     requests = sweep_requests(request, sweep)
     if slurm:
         if out is None:

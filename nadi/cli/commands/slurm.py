@@ -82,10 +82,8 @@ def slurm(
         typer.echo(text, nl=False)
         return
     path = script or Path(f"{name}.sbatch")
-    try:
+    with inputs.refusing(path, "a file to write the script to", OutputError):
         inputs.write_whole(path, text)
-    except OSError as error:
-        raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the script to") from None
     runs = f"{len(tasks)} runs" if tasks else "a run"
     say(f"{path}: {runs} on {nodes} nodes with {job.ranks} ranks of {threads} threads; results in {job.out}")
     say(f"expected: {largest}; the script asks for {job.time} and {job.memory}")

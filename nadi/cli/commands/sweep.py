@@ -1,5 +1,6 @@
 """`nadi sweep`: simulate many variants of a run file."""
 
+from itertools import count
 from pathlib import Path
 
 import typer
@@ -28,12 +29,12 @@ def sweep(
     """Run a grid, a list or a Latin hypercube of settings; resume an earlier sweep in the same folder."""
     from nadi.configuration.effects import without_effect_in_all
     from nadi.insight.runs.figures import ranking_figure
+    from nadi.launching.progress import progress
     from nadi.launching.shards import shard_of
+    from nadi.studies.sweeps.page import MAX_PRINTED, points_table
     from nadi.studies.sweeps.points import read_sweep
-    from nadi.studies.sweeps.report import render
-    from nadi.studies.sweeps.reporting import progress_reporter
     from nadi.studies.sweeps.results import finish
-    from nadi.studies.sweeps.running import earlier_outcomes, run_points, sweep_script
+    from nadi.studies.sweeps.running import PointOutcome, earlier_outcomes, outcome_text, run_points, sweep_script
 
     if slurm:
         read_sweep(file)
@@ -41,15 +42,21 @@ def sweep(
         return
     if merge and shard:
         raise ConfigError("--merge makes the table of all shards; expected it without --shard")
-    number, count = shard_of(shard) if shard else (0, 1)
+    first, step = shard_of(shard) if shard else (0, 1)
     found = read_sweep(file)
     if unused := without_effect_in_all([point.config for point in found.points]):
         say(f"nadi: {unused}", err=True)
-    own = range(number, len(found.points), count)
+    own = range(first, len(found.points), step)
     if merge:
         outcomes = earlier_outcomes(found, out)
     else:
-        with unwound(), progress_reporter(found, len(own), quiet=quiet) as report:
+        with unwound(), progress(quiet=quiet) as shown:
+            done = count(1)
+
+            def report(outcome: PointOutcome) -> None:
+                shown.say(outcome_text(found, outcome))
+                shown.count(next(done), len(own), "points")
+
             outcomes = run_points(found, out, own, jobs, report, force=force)
     failed = [outcome for outcome in outcomes if outcome.error]
     if not shard:
@@ -57,8 +64,7 @@ def sweep(
         if as_json:
             print_json(table.to_pylist())
         else:
-            print_table(render(table, ranking_figure(table, found.rank)))
+            print_table(points_table(table, ranking_figure(table, found.rank), MAX_PRINTED))
         say(f"results: {out}", err=as_json)
     if failed:
-        first = failed[0]
-        raise ConfigError(f"{len(failed)} of {len(own)} points failed; point {first.point}: {first.error}")
+        raise ConfigError(f"{len(failed)} of {len(own)} points failed; point {failed[0].point}: {failed[0].error}")

@@ -10,13 +10,14 @@ from nadi.configuration.from_model import remarks
 from nadi.insight.analysis.node_times import utilisation
 from nadi.simulation.run import FinishedRun
 from nadi.simulation.wiring.reading import memory_nodes
+from pdes.fidelity import REFERENCE
 from pdes.wire import SELECTIVE_PACKETS, covering_packets
 from topologies.units import format_time
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 NOBODY_WAITS = (
     "with [network] congestion_aware = false no message waits for another, so times are too short; "
-    'congestion_aware = true or fidelity = "packet" shows by how much'
+    f'congestion_aware = true or fidelity = "{REFERENCE}" shows by how much'
 )
 
 
@@ -86,7 +87,7 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
     warnings += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
     if simulation.results.finish_time_ps == 0:
         warnings.append(_why_no_time(simulation, total))
-    if not simulation.settings.fidelity.congestion_aware:
+    if not simulation.settings.fidelity.hooks.contends:
         warnings += _too_much(simulation)
     return warnings
 
@@ -94,7 +95,7 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
 def _narrow_window(simulation: FinishedRun) -> str:
     """Return a warning if selective repeat keeps `window = "auto"` below the bandwidth-delay product, else ""."""
     settings = simulation.settings
-    if settings.fidelity.is_message_level or settings.window_bytes or not settings.selective_repeat:
+    if not settings.fidelity.model.has_packets or settings.window_bytes or not settings.selective_repeat:
         return ""
     packets = covering_packets(simulation.graph, settings)
     if packets <= SELECTIVE_PACKETS:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Float64, Int32, Int64
 from nadi.insight.analysis import node_times
 from nadi.insight.analysis.cautions import WorkCounts, cautions, count
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
@@ -21,10 +22,6 @@ from nadi.simulation.wiring.reading import memory_nodes
 from workload import KINDS
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import Exchange, alone
-
-Float64 = NDArray[np.float64]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 _ANY_SIZE = -1
 # number of packets that are played for the closed forms of a run, each kind, size and group size once; about 2 s
@@ -173,7 +170,7 @@ def _closed_forms(
         group, kind, number = int(collectives.group[i]), KINDS[collectives.kind[i]], int(schedule_of_collective[i])
         size_bytes = int(collectives.size_bytes[i])
         members = program.group_member[program.group_ptr[group] : program.group_ptr[group + 1]].astype(np.int64)
-        if settings.fidelity.is_closed_form:
+        if not settings.fidelity.model.has_links:
             is_played = (number, size_bytes) not in simulation.formulas
             known[key] = ClosedForm(float(collectives.time_ps[i]), is_played=is_played)
         elif key[2] == _ANY_SIZE:

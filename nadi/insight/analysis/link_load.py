@@ -7,14 +7,11 @@ message evenly over its time, on a shortest path (the first of several equal one
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import topologies
+from et.arrays import Float64, Int64
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.runs import Run
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 MAX_PAIRS = 20_000  # number of NPU pairs whose paths are followed: the pairs with the largest traffic
 

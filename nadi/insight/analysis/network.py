@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from et.arrays import Int64
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, Schema
 from topologies import Graph, TopologyError
 from topologies.routing import next_links
 
-Int64 = NDArray[np.int64]
 Table = Mapping[str, Any]  # columns by name: arrays, or lists of text
 
 MAX_PAUSES = 100_000  # number of pauses whose causes are searched

@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import TraceTable
+from et.arrays import Int32
 from inputs.units import PS_PER_S
 from nadi.insight.analysis.node_times import row_blocks
 from pdes import Results
 from workload import Program
-from workload.generators.inference.request_names import requests_in
-
-Int32 = NDArray[np.int32]
+from workload.generators.inference.requests import requests_in
 
 PERCENTILES = (50, 90, 95, 99)  # percentiles of TTFT and TPOT that tables show
 QUANTILES = 101  # points of a cumulative distribution: each percent

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import NodeType, TraceTable
+from et.arrays import Int8, Int32, Int64, positions, spans
 from nadi.insight.analysis.node_times import NodeRows, row_blocks
 from nadi.simulation.schemas import COMMUNICATION_AXES as AXES
 from nadi.simulation.schemas import STEP_CATEGORIES as CATEGORIES
@@ -29,10 +30,6 @@ from workload import Program
 from workload.errors import Exchange, alone
 from workload.node_kinds import COLLECTIVE, COMPUTE, CPU_LANE, RECV, SEND
 from workload.program.assembling import receive_key
-
-Int8 = NDArray[np.int8]
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 _UNNAMED, _BUBBLE, _OTHER = (CATEGORIES.index(name) for name in ("unnamed", "bubble", "other"))
 _COMPUTE, _IDLE = CATEGORIES.index("compute"), CATEGORIES.index("idle")
@@ -204,8 +201,8 @@ class _FileNodes:
         if len(has) == 0:
             return found
         starts = np.cumsum(count[has]) - count[has]
-        within = np.arange(int(count[has].sum())) - np.repeat(starts, count[has])
-        parent = self._row[np.repeat(begin[has], count[has]) + within] + np.repeat(first_node[has], count[has])
+        file, at = spans(begin[has], count[has])
+        parent = self._row[at] + first_node[has][file]
         latest_ps = np.maximum.reduceat(finish_ps[parent], starts)
         late = np.where(finish_ps[parent] == np.repeat(latest_ps, count[has]), parent, len(finish_ps))
         found[has] = np.minimum.reduceat(late, starts)
@@ -365,11 +362,7 @@ def _collective(program: Program, npu: Int64, program_row: Int64, folded: Folded
 
 
 def _looked_up(owner: Int64, key: Int64, value: Int64, wanted_owner: Int64, wanted: Int64) -> Int64:
-    """Return the values of wanted owners and keys; owner and key are sorted; 0 for a missing pair."""
-    if len(owner) == 0 or len(wanted) == 0:
-        return np.zeros(len(wanted), np.int64)
-    known = np.unique(key)
-    packed = owner * len(known) + np.searchsorted(known, key)
-    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    at = np.minimum(np.searchsorted(packed, wanted_owner * len(known) + place), len(packed) - 1)
-    return np.where((owner[at] == wanted_owner) & (key[at] == wanted), value[at], 0)
+    """Return the values of wanted owners and keys; 0 for a missing pair."""
+    distinct, number = np.unique(np.concatenate([key, wanted]), return_inverse=True)
+    pair = np.concatenate([owner, wanted_owner]) * len(distinct) + number.reshape(-1)
+    return np.append(value, 0)[positions(pair[: len(key)], pair[len(key) :])]

@@ -2,16 +2,12 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from et.arrays import Int64
 from inputs.units import PS_PER_S
 from nadi.configuration.from_model import model_and_plan
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.simulation.run import FinishedRun
 from workload.compute import find_gpu
-
-Int64 = NDArray[np.int64]
 
 
 class Throughput(NamedTuple):
@@ -43,9 +39,12 @@ def throughput(simulation: FinishedRun) -> Throughput | None:
     model, plan = found
     step_s = finish_ps / plan.steps / PS_PER_S
     batch, tokens = plan.global_batch, plan.sequence
-    needed, needed_all = (training_flops(model, batch, tokens, causal=causal) for causal in (True, False))
+    needed, needed_all = (
+        training_flops(model, batch, tokens, causal=causal, lora=plan.lora) for causal in (True, False)
+    )
     done, done_all = (
-        training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal) for causal in (True, False)
+        training_flops(model, batch, tokens, recompute=plan.recompute, causal=causal, lora=plan.lora)
+        for causal in (True, False)
     )
     gpu = simulation.config.compute.gpu
     peak = simulation.config.compute.peak_flops or (find_gpu(gpu).peak_flops.get(plan.dtype) if gpu else None)

@@ -2,11 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nadi.insight.analysis.alike import CollectiveKey, alike
 from nadi.insight.analysis.network import tiers as tiers_of
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import COLLECTIVES, LINKS, STEP_CATEGORIES
@@ -40,15 +41,6 @@ def size(values_of_run: Sequence[float | None]) -> float:
     """Return the largest absolute difference from the first value, missing values being 0; rows are sorted by it."""
     first = values_of_run[0] or 0.0
     return max(abs((value or 0.0) - first) for value in values_of_run)
-
-
-class Key(NamedTuple):
-    """The key by which collectives of different runs are matched."""
-
-    group: str  # name of the group in the traces, which groups of one family share; "" for all NPUs
-    kind: str  # kind of the collective, such as "all-reduce"
-    members: int  # number of NPUs in the group
-    size_bytes: int  # size of the whole buffer in bytes
 
 
 def collectives(runs: Sequence[Run]) -> list[dict[str, Any]]:
@@ -92,38 +84,31 @@ def by_group_and_kind(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(changed, key=lambda row: -size(row["time_ps"]))
 
 
-def _collectives_of(run: Run) -> dict[Key, dict[str, Any]]:
+def _collectives_of(run: Run) -> dict[CollectiveKey, dict[str, Any]]:
     """Return count, times, waits and algorithms of the collectives of each key."""
-    if not run.has(COLLECTIVES) or not len(run.collectives):
+    if not run.has(COLLECTIVES):
         return {}
     table = run.collectives
-    names, kinds, algorithms = (table[name].to_pylist() for name in ("group_name", "kind", "algorithm"))
-    members, sizes = (table[name].to_pylist() for name in ("members", "bytes"))
-    keys = list(map(Key, names, kinds, members, sizes))
-    order = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    number = np.array([order[key] for key in keys])
-    by_key = np.argsort(number, kind="stable")
-    starts = np.flatnonzero(np.diff(number[by_key], prepend=-1))
-    parts = np.split(by_key, starts[1:])
-    values = {name: np.asarray(table[name], np.float64) for name in ("time_ps", "closed_form_ps")}
-    values["wait_ps"] = np.asarray(table["ready_ps"], np.float64) - np.asarray(table["start_ps"], np.float64)
+    times_ps, closed_form_ps = (np.asarray(table[name], np.float64) for name in ("time_ps", "closed_form_ps"))
+    wait_ps = np.asarray(table["ready_ps"], np.float64) - np.asarray(table["start_ps"], np.float64)
+    algorithms = table["algorithm"].to_pylist()
     found = {}
-    for key, part in zip(order, parts, strict=True):
-        time_ps, closed_ps = values["time_ps"][part], float(values["closed_form_ps"][part].sum())
+    for key, rows in alike(table).items():
+        time_ps, closed_ps = times_ps[rows], float(closed_form_ps[rows].sum())
         found[key] = {
-            "count": len(part),
+            "count": len(rows),
             "time_ps": float(time_ps.sum()),
             "median_ps": float(np.median(time_ps)),
-            "wait_ps": float(values["wait_ps"][part].sum()),
+            "wait_ps": float(wait_ps[rows].sum()),
             "ratio": float(time_ps.sum()) / closed_ps if closed_ps else None,
-            "algorithm": ", ".join(dict.fromkeys(algorithms[row] for row in part.tolist())),
+            "algorithm": ", ".join(dict.fromkeys(algorithms[row] for row in rows.tolist())),
         }
     return found
 
 
 def knows_links(run: Run) -> bool:
     """Return whether the run's network model has links that carried packets or messages."""
-    return run.has(LINKS) and len(run.links) > 0 and run.summary.get("network") != "closed-form"
+    return run.has(LINKS) and len(run.links) > 0 and run.network.has_links
 
 
 def tiers(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 import topologies
+from et.arrays import Int64
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.errors import ConfigError
+from nadi.insight.analysis.limits import limiting_link
 from nadi.insight.analysis.network import find_pauses
 from nadi.insight.explanation.contention import IN_THE_WAY, Contention, rows_of_collectives
 from nadi.insight.explanation.path import COLLECTIVE, MESSAGES, SENDING, PathPiece
@@ -21,7 +22,6 @@ from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.schemas import FLOWS, LINKS, PAUSES
 from nadi.terminal.readable import rate_text
 
-Int64 = NDArray[np.int64]
 Rows = dict[str, Int64]  # columns of flows.parquet; ideal_ps is -1 where it is not known
 
 MAX_FLOWS = 4096  # number of messages of a collective that are examined
@@ -98,7 +98,7 @@ class PathBounds:
         """Read links, pauses and collectives of a run and the messages of the path, as far as the run keeps them."""
         self._run, self._found, self._shared = run, found, shared
         self._known: dict[tuple[object, ...], Bound] = {}
-        self._links = run.links.to_pydict() if run.has(LINKS) and run.summary.get("network") != "closed-form" else None
+        self._links = run.links.to_pydict() if run.has(LINKS) and run.network.has_links else None
         self._rows = rows_of_collectives(run)
         first: dict[tuple[object, ...], PathPiece] = {}  # the first piece of each key
         for piece in pieces:
@@ -130,13 +130,21 @@ class PathBounds:
     def _bound(self, piece: PathPiece) -> Bound:
         """Return what bounds the time of a piece of communication."""
         idle_ps, flows = self._alone(piece)
+        is_in_the_way = idle_ps > 0 and piece.time_ps > IN_THE_WAY * idle_ps
+        if piece.what == COLLECTIVE:
+            limit = limiting_link(self._run, self._place(piece.node)[0], -1, -1)
+        else:
+            limit = limiting_link(self._run, -1, *self._ends(piece))
+        if is_in_the_way and limit is not None:
+            name, times = self._name(limit), piece.time_ps / idle_ps
+            return Bound("link", name, f"others in the way, {times:.2f} times the idle time; share of {name}", idle_ps)
         used = _bytes_by_link(self._run, flows) if self._links is not None and len(flows["src"]) else {}
         if self._links is None or not used:
             why = "closed forms do not model links" if self._links is None else "its messages or paths are not known"
             return Bound("network", "", why, idle_ps)
         serial = {link: size * BITS_PER_BYTE / self._links["rate_bps"][link] * PS_PER_S for link, size in used.items()}
         slowest = max(serial, key=lambda link: serial[link])
-        if idle_ps > 0 and piece.time_ps > IN_THE_WAY * idle_ps:
+        if is_in_the_way:
             return self._in_the_way(piece, used, slowest, idle_ps)
         name, rate = self._name(slowest), rate_text(self._links["rate_bps"][slowest])
         if serial[slowest] >= _HALF * min(piece.time_ps, idle_ps if idle_ps > 0 else piece.time_ps):

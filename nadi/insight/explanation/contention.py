@@ -15,16 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
+from et.arrays import Float64, Int64
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.errors import ConfigError
+from nadi.insight.analysis.limits import limiting_link
 from nadi.insight.explanation.run_events import RunEvents, of_collectives, settings_of, shares_of_messages
 from nadi.insight.runs import Run
 from nadi.simulation.closed_forms.lone_message import ideal_ps
 from nadi.simulation.schemas import FLOWS, LINKS
 from topologies import Graph, TopologyError
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 IN_THE_WAY = 1.1  # ratio of a piece's time to its time on an idle network above which it is contended
 MAX_KINDS = 48  # number of kinds of contended pieces whose links are computed: the kinds with the largest total time
@@ -58,8 +57,10 @@ class ContendedClass(NamedTuple):
 
         The bottleneck's sending time, and the waiting that other traffic causes there, shrink with the bottleneck's
         rate until another link becomes the bottleneck. The rest changes by `idle_ratio`, as the piece does on an idle
-        network, and the piece never takes less than its time there.
+        network, and the piece never takes less than its time there. Without known links, nothing changes.
         """
+        if not len(self.links):
+            return 1.0
         busiest_ps = float(self.busy_ps.max())
         waited_ps = self.time_ps - self.idle_ps if self.has_bottleneck() else 0.0
         at_bottleneck_ps = min(max(busiest_ps, waited_ps), self.time_ps)
@@ -98,7 +99,7 @@ class _Pieces(NamedTuple):
 def contention(run: Run, run_events: RunEvents, path_nodes: Iterable[int]) -> Contention:
     """Find the contended pieces of a run, preferably of path_nodes; none without messages or a known fabric."""
     nothing = Contention([], np.full(len(run_events.npu), -1), np.zeros(0, np.int64))
-    if run.summary.get("network") == "closed-form" or not (run.has(LINKS) and run.has(FLOWS)):
+    if not (run.network.has_links and run.has(LINKS) and run.has(FLOWS)):
         return nothing
     try:
         graph = run.graph
@@ -198,8 +199,12 @@ def _busy_links(run: Run, graph: Graph, pieces: _Pieces) -> list[ContendedClass]
     times = zip(pieces.begin_ps, pieces.end_ps, pieces.idle_ps, strict=True)
     for at, (begin_ps, end_ps, idle_ps) in enumerate(times):
         links = np.flatnonzero(_loads(graph, _joined(own[at])) * chosen)
-        busy_ps = _loads(graph, _joined(during[at])) * chosen * ps_per_byte
-        found.append(ContendedClass(float(end_ps - begin_ps), float(idle_ps), links, busy_ps[links]))
+        busy_ps = (_loads(graph, _joined(during[at])) * chosen * ps_per_byte)[links]
+        if not len(links):  # a collective as one coupled flow, without messages
+            limit = limiting_link(run, *(int(column[at]) for column in (pieces.group, pieces.src, pieces.dst)))
+            if limit is not None:
+                links, busy_ps = np.array([limit]), np.array([end_ps - begin_ps])
+        found.append(ContendedClass(float(end_ps - begin_ps), float(idle_ps), links, busy_ps))
     return found
 
 

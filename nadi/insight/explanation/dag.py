@@ -8,10 +8,8 @@ that it takes a few array operations per level.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
+from et.arrays import Float64, Int64, spans
 
 
 class CyclicError(ValueError):
@@ -89,8 +87,7 @@ def _levels(num_vertices: int, edges: Edges) -> Int64:
         level[now] = number
         seen, number = seen + len(now), number + 1
         count = ptr[now + 1] - ptr[now]
-        begin = np.repeat(ptr[now] - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
-        reached = target[begin + np.arange(count.sum())]
+        reached = target[spans(ptr[now], count)[1]]
         reached, times = np.unique(reached, return_counts=True)
         missing[reached] -= times
         now = reached[missing[reached] == 0]

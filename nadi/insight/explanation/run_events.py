@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from et.arrays import Int64, positions, spans
 from nadi.errors import ConfigError
 from nadi.insight.explanation.dag import Dag, Edges
 from nadi.insight.runs import Run
@@ -29,8 +30,6 @@ from pdes import Settings
 from topologies import Graph
 from workload import Program
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
-
-Int64 = NDArray[np.int64]
 
 MAX_NODES = 8_000_000  # number of trace nodes up to which a run is explained, to bound memory
 DURATION, DONE, MESSAGE, AFTER, JOINS = range(5)
@@ -127,7 +126,7 @@ def happened(run: Run) -> RunEvents:
     times = np.unique(np.concatenate([finish_ps[longer], start_ps[waited]]))
     key = npu[longer] * len(times) + np.searchsorted(times, finish_ps[longer])
     wanted = npu[waited] * len(times) + np.searchsorted(times, start_ps[waited])
-    match = _positions(key, wanted)
+    match = positions(key, wanted)
     before = longer[match[match >= 0]], waited[match >= 0]
     edges, what, of_node = _edges(start_ps, finish_ps, collective, ready_ps, sender, (parents, turns, before))
     begin = np.concatenate([start_ps, finish_ps, ready_ps]).astype(np.float64)
@@ -186,18 +185,9 @@ def _senders(
     tag = program.node_tag[rows].astype(np.int64) & ((1 << _TAG_BITS) - 1)
     seq = program.node_seq[rows].astype(np.int64) & ((1 << _SEQ_BITS) - 1)
     key = (pair.reshape(-1) << _TAG_BITS | tag) << _SEQ_BITS | seq
-    match = _positions(key[: len(sent_by)], key[len(sent_by) :])
+    match = positions(key[: len(sent_by)], key[len(sent_by) :])
     sender[recvs[match >= 0]] = place[match[match >= 0]]
     return sender
-
-
-def _positions(known: Int64, wanted: Int64) -> Int64:
-    """Return int64[len(wanted)], the index in `known` of each wanted number; -1 = unknown."""
-    if not len(known):
-        return np.full(len(wanted), -1)
-    order = np.argsort(known, kind="stable")
-    place = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)]
-    return np.where(known[place] == wanted, place, -1)
 
 
 def _sends(program: Program, npus: Int64, representatives_of_run: Representatives) -> tuple[Int64, Int64, Int64]:
@@ -206,10 +196,10 @@ def _sends(program: Program, npus: Int64, representatives_of_run: Representative
     trace = program.trace_of_npu[npus]
     rows = np.diff(program.trace_ptr)[trace]
     npu = np.repeat(npus, rows)
-    row = np.arange(len(npu)) - np.repeat(np.cumsum(rows) - rows, rows)
-    at = program.trace_ptr[program.trace_of_npu[npu]] + row
+    at = spans(program.trace_ptr[trace], rows)[1]
+    node = spans(representatives_of_run.first[npus], rows)[1]
     is_send = program.node_kind[at] == SEND
-    return npu[is_send], at[is_send], (representatives_of_run.first[npu] + row)[is_send]
+    return npu[is_send], at[is_send], node[is_send]
 
 
 def _parents(program: Program, npu: Int64, trace_row: Int64) -> tuple[Int64, Int64]:
@@ -287,14 +277,13 @@ def _equivalent_groups(program: Program, representative_npu: Int64, group_number
     pairs = np.unique(np.stack([own, own[program.slot_ptr[representative_npu[owner]] + slot]]), axis=1)
     kept = np.unique(own[np.isin(owner, representative_npu)])  # groups of NPUs whose nodes are kept
     left, right = pairs[:, np.isin(pairs[0], kept)]
-    # Propagate the lowest number of each connected component until nothing changes.
-    while True:
-        lowest = group_numbers.copy()
-        np.minimum.at(lowest, left, group_numbers[right])
-        np.minimum.at(lowest, right, lowest[left])
-        if np.array_equal(lowest, group_numbers):
-            return group_numbers
-        group_numbers = lowest
+    from scipy import sparse
+    from scipy.sparse import csgraph
+
+    edges = sparse.coo_matrix((np.ones(len(left)), (left, right)), (len(group_numbers), len(group_numbers)))
+    _, component = csgraph.connected_components(edges, directed=False)
+    _, lowest = np.unique(component, return_index=True)
+    return lowest[component]
 
 
 def settings_of(run: Run) -> Settings:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Float64, Int64
 from nadi.insight.analysis.network import tiers
 from nadi.insight.explanation import run_events as events
 from nadi.insight.explanation.contention import Contention
@@ -25,9 +26,6 @@ from pdes import Settings
 from topologies import Graph
 from workload import KINDS
 from workload.node_kinds import COMPUTE, CPU_LANE, SEND
-
-Float64 = NDArray[np.float64]
-Int64 = NDArray[np.int64]
 
 FASTER = 1.1  # default factor by which each what-if speeds up its subject
 MAX_TIERS = 8  # number of tiers with a what-if, the busiest ones: each evaluates all closed forms again

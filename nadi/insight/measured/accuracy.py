@@ -10,13 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int64
 from inputs.units import PS_PER_S, PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor
 from nadi.insight.measured.clocks import RankClocks
 from nadi.insight.measured.timed_nodes import KINDS, SEND, TimedNodes
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 
 def _errors(simulated_ps: Int64, measured_ps: Int64) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import topological_order
+from et.arrays import Int64, positions
 from et.other_attributes import waited_micros
 from inputs.units import PS_PER_US
 from nadi.errors import ConfigError
@@ -19,7 +20,6 @@ from workload import TraceSet, load_set
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Int64 = NDArray[np.int64]
 
 KINDS = ("compute", "host compute", "memory", "send", "recv", "collective")
 COMPUTE, HOST_COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(len(KINDS))
@@ -248,12 +248,8 @@ def _collective_of(
         return found
     width = int(max(collectives["seq"].max(initial=0), collective_index.max())) + 1
     key = collectives["group"].astype(np.int64) * width + collectives["seq"]
-    by_key = np.argsort(key)
-    wanted = nodes["group"][rows].astype(np.int64) * width + collective_index[rows]
-    place = np.searchsorted(key[by_key], wanted).clip(max=max(len(key) - 1, 0))
-    same = key[by_key][place] == wanted if len(key) else np.zeros(len(rows), bool)
-    found[rows[same]] = by_key[place[same]]
-    rows = rows[same]
+    found[rows] = positions(key, nodes["group"][rows].astype(np.int64) * width + collective_index[rows])
+    rows = rows[found[rows] >= 0]
     before = nodes["start_ps"][rows] < collectives["start_ps"][found[rows]]
     if np.any(before):
         row = rows[int(np.argmax(before))]

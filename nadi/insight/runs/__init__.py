@@ -1,5 +1,3 @@
 """Finished runs, read from their folders: the input of reports, timelines, explanations and comparisons."""
 
 from nadi.insight.runs.run import Run
-
-__all__ = ["Run"]

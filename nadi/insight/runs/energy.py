@@ -73,7 +73,7 @@ def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
     steps = int(step.get("steps", 0))
     tokens = float(step.get("tokens_per_s", 0.0)) * finish_ps / PS_PER_S
     summary = run.summary.get("ports")
-    if summary:  # only runs with fidelity "closed-form" have it
+    if summary:  # only runs without links have it
         ports, unused = {name: PortUse(**use) for name, use in summary["used"].items()}, int(summary["unused_switches"])
     else:
         ports, unused = _ports(run) if run.has(LINKS) else ({}, 0)

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from inputs.units import PS_PER_MS
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation import schemas
 from nadi.simulation.wiring.earlier_run import read_summary, read_table, table_blocks
+from pdes import NetworkModel, fidelity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,6 +61,11 @@ class Run:
         """Sentences about what the run leaves out or cannot show."""
         return list(self.summary.get("warnings", []))
 
+    @property
+    def network(self) -> NetworkModel:
+        """Model of the network with its capabilities."""
+        return fidelity.networks().get(str(self.summary.get("network")), fidelity.PACKET)
+
     @cached_property
     def nodes(self) -> "pa.Table":
         """Table with a row per trace node of each NPU."""
@@ -107,6 +112,11 @@ class Run:
         return self._maybe(schemas.PAUSES)
 
     @cached_property
+    def limits(self) -> "pa.Table | None":
+        """Table of the links that limited flows; None where no link did."""
+        return self._maybe(schemas.LIMITS)
+
+    @cached_property
     def workers(self) -> "pa.Table | None":
         """Table of working and waiting times of the simulation's workers; None where the run did not record them."""
         return self._maybe(schemas.WORKERS)
@@ -121,14 +131,13 @@ class Run:
 
         Fabric and traces that were Python objects are text in it, unless `nadi.simulate` returned this Run.
         """
-        from nadi.configuration.run_file import explain, with_paths_from
+        from inputs.documents import checked
+        from nadi.configuration.run_file import with_paths_from
 
         if self._simulated is not None:
             return self._simulated
-        try:
-            config = RunConfig.model_validate(self.summary.get("config", {}))
-        except ValidationError as error:
-            raise ConfigError(f"{self.folder / 'summary.json'}: {explain(error, RunConfig)}") from None
+        label = self.folder / "summary.json"
+        config = checked(RunConfig, self.summary.get("config", {}), label, ConfigError)
         return with_paths_from(config, Path(self.summary.get("working_folder", ".")))
 
     @cached_property

@@ -37,7 +37,7 @@ def page(run: NetRun, document: Mapping[str, Any]) -> Page:
 
 def section(run: Run) -> PageSection:
     """Return the section of a report with these charts; no parts if the network model has no links."""
-    if run.summary.get("network") == "closed-form":
+    if not run.network.has_links:
         return PageSection("network", "Network", _LEAD, [])
     net_run = read_run(run.folder)
     return PageSection("network", "Network", _LEAD, parts(net_run, document_of(net_run)))

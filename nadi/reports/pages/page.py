@@ -156,10 +156,8 @@ def write_page(path: Path, page: Page) -> None:
     """Write a page; the file appears when it is complete."""
     check_page(path)
     text = page.html()
-    try:
+    with inputs.refusing(path, "a file to write the page to", OutputError):
         inputs.write_whole(path, text)
-    except OSError as error:
-        raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the page to") from None
 
 
 def _environment() -> "jinja2.Environment":

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from et.arrays import Float64, Int64, Mask
 from topologies import NVSWITCH, DimensionRouting, Graph
+from topologies.description import tier_of_node
 
 MAX_MARKS = 4000  # Number of marks above which nodes are merged
 MAX_LINES = 40_000  # Number of lines that are drawn
@@ -34,7 +35,8 @@ def lay_out(graph: Graph, part_of_node: NDArray[np.integer], load_of_link: NDArr
     Nodes of different parts, int[nodes], never share a mark. The load, int[links], ranks lines if there are too many;
     lines between parts rank first.
     """
-    tier = _tiers(graph)
+    # An NVSwitch is drawn below its NPUs
+    tier = np.where(graph.node_kind == NVSWITCH, -1, tier_of_node(graph))
     x, y = _grid(graph) if isinstance(graph.routing, DimensionRouting) else _tree(graph, tier)
     of_node = _merged(graph, part_of_node, tier)
     nodes = np.bincount(of_node)
@@ -92,17 +94,6 @@ def _by_first_node(marks: Int64) -> Int64:
     number = np.empty(len(first), np.int64)
     number[np.argsort(first)] = np.arange(len(first))
     return number[marks]
-
-
-def _tiers(graph: Graph) -> Int64:
-    """Return int64[nodes]: links to the nearest NPU; -1 for an NVSwitch, which is drawn below its NPUs."""
-    tier = np.where(np.arange(graph.nodes) < graph.npus, 0, graph.nodes)
-    while True:
-        nearer = tier.copy()
-        np.minimum.at(nearer, graph.link_dst, tier[graph.link_src] + 1)
-        if np.array_equal(nearer, tier):
-            return np.where(graph.node_kind == NVSWITCH, -1, tier)
-        tier = nearer
 
 
 def _tree(graph: Graph, tier_of_node: Int64) -> tuple[Float64, Float64]:

@@ -58,14 +58,14 @@ def summary(
     """
     peaks = peak_rss_of_ranks or [simulation.peak_rss_bytes()]
     results, counters = simulation.results, simulation.results.counters
-    is_message_level = simulation.settings.fidelity.is_message_level or simulation.settings.fidelity.is_closed_form
+    model = simulation.config.network.model
     chosen = simulation.settings.congestion_control
     collectives = {kind: simulation.collectives.algorithm_of(kind) for kind in simulation.collectives.algorithm}
     found = simulation.results.settled | ({"collectives": collectives} if collectives else {})
     return {
         "version": __version__,
         "network": simulation.config.network.fidelity,
-        "switches": "none" if is_message_level else _SWITCHES[simulation.config.network.switch],
+        "switches": _SWITCHES[simulation.config.network.switch] if model.has_packets else "none",
         "topology": simulation.graph.name,
         **{key: getattr(simulation.graph, key) for key in ("npus", "nodes", "links")},
         "finish_time_ps": results.finish_time_ps,
@@ -80,7 +80,7 @@ def summary(
         "step": step.document(simulation, findings.step_times if findings else None),
         **simulation.operators.document(),
         **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
-        **({"ports": _ports(simulation)} if simulation.settings.fidelity.is_closed_form else {}),
+        **({"ports": _ports(simulation)} if not model.has_links else {}),
         "settled": found | ({"congestion": settled_parameters(chosen)} if chosen.update else {}),
         "config": simulation.config.settled(),
         "named": sorted(simulation.config.named),

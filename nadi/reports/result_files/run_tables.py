@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 import pdes
 from et.arrays import Int64, UInt64
+from nadi.insight.analysis.alike import collectives_table
 from nadi.insight.analysis.findings import Findings
 from nadi.insight.analysis.node_times import npu_blocks, rows_of
 from nadi.launching.world import RankGather
 from nadi.simulation import schemas
 from nadi.simulation.closed_forms.lone_message import UNKNOWN, ideal_ps, shares_of, slowdown
 from nadi.simulation.run import FinishedRun
-from workload import KINDS
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 NODE_KINDS = ("noop", "compute", "memory", "send", "recv", "collective")
@@ -37,19 +37,7 @@ def write_flows(simulation: FinishedRun, folder: Path) -> None:
 def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
     """Write links, collectives and NPUs into a folder."""
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
-    found = findings.collectives
-    columns = {
-        "group_name": pa.array(findings.group_names, pa.string()),
-        "kind": _words(KINDS, found.kind),
-        "algorithm": pa.array(findings.algorithms, pa.string()),
-        "bytes": found.size_bytes,
-        "algbw_Bps": findings.algorithm_Bps,
-        "busbw_Bps": findings.bus_Bps,
-    }
-    own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
-    columns |= {name: getattr(found, name) for name in own}
-    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
-    pq.write_table(schemas.COLLECTIVES.table(columns), folder / schemas.COLLECTIVES.file)
+    pq.write_table(collectives_table(findings), folder / schemas.COLLECTIVES.file)
     times, folded = findings.npu_times, simulation.results.folded
     npu = np.arange(len(times.idle_ps))
     kept = {"represented_by": folded.like} if folded else {}  # if the trace nodes of some NPUs represent all

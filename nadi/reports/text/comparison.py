@@ -79,7 +79,7 @@ def groups_table(document: dict[str, Any]) -> FittedTable:
         values = [readable.in_unit(time, unit) for time in row["time_ps"]]
         changes = [change_text(each) for each in row["change"]]
         table.add_row(row["group"] or "all", row["kind"], count, sizes, *_pairs(values, changes))
-    _note_more(table, rows)
+    table.note_more(len(rows) - MAX_ROWS, "with smaller changes")
     return table
 
 
@@ -96,7 +96,7 @@ def collectives_table(document: dict[str, Any]) -> FittedTable:
         cells = row["group"] or "all", row["kind"], row["members"], readable.buffer_text(row["size_bytes"]), count
         values = ["-" if each is None else readable.in_unit(each, unit) for each in row["median_ps"]]
         table.add_row(*cells, *_pairs(values, [change_text(each) for each in row["change"]]))
-    _note_more(table, rows)
+    table.note_more(len(rows) - MAX_ROWS, "with smaller changes")
     return table
 
 
@@ -178,11 +178,6 @@ def setting_text(value: object) -> str:
 def _either(values: Sequence[Any], show: Callable[[Any], str]) -> str:
     """Return the values of all runs in one cell, without repetitions."""
     return " / ".join(dict.fromkeys("-" if each is None else show(each) for each in values))
-
-
-def _note_more(table: FittedTable, rows: Sequence[Any]) -> None:
-    if len(rows) > MAX_ROWS:
-        table.notes.append(f"and {len(rows) - MAX_ROWS:,} more with smaller changes (--json has all)")
 
 
 def _added(change_ps: float | None, unit: readable.TimeUnit) -> str:

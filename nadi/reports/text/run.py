@@ -1,6 +1,8 @@
 """The report of a run on the terminal."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,20 +11,24 @@ from rich.text import Text
 
 from inputs.units import PS_PER_S
 from nadi.insight.analysis import serving
+from nadi.insight.analysis.alike import collectives_table, slowest
 from nadi.insight.analysis.findings import Findings
+from nadi.insight.analysis.limits import limiting_links
+from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
-from nadi.reports.text.serving import serving_table
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, console, name_column, text_column
 from topologies import NVSWITCH, Graph
-from workload import KINDS
 from workload.collectives import ON_NVSWITCHES
 from workload.collectives.nccl.generations import AUTO, generation_of
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.compute import SOURCES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_NPUS = 8
 MAX_COLLECTIVES = 20
@@ -38,6 +44,17 @@ _FABRIC_COUNTERS = {
     "timeouts": "timeouts",
     "congestion_notifications": "congestion notifications",
 }
+# Columns of links that a table has if any value is not 0: heading, column of links.parquet, format
+_LINK_EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
+    ("marked", "marked_packets", "{:,}".format),
+    ("paused", "paused_ps", time_text),
+    ("dropped", "dropped_packets", "{:,}".format),
+)
+MEANINGS = {
+    "ttft": ("time to first token", "from the arrival of a request until its first token, queueing included"),
+    "tpot": ("time per output token", "mean time of the tokens of a request after its first"),
+}
+COLUMNS = ("mean", *(f"p{percent}" for percent in PERCENTILES), "maximum")
 
 
 def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, took_s: float) -> None:
@@ -55,22 +72,30 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
     parts += [serving_table(serving.document(findings.serving))] if findings.serving else []
     parts += [by_axis] if by_axis else []
     if len(findings.collectives.group):
-        parts.append(collective_table(findings))
-    if not simulation.settings.fidelity.is_closed_form:
-        graph, links = simulation.graph, simulation.results.links
-        longest = links["buffered_bytes" if simulation.settings.switch else "max_queue_bytes"]
-        columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1), ("packets dropped", 4)
-        table = FittedTable("busiest links", name_column("link"), *columns, full_output_option=WHOLE)
-        for link in np.argsort(-findings.utilisation, kind="stable")[:MAX_LINKS].tolist():
-            if links["tx_bytes"][link] == 0:
-                break
-            rate, sent = rate_text(int(graph.link_rate_bps[link])), amount_text(int(links["tx_bytes"][link]))
-            queue, dropped = amount_text(int(longest[link])), f"{links['dropped_packets'][link]:,}"
-            table.add_row(_link_name(graph, link), rate, sent, f"{findings.utilisation[link]:.1%}", queue, dropped)
-        parts.append(table)
+        parts.append(collective_table(collectives_table(findings), MAX_COLLECTIVES))
+    if simulation.settings.fidelity.model.has_links:
+        graph = simulation.graph
+        rates = {"rate_bps": graph.link_rate_bps, "utilisation": findings.utilisation}
+        links = {**simulation.results.links, **rates}
+        parts.append(busiest_links(links, lambda link: _link_name(graph, link), MAX_LINKS))
+        limits, group_names = simulation.results.limits, dict(enumerate(simulation.program.group_names))
+        if len(limits.get("link", ())):
+            parts.append(limits_table(limits, group_names, lambda link: _link_name(graph, link), MAX_LINKS))
     if any(simulation.results.counters.get(name, 0) for name in _FABRIC_COUNTERS):
         parts.append(fabric_table(simulation))
     return Group(*parts)
+
+
+def limits_table(
+    limits: Mapping[str, NDArray], group_names: Mapping[int, str], name_of: Callable[[int], str], max_rows: int
+) -> FittedTable:
+    """Return the links that limited flows (columns of limits.parquet), those with the longest total times first."""
+    table = FittedTable(
+        "links that limited flows", name_column("link"), "flows", ("mean time", 1), text_column("groups", 2)
+    )
+    for found in limiting_links(limits, lambda group: group_names.get(group) or "all")[:max_rows]:
+        table.add_row(name_of(found.link), f"{found.flows:,}", time_text(found.mean_ps), found.groups)
+    return table
 
 
 def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
@@ -92,34 +117,52 @@ def npu_table(simulation: FinishedRun, findings: Findings) -> FittedTable:
     return table
 
 
-def collective_table(findings: Findings) -> FittedTable:
-    """Return the collectives by group name, kind and size, the slowest first."""
-    found = findings.collectives
-    _, name = np.unique(findings.group_names, return_inverse=True)
-    keys = np.stack([name, found.kind, found.size_bytes, found.members], axis=1)
-    _, index, count = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    total_ps = np.bincount(index.reshape(-1), found.time_ps)
-    alike = np.argsort(-total_ps, kind="stable")[:MAX_COLLECTIVES].tolist()
-    rows = [np.flatnonzero(index.reshape(-1) == number) for number in alike]
-    times_ps = [float(np.mean(found.time_ps[own])) for own in rows]
-    unit = time_unit(times_ps)
+def collective_table(collectives: "pa.Table", max_rows: int, *, with_waits: bool = False) -> FittedTable:
+    """Return a table of collectives.parquet by group name, kind, size and members, those with the most time first.
+
+    with_waits: whether a column shows for how long the first members waited for the last ones.
+    """
+    found = slowest(collectives)
+    played, algorithms = (collectives[name].to_pylist() for name in ("closed_form_played", "algorithm"))
+    numbers = ("time_ps", "closed_form_ps", "algbw_Bps", "busbw_Bps")
+    columns = {name: np.asarray(collectives[name], np.float64) for name in numbers}
+    columns["wait_ps"] = np.asarray(collectives["ready_ps"]) - np.asarray(collectives["start_ps"])
+    means = [{name: float(column[rows].mean()) for name, column in columns.items()} for _, rows in found[:max_rows]]
+    unit = time_unit(mean["time_ps"] for mean in means)
     names = name_column("group", 5), name_column("kind"), name_column("algorithm", 3)
-    numbers = "size", ("n", 7), ("count", 6), "time", ("closed form", 8), ("ratio", 2), ("algbw", 9), ("busbw", 4)
+    waited = ["waited"] if with_waits else []
+    counted = "size", ("n", 7), ("count", 6), "time"
+    compared = ("closed form", 8), ("ratio", 2), ("algbw", 9), ("busbw", 4)
     title = (
         f"collectives: mean time and closed form on an idle network ({unit.name}), algorithm and bus bandwidth (GB/s)"
     )
-    table = FittedTable(title, *names, *numbers, full_output_option=WHOLE)
-    for own, number, time_ps in zip(rows, alike, times_ps, strict=True):
-        first, closed_ps = int(own[0]), float(np.mean(findings.closed_form_ps[own]))
-        about = "" if findings.closed_form_played[own].all() else "~"
-        texts = findings.group_names[first] or "all", KINDS[found.kind[first]], findings.algorithms[first]
-        counts = buffer_text(int(found.size_bytes[first])), str(found.members[first]), f"{count[number]:,}"
-        both_times = in_unit(time_ps, unit), about + in_unit(closed_ps, unit)
-        ratio = f"{about}{time_ps / closed_ps:.3f}" if closed_ps > 0 else "-"
-        rates_gbps = (rates[own].mean() / 1e9 for rates in (findings.algorithm_Bps, findings.bus_Bps))
-        table.add_row(*texts, *counts, *both_times, ratio, *(f"{rate:.2f}" for rate in rates_gbps))
-    if len(total_ps) > MAX_COLLECTIVES:
-        table.notes.append(f"and {len(total_ps) - MAX_COLLECTIVES} more in collectives.parquet")
+    table = FittedTable(title, *names, *counted, *waited, *compared, full_output_option=WHOLE)
+    for (key, rows), mean in zip(found, means, strict=False):
+        about = "" if all(played[row] for row in rows) else "~"
+        closed_ps = mean["closed_form_ps"]
+        ratio = f"{about}{mean['time_ps'] / closed_ps:.3f}" if closed_ps > 0 else "-"
+        times = [in_unit(mean[name], unit) for name in ("time_ps", *(["wait_ps"] if with_waits else []))]
+        rates_gbps = (f"{mean[name] / 1e9:.2f}" for name in ("algbw_Bps", "busbw_Bps"))
+        texts = key.group or "all", key.kind, algorithms[rows[0]]
+        counts = buffer_text(key.size_bytes), str(key.members), len(rows)
+        table.add_row(*texts, *counts, *times, about + in_unit(closed_ps, unit), ratio, *rates_gbps)
+    if len(found) > max_rows:
+        table.notes.append(f"and {len(found) - max_rows:,} more in collectives.parquet")
+    return table
+
+
+def busiest_links(links: Mapping[str, NDArray], name_of: Callable[[int], str], max_rows: int) -> FittedTable:
+    """Return a table of the links with the highest utilisation; links: columns of links.parquet."""
+    events = [(heading, links[name], text) for heading, name, text in _LINK_EVENTS if links[name].any()]
+    queue = links["buffered_bytes"] if links["buffered_bytes"].any() else links["max_queue_bytes"]
+    columns = ("rate", 3), ("sent", 2), "busy", ("longest queue", 1)
+    counts = ((heading, 4) for heading, _, _ in events)
+    table = FittedTable("busiest links", name_column("link"), *columns, *counts, full_output_option=WHOLE)
+    for link in np.argsort(-links["utilisation"], kind="stable")[:max_rows].tolist():
+        if links["tx_bytes"][link]:
+            rate, sent = rate_text(int(links["rate_bps"][link])), amount_text(int(links["tx_bytes"][link]))
+            busy, longest = f"{links['utilisation'][link]:.1%}", amount_text(int(queue[link]))
+            table.add_row(name_of(link), rate, sent, busy, longest, *(text(column[link]) for _, column, text in events))
     return table
 
 
@@ -158,14 +201,13 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
     columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
     compute, exposed, host, idle = (float(column.mean()) / whole_ps for column in columns)
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
-    is_closed_form = simulation.settings.fidelity.is_closed_form
     return (
         f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
         f"{_constants(simulation)}{_interference(simulation)}{_operators(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
-        f"{_no_contention(simulation) if is_closed_form else _moved(simulation)}\n"
+        f"{_moved(simulation) if simulation.settings.fidelity.model.has_links else _no_contention(simulation)}\n"
         f"mean NPU: compute {compute:.1%}, exposed communication {exposed:.1%}, {of_host}idle {idle:.1%}"
     )
 
@@ -175,9 +217,10 @@ def _moved(simulation: FinishedRun) -> str:
     results, counters = simulation.results, simulation.results.counters
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
-    model = simulation.settings.fidelity
-    if model.is_message_level:
-        how = " as flows" if model.settle else f", whole ({model.name.replace('_', '-')})"
+    hooks = simulation.settings.fidelity.hooks
+    if hooks.act:
+        flows = " as flows" if simulation.settings.coupled is None else ", collectives as coupled flows"
+        how = flows if hooks.settle else f", whole ({hooks.name.replace('_', '-')})"
         moved = f"{counters['flows']:,} messages{how}"
         hops = "message-hops"
     rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
@@ -187,7 +230,8 @@ def _moved(simulation: FinishedRun) -> str:
 def _no_contention(simulation: FinishedRun) -> str:
     """Return a line about the limits of closed forms."""
     folded = simulation.results.folded
-    said = "closed-form: every collective and message as if alone on the network, no contention"
+    name = simulation.config.network.fidelity
+    said = f"{name}: every collective and message as if alone on the network, no contention"
     if folded:
         kept, npus = len(np.unique(folded.like)), simulation.program.npus
         said += (
@@ -267,3 +311,16 @@ def _words(category: str) -> str:
     if category in AXES:
         return f"exposed {category}"
     return "exposed, no axis" if category == "unnamed" else category
+
+
+def serving_table(serving: dict[str, Any]) -> FittedTable:
+    """Return the table of `serving` in summary.json, a row per kind of time."""
+    known = {name: serving[name] for name in MEANINGS if name in serving}
+    unit = time_unit(times["p50_ps"] for times in known.values())
+    counts = f"{serving['requests']:,} requests, {serving['tokens']:,} tokens, {serving['tokens_per_s']:,.0f} tokens/s"
+    title = f"serving: {counts} ({unit.name})"
+    table = FittedTable(title, name_column("time"), *COLUMNS, full_output_option="summary.json")
+    for name, times in known.items():
+        times_ps = (times["mean_ps"], *(times[f"p{p}_ps"] for p in PERCENTILES), times["quantiles_ps"][-1])
+        table.add_row(f"{name.upper()}, {MEANINGS[name][0]}", *(in_unit(time_ps, unit) for time_ps in times_ps))
+    return table

@@ -1,16 +1,23 @@
-"""Text of `nadi trace show` for a trace or a trace set."""
+"""Text of `nadi trace show`, `check`, `convert`, `slice` and `reduce`."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.text import Text
 
+import inputs
+from et.checking.finding import SEVERITIES, CheckReport, Example
+from et.checking.fixing import TraceFix
 from et.errors import NOT_STRICT
+from et.reshape import ReduceResult, SliceResult
 from inputs.units import PS_PER_US
 from nadi.terminal.readable import in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, facts, name_column, text_column
 
 _MAX_PARENTS_SHOWN = 6
-_LONGEST_NAME = 40
+_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+_MAX_ROWS = 64
 
 
 def render(description: dict[str, Any]) -> RenderableType:
@@ -79,12 +86,13 @@ def _first_nodes(description: dict[str, Any]) -> FittedTable:
         parents = [str(parent) for parent in node["parents"][:_MAX_PARENTS_SHOWN]]
         more = ["..."] if len(node["parents"]) > _MAX_PARENTS_SHOWN else []
         waits_for = " ".join(parents + more)
-        table.add_row(str(node["id"]), _shortened(node["name"]), node["type"], in_unit(duration_ps, unit), waits_for)
+        table.add_row(str(node["id"]), shortened(node["name"]), node["type"], in_unit(duration_ps, unit), waits_for)
     return table
 
 
-def _shortened(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
+def shortened(name: str, longest: int = 40) -> str:
+    """Return the name of a node, cut to so many characters for a column of a table."""
+    return name if len(name) <= longest else f"{name[: longest - 3]}..."
 
 
 def _sizes(row: dict[str, Any]) -> tuple[int, int, int]:
@@ -93,3 +101,81 @@ def _sizes(row: dict[str, Any]) -> tuple[int, int, int]:
 
 def _number(value: int) -> str:
     return f"{value:,}"
+
+
+def render_check(report: CheckReport, max_examples: int, fixes: Sequence[TraceFix] | None) -> RenderableType:
+    """Return the fixes, then the findings by sort, the most severe first, with up to `max_examples` examples each."""
+    lines: list[RenderableType] = []
+    for what, count, examples in _by_sort(fixes or ()):
+        lines += [Text(f"fixed    {count:,} {what}"), *_examples(examples, count, max_examples)]
+    if fixes is not None and not fixes:
+        lines.append(Text("fixed    nothing"))
+    for group in report.groups:
+        head = Text(f"{group.severity:<8} ", style=_STYLES[group.severity])
+        head.append(f"{group.check}: {group.count:,} {group.what}", style="none")
+        lines += [head, *_examples(group.examples, group.count, max_examples)]
+    counts = ", ".join(_counted(report.count(severity), severity) for severity in SEVERITIES)
+    size = f"{_counted(report.traces, 'distinct trace')}, {_counted(report.nodes, 'node')}"
+    return Group(*lines, Text(inputs.shown(f"{report.path}: {counts}; {size}")))
+
+
+def _by_sort(fixes: Iterable[TraceFix]) -> list[tuple[str, int, list[Example]]]:
+    """Return the fixes of all files, grouped by sort."""
+    found: dict[str, tuple[int, list[Example]]] = {}
+    for fix in fixes:
+        count, examples = found.get(fix.what, (0, []))
+        found[fix.what] = count + fix.count, [*examples, *fix.examples]
+    return [(what, count, examples) for what, (count, examples) in found.items()]
+
+
+def _examples(examples: Sequence[Example], count: int, max_examples: int) -> list[RenderableType]:
+    """Return a line per example, up to a maximum, and the number of the others among `count`."""
+    shown = [Text(f"         {inputs.shown(str(example))}") for example in examples[:max_examples]]
+    more = count - len(shown)
+    return [*shown, *([Text(f"         and {more:,} more")] if more > 0 and max_examples else [])]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def render_sliced(folder: str, parts: Sequence[SliceResult]) -> FittedTable:
+    """Return a table with a row per file of a slice."""
+    nodes = "nodes", "kept", ("for partners", 2), ("without partners", 2)
+    dependencies = ("bridged", 1), ("joints", 3), ("dangling", 4)
+    table = FittedTable(f"slice in {folder}", name_column("file"), *nodes, *dependencies)
+    for part in parts[:_MAX_ROWS]:
+        counts = part.nodes, part.kept, part.for_partners, part.without_partners
+        table.add_row(part.file.path.name, *counts, part.added, part.joints, part.dangling)
+    table.note_more(len(parts) - _MAX_ROWS, "files")
+    return table
+
+
+def render_reduced(folder: str, results: Mapping[str, ReduceResult]) -> FittedTable:
+    """Return a table with a row per reduced file."""
+    nodes = "nodes", "left", ("without time", 2), ("fused", 2)
+    dependencies = "dependencies", ("left", 1), ("implied", 3)
+    table = FittedTable(f"reduced traces in {folder}", name_column("file"), *nodes, *dependencies)
+    for name, result in list(results.items())[:_MAX_ROWS]:
+        counts = result.nodes, result.kept, result.dropped, result.fused
+        table.add_row(name, *counts, result.dependencies, result.kept_dependencies, result.implied)
+    table.note_more(len(results) - _MAX_ROWS, "files")
+    kept_all = [name for name, result in results.items() if result.reordered]
+    if kept_all:
+        table.notes.append(
+            f"{kept_all[0]}{f' and {len(kept_all) - 1} more' if len(kept_all) > 1 else ''}: all nodes stay, "
+            "because without some of them communications would come in another order"
+        )
+    return table
+
+
+def render_converted(result: Mapping[str, Any]) -> FittedTable:
+    """Return a table of inputs and outputs, with notes on what the conversion lost."""
+    files = result["files"]
+    shown = files[0] if len(files) == 1 else f"{files[0]} .. {files[-1]} ({len(files)} files)"
+    rows = [("from", result["from"]), ("to", result["to"]), ("NPUs", str(result["npus"]))]
+    rows += [("groups", str(result["groups"]))] if result["groups"] else []
+    rows += [("written", f"{result['folder']}/{shown}")]
+    table = facts("Converted", rows)
+    table.notes.extend(result["notes"])
+    return table

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from inputs.units import PS_PER_US
+from nadi.reports.text.trace import shortened
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, time_text, time_unit
 from nadi.terminal.tables import FittedTable, facts, name_column
 
@@ -59,10 +60,9 @@ def _operators(statistics: Mapping[str, Any]) -> FittedTable:
         share = f"{row['micros'] / total:.1%}" if total else "-"
         time = time_text(row["micros"] * PS_PER_US) if row["micros"] else "-"
         flops = f"{row['flops']:.3g}" if row["flops"] else "-"
-        name = _shortened(row["name"])
+        name = shortened(row["name"], LONGEST_NAME)
         table.add_row(name, row["lane"], row["count"], time, share, flops, _amount(row["bytes"]))
-    if len(rows) > MAX_OPERATORS:
-        table.notes.append(f"and {len(rows) - MAX_OPERATORS:,} more operators (--json has all)")
+    table.note_more(len(rows) - MAX_OPERATORS, "operators")
     return table
 
 
@@ -77,8 +77,7 @@ def collectives_table(statistics: Mapping[str, Any], max_rows: int) -> FittedTab
     missing = sum(row["missing_sizes"] for row in statistics["collectives"])
     if missing:
         table.notes.append(f"{missing:,} nodes have no size")
-    if len(statistics["collectives"]) > max_rows:
-        table.notes.append(f"and {len(statistics['collectives']) - max_rows:,} more kinds and groups (--json has all)")
+    table.note_more(len(statistics["collectives"]) - max_rows, "kinds and groups")
     return table
 
 
@@ -168,8 +167,7 @@ def _overlap(rows: Sequence[Mapping[str, Any]] | None) -> list[RenderableType]:
     for row in rows[:MAX_RANKS]:
         cells = [in_unit(row[f"{key}_micros"] * PS_PER_US, unit) for key in keys]
         table.add_row(str(row["npu"]), *cells)
-    if len(rows) > MAX_RANKS:
-        table.notes.append(f"and {len(rows) - MAX_RANKS:,} more NPUs (--json has all)")
+    table.note_more(len(rows) - MAX_RANKS, "NPUs")
     return [table]
 
 
@@ -184,7 +182,7 @@ def _path(path: Mapping[str, Any] | None) -> list[RenderableType]:
     table = FittedTable("its longest nodes", "NPU", name_column("name"), name_column("lane", 1), "start", "time")
     for step in path["steps"]:
         times = [time_text(step[key] * PS_PER_US) for key in ("start_micros", "micros")]
-        table.add_row(str(step["npu"]), _shortened(step["name"]), step["lane"], *times)
+        table.add_row(str(step["npu"]), shortened(step["name"], LONGEST_NAME), step["lane"], *times)
     if path["unfinished"]:
         reason = "their partners lack a counterpart in these traces"
         table.notes.append(f"{path['unfinished']:,} nodes never start: {reason}")
@@ -207,10 +205,6 @@ def _spread(deviation: Sequence[Sequence[float | None]], column: int) -> float:
 
 def _signed(deviation: float | None) -> str:
     return f" ({deviation:+.1%})" if deviation is not None and abs(deviation) >= 5e-4 else ""
-
-
-def _shortened(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 3]}..."
 
 
 def _amount(size: int) -> str:

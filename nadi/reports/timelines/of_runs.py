@@ -147,7 +147,7 @@ def _arrows(run: Run, npus: Int64) -> dict[tuple[int, int], int]:
 
 def _loads(trace: PerfettoTrace, run: Run) -> int:
     """Write counters of the busiest links, estimated from the times of messages."""
-    if run.summary.get("network") == "closed-form" or not run.has(LINKS) or not run.has(FLOWS) or not len(run.flows):
+    if not (run.network.has_links and run.has(LINKS) and run.has(FLOWS) and len(run.flows)):
         return 0
     try:
         load = link_load(run, MAX_LINKS, STRETCHES)

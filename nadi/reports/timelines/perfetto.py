@@ -172,11 +172,8 @@ class PerfettoTrace:
 @contextmanager
 def perfetto_trace(path: str | os.PathLike[str]) -> Iterator[PerfettoTrace]:
     """Open a trace for writing; the file appears when the block ends normally, and not at all after an exception."""
-    try:
-        with inputs.whole_file(path) as out:
-            yield PerfettoTrace(out)
-    except OSError as error:
-        raise OutputError(f"{path}: {error.strerror or error}; expected a file to write the timeline to") from error
+    with inputs.refusing(path, "a file to write the timeline to", OutputError), inputs.whole_file(path) as out:
+        yield PerfettoTrace(out)
 
 
 def _valid(text: str) -> str:

@@ -12,7 +12,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import topologies
 import workload
@@ -20,6 +19,7 @@ from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.simulation.closed_forms.lone_message import Way, train, ways_of
 from nadi.simulation.closed_forms.played import Paths, PlayedCollectives
 from pdes import Settings
+from pdes.arrays import Int64
 from pdes.wire import acknowledgement_bytes, wire_bytes
 from topologies import Graph
 from topologies.routing import next_links
@@ -27,8 +27,6 @@ from workload import Program, Schedules, collectives
 from workload.collectives.schedules.sends import most_bytes, offsets, peer, peers_of_members, usual_message
 from workload.collectives.trees.aggregators import AggregatorTree
 from workload.shape import GroupShape, shape_of
-
-Int64 = NDArray[np.int64]
 
 _MAX_SAMPLED_SENDS = 1024  # maximum number of messages whose paths a formula samples
 _FEW_SAMPLED_SENDS = 32  # number of messages whose paths the time of the busiest member samples
@@ -120,7 +118,7 @@ def _paths(
     sends = _sampled_sends(schedules, schedule, _MAX_SAMPLED_SENDS)
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst, _ in sends]
     for (src, _, sender), links, way in zip(sends, routes, ways_of(graph, settings, routes), strict=True):
-        answers = not one_way and sender != src and settings.fidelity.has_headers
+        answers = not one_way and sender != src and settings.fidelity.model.has_headers
         both_ways = answers and links[0] == min(next_links(graph, npus[src], npus[sender]))
         paths = kinds.get((way, both_ways), Paths(links, both_ways, 0))
         kinds[way, both_ways] = paths._replace(multiplicity=paths.multiplicity + 1)
@@ -129,7 +127,7 @@ def _paths(
 
 def _payload_rates(shape: GroupShape, settings: Settings, *, framed: bool) -> GroupShape:
     """Return the shape with rates for payload beside headers and answers; framed: NVLink joins a host's NPUs."""
-    if not settings.fidelity.has_headers:
+    if not settings.fidelity.model.has_headers:
         return shape
 
     def payload_bps(rate_bps: int, *, framed: bool, answered: bool = True) -> int:

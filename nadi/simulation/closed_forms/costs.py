@@ -16,14 +16,13 @@ from nadi.simulation.closed_forms.lone_message import message_times
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions
 from pdes import Settings
+from pdes.arrays import Int64
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, Program, collectives
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.collectives.schedules.sends import message_count, packet_count
 from workload.node_kinds import MEMORY_LANE
 from workload.shape import shape_of
-
-Int64 = NDArray[np.int64]
 
 _MAX_INTERPOLATION_ERROR = 0.005  # relative difference at which neighbouring lines no longer confirm an interpolation
 _MAX_EXTRAPOLATION_ERROR = 0.01  # relative error of the prediction of the third size at which extrapolation is rejected
@@ -127,6 +126,8 @@ class Curve:
     def _extrapolated(self, size_bytes: int) -> ClosedForm | None:
         """Return the time of a buffer on the line through three smaller ones; None if they lie on no line."""
         most, quick = self._effort.max_halvings, self._effort.max_quick_packets
+        if self._source.packets(size_bytes) > quick << most:  # half of the bytes are no less than half of the packets
+            return None
         halvings = 1
         while halvings < most and self._source.packets(size_bytes >> halvings) > quick:
             halvings += 1

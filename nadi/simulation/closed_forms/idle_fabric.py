@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 import pdes
 import topologies
+from pdes.arrays import Int64
 from pdes.wire import MAX_SET, window_packets
 from topologies import DimensionRouting, Graph
 from topologies.table_routing import build_table_routing
@@ -23,7 +23,6 @@ from workload.node_kinds import COLLECTIVE
 from workload.program.assembling import NOT_HERE, assemble, empty_rows
 from workload.trace_sets.groups import GroupTable
 
-Int64 = NDArray[np.int64]
 Pair = tuple[int, int]  # sender and receiver, as members of the group
 
 
@@ -46,7 +45,7 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
     `npus`: NPU of each member, aggregators included.
     """
     own, members = _settings(graph, settings), np.array(npus)
-    if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.is_message_level:
+    if not pairs or isinstance(graph.routing, DimensionRouting) or own.fidelity.hooks.act:
         return IdleFabric(graph, members, own)
     both = sorted({pair for src, dst in pairs for pair in ((src, dst), (dst, src))})
     routes = [topologies.route(graph, npus[src], npus[dst]) for src, dst in both]
@@ -64,8 +63,8 @@ def idle_fabric(graph: Graph, settings: pdes.Settings, npus: list[int], pairs: C
 def _settings(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     """Return the settings of an idle fabric: those of the run without contention, losses, faults and records."""
     fidelity = settings.fidelity
-    if fidelity.has_headers:
-        fidelity = replace(fidelity, name=pdes.fidelity.PACKET.name, act=None, settle=None, is_closed_form=False)
+    if fidelity.model.has_headers:
+        fidelity = replace(fidelity, model=pdes.fidelity.PACKET)
     return pdes.Settings(
         fidelity=fidelity,
         mtu_bytes=settings.mtu_bytes,

@@ -15,7 +15,7 @@ link in front, which carries the payload only.
 
 `alone_ps` evaluates this expression. Formulas of collectives need a latency and a rate instead: `train` splits a
 message into a part that grows with its size, on the slowest link, and the rest, which is at least the contribution of a
-short last packet. At message level the message model gives the time (pdes/messages/fidelity).
+short last packet. At message level the message model gives the time (pdes/fidelity).
 """
 
 from collections.abc import Mapping
@@ -29,14 +29,12 @@ from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.advancing.run import MessageTimes
 from pdes import Fidelity, Settings
+from pdes.arrays import Float64, Int64
 from pdes.wire import SHARE_UNITS, acknowledgement_bytes, is_framed, is_nvlink, wire_bytes
 from topologies import Graph
 from workload import Program
 from workload.node_kinds import SEND
 from workload.program.assembling import receive_key
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 ACKNOWLEDGEMENT = -1  # value in place of a packet's payload size that denotes an acknowledgement
 MAX_PAIRS = 20_000  # maximum number of distinct pairs of NPUs whose routes `ideal_ps` computes
@@ -115,7 +113,7 @@ def rates_of(hops: Way) -> Float64:
 def alone_ps(hops: Way, size_bytes: Int64, settings: Settings) -> Int64:
     """Return int64[m], picoseconds from the post of each message to its last bit, exact if switches store packets."""
     model = settings.fidelity
-    if model.alone_ps:
+    if model.hooks.alone_ps:
         return message_level_ps(hops, size_bytes, model) + model.endpoint_delay_ps
     return _fixed_ps(hops) + model.send_latency_ps + _train_ps(hops, size_bytes, settings)
 
@@ -153,12 +151,13 @@ def _fixed_ps(hops: Way) -> int:
 def message_level_ps(hops: Way, size_bytes: Int64, model: Fidelity, *, fixed: bool = True) -> Int64:
     """Return int64[m], times of messages of `size_bytes`, int64[m], at message level on consecutive links."""
     # fixed: with the links' delays and the switches' latencies
-    if model.alone_ps is None:
-        raise ValueError(f"{model.name}: is not message-level")
+    hooks = model.hooks
+    if hooks.alone_ps is None:
+        raise ValueError(f"{hooks.name}: is not message-level")
     ps_per_byte = np.array([hop.ps_per_byte * hop.shares for hop in hops])
     delay_ps = np.array([hop.delay_ps * fixed for hop in hops], np.int64)
     latency_ps = np.array([hop.latency_ps * fixed for hop in hops], np.int64)
-    times_ps: Int64 = model.alone_ps(ps_per_byte, delay_ps, latency_ps, size_bytes, model.resolution_ps)
+    times_ps: Int64 = hooks.alone_ps(ps_per_byte, delay_ps, latency_ps, size_bytes, model.resolution_ps)
     return times_ps
 
 
@@ -171,7 +170,7 @@ def train(
     """
     (way,) = ways_of(graph, settings, [links])
     model = settings.fidelity
-    if model.alone_ps:
+    if model.hooks.alone_ps:
         slowest_link = max(way, key=lambda hop: hop.ps_per_byte)
         sizes = np.array([size_bytes], np.int64)
         total_ps = int(message_level_ps(way, sizes, model)[0]) + model.endpoint_delay_ps

@@ -82,7 +82,7 @@ class PlayedCollectives:
 
     def _takes_long(self, s: Schedules, settings: Settings, schedule: int, size_bytes: int, *, is_exact: bool) -> bool:
         """Return whether a collective has more messages or packets than are played."""
-        has_headers, packets = settings.fidelity.has_headers, float(message_count(s, schedule))
+        has_headers, packets = settings.fidelity.model.has_headers, float(message_count(s, schedule))
         if packets > (_MAX_MESSAGES_OF_ESTIMATES if has_headers and not is_exact else _MAX_MESSAGES):
             return True
         if has_headers:

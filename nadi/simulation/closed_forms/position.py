@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nadi.simulation.closed_forms.advancing.likeness import mixed, numbered
+from pdes.arrays import Int64
 from topologies import DimensionRouting, Graph
-
-Int64 = NDArray[np.int64]
 
 _SEED = 0x51ED270B
 # maximum size of a group of which all distances count; of larger ones, those to the next member and from the first do

@@ -15,13 +15,11 @@ from nadi.simulation.closed_forms.advancing.likeness import TracePeers, classes_
 from nadi.simulation.closed_forms.advancing.run import ClassTimes, compile_closed_form, digest_of, run_closed_form
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
 from pdes import COUNTERS, LINK_COLUMNS, FoldedRows
+from pdes.arrays import Int32, Int64
 from topologies import Graph
 from workload import CollectiveSettings, Program
 from workload.collectives.schedules.packed import Schedules
 from workload.node_kinds import SEND
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 # maximum number of trace nodes of all NPUs for which results hold every node; others hold those of one NPU per class
 MAX_ROWS = 1 << 22

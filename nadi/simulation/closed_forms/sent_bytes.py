@@ -14,6 +14,7 @@ from nadi.energy.bill import PortUse
 from nadi.energy.ports import port_uses
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
+from pdes.arrays import Int64
 from pdes.wire import NVSWITCH_KIND, acknowledgement_bytes, wire_bytes
 from topologies import Graph, TableRouting
 from workload import Program
@@ -21,7 +22,6 @@ from workload.program.traffic import sample
 
 _MAX_PAIRS = 1 << 17  # maximum number of pairs of NPUs; of more, a weighted sample represents the others
 _MAX_ROUTED_PAIRS = 1 << 14  # maximum number of pairs whose bytes are spread over links
-Int64 = NDArray[np.int64]
 
 
 class SentByPorts(NamedTuple):

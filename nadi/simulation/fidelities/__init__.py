@@ -1,52 +1,66 @@
-"""Models of the network by the value of [network] fidelity (docs/explanation/fidelity.md).
+"""Settings of the engine for [network], whose models of the network are declared in pdes/fidelity."""
 
-"packet" has packets, queues, transport and congestion control (docs/explanation/fabric.md). "analytical" has messages
-that take latency and bandwidth. "closed-form" has collectives at their closed forms and messages alone on their paths,
-without contention. Others are files of pdes/messages/fidelity, as "flow": fluids on the routes of packets, which share
-links max-min fairly.
-"""
-
-from dataclasses import replace
 from typing import Any
 
 import pdes
-from nadi.configuration.sections import MESSAGE_LEVEL, NetworkSection, engine_settings, fidelity_like
+from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.simulation.fidelities import fabric_settings as fabric
 from pdes import congestion
 
 QUEUE_SAMPLES = 64  # maximum number of intervals of time for which a port records its queue
 LOGGED_PAUSES = 1 << 16  # maximum number of pauses and resumes that a run records
-# overrides for a fabric without queues and losses, so that no check of switches and windows applies
-_WITHOUT_QUEUES = {"switch": None, "congestion_control": congestion.NO_CONTROL, "selective_repeat": False}
+# overrides for models without packets, so that no check of switches, windows and protocols applies
+_WITHOUT_PACKETS = {
+    "switch": None,
+    "congestion_control": congestion.NO_CONTROL,
+    "selective_repeat": False,
+    "rendezvous_bytes": 0,
+    "collectives_in_flight": 0,
+}
 
 
 def settings(network: NetworkSection) -> dict[str, Any]:
     """Return the keywords of pdes.Settings for [network]; refuse, with a ConfigError, contradictory values."""
-    model = engine_settings(pdes.Fidelity, network)
-    is_aware = model.pop("congestion_aware", True)
-    if fidelity_like(network.fidelity) == "analytical":
-        name = network.fidelity
-        if name == "analytical":
-            name = "congestion_aware" if is_aware else "congestion_unaware"
-        # without packets there are no NVLink flits, so the whole rate is payload
-        return {"fidelity": pdes.fidelity.fidelity(name, **model), "nvlink_framing": False}
-    fidelity = pdes.fidelity.fidelity("packet", **model)
+    model = network.model
     keywords = engine_settings(pdes.Settings, network) | {
-        "fidelity": fidelity,
+        "fidelity": pdes.Fidelity(model, **engine_settings(pdes.Fidelity, network, model.keys)),
         "switch": fabric.shared_buffer(network),
         "congestion_control": fabric.control(network),
         "load_balancing": fabric.load_balancing(network),
         "queue_samples": QUEUE_SAMPLES,
         "logged_pauses": LOGGED_PAUSES,
     }
-    if network.fidelity in MESSAGE_LEVEL:
-        whole = pdes.fidelity.fidelity(network.fidelity, **model | {"acknowledged": False})
-        keywords |= _WITHOUT_QUEUES | {"fidelity": whole}
-    if network.fidelity == "closed-form":  # closed forms are computed from the settings of packets
-        keywords |= _WITHOUT_QUEUES | {"fidelity": replace(fidelity, name="closed_form", is_closed_form=True)}
+    if not model.has_packets:
+        keywords |= _WITHOUT_PACKETS
+    if not model.has_headers:  # without packets there are no NVLink flits, so the whole rate is payload
+        keywords["nvlink_framing"] = False
     return keywords
 
 
-def on_one_worker(network: NetworkSection) -> bool:
-    """Return whether one worker does the whole run, whatever the run file requests."""
-    return network.fidelity != "packet"
+def fidelities() -> list[dict[str, Any]]:
+    """Return what each model of the network declares; `refused_faults` are keys of [[faults]], null for all."""
+    return [
+        {
+            "fidelity": model.name,
+            "message": model.title,
+            "use": model.use,
+            **{name: getattr(model, name) for name in ("several_workers", "has_packets", "has_links")},
+            "refused_faults": None if model.refused_faults is None else list(model.refused_faults),
+            "keys": sorted(model.keys),
+        }
+        for model in pdes.fidelity.networks().values()
+    ]
+
+
+def documentation() -> str:
+    """Return a Markdown table of all models of the network, a model per column."""
+    known = fidelities()
+    rows = [f"| {fact.replace('_', ' ')} | {' | '.join(shown(model[fact]) for model in known)} |" for fact in known[0]]
+    return "\n".join([rows[0], "| --- " * (1 + len(known)) + "|", *rows[1:]]) + "\n"
+
+
+def shown(value: Any) -> str:  # noqa: ANN401 - of any type
+    """Return a value of `fidelities` as text."""
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return {True: "yes", False: "no", None: "all"}.get(value, str(value))

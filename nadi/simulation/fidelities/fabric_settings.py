@@ -1,6 +1,7 @@
 """Settings of switches and congestion control for the engine, and their limits on a fabric."""
 
 import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,16 @@ def shared_buffer(network: NetworkSection) -> SharedBuffer | None:
     if network.switch == "output-queued":
         return None
     settings = engine_settings(SharedBuffer, network)
-    try:
-        chosen = {"discipline": disciplines.discipline(settings["discipline"])} if "discipline" in settings else {}
-    except pdes.RunError:
-        known = ", ".join(("auto", *disciplines.names()))
-        raise ConfigError(f"[network] discipline: found {network.discipline!r}; expected one of {known}") from None
-    return SharedBuffer(**settings | chosen)
+    if "discipline" in settings:
+        _check_name("discipline", settings["discipline"], ("auto", *disciplines.names()))
+        settings["discipline"] = disciplines.discipline(settings["discipline"])
+    return SharedBuffer(**settings)
+
+
+def _check_name(key: str, name: str, known: Sequence[str]) -> None:
+    """Refuse a name under a key of [network] that is not known."""
+    if name not in known:
+        raise ConfigError(f"[network] {key}: found {name!r}; expected one of {', '.join(known)}")
 
 
 def control(network: NetworkSection) -> congestion.Control:
@@ -35,11 +40,7 @@ def control(network: NetworkSection) -> congestion.Control:
     name = network.congestion_control
     if name == "none":
         return congestion.NO_CONTROL
-    try:
-        chosen = congestion.control(name)
-    except pdes.RunError:
-        known = ", ".join(congestion.names())
-        raise ConfigError(f"[network] congestion_control: found {name!r}; expected one of {known}") from None
+    _check_name("congestion_control", name, congestion.names())
     try:
         chosen = congestion.control(name, network.congestion)
     except pdes.RunError as error:
@@ -57,13 +58,8 @@ def control(network: NetworkSection) -> congestion.Control:
 
 def load_balancing(network: NetworkSection) -> balancing.Balancing:
     """Return the load-balancing rule; refuse an unknown one, or one that reorders without selective repeat."""
-    try:
-        rule = balancing.balancing(network.load_balancing)
-    except pdes.RunError:
-        known = ", ".join(balancing.names())
-        raise ConfigError(
-            f"[network] load_balancing: found {network.load_balancing!r}; expected one of {known}"
-        ) from None
+    _check_name("load_balancing", network.load_balancing, balancing.names())
+    rule = balancing.balancing(network.load_balancing)
     if rule.reorders and network.selective_repeat is False:
         raise ConfigError(
             f"[network] selective_repeat: found false, but {rule.name} lets packets overtake each other; expected true"
@@ -106,7 +102,7 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
         raise ConfigError(
             f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {wire.MAX_SET}"
         )
-    if settings.fidelity.is_message_level:
+    if settings.fidelity.hooks.act:
         return settings
     wire_bytes = settings.mtu_bytes + settings.header_bytes
     if wire_bytes > wire.MAX_WIRE_BYTES:

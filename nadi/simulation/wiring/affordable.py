@@ -62,11 +62,11 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     fabric, running, _ = with_reducers(graph, program)
     sampled = sample(running, MAX_PAIRS)
     messages = np.maximum(sampled.messages, 1)
-    message_level, has_headers = settings.fidelity.is_message_level, settings.fidelity.has_headers
+    model = settings.fidelity.model
     of_message = np.maximum(-(-sampled.bytes // (messages * settings.mtu_bytes)), 1)  # packets
-    packets = sampled.weight * messages * (of_message if has_headers else 1)
-    moved = sampled.weight * messages if message_level else packets
-    hops = moved * path_links(fabric, sampled.src, sampled.dst) * (1 if message_level else 2)
+    packets = sampled.weight * messages * (of_message if model.has_headers else 1)
+    moved = packets if model.has_packets else sampled.weight * messages
+    hops = moved * path_links(fabric, sampled.src, sampled.dst) * (2 if model.has_packets else 1)
     sent = float((sampled.weight * sampled.messages).sum())
     pairs = float(sampled.weight.sum())
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
@@ -75,8 +75,14 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
     memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((sampled.weight * sampled.bytes).sum())
-    wire += has_headers * float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
+    wire += model.has_headers * float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
     return Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory)
+
+
+def of_coupled(graph: Graph, program: Program, settings: Settings, all_messages: Estimate) -> Estimate:
+    """Return the work of a run with coupled flows: of its messages between two NPUs, and the bytes of all messages."""
+    alone = estimate(graph, program._replace(node_schedule=np.full_like(program.node_schedule, -1)), settings)
+    return alone._replace(wire_bytes=all_messages.wire_bytes)
 
 
 def fabric_bytes(graph: Graph) -> float:
@@ -91,7 +97,7 @@ def of_all_ranks(own_work: Estimate, ranks: RankGather) -> Estimate:
 
 def work(estimated_work: Estimate, settings: Settings) -> float:
     """Return a run's number of units of progress: packet-hops, or messages at message level."""
-    return estimated_work.messages if settings.fidelity.is_message_level else estimated_work.packet_hops
+    return estimated_work.packet_hops if settings.fidelity.model.has_packets else estimated_work.messages
 
 
 def check_fabric(topology: str | Path | Mapping[str, object], *, force: bool) -> None:
@@ -107,11 +113,11 @@ def check_run(own_work: Estimate, total_work: Estimate, settings: Settings, num_
     """Refuse a run, unless `force`, whose own work needs too much memory, or all its work more than a day."""
     messages = f"{total_work.messages:,.0f} messages between {total_work.pairs:,.0f} pairs of NPUs"
     _check_free_memory(messages, own_work.memory_bytes, "a smaller run", force=force)
-    message_level = settings.fidelity.is_message_level
-    rate = MESSAGES_PER_S if message_level else HOPS_PER_S * num_workers
+    has_packets = settings.fidelity.model.has_packets
+    rate = HOPS_PER_S * num_workers if has_packets else MESSAGES_PER_S
     wall_s = work(total_work, settings) / rate
     if wall_s > MAX_WALL_S and not force:
-        unit = "messages" if message_level else f"packet-hops ({total_work.packets:.3g} packets)"
+        unit = f"packet-hops ({total_work.packets:.3g} packets)" if has_packets else "messages"
         raise ConfigError(
             f"{work(total_work, settings):.3g} {unit} would take about {wall_s / _HOUR_S:,.0f} hours at {rate:.3g} a "
             "second; expected less than 24, or --force"
@@ -267,7 +273,7 @@ def cost_of_packets(
     _check_requested_memory(memory, limits)
     own = total_work._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
     check_run(own, total_work, settings, workers, force=limits.force)
-    rate = MESSAGES_PER_S if settings.fidelity.is_message_level else HOPS_PER_S * workers
+    rate = HOPS_PER_S * workers if settings.fidelity.model.has_packets else MESSAGES_PER_S
     return JobCost(work(total_work, settings) / rate, memory)
 
 

@@ -4,13 +4,12 @@ import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
 import pdes
 from nadi.configuration.faults import FaultSection
-from nadi.configuration.sections import LIKE_PACKETS
 from nadi.errors import ConfigError
 from topologies import Graph, TableRouting, routing_without
 
@@ -131,37 +130,22 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
     return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings)
 
 
-def check_supported(faults: Sequence[FaultSection], model: pdes.Fidelity) -> None:
-    """Refuse faults that the model of the network does not support; packets support all."""
-    if model.is_message_level and faults:
-        if not model.settle:
-            expected = " or ".join(f'"{name}"' for name in LIKE_PACKETS)
-            raise ConfigError(f"[[faults]]: found with a [network] fidelity without faults; expected {expected}")
-        for number, fault in enumerate(faults):
-            if fault.what == "error_rate":
-                raise ConfigError(
-                    f"[faults.{number}] error_rate: messages as a whole are never lost; expected another fault, or "
-                    '[network] fidelity = "packet"'
-                )
-    if model.is_closed_form:
-        _check_lasting(faults)
-
-
-def _check_lasting(faults: Sequence[FaultSection]) -> None:
-    """Refuse faults that closed forms do not support, which are all but slow NPUs and links slow for the whole run."""
+def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel) -> None:
+    """Refuse faults that the model of the network does not support."""
+    if faults and model.refused_faults is None:
+        expected = pdes.fidelity.quoted(lambda other: other.refused_faults is not None)
+        raise ConfigError(f"[[faults]]: found with a [network] fidelity without faults; expected {expected}")
     for number, fault in enumerate(faults):
-        where = f"[faults.{number}]"
-        if fault.what not in {"slowdown", "rate", "added_latency"}:
-            raise ConfigError(
-                f"{where} {fault.what}: closed forms model no losses; expected slowdown, rate or added_latency, or "
-                '[network] fidelity = "packet"'
-            )
-        if fault.npu is None and (fault.at > 0 or fault.until is not None):
-            key = "at" if fault.at > 0 else "until"
-            raise ConfigError(
-                f"{where} {key}: at closed forms links are slow for the whole run; "
-                'expected at = "0s" and no until, or [network] fidelity = "packet"'
-            )
+        times = {"at": fault.at > 0, "until": fault.until is not None} if fault.npu is None else {}
+        for key in (fault.what, *(key for key, is_given in times.items() if is_given)):
+            if reason := (model.refused_faults or {}).get(key):
+                takers = pdes.fidelity.quoted(partial(_takes, key))
+                raise ConfigError(f"[faults.{number}] {key}: {reason}, or [network] fidelity = {takers}")
+
+
+def _takes(fault_key: str, model: pdes.NetworkModel) -> bool:
+    """Return whether a model of the network takes faults with a key of [[faults]]."""
+    return model.refused_faults is not None and fault_key not in model.refused_faults
 
 
 class _FaultPlace:

@@ -12,7 +12,7 @@ import topologies
 import workload
 from et import TraceTable, read_groups
 from inputs.units import BITS_PER_BYTE
-from nadi.configuration.from_model import trace_set
+from nadi.configuration.from_model import on_npus, trace_set
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.trace_decoding import use_compiled_decoder
@@ -23,7 +23,7 @@ from workload import CollectiveSettings, ComputeModel, Program
 from workload.collectives import defaults_on
 from workload.compute import ALONE, IN_SERVING, IN_STEPS, SOURCES, ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.errors import Exchange, alone
-from workload.generators.inference.request_names import names_requests
+from workload.generators.inference.requests import names_requests
 from workload.program.memory_pool import with_memory_nodes
 from workload.program.remote import RemoteMemory
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
@@ -158,11 +158,7 @@ def _given(traces: workload.TraceSet | str, num_npus: int, is_own_npu: NDArray[n
         raise ConfigError(
             f"[workload] trace_set: traces of {traces.npus} NPUs; expected at most {num_npus}, as the fabric has"
         )
-    trace_of_npu = np.full(num_npus, IDLE, np.int32)
-    trace_of_npu[: traces.npus] = traces.trace_of_npu
-    if is_own_npu is not None:
-        trace_of_npu[~is_own_npu] = ELSEWHERE
-    return replace(traces, trace_of_npu=trace_of_npu)
+    return on_npus(traces, num_npus, is_own_npu)
 
 
 def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:

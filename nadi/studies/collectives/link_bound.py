@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import partition
+from et.arrays import Float64, Int64
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
@@ -25,9 +26,6 @@ from pdes.wire import FLIT_BYTES, LINE_BYTES, PER_LINE_BYTES, is_framed, window_
 from topologies import RING, DimensionRouting, Graph, TableRouting
 from workload import Program
 from workload.program.traffic import Traffic, traffic
-
-Int64 = NDArray[np.int64]
-Float64 = NDArray[np.float64]
 
 _BLOCK_PAIRS = 1 << 19  # number of pairs of NPUs that are routed at a time
 _OUTSIDE = -1
@@ -56,7 +54,7 @@ class _LinkSets(NamedTuple):
 
 def link_bound_ps(graph: Graph, program: Program, settings: Settings) -> float:
     """Return the time in picoseconds that the busiest set of links needs, with its delay; 0 if nothing waits."""
-    if not settings.fidelity.congestion_aware:
+    if not settings.fidelity.hooks.contends:
         return 0.0
     graph, running, _ = with_reducers(graph, program)
     sent = traffic(running)
@@ -71,7 +69,7 @@ def _load(graph: Graph, program: Program, sent: Traffic, settings: Settings) -> 
     """Return the minimum traffic of pairs of NPUs: data one way, and acknowledgements back."""
     src, dst = sent.src.astype(np.int64), sent.dst.astype(np.int64)
     size_bytes = sent.bytes.astype(np.float64)
-    if not settings.fidelity.has_headers:
+    if not settings.fidelity.model.has_headers:
         cut_ps = (0.5 + settings.fidelity.resolution_ps) * sent.messages
         return _Load(src, dst, np.stack([size_bytes, 0 * cut_ps, 0 * cut_ps, cut_ps]))
     packets = np.maximum(sent.messages, -(-sent.bytes // settings.mtu_bytes)).astype(np.float64)
@@ -181,7 +179,7 @@ def _bound_by_dimension(graph: Graph, settings: Settings, routing: DimensionRout
 
 def _sets(graph: Graph, settings: Settings, links: NDArray[np.integer], set_of_link: Int64, num_sets: int) -> _LinkSets:
     """Return `num_sets` sets of links; `set_of_link` holds the set of each of `links`."""
-    has_headers = settings.fidelity.has_headers
+    has_headers = settings.fidelity.model.has_headers
     is_link_framed = is_framed(graph, settings) if has_headers else np.zeros(graph.links, np.bool_)
     rate, most = np.zeros(num_sets), np.zeros(num_sets)
     delay = np.full(num_sets, np.inf)

@@ -16,6 +16,8 @@ from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.closed_forms.collective import closed_form
+from nadi.simulation.closed_forms.costs import CollectiveCosts
+from nadi.simulation.closed_forms.coupled import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.partitioning import divide, traffic_load
 from nadi.studies.collectives.link_bound import link_bound_ps
@@ -231,7 +233,11 @@ def measure(
             )
             if owner is None:
                 owner = _owner(graph, program, workers)
-            results = run_program(graph, program, settings, progress, workers, owner)
+            own = settings
+            if settings.fidelity.collectives == "coupled" and settings.fidelity.hooks.settle:
+                how = CollectiveSettings({case.kind: algorithm})
+                own = replace(settings, coupled=coupled_collectives(program, CollectiveCosts(graph, settings), how))
+            results = run_program(graph, program, own, progress, workers, owner)
             progress.begin(f"{row}, on an idle network")
             yield _row(graph, program, settings, case, algorithm, size, results)
             wall_s_by_size.append((size, time.perf_counter() - start_s))

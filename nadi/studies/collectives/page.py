@@ -1,28 +1,38 @@
-"""HTML page of a sweep of `nadi collective`: bandwidth and time over size, fastest algorithms. Needs plotly."""
+"""Result files of `nadi collective`: a Parquet table of all rows, and an HTML page of bandwidth and time over size."""
 
-from collections.abc import Mapping
+import json
+from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from inputs.units import PS_PER_US
+from nadi import __version__
+from nadi.insight.analysis.cautions import NOBODY_WAITS
 from nadi.insight.analysis.node_times import bus_factor
+from nadi.reports import pages
 from nadi.reports.pages.charts import SeriesStyle, style
-from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
-from nadi.studies.collectives.microbench import skipped_text
+from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, from_terminal
+from nadi.simulation import schemas
+from nadi.studies.collectives.microbench import SweepRow, skipped_text
 from nadi.studies.collectives.sweep import CollectiveSweep
-from nadi.studies.collectives.text import sweep_table, winners_table
 from nadi.terminal.printing import in_page
-from nadi.terminal.readable import size_text
-from nadi.terminal.tables import FittedTable
+from nadi.terminal.readable import TimeUnit, in_unit, size_text, time_unit
+from nadi.terminal.tables import AnyColumn, FittedTable, name_column
 
 _MAX_TICKS = 16  # maximum number of labelled sizes on an axis
 _GB_S_PER_B_PS = 1e3  # gigabytes per second in one byte per picosecond
+PAGE = "collective.html"
+FILES = (schemas.SWEEP.file, PAGE)
+FASTEST = "fastest"
 
 
 def render(sweep: CollectiveSweep) -> str:
     """Return the page as self-contained HTML; the page of a barrier, which has no sizes, has no charts."""
     lead = "Every algorithm at every size on an idle fabric, with the closed form of its steps."
-    parts: list[Part] = [_table(winners_table(sweep), "fastest", styles(sweep))]
+    fastest = from_terminal(winners_table(sweep))
+    colours = [styles(sweep)[row[0]].colour for row in fastest.rows]
+    parts: list[Part] = [replace(fastest, colours=colours)]
     if sweep.left_out:
         parts.append(Paragraph(f"Skipped: {skipped_text(sweep.left_out)}"))
     if any(row.bytes > 0 for row in sweep.rows):
@@ -30,31 +40,19 @@ def render(sweep: CollectiveSweep) -> str:
         parts.append(Plot("bus bandwidth and time over size", figure(sweep), caption, 1000))
     network = {key: value for key, value in sweep.network.model_dump(mode="json").items() if value not in (None, {})}
     settings = {"seed": sweep.seed} | ({"matrix": sweep.matrix} if sweep.matrix else {})
-    rows = [[key, str(value)] for key, value in (network | settings).items()]
+    values = [[key, str(value)] for key, value in (network | settings).items()]
+    rows = [from_terminal(sweep_table(sweep))]
     headings = [Heading("key", "Key of [network], or of the sweep.", is_text=True), Heading("value", is_text=True)]
     sections = [
         PageSection("fastest", "Fastest", "Fastest algorithm by size.", parts),
-        PageSection("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", [_rows(sweep)]),
-        PageSection("settings", "Settings", "Network settings of the runs.", [Table("[network]", headings, rows)]),
+        PageSection("rows", "All rows", "Times and bandwidths as nccl-tests counts them.", rows),
+        PageSection("settings", "Settings", "Network settings of the runs.", [Table("[network]", headings, values)]),
     ]
     return Page(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", lead, sections).html()
 
 
-def _rows(sweep: CollectiveSweep) -> Table:
-    """Return the table of all rows."""
-    return _table(sweep_table(sweep), "all rows, by size", {})
-
-
-def _table(terminal_table: FittedTable, caption: str, style_of_name: Mapping[str, SeriesStyle]) -> Table:
-    """Return a terminal table as a page table; style_of_name: styles by the text of the first column."""
-    headings = [Heading(column.heading, is_text=column.form != "number") for column in terminal_table.columns]
-    colours = [style_of_name[row[0]].colour for row in terminal_table.rows] if style_of_name else []
-    return Table(caption, headings, terminal_table.rows, colours=colours)
-
-
 def figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
     """Return a plotly Figure of bus bandwidth and time over size, with closed forms dashed and bands of the fastest."""
-    from plotly import graph_objects as go
     from plotly.subplots import make_subplots
 
     chart = make_subplots(rows=2, cols=1, vertical_spacing=0.08, subplot_titles=("bus bandwidth", "time"))
@@ -69,26 +67,12 @@ def figure(sweep: CollectiveSweep) -> Any:  # noqa: ANN401 - plotly has no types
             (1, [row.busbw_Bps / 1e9 for row in rows], closed_GB_s),
             (2, [row.time_ps / PS_PER_US for row in rows], closed_us),
         ):
-            shown = {"legendgroup": algorithm, "showlegend": panel == 1}
-            line = go.Scatter(
-                x=sizes,
-                y=measured,
-                name=in_page(algorithm),
-                mode="lines+markers",
-                line={"color": series.colour, "dash": series.dash},
-                marker={"symbol": f"circle{series.mark}"},
-                **shown,
-            )
-            dashed = go.Scatter(
-                x=[row.bytes for row in closed],
-                y=expected,
-                name=f"{in_page(algorithm)}, closed form",
-                mode="lines",
-                line={"color": series.colour, "dash": series.expected_dash},
-                **shown,
-            )
-            chart.add_trace(line, row=panel, col=1)
-            chart.add_trace(dashed, row=panel, col=1)
+            shown = {"legendgroup": algorithm, "showlegend": panel == 1, "row": panel, "col": 1}
+            look = {"mode": "lines+markers", **series.line_and_marker()}
+            chart.add_scatter(x=sizes, y=measured, name=in_page(algorithm), **look, **shown)
+            look = {"mode": "lines", "line": {"color": series.colour, "dash": series.expected_dash}}
+            name = f"{in_page(algorithm)}, closed form"
+            chart.add_scatter(x=[row.bytes for row in closed], y=expected, name=name, **look, **shown)
     for left, right, algorithm in band_edges(sweep):
         band = {"fillcolor": styles(sweep)[algorithm].colour, "opacity": 0.08, "line_width": 0, "layer": "below"}
         chart.add_vrect(x0=left, x1=right, row="all", col=1, **band)
@@ -115,3 +99,91 @@ def styles(sweep: CollectiveSweep) -> dict[str, SeriesStyle]:
     """Return the style of each algorithm, in the order of the rows."""
     names = dict.fromkeys(row.algorithm for row in sweep.rows)
     return {name: style(number) for number, name in enumerate(names)}
+
+
+def write_sweep(folder: Path, sweep: CollectiveSweep) -> None:
+    """Write FILES into a folder (see nadi.reports.result_files.staging), the page only if plotly is installed."""
+    folder.mkdir(exist_ok=True)
+    _write_table(folder / schemas.SWEEP.file, sweep)
+    if pages.has_plotly():
+        from nadi.studies.collectives.page import render
+
+        (folder / PAGE).write_text(render(sweep), encoding="utf-8")
+
+
+def _write_table(path: Path, sweep: CollectiveSweep) -> None:
+    """Write one row per algorithm and size; the file's metadata hold the settings of network and system."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [row.algorithm.partition(":") for row in sweep.rows]
+    bands = sweep.winners()
+    fastest = [
+        any(row.algorithm == band.algorithm and band.from_bytes <= row.bytes <= band.to_bytes for band in bands)
+        for row in sweep.rows
+    ]
+    columns = {
+        "topology": [sweep.topology] * len(names),
+        "npus": [sweep.npus] * len(names),
+        **{name: [getattr(row, name) for row in sweep.rows] for name in SweepRow._fields},
+        "algorithm": [name for name, _, _ in names],
+        "parameters": [parameters for _, _, parameters in names],
+        "ratio": pa.array([row.ratio for row in sweep.rows], pa.float64(), from_pandas=True),
+        "fastest": fastest,
+    }
+    settings = {
+        "version": __version__,
+        "seed": sweep.seed,
+        "matrix": sweep.matrix,
+        "network": sweep.network.model_dump(mode="json"),
+        "system": sweep.system.model_dump(mode="json"),
+    }
+    pq.write_table(schemas.SWEEP.table(columns, {"nadi": json.dumps(settings)}), path)
+
+
+def sweep_table(sweep: CollectiveSweep) -> FittedTable:
+    """Return the table of rows by size; several algorithms are sorted by time, with their factor over the fastest."""
+    rows_by_size: dict[int, list[SweepRow]] = {}
+    for row in sweep.rows:
+        rows_by_size.setdefault(row.bytes, []).append(row)
+    several = len({row.algorithm for row in sweep.rows}) > 1
+    has_variants = any(row.variant for row in sweep.rows)
+    columns: list[AnyColumn] = ["size", name_column("algorithm"), "time"]
+    columns += ["vs fastest"] * several + [name_column("variant", 6)] * has_variants
+    columns += [("algbw GB/s", 5), ("busbw GB/s", 1), ("closed form", 4), ("ratio", 2), ("bound", 3)]
+    table = FittedTable(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", *columns)
+    bands = sweep.winners()
+    for size, rows in rows_by_size.items():
+        unit = time_unit(row.time_ps for row in rows)
+        fastest = next(band.algorithm for band in bands if band.from_bytes <= size <= band.to_bytes)
+        by_time = sorted(rows, key=lambda row: (row.time_ps, row.algorithm != fastest)) if several else rows
+        for place, row in enumerate(by_time):
+            factor = f"{row.time_ps / by_time[0].time_ps:.3f}" if by_time[0].time_ps else "-"
+            about = "" if row.closed_form_played else "~"
+            cells = [size_text(size) if place == 0 else "", row.algorithm, _time(row.time_ps, unit)]
+            cells += [factor if place else FASTEST] * several + [row.variant or "-"] * has_variants
+            cells += [f"{rate_Bps / 1e9:.3f}" for rate_Bps in (row.algbw_Bps, row.busbw_Bps)]
+            cells += [about + _time(row.closed_form_ps, unit)]
+            cells += [f"{about}{row.ratio:.4f}" if row.closed_form_ps > 0 else "-", _time(row.bound_ps, unit)]
+            table.add_row(*cells, bold=several and place == 0)
+        if several:
+            table.end_group()
+    busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
+    if busiest > 1 and sweep.network.congestion_aware is False:
+        table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {NOBODY_WAITS}")
+    return table
+
+
+def winners_table(sweep: CollectiveSweep) -> FittedTable:
+    """Return the table of bands: consecutive sizes with the same fastest algorithm."""
+    columns = name_column("algorithm"), "from size", "to size", ("speed-up over the next", 1)
+    table = FittedTable("fastest", *columns)
+    for band in sweep.winners():
+        lead = f"{band.least_lead:.2f} to {band.most_lead:.2f}" if band.least_lead is not None else "-"
+        table.add_row(band.algorithm, size_text(band.from_bytes), size_text(band.to_bytes), lead)
+    return table
+
+
+def _time(time_ps: float, unit: TimeUnit) -> str:
+    """Return a time in ps as text in a unit."""
+    return f"{in_unit(time_ps, unit)} {unit.name}"

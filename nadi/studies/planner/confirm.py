@@ -7,18 +7,20 @@ The exposed time of the axis is then multiplied by the ratio of packet-level tim
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from et import CollectiveCommType, NodeType, TraceTable
 from et.blocks import Block, TraceColumns
+from inputs.units import PS_PER_S
 from nadi.configuration.sections import NetworkSection
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings, run_program
 from nadi.studies.planner.step import StepTime, TargetMachine, run_closed_form
+from pdes.fidelity import REFERENCE
 from topologies.clusters import Cluster
 from workload.generators.models import Model
 from workload.generators.training import ParallelPlan, rules
@@ -39,6 +41,10 @@ class PacketStepTime(NamedTuple):
     step_ps: float  # closed-form step time in ps with the exposed time of each simulated axis multiplied by its ratio
     ratios: dict[str, float]  # packet-level time over closed-form time by axis
 
+    def document(self) -> dict[str, Any]:
+        """Return the entries of a plan's row of the document."""
+        return {"packets_step_s": self.step_ps / PS_PER_S, "packets_over_closed_form": self.ratios}
+
 
 def confirm(
     cluster: Cluster,
@@ -50,7 +56,7 @@ def confirm(
     progress: Progress | NoProgress,
 ) -> PacketStepTime:
     """Simulate a settled plan's communications at packet level; `step` is its step time at closed forms."""
-    section = NetworkSection.model_validate({**cluster.network, "fidelity": "packet"})
+    section = NetworkSection.model_validate({**cluster.network, "fidelity": REFERENCE})
     settings = fabric.fitted(machine.graph, network_settings(section, record_nodes=False, record_flows=False))
     short = plan.model_copy(update={"global_batch": plan.dp * plan.micro_batch * plan.pp})
     traces = generate(model, short, framework)

@@ -6,8 +6,8 @@ from typing import Any
 
 from inputs.units import GIB
 from nadi.insight.analysis.step_times import CATEGORIES
-from nadi.reports.pages.charts import style
-from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table
+from nadi.reports.pages.charts import bars, figure, style
+from nadi.reports.pages.page import Page, PageSection, Plot, from_terminal
 from nadi.reports.pages.report.step import COLOURS
 from nadi.reports.text.energy import usd_text
 from nadi.studies.planner.report import plan_table
@@ -30,10 +30,7 @@ def page(answers: Mapping[str, dict[str, Any]]) -> Page:
     }
     sections = [
         PageSection(
-            "best",
-            "The best plans",
-            "Time and energy of a step by component.",
-            [*_times(answers), *_energy(answers)],
+            "best", "The best plans", "Time and energy of a step by component.", [_times(answers), _energy(answers)]
         ),
         PageSection("memory", "Time and memory", "Every plan that fits in memory.", [_over_memory(answers, names)]),
         *(_rows(f"plans-{number}", names[name], answer) for number, (name, answer) in zip(count(), answers.items())),
@@ -44,59 +41,37 @@ def page(answers: Mapping[str, dict[str, Any]]) -> Page:
 def _bars(answers: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the plans of the bar charts by a unique label: the best few, or the best of each request."""
     maximum = 1 if len(answers) > 1 else MAX_BARS
-    bars: dict[str, dict[str, Any]] = {}
+    chosen: dict[str, dict[str, Any]] = {}
     for name, answer in answers.items():
         for place, row in enumerate(answer["rows"][:maximum], 1):
             recompute = "" if row["recompute"] == "none" else f" {row['recompute']} recompute"
-            bars[f"{name}: {row['axes']}" if maximum == 1 else f"{place}. {row['axes']}{recompute}"] = row
-    return bars
+            chosen[f"{name}: {row['axes']}" if maximum == 1 else f"{place}. {row['axes']}{recompute}"] = row
+    return chosen
 
 
-def _times(answers: Mapping[str, dict[str, Any]]) -> list[Part]:
+def _times(answers: Mapping[str, dict[str, Any]]) -> Plot:
     """Return the chart of step times by category; answers: documents of ranked plans by request."""
-    from plotly import graph_objects as go
-
-    bars, drawn = _bars(answers), go.Figure()
-    for category in CATEGORIES:
-        seconds = [row["shares"][category] * row["step_s"] for row in bars.values()]
-        if any(seconds):
-            marker = {"color": COLOURS[category]}
-            drawn.add_bar(y=[in_page(name) for name in bars], x=seconds, name=category, orientation="h", marker=marker)
-    _style_as_bars(drawn, "step time, s")
-    text = "; ".join(f"{name} {row['step_s']:,.4g} s" for name, row in list(bars.items())[:3])
-    return [Plot("step time by category", drawn, f"{text}.", 150 + 34 * len(bars))]
+    rows = _bars(answers)
+    seconds = {name: [row["shares"][name] * row["step_s"] for row in rows.values()] for name in CATEGORIES}
+    used = {name: values for name, values in seconds.items() if any(values)}
+    drawn = bars(list(rows), used, [COLOURS[name] for name in used], "s")
+    text = "; ".join(f"{name} {row['step_s']:,.4g} s" for name, row in list(rows.items())[:3])
+    return Plot("step time by category", drawn, f"{text}.", 150 + 34 * len(rows))
 
 
-def _energy(answers: Mapping[str, dict[str, Any]]) -> list[Part]:
+def _energy(answers: Mapping[str, dict[str, Any]]) -> Plot:
     """Return the chart of the energy of a step by component; answers: documents of ranked plans by request."""
-    from plotly import graph_objects as go
-
-    bars, drawn = _bars(answers), go.Figure()
-    for number, part in enumerate(dict.fromkeys(part for row in bars.values() for part in row["energy_parts_J"])):
-        kilojoules = [row["energy_parts_J"].get(part, 0.0) / 1e3 for row in bars.values()]
-        marker = {"color": style(number).colour}
-        drawn.add_bar(
-            y=[in_page(name) for name in bars], x=kilojoules, name=in_page(part), orientation="h", marker=marker
-        )
-    _style_as_bars(drawn, "energy of a step, kJ")
-    text = "; ".join(f"{name} {usd_text(row['cost_usd'])} per step" for name, row in list(bars.items())[:3])
-    return [Plot("energy of a step by component", drawn, f"{text}.", 150 + 34 * len(bars))]
-
-
-def _style_as_bars(bar_chart: Any, axis_title: str) -> None:  # noqa: ANN401 - plotly has no types
-    """Style a plotly figure as a chart of stacked horizontal bars."""
-    bar_chart.update_layout(
-        barmode="stack", margin={"t": 10, "b": 50, "l": 10, "r": 10}, legend={"traceorder": "normal"}
-    )
-    bar_chart.update_xaxes(title_text=axis_title)
-    bar_chart.update_yaxes(autorange="reversed")
+    rows = _bars(answers)
+    parts = dict.fromkeys(part for row in rows.values() for part in row["energy_parts_J"])
+    kilojoules = {part: [row["energy_parts_J"].get(part, 0.0) / 1e3 for row in rows.values()] for part in parts}
+    drawn = bars(list(rows), kilojoules, [style(number).colour for number in range(len(parts))], "kJ")
+    text = "; ".join(f"{name} {usd_text(row['cost_usd'])} per step" for name, row in list(rows.items())[:3])
+    return Plot("energy of a step by component", drawn, f"{text}.", 150 + 34 * len(rows))
 
 
 def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[str, str]) -> Plot:
     """Return the chart of step time over peak memory, with labels at the fastest plans; mappings are by request."""
-    from plotly import graph_objects as go
-
-    drawn = go.Figure()
+    drawn = figure("peak memory per GPU, GiB", "step time, s")
     for number, (name, answer) in enumerate(answers.items()):
         series = style(number)
         drawn.add_scatter(
@@ -109,29 +84,18 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[s
             hovertemplate="%{text}<br>%{x:.1f} GiB, %{y:,.4g} s<extra></extra>",
         )
         for place, row in enumerate(answer["rows"][: 1 if len(answers) > 1 else 3], 1):
-            label = {
-                "text": in_page(f"{place}. {row['axes']}"),
-                "showarrow": True,
-                "arrowhead": 0,
-                "ax": 40,
-                "ay": -25 * place,
-            }
+            label = {"text": in_page(f"{place}. {row['axes']}"), "arrowhead": 0, "ax": 40, "ay": -25 * place}
             drawn.add_annotation(x=row["memory_bytes"] / GIB, y=row["step_s"], **label)
     for limit in sorted({answer["memory_bytes"] - answer["reserve_bytes"] for answer in answers.values()}):
         drawn.add_vline(x=limit / GIB, line_dash="dash", annotation_text="memory limit")
-    drawn.update_layout(margin={"t": 30, "b": 50, "l": 10, "r": 10})
-    drawn.update_xaxes(title_text="peak memory per GPU, GiB", rangemode="tozero")
-    drawn.update_yaxes(title_text="step time, s", rangemode="tozero")
+    drawn.update_layout(margin_t=30)
+    drawn.update_xaxes(rangemode="tozero")
+    drawn.update_yaxes(rangemode="tozero")
     caption = "Each point is a plan; the fastest are labelled. Plans to the right of the dashed line do not fit."
     return Plot("step time over memory", drawn, caption, 480)
 
 
 def _rows(section_id: str, request_name: str, answer: dict[str, Any]) -> PageSection:
     """Return the section with all plans of a request in the columns of the terminal's table."""
-    table = plan_table(answer, MAX_ROWS)
-    headings = [Heading(column.heading or "rank", is_text=column.form != "number") for column in table.columns]
-    parts: list[Part] = [Table(f"ranked plans: {request_name}", headings, table.rows)]
-    parts += [Paragraph(note[:1].upper() + note[1:]) for note in table.notes]
-    return PageSection(
-        section_id, f"All plans: {request_name}", f"{len(answer['rows']):,} plans, ranked by step time.", parts
-    )
+    lead = f"{len(answer['rows']):,} plans, ranked by step time."
+    return PageSection(section_id, f"All plans: {request_name}", lead, [from_terminal(plan_table(answer, MAX_ROWS))])

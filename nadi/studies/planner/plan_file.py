@@ -50,6 +50,7 @@ class PlanRow(TypedDict):
     energy_parts_J: dict[str, _Amount]
     packets_step_s: NotRequired[_Positive]
     packets_over_closed_form: NotRequired[dict[str, float]]
+    flows_step_s: NotRequired[_Positive]
 
 
 @with_config(_STRICT)

@@ -1,28 +1,38 @@
-"""The planner's main path: settle the request, time every candidate's step, check the best at packet level."""
+"""The planner's main path: settle the request, time every candidate's step, check the best with contention.
+
+GPU times in the energy and cost of a step are those of closed forms; bytes per link are derived from the traces, as in
+runs at closed forms.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from inputs.units import GIB, PS_PER_S
-from nadi.energy.table import EnergyTable, read_table
+from nadi.configuration.bounds import MAX_GPUS
+from nadi.energy.bill import NPU_TIMES, Usage, bill
+from nadi.energy.table import OTHER, EnergyTable, choose, read_table
 from nadi.errors import ConfigError
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.launching.progress import NoProgress, Progress
 from nadi.studies.planner.candidates import Candidate, PlanSpace, candidates
 from nadi.studies.planner.confirm import PacketStepTime, confirm
-from nadi.studies.planner.energy import power_assumptions, step_costs, training
+from nadi.studies.planner.flow_step import FlowStepTime, flow_step_time
 from nadi.studies.planner.ranking import PlanSearch, RankedPlan, ranked
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
-from nadi.studies.planner.step import target_machine
+from nadi.studies.planner.step import StepTime, TargetMachine, target_machine
+from pdes.fidelity import FASTEST, FLUID, REFERENCE
+from topologies import clusters
 from topologies.clusters import Cluster
 from workload.compute import IN_STEPS, ComputeTimes, find_gpu
+from workload.generators import models
 from workload.generators.models import Model
-from workload.generators.training import ParallelPlan, rules
+from workload.generators.training import ParallelPlan, parallel_plan, rules
 
 SHARD_KEYS = ("model", "cluster", "gpus", "gpu", "framework", "reserve_bytes", "constraints", "energy_table")
 """Keys of the document that must be equal in all shards of a merge."""
+_S_PER_DAY = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,8 @@ class PlanRequest:
     gpu: str = ""  # name of the GPU in place of the cluster's; "" = the cluster's
     fabric: dict[str, Any] = field(default_factory=dict)  # parameters that override those of the cluster's topology
     reserve: MemoryReserve = DEFAULT_RESERVE  # memory of each GPU that plans must leave free
-    confirm: int = 3  # number of the best plans to check at packet level
+    confirm: int = 3  # number of the best plans to check with contention
+    confirm_by: str = REFERENCE  # model of the network that checks them: REFERENCE or FLUID of pdes.fidelity
     workers: int = 1  # number of worker processes
     shard: tuple[int, int] = (0, 1)  # index and number of shards of the candidates; (0, 1) = all candidates
     energy_table: Path | None = None  # path of powers and prices that override the defaults; None = defaults only
@@ -53,8 +64,9 @@ class PlanRanking(NamedTuple):
     memory_bytes: int  # memory capacity of one GPU in bytes
     reserve_bytes: int  # GPU memory in bytes that every plan leaves unused
     table: EnergyTable  # powers and prices
-    rows: list[RankedPlan]  # plans in ascending order of step time
-    confirmed: list[PacketStepTime]  # packet-level results of the first rows
+    # plans in ascending order of step time; those that flows have timed first, in ascending order of that time
+    rows: list[RankedPlan]
+    confirmed: list[PacketStepTime] | list[FlowStepTime]  # step times with contention of the first rows
     valid: int  # number of plans that keep the rules and the constraints
     too_large: int  # number of valid plans that do not fit in memory
 
@@ -80,12 +92,25 @@ def rank_plans(request: PlanRequest, progress: Progress | NoProgress) -> PlanRan
         rows.append(row)
         progress.begin(f"{done} of {len(chosen)} plans, best so far: {best_text(rows)}")
     rows.sort(key=lambda row: (row.step.step_ps, row.candidate.peak_bytes))
-    confirmed = [
-        confirm(request.cluster, machine, request.model, row.candidate.plan, request.framework, row.step, progress)
-        for row in rows[: request.confirm]
-    ]
+    rows, confirmed = _confirmed(request, machine, rows, progress)
     too_large = len(valid) - len(fitting)
     return PlanRanking(request, gpu.name, memory_bytes, reserve_bytes, table, rows, confirmed, len(valid), too_large)
+
+
+def _confirmed(
+    request: PlanRequest, machine: TargetMachine, rows: list[RankedPlan], progress: Progress | NoProgress
+) -> tuple[list[RankedPlan], list[PacketStepTime] | list[FlowStepTime]]:
+    """Return the ranked plans, and the step times with contention of the first of them."""
+    checked = rows[: request.confirm]
+    of_all = request.cluster, machine, request.model
+    if request.confirm_by != FLUID:
+        return rows, [confirm(*of_all, row.candidate.plan, request.framework, row.step, progress) for row in checked]
+    timed = []
+    for done, row in enumerate(checked, 1):
+        progress.begin(f"{done} of {len(checked)} plans by flows: {axes_text(row.candidate.plan)}")
+        timed.append((flow_step_time(*of_all, row.candidate.plan, request.framework), row))
+    timed.sort(key=lambda pair: pair[0].step_ps)
+    return [*(row for _, row in timed), *rows[request.confirm :]], [step for step, _ in timed]
 
 
 def best_text(rows: Sequence[RankedPlan]) -> str:
@@ -123,7 +148,7 @@ def document(ranking: PlanRanking) -> dict[str, Any]:
         "gpus": request.gpus,
         "gpu": ranking.gpu,
         "framework": request.framework,
-        "fidelity": "closed-form",
+        "fidelity": FASTEST,
         "memory_bytes": ranking.memory_bytes,
         "reserve_bytes": ranking.reserve_bytes,
         "constraints": request.base.constraints(),
@@ -154,8 +179,7 @@ def _row(ranked_plan: RankedPlan, ranking: PlanRanking, rank: int) -> dict[str, 
         **step_costs(ranked_plan.step, ranking.gpu, ranking.request.gpus, tokens, ranking.table),
     }
     if rank < len(ranking.confirmed):
-        confirmed = ranking.confirmed[rank]
-        columns |= {"packets_step_s": confirmed.step_ps / PS_PER_S, "packets_over_closed_form": confirmed.ratios}
+        columns |= ranking.confirmed[rank].document()
     return columns
 
 
@@ -190,3 +214,64 @@ def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if "training" in merged:
         merged["training"] = training(rows[0], merged["training"]["tokens"])
     return merged
+
+
+def step_costs(step: StepTime, gpu_name: str, num_gpus: int, num_tokens: float, table: EnergyTable) -> dict[str, Any]:
+    """Return the energy and cost of a step that trains `num_tokens` as JSON fields of a plan's row."""
+    times = dict(zip(NPU_TIMES, step.use.npu_ps.tolist(), strict=True))
+    costs = bill(Usage(gpu_name, num_gpus, step.step_ps, times, step.use.ports, 1, num_tokens), table)
+    return {
+        "energy_J": costs.joules,
+        "cost_usd": costs.usd,
+        "usd_per_million_tokens": costs.usd / num_tokens * 1e6,
+        "energy_parts_J": {part.name: part.joules for part in costs.parts} | {"data centre (PUE)": costs.overhead_J},
+    }
+
+
+def training(plan_row: dict[str, Any], num_tokens: float) -> dict[str, float]:
+    """Return time, energy and cost of training that many tokens with a plan's row, without checkpoints and failures."""
+    steps = num_tokens / (plan_row["tokens_per_s"] * plan_row["step_s"])
+    return {
+        "tokens": num_tokens,
+        "steps": steps,
+        "days": steps * plan_row["step_s"] / _S_PER_DAY,
+        "energy_J": steps * plan_row["energy_J"],
+        "cost_usd": steps * plan_row["cost_usd"],
+    }
+
+
+def power_assumptions(gpu_name: str, table: EnergyTable) -> list[str]:
+    """Return a note if the table lacks the GPU and the power of another entry applies; else an empty list."""
+    if choose(table, gpu_name)[0] != OTHER:
+        return []
+    return [f"the table has no GPU {gpu_name!r}: power and price are those of gpus.{OTHER}."]
+
+
+def plan_request(model: str, cluster: str, num_gpus: int, plan_option: str, framework: str, gpu: str) -> PlanRequest:
+    """Return the request of named model, cluster, framework and `gpu` ("" = the cluster's) with values of --plan."""
+    if framework not in get_args(rules.Framework) or framework == "inference":
+        raise ConfigError(f"--framework {framework}: expected megatron, deepspeed or fsdp")
+    known: rules.Framework = framework  # type: ignore[assignment]
+    return PlanRequest(models.find(model), clusters.find(cluster), num_gpus, parallel_plan(plan_option), known, gpu)
+
+
+def sweep_requests(request: PlanRequest, sweep_option: str) -> dict[str, PlanRequest]:
+    """Return a request for each value of KEY=VALUE,VALUE by name, or one by model name; ConfigError if it is wrong."""
+    if not sweep_option:
+        return {request.model.name: request}
+    key, _, text = (part.strip() for part in sweep_option.partition("="))
+    values = [value.strip() for value in text.split(",")]
+    if not key or not all(values):
+        raise ConfigError(f"--sweep {sweep_option!r}: expected KEY=VALUE,VALUE,... as rate=200Gbps,400Gbps")
+    return {f"{key}={value}": _with(request, key, value) for value in values}
+
+
+def _with(request: PlanRequest, key: str, value: str) -> PlanRequest:
+    """Return the request with one key changed: gpus, gpu, or a parameter of the cluster's topology."""
+    if key == "gpus":
+        if not value.isdecimal() or len(value) > 9 or int(value) > MAX_GPUS:
+            raise ConfigError(f"--sweep gpus: found {value!r}; expected whole numbers up to {MAX_GPUS}")
+        return replace(request, gpus=int(value))
+    if key == "gpu":
+        return replace(request, gpu=value)
+    return replace(request, fabric={**request.fabric, key: value})

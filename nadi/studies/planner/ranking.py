@@ -40,7 +40,9 @@ def evaluate(search: PlanSearch, candidate: Candidate) -> RankedPlan:
     step = step_time(search.machine, search.model, plan, search.framework)
     seconds = step.step_ps / PS_PER_S
     mfu, mfu_all_pairs = (
-        training_flops(search.model, plan.global_batch, plan.sequence, causal=causal) / seconds / search.peak_flops
+        training_flops(search.model, plan.global_batch, plan.sequence, causal=causal, lora=plan.lora)
+        / seconds
+        / search.peak_flops
         for causal in (True, False)
     )
     return RankedPlan(candidate, step, plan.global_batch * plan.sequence / seconds, mfu, mfu_all_pairs)

@@ -1,11 +1,13 @@
 """The terminal table of ranked plans, built from the document that plan.json holds."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from inputs.units import GIB, PS_PER_S
 from nadi.reports.text.energy import joules_text, usd_text
 from nadi.terminal.readable import in_unit, time_unit
-from nadi.terminal.tables import FittedTable, TableColumn
+from nadi.terminal.tables import AnyColumn, FittedTable, name_column
 
 _SHOWN = ("tp", "cp", "ep", "etp", "dp", "pp", "embedding", "world", "bubble")
 """Time categories other than computation; each has a column if a plan spends time in it."""
@@ -16,44 +18,33 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
     """Return the table of the first `max_plans` plans of an answer, the document of one request."""
     rows = answer["rows"][:max_plans]
     shown = [name for name in _SHOWN if any(row["shares"][name] > _MIN_SHARE for row in rows)]
-    confirmed = any("packets_step_s" in row for row in rows)
-    table = FittedTable(
-        f"{answer['model']} on {answer['gpus']} {answer['gpu']} of {answer['cluster']}",
-        "",
-        TableColumn("plan", form="name"),
-        TableColumn("recompute", 5, form="name"),
-        "step time",
-        *([TableColumn("packet step", 1)] if confirmed else []),
-        TableColumn("MFU", 1),
-        TableColumn("MFU all pairs", 4),
-        TableColumn("tokens/s", 3),
-        TableColumn("memory GiB", 2),
-        TableColumn("energy", 2),
-        TableColumn("$/step", 3),
-        TableColumn("$/1M tokens", 2),
-        TableColumn("compute", 4),
-        *(TableColumn(name, 4) for name in shown),
-    )
+    contended = {"packet step": "packets_step_s", "flow step": "flows_step_s"}
     unit = time_unit(row["step_s"] * PS_PER_S for row in rows)
-    for place, row in enumerate(rows):
-        packets = f"{in_unit(row['packets_step_s'] * PS_PER_S, unit)} {unit.name}" if "packets_step_s" in row else "-"
-        table.add_row(
-            str(place + 1),
-            row["axes"],
-            row["recompute"],
-            f"{'' if row['whole'] else '~'}{in_unit(row['step_s'] * PS_PER_S, unit)} {unit.name}",
-            *([packets] if confirmed else []),
-            f"{row['mfu']:.1%}",
-            f"{row['mfu_all_pairs']:.1%}",
-            f"{row['tokens_per_s']:,.0f}",
-            f"{row['memory_bytes'] / GIB:.1f}",
-            joules_text(row["energy_J"]),
-            usd_text(row["cost_usd"]),
-            usd_text(row["usd_per_million_tokens"]),
-            f"{row['shares']['compute']:.1%}",
-            *(f"{row['shares'][name]:.1%}" for name in shown),
-            bold=place == 0,
-        )
+
+    def time(row: dict[str, Any], key: str) -> str:
+        return f"{in_unit(row[key] * PS_PER_S, unit)} {unit.name}" if key in row else "-"
+
+    def share(category: str) -> Callable[[dict[str, Any]], str]:
+        return lambda row: f"{row['shares'][category]:.1%}"
+
+    title = f"{answer['model']} on {answer['gpus']} {answer['gpu']} of {answer['cluster']}"
+    columns: list[tuple[AnyColumn, Callable[[dict[str, Any]], str]]] = [
+        (name_column("plan"), lambda row: row["axes"]),
+        (name_column("recompute", 5), lambda row: row["recompute"]),
+        ("step time", lambda row: f"{'' if row['whole'] else '~'}{time(row, 'step_s')}"),
+        *(((name, 1), partial(time, key=key)) for name, key in contended.items() if any(key in row for row in rows)),
+        (("MFU", 1), lambda row: f"{row['mfu']:.1%}"),
+        (("MFU all pairs", 4), lambda row: f"{row['mfu_all_pairs']:.1%}"),
+        (("tokens/s", 3), lambda row: f"{row['tokens_per_s']:,.0f}"),
+        (("memory GiB", 2), lambda row: f"{row['memory_bytes'] / GIB:.1f}"),
+        (("energy", 2), lambda row: joules_text(row["energy_J"])),
+        (("$/step", 3), lambda row: usd_text(row["cost_usd"])),
+        (("$/1M tokens", 2), lambda row: usd_text(row["usd_per_million_tokens"])),
+        *(((name, 4), share(name)) for name in ("compute", *shown)),
+    ]
+    table = FittedTable(title, "rank", *(column for column, _ in columns))
+    for rank, row in enumerate(rows, 1):
+        table.add_row(rank, *(text(row) for _, text in columns), bold=rank == 1)
     table.notes.append(
         f"{answer['valid']} valid plans, {answer['too_large']} do not fit in {_memory(answer)}; "
         "step times at closed forms, without contention; exposed communication by axis, mean over the GPUs"

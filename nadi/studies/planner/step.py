@@ -24,7 +24,7 @@ from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, CollectiveCosts
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings
-from pdes import Results, Settings
+from pdes import Results, Settings, fidelity
 from topologies import Graph
 from topologies.clusters import Cluster
 from workload import CollectiveSettings, ComputeModel, Program, TraceSet
@@ -59,7 +59,7 @@ def target_machine(
 ) -> TargetMachine:
     """Return the first GPUs of a cluster with their fabric; keys override those of its topology and [network]."""
     graph = topologies.build(cluster.with_parameters(fabric_keys or {}).topology(num_gpus))
-    section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": "closed-form"})
+    section = NetworkSection.model_validate({**cluster.network, **(network_keys or {}), "fidelity": fidelity.FASTEST})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     collectives = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings, PLANNER_EFFORT)
@@ -90,15 +90,11 @@ def step_time(
     machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework, *, exact: bool = False
 ) -> StepTime:
     """Return a settled plan's step time at closed forms; exact: simulate all micro-batches, do not extrapolate."""
-    micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
-    # Rounds whose embedding gradients are deferred; both short steps need further rounds after these.
-    deferring = -(-plan.defer_embedding_wgrad // plan.pp)
-    short, longer = (_SHORT + deferring) * plan.pp, (_LONGER + deferring) * plan.pp
-    if exact or micro_batches <= longer:
+    shorter = None if exact else shorter_plans(plan)
+    if shorter is None:
         return _run(machine, model, plan, framework)
-    first = _run(machine, model, _with_micro_batches(plan, short), framework)
-    second = _run(machine, model, _with_micro_batches(plan, longer), framework)
-    factor = (micro_batches - longer) / (longer - short)
+    *two, factor = shorter
+    first, second = (_run(machine, model, short, framework) for short in two)
     ports = {}
     for name, ports_used in second.use.ports.items():
         before = first.use.ports.get(name, ports_used._replace(tx_bytes=0.0)).tx_bytes
@@ -111,16 +107,29 @@ def step_time(
     )
 
 
+def shorter_plans(plan: ParallelPlan) -> tuple[ParallelPlan, ParallelPlan, float] | None:
+    """Return the plan with two smaller numbers of micro-batches, and a factor; None if the plan itself is short.
+
+    The second step plus factor times the difference of both is the whole step.
+    """
+    micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
+    # Rounds whose embedding gradients are deferred; both short steps need further rounds after these.
+    deferring = -(-plan.defer_embedding_wgrad // plan.pp)
+    short, longer = (_SHORT + deferring) * plan.pp, (_LONGER + deferring) * plan.pp
+    if micro_batches <= longer:
+        return None
+    factor = (micro_batches - longer) / (longer - short)
+    return _with_micro_batches(plan, short), _with_micro_batches(plan, longer), factor
+
+
 def _with_micro_batches(plan: ParallelPlan, num_micro_batches: int) -> ParallelPlan:
     """Return the plan with a global batch of so many micro-batches."""
     return plan.model_copy(update={"global_batch": num_micro_batches * plan.dp * plan.micro_batch})
 
 
-def run_closed_form(
-    machine: TargetMachine, traces: TraceSet, settings: Settings
-) -> tuple[Program, running.FoldedProgram, Results]:
-    """Run traces at closed forms; return their program, its classes of equal NPUs, and results of one NPU per class."""
-    program = workload.build_program(
+def program_of(machine: TargetMachine, traces: TraceSet) -> Program:
+    """Return the program of traces on the machine."""
+    return workload.build_program(
         traces.traces,
         traces.trace_of_npu,
         machine.graph.npus,
@@ -131,6 +140,13 @@ def run_closed_form(
         example_npu=traces.example_npu,
         families=traces.families,
     )
+
+
+def run_closed_form(
+    machine: TargetMachine, traces: TraceSet, settings: Settings
+) -> tuple[Program, running.FoldedProgram, Results]:
+    """Run traces at closed forms; return their program, its classes of equal NPUs, and results of one NPU per class."""
+    program = program_of(machine, traces)
     folded = running.laid_out(machine.graph, program, machine.costs)
     costed = running.costed(folded, machine.costs, machine.collectives)
     results = running.run(machine.graph, folded, costed, machine.costs, settings, NoProgress(), max_rows=0)
@@ -140,7 +156,7 @@ def run_closed_form(
 def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: rules.Framework) -> StepTime:
     """Simulate a whole step of a plan at closed forms, and return its time."""
     traces = generate(model, plan, framework)
-    settings = replace(machine.settings, compute_slowdown=_slowdown(machine, framework))
+    settings = replace(machine.settings, compute_slowdown=slowdown(machine, framework))
     program, folded, results = run_closed_form(machine, traces, settings)
     shares = step_times(program, traces.traces, traces.trace_of_npu, results)
     size = folded.classes.size
@@ -158,7 +174,7 @@ def _run(machine: TargetMachine, model: Model, plan: ParallelPlan, framework: ru
     return StepTime(float(results.finish_time_ps), share_ps, use, is_whole=True)
 
 
-def _slowdown(machine: TargetMachine, framework: rules.Framework) -> float:
+def slowdown(machine: TargetMachine, framework: rules.Framework) -> float:
     """Return the factor by which computation slows down while a collective runs on the same GPU."""
     times = machine.compute.times
     if times is None:

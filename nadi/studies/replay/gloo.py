@@ -10,7 +10,7 @@ import numpy as np
 
 from nadi.errors import ConfigError
 from nadi.launching.world import RankGather
-from nadi.studies.replay.buffers import Buffers, Bytes
+from nadi.studies.replay.player import Buffers, Bytes
 from nadi.studies.replay.steps import ReplayOperation
 
 _TIMEOUT_S = 300  # seconds that a rank waits for its peers before the replay fails

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nadi.studies.replay.buffers import Buffers, Bytes
+from nadi.studies.replay.player import Buffers, Bytes
 from nadi.studies.replay.steps import ReplayOperation
 
 

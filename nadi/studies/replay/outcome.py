@@ -12,6 +12,8 @@ from inputs.units import NS_PER_S
 from nadi.insight.analysis.node_times import bus_factor
 from nadi.studies.replay.player import OperationTimes
 from nadi.studies.replay.steps import ReplaySteps
+from nadi.terminal.readable import in_unit, size_text, time_text, time_unit
+from nadi.terminal.tables import FittedTable, name_column
 
 _NS_PER_MICRO = 1000
 _PS_PER_NS = 1000
@@ -81,3 +83,19 @@ def document(
         )
     ranks = [{"rank": rank, "time_ps": durations_ns * _PS_PER_NS} for rank, durations_ns in enumerate(time_ns_of_rank)]
     return {"over": transport, "ranks": len(operations_of_rank), "operations": rows, "rank_rows": ranks}
+
+
+def render(document: dict[str, Any]) -> FittedTable:
+    """Return the table of a document from nadi.studies.replay.outcome."""
+    rows = document["operations"]
+    unit = time_unit([row["transfer_ps"] for row in rows])
+    times = f"transfer ({unit.name})", (f"longest wait ({unit.name})", 1)
+    title = f"replay over {document['over']}, {document['ranks']} ranks, median times"
+    table = FittedTable(title, name_column("kind"), "size", "members", "count", *times, ("busbw (GB/s)", 2))
+    for row in rows:
+        times_each = (in_unit(row[key], unit) for key in ("transfer_ps", "wait_ps"))
+        counts = size_text(row["bytes"]), row["members"], row["count"]
+        table.add_row(row["kind"], *counts, *times_each, f"{row['busbw_Bps'] / 1e9:,.3f}")
+    longest = max(row["time_ps"] for row in document["rank_rows"])
+    table.notes.append(f"the slowest rank finished after {time_text(longest)}")
+    return table

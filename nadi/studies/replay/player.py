@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int64
 from nadi.studies.replay.steps import ReplayOperation, ReplaySteps
 from workload.node_kinds import COMPUTE, MEMORY
 
-Int64 = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
 
 
 class Transport(Protocol):
@@ -130,3 +131,24 @@ class _Player:
 def play(steps: ReplaySteps, transport: Transport, *, sleeps: bool) -> OperationTimes:
     """Replay the trace of one rank; sleeps: whether compute and memory nodes sleep for their duration."""
     return _Player(steps, transport, sleeps=sleeps).play()
+
+
+class Buffers:
+    """A pool of byte arrays by size."""
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[Bytes]] = {}
+
+    def take(self, size: int) -> Bytes:
+        """Return an array that no other operation uses."""
+        free = self._free.get(size)
+        if free:
+            return free.pop()
+        array = np.empty(size, np.uint8)
+        array[:] = 0  # touches every page, so that the operating system maps it now
+        return array
+
+    def give(self, *arrays: Bytes) -> None:
+        """Return arrays to the pool."""
+        for array in arrays:
+            self._free.setdefault(len(array), []).append(array)

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 import workload
 from et import TraceTable, read_groups
+from et.arrays import Int64
 from nadi.errors import ConfigError
 from nadi.simulation.wiring.affordable import available_bytes
 from workload import KINDS, CollectiveSettings, Program, TraceSet
 from workload.node_kinds import COLLECTIVE, SEND
 
-Int64 = NDArray[np.int64]
 _MEMORY_SHARE = 0.5  # share of the available memory, 0 to 1, that the buffers of one operation on all ranks may use
 _BUFFERS = 2  # buffers of an operation: one to send and one to receive
 _PS_PER_NS = 1000

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,19 +10,21 @@ from numpy.typing import NDArray
 
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, SAME_WITHIN, Figure, as_good_as_best, best_value, costs, order
-from nadi.reports.pages.charts import style
-from nadi.reports.pages.page import Heading, Page, PageSection, Paragraph, Part, Plot, Table, explanations
+from nadi.reports.pages import charts
+from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, explanations, from_terminal
+from nadi.reports.text.comparison import label
 from nadi.simulation.schemas import FLOWS, QUEUES
 from nadi.terminal.printing import in_page
 from nadi.terminal.readable import figure_text, time_unit
+from nadi.terminal.tables import FittedTable, TableColumn
 
 MAX_ROWS = 500
+MAX_PRINTED = 40  # maximum number of points in the table of the terminal
 MAX_OVERLAID = 12
 """Number of best points whose distributions are overlaid; more lines than colours are indistinguishable."""
 _QUANTILES = np.linspace(0, 1, 201)
 _TIME_BINS = 200  # number of time bins of the queue chart
 _OTHER_COLUMNS = ("point", "run", "error")
-_MARGIN = {"t": 10, "b": 50, "l": 10, "r": 10}  # margins of a chart in pixels
 
 
 def page(points: pa.Table, title: str, folder: Path, ranking_figure: Figure | None) -> Page:
@@ -53,12 +54,12 @@ def _lead(table: pa.Table, finished: pa.Table, keys: list[str], figure: Figure) 
         return counted
     good = as_good_as_best(costs(finished, figure))
     if good.all():
-        return f"{counted} All points are within {SAME_WITHIN:.0%} of each other by {label(figure)}."
+        return f"{counted} All points are within {SAME_WITHIN:.0%} of each other by {label(figure.name)}."
     best = int(order(finished, figure)[0])
     text = figure_text(figure.form, finished[figure.name][best].as_py())
     others = int(good.sum()) - 1
     also = f"; {others} more within {SAME_WITHIN:.0%} of it" if others else ""
-    return f"{counted} Best by {label(figure)}, {text}: {name_of(finished, keys, best)}{also}."
+    return f"{counted} Best by {label(figure.name)}, {text}: {name_of(finished, keys, best)}{also}."
 
 
 def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
@@ -78,16 +79,9 @@ def figures_shown(table: pa.Table) -> list[Figure]:
     return [figure for figure, column in columns.items() if any(column.to_pylist())]
 
 
-def label(figure: Figure) -> str:
-    """Return the display name of a figure; its unit is part of the formatted values."""
-    return figure.name.removesuffix("_ps").removesuffix("_bytes").replace("_", " ")
-
-
 def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
     """Return a chart of a figure by the value of a key: points, and means; lines join means of numeric keys only."""
-    from plotly import graph_objects as go
-
-    values, chart = finished[key].to_pylist(), go.Figure()
+    values, chart = finished[key].to_pylist(), charts.figure(in_page(key), _axis(figure))
     levels = list(dict.fromkeys(values))
     is_number = all(isinstance(value, (int, float)) for value in levels if value is not None)
     levels = sorted(levels) if is_number else levels
@@ -98,44 +92,38 @@ def _plot(finished: pa.Table, key: str, figure: Figure) -> Plot:
         y=figure_values,
         mode="markers",
         name="points",
-        marker={"color": style(0).colour, "size": 8, "opacity": 0.6},
+        marker={"color": charts.style(0).colour, "size": 8, "opacity": 0.6},
     )
     chart.add_scatter(
         x=levels if is_number else [in_page(str(level)) for level in levels],
         y=list(means.values()),
         mode="lines+markers" if is_number else "markers",
         name="mean",
-        line={"color": style(1).colour},
-        marker={"color": style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
+        line={"color": charts.style(1).colour},
+        marker={"color": charts.style(1).colour, "size": 16, "symbol": "line-ew-open"} if not is_number else {},
     )
-    chart.update_layout(margin=_MARGIN)
-    chart.update_xaxes(title_text=in_page(key), type="linear" if is_number else "category")
-    chart.update_yaxes(title_text=_axis(figure), rangemode="tozero")
+    chart.update_xaxes(type="linear" if is_number else "category")
+    chart.update_yaxes(rangemode="tozero")
     best = best_value(means, is_cost=figure.is_cost)
     caption = f"{key} = {best} is best on average over all other keys."
     if best is None:
         caption = f"No value of {key} is best by more than {SAME_WITHIN:.0%} on average over all other keys."
-    return Plot(f"{label(figure)} by {key}", chart, caption, 340)
+    return Plot(f"{label(figure.name)} by {key}", chart, caption, 340)
 
 
 def _map(finished: pa.Table, keys: list[str], figure: Figure) -> Plot:
     """Return the heat map of a figure for a sweep with two keys."""
-    from plotly import graph_objects as go
-
     across, down = ([str(value) for value in finished[key].to_pylist()] for key in keys)
     x, y = list(dict.fromkeys(across)), list(dict.fromkeys(down))
     z = np.full((len(y), len(x)), np.nan)
     for a, b, value in zip(across, down, finished[figure.name].to_numpy() * _factor(figure), strict=True):
         z[y.index(b), x.index(a)] = value
-    heat = go.Heatmap(
-        x=x, y=y, z=z, colorscale="Viridis", reversescale=figure.is_cost, colorbar={"title": _axis(figure)}
-    )
-    chart: Any = go.Figure(heat)
-    chart.update_layout(margin=_MARGIN)
-    chart.update_xaxes(title_text=in_page(keys[0]), type="category")
-    chart.update_yaxes(title_text=in_page(keys[1]), type="category")
+    look = {"colorscale": "Viridis", "reversescale": figure.is_cost, "colorbar": {"title": _axis(figure)}}
+    chart = charts.heat_map(x, y, z, in_page(keys[0]), f"%{{x}}, %{{y}}: %{{z:,.4g}} {_axis(figure)}", **look)
+    chart.update_xaxes(type="category")
+    chart.update_yaxes(title_text=in_page(keys[1]))
     return Plot(
-        f"{label(figure)} by both keys", chart, f"From {np.nanmin(z):,.4g} to {np.nanmax(z):,.4g} {_axis(figure)}."
+        f"{label(figure.name)} by both keys", chart, f"From {np.nanmin(z):,.4g} to {np.nanmax(z):,.4g} {_axis(figure)}."
     )
 
 
@@ -171,26 +159,27 @@ def _cdf(
         return None
     unit = time_unit(float(np.median(values)) for values in values_by_run.values())
     scale = 1 / unit.ps if is_time else 1.0
-    chart = _line_chart({name: (values * scale, 100 * _QUANTILES) for name, values in values_by_run.items()})
-    axis_unit = unit.name if is_time else "relative to an idle network"
-    chart.update_xaxes(title_text=f"{title}, {axis_unit}", type="log")
-    chart.update_yaxes(title_text=f"cumulative share of {population}, %", range=[0, 100])
+    lines = {name: (values * scale, 100 * _QUANTILES) for name, values in values_by_run.items()}
+    x_title = f"{title}, {unit.name if is_time else 'relative to an idle network'}"
+    chart = _line_chart(x_title, f"cumulative share of {population}, %", lines, "linear")
+    chart.update_xaxes(type="log")
+    chart.update_yaxes(range=[0, 100])
     p99 = {name: values[np.searchsorted(_QUANTILES, 0.99)] for name, values in values_by_run.items()}
     lowest = min(p99, key=lambda name: p99[name])
     text = f"{p99[lowest] / unit.ps:,.4g} {unit.name}" if is_time else f"{p99[lowest]:,.4g}"
     return Plot(f"{title}, cumulative distribution", chart, f"{lowest} has the lowest 99th percentile, {text}.")
 
 
-def _line_chart(lines: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], shape: str = "linear") -> Any:  # noqa: ANN401 - plotly has no types
+def _line_chart(
+    x_title: str, y_title: str, lines: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], shape: str
+) -> charts.Plotly:
     """Return a chart with a line per run, from the x and y coordinates of each; shape: plotly's, "hv" = steps."""
-    from plotly import graph_objects as go
-
-    chart = go.Figure()
+    chart = charts.figure(x_title, y_title)
     for number, (name, (x, y)) in enumerate(lines.items()):
-        series = style(number)
+        series = charts.style(number)
         line = {"color": series.colour, "dash": series.dash, "shape": shape}
         chart.add_scatter(x=x, y=y, mode="lines", name=in_page(name), line=line)
-    chart.update_layout(margin=_MARGIN, legend={"orientation": "h", "y": -0.25})
+    chart.update_layout(legend={"orientation": "h", "y": -0.25})
     return chart
 
 
@@ -226,9 +215,8 @@ def _queues(runs: dict[str, Run]) -> Plot | None:
         np.maximum.at(longest_bytes, np.minimum(time_bin, _TIME_BINS), np.asarray(run.queues["bytes"], np.float64))  # type: ignore[index]
         longest[name] = float(longest_bytes.max())
         lines[name] = np.linspace(0, run.finish_time_ps, _TIME_BINS + 1) / unit.ps, longest_bytes / 1e3
-    chart = _line_chart(lines, shape="hv")
-    chart.update_xaxes(title_text=unit.name)
-    chart.update_yaxes(title_text="longest port queue, kB", rangemode="tozero")
+    chart = _line_chart(unit.name, "longest port queue, kB", lines, "hv")
+    chart.update_yaxes(rangemode="tozero")
     name_of_longest = max(longest, key=lambda name: longest[name])
     text = f"{name_of_longest} has the longest queue, {longest[name_of_longest] / 1e3:,.4g} kB."
     return Plot("longest port queue over time", chart, text)
@@ -241,20 +229,27 @@ def _factor(figure: Figure) -> float:
 
 def _axis(figure: Figure) -> str:
     """Return the title of an axis that shows a figure."""
-    return f"{label(figure)} (ms)" if figure.form == "time" else label(figure)
+    return f"{label(figure.name)} (ms)" if figure.form == "time" else label(figure.name)
 
 
 def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSection:
     """Return the section with all points, ranked by a figure unless it is None."""
-    shown = figures_shown(table)
-    headings = [Heading(key, explanations()["key"], is_text=True) for key in keys]
-    headings += [Heading(label(each), f"{each.meaning[0].upper()}{each.meaning[1:]}.") for each in shown]
-    headings.append(Heading("error", is_text=True))
-    rows = []
-    for number in order(table, figure)[:MAX_ROWS].tolist():
-        row = {name: table[name][number].as_py() for name in table.column_names}
-        cells = [str(row[key]) for key in keys] + [figure_text(each.form, row[each.name]) for each in shown]
-        rows.append([*cells, row["error"] or ""])
+    meanings = {label(each.name): f"{each.meaning[0].upper()}{each.meaning[1:]}." for each in figures_shown(table)}
+    why = dict.fromkeys(keys, explanations()["key"]) | meanings
     note = f"The first {MAX_ROWS} of {len(table):,}; all are in sweep.parquet." if len(table) > MAX_ROWS else ""
-    lead = f"Ranked by {label(figure)}." if figure else "In the order of the sweep file."
-    return PageSection("points", "Points", lead, [Table("all points", headings, rows, note)])
+    lead = "" if figure else "In the order of the sweep file."
+    return PageSection("points", "Points", lead, [from_terminal(points_table(table, figure, MAX_ROWS), note, why)])
+
+
+def points_table(points: pa.Table, ranking_figure: Figure | None, max_rows: int) -> FittedTable:
+    """Return the table of the best points with their values and figures; ranking_figure: None if none is finished."""
+    keys, shown = keys_of(points), figures_shown(points)
+    columns = [TableColumn(key, form="name") for key in keys]
+    columns += [TableColumn(label(each.name), rank) for rank, each in enumerate(shown)]
+    title = f"points, ranked by {label(ranking_figure.name)}" if ranking_figure else "points"
+    result = FittedTable(title, *columns, TableColumn("error", 1, "text"), full_output_option="--json")
+    for row in order(points, ranking_figure)[:max_rows].tolist():
+        cells = [str(points[key][row].as_py()) for key in keys]
+        cells += [figure_text(each.form, points[each.name][row].as_py()) for each in shown]
+        result.add_row(*cells, points["error"][row].as_py() or "")
+    return result

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-import inputs
+from inputs.documents import checked, read_toml
 from nadi import __version__
 from nadi.configuration.input_files import Known, files_read
-from nadi.configuration.run_file import explain, load_config
+from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.insight.runs.figures import FIGURES
@@ -84,14 +84,7 @@ class SweepDefinition(NamedTuple):
 
 def read_sweep(path: Path) -> SweepDefinition:
     """Read a sweep file and check the configuration of each of its points; a wrong one is an error of one line."""
-    try:
-        file = SweepFile.model_validate(inputs.parse_toml(inputs.read_text(path)))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}; expected a sweep file") from None
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {explain(error, SweepFile)}") from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}; expected a sweep file") from None
+    file = checked(SweepFile, read_toml(path, "a sweep file", ConfigError), path, ConfigError)
     figure_names = [figure.name for figure in FIGURES]
     if file.rank and file.rank not in figure_names:
         raise ConfigError(f"{path}: rank: found {file.rank!r}; expected one of {', '.join(figure_names)}")

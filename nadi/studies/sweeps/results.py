@@ -26,14 +26,10 @@ def finish(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointO
     import pyarrow.parquet as pq
 
     result = table(sweep, sweep_folder, outcomes)
-    try:
+    with inputs.refusing(sweep_folder, "a folder to write the table to", OutputError):
         sweep_folder.mkdir(parents=True, exist_ok=True)
         with inputs.whole_file(sweep_folder / FILE) as file:
             pq.write_table(result, file)
-    except OSError as error:
-        raise OutputError(
-            f"{sweep_folder}: {error.strerror or error}; expected a folder to write the table to"
-        ) from None
     if has_plotly():
         from nadi.reports.pages.page import write_page
         from nadi.studies.sweeps.page import page

@@ -24,6 +24,13 @@ class PointOutcome(NamedTuple):
     was_there: bool = False  # whether an earlier sweep finished the point
 
 
+def outcome_text(sweep: SweepDefinition, outcome: PointOutcome) -> str:
+    """Return the outcome of a point of a sweep as text: its number, its values, and an error or "finished"."""
+    values = ", ".join(f"{key} = {value}" for key, value in sweep.points[outcome.point].values.items())
+    state = outcome.error or ("already finished" if outcome.was_there else "finished")
+    return f"point {outcome.point} ({values}): {state}"
+
+
 def folder_of(sweep_folder: Path, point: Point) -> Path:
     """Return the results folder of a point inside the sweep's."""
     return sweep_folder / RUNS / point.name

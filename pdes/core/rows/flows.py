@@ -3,7 +3,7 @@
 from pdes.core.rows.row import INF, Row, word
 
 
-class FlowState(Row, words=24, written_by="messages.fidelity.* messages.flows.rates"):
+class FlowState(Row, words=24, written_by="fidelity.* messages.flows.coupled messages.flows.rates"):
     """What all flows share."""
 
     active = word("count", "flows under way: entries of `finish_heap`")
@@ -14,7 +14,7 @@ class FlowState(Row, words=24, written_by="messages.fidelity.* messages.flows.ra
     stamp = word("count", "number of solutions so far, for the marks of flows and links")
     solve_ps = word("time", "time of the latest SOLVE event", begins=-1)
     alarm_ps = word("time", "time of the FINISH event that counts, INF none", begins=INF)
-    held = word("count", "messages of all connections that have not left")
+    held = word("count", "messages that have not left, and members of coupled flows that have not ended")
     epoch = word("count", "1 + number of the routing tables in force", begins=1)
     moved_epoch = word("count", "the epoch to whose paths all flows under way have moved", begins=1)
     solved = word("count", "flows whose rates all solutions have set")
@@ -23,21 +23,29 @@ class FlowState(Row, words=24, written_by="messages.fidelity.* messages.flows.ra
     open_flows = word("count", "flows without a rate in this solution")
     filling = word("count", "entries of `fill_heap`")
     full = word("count", "entries of `fill_heap` whose level is not INF")
+    touched = word("count", "entries of `touched`")
 
 
-class Flow(Row, words=24, written_by="messages.fidelity.* messages.flows.paths messages.flows.rates"):
-    """A connection, parallel to its queue pair; its messages are sent one after another."""
+class Flow(
+    Row,
+    words=24,
+    written_by="fidelity.* messages.flows.coupled messages.flows.paths messages.flows.rates",
+):
+    """A connection, parallel to its queue pair; its messages are sent one after another. Or a coupled flow."""
 
     rate = word("ratio", "current rate")
     peak = word("ratio", "maximum rate: of the cap, and of every link of the path without other flows")
     limit = word("link", "full link that limits the rate, -1 none: the rate is the peak", begins=-1)
     mark = word("count", "2 * stamp of the latest solution that set the rate, + 1 when the rate is set")
     old_rate = word("ratio", "rate before the latest solution that set it")
+    old_limit = word("link", "limit before the latest solution that set the rate")
     first_hop = word("place", "first of its rows of `hop`")
     hops = word("count", "number of its rows of `hop`, those of its first path in front")
     cap = word("ratio", "maximum rate that the sender allows itself")
     remaining_bytes = word("float", "bytes on the wire that were left of the current message at since_ps")
     since_ps = word("time", "time of the last change of the rate")
+    bound_link = word("link", "link that limited the rate for most of the time with messages, -1 none")
+    bound_ps = word("duration", "time for which bound_link did, less the time for which it did not")
     round_trip_ps = word("duration", "idle round trip of a full packet")
     epoch = word("count", "FlowState.epoch when its path was found, 0 = no path yet")
     latency_ps = word("duration", "time from the end of the current message until it has arrived")
@@ -45,9 +53,10 @@ class Flow(Row, words=24, written_by="messages.fidelity.* messages.flows.paths m
     first_message = word("message", "first of them, which is under way")
     last_message = word("message", "last of them")
     is_fresh = word("flag", "it is in `fresh`")
+    is_coupled = word("flag", "it is a stage of a coupled flow, not a connection")
 
 
-class FlowHop(Row, bits=32, written_by="messages.flows.paths"):
+class FlowHop(Row, bits=32, written_by="messages.flows.coupled messages.flows.paths"):
     """A link of a connection's path. Solutions read these rows most, so they are short."""
 
     link = word("link", "outgoing link")
@@ -60,6 +69,43 @@ class HopUse(Row, bits=32, written_by="messages.flows.paths messages.flows.rates
     share = word("ratio", "part of the flow's packets that takes the link, in units of 2^-WEIGHT_SHIFT")
     is_back = word("flag", "acknowledgements take the link, which is of the path back")
     place = word("place", "place among the flows of the link")
+
+
+class LinkTotal(Row, written_by="messages.flows.coupled"):
+    """What a collective that is a coupled flow puts on a link."""
+
+    total_bytes = word("bytes", "bytes on the link, of messages and acknowledgements")
+    messages = word("count", "messages that cross the link")
+
+
+class CoupledKind(Row, words=16, written_by="build.worlds messages.flows.coupled"):
+    """Collectives of one group with the same schedule and size, as coupled flows."""
+
+    schedule = word("plan", "their schedule")
+    buffer_bytes = word("bytes", "size of the buffer")
+    alone_ps = word("duration", "time of one alone on the idle fabric")
+    group = word("group", "their group")
+    stages = word("count", "stages of each, 0: not known yet")
+    turns = word("count", "maximum number of times that a lane sends, if it receives in between")
+    free_flow = word("queue_pair", "first stage of the first flow that is not under way, -1 none", begins=-1)
+
+
+class CoupledStage(Row, words=16, written_by="messages.flows.coupled"):
+    """A stage of a coupled flow, parallel to `flow`: what lanes do between two changes of their peers."""
+
+    kind = word("place", "its row of `coupled`")
+    number = word("count", "stages before it")
+    next_stage = word("queue_pair", "the next stage, -1 none")
+    next_flow = word("queue_pair", "first stage: that of the next flow of the kind that is not under way, -1 none")
+    instance = word("instance", "the collective under way")
+    whole_bytes = word("float", "bytes on the wire of the lane that sends most")
+    lanes = word("count", "lanes that share the members' slowest port")
+    peak_link = word("link", "link that limits its rate where there are no other flows, -1 none")
+    port_ps = word("duration", "time of the bytes at the members' idle ports")
+    begun_ps = word("time", "begin of the stage under way")
+    messages = word("count", "messages of the stage")
+    payload_bytes = word("bytes", "payload of these messages")
+    link_messages = word("count", "links that these messages cross")
 
 
 class LinkFlow(Row, bits=32, written_by="messages.flows.rates"):
@@ -84,6 +130,7 @@ class FlowLink(Row, words=16, written_by="build.worlds messages.flows.rates"):
     is_dirty = word("flag", "it is in `dirty`")
     flows = word("count", "flows under way over it")
     room = word("count", "its rows of `link_flow`")
+    idle_capacity = word("ratio", "load that the link carries without faults")
 
 
 class KeyedEntry(Row, written_by="messages.flows.keyed_heap"):

@@ -17,7 +17,7 @@ class Event(Row, written_by="build.growth messages.events"):
     next_event = word("place", "next event of its list, -1 none")
 
 
-class WholeMessage(Row, words=8, written_by="messages.fidelity.* messages.whole"):
+class WholeMessage(Row, words=8, written_by="fidelity.* messages.whole"):
     """A row of `msg` in a message-level model (pdes/messages/whole.py)."""
 
     payload_bytes = word("bytes", "payload of the message")

@@ -3,7 +3,10 @@
 from pdes.core.rows.row import Row, word
 
 
-class OutgoingLink(Row, written_by="build.layout build.schedule messages.fidelity.* network.faults network.link"):
+class OutgoingLink(
+    Row,
+    written_by="build.layout build.schedule fidelity.* messages.flows.coupled network.faults network.link",
+):
     """The sending side of a link, node by node; then links that come from other LPs, with `meta` only."""
 
     # pdes/core/packet.py packs and unpacks the words with several fields.

@@ -56,21 +56,29 @@ class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flig
     later_tail = word("message", "1 + the last row of that list")
 
 
-class Instance(Row, words=16, written_by="messages.message_loop messages.whole npu.agenda npu.collective"):
-    """An active collective on an NPU."""
+class Instance(
+    Row,
+    words=16,
+    written_by="messages.flows.coupled messages.message_loop messages.whole npu.agenda npu.collective",
+):
+    """An active collective on an NPU; of a coupled flow, that of the first member, which stands for all."""
 
     key = word("packed", "key in the map of instances")
     row = word("row", "trace row of the collective")
     slot = word("place", "group slot, counted over all NPUs")
     plan = word("plan", "plan of its member")
-    lanes_left = word("count", "lanes that are not done")
+    lanes_left = word("count", "lanes that are not done; of a coupled flow, members that have not started")
     sends_left = word("count", "posted sends whose last byte has not left")
     started = word("code", "STARTED: steps may be done; LAUNCHING: one is due later; 0: only messages have come")
     buffer_bytes = word("bytes", "size of the whole buffer")
     schedule = word("plan", "schedule of the collective")
     member = word("count", "number of the member within the group")
     priority = word("code", "priority of its trace row")
-    left_ps = word("time", "at message level, time at which the last of its messages that no lane waits for has left")
+    left_ps = word(
+        "time",
+        "at message level, time at which the last of its messages that no lane waits for has left; "
+        "of a coupled flow, time that its stages count for",
+    )
     left_ordinal = word("count", "ordinal of that message")
     first_lane = word("place", "row of its member's first lane")
     lanes = word("count", "lanes of its member's plan")

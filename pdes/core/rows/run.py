@@ -6,9 +6,10 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.simulation build.worlds core.fifo core.state messages.events messages.message_loop "
-    "messages.whole network.batch network.boundary network.faults network.link network.port_queues "
-    "network.shared_switch nic.transport npu.collective npu.npu_window npu.trace window",
+    written_by="build.growth build.simulation build.worlds core.fifo core.state messages.events "
+    "messages.flows.coupled messages.message_loop messages.whole network.batch network.boundary network.faults "
+    "network.link network.port_queues network.shared_switch nic.transport npu.collective npu.npu_window npu.trace "
+    "window",
 ):
     """Scalars that all kernels of an LP share."""
 
@@ -53,9 +54,9 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="harvest.gathering messages.fidelity.* messages.message_loop messages.whole network.batch network.link "
-    "network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window npu.trace "
-    "window",
+    written_by="harvest.gathering fidelity.* messages.flows.coupled messages.message_loop messages.whole "
+    "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window "
+    "npu.trace window",
 ):
     """Counters of a run; sums over LPs are results."""
 
@@ -176,8 +177,9 @@ class Hooks(Row, words=32, written_by="build.simulation"):
         "(node, dst, connection, tag, size, ref, now): posts a message at message level (pdes/messages/whole.py), or "
         "one that is sent later or whose acknowledgement counts (pdes/npu/endpoints.py)",
     )
-    act = word("hook", "(message, now): moves messages (pdes/messages/fidelity), 0: they travel as packets")
-    settle = word("hook", "(kind, now): ends flows and sets rates (pdes/messages/fidelity/flow.py)")
+    act = word("hook", "(message, now): moves messages (pdes/fidelity), 0: they travel as packets")
+    settle = word("hook", "(kind, now): ends flows and sets rates (pdes/fidelity/flow.py)")
+    join = word("hook", "(node, row, now): starts a member of a coupled flow (pdes/messages/flows/coupled.py)")
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
     expect = word("hook", "(node, inst, number, lane, step, now): acts for a lane that waits for a message")
     may_start = word("hook", "(node, row): holds collectives back")

@@ -14,9 +14,9 @@ WHOLE = 1 << WEIGHT_SHIFT  # share of a link that all packets of a flow take
 
 
 @inline
-def add_hop(flows, pair, link, share, is_back):
-    """Append a link to the path of connection `pair`, at the end of `hop`; share of its packets, in WHOLEths."""
-    flow = flows.flow[pair]
+def add_hop(flows, flow_id, link, share, is_back):
+    """Append a link to the path of a flow, at the end of `hop`; share of its packets, in WHOLEths."""
+    flow = flows.flow[flow_id]
     flows.hop[flow.first_hop + flow.hops].link = link
     use = flows.hop_use[flow.first_hop + flow.hops]
     use.share = share
@@ -33,30 +33,25 @@ def ahead(net, routes, node, dst, word1, word2, now_ps):
 
 
 @inline
-def lay_single(world, pair, is_back, now_ps):
-    """Append to the path of connection `pair` the links from sender to receiver, or if is_back is 1, those back."""
+def lay_single(world, flow_id, src, dst, word2, is_back, now_ps):
+    """Append to a flow's path the links of packets with this word 2 from NPU src to dst; is_back: of answers."""
     net, routes = world.net, world.routes
-    qp = world.qps.qp[pair]
-    src, dst = np.int64(qp.npu), destination(qp.w1)
-    if is_back == 1:
-        src, dst = dst, src
     word1 = header(dst, src, 0, 0)
     node = src
     while node != dst:
-        link = ahead(net, routes, node, dst, word1, qp.w2, now_ps)
-        add_hop(world.flows, pair, link, WHOLE, is_back)
+        link = ahead(net, routes, node, dst, word1, word2, now_ps)
+        add_hop(world.flows, flow_id, link, WHOLE, is_back)
         if link == net.const.pit and net.const.pit > 0:
             break
         node = end_of(net.tx[link].meta)
 
 
 @inline
-def spread(world, pair, node, dst, is_back, front_length):
-    """Append the links over which a node sends connection `pair`'s packets to NPU dst; share out `node_share`."""
+def spread(world, flow_id, node, dst, word2, is_back, front_length):
+    """Append the links over which a node sends a flow's packets (word2) to NPU dst; share out `node_share`."""
     # is_back: 1 for acknowledgements; front_length: number of nodes in flows.front that have received a share for the
     # next round, which is returned after this node's sharing.
     net, routes, flows = world.net, world.routes, world.flows
-    word2 = world.qps.qp[pair].w2
     share = flows.node_share[node]
     flows.node_share[node] = 0
     if node < net.const.npus:
@@ -72,7 +67,7 @@ def spread(world, pair, node, dst, is_back, front_length):
         part = share // count + np.int64(i < share % count)
         if part == 0:
             continue
-        add_hop(flows, pair, link, part, is_back)
+        add_hop(flows, flow_id, link, part, is_back)
         after = end_of(net.tx[link].meta)
         if after != dst and not (net.const.pit > 0 and link == net.const.pit):
             if flows.node_share[after] == 0:
@@ -83,19 +78,29 @@ def spread(world, pair, node, dst, is_back, front_length):
 
 
 @inline
-def lay_spread(world, pair, is_back):
-    """Append to connection `pair`'s path the links over which its packets (is_back: acknowledgements) spread."""
+def lay_spread(world, flow_id, src, dst, word2, is_back):
+    """Append to a flow's path the links over which packets with this word 2 spread from NPU src to dst."""
     flows = world.flows
-    qp = world.qps.qp[pair]
-    src, dst = np.int64(qp.npu), destination(qp.w1)
-    if is_back == 1:
-        src, dst = dst, src
     flows.front[0] = src
     flows.node_share[src] = WHOLE
     at, ends = 0, 1
     while at < ends:
-        ends = spread(world, pair, np.int64(flows.front[at]), dst, is_back, ends)
+        ends = spread(world, flow_id, np.int64(flows.front[at]), dst, word2, is_back, ends)
         at += 1
+
+
+@outline
+def lay_both_ways(world, flow_id, src, dst, word2, now_ps):
+    """Write at the end of `hop` the links of packets (word2) from NPU src to dst, then those of acknowledgements."""
+    flow = world.flows.flow[flow_id]
+    flow.first_hop = world.flows.state.hops
+    flow.hops = 0
+    if world.net.const.spreads == 1:
+        lay_spread(world, flow_id, src, dst, word2, 0)
+        lay_spread(world, flow_id, dst, src, word2, 1)
+    else:
+        lay_single(world, flow_id, src, dst, word2, 0, now_ps)
+        lay_single(world, flow_id, dst, src, word2, 1, now_ps)
 
 
 @outline
@@ -103,15 +108,8 @@ def lay_path(world, pair, now_ps):
     """Find the links of connection `pair` and of its acknowledgements, and its idle round trip."""
     net, routes, flows = world.net, world.routes, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
-    flow.first_hop = flows.state.hops
-    flow.hops = 0
     flow.epoch = flows.state.epoch
-    if net.const.spreads == 1:
-        lay_spread(world, pair, 0)
-        lay_spread(world, pair, 1)
-    else:
-        lay_single(world, pair, 0, now_ps)
-        lay_single(world, pair, 1, now_ps)
+    lay_both_ways(world, pair, np.int64(qp.npu), destination(qp.w1), qp.w2, now_ps)
     flows.state.hops += flow.hops
     full = full_packet_bytes(net)
     round_ps = np.int64(0)
@@ -141,6 +139,12 @@ def bytes_on(net, link, size_bytes, packets):
     """Return the bytes on a link of a message of `size_bytes` payload bytes in `packets` packets."""
     if class_row(net, link).special & FRAMED == 0:
         return size_bytes + packets * net.const.header_bytes
+    return flit_bytes(net, size_bytes, packets)
+
+
+@inline
+def flit_bytes(net, size_bytes, packets):
+    """Return the bytes on a link with flits of a message of `size_bytes` payload bytes in `packets` packets."""
     full = framed_bytes(net, 0, full_packet_bytes(net))
     last = size_bytes - (packets - 1) * net.const.mtu_bytes
     return (packets - 1) * full + framed_bytes(net, 0, last + net.const.header_bytes)

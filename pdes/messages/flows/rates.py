@@ -19,6 +19,7 @@ from pdes.core.jit import inline, outline
 from pdes.core.packet import class_of
 from pdes.core.rows.row import INF
 from pdes.core.state import PS_PER_S, Net
+from pdes.messages.events import SOLVE, add_event
 from pdes.messages.flows.keyed_heap import remove, sift
 
 RATE_UNITS = 64  # units of rates per B/s: 3e-12 of the rate of 50 Gb/s
@@ -44,6 +45,14 @@ def capacity_of(net, link):
     if row.error == ALWAYS_LOST:
         return np.int64(0)
     return np.int64(UNITS_PER_PS / row.ps_per_byte) << WEIGHT_SHIFT
+
+
+@inline
+def ask_to_solve(world, now_ps):
+    """Let rates be set when everything else of this time has happened."""
+    if world.flows.state.solve_ps != now_ps:
+        world.flows.state.solve_ps = now_ps
+        add_event(world.net.ctl, world.messages, now_ps, SOLVE, 0, 0)
 
 
 @inline
@@ -91,6 +100,7 @@ def make_room(flows, link):
     for i in range(link.flows):
         entry, old = flows.link_flow[first + i], flows.link_flow[link.first_flow + i]
         entry.flow, entry.weight = old.flow, old.weight
+        flows.link_flow_hop[first + i] = flows.link_flow_hop[link.first_flow + i]
     link.first_flow = first
     link.room = max(1, 2 * link.room)
     flows.state.link_flows += link.room
@@ -114,6 +124,7 @@ def enter(flows, flow_id, now_ps):
             flows.hop_use[h].place = link.flows
             entry = flows.link_flow[link.first_flow + link.flows]
             entry.flow, entry.weight = flow_id, weight
+            flows.link_flow_hop[link.first_flow + link.flows] = h
             link.flows += 1
             link.weight += weight
             link.peak += peak_load(weight, flow.peak)
@@ -128,13 +139,12 @@ def take_from_link(flows, link, place):
     """Remove the flow at a place among those of a link: the last one takes the place."""
     row = flows.link[link]
     row.flows -= 1
-    last, entry = flows.link_flow[row.first_flow + row.flows], flows.link_flow[row.first_flow + place]
+    end, at = row.first_flow + row.flows, row.first_flow + place
+    last, entry = flows.link_flow[end], flows.link_flow[at]
     entry.flow, entry.weight = last.flow, last.weight
-    moved = flows.flow[last.flow]
-    for h in range(moved.first_hop, moved.first_hop + moved.hops):
-        # a link may be on a path twice
-        if flows.hop[h].link == link and flows.hop[h].weight > 0 and flows.hop_use[h].place == row.flows:
-            flows.hop_use[h].place = place
+    hop = flows.link_flow_hop[end]
+    flows.link_flow_hop[at] = hop
+    flows.hop_use[hop].place = place
 
 
 @outline
@@ -178,9 +188,24 @@ def set_capacity(flows, link, capacity):
 
 
 @inline
-def bring_up_to_date(flows, flow_id, rate, now_ps):
-    """Subtract from a flow's remaining bytes what it has sent at a rate since its last change."""
+def count_limit(flow, limit, now_ps):
+    """Count the time since a flow's last change for the link that limited it, -1 none."""
+    # A majority vote (Boyer and Moore, 1981): if one link has more than half of the time, it is bound_link at the end.
+    took_ps = now_ps - flow.since_ps
+    if limit == flow.bound_link:
+        flow.bound_ps += took_ps
+    elif took_ps > flow.bound_ps:
+        flow.bound_link = limit
+        flow.bound_ps = took_ps - flow.bound_ps
+    else:
+        flow.bound_ps -= took_ps
+
+
+@inline
+def bring_up_to_date(flows, flow_id, rate, limit, now_ps):
+    """Subtract from a flow's remaining bytes what it has sent since its last change, at a rate that a link limited."""
     flow = flows.flow[flow_id]
+    count_limit(flow, limit, now_ps)
     sent_bytes = rate * ((now_ps - flow.since_ps) / UNITS_PER_PS)
     flow.remaining_bytes = max(0.0, flow.remaining_bytes - sent_bytes)
     flow.since_ps = now_ps
@@ -250,6 +275,7 @@ def open_flow(flows, flow_id, stamp, visited):
     flow, state = flows.flow[flow_id], flows.state
     flow.mark = 2 * stamp
     flow.old_rate = flow.rate
+    flow.old_limit = flow.limit
     flows.reached_flow[state.reached] = flow_id
     state.reached += 1
     state.open_flows += 1
@@ -390,7 +416,7 @@ def solve(flows, now_ps):
         if flow.mark == 2 * stamp:
             fix_rate(flows, flow_id, flow.peak, -1)
         if flow.rate != flow.old_rate:
-            bring_up_to_date(flows, flow_id, flow.old_rate, now_ps)
+            bring_up_to_date(flows, flow_id, flow.old_rate, flow.old_limit, now_ps)
             set_finish(flows, flow_id)
     count = state.reached
     state.reached = 0

@@ -10,9 +10,7 @@ import et
 from et.schema import Node
 from et.statistics import Rank
 from et.views import Edge, NodeFilter, picture
-from et.views.dot import dot
-from et.views.graphml import graphml
-from et.views.svg import places, svg
+from et.views.drawings import drawn, places
 from tests.nonempty import nonempty
 
 STRANGE = 'a"b\\<&>\n\x01é'
@@ -86,7 +84,7 @@ def test_messages_are_arrows_between_npus(pair):
 
 
 def test_graphml_is_read_by_networkx(pair):
-    read = nx.read_graphml(io.BytesIO("\n".join(graphml(pair)).encode()))
+    read = nx.read_graphml(io.BytesIO("".join(drawn(pair, "graphml")).encode()))
     assert {(a, b, data["kind"]) for a, b, data in read.edges(data=True)} == {
         ("n0", "n1", "depends"),
         ("n2", "n3", "depends"),
@@ -97,7 +95,7 @@ def test_graphml_is_read_by_networkx(pair):
 
 
 def test_svg_is_xml_with_a_box_for_each_node(pair):
-    root = ET.fromstring("\n".join(svg(pair)))  # noqa: S314 - our own
+    root = ET.fromstring("".join(drawn(pair, "svg")))  # noqa: S314 - our own
     space = {"s": "http://www.w3.org/2000/svg"}
     assert len(root.findall("s:g/s:rect", space)) == 4
     assert len(root.findall("s:path", space)) == 3
@@ -112,7 +110,7 @@ def test_no_boxes_overlap():
 
 
 def test_dot_quotes_names_and_groups_npus(pair):
-    text = "\n".join(dot(pair))
+    text = "".join(drawn(pair, "dot"))
     assert r'n0 [label="0: a\"b\\<&>\n' in text
     assert 'subgraph cluster_1 { label="NPU 1"' in text
     assert '  n1 -> n2 [style="dotted"' in text

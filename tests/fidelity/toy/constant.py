@@ -5,10 +5,10 @@ import numpy as np
 from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
 from pdes.core.state import whole_messages, world_at
+from pdes.fidelity.contract import MessageHooks, NetworkModel
 from pdes.messages.events import ARRIVE
 from pdes.messages.whole import add_message_event, leaves
 
-TITLE = "every message takes a microsecond"
 TIME_PS = 1_000_000
 
 
@@ -28,3 +28,11 @@ def act(world_address, message, now_ps):
 def alone_ps(_psb: Float64, _delay_ps: Int64, _forwarding_ps: Int64, size_bytes: Int64, _resolution_ps: int) -> Int64:
     """Return int64[m], the time of m messages on an idle path."""
     return np.full(len(size_bytes.reshape(-1)), TIME_PS)
+
+
+NETWORK = NetworkModel(
+    name="constant",
+    title="takes a microsecond, whatever its path and size, and waits for nothing",
+    use="an example",
+    hooks=(MessageHooks("constant", act, alone_ps, contends=False),),
+)

@@ -132,11 +132,11 @@ def test_what_is_not_modelled_is_told(read):
         ([1, 2], "no model_type"),
         ({**LLAMA3_8B, "hidden_act": "xielu"}, "hidden_act 'xielu', expected one of silu"),
         ({"model_type": "llama"}, "is missing"),
-        ({**LLAMA3_8B, "num_hidden_layers": "x"}, "layers: input should be a valid integer"),
+        ({**LLAMA3_8B, "num_hidden_layers": "x"}, "layers: found 'x'; expected a valid integer"),
         ({**LLAMA3_8B, "max_position_embeddings": "long"}, 'max_position_embeddings is "long", expected an integer'),
         ({**LLAMA3_8B, "hidden_act": ["silu"]}, "hidden_act ['silu'], expected one of silu"),
         ({**QWEN2_57B, "shared_expert_intermediate_size": True}, "expected an integer"),
-        ({**LLAMA3_8B, "attention_bias": "yes", "mlp_bias": "perhaps"}, "bias: input should be a valid boolean"),
+        ({**LLAMA3_8B, "attention_bias": "yes", "mlp_bias": "perhaps"}, "bias: found 'perhaps'; expected a valid"),
         ({**LLAMA3_8B, "num_key_value_heads": 7}, "heads is 32; expected a multiple of kv_heads (7)"),
     ],
 )

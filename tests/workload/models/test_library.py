@@ -90,10 +90,10 @@ def test_what_is_no_model_is_named(said, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("layers = 2\nhidden = 8\nheads = 2", "vocab is missing"),
-        ("layers = 2\nhidden = 8\nheads = 2\nvocab = 10\nexpert = 3", "unknown key expert; known: name, source"),
+        ("layers = 2\nhidden = 8\nheads = 2", "vocab: missing"),
+        ("layers = 2\nhidden = 8\nheads = 2\nvocab = 10\nexpert = 3", "expert: unknown key; nearest known key: ex"),
         ("layers = 2\nhidden = 9\nheads = 2\nvocab = 10", "hidden is 9; expected a multiple of heads (2), or head_dim"),
-        ("layers = 0\nhidden = 8\nheads = 2\nvocab = 10", "layers is 0, expected: "),
+        ("layers = 0\nhidden = 8\nheads = 2\nvocab = 10", "layers: found 0; expected 1 to "),
         ("layers = ", "no TOML"),
         ("layers=1\nhidden=8\nheads=2\nvocab=9\n[experts]\ncount=4\ntop_k=5\nffn=8", "top_k is 5; expected at most"),
     ],

@@ -52,6 +52,7 @@ _CHOICES = {
     "capacity": (0.0, 0.0, 1.0),
     "gather": ("tensor", "tensor", "list"),
     "offload": ((), (), (), ("optimizer",), ("activations",), ("parameters", "optimizer", "activations")),
+    "lora": (0, 0, 8),
     "steps": (1, 1, 2),
 }
 _MOST_GPUS = 64

@@ -38,7 +38,8 @@ def test_any_plan_has_the_operations_of_the_model(case):
     if plan.capacity or (model.latent is not None and plan.tp > 1 and not plan.sequence_parallel):
         return  # tokens that are dropped, and matrices that each of the group has whole
     padded = model.model_copy(update={"vocab": padded_vocab(model, plan)})
-    expected = training_flops(padded, plan.global_batch, plan.sequence, recompute=plan.recompute)
+    batch = plan.global_batch
+    expected = training_flops(padded, batch, plan.sequence, recompute=plan.recompute, lora=plan.lora)
     assert flops(generate(model, plan, framework)) == expected * plan.steps
 
 

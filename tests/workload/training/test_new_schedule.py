@@ -62,7 +62,7 @@ def test_its_complaint_is_the_plans():
 
 def test_an_unknown_schedule_is_refused_with_those_there_are():
     known = "auto, 1f1b, dualpipe, gpipe, interleaved, zero-bubble"
-    with pytest.raises(WorkloadError, match=f"plan: schedule is '2f2b': input should be one of {known}"):
+    with pytest.raises(WorkloadError, match=f"plan: schedule: found '2f2b'; expected one of {known}"):
         parallel_plan("pp2,schedule=2f2b")
     with pytest.raises(WorkloadError, match=r"plan: 'new-1f1b', expected a number after .*, one of sp, uneven"):
         parallel_plan("pp2,new-1f1b")

@@ -7,7 +7,7 @@ from tests.budgets import bounded
 from tests.workload.training.small import cases
 from workload.generators.models import find, names
 from workload.generators.training import parallel_plan
-from workload.generators.training.parameters import held
+from workload.generators.training.parameters import trained
 from workload.generators.training.rules import settle
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import chunks
@@ -27,7 +27,7 @@ def tensors(model, plan, stage):
 def test_a_stage_has_the_parameters_of_its_layers(case):
     model, plan, _ = case
     for stage in range(plan.pp):
-        expected = held(model, plan, stage)
+        expected = trained(model, plan, stage)
         assert tensors(model, plan, stage) == (expected.dense, expected.experts)
 
 
@@ -35,5 +35,5 @@ def test_a_stage_has_the_parameters_of_its_layers(case):
 def test_of_all_models_of_the_library(name):
     model = find(name)
     plan = settle(model, parallel_plan("tp1"))
-    expected = held(model, plan, 0)
+    expected = trained(model, plan, 0)
     assert tensors(model, plan, 0) == (expected.dense, expected.experts)

@@ -42,7 +42,7 @@ def test_without_a_name_the_profile_is_the_current_one_of_the_framework():
 
 
 def test_unknown_profiles_and_those_of_other_frameworks_are_refused():
-    with pytest.raises(WorkloadError, match=r"plan: software is 'nccl': input should be one of auto, deepspeed, "):
+    with pytest.raises(WorkloadError, match=r"plan: software: found 'nccl'; expected one of auto, deepspeed, "):
         parallel_plan("software=nccl")
     with pytest.raises(WorkloadError, match="software is fsdp-2023 with megatron, expected a profile of megatron"):
         rules.check(GPT, parallel_plan("software=fsdp-2023,dp2"))

@@ -12,7 +12,7 @@ from tests.workload.training.counted import moved, sent
 from tests.workload.training.small import DEEPSEEK, GPT, LLAMA, MIXTRAL, cases
 from workload.generators.training import parallel_plan
 from workload.generators.training.generator import generate
-from workload.generators.training.parameters import held
+from workload.generators.training.parameters import held, trained
 from workload.generators.training.rules import settle
 from workload.generators.training.stages import micro_batches, padded_vocab
 
@@ -92,7 +92,7 @@ def test_gradients_are_reduced_and_parameters_gathered(case):
     """Data parallelism reduces each parameter's gradient once, or once a micro-batch; shards come back in 16 bits."""
     model, plan, framework = case
     found = sent(generate(model, plan, framework))
-    own = [held(model, plan, stage) for stage in range(plan.pp)]
+    own = [trained(model, plan, stage) for stage in range(plan.pp)]
     size, twice = plan.tp * plan.cp * plan.dp, 2 if plan.schedule == "dualpipe" else 1
     replicas = {"dense": plan.cp * plan.dp * twice, "experts": size * twice // (plan.ep * plan.etp)}
     parameters = sum(getattr(stage, kind) for stage in own for kind, count in replicas.items() if count > 1) * size

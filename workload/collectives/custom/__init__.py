@@ -16,8 +16,6 @@ from workload.collectives.plans.plan import Plans
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
 
-__all__ = ["custom_files", "is_msccl", "read_custom", "to_msccl"]
-
 _KEPT = 64
 
 

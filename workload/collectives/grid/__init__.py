@@ -3,5 +3,3 @@
 from workload.collectives.grid.levels import Levels, along_dimensions, by_hosts
 from workload.collectives.grid.phases import ORDERS, idle_ps, orders
 from workload.collectives.grid.streams import extent, plans
-
-__all__ = ["ORDERS", "Levels", "along_dimensions", "by_hosts", "extent", "idle_ps", "orders", "plans"]

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int32
 from workload.errors import WorkloadError
 from workload.shape import GroupShape
-
-Int32 = NDArray[np.int32]
 
 
 class Levels(NamedTuple):

@@ -14,8 +14,8 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32
 from workload.collectives.grid.levels import Levels
 from workload.collectives.grid.phases import GridPhase, chosen, phases
 from workload.collectives.plans.extent import PlanExtent
@@ -37,7 +37,6 @@ from workload.collectives.schedules.packed import pack
 from workload.collectives.schedules.read_back import buffers, unpack
 from workload.errors import WorkloadError
 
-Int32 = NDArray[np.int32]
 LaneRows = list[tuple[Attributes, Sequence[Step]]]  # lanes of a phase, whose steps number lanes and regions within it
 _MAX_STEPS = 1 << 21  # maximum number of steps of all members
 

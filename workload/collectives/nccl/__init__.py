@@ -5,6 +5,6 @@
 - `generations`: constants of GPU generations, one file each,
 - `graph_search`: channels and speeds that NCCL's search finds,
 - `tuning`: choice of algorithm and protocol for a size,
-- `decision`, `nvls_loops`, `ring_timing`: all decisions for a size, and the times that they depend on,
+- `decision`, `nvls_loops`: all decisions for a size, and the times that they depend on,
 - `ring_plans`, `tree_plans`, `nvls_plans`, `pat_plans`, `collnet_plans`, `pxn_plans`: the lanes.
 """

@@ -11,12 +11,11 @@ from typing import NamedTuple
 from inputs.units import PS_PER_BYTE_AT_1_BPS, PS_PER_US
 from topologies import TopologyError
 from topologies.units import parse_bytes
-from workload.collectives.nccl import nvls_loops, ring_timing, tuning
+from workload.collectives.nccl import nvls_loops, tuning
 from workload.collectives.nccl.channel_orders import tree
 from workload.collectives.nccl.generations import KernelTimes, generation_of
-from workload.collectives.nccl.protocols import LL128, PROTOCOLS, Protocol
-from workload.collectives.nccl.ring_timing import LOCAL_STEPS
-from workload.collectives.nccl.tuning import TuningInput
+from workload.collectives.nccl.protocols import LL, LL128, PROTOCOLS, Protocol
+from workload.collectives.nccl.tuning import TuningInput, column_of
 from workload.collectives.plans.plan import MAX_SHARES, SHARE_STEP
 from workload.errors import WorkloadError
 from workload.shape import GroupShape
@@ -39,9 +38,11 @@ CHUNKS = ("auto", EVEN, GRAINS)
 NVLINK_PAYLOAD = 128 / 160
 # Minimum chunk of LL128 in a ring (minChunkSize of runRing in NCCL's src/device/all_reduce.h up to 2.19)
 _LL128_GRAIN_BYTES = LL128.threads * 60 // 2
-
-
 _SHARES_BITS = round(MAX_SHARES / SHARE_STEP).bit_length()
+# Steps of a loop that only move data in a member's own memory: the last, which completes the output, and in an
+# all-gather the copy of the own part into the output (src/device/all_gather.h, reduce_scatter.h, all_reduce.h). The
+# weights are fitted to the slopes of A100's rows from 128 MiB on.
+_LOCAL_STEPS = {"all-reduce": 0.5, "reduce-scatter": 1.0, "all-gather": 2.0}
 
 
 class NcclParameters(NamedTuple):
@@ -175,7 +176,7 @@ def _with_channels(
     decision = decision._replace(channels=used, shares=shares)
     decision = decision._replace(slices=_slices(kind, shape, size_bytes, decision))
     decision = decision._replace(pieces=_pieces(kind, shape, size_bytes, decision))
-    is_timed = algorithm == tuning.RING and kind in LOCAL_STEPS and parameters.pacing == PLANNED
+    is_timed = algorithm == tuning.RING and kind in _LOCAL_STEPS and parameters.pacing == PLANNED
     return _timed_ring(kind, shape, size_bytes, host.kernel, decision) if is_timed and host.kernel else decision
 
 
@@ -216,7 +217,7 @@ def _timed_ring(
     message_bytes = size_bytes / (decision.channels * decision.pieces * decision.slices * shape.members)
     steps, port_gb_per_s = tuning.ring_steps(kind, shape.members), _port(shape)
     gb_per_s = port_gb_per_s / decision.shares, port_gb_per_s / decision.channels
-    step_ps = ring_timing.step_ps(kernel, kind, decision.protocol, steps, decision.slices, message_bytes, *gb_per_s)
+    step_ps = _ring_step_ps(kernel, kind, decision.protocol, steps, decision.slices, message_bytes, *gb_per_s)
     data_ps = (
         decision.link_ps(shape._replace(inside_bps=round(port_gb_per_s * 8e9)), message_bytes, between_hosts=False)
         * decision.shares
@@ -266,3 +267,35 @@ def _part(override: str) -> TuningOverride:
     if bounds[1] is not None and bounds[1] <= bounds[0]:
         raise WorkloadError(f"algorithm nccl: overrides has {override!r}, expected FROM below TO")
     return TuningOverride(*bounds, *names)
+
+
+def _ring_step_ps(
+    kernel: KernelTimes,
+    kind: str,
+    protocol: str,
+    steps: int,
+    slices: int,
+    message_bytes: float,
+    planned_gb_per_s: float,
+    used_gb_per_s: float,
+) -> float:
+    """Return the time in ps of a step of a ring's loop over NVLink, by the kernel times of the GPU generation.
+
+    A block (a channel's thread block) moves data at its own rate or at its part of NVLink, whichever is less. LL: the
+    block's rate, half of it if each step also keeps a copy (all-gather), or NVLink shared by the used channels; LL128:
+    the block's rate, or NVLink shared likewise; Simple: the part of NVLink that NCCL plans for a channel, and a step in
+    the own memory on top (_LOCAL_STEPS).
+    """
+    # steps: of a loop; slices: of a chunk; message_bytes: data of a slice; planned_gb_per_s: part of NVLink's payload
+    # in GB/s that NCCL plans for a channel; used_gb_per_s: the same if only the used channels share NVLink.
+    wire_bytes = PROTOCOLS[protocol].wire_bytes(message_bytes)
+    hop_us = kernel.hop_us[column_of(protocol)]
+    if protocol == LL.name:
+        block_gb_per_s = kernel.ll_block_gb_per_s / (2 if kind == "all-gather" else 1)
+        data_us = wire_bytes / min(block_gb_per_s, used_gb_per_s * kernel.ll_wire) / 1e3
+        return (hop_us + data_us) * PS_PER_US
+    if protocol == LL128.name:
+        return (hop_us + wire_bytes / min(kernel.block_gb_per_s, used_gb_per_s) / 1e3) * PS_PER_US
+    stretch = 1 + kernel.local_step * _LOCAL_STEPS[kind] / steps
+    data_us = stretch * wire_bytes / planned_gb_per_s / 1e3
+    return max(data_us + stretch * hop_us, (kernel.flight_us + data_us) / slices) * PS_PER_US

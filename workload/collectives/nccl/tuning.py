@@ -1,13 +1,15 @@
 """NCCL's choice of algorithm and protocol: the pair with the smallest estimate latency + bytes / bandwidth.
 
-Tables and formulas are those of NCCL 2.30 (src/tuning/, in earlier versions src/graph/tuning.cc), in microseconds and
-GB/s; triples are for LL, LL128 and Simple. `workload.collectives.nccl.graph_search` gives the channels that NCCL's
+Formulas, and the tables of tuning.toml, are those of NCCL 2.30 (src/tuning/, in earlier versions
+src/graph/tuning.cc), in microseconds and GB/s. `workload.collectives.nccl.graph_search` gives the channels that NCCL's
 search finds.
 """
 
 import math
+from pathlib import Path
 from typing import NamedTuple
 
+import inputs
 from inputs.units import PS_PER_US
 from workload.collectives.nccl.generations import Generation, KernelTimes
 from workload.collectives.nccl.graph_search import BLACKWELL, HOPPER, MAX_HEADS, GroupChannels, planned
@@ -29,51 +31,18 @@ KINDS_OF = {
     COLLNET_DIRECT: frozenset({"all-reduce"}),
 }
 
-_NOTHING = (0.0, 0.0, 0.0)
-# Time from the launch to the first step (baseLat)
-_BASE_US = {RING: (6.6, 14.0, 8.4), TREE: (6.8, 14.0, 8.4), PAT: (8.0, 8.0, 8.0)}
-_STEP_US = {  # time of a step without data (hwLat), by hardware and algorithm
-    (NVLINK, RING): (0.6, 1.9, 3.4),
-    (NVLINK, TREE): (0.6, 1.25, 4.0),
-    (NVLINK, NVLS): (0.0, 0.0, 25.0),
-    (NVLINK, NVLS_TREE): (0.0, 0.0, 25.0),
-    (NVLINK, PAT): (0.0, 0.0, 4.0),
-    (NVLINK, COLLNET_DIRECT): (0.0, 0.0, 3.7),
-    (PCI, RING): (1.0, 2.5, 5.7),
-    (PCI, TREE): (1.0, 1.9, 4.0),
-    (PCI, PAT): (0.0, 0.0, 4.0),
-    (PCI, COLLNET_DIRECT): (0.0, 0.0, 3.7),
-    (NET, RING): (2.7, 4.0, 14.0),
-    (NET, TREE): (5.0, 8.5, 14.0),
-    (NET, NVLS): (0.0, 0.0, 18.0),
-    (NET, NVLS_TREE): (0.0, 0.0, 20.9),
-    (NET, PAT): (0.0, 0.0, 14.0),
-    (NET, COLLNET_DIRECT): (0.0, 0.0, 31.0),
-}
-# Time in microseconds that a host takes to post to its NICs, the minimum of a ring's hop over hosts (Simple: three
-# times)
-_POST_US = {"intel": 1.0, "amd": 2.0}
-_SIMPLE_POSTS = 3
-# Maximum bandwidth of LL on two hosts and on more, in GB/s (llMaxBws)
-_LL_OVER_HOSTS = {"intel": (39.0, 20.4), "amd": (22.5, 19.0)}
+_TABLES = inputs.parse_toml(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+_BASE_US: dict[str, list[float]] = _TABLES["base_us"]
+_STEP_US: dict[str, dict[str, list[float]]] = _TABLES["step_us"]
+_POST_US: dict[str, float] = _TABLES["post_us"]
+_SIMPLE_POSTS = 3  # times that Simple posts
 _PLATEAU_BYTES = 64  # bytes per channel and member from which the ring's Simple latency grows (Generation.plateau)
 PAT_LINEAR_US = 2.8  # latency of PAT per member
 PAT_LATENCY_PARTS = 3.5  # divisor of PAT's latency per network step
 _ARITY_US = 0.4  # latency of CollNet direct per peer in the host
 _MAX_DIRECT = 8  # maximum number of peers in the host of CollNet direct
 
-# fraction of its bandwidth that a tree reaches, by the size from 64 B on in powers of two (treeCorrectionFactor)
-_TREE_EFFICIENCY = {
-    "ll": (*(1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5), *(0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1, 1)),
-    "ll128": (
-        *(1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6),
-        *(0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1, 1),
-    ),
-    "simple": (
-        *(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5),
-        *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
-    ),
-}
+_TREE_EFFICIENCY: dict[str, list[float]] = _TABLES["tree_efficiency"]
 _SIZES_OF_TREES, _SIZES_OF_NVLS_TREES = 23, 24  # number of powers of two from 64 B on for which the factor holds
 
 
@@ -110,7 +79,7 @@ def host_of(shape: GroupShape, generation: Generation, cpu: str, *, collnet: boo
 
 def base_ps(algorithm: str, protocol: str) -> int:
     """Return the time from the launch to the first step in picoseconds."""
-    return round(_BASE_US.get(algorithm, _NOTHING)[column_of(protocol)] * PS_PER_US)
+    return round(_BASE_US.get(algorithm, (0.0, 0.0, 0.0))[column_of(protocol)] * PS_PER_US)
 
 
 def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: bool) -> int:
@@ -119,7 +88,7 @@ def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: 
     # network's latency, which then is that of trees.
     several = host.plan.hosts > 1
     alone = several and host.plan.per_host == 1 and algorithm == RING
-    by_protocol = _STEP_US[NET if between_hosts else host.inside, TREE if alone and between_hosts else algorithm]
+    by_protocol = _STEP_US[NET if between_hosts else host.inside][TREE if alone and between_hosts else algorithm]
     step_us = by_protocol[column_of(protocol)]
     if several and not between_hosts and algorithm == RING:
         step_us = max(step_us, _POST_US[host.cpu] * (_SIMPLE_POSTS if protocol == SIMPLE.name else 1))
@@ -129,7 +98,7 @@ def step_ps(host: TuningInput, algorithm: str, protocol: str, *, between_hosts: 
 def message_hop_ps(host: TuningInput, protocol: str, *, between_hosts: bool) -> int:
     """Return the time of an empty send and its receive in picoseconds: NCCL's ring hop without launch, with path."""
     hardware = NET if between_hosts else host.inside
-    return round(_STEP_US[hardware, RING][column_of(protocol)] * PS_PER_US)
+    return round(_STEP_US[hardware][RING][column_of(protocol)] * PS_PER_US)
 
 
 def ring_steps(kind: str, count: int) -> int:
@@ -268,7 +237,9 @@ def _tree_bandwidth(host: TuningInput, protocol: str) -> float:
 
 
 def _max_ll_gb_per_s(host: TuningInput) -> float:
-    return host.generation.ll if host.plan.hosts == 1 else _LL_OVER_HOSTS[host.cpu][min(host.plan.hosts, 3) - 2]
+    return (
+        host.generation.ll if host.plan.hosts == 1 else _TABLES["ll_over_hosts"][host.cpu][min(host.plan.hosts, 3) - 2]
+    )
 
 
 def _latency_ps(kind: str, host: TuningInput, algorithm: str, protocol: str) -> float:
@@ -298,7 +269,7 @@ def _ring_latency_ps(kind: str, host: TuningInput, protocol: str) -> float:
     base = base_ps(RING, protocol)
     if kind in {"broadcast", "reduce"}:
         hardware = NET if plan.hosts > 1 else host.inside
-        hop = _STEP_US[hardware, TREE if protocol == SIMPLE.name else RING][column_of(protocol)]
+        hop = _STEP_US[hardware][TREE if protocol == SIMPLE.name else RING][column_of(protocol)]
         return base + steps * hop * PS_PER_US
     between, inside = (step_ps(host, RING, protocol, between_hosts=far) for far in (plan.hosts > 1, False))
     crossing = ring_steps(kind, plan.hosts) if plan.hosts > 1 else 0

@@ -5,11 +5,9 @@ ASTRA-sim calls these numbers preferred-dataset-splits and active-chunks-per-dim
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32
 from workload.collectives.plans.plan import AT_ONCE, IDLE, NONE, PLAIN, Attributes, Plan, Plans, Step
-
-Int32 = NDArray[np.int32]
 
 # Kinds in which each member owns a part of the buffer
 OWNED = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")

@@ -19,11 +19,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from et.arrays import Int32
 from workload.errors import WorkloadError
-
-Int32 = NDArray[np.int32]
 
 NONE = -1
 AT_ONCE = (NONE, NONE)  # value of `after` in `Lane.step`: the step waits for no other step

@@ -16,16 +16,12 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from workload.collectives.plans.plan import NONE, Step
 from workload.collectives.schedules.packed import Schedules
 from workload.collectives.schedules.read_back import Buffer, buffers, unpack
 
 _IN_PARTS = ("reduce-scatter", "scatter", "all-gather", "gather", "all-to-all")
 
-Int64 = NDArray[np.int64]
 # Number of times that an atom contains each contribution; dictionaries are replaced, never changed
 Content = dict[tuple[int, int], int]
 # Content of the atoms that hold data; atoms of region r come after r times the atoms of the buffer

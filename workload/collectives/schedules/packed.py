@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Float64, Int32, Int64, pointers
 from workload import collectives
-from workload.arrays import pointers
 from workload.collectives.plans.plan import (
     IDLE,
     MAX_CONNECTIONS,
@@ -26,13 +26,9 @@ from workload.collectives.uneven.all_to_all_v import all_to_all_v, units
 from workload.errors import WorkloadError
 from workload.shape import GroupShape
 
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
-
 DONE_AT_ONCE = -1
 # By connection: the divisor of the line rate that limits it, and the algorithm that set it
 SharesOf = dict[int, tuple[float, str]]
-Float64 = NDArray[np.float64]
 _PIECE_STEPS = 1 << 19  # number of steps that are checked at a time, which bounds the memory of the check
 
 
@@ -234,6 +230,21 @@ def pack(schedules: list[Plans]) -> Schedules:
         arrangement_piece=_joined(arrangements),
         uneven=np.array([s.uneven for s in schedules], np.bool_),
     )
+
+
+def appended(schedules: Schedules, more: Schedules) -> Schedules:
+    """Return schedules followed by more without views and arrangements; those of `more` get the numbers after."""
+    columns = {name: np.concatenate([getattr(schedules, name), getattr(more, name)]) for name in Schedules._fields}
+    for name in ("plan_of_ptr", "plan_ptr", "lane_ptr"):
+        before = getattr(schedules, name)
+        columns[name] = np.concatenate([before, getattr(more, name)[1:] + before[-1]])
+    columns["plan_of"] = np.concatenate([schedules.plan_of, more.plan_of + np.int32(len(schedules.plan_ptr) - 1)])
+    for name, own in (("view", "view_size"), ("arrangement", "arrangement_ptr")):
+        rows = len(getattr(schedules, own)) - (name == "arrangement")
+        base = getattr(schedules, f"{name}_base")
+        columns[f"{name}_base"] = np.concatenate([base, np.full(len(more.members), rows, np.int32)])
+    columns["view_ptr"], columns["arrangement_ptr"] = schedules.view_ptr, schedules.arrangement_ptr
+    return Schedules(**columns)
 
 
 def _lane_columns(attributes: list[Attributes], schedule_chunks: Int32) -> dict[str, NDArray[Any]]:

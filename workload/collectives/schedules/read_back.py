@@ -4,14 +4,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from workload.arrays import pointers
+from et.arrays import Int32, Int64
 from workload.collectives.plans.plan import NONE, Step
 from workload.collectives.schedules.packed import Schedules
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 
 class Buffer(NamedTuple):
@@ -34,7 +30,7 @@ class Buffer(NamedTuple):
         return -(-self.bytes(chunk, count, size_bytes) * self.wire[0] // self.wire[1])
 
 
-class MemberSteps(NamedTuple):
+class _MemberSteps(NamedTuple):
     """The steps of one member, lane by lane, with absolute peers and chunks."""
 
     rows: range  # rows of the member's lanes in the columns `lane_*`
@@ -44,28 +40,11 @@ class MemberSteps(NamedTuple):
     parts: Int64  # int64[lanes], number of equal parts of the buffer
 
 
-class ScheduleSteps(NamedTuple):
-    """Steps of all lanes of all members, in order; lanes are numbered consecutively over all members."""
-
-    member_ptr: Int64  # int64[M+1], first lane of each member
-    row: Int64  # int64[L], row of the lane in the columns `lane_*`
-    first: Int64  # int64[L+1], first step of each lane
-    lane: Int64  # int64[S], lane of the step
-    src: Int64  # int64[S], member that runs the step
-    dst: Int64  # int64[S], member to which the step sends, -1 = none
-    to: Int64  # int64[S], lane that receives the message
-    receives: NDArray[np.bool_]  # bool[S], whether the step receives
-    reduces: NDArray[np.bool_]  # bool[S], whether received data is added
-    after: Int64  # int64[S], lane whose step must be done first, -1 = none
-    after_step: Int64  # int64[S], number of that step in its lane
-    bytes: Int64  # int64[S], payload of the message in bytes
-
-
 def unpack(schedules: Schedules, index: int) -> list[list[list[Step]]]:
     """Return the steps of each lane of each member of schedule number `index`, with absolute peers and chunks."""
     lanes_of_members = []
     for me in range(int(schedules.members[index])):
-        own = member_steps(schedules, index, me)
+        own = _member_steps(schedules, index, me)
         steps = [Step._make((*row[:-1], bool(row[-1]))) for row in own.steps.tolist()]
         lanes_of_members.append([steps[begin:end] for begin, end in pairwise(own.first.tolist())])
     return lanes_of_members
@@ -75,7 +54,7 @@ def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
     """Return the buffer of each lane of each member of schedule number `index`."""
     buffers_of_members = []
     for me in range(int(schedules.members[index])):
-        own = member_steps(schedules, index, me)
+        own = _member_steps(schedules, index, me)
         of_member = []
         for row, part, parts in zip(own.rows, own.part.tolist(), own.parts.tolist(), strict=True):
             arrangement = None
@@ -88,40 +67,7 @@ def buffers(schedules: Schedules, index: int) -> list[list[Buffer]]:
     return buffers_of_members
 
 
-def all_steps(schedules: Schedules, index: int, size_bytes: int) -> ScheduleSteps:
-    """Return the steps of all members of schedule number `index`, for a whole buffer of size_bytes."""
-    members = [member_steps(schedules, index, me) for me in range(int(schedules.members[index]))]
-    member_ptr = pointers([len(own.rows) for own in members]).astype(np.int64)
-    step_ptr = pointers([len(own.steps) for own in members]).astype(np.int64)
-    row = np.concatenate([np.arange(own.rows.start, own.rows.stop) for own in members])
-    first = np.concatenate([own.first[:-1] + begin for own, begin in zip(members, step_ptr[:-1], strict=True)])
-    first = np.append(first, step_ptr[-1])
-    lane, src = np.repeat(np.arange(len(row)), np.diff(first)), np.repeat(np.arange(len(members)), np.diff(step_ptr))
-    steps = np.concatenate([own.steps for own in members]).astype(np.int64)
-    dep_lane, dep_step, peer, to_lane, chunk, count, sender, _, _, reduce = steps.T
-    chunks = schedules.lane_chunks[row].astype(np.int64)
-    begin = (np.concatenate([own.part for own in members]) * chunks)[lane] + chunk % chunks[lane]
-    pieces = (np.concatenate([own.parts for own in members]) * chunks)[lane]
-    # no overflow: program.building refuses 2^62 and more for the product of pieces and bytes
-    data_bytes = (begin + count) * size_bytes // pieces - begin * size_bytes // pieces
-    wire_bytes = -(-data_bytes * schedules.lane_wire_num[row[lane]] // schedules.lane_wire_den[row[lane]])
-    return ScheduleSteps(
-        member_ptr=member_ptr,
-        row=row,
-        first=first,
-        lane=lane,
-        src=src,
-        dst=peer,
-        to=np.where(peer >= 0, to_lane + member_ptr[np.maximum(peer, 0)], NONE),
-        receives=sender >= 0,
-        reduces=reduce != 0,
-        after=np.where(dep_lane >= 0, dep_lane + member_ptr[src], NONE),
-        after_step=dep_step,
-        bytes=np.where(peer >= 0, wire_bytes, 0),
-    )
-
-
-def member_steps(schedules: Schedules, index: int, member: int) -> MemberSteps:
+def _member_steps(schedules: Schedules, index: int, member: int) -> _MemberSteps:
     """Return the steps of a member of schedule number `index`."""
     rows = _rows(schedules, index, member)
     lanes = slice(rows.start, rows.stop)
@@ -152,7 +98,7 @@ def member_steps(schedules: Schedules, index: int, member: int) -> MemberSteps:
                 )
             peer[:] = np.where(peer >= 0, peer_member, NONE)
             chunk[:] = np.where(chunk >= 0, chunk // chunks * chunks + (shift + chunk) % chunks, NONE)
-    return MemberSteps(rows, first - first[0], steps, part, parts)
+    return _MemberSteps(rows, first - first[0], steps, part, parts)
 
 
 def _rows(schedules: Schedules, index: int, member: int) -> range:

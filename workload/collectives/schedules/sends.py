@@ -94,17 +94,6 @@ def most_bytes(schedules: Schedules, index: int, size_bytes: int) -> int:
     return max_chunks * size_bytes // int(schedules.chunks[index])
 
 
-def lanes_of(schedules: Schedules, index: int) -> slice:
-    """Return the lanes of the plan of relative schedule `index`."""
-    plan = _plans(schedules, index)[0]
-    return slice(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
-
-
-def steps_of(schedules: Schedules, index: int) -> slice:
-    """Return the steps of the plan of a relative schedule."""
-    return _steps(schedules, _plans(schedules, index)[0])
-
-
 def _plans(schedules: Schedules, index: int) -> list[int]:
     """Return the numbers of the plans of a relative schedule, a plan for each of its members or one for all."""
     return schedules.plan_of[schedules.plan_of_ptr[index] : schedules.plan_of_ptr[index + 1]].tolist()

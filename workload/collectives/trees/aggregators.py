@@ -13,13 +13,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from et.arrays import Int64
 from topologies import NVSWITCH, UNREACHABLE, Graph, TableRouting
 from topologies.endpoints import AGGREGATOR_DELAY_PS
 from workload.errors import WorkloadError
-
-Int64 = NDArray[np.int64]
 
 ROOT = -1
 IF_ANY = "if any: "

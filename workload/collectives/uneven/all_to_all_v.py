@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from et.arrays import Int64
 from workload.collectives.plans.plan import Lane, Plans, each_its_own
 from workload.errors import WorkloadError
-
-Int64 = NDArray[np.int64]
 
 NAME = "all-to-all-v"
 ALGORITHMS = ("direct", "pairwise", "hierarchical")

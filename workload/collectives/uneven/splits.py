@@ -9,15 +9,12 @@ from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from et.arrays import Int32, Int64
 from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.trace_sets.groups import GroupTable
 from workload.trace_sets.rank_traces import OwnTraces
 from workload.trace_sets.view import TraceView
-
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 
 # int64[n, n] by group and index of the collective in it: bytes from member (row) to member (column). Equal matrices are
 # one array.

@@ -7,5 +7,3 @@
 from workload.generators.inference.deployment import Serving
 from workload.generators.inference.generator import generate
 from workload.generators.inference.requests import Lengths, Request, RequestStream, requests_of
-
-__all__ = ["Lengths", "Request", "RequestStream", "Serving", "generate", "requests_of"]

@@ -68,30 +68,27 @@ class NpuTrace:
         """Return the whole trace."""
         if self._chunk.is_first and self._engine.role.prefills:
             self._arrive()
-        after = self._following()
-        before = {following: number for number, following in after.items()}
+        needed_by = self._needed_tokens()
+        needed = set(needed_by.values())
         for iteration in self._iterations:
             prefix = f"iteration{iteration.number}/{iteration.name}/"
             if iteration.batch.tokens:
-                self._pass(prefix, iteration, before.get(iteration.number), has_next=iteration.number in after)
+                self._pass(prefix, iteration, needed_by.get(iteration.number), has_next=iteration.number in needed)
             else:
                 self._idle(prefix, iteration)
         return self._columns.table()
 
-    def _following(self) -> dict[int, int]:
-        """Return the number of the next iteration of the lane, by that of each iteration whose tokens it needs."""
-        # The result is empty with one stage, which needs no messages.
-        following: dict[int, int] = {}
+    def _needed_tokens(self) -> dict[int, int]:
+        """Return the number of the earlier iteration of the lane whose tokens an iteration needs, by its own number."""
+        needed: dict[int, int] = {}
         latest: dict[int, Iteration] = {}
-        if self._plan.pp == 1:
-            return following
-        for iteration in self._iterations:
+        for iteration in self._iterations if self._plan.pp > 1 else ():  # one stage needs no messages
             if iteration.batch.tokens:
                 earlier = latest.get(iteration.lane)
                 if earlier is not None and earlier.batch.sampled:
-                    following[earlier.number] = iteration.number
+                    needed[iteration.number] = earlier.number
                 latest[iteration.lane] = iteration
-        return following
+        return needed
 
     def _arrive(self) -> None:
         """Add a chain of host nodes that end at the arrival times of requests."""
@@ -113,12 +110,11 @@ class NpuTrace:
         size = batch.tokens * shard.model.hidden * shard.value_bytes
         awaited = [self._arrived[r.number] for r in iteration.joined if r.number in self._arrived]
         if not self._chunk.is_first:
-            awaited.append(self._receive(f"{prefix}pp:receive", size, self._beside(-1), _ACTIVATIONS))
+            awaited.append(self._message(Block.recv, f"{prefix}pp:receive", size, self._beside(-1), _ACTIVATIONS))
         elif previous_number is not None:
-            tokens = self._iterations[previous_number].batch.sampled
-            awaited.append(
-                self._receive(f"{prefix}pp:receive-tokens", tokens * _TOKEN_BYTES, self._beside(-1), _TOKENS)
-            )
+            token_bytes = self._iterations[previous_number].batch.sampled * _TOKEN_BYTES
+            name = f"{prefix}pp:receive-tokens"
+            awaited.append(self._message(Block.recv, name, token_bytes, self._beside(-1), _TOKENS))
         if not self._engine.role.prefills:
             awaited += self._receive_cache(prefix, iteration.joined)
         self._last += awaited
@@ -131,22 +127,24 @@ class NpuTrace:
             if not self._engine.role.decodes:
                 self._send_cache(prefix, iteration.prompted, number)
         if not self._chunk.is_last:
-            self._send(f"{prefix}pp:send", size, self._beside(1), _ACTIVATIONS)
+            self._message(Block.send, f"{prefix}pp:send", size, self._beside(1), _ACTIVATIONS)
             return
         self._stamp(f"{prefix}head/", self._block(("head", batch.sampled), lambda: layers.head_items(shard, batch)))
         if has_next:
-            self._send(f"{prefix}pp:send-tokens", batch.sampled * _TOKEN_BYTES, self._beside(1), _TOKENS)
+            token_bytes = batch.sampled * _TOKEN_BYTES
+            self._message(Block.send, f"{prefix}pp:send-tokens", token_bytes, self._beside(1), _TOKENS)
         self._mark(prefix, iteration.marks)
 
     def _layer(self, shard: Shard, iteration: Iteration, layer_number: int) -> list[FinishedBlock]:
         """Return the blocks of a layer in an iteration."""
         batch = iteration.batch
         if not shard.model.has_experts(layer_number):
-            make = lambda: [*layers.attention_items(shard, batch), *mlp.forward(shard)]  # noqa: E731 - called if needed
-            return self._block(("layer", batch), make)
+            return self._block(("layer", batch), lambda: [*layers.attention_items(shard, batch), *mlp.forward(shard)])
         rows, layer = self._rows(iteration), layer_number if self._plan.imbalance else -1
-        made = lambda: [*layers.attention_items(shard, batch), *experts.items(shard, layer_number, rows)]  # noqa: E731 - the same
-        return self._block(("experts", batch, rows, layer), made)
+        return self._block(
+            ("experts", batch, rows, layer),
+            lambda: [*layers.attention_items(shard, batch), *experts.items(shard, layer_number, rows)],
+        )
 
     def _idle(self, prefix: str, iteration: Iteration) -> None:
         """Add an iteration without tokens, in which the replica's experts process the tokens of other replicas."""
@@ -183,29 +181,23 @@ class NpuTrace:
     def _stamp(self, prefix: str, blocks: Sequence[FinishedBlock]) -> None:
         """Add blocks to the trace one after another, with a prefix of their names."""
         for finished in blocks:
-            after = {COMPUTED: self._last} if self._last else None
-            first = self._columns.stamp(finished.block, prefix, after=after)
+            first = self._columns.stamp(finished.block, prefix, after={COMPUTED: self._last})
             self._last = [first + row for row in finished.ends]
 
-    def _receive(self, name: str, size_bytes: int, peer: int, tag: int) -> int:
-        """Add a receive after the last computation and return its row."""
+    def _message(self, add: Callable[..., int], name: str, size_bytes: int, peer: int, tag: int) -> int:
+        """Add a message after the last computation and return its row; add: `Block.send` or `Block.recv`."""
         block = Block()
-        block.recv("", size_bytes, peer=peer, tag=tag, after=[COMPUTED])
-        return self._columns.stamp(block, name, after={COMPUTED: self._last} if self._last else None)
-
-    def _send(self, name: str, size_bytes: int, peer: int, tag: int) -> None:
-        """Add a send after the last computation."""
-        block = Block()
-        block.send("", size_bytes, peer=peer, tag=tag, after=[COMPUTED])
-        self._columns.stamp(block, name, after={COMPUTED: self._last} if self._last else None)
+        add(block, "", size_bytes, peer=peer, tag=tag, after=[COMPUTED])
+        return self._columns.stamp(block, name, after={COMPUTED: self._last})
 
     def _receive_cache(self, prefix: str, requests: Sequence[Request]) -> list[int]:
         """Add the receives of the keys and values of requests, and return their rows."""
-        return [
-            self._receive(f"{prefix}{own.name}request{request.number}/kv:receive", own.bytes, own.peer, _tag(request))
-            for request in requests
-            for own in self._transfers(request)
-        ]
+        rows = []
+        for request in requests:
+            for each in self._transfers(request):
+                name = f"{prefix}{each.name}request{request.number}/kv:receive"
+                rows.append(self._message(Block.recv, name, each.bytes, each.peer, _tag(request)))
+        return rows
 
     def _send_cache(self, prefix: str, requests: Sequence[Request], layer: int) -> None:
         """Add the sends of the keys and values of a layer for requests."""
@@ -213,7 +205,7 @@ class NpuTrace:
             for each in self._transfers(request):
                 if each.layer == layer:
                     name = f"{prefix}{each.name}request{request.number}/kv:send"
-                    self._send(name, each.bytes, each.peer, _tag(request))
+                    self._message(Block.send, name, each.bytes, each.peer, _tag(request))
 
     def _beside(self, stages: int) -> int:
         """Return the NPU with the same ranks `stages` stages later; the first stage follows the last."""

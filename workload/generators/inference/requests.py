@@ -1,9 +1,13 @@
-"""Requests of serving: arrival times, prompt lengths and answer lengths; drawn at random, or from a CSV file."""
+"""Requests of serving: arrival times, prompt lengths and answer lengths; drawn at random, or from a CSV file.
+
+Rows of traces mark arrivals and tokens of requests by their names: `arrivals/request3` ends when request 3 arrives,
+`iteration12/decode/request3/token128` when it has 128 tokens.
+"""
 
 import csv
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 import inputs
+from et import ComposedNames, NameTable, TraceTable
+from et.arrays import Int64
 from inputs.units import US_PER_S
 from workload.errors import WorkloadError
 
@@ -20,6 +26,9 @@ MAX_TOKENS = 10**7
 _MAX_ARRIVAL_S = 10**6
 _MIN_RATE, _MAX_RATE = 1e-6, 1e6
 _MAX_SIGMA = 5.0
+_WORD = re.compile(rb"request[0-9]")
+_ARRIVAL = re.compile(r"arrivals/request([0-9]{1,9})")
+_TOKEN = re.compile(r"iteration[0-9]+/[a-z]+/request([0-9]{1,9})/token([0-9]{1,9})")
 
 
 class Request(NamedTuple):
@@ -116,11 +125,8 @@ def _numbered(requests: list[tuple[int, int, int]]) -> tuple[Request, ...]:
 
 def _read(path: Path) -> list[tuple[int, int, int]]:
     """Return (arrival in us, prompt tokens, generated tokens) of each request in a CSV file."""
-    try:
+    with inputs.refusing(path, "a CSV file of requests", WorkloadError, ValueError):
         lines = [line for line in inputs.read_text(path).splitlines() if line.strip() and not line.startswith("#")]
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise WorkloadError(f"{path}: {reason}; expected a CSV file of requests") from None
     rows = list(csv.reader(lines))
     if not rows or tuple(cell.strip() for cell in rows[0]) != COLUMNS:
         raise WorkloadError(f"{path}: expected the columns {','.join(COLUMNS)} in its first line")
@@ -143,3 +149,31 @@ def _row(path: Path, line_number: int, row: list[str]) -> tuple[int, int, int]:
             f"numbers of tokens from 1 to {MAX_TOKENS:,}"
         )
     return round(arrival_s * US_PER_S), *tokens
+
+
+def requests_in(trace: TraceTable) -> Iterator[tuple[int, int, int]]:
+    """Yield row, request number, and the request's number of tokens at the end of the row; 0 tokens = arrival."""
+    for row in _rows_with_requests(trace.names).tolist():
+        name = trace.names[row]
+        arrival, token = _ARRIVAL.fullmatch(name), _TOKEN.fullmatch(name)
+        if arrival is not None:
+            yield row, int(arrival[1]), 0
+        elif token is not None:
+            yield row, int(token[1]), int(token[2])
+
+
+def names_requests(trace: TraceTable) -> bool:
+    """Return whether a trace has rows that mark requests."""
+    return next(requests_in(trace), None) is not None
+
+
+def _rows_with_requests(names: NameTable | ComposedNames) -> Int64:
+    """Return int64[]: rows whose names contain `request` and a digit, found without composing every name."""
+    if isinstance(names, ComposedNames):
+        heads, tails = (np.isin(rows, _rows_with_requests(table)) for rows, table in (
+            (names.head, names.heads), (names.tail, names.tails)
+        ))  # fmt: skip
+        return np.flatnonzero(heads | tails)
+    places = np.array([at.start() for at in _WORD.finditer(names.blob.data)], np.int64)
+    rows = np.unique(np.searchsorted(names.offsets, places, "right") - 1)
+    return rows[(rows >= 0) & (rows < len(names))]

@@ -2,5 +2,3 @@
 
 from workload.generators.memory.estimate import StageMemory, does_not_fit, estimate, peak_bytes
 from workload.generators.memory.serving import kv_cache_bytes_per_token, serving_estimate
-
-__all__ = ["StageMemory", "does_not_fit", "estimate", "kv_cache_bytes_per_token", "peak_bytes", "serving_estimate"]

@@ -54,7 +54,13 @@ def layer_activations(model: Model, plan: ParallelPlan, *, has_experts: bool) ->
     mlp = _experts(shard) if has_experts else _mlp(shard, model.ffn_width)
     other = shard.value_bytes * hidden + 2 * mask + core_output + mlp.inner
     # Selective recomputation applies to these with latent attention only.
-    recomputable = norms + _projected(shard) + mlp.outer
+    recomputable = _projected(shard)
+    if plan.lora:
+        # Frozen matrices do not need their inputs. Adapters keep theirs after dropout, but no masks: the submissions'
+        # dropout draws them again (NEMO_LORA_USE_THUNDER_DROPOUT).
+        other += shard.value_bytes * shard.tokens * (model.hidden + shard.heads * model.value_dim)
+    else:
+        recomputable += norms + mlp.outer
     if model.latent is not None:
         # Compressed queries, keys and values before their norm, and the uncompressed keys
         ranks = model.latent.query_rank + model.latent.key_value_rank + model.latent.rope_dim

@@ -6,12 +6,12 @@ from typing import NamedTuple
 from inputs.units import GIB
 from workload.compute.operators import DTYPE_BYTES
 from workload.generators.memory.activations import FP32_BYTES, expert_rows, layer_activations
-from workload.generators.memory.states import divided, divided_activations, states, weight_bytes
+from workload.generators.memory.states import divided, divided_activations, frozen_bytes, states, weight_bytes
 from workload.generators.models import weights
 from workload.generators.models.model import Model
 from workload.generators.training import rules
 from workload.generators.training.parallel_plan import ParallelPlan
-from workload.generators.training.parameters import DEEPSPEED, count, held
+from workload.generators.training.parameters import DEEPSPEED, count, held, trained
 from workload.generators.training.rules import Framework
 from workload.generators.training.shard import Shard
 from workload.generators.training.stages import Chunk, chunks, micro_batches, pipeline_of
@@ -71,17 +71,13 @@ def peak_bytes(model: Model, plan: ParallelPlan, framework: Framework = "megatro
     return max(stage.total for stage in estimate(model, plan, framework))
 
 
-def fits(model: Model, plan: ParallelPlan, memory_bytes: int, framework: Framework = "megatron") -> bool:
-    """Return whether a step fits into GPUs with `memory_bytes` of memory."""
-    return peak_bytes(model, plan, framework) <= memory_bytes
-
-
 def _stage(
     model: Model, plan: ParallelPlan, framework: Framework, stage: int, stage_chunks: tuple[Chunk, ...]
 ) -> StageMemory:
     """Return the peak memory of a stage with the given chunks in a settled plan."""
     shard = Shard(model, plan)
-    on_gpu, on_host = divided(states(held(model, plan, stage), plan), plan)
+    on_gpu, on_host = divided(states(trained(model, plan, stage), plan), plan)
+    on_gpu = on_gpu._replace(weights=on_gpu.weights + frozen_bytes(held(model, plan, stage).total, plan))
     kept = recomputed = kept_by_largest = loss = 0
     for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
         numbers = Counter(_kinds(model, chunk)).items()
@@ -184,7 +180,8 @@ def _nearest_that_fits(model: Model, plan: ParallelPlan, memory_bytes: int, fram
             more = {axis: getattr(plan, axis) * times, "dp": max(1, plan.dp // times), "uneven": True}
             candidates.append(together.model_copy(update=more))
     for candidate in candidates:
-        if not rules.first_broken(model, candidate, framework) and fits(model, candidate, memory_bytes, framework):
+        is_valid = not rules.first_broken(model, candidate, framework)
+        if is_valid and peak_bytes(model, candidate, framework) <= memory_bytes:
             return f"nearest that fits: {candidate}"
     return "no plan near it fits"
 

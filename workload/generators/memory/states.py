@@ -36,8 +36,16 @@ class States(NamedTuple):
 
 
 def weight_bytes(plan: ParallelPlan) -> int:
-    """Return the bytes per parameter for forward and backward passes; fp8 and fp4 are bf16 with copies."""
+    """Return the bytes per trained parameter for forward and backward passes; fp8 and fp4 are bf16 with copies."""
+    if plan.lora:  # adapters are in the data type of activations
+        return int(DTYPE_BYTES[plan.activation_dtype])
     return 2 + FP8_COPIES_BYTES if plan.dtype in {"fp8", "fp4"} else int(DTYPE_BYTES[plan.dtype])
+
+
+def frozen_bytes(parameters: int, plan: ParallelPlan) -> int:
+    """Return the bytes of frozen weights (of LoRA): a byte each in fp8 and fp4, as nothing updates them."""
+    # NeMo's fp8_params with disable_parameter_transpose_cache, as in NVIDIA's MLPerf submissions of Llama 2 70B LoRA
+    return parameters * max(1, int(DTYPE_BYTES[plan.dtype])) if plan.lora else 0
 
 
 def states(held: HeldParameters, plan: ParallelPlan) -> States:

@@ -4,5 +4,3 @@ from workload.generators.models.library import find, names
 from workload.generators.models.model import Experts, LatentAttention, Model
 from workload.generators.models.operations import training_flops
 from workload.generators.models.weights import active_parameters, parameters
-
-__all__ = ["Experts", "LatentAttention", "Model", "active_parameters", "find", "names", "parameters", "training_flops"]

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 import inputs
+from inputs.documents import checked
 from workload.errors import WorkloadError
 from workload.generators.models.model import Model
 
@@ -61,20 +60,13 @@ def model_of(config_text: str, path: Path) -> Model:
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     if reader is None:
         raise WorkloadError(f"{path}: model_type {kind!r}, expected one of {', '.join(_READERS)}, or a model in TOML")
-    checked = _CheckedConfig(config, path)
-    values = reader(checked)
-    try:
-        return Model(
-            name=path.parent.name if path.stem == "config" and path.parent.name else path.stem,
-            source=f"{path.name} of Hugging Face; sequences of at most {LONGEST_SEQUENCE} tokens are assumed",
-            left_out=", ".join(checked.left_out()),
-            **values,
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = first.get("ctx", {}).get("error") or first["msg"][:1].lower() + first["msg"][1:]
-        key = ".".join(map(str, first["loc"]))
-        raise WorkloadError(f"{path}: {key + ': ' if key else ''}{reason}") from None
+    known = _CheckedConfig(config, path)
+    values = {
+        "name": path.parent.name if path.stem == "config" and path.parent.name else path.stem,
+        "source": f"{path.name} of Hugging Face; sequences of at most {LONGEST_SEQUENCE} tokens are assumed",
+        **reader(known),
+    }
+    return checked(Model, {**values, "left_out": ", ".join(known.left_out())}, path, WorkloadError)
 
 
 class _CheckedConfig:

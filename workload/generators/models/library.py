@@ -2,14 +2,11 @@
 
 import difflib
 import re
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 import inputs
+from inputs.documents import checked
 from workload.errors import WorkloadError
 from workload.generators.models import huggingface
 from workload.generators.models.model import Model
@@ -46,42 +43,15 @@ def find(name: str) -> Model:
 
 def read(path: Path) -> Model:
     """Return the model of a file."""
-    try:
+    with inputs.refusing(path, _EXPECTED, WorkloadError, UnicodeDecodeError):
         text = inputs.read_text(path)
-    except OSError as error:
-        raise WorkloadError(f"{path}: {error.strerror or error}, expected {_EXPECTED}") from None
-    except UnicodeDecodeError:
-        raise WorkloadError(f"{path}: no UTF-8, expected {_EXPECTED}") from None
     if path.suffix == ".json" or text.lstrip().startswith("{"):
         return huggingface.model_of(text, path)
     try:
         values = inputs.parse_toml(text)
     except (ValueError, RecursionError) as error:
         raise WorkloadError(f"{path}: no TOML: {error}, expected {_EXPECTED}") from None
-    return model_of({"name": path.stem, **values}, path)
-
-
-def model_of(values: Mapping[str, Any], source: object) -> Model:
-    """Return the model with the given fields; source: name of the fields' source, for messages."""
-    try:
-        return Model(**values)
-    except ValidationError as error:
-        raise WorkloadError(f"{source}: {_explained(error)}") from None
-
-
-def _explained(error: ValidationError) -> str:
-    """Return one line about the first error in a model; unknown keys come first."""
-    first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    key = ".".join(map(str, first["loc"]))
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {key}; known: {', '.join(Model.model_fields)}"
-    if first["type"] == "missing":
-        return f"{key} is missing"
-    reason = first.get("ctx", {}).get("error")
-    if reason is not None:
-        return f"{key}: {reason}" if key else str(reason)
-    message = first["msg"][:1].lower() + first["msg"][1:]
-    return f"{key} is {first['input']!r}, expected: {message.removeprefix('input should be ')}"
+    return checked(Model, {"name": path.stem, **values}, path, WorkloadError)
 
 
 def _bare(name: str) -> str:

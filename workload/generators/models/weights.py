@@ -55,6 +55,16 @@ def attention(model: Model) -> tuple[Weights, ...]:
     return (norm(model), *projections, output, *bias)
 
 
+def adapters(model: Model, rank: int) -> tuple[Weights, ...]:
+    """Return the weights of a layer's LoRA adapters: A and B of queries, keys and values, A and B of the output."""
+    columns, values = (model.heads + 2 * model.key_value_heads) * model.query_dim, model.heads * model.value_dim
+    return (
+        Weights("attention", rank * model.hidden, "tp"),
+        Weights("attention", rank * columns, "qkv"),
+        *(Weights("attention", rank * width, "tp") for width in (values, model.hidden)),
+    )
+
+
 @lru_cache(maxsize=256)
 def mlp(model: Model, *, has_experts: bool) -> tuple[Weights, ...]:
     """Return the norm and the matrices of an MLP, or its norm, router and experts."""

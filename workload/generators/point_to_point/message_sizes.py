@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int64
 from topologies.bounds import MAX_BYTES
 from topologies.units import parse_bytes_within, short
-from workload.arrays import Int64
 from workload.errors import WorkloadError
 
 _MEASURED = {

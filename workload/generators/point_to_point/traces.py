@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et import Block, TraceColumns, TraceTable, write_table
+from et.arrays import Int64
 from inputs.limits import MAX_NPUS
 from inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
-from workload.arrays import Int64
 from workload.errors import WorkloadError
 from workload.generators.point_to_point.message_sizes import Sizes
 from workload.trace_sets.folder import staged_traces

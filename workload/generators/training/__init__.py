@@ -5,5 +5,3 @@ offloading, which itself uses the rules and stages of this package.
 """
 
 from workload.generators.training.parallel_plan import ParallelPlan, parallel_plan
-
-__all__ = ["ParallelPlan", "parallel_plan"]

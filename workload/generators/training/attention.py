@@ -1,6 +1,7 @@
 """Attention, forward and backward: multi-head, grouped-query and latent, with or without context parallelism."""
 
-from workload.generators.training import attention_core as core
+from workload.generators.training import adapters
+from workload.generators.training.attention_core import core
 from workload.generators.training.items import Compute, Items
 from workload.generators.training.linear import enter, enter_backward, leave, waiting, weights_product
 from workload.generators.training.shard import Operators, Shard
@@ -10,7 +11,7 @@ NAME = "attention"
 
 def forward(shard: Shard) -> Items:
     """Return the forward pass of one micro-batch."""
-    return around(shard, [*_projections(shard), *core.forward(shard)])
+    return around(shard, [*_projections(shard), *core(shard)])
 
 
 def around(shard: Shard, inner_items: Items) -> Items:
@@ -20,23 +21,25 @@ def around(shard: Shard, inner_items: Items) -> Items:
     return [
         Compute("attention-norm", (shard.operator("norm", shard.rows, h),)),
         *inner_items,
+        *adapters.forward(shard, _output_adapter(shard)),
         Compute(NAME, (output,)),
         *leave(shard, NAME, h),
-        Compute("attention-residual", (shard.residual(),)),
+        Compute("attention-residual", (*adapters.added(shard, shard.rows * h), shard.residual())),
     ]
 
 
 def backward(shard: Shard, *, recomputes_core: bool) -> Items:
     """Return attention's backward pass of one micro-batch; recomputes_core: whether it first repeats the core."""
     h, m, values = shard.model.hidden, shard.tokens, shard.heads * shard.model.value_dim
-    recomputed = renamed(core.forward(shard), "recompute/") if recomputes_core else []
+    recomputed = renamed(core(shard), "recompute/") if recomputes_core else []
     return [
         Compute("attention-residual", shard.leave_backward()),
+        *adapters.backward(shard, _output_adapter(shard)),
         *enter(shard, NAME, h),
         Compute(NAME, (shard.gemm(m, values, h),)),
         weights_product(shard, NAME, (shard.gemm(h, values, m),), gathered=True),
         *recomputed,
-        *core.backward(shard),
+        *core(shard, backward=True),
         *_projections_backward(shard),
     ]
 
@@ -53,7 +56,22 @@ def _projections(shard: Shard) -> Items:
     h = shard.model.hidden
     columns = qkv_columns(shard)
     bias = (shard.operator("elementwise", shard.tokens * columns, 1, 1),) if _has_separate_bias(shard) else ()
-    return [*enter(shard, NAME, h), Compute(NAME, (shard.gemm(shard.tokens, columns, h), *bias, *positions(shard)))]
+    sums = adapters.added(shard, shard.tokens * columns)
+    return [
+        *adapters.shared(shard, enter(shard, NAME, h, quantised=not shard.plan.lora)),
+        *adapters.forward(shard, _projection_adapter(shard)),
+        Compute(NAME, (shard.gemm(shard.tokens, columns, h), *bias, *sums, *positions(shard))),
+    ]
+
+
+def _projection_adapter(shard: Shard) -> adapters.Adapter:
+    """Return the adapter of the projection to queries, keys and values."""
+    return adapters.Adapter(shard.model.hidden, shard.plan.lora // shard.plan.tp, qkv_columns(shard))
+
+
+def _output_adapter(shard: Shard) -> adapters.Adapter:
+    """Return the adapter of the output matrix."""
+    return adapters.Adapter(shard.heads * shard.model.value_dim, shard.plan.lora, shard.model.hidden // shard.plan.tp)
 
 
 def _has_separate_bias(shard: Shard) -> bool:
@@ -68,10 +86,16 @@ def _projections_backward(shard: Shard) -> Items:
     norm = (shard.operator("norm-backward", shard.rows, h), shard.residual_backward())
     if shard.model.latent is not None:
         return [*_latent_projections_backward(shard), Compute("attention-norm", norm)]
-    bias = (shard.operator("elementwise", m * columns, 1, 0),) if _has_separate_bias(shard) else ()
+    bias = (
+        (shard.operator("elementwise", m * columns, 1, 0),) if _has_separate_bias(shard) and not shard.plan.lora else ()
+    )
     data = (*positions(shard, "-backward"), *bias, shard.gemm(m, h, columns))
     items, key = enter_backward(shard, NAME, h, data, (shard.gemm(columns, h, m),))
-    return [*items, Compute("attention-norm", norm, waiting(key))]
+    return [
+        *adapters.backward(shard, _projection_adapter(shard)),
+        *adapters.shared(shard, items),
+        Compute("attention-norm", norm, waiting(key)),
+    ]
 
 
 def qkv_columns(shard: Shard) -> int:

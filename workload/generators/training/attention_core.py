@@ -13,22 +13,12 @@ from workload.generators.training.shard import Operators, Shard
 _KEYS_VALUES, _GRADIENTS = 1 << 23, (1 << 23) + 1  # Message tags of the ring, above those of pipeline parallelism
 
 
-def forward(shard: Shard) -> Items:
-    """Return the forward pass of attention's core (scores, weighted values) for one micro-batch."""
-    if shard.plan.cp == 1:
-        return [Compute("attention", pieces(shard, shard.sequence, shard.sequence, shard.heads, shard.kv_heads))]
-    return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[shard.plan.context](shard, backward=False)
-
-
-def backward(shard: Shard) -> Items:
-    """Return the backward pass of attention's core (scores, weighted values) for one micro-batch."""
-    if shard.plan.cp == 1:
-        return [
-            Compute(
-                "attention", pieces(shard, shard.sequence, shard.sequence, shard.heads, shard.kv_heads, backward=True)
-            )
-        ]
-    return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[shard.plan.context](shard, backward=True)
+def core(shard: Shard, *, backward: bool = False) -> Items:
+    """Return the forward or backward pass of attention's core (scores, weighted values) for one micro-batch."""
+    if shard.plan.cp > 1:
+        return {"ring": _ring, "all-gather": _gathered, "a2a": _exchanged}[shard.plan.context](shard, backward=backward)
+    tokens = shard.sequence
+    return [Compute("attention", pieces(shard, tokens, tokens, shard.heads, shard.kv_heads, backward=backward))]
 
 
 def pieces(

@@ -159,7 +159,9 @@ class BlockBuilder:
         self._computed = row
 
     def _collective(self, layer: str, item: GroupCollective) -> None:
-        """Add the row of a collective, which waits for earlier ones of its family if these are queued."""
+        """Add the row of a collective, which waits for earlier ones of its family if these are queued; none for ""."""
+        if not item.family:
+            return
         self._flush()
         after: list[int | str] = [*self._chain, *item.needs]
         if item.family in QUEUED or item.family in self._last:

@@ -13,7 +13,7 @@ receives each token at most once. With a capacity, an expert drops the tokens ab
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -59,13 +59,13 @@ def forward(shard: Shard, layer: int) -> Items:
         Compute("mlp-norm", (shard.operator("norm", shard.rows, h),)),
         *(mlp.matrices(shard, "shared-experts", experts.shared_width // shard.plan.tp) if experts.shared_width else []),
         Compute("router", (*_router(shard), shard.operator("permute", sent, h))),
-        *_dispatch(shard, tokens),
+        *_moved(shard, "dispatch", tokens),
         *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
         Compute(
             "experts", (shard.operator("permute", rows, h), *_products(shard, rows), shard.operator("permute", rows, h))
         ),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
-        *_combine(shard, tokens),
+        *_moved(shard, "combine", tokens),
         Compute("combine", (shard.operator("permute", sent, h), shard.operator("elementwise", sent * h, 1, 1))),
         *_rejoin(shard),
         Compute("mlp-residual", (shard.residual(),)),
@@ -84,12 +84,12 @@ def backward(shard: Shard, layer: int) -> Items:
     permute, router = shard.operator("permute", rows, h), shard.operator("gemm", shard.routed_rows, h, experts.count)
     return [
         Compute("combine", (shard.operator("elementwise", sent * h, 2, 1), shard.operator("permute", sent, h))),
-        *_dispatch(shard, tokens),
+        *_moved(shard, "dispatch", tokens),
         *_shared(shard, tokens, CollectiveCommType.ALL_GATHER),
         Compute("experts", (permute, *_products(shard, rows, backward=True), permute)),
         weights_product(shard, "experts", _products(shard, rows)),
         *_shared(shard, tokens, CollectiveCommType.REDUCE_SCATTER),
-        *_combine(shard, tokens),
+        *_moved(shard, "combine", tokens),
         Compute("router", (shard.operator("permute", sent, h), router)),
         *_rejoin(shard),
         weights_product(shard, "router", (shard.operator("gemm", experts.count, h, shard.routed_rows),)),
@@ -142,16 +142,13 @@ def product(shard: Shard, local: int, rows: int, n: int, k: int) -> Operator:
     return Operator("grouped-gemm", (local, rows, n, k), shard.plan.dtype)
 
 
-def _dispatch(shard: Shard, tokens: ExpertTokens) -> Items:
-    """Return the all-to-all that brings tokens to the GPUs with their experts."""
-    back = (tokens.sent[shard.expert_rank],) * shard.plan.ep
-    return exchange(shard, "dispatch", tokens.sent, back, is_even=tokens.is_even) if any(tokens.sent) else []
-
-
-def _combine(shard: Shard, tokens: ExpertTokens) -> Items:
-    """Return the all-to-all that brings the experts' results back to the tokens' GPUs."""
-    back = (tokens.sent[shard.expert_rank],) * shard.plan.ep
-    return exchange(shard, "combine", back, tokens.sent, is_even=tokens.is_even) if any(tokens.sent) else []
+def _moved(shard: Shard, name: Literal["dispatch", "combine"], tokens: ExpertTokens) -> Items:
+    """Return the all-to-all that brings tokens to their experts' GPUs (dispatch), or results back (combine)."""
+    if not any(tokens.sent):
+        return []
+    received = (tokens.sent[shard.expert_rank],) * shard.plan.ep
+    sent, received = (tokens.sent, received) if name == "dispatch" else (received, tokens.sent)
+    return exchange(shard, name, sent, received, is_even=tokens.is_even)
 
 
 def exchange(shard: Shard, name: str, sent: tuple[int, ...], received: tuple[int, ...], *, is_even: bool) -> Items:

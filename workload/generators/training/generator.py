@@ -21,6 +21,8 @@ NODE_BYTES = 400  # Bytes of memory per node while a trace is generated and writ
 _NODES_PER_LAYER, _NODES_PER_LAYER_IN_PIECES = 50, 130
 """Maximum number of nodes per layer and micro-batch over all plans, without and with overlap_tp; nodes of context
 parallelism do not count."""
+_NODES_OF_ADAPTERS = 20
+"""Additional nodes per layer with LoRA: collectives and computations of two adapters, forward twice and backward."""
 _FSDP_COPIES_PER_LAYER = 6
 """Copies between tensors and flat buffers (flat_copies): out in forward, recomputation and backward, gradients in, for
 parameters with and without experts."""
@@ -38,6 +40,7 @@ def nodes_at_most(model: Model, plan: ParallelPlan, framework: Framework = "mega
     per_layer += 8 * plan.cp if plan.context == "ring" and plan.cp > 1 else 0
     # In a ring of at least 3, the first and the last NPU have other relative neighbours than those between.
     traces_per_stage = (min(plan.cp, 3) if plan.context == "ring" else 1) * (plan.ep if plan.imbalance else 1)
+    per_layer += _NODES_OF_ADAPTERS if plan.lora else 0
     per_layer += _FSDP_COPIES_PER_LAYER if framework == "fsdp" else 0
     if plan.gather == "list":
         tensors = sum(part.pieces for part in weights.layer_of_kind(model, has_experts=model.experts is not None))

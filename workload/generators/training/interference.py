@@ -55,7 +55,8 @@ def copied_groups(framework: Framework, plan: ParallelPlan) -> frozenset[str]:
     """Return the names of group families whose collectives run on copy engines and therefore occupy no SMs."""
     # With overlap_tp, Megatron-Core exchanges the pieces of tensor-parallel collectives by Transformer Engine's
     # userbuffers, most of them by copy engines.
-    return frozenset({"tp"}) if framework == "megatron" and plan.overlap_tp else frozenset()
+    uses_userbuffers = framework == "megatron" and plan.overlap_tp and "userbuffers" not in plan.without
+    return frozenset({"tp"}) if uses_userbuffers else frozenset()
 
 
 def channels_on(graph: Graph) -> int:

@@ -25,7 +25,7 @@ class GroupCollective(NamedTuple):
     name: str  # Name within the layer, for example "attention/tp:all-gather"
     kind: CollectiveCommType  # Type of the collective operation
     bytes: int  # comm_size of the trace: a member's contribution to an all-gather, else a member's whole buffer
-    family: str  # Name of the group family, for example "tp"
+    family: str  # Name of the group family, for example "tp"; "" = the plan leaves the collective out
     key: str = ""  # Key that later items list in `needs` to wait for the collective; "" = all later items wait for it
     needs: tuple[str, ...] = ()  # Same as Compute.needs
     weights: bool = False  # Same as Compute.weights

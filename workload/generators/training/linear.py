@@ -78,7 +78,10 @@ def enter_backward(
     # that users of the input gradient wait for; "" = the items end with it.
     if shard.plan.tp == 1:
         return [Compute(name, data), weights_product(shard, name, weights)], ""
-    gathered, reduced = (f"{name} input", f"{name} gradient") if shard.plan.async_tp else ("", "")
+    is_hidden = (
+        shard.plan.async_tp and not shard.plan.lora
+    )  # frozen matrices have no product for weights to hide behind
+    gathered, reduced = (f"{name} input", f"{name} gradient") if is_hidden else ("", "")
     needs: tuple[str, ...] = ()
     items: Items = []
     if shard.plan.sequence_parallel:

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from inputs.documents import checked
 from workload.errors import WorkloadError
 from workload.generators.training.pipeline import schedules
 from workload.generators.training.software import AUTO, known_profile, one_of
@@ -87,6 +88,11 @@ class ParallelPlan(BaseModel):
     # Name of the software profile, a set of defaults for other keys (workload.generators.training.software); auto = the
     # framework's current one
     software: Annotated[str, AfterValidator(known_profile)] = AUTO
+    # Rank of LoRA's adapters at the projections of attention, the only weights that are trained; 0 = all weights are
+    lora: Annotated[int, Field(ge=0, le=1 << 16)] = 0
+    # Parts of a step that are left out: collectives between replicas (dp), the norm of the gradients and the optimizer,
+    # direct writes of overlap_tp's pieces (userbuffers; NCCL moves these pieces instead)
+    without: tuple[Literal["dp", "optimizer", "userbuffers"], ...] = ()
     # States that are kept in the host's memory
     offload: tuple[Literal["optimizer", "parameters", "activations"], ...] = ()
 
@@ -150,17 +156,10 @@ _AXIS = re.compile(r"([a-z]+)([0-9]{1,10})")
 def parallel_plan(text: str | Mapping[str, Any]) -> ParallelPlan:
     """Parse a plan from text such as "tp8,pp4,dp32,recompute=full", or from a table; WorkloadError if it is wrong."""
     values = dict(text) if isinstance(text, Mapping) else _values(text)
-    if isinstance(values.get("offload"), str):
-        values["offload"] = tuple(values["offload"].split("+"))
-    try:
-        return ParallelPlan(**values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"][:1]))
-        if first["type"] == "extra_forbidden":
-            raise WorkloadError(f"plan: unknown key {key!r}; known: {', '.join(ParallelPlan.model_fields)}") from None
-        message = first["msg"][:1].lower() + first["msg"][1:]
-        raise WorkloadError(f"plan: {key} is {first['input']!r}: {message}") from None
+    for key in ("offload", "without"):
+        if isinstance(values.get(key), str):
+            values[key] = tuple(values[key].split("+"))
+    return checked(ParallelPlan, values, "plan", WorkloadError)
 
 
 @functools.cache

@@ -104,6 +104,14 @@ def held(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
     return count(model, plan, stage_weights(model, plan, stage))
 
 
+def trained(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
+    """Return the numbers of parameters of each GPU of a stage that have gradients: all, or those of LoRA's adapters."""
+    if not plan.lora:
+        return held(model, plan, stage)
+    layers = sum(len(chunk.layers) for chunk in chunks(model, plan)[stage])
+    return count(model, plan, weights.adapters(model, plan.lora) * layers)
+
+
 def count(model: Model, plan: ParallelPlan, weights_list: Iterable[Weights]) -> HeldParameters:
     """Return the numbers of parameters of some weights on one GPU."""
     held_tensors = tensors(model, plan, weights_list)

@@ -38,7 +38,7 @@ def stage_size(plan: ParallelPlan) -> int:
 def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     """Return the groups of more than one NPU by family.
 
-    - tp, cp, ep, etp: groups of the plan's axes,
+    - tp, cp, ep, etp: groups of the plan's axes; adapters: the same as tp,
     - pp: NPUs with the same rank in each stage,
     - dp: replicas of dense parameters, over data and context parallelism,
     - edp: replicas of experts,
@@ -52,6 +52,7 @@ def families(plan: ParallelPlan) -> dict[str, tuple[tuple[int, ...], ...]]:
     experts = np.arange(plan.gpus).reshape(plan.pp, -1, plan.ep, plan.etp)
     by_axis = {
         "tp": npus,
+        "adapters": npus,
         "cp": npus.transpose(0, 1, 3, 2),
         "pp": npus.transpose(1, 2, 3, 0),
         "model": npus.transpose(1, 2, 0, 3).reshape(plan.dp, plan.cp, -1),

@@ -68,7 +68,9 @@ class Replicas:
         self._reduces_every_micro_batch = framework == "deepspeed" and plan.zero == 2
 
     def family(self, *, is_expert: bool) -> str:
-        """Return the name of the family of groups that hold the same parameters."""
+        """Return the name of the family of groups that hold the same parameters; "" if the plan leaves them out."""
+        if "dp" in self.plan.without:
+            return ""
         return ("edp" if is_expert else "dp") + ("-other" if self._is_other else "")
 
     def count(self, *, is_expert: bool) -> int:

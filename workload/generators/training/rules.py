@@ -236,6 +236,23 @@ def _deferral_rules(model: Model, plan: ParallelPlan, framework: Framework) -> I
         yield f"{actual} with multi-token prediction, expected 0 (not modelled)"
 
 
+def _adapter_rules(model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
+    """Yield the broken rules for LoRA's adapters."""
+    if not plan.lora:
+        return
+    actual = f"lora is {plan.lora}"
+    if framework != "megatron":
+        yield f"{actual} with {framework}, expected 0 (only megatron has it)"
+    elif plan.lora % plan.tp:
+        yield f"{actual}, expected a multiple of tp; {_around(plan.lora, plan.tp)}"
+    elif plan.pipeline_schedule in {"zero-bubble", "dualpipe"}:
+        yield f"{actual} with schedule {plan.pipeline_schedule}, expected 1f1b, gpipe or interleaved, or 0"
+    elif plan.defer_embedding_wgrad:
+        yield f"{actual} with defer_embedding_wgrad, expected lora 0, or no deferral (frozen weights have no gradients)"
+    elif model.latent is not None or model.mtp_layers:
+        yield f"{actual} with latent attention or multi-token prediction, expected 0 (not modelled)"
+
+
 def _sharding_rules(_model: Model, plan: ParallelPlan, framework: Framework) -> Iterator[str]:
     """Yield the broken rules for ZeRO, offloading, and the number of GPUs."""
     if framework == "megatron" and plan.zero > 1:
@@ -273,6 +290,7 @@ _RULES: tuple[Callable[[Model, ParallelPlan, Framework], Iterator[str]], ...] = 
     _sequence_rules,
     _batch_rules,
     _deferral_rules,
+    _adapter_rules,
     _software_rules,
 )
 

@@ -71,7 +71,7 @@ class Shard:
 
     def bias_gradient(self, values: int) -> Operators:
         """Return the sum of `values` gradients over tokens: the gradient of a bias that is fused when forward."""
-        return (self.operator("elementwise", values, 1, 0),) if self.model.bias else ()
+        return (self.operator("elementwise", values, 1, 0),) if self.model.bias and not self.plan.lora else ()
 
     def activation(self, rows: int, width: int) -> Operator:
         """Return the activation function of an MLP's inner values; a gated one reads two matrices."""

@@ -89,8 +89,8 @@ class Stage:
         self._tags_per_micro_batch = 2 * self._pipeline.slices  # one for each slice and direction
         # Whether the next computation waits for the stage's sends. The plain schedules of Megatron-LM and DeepSpeed
         # wait. Interleaved schedules with overlap_p2p_comm, and those of PyTorch, do not.
-        waits = self._pipeline.waits_for_sends(overlap_p2p=plan.overlap_p2p)
-        self._waits_for_sends = framework != "fsdp" and waits
+        waits = {"always": True, "without overlap": not plan.overlap_p2p, "never": False}
+        self._waits_for_sends = framework != "fsdp" and waits[self._pipeline.WAITS_FOR_SENDS]
         # Bytes of activations that a GPU sends to the next stage: b s h / cp values, or a 1 / tp share of them
         size, is_shared = self._shard.tokens * model.hidden * self._shard.value_bytes, plan.sequence_parallel
         self._message_bytes = -(-size // plan.tp) if plan.scatter_gather or is_shared else size
@@ -264,11 +264,10 @@ class Stage:
         source = self._pipeline.beside(self._stage, chunk_number, -1 if is_forward else 1)
         if source is None:
             return
-        name = "pp:receive"
         slot = self._chunks[chunk_number].slot
         tag = self._tag(slot - 1 if is_forward else slot, is_forward=is_forward)
         ports: Iterable[str] = (COMPUTED if self._waits_for_sends else _POSTED,)
-        builder.receive(name, self._message_bytes, self._npu_of(source[0]), tag, ports)
+        builder.receive("pp:receive", self._message_bytes, self._npu_of(source), tag, ports)
         if self._plan.scatter_gather and not self._plan.sequence_parallel:
             shard = self._shard
             builder.add("", all_gather(shard, "received", shard.tokens * shard.model.hidden))
@@ -279,7 +278,7 @@ class Stage:
         if target is not None:
             slot = self._chunks[chunk_number].slot
             tag = self._tag(slot if is_forward else slot - 1, is_forward=is_forward)
-            builder.send("pp:send", self._message_bytes, self._npu_of(target[0]), tag)
+            builder.send("pp:send", self._message_bytes, self._npu_of(target), tag)
 
     @staticmethod
     def _tag(boundary: int, *, is_forward: bool) -> int:

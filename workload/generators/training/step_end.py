@@ -22,13 +22,10 @@ def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas]
     # `losses` are those of the stage's `replicas` whose chunk has a loss: at most one; `is_at_an_end`: the stage has
     # the embedding or the output layer.
     own = sum(_own_parameters(each) for each in replicas)
-    bytes_each = _STATE_BYTES + (0 if shard.plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
     return [
         *_norms(shard, replicas),
         *_tied_embedding(shard, replicas, is_at_an_end=is_at_an_end),
-        Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
-        *_grad_norm(shard),
-        *offloaded.step(shard, own, Compute("step", (Operator("optimizer", (own, bytes_each), shard.plan.dtype),))),
+        *([] if "optimizer" in shard.plan.without else _update(shard, own)),
         *([Compute("host", (), on_host_micros=1000 * shard.plan.host_ms)] if shard.plan.host_ms else []),
         *(item for each in replicas if not each.gathers_beside for item in each.gathers(is_overlapped=False)),
         *(
@@ -38,6 +35,16 @@ def items(shard: Shard, replicas: Sequence[Replicas], losses: Sequence[Replicas]
             for each in losses
             if each.count(is_expert=False) > 1
         ),
+    ]
+
+
+def _update(shard: Shard, own: int) -> Items:
+    """Return the norm of the gradients and the optimizer's step on the GPU's `own` parameters."""
+    bytes_each = _STATE_BYTES + (0 if shard.plan.dtype == "fp32" else 2)  # with the model's 16-bit copy if there is one
+    return [
+        Compute("grad-norm", (Operator("elementwise", (own, 1, 0), "fp32"),)),
+        *_grad_norm(shard),
+        *offloaded.step(shard, own, Compute("step", (Operator("optimizer", (own, bytes_each), shard.plan.dtype),))),
     ]
 
 
@@ -68,7 +75,7 @@ def _tied_embedding(shard: Shard, replicas: Sequence[Replicas], *, is_at_an_end:
     # With DualPipe each of these stages has both ends of the model, so that no collective is needed.
     plan = shard.plan
     is_shared = shard.model.tied_embeddings or shard.model.mtp_layers
-    if not is_at_an_end or not is_shared or plan.pp == 1 or plan.is_mirrored:
+    if plan.lora or not is_at_an_end or not is_shared or plan.pp == 1 or plan.is_mirrored:
         return []
     size = shard.vocabulary * shard.model.hidden * replicas[0].gradient_bytes
     if replicas[0].shares_parameters:

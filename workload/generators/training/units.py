@@ -8,7 +8,7 @@ from workload.generators.models import weights
 from workload.generators.models.weights import Weights
 from workload.generators.training import attention, experts, mlp, vocabulary
 from workload.generators.training.attention import renamed
-from workload.generators.training.items import Item, Items
+from workload.generators.training.items import Item, Items, only
 from workload.generators.training.overlap import overlapped
 from workload.generators.training.parameters import Tensors, tensors
 from workload.generators.training.shard import Shard
@@ -90,7 +90,10 @@ def _layer(
 
 
 def _unit(shard: Shard, name: str, forward: Items, backward: Items, weights_list: Iterable[Weights]) -> ModelUnit:
-    """Return a unit with these passes and weights, whose layer the caller sets."""
+    """Return a unit with these passes and weights, whose layer the caller sets; with LoRA only adapters are trained."""
+    if shard.plan.lora:
+        backward = [] if name == "embedding" else only(backward, weights=False)
+        weights_list = weights.adapters(shard.model, shard.plan.lora) if name == "attention" else ()
     if shard.plan.overlap_tp and shard.plan.tp > 1:
         forward, backward = overlapped(forward), overlapped(backward)
     return ModelUnit("", name, forward, backward, tensors(shard.model, shard.plan, weights_list))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from workload.arrays import Int64, Mask, UInt64
+from et.arrays import Int64, Mask, UInt64
 from workload.errors import Exchange, WorkloadError, alone
 from workload.kinds import BARRIER
 from workload.trace_sets.groups import GroupTable

@@ -14,8 +14,8 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
+from et.arrays import Int32, Int64, Mask, UInt64, sums
 from et.checking.checked_trace import mixed
-from workload.arrays import Int32, Int64, Mask, UInt64, sums
 from workload.errors import Exchange, WorkloadError, agree, alone, first_of
 from workload.node_kinds import SEND
 from workload.trace_sets.rank_traces import OwnTraces

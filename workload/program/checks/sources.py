@@ -4,7 +4,6 @@
 """
 
 import os
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +16,10 @@ from et.checking.check import open_trace
 from et.checking.fixing import TraceFix, changed_messages, safe_changes
 from et.checking.sources import AS_WRITTEN, Sources
 from et.framing import frame, write_frames
-from et.prefixes import plain_traces
+from et.prefixes import GROUPS_NAME, npu_of
 from inputs.limits import MAX_NPUS
 from workload.errors import WorkloadError
 from workload.trace_sets import manifest
-from workload.trace_sets.expansion import GROUPS_NAME
 from workload.trace_sets.files import is_set
 from workload.trace_sets.folder import staged_traces
 from workload.trace_sets.load import files_of, users_of_contents
@@ -43,16 +41,15 @@ def sources_of(
     if source.is_file():
         members = read_groups(groups) if groups else {}
         users = (np.zeros(1, np.int64),)
-        match = re.fullmatch(r".*\.(\d+)\.et(\.gz)?", source.name)
-        if match and int(match[1]) <= MAX_NPUS:
-            users = (np.array([int(match[1])]),)
+        npu = npu_of(source)
+        if npu is not None and npu <= MAX_NPUS:
+            users = (np.array([npu]),)
         return Sources(
             source, (source,), users, (AS_WRITTEN,), MAX_NPUS + 1, members, {}, str(groups or ""), is_complete=False
         )
     if is_set(source):
         return _of_set(source, read_groups(groups) if groups else {}, str(groups or ""), npus)
-    prefix = plain_traces(source).prefix if source.is_dir() else source
-    files = files_of(prefix, MAX_NPUS + 1 if npus is None else npus)
+    prefix, files = files_of(source, MAX_NPUS + 1 if npus is None else npus)
     users_of = list(users_of_contents(files).values())
     named = groups or _groups_beside(prefix)
     return Sources(

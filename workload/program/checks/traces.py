@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from et.arrays import Int32, Int64, Mask
 from inputs.limits import MAX_EQUAL_MESSAGES, TAGS
 from topologies.bounds import MAX_BYTES
-from workload.arrays import Int32, Int64, Mask
 from workload.collectives.uneven.splits import check_splits
 from workload.errors import WorkloadError
 from workload.kinds import BARRIER

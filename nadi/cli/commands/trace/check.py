@@ -28,7 +28,7 @@ def check(
     """Check traces: errors, which a run refuses, warnings and notes. Exit code 2 if there are errors."""
     from et.checking.finding import WARNING
     from et.checks import check_traces
-    from nadi.reports.text.trace_check import render
+    from nadi.reports.text.trace import render_check
     from workload.program.checks.sources import sources_of, write_mended
 
     if fix != (out is not None):
@@ -49,6 +49,6 @@ def check(
             ]
         print_json(described)
     else:
-        print_table(render(report, most, mends))
+        print_table(render_check(report, most, mends))
     if not report.is_clean or (strict and report.count(WARNING)):
         raise typer.Exit(2)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+import inputs
 from nadi.cli.options import TracesOut
 from nadi.errors import ConfigError
 from nadi.terminal.printing import say
@@ -46,10 +47,8 @@ def collect(
         nadi_collecting.STEPS: ",".join(map(str, range(first, last + 1))),
         "PYTHONPATH": path,
     }
-    try:
+    with inputs.refusing(command[0], "a program that trains", ConfigError):
         code = subprocess.run(command, env=os.environ | variables, check=False).returncode  # noqa: S603 - the user's own
-    except OSError as error:
-        raise ConfigError(f"{command[0]}: {error.strerror}, expected a program that trains") from error
     if code:
         raise CollectError(f"{command[0]} has ended with code {code}")
     ranks = len(_recordings(out))

@@ -24,7 +24,7 @@ def convert(
     """Convert traces of PyTorch, ASTRA-sim, SimAI or GOAL to Chakra traces, and Chakra traces to JSON or GOAL."""
     from et.errors import advising
     from et.formats import chakra, chosen, format_of, readable, writable
-    from nadi.reports.text.reshape import render_converted
+    from nadi.reports.text.trace import render_converted
     from workload import read_set
     from workload.trace_sets.expansion import expanded_tables
     from workload.trace_sets.files import is_set

@@ -31,9 +31,7 @@ def graph(
     """Draw nodes and dependencies, only the first ones of a large trace, and print what is left out."""
     from et.framing import write_frames
     from et.views import NodeFilter, picture
-    from et.views.dot import dot
-    from et.views.graphml import graphml
-    from et.views.svg import svg
+    from et.views.drawings import drawn
     from workload.trace_sets.files import read_ranks
 
     ending = out.suffix.lower()
@@ -47,8 +45,7 @@ def graph(
         if not shown:
             raise ConfigError(f"--npus {npus}: no trace in {path} is of these; expected some of its {len(ranks)} NPUs")
         found = picture(shown, wanted, most or _MAX_NODES[ending])
-        lines = {".svg": svg, ".dot": dot, ".graphml": graphml}[ending](found)
-        write_frames(out, (f"{line}\n".encode() for line in lines))
+        write_frames(out, (text.encode() for text in drawn(found, ending.removeprefix("."))))
     if as_json:
         counts = {"nodes": len(found.nodes), "edges": len(found.edges), "left_out": found.left_out, "cut": found.cut}
         print_json({"path": str(out), **counts, "notes": found.notes()}, indent=None)

@@ -41,7 +41,7 @@ def obfuscate(
 ) -> None:
     """Hide names, shapes, ids, groups and optionally sizes and times with a secret key; the structure stays."""
     from et.obfuscation import level_of, read_secret
-    from workload.program.recorded import with_times_on
+    from workload.program.durations import with_times_on
     from workload.trace_sets.files import is_set
 
     level, secret = level_of(fidelity), read_secret(key_file)

@@ -20,7 +20,7 @@ def reduce_(
 
     from et.reshape import find_files, reduce_trace
     from et.reshape.files import companions
-    from nadi.reports.text.reshape import render_reduced
+    from nadi.reports.text.trace import render_reduced
     from workload.trace_sets.files import with_node_counts
     from workload.trace_sets.folder import staged_traces
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+import inputs
 from nadi.cli.options import AsJson, named_path
 from nadi.cli.output import print_json, print_table
 from nadi.errors import ConfigError, OutputError
@@ -49,11 +50,9 @@ def replay(
             raise ConfigError(f"--against {against}: found no --out; expected a folder for the measured traces")
         size = gloo_rank[1] if gloo_rank else rank_count or ranks.size
         programs = _read(traces, size, groups, strict=strict, all_gather_size=all_gather_size)
-        try:
-            if out:
+        if out:
+            with inputs.refusing(out, "a folder to write traces to", OutputError):
                 out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{out}: {error.strerror or error}; expected a folder to write traces to") from None
     if over == "gloo" and gloo_rank is None:
         arguments = [str(traces), "--over", "gloo", "--compute", compute, "--all-gather-size", all_gather_size]
         arguments += ["--strict" if strict else "--no-strict", *(["--json"] if as_json else [])]
@@ -115,7 +114,7 @@ def _print(times: dict[str, Any], against: Path | None, measured_traces: Path | 
     from nadi.insight.measured.clocks import estimate_clocks
     from nadi.insight.measured.timed_nodes import read_beside
     from nadi.reports.text.measured import render as render_compared
-    from nadi.studies.replay.text import render
+    from nadi.studies.replay.outcome import render
 
     compared = None
     if against and measured_traces:

@@ -31,7 +31,7 @@ def slice_(
 
     from et.reshape import Selection, find_files, slice_traces
     from et.reshape.files import companions
-    from nadi.reports.text.reshape import render_sliced
+    from nadi.reports.text.trace import render_sliced
     from workload.trace_sets.files import is_set
     from workload.trace_sets.folder import staged_traces
 

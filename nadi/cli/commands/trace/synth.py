@@ -78,7 +78,7 @@ def _with_times(folder: Path, gpu_name: str | None) -> "TraceSet":
     """Return a trace set whose compute nodes have durations: recorded ones, or on a GPU."""
     from et import NodeType, TraceError
     from workload import read_set
-    from workload.program.recorded import with_times_on
+    from workload.program.durations import with_times_on
 
     traces = read_set(folder)
     traces = dataclasses.replace(traces, traces=list(map(with_times_on(gpu_name), traces.traces)))

@@ -90,16 +90,17 @@ def transformer(
     force: Force = False,
 ) -> None:
     """Generate data-parallel training of a GPT-like transformer; gradient buckets overlap the backward pass."""
+    from inputs.documents import checked
     from nadi.simulation.wiring.affordable import check_trace
     from topologies.bounds import MAX_BYTES
     from topologies.units import parse_bytes_within
     from workload import expand
-    from workload.generators.models import parameters, training_flops
-    from workload.generators.models.library import model_of
+    from workload.errors import WorkloadError
+    from workload.generators.models import Model, parameters, training_flops
     from workload.generators.training import generator
 
     sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocab": vocab, "sequence": seq}
-    model = model_of({"name": "transformer", **sizes}, "transformer")
+    model = checked(Model, {"name": "transformer", **sizes}, "transformer", WorkloadError)
     bucket = parse_bytes_within(bucket_bytes, MAX_BYTES)
     plan = generator.data_parallel_plan(npus, micro_batch, dtype_bytes, bucket, iterations, recompute=recompute)
     nodes = generator.nodes_at_most(model, plan)

@@ -11,6 +11,7 @@ from nadi.simulation.closed_forms.advancing.folded_program import MessageKeys
 from nadi.simulation.closed_forms.costs import CollectiveCosts, Curve
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings
+from pdes.fidelity import FASTEST
 from topologies.clusters import find
 from workload import KINDS, CollectiveSettings
 from workload.collectives import defaults_on
@@ -25,7 +26,7 @@ def network(cluster_name: str, num_gpus: int) -> Network:
     """Return the network of the first GPUs of a cluster: a function from a plan and its first NPU to a Link."""
     cluster = find(cluster_name)
     graph = topologies.build(cluster.topology(num_gpus))
-    section = NetworkSection.model_validate({**cluster.network, "fidelity": "closed-form"})
+    section = NetworkSection.model_validate({**cluster.network, "fidelity": FASTEST})
     settings = fabric.fitted(graph, network_settings(section, record_flows=False))
     how = CollectiveSettings(defaults_on(graph) | cluster.collectives)
     costs = CollectiveCosts(graph, settings)

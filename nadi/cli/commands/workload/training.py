@@ -1,5 +1,6 @@
 """`nadi workload megatron`, `deepspeed` and `fsdp`: generate traces of training steps."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,50 +22,38 @@ Plan = Annotated[str, typer.Option("--plan", metavar="PLAN", help=_PLAN)]
 Expand = Annotated[bool, typer.Option("--expand", help="Write a trace per NPU and groups.json, for other tools.")]
 
 
+_FRAMEWORKS: "dict[Framework, str]" = {
+    "megatron": "Megatron-LM: tensor, sequence, pipeline, context, expert and data parallelism.",
+    "deepspeed": "DeepSpeed: ZeRO 0 to 3, pipelines, Ulysses.",
+    "fsdp": "PyTorch's FSDP: layers are gathered before use, gradients reduce-scattered.",
+}
+
+
 def add_to(group: typer.Typer) -> None:
-    """Add the commands."""
-    group.command()(megatron)
-    group.command()(deepspeed)
-    group.command()(fsdp)
+    """Add a command per framework."""
+    for framework, contents in _FRAMEWORKS.items():
+        group.command(framework, help=f"Generate training steps of {contents}")(_command(framework))
 
 
-def megatron(
-    model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
-) -> None:
-    """Generate training steps of Megatron-LM: tensor, sequence, pipeline, context, expert and data parallelism."""
-    _write("megatron", model, plan, out, prefix, expand=expand, force=force)
+def _command(framework: "Framework") -> Callable[..., None]:
+    """Return the command that generates the traces of a model and plan, and writes them."""
 
+    def command(
+        model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
+    ) -> None:
+        from nadi.simulation.wiring.affordable import check_trace
+        from workload.generators.models import find
+        from workload.generators.training import parallel_plan
+        from workload.generators.training.generator import NODE_BYTES, generate, nodes_at_most
 
-def deepspeed(
-    model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
-) -> None:
-    """Generate training steps of DeepSpeed: ZeRO 0 to 3, pipelines, Ulysses."""
-    _write("deepspeed", model, plan, out, prefix, expand=expand, force=force)
+        known, chosen = find(model), parallel_plan(plan)
+        nodes = nodes_at_most(known, chosen, framework)
+        check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+        with unwound():
+            description = write_traces(generate(known, chosen, framework), out, prefix, expand=expand)
+        say(description)
 
-
-def fsdp(
-    model: Name, plan: Plan, out: TracesOut, expand: Expand = False, prefix: Prefix = "trace", force: Force = False
-) -> None:
-    """Generate training steps of PyTorch's FSDP: layers are gathered before use, gradients reduce-scattered."""
-    _write("fsdp", model, plan, out, prefix, expand=expand, force=force)
-
-
-def _write(
-    framework: "Framework", model_name: str, plan_text: str, out: Path, prefix: str, *, expand: bool, force: bool
-) -> None:
-    """Generate the traces of a model and plan, and write them as a trace set, or a trace per NPU if `expand`."""
-    from nadi.simulation.wiring.affordable import check_trace
-    from workload.generators.models import find
-    from workload.generators.training import parallel_plan
-    from workload.generators.training.generator import NODE_BYTES, generate, nodes_at_most
-
-    model, plan = find(model_name), parallel_plan(plan_text)
-    check_trace(
-        nodes_at_most(model, plan, framework), fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force
-    )
-    with unwound():
-        description = write_traces(generate(model, plan, framework), out, prefix, expand=expand)
-    say(description)
+    return command
 
 
 def write_traces(traces: "TraceSet", out: Path, prefix: str, *, expand: bool) -> str:

@@ -1,17 +1,16 @@
 """The section on the fabric: a picture with links coloured by their load, and the busiest links."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from et.arrays import Int64
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import Plotly, figure
-from nadi.reports.pages.page import Heading, PageSection, Paragraph, Part, Plot, Table
+from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot, Table, from_terminal
 from nadi.reports.pages.places import MAX_LINES, Marks, fabric_kind, lay_out, mark_name, with_gaps
+from nadi.reports.text.run import busiest_links, limits_table
 from nadi.terminal.printing import in_page
-from nadi.terminal.readable import amount_text, rate_text, time_text
+from pdes.fidelity import REFERENCE
 from topologies import Graph, TopologyError
 
 MAX_ROWS = 20
@@ -22,26 +21,21 @@ _LOADS = (0.0, 0.05, 0.2, 0.4, 0.6, 0.8, 1.01)  # Limits of the intervals of uti
 _COLOURS = ("#8496a2", "#4a90c4", "#2ca089", "#b49000", "#e46a30", "#d6202a")
 # Explanation for runs with pauses, in which waiting times do not measure the queue
 _BUFFER_WHY = "Maximum number of bytes of its port in a shared buffer; NPUs have no shared buffer."
-# Columns that the table omits if all values are 0: heading, column of links.parquet, format
-_EVENTS: tuple[tuple[str, str, Callable[[int], str]], ...] = (
-    ("marked", "marked_packets", "{:,}".format),
-    ("paused", "paused_ps", time_text),
-    ("dropped", "dropped_packets", "{:,}".format),
-)
+_LIMITED_WHY = "Mean time for which the link limited a flow, less the time for which it did not."
 
 
 def section(run: Run) -> PageSection:
     """Return the section about the fabric: a picture and the busiest links."""
     title, lead = "Fabric", "Load of the links. A link is busy while it sends; both directions count separately."
-    if run.summary.get("network") == "closed-form":
-        why = "Closed forms do not model links: with fidelity = packet this section shows the fabric and its load."
-        return PageSection("fabric", title, lead, [Paragraph(why)])
+    if not run.network.has_links:
+        why = f"Closed forms do not model links: with fidelity = {REFERENCE} this section shows the fabric"
+        return PageSection("fabric", title, lead, [Paragraph(f"{why} and its load.")])
     parts: list[Part] = []
     try:
         parts.append(_plot(run, run.graph))
     except (ConfigError, TopologyError) as error:
         parts.append(Paragraph(f"The fabric cannot be drawn: {error}", is_warning=True))
-    return PageSection("fabric", title, lead, [*parts, _table(run)])
+    return PageSection("fabric", title, lead, [*parts, _table(run), *_limits(run)])
 
 
 def _plot(run: Run, graph: Graph) -> Plot:
@@ -111,19 +105,19 @@ def _marks(figure: Plotly, graph: Graph, marks: Marks) -> None:
 
 def _table(run: Run) -> Table:
     """Return the table of the busiest links."""
-    links = run.links
-    load = np.asarray(links["utilisation"], np.float64)
-    chosen = np.argsort(-load, kind="stable")[:MAX_ROWS]
-    in_buffers = bool(np.asarray(links["buffered_bytes"]).any())
-    headings = [Heading("link", is_text=True), *map(Heading, ("rate", "sent", "busy"))]
-    headings.append(Heading("longest queue", _BUFFER_WHY if in_buffers else ""))
-    events = [each for each in _EVENTS if np.asarray(links[each[1]]).any()]
-    headings += [Heading(name) for name, _, _ in events]
-    rows = []
-    for link in chosen[load[chosen] > 0].tolist():
-        row = {name: links[name][link].as_py() for name in links.column_names}
-        traffic = rate_text(row["rate_bps"]), amount_text(row["tx_bytes"]), f"{row['utilisation']:.1%}"
-        queue = amount_text(row["buffered_bytes"] if in_buffers else row["max_queue_bytes"])
-        counts = (text(row[column]) for _, column, text in events)
-        rows.append([f"{row['src']} → {row['dst']}", *traffic, queue, *counts])
-    return Table("the busiest links", headings, rows, f"All {len(load):,} are in links.parquet.")
+    links, names = run.links, (run.links["src"].to_pylist(), run.links["dst"].to_pylist())
+    numbers = {name: np.asarray(links[name]) for name in links.column_names if name not in {"src", "dst"}}
+    table = busiest_links(numbers, lambda link: f"{names[0][link]} → {names[1][link]}", MAX_ROWS)
+    why = {"longest queue": _BUFFER_WHY} if numbers["buffered_bytes"].any() else {}
+    return from_terminal(table, f"All {len(links):,} are in links.parquet.", why)
+
+
+def _limits(run: Run) -> list[Table]:
+    """Return the table of the links that limited flows; [] if no link did."""
+    if run.limits is None:
+        return []
+    ends = run.links["src"].to_pylist(), run.links["dst"].to_pylist()
+    group_names = dict(zip(*(run.collectives[name].to_pylist() for name in ("group", "group_name")), strict=True))
+    limits = {name: np.asarray(run.limits[name]) for name in run.limits.column_names}
+    table = limits_table(limits, group_names, lambda link: f"{ends[0][link]} → {ends[1][link]}", MAX_ROWS)
+    return [from_terminal(table, why={"mean time": _LIMITED_WHY})]

@@ -31,7 +31,7 @@ def section(run: Run) -> PageSection:
         Fact("NPUs", f"{summary.get('npus', 0):,}", "GPUs or other accelerators, each with its own trace."),
         Fact("network", network, "How the network is modelled: docs/explanation/fidelity.md."),
     ]
-    if summary.get("network") != "closed-form":  # closed forms send no messages
+    if run.network.has_links:
         facts += [
             Fact("messages", f"{summary.get('flows', 0):,}", "Sends of the traces, and messages of collectives."),
             Fact("payload", amount_text(summary.get("payload_bytes", 0)), "Bytes of messages, without headers."),

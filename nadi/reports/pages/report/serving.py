@@ -7,7 +7,7 @@ import numpy as np
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import figure, style
 from nadi.reports.pages.page import Fact, Facts, PageSection, Part, Plot, from_terminal
-from nadi.reports.text.serving import COLUMNS, MEANINGS, serving_table
+from nadi.reports.text.run import COLUMNS, MEANINGS, serving_table
 from nadi.terminal.readable import time_unit
 
 

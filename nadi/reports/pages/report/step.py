@@ -1,12 +1,16 @@
-"""The section on the time of the NPUs: compute, exposed communication by axis, bubble, idle."""
+"""The section on the time of the NPUs: compute, exposed communication by axis, bubble, idle.
+
+It is shown by group of NPUs: pipeline stages, else the NPUs of a small run, else one group of all NPUs.
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 
-from et.arrays import Float64
+from et.arrays import Float64, Int64
 from nadi.insight.runs import Run
 from nadi.reports.pages.charts import bars
 from nadi.reports.pages.page import Heading, PageSection, Part, Plot, Table
-from nadi.reports.pages.report.groups import NpuGroups, npu_groups
 from nadi.simulation.schemas import COMMUNICATION_AXES, STEP_CATEGORIES
 from nadi.terminal.readable import TimeUnit, in_unit, time_unit
 
@@ -30,6 +34,19 @@ COLOURS = {
     "other": "#7a9a6f",
     "idle": "#8a969c",
 }
+MAX_GROUPS = 32  # Number of groups that are shown
+
+
+class NpuGroups(NamedTuple):
+    """The groups of a run."""
+
+    names: list[str]  # g names of groups
+    group: Int64  # int64[npus], group of each NPU
+    why: str  # Description of a group in words
+
+    def first(self) -> list[int]:
+        """Return the first NPU of each group."""
+        return [int(np.flatnonzero(self.group == number)[0]) for number in range(len(self.names))]
 
 
 def section(run: Run) -> PageSection:
@@ -95,3 +112,26 @@ def _table(groups: NpuGroups, times_by_category: dict[str, Float64]) -> Table:
         share = hidden[number] / whole[number] if whole[number] else 0.0
         rows.append([name, *(in_unit(values[number], unit) for values in means.values()), f"{share:.1%}"])
     return Table("time by category", headings, rows)
+
+
+def npu_groups(run: Run) -> NpuGroups:
+    """Return the pipeline stages if the run has a plan with several, else the NPUs, else one group of all NPUs."""
+    npus = int(run.summary.get("npus", len(run.npus)))
+    stages = _stages(run)
+    if 1 < stages <= MAX_GROUPS and npus % stages == 0:
+        names = [f"stage {stage}" for stage in range(stages)]
+        return NpuGroups(names, np.arange(npus) // (npus // stages), "the NPUs of a pipeline stage, their mean")
+    if npus <= MAX_GROUPS:
+        return NpuGroups([f"npu {npu}" for npu in range(npus)], np.arange(npus), "an NPU")
+    busy = np.asarray(run.npus["idle_ps"]) < run.finish_time_ps
+    names = ["all NPUs"] if busy.all() or not busy.any() else ["NPUs with work", "idle NPUs"]
+    group = np.zeros(npus, np.int64) if len(names) == 1 else np.where(busy, 0, 1)
+    return NpuGroups(names, group, "NPUs, their mean")
+
+
+def _stages(run: Run) -> int:
+    """Return the number of pipeline stages, whose NPUs are consecutive because pp varies slowest; 1 without a plan."""
+    plan = run.config.workload.plan
+    if plan is None or run.config.workload.framework == "inference":
+        return 1
+    return plan.pp if plan.gpus == run.summary.get("npus") else 1

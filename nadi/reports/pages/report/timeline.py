@@ -9,8 +9,7 @@ from nadi.insight.runs import Run
 from nadi.reports.pages.charts import heat_map
 from nadi.reports.pages.network import time_before
 from nadi.reports.pages.page import PageSection, Paragraph, Part, Plot
-from nadi.reports.pages.report.groups import npu_groups
-from nadi.reports.pages.report.step import COLOURS
+from nadi.reports.pages.report.step import COLOURS, npu_groups
 from nadi.simulation.schemas import COMMUNICATION_AXES, NODES
 from nadi.terminal.readable import time_unit
 

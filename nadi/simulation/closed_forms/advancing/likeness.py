@@ -12,11 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pdes.arrays import Program
+from pdes.arrays import Int32, Int64, Program
 from workload.node_kinds import RECV, SEND
 
-Int32 = NDArray[np.int32]
-Int64 = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)

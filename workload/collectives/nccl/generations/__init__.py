@@ -1,15 +1,24 @@
-"""Constants of NCCL by GPU generation: one module each with GENERATION; this package imports all of them."""
+"""Constants of NCCL by GPU generation: a TOML file each, with the fields of `Generation`."""
 
 import functools
-import importlib
 import math
-import pkgutil
-from typing import NamedTuple
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from inputs.documents import checked, read_toml
+from topologies.units import parse_bytes, parse_link_rate
+from workload.errors import WorkloadError
 
 Triple = tuple[float, float, float]
 
 
-class KernelTimes(NamedTuple):
+class _Constants(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KernelTimes(_Constants):
     """Times and rates of NCCL's kernels among the GPUs of one NVLink domain, which NCCL's tuning model does not hold.
 
     Nadi fits them to NVIDIA's measurements of 8 GPUs (package aiconfigurator-core, systems A100 with NCCL 2.27.3, H100
@@ -24,7 +33,7 @@ class KernelTimes(NamedTuple):
     ll_block_gb_per_s: float  # rate on the wire of a block with LL that sums; half of it if it also keeps a copy
     block_gb_per_s: float  # rate on the wire of a block with LL128
     ll_wire: float  # fraction of the payload rate of NVLinks that LL reaches, with stores of 16 bytes
-    local_step: float  # time of a step in the own memory (`ring_timing.LOCAL_STEPS`), in steps over NVLink
+    local_step: float  # time of a step in the own memory (_LOCAL_STEPS of nccl/decision.py), in steps over NVLink
     nvls_launch_us: float  # time per operation of NVLS before its first loop
     nvls_loop_us: float  # time of a loop of NVLS beside its data: the members notify each other
     message_us: tuple[float, float]  # time of an empty message with LL and with Simple, launch included
@@ -32,10 +41,11 @@ class KernelTimes(NamedTuple):
     message_wire: float  # fraction of the payload rate of NVLinks that messages to all peers reach
     # time in which a receiver empties the buffers of a connection, in times that NVLink takes to fill them
     drain: float
-    message_part_bytes: int  # minimum bytes of a message per channel
+    # minimum bytes of a message per channel
+    message_part_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(alias="message_part")]
 
 
-class Generation(NamedTuple):
+class Generation(_Constants):
     """Constants of NCCL's graph search (src/graph/search.cc, topo.h, topo.cc) and tuning model (src/graph/tuning.cc).
 
     Bandwidths are in GB/s; triples are for 1, 2 and more hosts.
@@ -43,14 +53,17 @@ class Generation(NamedTuple):
 
     name: str  # name that users write
     compute_capability: int  # CUDA compute capability; 80 is 8.0
-    nvlink_bps: int  # rate per direction of a flagship GPU's NVLinks, by which AUTO finds the generation
+    # rate per direction of a flagship GPU's NVLinks, by which AUTO finds the generation
+    nvlink_bps: Annotated[int, BeforeValidator(parse_link_rate), Field(alias="nvlink_rate")]
     # fraction of an NVLink's rate that the search counts, with equal load in both directions:
     # SM70_NVLINK_BW 20.0 of 25, SM90_NVLINK_BW 20.6 of 25, SM100_NVLINK_BW 40.1 of 50
     nvlink_payload: float
     nvlink_line: float  # rate of one NVLink per direction: 25, Blackwell 50
     pcie: float  # bandwidth between a NIC and its GPU that the search counts: 16 lanes of the generation's PCIe
-    inside_speeds: tuple[float, ...]  # channel speeds that the search tries, in this order, without NICs
-    between_speeds: tuple[float, ...]  # channel speeds that the search tries, in this order, with NICs
+    # channel speeds in GB/s that the search tries, in this order, without NICs and with NICs (speedArrayIntra and
+    # speedArrayInter of search.cc)
+    inside_speeds: tuple[float, ...]
+    between_speeds: tuple[float, ...]
     cpu: str  # CPU vendor of the usual hosts, "intel" or "amd"
     ll: float  # maximum of LL in one host, over all channels
     ring_ll128: Triple  # maximum of LL128 in a ring, per channel
@@ -65,20 +78,17 @@ class Generation(NamedTuple):
     kernel: KernelTimes | None = None  # times in one NVLink domain; None = those of NCCL's tuning model
 
 
-INSIDE = (40.0, 30.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0, 7.0, 6.0, 5.0, 4.0, 3.0)
-# Channel speeds in GB/s that NCCL's search tries before Hopper: speedArrayIntra, speedArrayInter (search.cc)
-BETWEEN = (
-    *(48.0, 30.0, 28.0, 24.0, 20.0, 18.0, 15.0, 12.0, 10.0, 9.0),
-    *(7.0, 6.0, 5.0, 4.0, 3.0, 2.4, 1.2, 0.24, 0.12),
-)
 AUTO = "auto"  # value of a generation's name: the fabric's own
 
 
 @functools.cache
 def generations() -> dict[str, Generation]:
     """Return NCCL's constants of each generation of GPUs, by the generation's name."""
-    modules = (importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__))
-    return {module.GENERATION.name: module.GENERATION for module in modules if hasattr(module, "GENERATION")}
+    found = {}
+    for path in sorted(Path(__file__).parent.glob("*.toml")):
+        constants = read_toml(path, "constants of NCCL", WorkloadError)
+        found[path.stem] = checked(Generation, {"name": path.stem, **constants}, path, WorkloadError)
+    return found
 
 
 def generation_of(generation_name: str, accelerator: str, inside_bps: int) -> Generation:

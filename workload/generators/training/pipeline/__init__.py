@@ -14,8 +14,6 @@ import pkgutil
 
 from workload.generators.training.pipeline.schedule import PipelineSchedule, Work
 
-__all__ = ["PipelineSchedule", "Work", "schedules"]
-
 
 @functools.cache
 def schedules() -> dict[str, type[PipelineSchedule]]:

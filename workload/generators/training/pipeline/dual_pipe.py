@@ -66,9 +66,6 @@ class DualPipe(PipelineSchedule):
         """Return the slice of a chunk; chunk 1 belongs to the reverse direction."""
         return self.stages - 1 - stage if chunk else stage
 
-    def place(self, position: int, chunk: int) -> tuple[int, int]:
-        return self.position(position, chunk), chunk
-
 
 class _StagePasses:
     """The growing list of a stage's passes. Way 0 is the direction that begins nearer to the stage, way 1 the other."""

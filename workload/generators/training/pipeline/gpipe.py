@@ -11,6 +11,7 @@ class GPipe(PipelineSchedule):
     """All forward passes, then all backward passes in the same order of micro-batches."""
 
     NAME = "gpipe"
+    WAITS_FOR_SENDS = "always"
 
     def order(self, stage: int) -> list[Work]:
         forward = [Work("forward", micro_batch) for micro_batch in range(self.micro_batches)]
@@ -18,6 +19,3 @@ class GPipe(PipelineSchedule):
 
     def in_flight(self, stage: int) -> tuple[int, ...]:
         return (self.micro_batches,)
-
-    def waits_for_sends(self, *, overlap_p2p: bool) -> bool:
-        return True

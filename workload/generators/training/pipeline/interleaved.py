@@ -17,6 +17,7 @@ class Interleaved(PipelineSchedule):
 
     NAME = "interleaved"
     TAKES_VPP = True
+    WAITS_FOR_SENDS = "without overlap"  # overlap_p2p_comm; Megatron-LM before 3.0 always waited
 
     def order(self, stage: int) -> list[Work]:
         """Return the passes of a stage in order."""
@@ -36,16 +37,9 @@ class Interleaved(PipelineSchedule):
         in_last_round = (min(self.stages, max(0, rest - chunk * self.stages)) for chunk in range(self.vpp))
         return tuple(rounds * self.stages + count for count in in_last_round)
 
-    def waits_for_sends(self, *, overlap_p2p: bool) -> bool:
-        """Return whether a stage waits: not with overlap_p2p_comm; Megatron-LM before 3.0 always waited."""
-        return not overlap_p2p
-
     def position(self, stage: int, chunk: int) -> int:
         """Return the slice of a chunk: slices are assigned round-robin to stages."""
         return chunk * self.stages + stage
-
-    def place(self, position: int, chunk: int) -> tuple[int, int]:
-        return position % self.stages, position // self.stages
 
     def _ahead(self, stage: int) -> int:
         """Return the number of forward passes before the first backward pass."""

@@ -10,6 +10,7 @@ class OneForwardOneBackward(PipelineSchedule):
     """p - 1 - s forward passes, then alternating forward and backward passes, then the other backward passes."""
 
     NAME = "1f1b"
+    WAITS_FOR_SENDS = "always"
 
     def order(self, stage: int) -> list[Work]:
         """Return the passes of a stage in order."""
@@ -23,6 +24,3 @@ class OneForwardOneBackward(PipelineSchedule):
 
     def in_flight(self, stage: int) -> tuple[int, ...]:
         return (min(self.stages - stage, self.micro_batches),)
-
-    def waits_for_sends(self, *, overlap_p2p: bool) -> bool:
-        return True

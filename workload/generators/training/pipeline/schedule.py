@@ -32,6 +32,8 @@ class PipelineSchedule(ABC):
     # Whether two stages hold every slice: stages s and p - 1 - s both hold the slices s and p - 1 - s and are replicas
     # of each other
     IS_MIRRORED: ClassVar[bool] = False
+    # When a stage of Megatron-LM waits until its messages are sent; "without overlap" = unless the plan has overlap_p2p
+    WAITS_FOR_SENDS: ClassVar[Literal["always", "without overlap", "never"]] = "never"
 
     @abstractmethod
     def order(self, stage: int) -> list[Work]:
@@ -61,20 +63,11 @@ class PipelineSchedule(ABC):
         """Return the slice of the model that a chunk of a stage holds, from 0."""
         return stage
 
-    def place(self, slice_number: int, chunk: int) -> tuple[int, int]:
-        """Return stage and chunk of a slice of the model, for a micro-batch that comes from `chunk` of another stage.
-
-        If two stages hold each slice (DualPipe), a micro-batch keeps its direction.
-        """
-        return slice_number, chunk
-
-    def beside(self, stage: int, chunk: int, step: int) -> tuple[int, int] | None:
-        """Return stage and chunk of the slice that is `step` slices after that of a chunk, None outside the model."""
+    def beside(self, stage: int, chunk: int, step: int) -> int | None:
+        """Return the stage of the slice that is `step` slices after that of a chunk, None outside the model."""
         # The next slice (step 1) is the target of forward passes and the source of backward passes; the previous one
-        # (-1) is the reverse.
+        # (-1) is the reverse. If two stages hold each slice (DualPipe), a micro-batch keeps its direction.
         position = self.position(stage, chunk) + step
-        return self.place(position, chunk) if 0 <= position < self.slices else None
-
-    def waits_for_sends(self, *, overlap_p2p: bool) -> bool:
-        """Return whether Megatron-LM waits until a stage's messages are sent."""
-        return False
+        if not 0 <= position < self.slices:
+            return None
+        return self.position(position, chunk) if self.IS_MIRRORED else position % self.stages

@@ -1,0 +1,52 @@
+"""The table of collectives, and the rows of collectives that are alike, which reports show together."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from et.arrays import Int64
+from nadi.insight.analysis.findings import Findings
+from nadi.simulation.schemas import COLLECTIVES
+from workload import KINDS
+
+
+class CollectiveKey(NamedTuple):
+    """The key by which collectives are alike, also those of different runs."""
+
+    group: str  # name of the group in the traces, which groups of one family share; "" for all NPUs
+    kind: str  # kind of the collective, such as "all-reduce"
+    members: int  # number of NPUs in the group
+    size_bytes: int  # size of the whole buffer in bytes
+
+
+def collectives_table(findings: Findings) -> pa.Table:
+    """Return collectives.parquet of a run."""
+    found = findings.collectives
+    columns = {
+        "group_name": pa.array(findings.group_names, pa.string()),
+        "kind": pa.DictionaryArray.from_arrays(pa.array(found.kind, pa.int32()), pa.array(KINDS)),
+        "algorithm": pa.array(findings.algorithms, pa.string()),
+        "bytes": found.size_bytes,
+        "algbw_Bps": findings.algorithm_Bps,
+        "busbw_Bps": findings.bus_Bps,
+    }
+    own = ("group", "seq", "members", "start_ps", "ready_ps", "finish_ps", "time_ps")
+    columns |= {name: getattr(found, name) for name in own}
+    columns |= {name: getattr(findings, name) for name in ("closed_form_ps", "closed_form_played", "ratio")}
+    return COLLECTIVES.table(columns)
+
+
+def alike(collectives: pa.Table) -> dict[CollectiveKey, Int64]:
+    """Return the rows of collectives.parquet by key, in the order of each key's first row."""
+    columns = (collectives[name].to_pylist() for name in ("group_name", "kind", "members", "bytes"))
+    number: dict[CollectiveKey, int] = {}
+    of_row = [number.setdefault(CollectiveKey(*key), len(number)) for key in zip(*columns, strict=True)]
+    rows = np.split(np.argsort(of_row, kind="stable"), np.cumsum(np.bincount(of_row, minlength=1))[:-1])
+    return dict(zip(number, rows, strict=False))
+
+
+def slowest(collectives: pa.Table) -> list[tuple[CollectiveKey, Int64]]:
+    """Return the keys and rows of `alike`, those with the largest summed time first."""
+    time_ps = np.asarray(collectives["time_ps"])
+    return sorted(alike(collectives).items(), key=lambda each: -int(time_ps[each[1]].sum()))

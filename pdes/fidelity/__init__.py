@@ -1,0 +1,94 @@
+"""Models of the network, one file each: its name, keys, capabilities and hooks (contract.py).
+
+The rest of Nadi finds the files here, and offers their names as values of `[network] fidelity`.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pdes.core.errors import RunError
+from pdes.core.setting import setting
+from pdes.core.state import PS_PER_BYTE_AT_1_BPS
+from pdes.fidelity import closed_form, flow, packet
+from pdes.fidelity.contract import MessageHooks, NetworkModel
+
+PACKET = packet.NETWORK
+REFERENCE = packet.NETWORK.name  # most detailed model, the default of runs
+FASTEST = closed_form.NETWORK.name  # model of plans and of the clock of serving
+FLUID = flow.NETWORK.name  # model whose solver of rates `nadi bench flow` measures
+
+
+@cache
+def networks() -> Mapping[str, NetworkModel]:
+    """Return all models by name, those with more detail first."""
+    modules = [importlib.import_module(f"{__name__}.{entry.name}") for entry in pkgutil.iter_modules(__path__)]
+    models = [module.NETWORK for module in modules if hasattr(module, "NETWORK")]
+    models.sort(key=lambda model: (not model.has_packets, not model.has_links, not model.has_headers, model.name))
+    return {model.name: model for model in models}
+
+
+def quoted(holds: Callable[[NetworkModel], bool]) -> str:
+    """Return the names of the models for which a function holds, as '"packet" or "flow"'."""
+    return " or ".join(f'"{model.name}"' for model in networks().values() if holds(model))
+
+
+def accepts(model: NetworkModel, key: str) -> bool:
+    """Return whether run files keep a key of [network] with a model; models with headers keep all keys of packets."""
+    return key in model.keys or (model.has_headers and key in PACKET.keys)
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """The model of a run with its parameters.
+
+    A reduction adds three times the message's bytes at reduction_bandwidth_bps (two reads and a write).
+    """
+
+    model: NetworkModel = setting(PACKET, "model of the network", is_given=False)
+    endpoint_delay_ps: int = setting(0, "delay of a collective's first step, and of a receiver's action on a message")
+    reduction_bandwidth_bps: float | None = setting(
+        None, "memory bandwidth of reductions; without it, reductions take no time"
+    )
+    resolution_ps: int = setting(1, "analytical: unit to which times of transfers and reductions are rounded down")
+    congestion_aware: bool = setting(
+        True, "analytical: a link sends one whole message at a time; false: messages do not wait for each other"
+    )
+    collectives: str = setting(
+        "auto",
+        'flow: "steps" = each message of a collective is a flow, "coupled" = each collective is one flow over all its '
+        'links, "auto" = coupled if the run has more than 4,194,304 messages',
+    )
+    send_latency_ps: int = setting(0, "time from when a message is posted until its first packet may be sent")
+    acknowledged: bool = setting(
+        False,
+        "a message is complete, at both ends, when its last acknowledgement is back, not when its last byte is in",
+    )
+
+    @property
+    def name(self) -> str:
+        """Name of the model, value of [network] fidelity."""
+        return self.model.name
+
+    @property
+    def hooks(self) -> MessageHooks:
+        """Hooks that move whole messages; without `act` for models that have none."""
+        fitting = [hooks for hooks in self.model.hooks if hooks.contends == self.congestion_aware]
+        return (fitting or self.model.hooks)[0]
+
+    @property
+    def reduction_psb(self) -> float:
+        """Picoseconds per byte of the memory that reductions use; 0 = no time."""
+        return PS_PER_BYTE_AT_1_BPS / self.reduction_bandwidth_bps if self.reduction_bandwidth_bps else 0.0
+
+
+def fidelity(name: str, **parameters: Any) -> Fidelity:
+    """Return the model with a name, of itself or of its hooks; RunError if it is unknown."""
+    for model in networks().values():
+        for hooks in model.hooks:
+            if name in {model.name, hooks.name}:
+                return Fidelity(model, **{"congestion_aware": hooks.contends} | parameters)
+    raise RunError(f"fidelity {name!r}; expected one of {', '.join(networks())}")

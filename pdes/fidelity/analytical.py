@@ -1,0 +1,119 @@
+"""Analytical: each link of the path stores and forwards a message as a whole, or no message waits for another.
+
+Congestion-aware, a link sends one message at a time, in order of arrival; simultaneous messages are ordered by sender,
+and those of one sender as they were posted. A connection with a share of its port's rate occupies the port no longer
+than others, but its messages take as long as the share requires. ASTRA-sim's congestion-aware network does the same
+(Won et al., ISPASS 2023) for one dimension; here the fabric is arbitrary.
+
+Congestion-unaware, a message takes all latencies of its path and its bytes at the slowest rate, however many cross a
+link. The first link counts with the connection's share of its rate. Messages of one connection (two NPUs, one group)
+arrive in the order of posting. ASTRA-sim's analytical network does the same, but counts only the first dimension that
+differs between two NPUs.
+"""
+
+import numpy as np
+
+from pdes.core.inputs import Float64, Int64
+from pdes.core.jit import hook
+from pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
+from pdes.core.state import INF, whole_messages, world_at
+from pdes.fidelity.contract import MessageHooks, NetworkModel, keys_with
+from pdes.messages.events import ARRIVE, STEP
+from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
+from pdes.network.link import count_sent, link_psb
+from pdes.network.routing import forwarding_ps
+
+
+@hook
+def send_over_next_link(world_address, message, now_ps):
+    """Send a message, a row of `msg`, over the next link of its path."""
+    world = world_at(world_address)
+    net, qps = world.net, world.qps
+    msg = whole_messages(qps.msg)[message]
+    pair = msg.connection
+    qp = qps.qp[pair]
+    size = msg.payload_bytes
+    node = msg.node
+    link = link_of_connection(net, world.routes, qps, pair, node)
+    tx = net.tx[link]
+    meta = tx.meta
+    start = min(max(now_ps, tx.busy_ps), INF)
+    psb = link_psb(net, link)
+    sent = start + whole_ps(net, size, psb, 0)
+    tx.busy_ps = sent
+    count_sent(net, link, size, start - now_ps)
+    net.count.hops += 1
+    at_npu = node == qp.npu
+    if at_npu and qp.shares > SHARE_UNITS:
+        start = max(start, qps.arrived[pair])
+        psb *= qp.shares / SHARE_UNITS
+        sent = start + whole_ps(net, size, psb, 0)
+        qps.arrived[pair] = sent
+    if at_npu:
+        leaves(world, message, sent, now_ps)
+    after = end_of(meta)
+    msg.node = after
+    at = start + whole_ps(net, size, psb, net.link_class[class_of(meta)].delay_ps)
+    if after == destination(qp.w1):
+        add_message_event(net, qps, world.messages, at, ARRIVE, message)
+    else:
+        add_message_event(net, qps, world.messages, at + forwarding_ps(net, world.routes, after), STEP, message)
+    return 0
+
+
+def stored_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
+    """Return int64[m], ps of messages of size_bytes on an idle path: sending and delay of each link, and forwarding."""
+    # psb: float64[k], ps per byte of the links; delay_ps: int64[k], of the links; forwarding_ps: latencies of the
+    # switches; resolution_ps: unit to which times are rounded down.
+    time_ps = (size_bytes[:, None] * psb + 0.5).astype(np.int64) + delay_ps
+    return forwarding_ps.sum() + (time_ps - time_ps % resolution_ps).sum(axis=1)
+
+
+@hook
+def send_over_path(world_address, message, now_ps):
+    """Send a message, a row of `msg`, over its whole path."""
+    world = world_at(world_address)
+    net, qps = world.net, world.qps
+    msg = whole_messages(qps.msg)[message]
+    pair = msg.connection
+    qp = qps.qp[pair]
+    size = msg.payload_bytes
+    dst = destination(qp.w1)
+    node = msg.node
+    latency = np.int64(0)
+    slowest = 0.0
+    shares = max(SHARE_UNITS, qp.shares) / SHARE_UNITS
+    while node != dst:
+        latency += forwarding_ps(net, world.routes, node)
+        link = link_of_connection(net, world.routes, qps, pair, node)
+        meta = net.tx[link].meta
+        latency += net.link_class[class_of(meta)].delay_ps
+        slowest = max(slowest, link_psb(net, link) * shares)
+        shares = 1.0
+        count_sent(net, link, size, 0)
+        net.count.hops += 1
+        node = end_of(meta)
+    arrived = max(now_ps + whole_ps(net, size, slowest, latency), qps.arrived[pair])
+    qps.arrived[pair] = arrived
+    leaves(world, message, now_ps + whole_ps(net, size, slowest, 0), now_ps)
+    add_message_event(net, qps, world.messages, arrived, ARRIVE, message)
+    return 0
+
+
+def unhindered_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_bytes: Int64, resolution_ps: int) -> Int64:
+    """Return all latencies of an idle path plus the time of the bytes at the lowest rate; see stored_ps."""
+    time_ps = (size_bytes * psb.max() + 0.5).astype(np.int64) + delay_ps.sum() + forwarding_ps.sum()
+    return time_ps - time_ps % resolution_ps
+
+
+NETWORK = NetworkModel(
+    name="analytical",
+    title="is stored and forwarded whole over each link of its path, and waits for links; with "
+    "congestion_aware = false it takes the latencies of its path, and its bytes at the slowest rate, and never waits",
+    use="comparison with ASTRA-sim; fabrics with large numbers of small messages",
+    keys=keys_with("congestion_aware resolution"),
+    hooks=(
+        MessageHooks("congestion_aware", send_over_next_link, stored_ps),
+        MessageHooks("congestion_unaware", send_over_path, unhindered_ps, contends=False),
+    ),
+)

@@ -1,0 +1,203 @@
+"""Flows: messages share links max-min fairly, with the bytes of their packets and acknowledgements.
+
+A connection sends its messages one after another, each as a fluid at the rate that pdes/messages/flows/rates.py gives
+it. Its last byte leaves when the flow ends, and arrives after the latencies of the path and one packet's transmission
+over every link but the slowest. Closed forms are those of packets.
+"""
+
+import numpy as np
+
+from pdes.core.jit import call_hook, clock_ns, hook, inline, outline
+from pdes.core.rows.row import INF
+from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
+from pdes.fidelity.contract import PATH_KEYS, MessageHooks, NetworkModel
+from pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
+from pdes.messages.flows.coupled import end_stage, lay_coupled
+from pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
+from pdes.messages.flows.rates import (
+    MAX_RATE_BPS,
+    ask_to_solve,
+    bring_up_to_date,
+    capacity_of,
+    count_limit,
+    enter,
+    leave,
+    set_capacity,
+    set_finish,
+    solve,
+)
+from pdes.messages.whole import add_message_event, leaves
+from pdes.network.link import count_sent
+
+
+@inline
+def set_alarm(world):
+    """Add an event for the earliest end, unless one is due before."""
+    state = world.flows.state
+    if state.active > 0:
+        earliest = world.flows.finish_heap[0].key
+        if earliest < state.alarm_ps:
+            state.alarm_ps = earliest
+            add_event(world.net.ctl, world.messages, earliest, FINISH, 0, 0)
+
+
+@outline
+def begin(world, pair, now_ps):
+    """Let the first message of connection `pair`, a row of `flow`, begin."""
+    flows = world.flows
+    flow = flows.flow[pair]
+    if flow.epoch != flows.state.epoch:
+        lay_path(world, pair, now_ps)
+    load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+    enter(flows, pair, now_ps)
+    ask_to_solve(world, now_ps)
+
+
+@outline
+def count_on_links(world, pair, size_bytes):
+    """Count a message of connection `pair` on the links that it has crossed, and its acknowledgements on theirs."""
+    net, flows = world.net, world.flows
+    flow = flows.flow[pair]
+    packets = packets_of(net, size_bytes)
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        hop, use = flows.hop[h], flows.hop_use[h]
+        link = np.int64(hop.link)
+        if use.is_back == 1:
+            net.tx[link].sent_bytes += back_bytes_on(net, link, packets) * use.share // WHOLE
+        else:
+            count_sent(net, link, bytes_on(net, link, size_bytes, packets) * use.share // WHOLE, 0)
+            net.count.hops += 1
+
+
+@outline
+def end(world, pair, now_ps):
+    """End the current message of connection `pair`, a row of `flow`, and let its next one begin."""
+    flows, qps = world.flows, world.qps
+    flow = flows.flow[pair]
+    message = flow.first_message
+    msg = whole_messages(qps.msg)[message]
+    size = msg.payload_bytes
+    count_on_links(world, pair, size)
+    following = msg.following
+    count_limit(flow, flow.limit, now_ps)
+    flow.first_message = following
+    flow.messages -= 1
+    flows.state.held -= 1
+    arrives = max(now_ps + flow.latency_ps, qps.arrived[pair])
+    qps.arrived[pair] = arrives
+    leaves(world, message, now_ps, now_ps)
+    add_message_event(world.net, qps, world.messages, arrives, ARRIVE, message)
+    if flow.messages > 0 and whole_messages(qps.msg)[following].payload_bytes == size:
+        rate = flow.rate
+        load_message(world, pair, size)  # the same weights, so no rate changes
+        flow.since_ps = now_ps
+        flow.rate = rate
+        set_finish(flows, pair)
+        return
+    leave(flows, pair)
+    ask_to_solve(world, now_ps)
+    if flow.messages > 0:
+        begin(world, pair, now_ps)
+
+
+@outline
+def change_network(world, now_ps):
+    """Make the changes of the schedule of faults that are due, and add an event for the next."""
+    net, schedule = world.net, world.schedule
+    first = net.ctl.fault_at
+    call_hook(net.hooks.make_changes, net.const.address)
+    for i in range(first, net.ctl.fault_at):
+        change = schedule.change[i]
+        if change.kind == CHANGE_LINK:
+            set_capacity(world.flows, change.index, capacity_of(net, change.index))
+        elif change.kind == CHANGE_ROUTES:
+            world.flows.state.epoch = change.value + 1
+    ask_to_solve(world, now_ps)
+    if net.ctl.fault_ps < LONGEST_RUN_PS:
+        add_event(net.ctl, world.messages, net.ctl.fault_ps, FINISH, 0, 0)
+
+
+@outline
+def reroute(world, now_ps):
+    """Move flows to the paths of new routing tables; without room for all, go on in another event of this time."""
+    flows = world.flows
+    for pair in range(world.net.ctl.queue_pairs):
+        flow = flows.flow[pair]
+        if flows.finish_place[pair] > 0 and flow.epoch != flows.state.epoch:
+            if flows.state.hops + world.net.const.reserve_hops > flows.hop.shape[0]:
+                add_event(world.net.ctl, world.messages, now_ps, FINISH, 0, 0)
+                return
+            bring_up_to_date(flows, pair, flow.rate, flow.limit, now_ps)
+            left_bytes = flow.remaining_bytes
+            leave(flows, pair)
+            if flow.is_coupled == 1:
+                lay_coupled(world, pair, now_ps)
+            else:
+                lay_path(world, pair, now_ps)
+                load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+            flow.remaining_bytes = min(flow.remaining_bytes, left_bytes)
+            enter(flows, pair, now_ps)
+            ask_to_solve(world, now_ps)
+    flows.state.moved_epoch = flows.state.epoch
+
+
+@hook
+def act(world_address, message, now_ps):
+    """Let a message, a row of `msg`, begin, or wait for those of its connection before it."""
+    world = world_at(world_address)
+    flows = world.flows
+    msg = whole_messages(world.qps.msg)
+    pair = msg[message].connection
+    flow = flows.flow[pair]
+    msg[message].following = -1
+    if flow.messages == 0:
+        flow.first_message = message
+    else:
+        msg[flow.last_message].following = message
+    flow.last_message = message
+    flow.messages += 1
+    flows.state.held += 1
+    if flow.messages == 1:
+        begin(world, pair, now_ps)
+    return 0
+
+
+@hook
+def settle(world_address, kind, now_ps):
+    """Handle an event. FINISH: change the network, and end the messages that are due. SOLVE: set rates."""
+    world = world_at(world_address)
+    flows = world.flows
+    if kind == SOLVE:
+        begun_ns = clock_ns()
+        flows.state.solved += solve(flows, now_ps)
+        flows.state.solve_ns += clock_ns() - begun_ns
+    else:
+        if flows.state.alarm_ps == now_ps:
+            flows.state.alarm_ps = INF
+        if world.net.hooks.make_changes != 0:
+            if world.net.ctl.fault_ps <= now_ps or now_ps == 0:  # at 0 for the event of the first change
+                change_network(world, now_ps)
+            if flows.state.moved_epoch != flows.state.epoch:
+                reroute(world, now_ps)
+        while flows.state.active > 0 and flows.finish_heap[0].key <= now_ps:
+            flow_id = np.int64(flows.finish_heap[0].number)
+            if flows.flow[flow_id].is_coupled == 1:
+                if flows.state.hops + world.net.const.reserve_hops > flows.hop.shape[0]:
+                    add_event(world.net.ctl, world.messages, now_ps, FINISH, 0, 0)
+                    break
+                end_stage(world, flow_id, now_ps)
+            else:
+                end(world, flow_id, now_ps)
+    set_alarm(world)
+    return 0
+
+
+NETWORK = NetworkModel(
+    name="flow",
+    title="is a fluid with the bytes of its packets, on their route; messages share links max-min fairly",
+    use="contention and oversubscription where packets are too many; faults of links",
+    keys=PATH_KEYS | {"detection_time", "load_balancing", "nvlink", "collectives"},
+    hooks=(MessageHooks("flow", act, settle=settle),),
+    refused_faults={"error_rate": "messages as a whole are never lost; expected another fault"},
+    max_link_rate_bps=MAX_RATE_BPS,
+)

@@ -1,0 +1,18 @@
+"""Packets: the model of the engine itself (pdes/window.py), to which all others are compared."""
+
+from pdes.fidelity.contract import PATH_KEYS, NetworkModel, keys_with
+
+NETWORK = NetworkModel(
+    name="packet",
+    title="becomes packets with headers and acknowledgements, which wait in queues of ports, and senders for windows",
+    use="incast, PFC, ECN, load balancing, losses, faults, tails; and the last word on a step",
+    keys=PATH_KEYS
+    | keys_with(
+        "acknowledged queue_limit rto max_retries detection_time nvlink switch buffer pfc pfc_alpha pfc_headroom "
+        "pfc_resume_offset ecn ecn_kmin ecn_kmax ecn_pmax trimming class_weights discipline p2p_class "
+        "congestion_control congestion cnp_interval load_balancing flowlet_gap selective_repeat reorder"
+    ),
+    has_packets=True,
+    several_workers=True,
+    refused_faults={},
+)

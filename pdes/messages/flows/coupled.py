@@ -1,0 +1,368 @@
+"""Coupled flows: a collective as one flow over all links that its messages cross.
+
+The flow begins when the last member has started. Its weight on a link is the number of bytes that the collective puts
+there per byte of the lane that sends most, so that its rate is that of one lane: each lane counts as much for fairness
+as another connection. All lanes send at this rate, the highest at which no link is overloaded. Where lanes change their
+peers, as in recursive algorithms, the flow consists of *stages*, one after another, with weights of their own.
+
+All members end at the same moment, when the last stage has ended and a delay has passed. Alone on the idle fabric, a
+collective takes alone_ps, of which its bytes need port_ps at the members' ports; its launch and its turns (a lane
+sends, and waits until it receives) take the rest, `latency_ps`. Where stages take longer, took_ps,
+
+- a port of k lanes limits the rate: one lane uses the port while others wait, so that a k-th of the longer time adds to
+  alone_ps: the collective takes max(took_ps, alone_ps + (took_ps - port_ps) / k).
+- a link of the fabric limits the rate: other lanes are faster, so that slow ones never wait: max(took_ps, alone_ps).
+
+In both cases launch and one turn, which nothing hides, follow took_ps at least.
+"""
+
+import numpy as np
+
+from pdes.core.hashing import mix3
+from pdes.core.jit import call_hook, clear_row, hook, inline, outline
+from pdes.core.packet import MAX_SEQ, SHARE_UNITS, SHARES_SHIFT, end_of, path_word
+from pdes.core.rows.row import INF
+from pdes.core.state import FRAMED, world_at
+from pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
+from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, lay_both_ways, packets_of
+from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
+from pdes.network.link import class_row, share_psb
+from pdes.npu.collective import free_instance, instance, npu_of_peer, sent_bytes_of
+from pdes.npu.trace import row_of_collective
+
+MAX_STAGES = 64  # of a collective; one with more counts as one stage
+MAX_RATIO_SHIFT = 16  # a link carries at most 2^16 times the bytes of the reference, so that weights fit
+
+
+@inline
+def add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes):
+    """Add messages, whose path is at the end of `hop`, to `link_total`; their bytes on links without and with flits."""
+    net, flows = world.net, world.flows
+    flow = flows.flow[flow_id]
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        use, link = flows.hop_use[h], np.int64(flows.hop[h].link)
+        on_link = plain_bytes
+        if use.is_back == 1:
+            on_link = back_bytes_on(net, link, packets)
+        elif class_row(net, link).special & FRAMED != 0:
+            on_link = framed_bytes
+        total = flows.link_total[link]
+        if total.total_bytes == 0:
+            flows.touched[flows.state.touched] = link
+            flows.state.touched += 1
+        total.total_bytes += max(1, on_link * use.share // WHOLE)
+        if use.is_back == 0:
+            total.messages += messages
+
+
+@inline
+def turns_of(plans, lane):
+    """Return how often a lane, a row of `lane_row`, sends after it has received, and its number of stages."""
+    # In a stage it sends to the same peers. A lane that goes to and fro between peers is a pipeline, of one stage.
+    peer = first_peer = np.int64(-1)
+    turns = stages = returns = receives = 0
+    for number in range(plans.lane_ptr[lane], plans.lane_ptr[lane + 1]):
+        step = plans.step[number]
+        if step.send_peer >= 0:
+            turns += receives
+            if step.send_peer != peer:
+                peer = np.int64(step.send_peer)
+                stages += np.int64(stages == 0 or receives == 1)
+                first_peer = peer if stages == 1 and receives == 0 else first_peer
+                returns += np.int64(peer == first_peer)
+            receives = 0
+        if step.recv_peer >= 0:
+            receives = 1
+    return turns, stages if returns <= 2 and stages <= MAX_STAGES else 1
+
+
+@outline
+def find_stages(world, kind):
+    """Set the stages of the lanes of a kind of collectives, their number, and the number of turns of a lane."""
+    # A lane begins with the first stage, or after a lane of which it awaits the last step.
+    flows, plans = world.flows, world.plans
+    first = plans.plan_of_ptr[kind.schedule]
+    for at in range(first, plans.plan_of_ptr[kind.schedule + 1]):
+        plan = np.int64(plans.plan_of[at])
+        first_lane = np.int64(plans.plan_ptr[plan])
+        for lane in range(first_lane, plans.plan_ptr[plan + 1]):
+            step = plans.step[plans.lane_ptr[lane]]
+            begin = np.int64(0)
+            if step.dep_lane >= 0:
+                other = first_lane + step.dep_lane
+                if step.dep_step == plans.lane_ptr[other + 1] - plans.lane_ptr[other] - 1:
+                    begin = np.int64(flows.lane_stage[other] + flows.lane_stages[other])
+            turns, stages = turns_of(plans, lane)
+            if begin + stages > MAX_STAGES:
+                begin = stages = 0
+            flows.lane_stage[lane] = begin
+            flows.lane_stages[lane] = stages
+            kind.stages = max(kind.stages, begin + stages, 1)
+            kind.turns = max(kind.turns, kind.stages, turns + 1)
+
+
+@outline
+def add_lane(world, flow_id, lane, src, now_ps):
+    """Add what NPU `src` sends in a lane, a row of `lane_row`, in a stage; return (bytes in a row, ps at its share)."""
+    # Messages to several peers are in a row if the lane receives between them; else they leave at once.
+    net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
+    flow, stage = flows.flow[flow_id], flows.stage[flow_id]
+    inst = np.int64(stage.instance)
+    connection = flows.coupled[stage.kind].group | np.int64(plans.lane_row[lane].connection)
+    shares = connection >> SHARES_SHIFT
+    connection &= (1 << SHARES_SHIFT) - 1
+    row_bytes, lane_ps = np.int64(0), 0.0
+    sent = receives = np.int64(0)
+    step, end = np.int64(plans.lane_ptr[lane]), np.int64(plans.lane_ptr[lane + 1])
+    number = np.int64(flows.lane_stage[lane])
+    while step < end:
+        to = np.int64(plans.step[step].send_peer)
+        if to < 0:
+            receives |= np.int64(plans.step[step].recv_peer >= 0)
+            step += 1
+            continue
+        is_next = sent == 1 and receives == 1
+        number += np.int64(is_next and flows.lane_stages[lane] > 1)
+        sent, receives = np.int64(1), np.int64(0)
+        # messages to one peer in a row take one path
+        messages = packets = payload_bytes = framed_bytes = np.int64(0)
+        while step < end and (plans.step[step].send_peer == to or plans.step[step].send_peer < 0):
+            if plans.step[step].send_peer >= 0 and number == stage.number:
+                size = sent_bytes_of(net.const.address, insts, plans, inst, lane, step)
+                of_message = packets_of(net, size)
+                messages += 1
+                packets += of_message
+                payload_bytes += size
+                framed_bytes += flit_bytes(net, size, of_message)
+            receives |= np.int64(plans.step[step].recv_peer >= 0)
+            step += 1
+        if messages == 0:
+            continue
+        plain_bytes = payload_bytes + packets * net.const.header_bytes
+        dst = npu_of_peer(insts, plans, inst, lane, to)
+        word2 = path_word(np.int64(0), mix3(src + net.const.seed, dst, connection))
+        lay_both_ways(world, flow_id, src, dst, word2, now_ps)
+        add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes)
+        row_bytes = row_bytes + plain_bytes if is_next else max(row_bytes, plain_bytes)
+        if shares > SHARE_UNITS:
+            lane_ps += plain_bytes * share_psb(net, np.int64(flows.hop[flow.first_hop].link), 0, shares)
+        stage.messages += messages
+        stage.payload_bytes += payload_bytes
+    return row_bytes, lane_ps
+
+
+@outline
+def lay_coupled(world, flow_id, now_ps):
+    """Find links, weights, cap and bytes of a stage, whose collective is in its instance."""
+    flows, insts, plans = world.flows, world.insts, world.plans
+    flow, stage = flows.flow[flow_id], flows.stage[flow_id]
+    kind, collective = flows.coupled[stage.kind], insts.inst[stage.instance]
+    schedule = kind.schedule
+    stage.messages = stage.payload_bytes = stage.link_messages = 0
+    flow.epoch = flows.state.epoch
+    most_bytes, slowest_ps = np.int64(1), 0.0
+    for member in range(plans.members[schedule]):
+        collective.member = member
+        at = plans.plan_of_ptr[schedule] + (0 if plans.relative[schedule] else member)
+        plan = np.int64(plans.plan_of[at])
+        src = np.int64(plans.group_member[plans.group_ptr[kind.group] + member])
+        for lane in range(plans.plan_ptr[plan], plans.plan_ptr[plan + 1]):
+            begin = flows.lane_stage[lane]
+            if begin <= stage.number < begin + max(1, flows.lane_stages[lane]):
+                row_bytes, lane_ps = add_lane(world, flow_id, lane, src, now_ps)
+                most_bytes = max(most_bytes, row_bytes)
+                slowest_ps = max(slowest_ps, lane_ps)
+    for i in range(flows.state.touched):
+        most_bytes = max(most_bytes, flows.link_total[flows.touched[i]].total_bytes >> MAX_RATIO_SHIFT)
+    flow.first_hop = flows.state.hops
+    flow.hops = flows.state.touched
+    flow.cap = INF if slowest_ps == 0.0 else np.int64(UNITS_PER_PS * most_bytes / slowest_ps)
+    for i in range(flow.hops):
+        h = flow.first_hop + i
+        link = flows.touched[i]
+        total = flows.link_total[link]
+        flows.hop[h].link = link
+        flows.hop[h].weight = np.int64(np.float64(total.total_bytes) * WHOLE / most_bytes + 0.5)
+        flows.hop_total[h].total_bytes = total.total_bytes
+        flows.hop_total[h].messages = total.messages
+        stage.link_messages += total.messages
+        total.total_bytes = total.messages = 0
+    flows.state.hops += flow.hops
+    flows.state.touched = 0
+    set_port_time(world, flow_id, most_bytes)
+    flow.remaining_bytes = stage.whole_bytes
+
+
+@inline
+def is_port(net, link):
+    """Return whether an outgoing link begins or ends at an NPU."""
+    return link < net.out_ptr[net.const.npus] or end_of(net.tx[link].meta) < net.const.npus
+
+
+@inline
+def set_port_time(world, flow_id, most_bytes):
+    """Set the bytes of a stage, and their time at idle ports, as where collectives are played alone."""
+    net, flows = world.net, world.flows
+    flow, stage = flows.flow[flow_id], flows.stage[flow_id]
+    rate = slowest = flow.cap
+    stage.peak_link = -1
+    stage.whole_bytes = float(most_bytes)
+    stage.lanes = 1
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        link, weight = np.int64(flows.hop[h].link), np.int64(flows.hop[h].weight)
+        if weight > 0 and flows.link[link].idle_capacity // weight < slowest:
+            slowest = flows.link[link].idle_capacity // weight
+            stage.peak_link = link
+        if is_port(net, link) and weight > 0 and flows.link[link].idle_capacity // weight < rate:
+            rate = flows.link[link].idle_capacity // weight
+            # so that rounding the weight changes nothing on the idle fabric
+            stage.whole_bytes = np.float64(flows.hop_total[h].total_bytes) * WHOLE / weight
+            stage.lanes = max(1, weight // WHOLE)
+    stage.port_ps = 1 + np.int64(stage.whole_bytes * (UNITS_PER_PS / max(1, rate)))
+
+
+@inline
+def new_stage(world, kind_number, number, next_stage):
+    """Return a flow for a stage, by its number, of a kind of collectives; next_stage: that after it, -1 none."""
+    # it takes the place of a queue pair, which sends nothing
+    net, qps, flows = world.net, world.qps, world.flows
+    flow_id = net.ctl.queue_pairs
+    net.ctl.queue_pairs = flow_id + 1
+    net.ctl.check = 1
+    clear_row(qps.qp, flow_id)
+    clear_row(flows.flow, flow_id)
+    clear_row(flows.stage, flow_id)
+    flows.flow[flow_id].is_coupled = 1
+    stage = flows.stage[flow_id]
+    stage.kind, stage.number, stage.next_stage = kind_number, number, next_stage
+    return flow_id
+
+
+@outline
+def begin_stage(world, flow_id, inst, now_ps):
+    """Let a stage of a collective begin."""
+    flows = world.flows
+    stage = flows.stage[flow_id]
+    stage.instance = inst
+    stage.begun_ps = now_ps
+    if flows.flow[flow_id].epoch != flows.state.epoch:
+        lay_coupled(world, flow_id, now_ps)
+    flows.flow[flow_id].remaining_bytes = stage.whole_bytes
+    enter(flows, flow_id, now_ps)
+    ask_to_solve(world, now_ps)
+
+
+@outline
+def begin_coupled(world, inst, now_ps):
+    """Let the flow of a collective begin, all of whose members have started."""
+    flows = world.flows
+    collective = world.insts.inst[inst]
+    number = flows.coupled_ptr[world.plans.slot_group[collective.slot]]
+    while (
+        flows.coupled[number].schedule != collective.schedule
+        or flows.coupled[number].buffer_bytes != collective.buffer_bytes
+    ):
+        number += 1
+    kind = flows.coupled[number]
+    if kind.stages == 0:
+        find_stages(world, kind)
+    flow_id = np.int64(kind.free_flow)
+    if flow_id >= 0:
+        kind.free_flow = flows.stage[flow_id].next_flow
+    else:
+        for left in range(kind.stages):
+            flow_id = new_stage(world, number, kind.stages - 1 - left, flow_id)
+    collective.first_lane = flow_id  # its first stage
+    begin_stage(world, flow_id, inst, now_ps)
+
+
+@hook
+def join(world_address, node, row, now_ps):
+    """Start the collective of trace row `row` of NPU `node`; with the last member, its flow begins."""
+    world = world_at(world_address)
+    net, plans, trace, insts = world.net, world.plans, world.trace, world.insts
+    npu = world.npus.npu[node]
+    r = npu.trace_base + row
+    slot = npu.slot_base + trace.group[r]
+    group, seq, schedule = np.int64(plans.slot_group[slot]), np.int64(trace.seq[r]), np.int64(trace.schedule[r])
+    # all members share the instance of the first
+    inst = instance(net, insts, np.int64(plans.group_member[plans.group_ptr[group]]), group, seq)
+    collective = insts.inst[inst]
+    if collective.lanes_left == 0:
+        collective.lanes_left = plans.members[schedule]
+        collective.slot = slot
+        collective.schedule = schedule
+        collective.buffer_bytes = trace.bytes[r]
+    collective.lanes_left -= 1
+    world.flows.state.held += 1
+    if net.const.compute_slow_1000ths != 0:
+        call_hook(net.hooks.running, world_address, node, row, 1, now_ps)
+    if collective.lanes_left == 0:
+        begin_coupled(world, inst, now_ps)
+    return 0
+
+
+@inline
+def count_stage(world, flow_id):
+    """Count the messages of a stage."""
+    net, flows = world.net, world.flows
+    flow, stage = flows.flow[flow_id], flows.stage[flow_id]
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        tx, total = net.tx[flows.hop[h].link], flows.hop_total[h]
+        tx.sent_bytes += total.total_bytes
+        tx.sent_packets += total.messages
+    net.count.hops += stage.link_messages
+    net.count.data_packets += stage.messages
+    net.count.consumed_packets += stage.messages
+    net.count.flows += stage.messages
+    net.count.sent_bytes += stage.payload_bytes
+    net.count.received_bytes += stage.payload_bytes
+    net.count.payload_bytes += stage.payload_bytes
+
+
+@outline
+def end_stage(world, flow_id, now_ps):
+    """End a stage; then the next begins, or the members' trace rows end when the rest of the time alone has passed."""
+    flows, insts = world.flows, world.insts
+    stage = flows.stage[flow_id]
+    inst = np.int64(stage.instance)
+    collective = insts.inst[inst]
+    count_stage(world, flow_id)
+    count_limit(flows.flow[flow_id], flows.flow[flow_id].limit, now_ps)
+    leave(flows, flow_id)
+    took_ps = now_ps - stage.begun_ps
+    collective.left_ps += took_ps
+    limit = np.int64(flows.flow[flow_id].limit)
+    if limit < 0:
+        limit = np.int64(stage.peak_link)
+    if limit >= 0 and is_port(world.net, limit):
+        collective.left_ps -= (took_ps - stage.port_ps) // stage.lanes
+    if stage.next_stage >= 0:
+        begin_stage(world, np.int64(stage.next_stage), inst, now_ps)
+        return
+    ask_to_solve(world, now_ps)
+    kind = flows.coupled[stage.kind]
+    first = np.int64(collective.first_lane)
+    latency_ps = kind.alone_ps - world.plans.launch_ps[kind.schedule]
+    each = first
+    while each >= 0:
+        latency_ps -= flows.stage[each].port_ps
+        each = np.int64(flows.stage[each].next_stage)
+    least_ps = world.plans.launch_ps[kind.schedule] + max(0, latency_ps) // kind.turns
+    end_members(world, kind, inst, now_ps + max(least_ps, kind.alone_ps - collective.left_ps))
+    free_instance(world.net, insts, inst)
+    flows.stage[first].next_flow = kind.free_flow
+    kind.free_flow = first
+
+
+@inline
+def end_members(world, kind, inst, time_ps):
+    """Add events in which the members of a collective end its trace rows."""
+    plans = world.plans
+    seq = world.insts.inst[inst].key & (MAX_SEQ - 1)
+    members = np.int64(plans.members[kind.schedule])
+    for member in range(members):
+        node = np.int64(plans.group_member[plans.group_ptr[kind.group] + member])
+        row, _ = row_of_collective(world.npus.npu[node], world.trace, plans, kind.group, seq)
+        add_event(world.net.ctl, world.messages, time_ps, OWN, (node << KEY_SHIFT) | (FIRST_DONE + row), node)
+    world.flows.state.held -= members

@@ -1,0 +1,80 @@
+"""Each model of the network declares what it supports in its own file, and no other file names a model."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from nadi.configuration.sections import NetworkSection
+from pdes import fidelity
+from tests.nonempty import nonempty
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "pdes" / "fidelity"
+NAMES = tuple(fidelity.networks())
+QUOTED = re.compile(f"['\"]({'|'.join(NAMES)})['\"]")
+OTHER_MEANINGS = {
+    ("pdes/build/growth.py", "flow"),  # a table of the engine
+    ("nadi/configuration/sections.py", "closed-form"),  # a value of [network] nvlink
+    ("nadi/simulation/closed_forms/nvlink.py", "closed-form"),
+}
+
+
+def named_models(text):
+    """Yield (line, name) of each model that the strings of a source name, docstrings left out."""
+    tree = ast.parse(text)
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            if node.value in NAMES:
+                yield node.lineno, node.value
+            yield from ((node.lineno, name) for name in QUOTED.findall(node.value))
+
+
+def test_no_other_file_names_a_model():
+    files = [path for room in ("nadi", "pdes") for path in (ROOT / room).rglob("*.py") if FOLDER not in path.parents]
+    found = []
+    for path in nonempty(files):
+        place = path.relative_to(ROOT).as_posix()
+        found += [f"{place}:{line} {name}" for line, name in named_models(path.read_text())
+                  if (place, name) not in OTHER_MEANINGS]  # fmt: skip
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'if network.fidelity == "packet": pass',
+        'keys = {"fidelity": "closed-form"}',
+        "raise ValueError('expected fidelity = \"analytical\"')",
+        'model = fidelity("flow")',
+    ],
+)
+def test_a_name_is_found(line):
+    assert len(list(named_models(f'"""Not "packet" in a docstring."""\n{line}\n'))) == 1
+
+
+def test_declared_keys_are_keys_of_the_section():
+    """Every key of [network] belongs to some model."""
+    keys = set().union(*(model.keys for model in fidelity.networks().values()))
+    assert keys == set(NetworkSection.model_fields)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_capabilities_agree(name):
+    model = fidelity.networks()[name]
+    assert model.title
+    assert model.use
+    moves = [hooks.act for hooks in model.hooks if hooks.act]
+    assert not (model.has_packets and moves), "packets and whole messages"
+    assert moves or model.has_packets or not model.has_links
+    assert model.has_packets or not model.several_workers
+    assert model.has_links or not moves, "whole messages cross links"
+    assert ("congestion_aware" in model.keys) == (len({hooks.contends for hooks in model.hooks}) == 2)

@@ -1,0 +1,81 @@
+"""Named machines: GPUs on NVSwitches with a NIC for each GPU, on rails (`rail_optimised`). One TOML file describes one.
+
+The GPUs of a server are one NVLink domain, or those of all servers of a rack (NVL72). NCCL takes such a rack as one
+host (MNNVL), and so do the graph's hosts.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import Field
+
+from inputs.documents import checked, read_toml
+from topologies.builders import rail_optimised
+from topologies.errors import TopologyError
+from topologies.extent import Extent
+from topologies.graph import Graph
+from topologies.parameters import Count, Parameters, Rate, Ratio, Time
+from topologies.units import NS
+
+_FOLDER = Path(__file__).parent
+_GPUS_PER_SERVER, _GPUS_PER_RACK = 8, 72
+_RAILS_OF_RACK = 4  # NICs of a server of a rack, each on its rail
+
+
+class MachineArguments(Parameters):
+    """Parameters of a cluster of one machine, which determines the links inside and the NICs."""
+
+    npus: Count = Field(description="number of GPUs: a multiple of 8, or fewer than 8")
+    hosts_per_rail_leaf: Count = Field(32, description="servers of a unit; the last unit may have fewer")
+    spines: Count | None = Field(None, description="number of spines; by oversubscription if not given")
+    oversubscription: Ratio | None = Field(None, description="NIC rate over uplink rate of a leaf; 1 if not given")
+    delay: Time = Field(500 * NS, description="propagation delay of a cable outside the servers")
+    switch_latency: Time = Field(0, description="forwarding latency of leaves and spines")
+
+
+class RackArguments(MachineArguments):
+    """Parameters of a cluster of racks, each of which is one NVLink domain."""
+
+    npus: Count = Field(description="number of GPUs: a multiple of 72, or fewer than 72")
+    hosts_per_rail_leaf: Count = Field(1, description="racks that share a leaf per rail")
+
+
+class Machine(Parameters):
+    """The content of a machine's file."""
+
+    summary: str = Field(description="description in one line")
+    rack: bool = Field(False, description="whether the NVLink domain is a rack of 72 GPUs; false: a server of 8")
+    accelerator: str = Field(description="generation of the GPUs, which selects NCCL's constants")
+    rate: Rate = Field(description="rate of a NIC")
+    nvlink_rate: Rate = Field(description="rate of a GPU's NVLinks together, each direction")
+    nvlink_delay: Time = Field(description="propagation delay between a GPU and the NVSwitch")
+
+    @property
+    def arguments(self) -> type[MachineArguments]:
+        """Parameters of a cluster of the machine."""
+        return RackArguments if self.rack else MachineArguments
+
+    def build(self, arguments: MachineArguments, name: str) -> Graph:
+        """Build a cluster, laid out as `rail-optimised`; TopologyError if the counts do not fit."""
+        own = self.model_dump(include={"accelerator", "rate", "nvlink_rate", "nvlink_delay"})
+        return rail_optimised.build(arguments, name, **self._domain(arguments), **own)
+
+    def extent(self, arguments: MachineArguments, name: str) -> Extent:
+        """Return the size of a cluster."""
+        return rail_optimised.extent(arguments, name, **self._domain(arguments))
+
+    def _domain(self, arguments: MachineArguments) -> dict[str, int]:
+        """Return the parameters gpus_per_host and rails of an NVLink domain: a server or a rack."""
+        size = min(_GPUS_PER_RACK if self.rack else _GPUS_PER_SERVER, arguments.npus)
+        return {"gpus_per_host": size} | ({"rails": math.gcd(size, _RAILS_OF_RACK)} if self.rack else {})
+
+
+@functools.cache
+def machines() -> Mapping[str, Machine]:
+    """Return all machines by name."""
+    return {
+        path.stem: checked(Machine, read_toml(path, "the file of a machine", TopologyError), path.name, TopologyError)
+        for path in sorted(_FOLDER.glob("*.toml"))
+    }
