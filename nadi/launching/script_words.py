@@ -8,6 +8,7 @@ one with a control character or a byte that is not UTF-8, and quotes all others.
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from nadi.errors import ConfigError
 from nadi.launching.python import nadi_command
@@ -45,6 +46,29 @@ def directive(option: str) -> str:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         value = f'"{escaped}"'
     return f"#SBATCH --{name}{equals}{value}"
+
+
+def rendered(template: str, **values: Any) -> str:  # noqa: ANN401 - whatever the template shows
+    """Return the batch script of a template, whose filters quote what is put in."""
+    import jinja2
+
+    environment = jinja2.Environment(  # noqa: S701 - it makes a shell script, quoted for the shell, and no HTML
+        loader=jinja2.PackageLoader("nadi.launching", "templates/slurm"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "quote": shell_word,
+        "shell_line": shell_line,
+        "directive": directive,
+        "nadi_line": nadi_line,
+    }
+    environment.filters["settings"] = lambda overrides: shell_line(
+        word for override in overrides for word in ("--set", override)
+    )
+    return environment.get_template(template).render(**values)
 
 
 def log_path(folder: str, pattern: str) -> str:

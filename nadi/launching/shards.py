@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nadi.errors import ConfigError
-from nadi.launching.script_words import directive, log_path, nadi_line, sbatch_options, shell_line, shell_word
+from nadi.launching.script_words import log_path, nadi_line, rendered, sbatch_options
 
 _MAX_SHARDS = 10**5
 # Options of sbatch that scripts of arrays set themselves
@@ -35,29 +35,15 @@ def array_script(
     """
     name, folder = f"nadi-{command[0]}", str(out_folder)
     extra = sbatch_options(more_options, OWN_OPTIONS)
-    task = f"{shell_word(folder)}/$SLURM_ARRAY_TASK_ID" if own_folders else shell_word(folder)
-    array = [
-        f"job-name={name}",
-        f"array=0-{num_shards - 1}",
-        "ntasks=1",
-        f"output={log_path(folder, '-%a.log')}",
-        *extra,
-    ]
+    last = num_shards - 1
     merge = nadi_line([*merge_command, "--out", folder, "--quiet"])
     after = [f"job-name={name}-merge", "ntasks=1", f"output={log_path(folder, '-merge.log')}", *extra, f"wrap={merge}"]
-    lines = (
-        "#!/usr/bin/env bash",
-        f"# {num_shards} shards of `nadi {command[0]}`. Submit it with sbatch, and again when something failed.",
-        *(directive(option) for option in array),
-        "set -euo pipefail",
-        "",
-        "# The first task submits the job that merges the results when all tasks have ended.",
-        'if [[ $SLURM_ARRAY_TASK_ID == 0 && -z "${SLURM_RESTART_COUNT:-}" ]]; then',
-        '    sbatch --dependency=afterany:"$SLURM_ARRAY_JOB_ID" \\',
-        f"        {shell_line(f'--{option}' for option in after)} ||",
-        '        echo "sbatch cannot be used here: when all tasks have ended, run what --wrap holds above" >&2',
-        "fi",
-        f'{nadi_line(command)} --quiet --shard "$SLURM_ARRAY_TASK_ID/{num_shards}" --out {task}',
-        "",
+    return rendered(
+        "array.sh.j2",
+        command=command,
+        shards=num_shards,
+        folder=folder,
+        own_folders=own_folders,
+        options=[f"job-name={name}", f"array=0-{last}", "ntasks=1", f"output={log_path(folder, '-%a.log')}", *extra],
+        after=[f"--{option}" for option in after],
     )
-    return "\n".join(lines)

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from nadi.errors import ConfigError
-from nadi.launching.script_words import directive, one_line, sbatch_options, shell_line, shell_word
+from nadi.launching.script_words import one_line, rendered, sbatch_options, shell_word
 
 # Options of srun, which takes the CPUs of a task from its own option only
 _SRUN_OPTIONS = '--ntasks="$ranks" --cpus-per-task="$SLURM_CPUS_PER_TASK" --kill-on-bad-exit=1'
@@ -120,23 +120,9 @@ def sweep_tasks(sweeps: Sequence[str]) -> tuple[Task, ...]:
 
 def render(job: Job) -> str:
     """Return the batch script of a job."""
-    import jinja2
-
-    environment = jinja2.Environment(  # noqa: S701 - it makes a shell script, quoted for the shell, and no HTML
-        loader=jinja2.PackageLoader("nadi.launching", "templates/slurm"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["quote"] = shell_word
-    environment.filters["directive"] = directive
-    environment.filters["settings"] = lambda overrides: shell_line(
-        word for override in overrides for word in ("--set", override)
-    )
     named = [f"--{name}={value}" for name, value in (("partition", job.partition), ("account", job.account)) if value]
     follower = "".join(f" {shell_word(word)}" for word in (*named, *(f"--{option}" for option in job.sbatch)))
-    return environment.get_template("job.sh.j2").render(job=job, launch=LAUNCHERS[job.launcher], follower=follower)
+    return rendered("job.sh.j2", job=job, launch=LAUNCHERS[job.launcher], follower=follower)
 
 
 def submit(script_path: Path) -> str:
