@@ -37,9 +37,9 @@ def prefetch(_typing_context, array, _index, _line):
     """Prefetch cache line `_line` (counted from the item's start) of item `_index` of an array."""
 
     def codegen(context, builder, signature, args):
-        i32, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
-        row = builder.bitcast(item_pointer(context, builder, signature, args, checked=False), pointer)
-        line = builder.gep(row, [builder.mul(args[2], ir.Constant(ir.IntType(64), CACHE_LINE))])
+        i32, i64, pointer = ir.IntType(32), ir.IntType(64), ir.IntType(8).as_pointer()
+        row = builder.ptrtoint(item_pointer(context, builder, signature, args, checked=False), i64)
+        line = builder.inttoptr(builder.add(row, builder.mul(args[2], i64(CACHE_LINE))), pointer)
         kind = ir.FunctionType(ir.VoidType(), [pointer, i32, i32, i32])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
         builder.call(function, [line, i32(0), i32(3), i32(1)])

@@ -2,22 +2,34 @@
 
     python scripts/kernel_tables.py [-o FILE.json] [--rows 1000] [--seed 1] [GPU ...]
 
-Each class is a random sample of the rows of aiconfigurator-core, as workload/compute/nvidia.py reads them. Columns:
-rows, geometric mean of roofline / measured, mean absolute error, standard deviation of the logarithm of the ratio.
+Each class is a random sample of the rows of aiconfigurator-core, as workload/compute/nvidia.py reads them. Constants of
+the roofline are fitted to one half of the rows of A100, H100 and B200 (an even checksum of the operator's text), and
+the sample is from the other half. Outliers do not count: rows of more bytes than twice the L2 cache that were measured
+faster than the memory's peak moves them. Columns: rows, geometric mean of roofline / measured, mean absolute error,
+standard deviation of the logarithm of the ratio.
 """
 
 import argparse
 import json
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from inputs.units import PS_PER_S
 from workload.compute import Efficiencies, Gpu, Operator, find_gpu, nvidia
 from workload.compute.roofline import rooflines_ps
 
-GPUS = ("a100", "h100", "b200", "h200")  # GPUs of the page; no constant is fitted to rows of the last one
+GPUS = (
+    "a100",
+    "h100",
+    "b200",
+    "h200",
+    "b300",
+    "gb200",
+)  # GPUs of the page; nothing is fitted to rows of the last three
 CLASSES = (
     ("gemm", "bf16", "products in bf16"),
     ("gemm", "fp8", "products in fp8"),
@@ -48,6 +60,7 @@ def results(gpus: Sequence[str], row_count: int, seed: int) -> Iterator[tuple[st
             if kind == "attention":
                 of_decoding = title.endswith("decoding")
                 measured = [row for row in measured if (row[0].shape[3] == 1) == of_decoding]
+            measured = [row for row in measured if _is_held_out(row[0]) and not _is_outlier(*row, gpu)]
             if not measured:
                 continue
             sample = [measured[i] for i in draw.choice(len(measured), min(row_count, len(measured)), replace=False)]
@@ -55,6 +68,16 @@ def results(gpus: Sequence[str], row_count: int, seed: int) -> Iterator[tuple[st
             ratios = alone_ps([operator for operator, _ in sample]) / times_ps
             logs = np.log(ratios)
             yield name, title, len(sample), *map(float, (np.exp(logs.mean()), np.abs(ratios - 1).mean(), logs.std()))
+
+
+def _is_held_out(operator: Operator) -> bool:
+    """Return whether an operator is in the half of the rows to which nothing is fitted."""
+    return bool(zlib.crc32(str(operator).encode()) % 2)
+
+
+def _is_outlier(operator: Operator, time_ps: float, gpu: Gpu) -> bool:
+    """Return whether the memory's peak is too slow for a measured time, though the data do not fit into L2."""
+    return operator.bytes > 2 * gpu.l2_bytes and operator.bytes / gpu.memory_bandwidth_Bps * PS_PER_S > time_ps
 
 
 def main() -> None:

@@ -93,7 +93,7 @@ def ratios(kind, dtype="bf16", least_flops=0):
     [
         ("gemm", 0, (0.90, 1.05), 0.15),
         ("gemm", 2e10, (0.85, 1.0), 0.13),  # hot: 640 to 740 TFLOP/s, see docs/explanation/compute.md
-        ("grouped-gemm", 0, (0.75, 1.0), 0.22),
+        ("grouped-gemm", 0, (0.9, 1.1), 0.16),
         ("batched-gemm", 0, (0.9, 1.1), 0.22),
         ("attention", 0, (0.9, 1.1), 0.12),
         ("attention-backward", 0, (0.8, 1.05), 0.16),
@@ -119,19 +119,24 @@ def test_between_the_measured_shapes_of_an_h100():
     assert sum(errors) / len(errors) < 0.08
 
 
-@pytest.mark.parametrize(("dtype", "error"), [("bf16", 0.01), ("fp8", 0.01)])
-def test_what_is_left_of_products_in_a_row_is_what_was_measured(dtype, error):
-    """The H100's share by type is the geometric mean of its large products, to two digits."""
-    found = ratios("gemm", dtype, least_flops=1e10)
+def test_what_is_left_of_products_in_a_row_is_what_was_measured():
+    """The H100's share in 16 bits is the geometric mean of its products that run as long as a step's, to two digits."""
+    found = ratios("gemm", "bf16", least_flops=3e11)
     assert len(found) > 30
-    assert find_gpu("h100").in_a_row[dtype] == pytest.approx(geometric_mean(found), abs=error)
+    assert find_gpu("h100").in_a_row["bf16"] == pytest.approx(geometric_mean(found), abs=0.01)
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp8"])
-def test_products_in_a_row_lose_more_on_a_b200_than_on_an_h100(dtype):
-    """By 5 %: over 675 products of NVIDIA's tables, 0.975 over 1.028 in bf16 and 0.767 over 0.807 in fp8."""
-    measured = {"bf16": 0.904, "fp8": 0.759}  # of the H100: see the test above
-    assert find_gpu("b200").in_a_row[dtype] == pytest.approx(measured[dtype] * 0.95, abs=0.005)
+def test_what_steps_leave_of_products_in_fp8_is_at_most_what_was_measured():
+    """Single products have 0.88 left; the share of MLPerf's steps, to which the number is fitted, is below."""
+    found = geometric_mean(ratios("gemm", "fp8", least_flops=3e11))
+    assert found - 0.06 < find_gpu("h100").in_a_row["fp8"] < found
+
+
+@pytest.mark.parametrize(("dtype", "share"), [("bf16", 0.937), ("fp8", 0.912)])
+def test_products_in_a_row_lose_more_on_a_b200_than_on_an_h100(dtype, share):
+    """By the roofline over the time of 693 and 675 products of NVIDIA's tables, over the same of H100."""
+    h100 = find_gpu("h100").in_a_row[dtype]
+    assert find_gpu("b200").in_a_row[dtype] == pytest.approx(h100 * share, abs=0.006)
 
 
 def test_large_products_of_a_step_stay_below_those_of_eight_seconds():

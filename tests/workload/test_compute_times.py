@@ -205,18 +205,18 @@ def test_own_rows_go_before_those_of_another_gpu_and_both_before_the_roofline():
 
 
 def test_many_bytes_take_the_bandwidth_and_few_take_the_latencies():
-    latencies = 2_000_000 + 330_000
+    latencies = 2_850_000 + 330_000
     assert roofline("elementwise 1000000000x1x1 bf16") == pytest.approx(latencies + 4e21 / (2.039e12 * 0.87))
     assert roofline("optimizer 1000000000x28 fp32") == pytest.approx(latencies + 28e21 / (2.039e12 * 0.80))
     assert roofline("elementwise 1x1x1 bf16") == pytest.approx(latencies, rel=1e-3)
-    assert roofline("routing 1x8x2 bf16") == pytest.approx(latencies + 3 * 2_000_000, rel=1e-3)
+    assert roofline("routing 1x8x2 bf16") == pytest.approx(latencies + 3 * 2_850_000, rel=1e-3)
     assert roofline("copies 1000x1 bf16") == pytest.approx(1000 * latencies, rel=1e-3)
     assert roofline("copies 3x1000000000 bf16") == pytest.approx(3 * (latencies + 4e21 / (2.039e12 * 0.87)))
 
 
 def test_few_rows_are_bounded_by_what_their_sms_have_under_way():
     of_one_row = 64 * 1024 / 330_000  # bytes a picosecond, Little's law
-    assert roofline("norm 1x1000000 bf16") == pytest.approx(2_330_000 + 4_000_000 / of_one_row, rel=1e-9)
+    assert roofline("norm 1x1000000 bf16") == pytest.approx(3_180_000 + 4_000_000 / of_one_row, rel=1e-9)
     assert roofline("norm 2x1000000 bf16") == pytest.approx(roofline("norm 1x1000000 bf16"), rel=1e-9)
 
 
@@ -262,7 +262,6 @@ name = "mine"
 memory = "1GiB"
 memory_bandwidth = "1TB/s"
 l2 = "1MiB"
-l2_bandwidth = "2TB/s"
 sms = 10
 clock = "1GHz"
 memory_latency = "300ns"
@@ -315,8 +314,8 @@ def test_a_wrong_gpu_is_told_in_one_line(tmp_path, old, new, said):
 def test_efficiencies_are_shares():
     with pytest.raises(WorkloadError, match=r"efficiency gemm is 0\.0; expected more than 0, at most 1\.5"):
         Efficiencies(gemm=0.0)
-    slow = ComputeTimes(A100, efficiencies=Efficiencies(gemm=0.435))
-    big = op("gemm 27648x4096x4096 bf16")
+    slow = ComputeTimes(A100, efficiencies=Efficiencies(gemm=0.44))
+    big = op("gemm 27648x4096x65536 bf16")
     assert slow.time_ps(big) == pytest.approx(2 * ComputeTimes(A100).time_ps(big), rel=0.01)
 
 

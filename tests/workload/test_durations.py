@@ -128,7 +128,7 @@ def test_operators_take_as_long_as_each_after_the_other():
 
 def test_work_without_operators_goes_at_the_rates_of_the_gpu_unless_others_are_given():
     nodes = [comp_node(0, "", num_ops=10**12), comp_node(1, "", tensor_size=10**9), load(2, 10**9)]
-    at_its_rates = [round(1e24 / (312e12 * 0.87)), round(1e21 / (2.039e12 * 0.87)), round(1e21 / (2.039e12 * 0.87))]
+    at_its_rates = [round(1e24 / (312e12 * 0.88)), round(1e21 / (2.039e12 * 0.87)), round(1e21 / (2.039e12 * 0.87))]
     assert picoseconds(ComputeModel(times=ON_A100), *nodes) == at_its_rates
     assert picoseconds(ComputeModel(times=ON_A100, peak_flops=1e15), *nodes)[0] == 10**9
     assert picoseconds(ComputeModel(times=ON_A100, memory_bandwidth_Bps=1e12), *nodes)[1:] == [10**9, 10**9]

@@ -7,13 +7,16 @@ products, on H100 half as long (FlashAttention-3, arXiv 2407.08608, section 3.1)
 does not hide add to the time:
 
     pair = 2 (d + dv) / (peak of an SM x reach x efficiency) + exposed / exponentials of an SM
+    work = waves x start of a block + pairs of the busiest SM x pair
+    time = launch + (work^3 + memory^3)^(1/3)
 
-A forward block reads its queries before its first product and writes its results after its last one. An SM's share of
-the memory bandwidth bounds both, and other blocks hide only part of them, so that short sequences are slow.
+A block starts with the reading of its queries and first keys and ends with the writing of its results, which no other
+block of its SM hides. So short sequences are slow. The exponent is that of matrix products (`gemm.OVERLAP`).
 
 With a causal mask, blocks of keys beyond the diagonal are skipped, blocks on the diagonal are computed completely, and
-the longest blocks start first. With few queries (decoding), the queries of the heads that share keys are rows of one
-block, and the keys are split among SMs whose partial results are combined (Flash-Decoding).
+the longest blocks start first. Short sequences have blocks of fewer rows. The queries of the heads that share keys may
+be rows of one block. With few queries (decoding), the keys are split among SMs whose partial results are combined
+(Flash-Decoding).
 """
 
 from typing import NamedTuple
@@ -22,6 +25,7 @@ import numpy as np
 
 from inputs.units import PS_PER_S
 from workload.compute.efficiency import Efficiencies
+from workload.compute.gemm import OVERLAP
 from workload.compute.gpu import Gpu
 from workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, Operator
 
@@ -31,39 +35,53 @@ class AttentionAlgorithm(NamedTuple):
 
     reach: float  # Share of the tensor-core peak that its instructions can reach, 0 to 1
     exposed: float  # Share of the exponentials that its products do not hide, 0 to 1
-    start_ps: int  # Further time in ps to start a forward block
-    # Rate of the backward pass relative to the forward pass's model. All operands of its five products pass through
-    # shared memory: FlashAttention-2 reaches 63 % of A100's peak (arXiv 2307.08691, section 4.1, heads of 128), where
-    # five products and one exponential would reach 83 %.
-    backward: float = 0.76
+    start_ps: int  # Time in ps to start and end a forward block
+    min_rows: int  # Query rows of the smallest forward block
+    max_rows: int  # Query rows of the largest forward block
+    # Rate of the backward pass relative to the forward pass's model: all operands of its five products pass through
+    # shared memory.
+    backward: float
+    setup_ps: int = 0  # Time in ps to set a forward kernel up, beyond the launch
+    packs: bool = True  # Whether a block of a prompt may have queries of several heads
+    combine_ps: int = 2_800_000  # Time in ps to start the combination of partial results
+    decoding: float = 1.0  # Share of start_ps in decoding with queries of several heads per block
+    # The same with one query of one head: such kernels use no tensor cores, and several blocks fit on an SM.
+    single: float = 0.4
 
 
-_FLASH_1 = AttentionAlgorithm(0.55, 1.0, 0)
+_FLASH_1 = AttentionAlgorithm(0.56, 1.0, 2_000_000, 128, 128, 0.76)
 ALGORITHMS = {
     "flash-1": _FLASH_1,
     "triton": _FLASH_1._replace(backward=0.51),
+    "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, 128, 0.83),
     "flash-attention-1": _FLASH_1,
-    "flash-attention-2": AttentionAlgorithm(1.0, 1.0, 0),
-    "flash-attention-3": AttentionAlgorithm(1.0, 1.0, 0),
-    "flash-attention-4": AttentionAlgorithm(1.0, 0.6, 1_500_000),
+    "flash-attention-2": AttentionAlgorithm(
+        0.90, 0.6, 3_300_000, 16, 128, 0.83, combine_ps=7_000_000, decoding=1.2, single=0.5
+    ),
+    "flash-attention-3": AttentionAlgorithm(0.95, 0.6, 3_200_000, 16, 128, 0.77),
+    "flash-attention-4": AttentionAlgorithm(
+        1.0, 0.8, 3_000_000, 64, 128, 0.82, setup_ps=1_400_000, packs=False, combine_ps=1_400_000, decoding=0.43
+    ),
 }
-"""Fused attention algorithms. 1: 25 to 40 % of A100's peak (arXiv 2307.08691, section 1). 2 on Ampere, and 3 on Hopper:
-with fully exposed exponentials both match their papers' figures at one efficiency (tests/workload/
-test_compute_published.py). 4 on Blackwell: polynomials replace part of the exponentials; both numbers are fitted to
-prompts in NVIDIA's tables of B200 (aiconfigurator-core 0.12.0), 700 rows, which reach 1,200 to 1,300 of 2,250 TFLOP/s
-at 16,384 tokens; its authors measured about 1,600. flash-1 and triton are the algorithms of old software: triton is
-the version of FlashAttention-1 with which MPT was trained, and FlashAttention-2 is 1.3 to 2.5 times as fast (arXiv
-2307.08691, section 4.1). Its backward share of 0.51 makes it 2.2 times as slow, forward and backward together, and is
-fitted to three steps: MPT-1B, 7B and 13B on 128 A100 (scripts/validation.py fsdp-2023)."""
-_EXPOSED_ENDS = 0.33
-"""Share of a forward block's reading of queries and writing of results that other blocks do not hide. 0.5 to 0.7 fit
-prompts of A100, and 1 prompts of H100 in NVIDIA's tables; 0.33 is about the largest share that keeps FlashAttention-3's
-published rates (arXiv 2407.08608, figure 5) from 2,048 tokens on within 10 %."""
+"""Fused attention algorithms. 2 on Ampere, 3 on Hopper, 4 on Blackwell: all numbers but `backward` are fitted to half
+of the prompts in NVIDIA's tables of A100, H100 and B200 (`decoding`, `single` and `combine_ps`: of single tokens;
+scripts/kernel_tables.py). The reach of 2 and the reach and start of 3 are a compromise between these calls of serving
+frameworks, which read keys by pages, and the algorithms' own figures (arXiv 2307.08691, 2407.08608), which are met
+within 10 % from 1,024 tokens on (tests/workload/test_compute_published.py). Backward: 2 reaches 63 % of A100's peak
+(arXiv 2307.08691, section 4.1, heads of 128), where five products and the exponentials would reach 76 %; 3 reaches
+561 TFLOP/s (heads of 128, 16,384 tokens); 4 is assumed, near 3. flash-1 and triton are the algorithms of old
+software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is the version of FlashAttention-1
+with which MPT was trained, and FlashAttention-2 is 1.3 to 2.5 times as fast (section 4.1). Its backward share of 0.51
+makes it 2.2 times as slow, forward and backward together, and is fitted to three steps: MPT-1B, 7B and 13B on 128
+A100 (scripts/validation.py fsdp-2023). splash is that of TPUs, assumed."""
 _BACKWARD_PRODUCTS = 2.5
 """Products of the backward pass over those of the forward pass: five to two (arXiv 2307.08691, section 3.1)."""
-_ROWS, _DECODING_ROWS, _KEYS = 128, 64, 128
-"""Query rows of a block, query rows of a block in decoding, and keys of a block."""
-_SPLITS = (1, 2, 4, 8, 16, 32)  # Numbers of parts into which decoding may split the keys
+_ROWS, _KEYS = 128, 64  # Query rows of a backward block, and keys of a block
+_SPLITS = (1, 2, 4, 8, 16, 32, 64)  # Numbers of parts into which decoding may split the keys
+_MAX_DECODING_QUERIES = 64  # Number of queries up to which keys are split
+_LATENT_ROWS, _LATENT_START_PS = 64, 6_000_000
+"""Query rows of a block of latent attention, and time in ps to start and end it: its heads are 4 times as large.
+Fitted to half of the rows of latent attention on H100 and B200 in NVIDIA's tables."""
 _COMBINE_BYTES = 8  # Bytes of memory traffic per value of a partial result: one fp32 write and one fp32 read
 _EXTRA_LAUNCHES = 2
 """Kernel launches of the backward pass that do not overlap with its main kernel; zeroing the gradient overlaps."""
@@ -81,28 +99,38 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     for prefix in OLD_ATTENTION:
         if operator.kind.startswith(prefix):
             kind = operator.kind.removeprefix(f"{prefix}-")
-            return attention_ps(operator._replace(kind=kind), _with_algorithm(gpu, prefix), efficiencies)
+            gpu = gpu.model_copy(update={"attention": prefix})
+            return attention_ps(operator._replace(kind=kind), gpu, efficiencies)
+    algorithm = ALGORITHMS[gpu.attention]
     moved_bytes = operator.bytes
+    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
     if operator.kind == "latent-attention":
         batch, heads, queries, keys, rank, rope_dim = operator.shape
-        shape = (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0)
-        operator = Operator("attention", shape, operator.dtype)
-    backward = operator.kind == "attention-backward"
-    pair_ps = _pair_ps(operator, gpu, efficiencies, backward=backward)
-    is_decoding = not backward and operator.shape[3] <= _DECODING_ROWS
-    splits, rows = (_SPLITS, _DECODING_ROWS) if is_decoding else ((1,), _ROWS)
-    ends, start_ps = (0.0, 0) if backward else (_EXPOSED_ENDS, ALGORITHMS[gpu.attention].start_ps)
-    work_ps = min(
-        _blocked_ps(operator, rows, parts, gpu, pair_ps, efficiencies, ends_in_pairs=ends, start_ps=start_ps)
+        operator = Operator("attention", (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0), operator.dtype)
+        algorithm = algorithm._replace(
+            start_ps=_LATENT_START_PS,
+            min_rows=_LATENT_ROWS,
+            max_rows=_LATENT_ROWS,
+            setup_ps=0,
+            decoding=1.0,
+            single=1.0,
+        )
+        memory_Bps *= gpu.product_memory  # noqa: N806 - as operands of products
+    memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
+    extras_ps = 0.0
+    if operator.kind == "attention-backward":
+        algorithm = algorithm._replace(start_ps=2 * gpu.memory_latency_ps, setup_ps=0, min_rows=_ROWS, max_rows=_ROWS)
+        extras_ps = _backward_extras_ps(operator, gpu, efficiencies)
+    pair_ps = _pair_ps(operator, gpu, algorithm, efficiencies)
+    _, heads, kv_heads, queries = operator.shape[:4]
+    splits = _SPLITS if queries <= _MAX_DECODING_QUERIES else (1,)
+    group = max(heads // max(kv_heads, 1), 1) if algorithm.packs or queries == 1 else 1
+    blocked_ps = min(
+        _blocked_ps(operator, block_heads, parts, gpu, algorithm, pair_ps, memory_Bps, memory_ps)
+        for block_heads in {1, group}
         for parts in splits
     )
-    memory_ps = moved_bytes / (gpu.memory_bandwidth_Bps * efficiencies.memory) * PS_PER_S + gpu.memory_latency_ps
-    extras_ps = _backward_extras_ps(operator, gpu, efficiencies) if backward else 0.0
-    return gpu.launch_overhead_ps + max(work_ps, memory_ps) + extras_ps
-
-
-def _with_algorithm(gpu: Gpu, name: str) -> Gpu:
-    return gpu.model_copy(update={"attention": name})
+    return gpu.launch_overhead_ps + algorithm.setup_ps + blocked_ps + extras_ps
 
 
 def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
@@ -119,63 +147,54 @@ def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies
     )
 
 
-def _pair_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies, *, backward: bool) -> float:
+def _pair_ps(operator: Operator, gpu: Gpu, algorithm: AttentionAlgorithm, efficiencies: Efficiencies) -> float:
     """Return the time in ps of one query-key pair on one SM."""
-    algorithm = ALGORITHMS[gpu.attention]
     peak = gpu.peak_of(operator.dtype) / gpu.sms * algorithm.reach * efficiencies.attention
     head_dim, value_dim = operator.shape[5:7]
     product_ps = 2.0 * (head_dim + value_dim) / peak * PS_PER_S
     exponential_ps = algorithm.exposed / (gpu.special_functions * gpu.clock_hz) * PS_PER_S
-    if backward:
+    if operator.kind == "attention-backward":
         return (_BACKWARD_PRODUCTS * product_ps + exponential_ps) / algorithm.backward
     return product_ps + exponential_ps
 
 
 def _blocked_ps(
     operator: Operator,
-    block_rows: int,
+    block_heads: int,
     key_parts: int,
     gpu: Gpu,
+    algorithm: AttentionAlgorithm,
     pair_ps: float,
-    efficiencies: Efficiencies,
-    *,
-    ends_in_pairs: float,
-    start_ps: int,
+    memory_Bps: float,  # noqa: N803 - bytes, not bits
+    memory_ps: float,
 ) -> float:
-    """Return the time in ps with blocks of block_rows query rows and the keys split into key_parts."""
-    # pair_ps: time of a query-key pair on an SM; ends_in_pairs: further work of a block, in pairs; start_ps: time to
-    # start one.
-    batch, heads, kv_heads, queries, keys, head_dim, value_dim, causal = operator.shape
-    group = max(heads // max(kv_heads, 1), 1) if block_rows == _DECODING_ROWS else 1
-    own_rows = queries * group
-    pairs = _pairs_of_blocks(own_rows, group, queries, keys, block_rows, causal=bool(causal)) / key_parts
-    blocks = batch * -(-heads // group)
-    units = blocks * len(pairs) * key_parts
-    waves = -(-units // gpu.sms)
+    """Return the time in ps with the queries of block_heads heads in a block and the keys in key_parts."""
+    # pair_ps: time of a query-key pair on an SM; memory_Bps: bytes per second of the memory; memory_ps: time in ps to
+    # move all bytes at this rate.
+    batch, heads, _, queries, _, _, value_dim, causal = operator.shape
+    own_rows = queries * block_heads
+    block_rows = min(max(1 << (own_rows - 1).bit_length(), algorithm.min_rows), algorithm.max_rows)
+    pairs = _pairs_of_blocks(operator, block_heads, block_rows, key_parts)
+    blocks = batch * -(-heads // block_heads) * key_parts
+    waves = -(-blocks * len(pairs) // gpu.sms)
     longest = float(pairs.max())
-    mean_pairs = blocks * float(pairs.sum()) * key_parts / gpu.sms
-    pairs_of_busiest_sm = max(mean_pairs, longest) if causal else waves * longest
-    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
-    end_bytes = min(own_rows, block_rows) * (head_dim + value_dim) * DTYPE_BYTES[operator.dtype]
-    block_ps = 2.0 * gpu.memory_latency_ps + start_ps
-    block_ps += ends_in_pairs * end_bytes * min(units, gpu.sms) / memory_Bps * PS_PER_S
+    pairs_of_busiest_sm = max(blocks * float(pairs.sum()) / gpu.sms, longest) if causal else waves * longest
+    share = algorithm.single if own_rows == 1 else algorithm.decoding if queries == 1 else 1.0
     combine_ps = 0.0
     if key_parts > 1:
         moved_bytes = _COMBINE_BYTES * key_parts * batch * heads * queries * value_dim
-        combine_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.launch_overhead_ps
-    return pairs_of_busiest_sm * pair_ps + waves * block_ps + combine_ps
+        combine_ps = moved_bytes / memory_Bps * PS_PER_S + algorithm.combine_ps
+    work_ps = pairs_of_busiest_sm * pair_ps + waves * algorithm.start_ps * share
+    return (work_ps**OVERLAP + memory_ps**OVERLAP) ** (1 / OVERLAP) + combine_ps
 
 
 def _pairs_of_blocks(
-    row_count: int, heads_per_block: int, queries: int, keys: int, block_rows: int, *, causal: bool
+    operator: Operator, block_heads: int, block_rows: int, key_parts: int
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return float64[blocks]: the number of pairs that each block computes, padding included."""
-    # row_count: rows of queries and heads; block_rows: rows per block; heads_per_block: query heads that share keys in
-    # one.
-    blocks = -(-row_count // block_rows)
-    padded = -(-keys // _KEYS) * _KEYS
-    if not causal:
-        return np.full(blocks, float(block_rows * padded))
-    last_query = np.minimum(np.arange(1, blocks + 1) * block_rows, row_count) // heads_per_block
-    visible = np.clip(last_query + keys - queries, 0, keys)
-    return block_rows * np.minimum(-(-visible // _KEYS) * _KEYS, padded).astype(np.float64)
+    """Return float64[blocks]: the number of pairs that each block of one part of the keys computes, with padding."""
+    # block_heads: query heads that share keys in a block; block_rows: rows per block.
+    queries, keys, causal = operator.shape[3], operator.shape[4], operator.shape[7]
+    blocks = -(-queries * block_heads // block_rows)
+    last_query = np.minimum(np.arange(1, blocks + 1) * block_rows, queries * block_heads) // block_heads
+    visible = np.clip(last_query + keys - queries, 0, keys) if causal else np.full(blocks, keys)
+    return (block_rows * _KEYS * -(-visible // (key_parts * _KEYS))).astype(np.float64)

@@ -6,18 +6,18 @@ pipelines that are not always full, and memory refreshes.
 
 | class | efficiency | source |
 | --- | --- | --- |
-| gemm | 0.87 | 271.2 TFLOP/s of A100's 312 on 1024x10240x5120, over 0.99 for its waves, minus 0.01 [1] |
-| attention | 0.90 | about 225 TFLOP/s of A100's 312, heads of 128, after its exponentials [2] |
+| gemm | 0.88 | A100's products in NVIDIA's tables [1]; 271.2 TFLOP/s on 1024x10240x5120 [2] are met within 5 % |
+| attention | 0.88 | prompts on A100, H100 and B200 in NVIDIA's tables [1], with the numbers of `attention.ALGORITHMS` |
 | memory | 0.87 | about 1.78 TB/s of A100's 2.04, BabelStream's triad (m) |
 | optimizer | 0.80 | assumed: a fused Adam step reads and writes five arrays of two data types |
 
-[1] S. Bekman, ml-engineering, table of maximum achievable matmul FLOPS; minus 0.01 because the table has the best of
-many shapes. [2] FlashAttention-2, forward, 16k tokens, no mask (arXiv 2307.08691, figure 5; m).
+[1] aiconfigurator-core 0.12.0, half of the rows (scripts/kernel_tables.py compares the other half). [2] S. Bekman,
+ml-engineering, table of maximum achievable matmul FLOPS.
 (m): from memory.
 
-Uncertainty of one operator: products with thousands in each dimension 10 %, others 25 %; attention 10 % from 2,048
-tokens, 20 % at 1,024, and up to 40 % too fast at 512; memory-bound operators 15 % above 16 MB and 50 % below, where L2
-and launches dominate.
+Uncertainty of one operator: its mean error in NVIDIA's tables (docs/explanation/validation.md, kernel-tables): products
+6 to 10 %, attention 8 to 13 %, experts 9 to 19 %; memory-bound operators 15 % above 16 MB and 50 % below, where L2 and
+launches dominate.
 """
 
 from dataclasses import dataclass, fields
@@ -30,8 +30,8 @@ from workload.errors import WorkloadError
 class Efficiencies:
     """One efficiency per class of operators, above 0 to 1.5; 1 is the rate that the mechanisms leave of the peak."""
 
-    gemm: float = 0.87  # Efficiency of tensor cores in matrix products
-    attention: float = 0.90  # Efficiency of tensor cores in the products of fused attention
+    gemm: float = 0.88  # Efficiency of tensor cores in matrix products
+    attention: float = 0.88  # Efficiency of tensor cores in the products of fused attention
     memory: float = 0.87  # Efficiency of HBM bandwidth in all other operators, including the reads of products
     optimizer: float = 0.80  # Efficiency of HBM bandwidth in the optimizer's step
 
@@ -74,5 +74,5 @@ IN_SERVING = SustainedShare(in_a_row=True)
 """Rates of serving. Servers replay CUDA graphs, which leave no gaps between operators. Their other operators are the
 fused ones of the measured tables (`workload/compute/tables`; scripts/validation.py compares the roofline with them), so
 they run as fast as alone. Products of a prompt are consecutive as in a training step and slow down as they do there."""
-IN_STEPS = SustainedShare(products=0.895, others=0.645, in_a_row=True)
+IN_STEPS = SustainedShare(products=0.895, others=0.79, in_a_row=True)
 """Rates of training steps, fitted only to the ten rows of Megatron-LM on A100 (scripts/megatron_table.py)."""

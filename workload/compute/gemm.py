@@ -5,13 +5,17 @@ wave takes as long as a full one (NVIDIA, Matrix Multiplication Background User'
 tiles, the loop over k is split among several SMs, whose partial sums are then added. As in a library, the time is that
 of the best of a list of tiles and splits:
 
-    wave = max(2 tile_m tile_n k / (peak of an SM x efficiency), bytes of operands / an SM's share of L2) + 2 latencies
-    time = launch + max(waves x wave + sums, bytes of the matrices / (bandwidth x efficiency x share))
+    wave = 2 tile_m tile_n k / (peak of an SM x efficiency) + latency + exposed share of the writing of a tile
+    work = waves x wave + sums
+    time = launch + (work^3 + memory^3)^(1/3)
 
-A wave begins with a read and ends with a write that nothing hides: two memory latencies. The products of each GPU reach
-their own share of the memory bandwidth (`Gpu.product_memory`): Ampere copies operands with the threads that multiply
-(cp.async), later GPUs with a separate unit (TMA). The time of every tile and split is monotonic in m, n, k and batch,
-and so is the best.
+where memory is a latency and the bytes of the matrices at the share of the bandwidth that products reach on this GPU
+(`Gpu.product_memory`). The exponent describes that work and memory overlap, though not completely. A tile is written at
+an SM's share of the bandwidth; `Gpu.exposed_write` is what the next tile does not hide: most of it on Ampere, where the
+same threads multiply and write, and little where kernels are persistent and write one tile while they multiply the
+next. The time of every tile and split is monotonic in m, n, k and batch, and so is the best.
+
+Results of 8-bit and 4-bit products are written in 16 bits.
 """
 
 from collections.abc import Sequence
@@ -24,16 +28,25 @@ from workload.compute.efficiency import Efficiencies
 from workload.compute.gpu import Gpu
 from workload.compute.operators import DTYPE_BYTES, Operator
 
-TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
-"""Rows and columns of the result per thread block: the tiles of CUTLASS (`cutlass_profiler`) and cuBLAS."""
+TILES = ((128, 128), (64, 64))
+"""Rows and columns of the result per thread block. Eight tiles of CUTLASS and cuBLAS (64 to 256 rows and columns) and
+reads of L2 as a further bound fit NVIDIA's tables no better than these two (by 0.1 points)."""
 SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)  # Numbers of parts into which the loop over k may be split
+GROUP_TILES = ((128, 128), (64, 128), (32, 128))  # Tiles of grouped products, whose loops are not split
+OVERLAP = 3.0
+"""Exponent of the norm that adds work and memory traffic; fitted with `SPLIT_LATENCIES` and the numbers of the GPUs'
+files to NVIDIA's tables of A100, H100 and B200 (scripts/kernel_tables.py), every second row of which was left out."""
+SPLIT_LATENCIES = 3  # Memory latencies of a split loop: partial sums are written, read, and the results written
+_GROUP_EFFICIENCY = 0.72
+"""Efficiency of grouped products over that of other products; fitted to layers of experts in NVIDIA's tables of H100
+and B200, as `OVERLAP`."""
+_NARROW_EFFICIENCY = 0.91
+"""Efficiency of products in 8 and 4 bits over that of 16 bits: 0.90 on H100 and 0.92 on B200, fitted as `OVERLAP`."""
 _K_STEP = 64  # Number of elements of k that a thread block reads at a time
 _SUM_BYTES = 8  # Bytes of memory traffic per partial sum: one fp32 write and one fp32 read
+_RESULT_BYTES = 2  # Minimum of bytes per value of the result
 
 Float64 = NDArray[np.float64]
-
-_ROWS, _COLUMNS, _PARTS = np.array([(*tile, parts) for tile in TILES for parts in SPLITS], np.float64).T
-"""float64[tilings]: rows and columns of the tile, and parts of the loop over k, of every tile and split."""
 
 
 def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
@@ -42,20 +55,29 @@ def product_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> floa
 
 
 def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficiencies) -> Float64:
-    """Return float64[operators]: the times in ps of products of one data type.
+    """Return float64[operators]: the times in ps of products of one kind and data type.
 
     The rows of a grouped product are divided evenly over the groups; uneven groups would take longer. Raises
     WorkloadError: the GPU has no rate for the data type.
     """
-    dtype = operators[0].dtype
+    kind, _, dtype = operators[0]
+    grouped = kind == "grouped-gemm"
+    value_bytes = DTYPE_BYTES[dtype]
     flops = gpu.peak_of(dtype) * gpu.sustained * efficiencies.gemm
+    flops *= (_GROUP_EFFICIENCY if grouped else 1.0) * (_NARROW_EFFICIENCY if value_bytes < _RESULT_BYTES else 1.0)
     memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
+    if not grouped:
+        memory_Bps *= gpu.product_memory  # noqa: N806 - the same
     sizes = np.array([_dimensions(operator) for operator in operators], np.float64)
-    work_ps = _tiled_ps(sizes, DTYPE_BYTES[dtype], gpu, flops, memory_Bps).min(axis=1)
-    memory_ps = (
-        np.array([operator.bytes for operator in operators], np.float64) / (memory_Bps * gpu.product_memory) * PS_PER_S
-    )
-    times_ps = gpu.launch_overhead_ps + np.maximum(work_ps, memory_ps + gpu.memory_latency_ps)
+    result_bytes = max(value_bytes, _RESULT_BYTES)
+    tilings = [
+        (*tile, parts) for tile in (GROUP_TILES if grouped else TILES) for parts in ((1,) if grouped else SPLITS)
+    ]
+    work_ps = _tiled_ps(sizes, np.array(tilings, np.float64), gpu, flops, memory_Bps, result_bytes).min(axis=1)
+    moved_bytes = np.array([operator.bytes for operator in operators], np.float64)
+    moved_bytes += (result_bytes - value_bytes) * sizes[:, :3].prod(axis=1)
+    memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
+    times_ps = gpu.launch_overhead_ps + (work_ps**OVERLAP + memory_ps**OVERLAP) ** (1 / OVERLAP)
     return np.where(sizes.all(axis=1), times_ps, 0.0)
 
 
@@ -70,17 +92,27 @@ def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
     return batch, m, n, k
 
 
-def _tiled_ps(sizes: Float64, value_bytes: float, gpu: Gpu, flops: float, memory_Bps: float) -> Float64:  # noqa: N803
+def _tiled_ps(
+    sizes: Float64,
+    tilings: Float64,
+    gpu: Gpu,
+    flops: float,
+    memory_Bps: float,  # noqa: N803 - bytes, not bits
+    result_bytes: float,
+) -> Float64:
     """Return float64[products, tilings]: times in ps with each tile and split."""
-    # sizes: float64[products, 4], number of products, their rows, columns, and length of the sum; value_bytes: bytes
-    # per operand value; flops, memory_Bps: operations and bytes per second that all SMs reach together.
+    # sizes: float64[products, 4], number of products, their rows, columns, and length of the sum; tilings:
+    # float64[tilings, 3], rows and columns of a tile and parts of the loop; flops, memory_Bps: operations and bytes per
+    # second that all SMs reach together; result_bytes: bytes per value of the result.
     batch, m, n, k = sizes.T[:, :, None]
-    tiles = batch * np.ceil(m / _ROWS) * np.ceil(n / _COLUMNS) * _PARTS
+    rows, columns, parts = tilings.T
+    tiles = batch * np.ceil(m / rows) * np.ceil(n / columns) * parts
+    depth = np.ceil(k / (parts * _K_STEP)) * _K_STEP
+    tile_flops = flops / gpu.sms * np.where(rows < TILES[0][0], gpu.small_tiles, 1.0)
+    compute_ps = 2.0 * rows * columns * depth / tile_flops * PS_PER_S
+    tile_bytes = np.minimum(rows, m) * np.minimum(columns, n) * result_bytes * np.minimum(tiles, gpu.sms)
+    write_ps = gpu.exposed_write * tile_bytes / memory_Bps * PS_PER_S
+    sums_ps = _SUM_BYTES * parts * batch * m * n / memory_Bps * PS_PER_S
+    sums_ps += gpu.launch_overhead_ps + SPLIT_LATENCIES * gpu.memory_latency_ps
     waves = np.ceil(tiles / gpu.sms)
-    depth = np.ceil(k / (_PARTS * _K_STEP)) * _K_STEP
-    compute_ps = 2.0 * _ROWS * _COLUMNS * depth / (flops / gpu.sms) * PS_PER_S
-    rows, columns = np.minimum(_ROWS, m), np.minimum(_COLUMNS, n)
-    read_bytes = (np.minimum(rows, columns) + np.maximum(rows, columns) / gpu.cluster) * depth * value_bytes
-    read_ps = read_bytes / (gpu.l2_bandwidth_Bps / gpu.sms) * PS_PER_S
-    sums_ps = _SUM_BYTES * _PARTS * batch * m * n / memory_Bps * PS_PER_S + gpu.launch_overhead_ps
-    return waves * (np.maximum(compute_ps, read_ps) + 2 * gpu.memory_latency_ps) + np.where(_PARTS > 1, sums_ps, 0.0)
+    return waves * (compute_ps + gpu.memory_latency_ps + write_ps) + np.where(parts > 1, sums_ps, 0.0)

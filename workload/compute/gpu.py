@@ -70,12 +70,12 @@ class Gpu(BaseModel):
     Attributes:
         peak_flops: Dense floating-point operations per second by data type; those of fp32 are vector operations.
         memory_bandwidth_Bps: Bandwidth of HBM in bytes per second.
-        l2_bandwidth_Bps: Read bandwidth of the last-level cache in bytes per second, for all SMs together.
-        sustained: Share of the peak that the power limit leaves to large dense matrix products, relative to A100 (1).
+        sustained: Share of the peak that large dense matrix products reach, relative to A100 (1).
         in_a_row: Further share by data type that is left in long sequences of products, as in a training step, relative
             to A100 (1); 1 for data types that are not named.
         product_memory: Share of the bandwidth of streaming operators that the operands of matrix products reach.
-        cluster: Number of SMs that share reads of one operand of a matrix product (thread block cluster).
+        small_tiles: Efficiency of matrix products' tiles of 64 rows and columns over that of tiles of 128.
+        exposed_write: Share of the writing of a matrix product's tiles that the next tiles do not hide.
         host_link_Bps: Bandwidth to the host in bytes per second, one direction.
         attention: Fused attention algorithm of its libraries, one of workload.compute.attention.ALGORITHMS.
     """
@@ -87,18 +87,18 @@ class Gpu(BaseModel):
     memory_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of HBM in bytes
     memory_bandwidth_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - bytes, not bits
     l2_bytes: Annotated[int, _as(_memory_bytes)]  # Capacity of the last-level cache in bytes
-    l2_bandwidth_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
     sms: Annotated[int, Field(ge=1, le=1 << 20, strict=True)]  # Number of streaming multiprocessors
     clock_hz: Annotated[float, _as(_clock_hz)]  # Clock rate in Hz at which peak_flops hold
     sustained: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
     product_memory: Annotated[float, Field(gt=0, le=1.5)] = 1.0
-    cluster: Literal[1, 2, 4] = 1
+    small_tiles: Annotated[float, Field(gt=0, le=1.5)] = 1.0
+    exposed_write: Annotated[float, Field(ge=0, le=1.5)] = 1.0
     special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16  # Exponentials per SM and clock
     memory_latency_ps: Annotated[int, _as(_latency_ps)]  # Latency of an HBM read in ps
     launch_overhead_ps: Annotated[int, _as(_latency_ps)]  # Time in ps between consecutive kernel launches
     host_link_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
-    attention: Literal["flash-attention-1", "flash-attention-2", "flash-attention-3", "flash-attention-4"]
+    attention: Literal["flash-attention-1", "flash-attention-2", "flash-attention-3", "flash-attention-4", "splash"]
     nvidia_tables: str = ""  # Name of the GPU's system in NVIDIA's tables (workload.compute.nvidia), "" = none
     sources: dict[str, str] = {}  # Source of the numbers, by key
 

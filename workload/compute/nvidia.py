@@ -3,20 +3,26 @@
 The package has tables of matrix products, fused attention, latent attention and mixture-of-experts layers for some
 systems (`systems/data/SYSTEM/CLASS/FRAMEWORK/VERSION/*.parquet`), measured with TensorRT-LLM, vLLM and SGLang. A GPU
 file names its system (`nvidia_tables`). Of each framework the newest version counts, and of each shape the fastest
-framework: all of them run kernels of the same vendor libraries, and the slower ones add work of their own.
+framework: all of them run kernels of the same vendor libraries, and the slower ones add work of their own. Attention
+and experts count only if two frameworks measured the shape (or just one framework has any): single ones are often the
+fallback of a framework without a kernel for it, up to 20 times slower. Kernels of attention in Triton do not count.
 
 How rows become operators:
 
 - gemm: m, n, k. FP8 rows include the quantisation of the left operand from BF16 (a maximum, then the scaled copy),
-  which TensorRT-LLM's tables also have alone (`quantize`); the product is the difference, so only TensorRT-LLM counts.
-  FP4 rows keep it, as no table has it alone.
+  which TensorRT-LLM's tables also have alone (`quantize`), and a small kernel that multiplies the scales; the product
+  is the difference, so only TensorRT-LLM counts. Rows in which the product takes less than a third do not count: both
+  measurements are uncertain by 3 %, so their difference by more than 10 %. FP4 rows keep their quantisation, as no
+  table has it alone.
 - context and generation attention (causal, no window): queries = `isl`, keys = `isl` + `step`. The collector captures
   one call of a framework's attention in a CUDA graph, which begins with a kernel that stores keys and values in the
   cache and one that schedules blocks. Attention has the share of the time that its roofline has of all.
-- generation MLA: latent attention with rank 512 and 64 rotary dimensions (DeepSeek-V2, arXiv 2405.04434, section 2.1);
-  context MLA: attention with heads of 192 (keys) and 128 (values).
+- generation MLA: latent attention with rank 512 and 64 rotary dimensions (DeepSeek-V2, arXiv 2405.04434, section 2.1),
+  after a kernel that stores keys; context MLA: attention with heads of 192 (keys) and 128 (values).
 - mixture of experts: a row has the time of a whole layer with balanced routing. Its two grouped products share it in
-  proportion to their rooflines; the activation between them and the permutations have the roofline's time.
+  proportion to their rooflines; the sorting of rows by expert (as routing), the activation between the products and
+  the sum over experts (as a permutation) have the roofline's time. Rows of expert parallelism do not count: they do not
+  contain which share of the tokens a GPU gets. Nor do those of Nemotron (top 22), whose layers have no gate.
 """
 
 from collections import defaultdict
@@ -37,11 +43,18 @@ PACKAGE = "aiconfigurator-core"
 _MODULE = "aiconfigurator_core"
 Rooflines = Callable[[Sequence[Operator]], NDArray[np.float64]]
 """Function from operators of one kind and data type to their times in ps by the roofline."""
+Measured = tuple[str, Operator, float]  # A framework, an operator and its measured time in ps
 Columns = dict[str, NDArray[np.generic]]  # Columns of a table by name
 _PS_PER_MS = PS_PER_S // 1000
 _DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp4": "nvfp4", "int8": "int8"}
 """Data types of the tables by ours; products of fp16 run as fast as those of bf16."""
 _WITH_QUANTISATION = "trtllm"  # Framework whose FP8 rows are the sum of its quantisation and cuBLAS's product
+_SCALES_MS = 0.0014
+"""Time in ms of the product of the scales in FP8 rows; fitted to half of the rows of H100 and B200, as our own
+measurement of an H100 (tables/h100.csv) has products without it."""
+_MIN_PRODUCT = 1 / 3  # Minimum share of the product in an FP8 row
+_UNGATED_TOP_K = 22  # Number of experts per token of Nemotron, whose layers have no gate
+_MAX_HEAD_DIM = 256  # Largest head of FlashAttention
 _KEY_DIM, _VALUE_DIM = 192, 128  # of DeepSeek's attention before compression
 _RANK, _ROPE_DIM = 512, 64  # of DeepSeek's latent attention
 
@@ -86,14 +99,16 @@ def rows_of(system_folder: Path, kind: str, dtype: str, rooflines_ps: Rooflines)
     reader = _READERS.get(kind)
     if table_dtype is None or reader is None:
         return ()
-    fastest: dict[Operator, float] = {}
-    for operator, time_ps in reader(system_folder, dtype, table_dtype, rooflines_ps):
+    times_ps: dict[Operator, dict[str, float]] = defaultdict(dict)  # by operator and framework
+    for framework, operator, time_ps in reader(system_folder, dtype, table_dtype, rooflines_ps):
         if operator.kind == kind:
-            fastest[operator] = min(fastest.get(operator, np.inf), time_ps)
-    return fastest.items()
+            times_ps[operator][framework] = min(times_ps[operator].get(framework, np.inf), time_ps)
+    frameworks = {framework for times in times_ps.values() for framework in times}
+    least = 1 if kind == "gemm" else min(len(frameworks), 2)
+    return [(operator, min(times.values())) for operator, times in times_ps.items() if len(times) >= least]
 
 
-def _gemm(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
+def _gemm(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Measured]:
     """Yield products and their ps from a system's tables; dtype: Nadi's data type, table_dtype: that of the tables."""
     quantisation_ms = _quantisation_ms(system) if dtype == "fp8" else {}
     for framework, table in _tables(system, "gemm", "gemm_perf"):
@@ -101,9 +116,10 @@ def _gemm(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) 
             continue
         chosen = table["gemm_dtype"] == table_dtype
         for m, n, k, time_ms in _columns(table, chosen, "m", "n", "k", "latency"):
-            product_ms = time_ms - quantisation_ms.get((m, k), 0.0)
-            if product_ms > 0:
-                yield Operator("gemm", (m, n, k), dtype), product_ms * _PS_PER_MS
+            other_ms = quantisation_ms.get((m, k), 0.0)
+            product_ms = time_ms - other_ms - (_SCALES_MS if other_ms else 0.0)
+            if product_ms >= _MIN_PRODUCT * time_ms:
+                yield framework, Operator("gemm", (m, n, k), dtype), product_ms * _PS_PER_MS
 
 
 def _quantisation_ms(system: Path) -> dict[tuple[int, int], float]:
@@ -117,77 +133,91 @@ def _quantisation_ms(system: Path) -> dict[tuple[int, int], float]:
     return total_ms
 
 
-def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
+def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Measured]:
     """Yield attentions and their ps from a system's tables; dtype: Nadi's data type, table_dtype: the tables'."""
     names = ("batch_size", "num_heads", "num_key_value_heads", "isl", "step", "head_dim", "latency")
     for file in ("context_attention_perf", "generation_attention_perf"):
-        for _, table in _tables(system, "attention", file):
+        for framework, table in _tables(system, "attention", file):
             chosen = (table["attn_dtype"] == table_dtype) & (table["kv_cache_dtype"] == table_dtype)
+            chosen &= (table["kernel_source"] != "triton") & ((table["isl"] != 1) | (table["step"] != 0))
+            chosen &= table["head_dim"].astype(np.int64) <= _MAX_HEAD_DIM
             if "window_size" in table:
                 chosen &= table["window_size"] == 0
             for batch, heads, kv_heads, queries, step, head_dim, time_ms in _columns(table, chosen, *names):
                 shape = (batch, heads, kv_heads or heads, queries, queries + step, head_dim, head_dim, 1)
-                yield Operator("attention", shape, dtype), time_ms * _PS_PER_MS
-    for batch, heads, queries, step, context_ms in _mla(system, "context_mla_perf", table_dtype):
+                yield framework, Operator("attention", shape, dtype), time_ms * _PS_PER_MS
+    for framework, batch, heads, queries, step, context_ms in _mla(system, "context_mla_perf", table_dtype):
         shape = (batch, heads, heads, queries, queries + step, _KEY_DIM, _VALUE_DIM, 1)
-        yield Operator("attention", shape, dtype), context_ms * _PS_PER_MS
+        yield framework, Operator("attention", shape, dtype), context_ms * _PS_PER_MS
 
 
 def share_of(operator: Operator, rooflines_ps: Rooflines) -> float:
     """Return the share that an operator has of its row's time: all but storing keys and values, and scheduling."""
-    if operator.kind != "attention":
+    if operator.kind == "attention":
+        batch, _, kv_heads, queries, _, head_dim, value_dim, _ = operator.shape
+        copied = [batch * queries * kv_heads * (head_dim + value_dim), 1]
+    elif operator.kind == "latent-attention":
+        batch, _, queries, _, rank, rope_dim = operator.shape
+        copied = [batch * queries * (rank + rope_dim)]
+    else:
         return 1.0
-    batch, _, kv_heads, queries, _, head_dim, value_dim, _ = operator.shape
-    values = batch * queries * kv_heads * (head_dim + value_dim)
-    others = [Operator("elementwise", shape, operator.dtype) for shape in ((values, 1, 1), (1, 1, 1))]
+    others = [Operator("elementwise", (values, 1, 1), operator.dtype) for values in copied]
     alone_ps = float(rooflines_ps([operator])[0])
     return alone_ps / (alone_ps + float(rooflines_ps(others).sum()))
 
 
-def _latent_attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Row]:
+def _latent_attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Measured]:
     """Yield latent attentions and their ps from a system's tables; dtype: Nadi's data type, table_dtype: theirs."""
-    for batch, heads, queries, step, time_ms in _mla(system, "generation_mla_perf", table_dtype):
-        yield (
-            Operator("latent-attention", (batch, heads, queries, queries + step, _RANK, _ROPE_DIM), dtype),
-            time_ms * _PS_PER_MS,
-        )
+    for framework, batch, heads, queries, step, time_ms in _mla(system, "generation_mla_perf", table_dtype):
+        shape = (batch, heads, queries, queries + step, _RANK, _ROPE_DIM)
+        yield framework, Operator("latent-attention", shape, dtype), time_ms * _PS_PER_MS
 
 
-def _mla(system: Path, file: str, table_dtype: str) -> Iterator[tuple[int, int, int, int, float]]:
-    """Yield batch, heads, queries, keys before them, and time in ms of a system's table (file) of latent attention."""
-    for _, table in _tables(system, "mla", file):
+def _mla(system: Path, file: str, table_dtype: str) -> Iterator[tuple[str, int, int, int, int, float]]:
+    """Yield framework, batch, heads, queries, keys before them and ms of a table (file) of latent attention."""
+    for framework, table in _tables(system, "mla", file):
         chosen = (table["mla_dtype"] == table_dtype) & (table["kv_cache_dtype"] == table_dtype)
-        yield from _columns(table, chosen, "batch_size", "num_heads", "isl", "step", "latency")  # type: ignore[misc]
+        for row in _columns(table, chosen, "batch_size", "num_heads", "isl", "step", "latency"):
+            yield framework, *row  # type: ignore[misc]
 
 
-def _experts(system: Path, dtype: str, table_dtype: str, rooflines_ps: Rooflines) -> Iterator[Row]:
-    """Yield the two grouped products of each layer with balanced routing and unsharded experts, and their ps."""
+def _experts(system: Path, dtype: str, table_dtype: str, rooflines_ps: Rooflines) -> Iterator[Measured]:
+    """Yield the two grouped products of each layer with balanced routing and all experts on one GPU, and their ps."""
     # dtype: Nadi's data type; table_dtype: that of the tables; rooflines_ps: divides a layer's time between its
     # products.
-    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency")
-    layers: list[tuple[int, int, int, int, float]] = []  # local experts, rows, width, hidden, ps
-    for _, table in _tables(system, "moe", "moe_perf"):
-        is_gated = ~np.char.endswith(table["kernel_source"].astype(str), "nongated")
-        chosen = (table["moe_dtype"] == table_dtype) & (table["distribution"] == "balanced") & is_gated
-        for tokens, hidden, inner, top_k, experts, tp, ep, time_ms in _columns(table, chosen, *names):
-            if experts >= ep and inner >= tp and tokens * top_k >= ep:
-                layers.append((experts // ep, tokens * top_k // ep, inner // tp, hidden, time_ms * _PS_PER_MS))
+    names = ("num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "latency")
+    layers: list[
+        tuple[str, int, int, int, int, int, float]
+    ] = []  # framework, tokens, experts, top k, width, hidden, ps
+    for framework, table in _tables(system, "moe", "moe_perf"):
+        chosen = (table["moe_dtype"] == table_dtype) & (table["distribution"] == "balanced")
+        chosen &= ~np.char.endswith(table["kernel_source"].astype(str), "nongated") & (table["moe_ep_size"] == 1)
+        for tokens, hidden, inner, top_k, experts, tp, time_ms in _columns(table, chosen, *names):
+            if inner >= tp and top_k != _UNGATED_TOP_K:
+                layers.append((framework, tokens, experts, top_k, inner // tp, hidden, time_ms * _PS_PER_MS))
     if not layers:
         return
-    products = (
-        [Operator("grouped-gemm", (local, rows, 2 * width, hidden), dtype) for local, rows, width, hidden, _ in layers],
-        [Operator("grouped-gemm", (local, rows, hidden, width), dtype) for local, rows, width, hidden, _ in layers],
-    )
-    activations = [Operator("elementwise", (rows * width, 2, 1), "bf16") for _, rows, width, _, _ in layers]
-    permutations = [Operator("permute", (rows, hidden), "bf16") for _, rows, _, hidden, _ in layers]
-    alone_ps = [rooflines_ps(operators) for operators in products]
-    layer_ps = sum(alone_ps) + rooflines_ps(activations) + 2 * rooflines_ps(permutations)
+
+    def products(shape: Callable[[int, int], tuple[int, int]]) -> list[Operator]:
+        """Return the product of each layer with the n and k that `shape` makes of its width and hidden size."""
+        return [
+            Operator("grouped-gemm", (experts, tokens * top_k, *shape(width, hidden)), dtype)
+            for _, tokens, experts, top_k, width, hidden, _ in layers
+        ]
+
+    both = products(lambda width, hidden: (2 * width, hidden)), products(lambda width, hidden: (hidden, width))
+    sorts = [Operator("routing", (tokens, experts, top_k), "bf16") for _, tokens, experts, top_k, _, _, _ in layers]
+    acts = [Operator("elementwise", (tokens * k * width, 2, 1), "bf16") for _, tokens, _, k, width, _, _ in layers]
+    sums = [Operator("permute", (tokens * k, hidden), "bf16") for _, tokens, _, k, _, hidden, _ in layers]
+    alone_ps = [rooflines_ps(operators) for operators in both]
+    layer_ps = sum(alone_ps) + rooflines_ps(sorts) + rooflines_ps(acts) + rooflines_ps(sums)
     shares = np.array([layer[-1] for layer in layers]) / layer_ps
-    for operators, times_ps in zip(products, alone_ps, strict=True):
-        yield from zip(operators, (shares * times_ps).tolist(), strict=True)
+    for operators, times_ps in zip(both, alone_ps, strict=True):
+        for layer, operator, time_ps in zip(layers, operators, (shares * times_ps).tolist(), strict=True):
+            yield layer[0], operator, time_ps
 
 
-_READERS: dict[str, Callable[[Path, str, str, Rooflines], Iterator[Row]]] = {
+_READERS: dict[str, Callable[[Path, str, str, Rooflines], Iterator[Measured]]] = {
     "gemm": _gemm,
     "attention": _attention,
     "latent-attention": _latent_attention,

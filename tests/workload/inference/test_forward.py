@@ -117,12 +117,14 @@ def test_a_step_of_decoding_reads_its_weights_and_its_cache_once(model, plan):
 
 
 def test_decoding_on_one_gpu_takes_as_long_as_reading():
-    """Batch 1: weights and cache over the bandwidth that memory reaches; launches add less than a fifth."""
+    """Batch 1: weights and cache over the bandwidth that memory reaches, and the launches, which add a fifth."""
     model, gpu, prompt = find("llama3-8b"), find_gpu("h100"), 1024
     made = served(model, "tp1", fixed(1, prompt, 2))
     times = ComputeTimes(gpu)
-    took_ps = sum(count * times.time_ps(each) for each, count in operators(made, "decode").items())
+    counts = operators(made, "decode")
+    took_ps = sum(count * times.time_ps(each) for each, count in counts.items())
+    launches_ps = sum(counts.values()) * (gpu.launch_overhead_ps + gpu.memory_latency_ps)
     held = 2 * (matrices(model) + weights.output_matrix(model).size)
     cache = kv_cache_bytes_per_token(model) * (prompt + 1)
     least_ps = (held + cache) / (gpu.memory_bandwidth_Bps * times.efficiencies.memory) * 1e12
-    assert least_ps <= took_ps <= 1.2 * least_ps
+    assert least_ps + launches_ps <= took_ps <= 1.05 * (least_ps + launches_ps)

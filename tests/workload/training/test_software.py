@@ -87,8 +87,8 @@ def test_copy_engines_replace_nccl_and_nothing_that_the_user_chose():
     assert CollectiveSettings({"all-gather": "ring"}).algorithm_of("all-gather", is_copied=True) == "ring"
 
 
-def test_fp4_is_for_products_only():
+def test_fp4_is_for_products_and_the_casts_of_their_operands_only():
     trace = generate(LLAMA, parallel_plan("fp4,tp2,sp")).traces[0]
     kinds = {(part.split()[0], part.split()[-1]) for text in trace.operator_lists for part in text.split("; ") if part}
     assert ("gemm", "fp4") in kinds
-    assert {dtype for kind, dtype in kinds if kind not in {"gemm", "optimizer"}} <= {"bf16", "fp32"}
+    assert {dtype for kind, dtype in kinds if kind not in {"gemm", "elementwise", "optimizer"}} <= {"bf16", "fp32"}

@@ -37,7 +37,7 @@ def backward(shard: Shard, *, recomputes_core: bool) -> Items:
         *adapters.backward(shard, _output_adapter(shard)),
         *enter(shard, NAME, h),
         Compute(NAME, (shard.gemm(m, values, h),)),
-        weights_product(shard, NAME, (shard.gemm(h, values, m),)),
+        weights_product(shard, NAME, (shard.gemm(h, values, m),), gathered=True),
         *recomputed,
         *core(shard, backward=True),
         *_projections_backward(shard),

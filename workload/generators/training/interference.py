@@ -5,7 +5,8 @@ depends on whether the framework leaves these SMs free:
 
 - If it does, computation uses the other SMs and would take SMs / (SMs - channels) times as long at the same clock. But
   on Hopper and later, power limits consecutive products (`in_a_row` of a GPU's file), and with fewer active SMs the
-  clock rises. So the slower of the two limits applies: on H100, 0.90 x 132 / 116 is 2.4 % more time instead of 13.8 %.
+  clock rises. So the slower of the two limits applies: on H100, 0.87 x 132 / 108 is 6.3 % more time
+  with 24 channels instead of 22.2 %, and none with 16.
   That the clock rises so far is an assumption, not a measurement.
 - If it does not, matrix products on GPUs with thread block clusters (Hopper and later) take twice as long. Their
   kernels are persistent: they launch one block per SM, and each block computes its share of the tiles. If at least one
@@ -43,7 +44,7 @@ def compute_slowdown(framework: Framework, gpu: Gpu, channels: int, *, in_a_row:
     if framework == "inference" or channels >= gpu.sms:  # a TPU has no SMs that a collective could hold
         return 1.0
     share = gpu.sms / (gpu.sms - channels)
-    is_persistent = gpu.cluster > 1
+    is_persistent = gpu.exposed_write < 0.5
     if is_persistent and framework != "megatron":
         return round(max(TWO_WAVES, share), 3)
     power = gpu.in_a_row.get("bf16", 1.0) if in_a_row else 1.0

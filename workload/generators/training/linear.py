@@ -18,10 +18,16 @@ quantised, gathered, and gathered again from its FP8 copy in the backward pass; 
 grad_output_preprocess: the gradient of the output of a matrix split by rows is quantised, then gathered). All sums stay
 in BF16: the reduce-scatters carry results of products, whose data type is that of activations. (Userbuffers can send
 the forward pass' reduce-scatter in FP8, too, where its configuration says `fp8_buf`; that is not modelled.)
+
+Products for gradients of weights sum over tokens, which the operands of products in FP8 must have as their last
+dimension (Hopper's tensor cores accept no other layout in FP8). So Transformer Engine writes each input and each
+gradient twice, the second time transposed (pytorch/csrc/extensions: cast_transpose, fp8_transpose). The first copy of
+an input is written by the operator before, so that the second one is a read and a write of FP8; a gradient is read in
+16 bits and written twice in FP8, or arrives in FP8 from a gather and is transposed. `weights_product` contains both.
 """
 
 from et import CollectiveCommType
-from workload.compute.operators import Operator
+from workload.compute.operators import DTYPE_BYTES, Operator
 from workload.generators.training.items import Compute, GroupCollective, Items
 from workload.generators.training.shard import Operators, Shard
 
@@ -87,14 +93,33 @@ def enter_backward(
     return items, reduced
 
 
-def weights_product(shard: Shard, name: str, products: Operators, needs: tuple[str, ...] = ()) -> Compute:
+def weights_product(
+    shard: Shard, name: str, products: Operators, needs: tuple[str, ...] = (), *, gathered: bool = False
+) -> Compute:
     """Return the products for gradients of weights, and their sums over micro-batches where these are not fused."""
-    # name: begin of the item's name; needs: keys of items before it.
+    # name: begin of the item's name; needs: keys of items before it; gathered: the gradient of the result comes from
+    # an all-gather if the plan has sequence parallelism.
+    is_quantised = gathered and shard.plan.sequence_parallel
+    casts = [cast for product in products for cast in _casts(product, shard, is_quantised=is_quantised)]
     sums: Operators = ()
     if not shard.plan.fused_accumulation:
         values = sum(_weights_of(product) for product in products)
         sums = (Operator("elementwise", (values, 2, 1), shard.plan.grad_dtype),)
-    return Compute(f"{name}-weights", (*products, *sums), needs, weights=True)
+    return Compute(f"{name}-weights", (*casts, *products, *sums), needs, weights=True)
+
+
+def _casts(product: Operator, shard: Shard, *, is_quantised: bool) -> Operators:
+    """Return the casts and transpositions of both operands of a product for a gradient of weights in 8 or 4 bits."""
+    # is_quantised: the gradient of the result is in the product's data type already.
+    if DTYPE_BYTES[product.dtype] >= shard.value_bytes:
+        return ()
+    if product.kind == "grouped-gemm":
+        _, tokens, columns, inputs = product.shape
+    else:
+        columns, inputs, tokens = product.shape
+    dtype = product.dtype if is_quantised else shard.activation_dtype
+    gradient = Operator("elementwise", (tokens * columns, 1, 1), dtype)
+    return gradient, Operator("elementwise", (tokens * inputs, 1, 1), product.dtype)
 
 
 def _weights_of(product: Operator) -> int:

@@ -41,7 +41,7 @@ def matrices_backward(shard: Shard, name: str, width: int) -> tuple[Items, str]:
     return [
         *enter(shard, name, h),
         Compute(name, second),
-        weights_product(shard, name, second_weights),
+        weights_product(shard, name, second_weights, gathered=True),
         Compute(name, (shard.activation_backward(m, width), *shard.bias_gradient(m * both))),
         *items,
     ], key

@@ -104,7 +104,7 @@ def _show_one(gpu: "Gpu") -> None:
         "GPU": gpu.name,
         "TFLOP/s": rates,
         "memory": f"{size_text(gpu.memory_bytes)}, {gpu.memory_bandwidth_Bps / 1e12:g} TB/s",
-        "L2": f"{size_text(gpu.l2_bytes)}, {gpu.l2_bandwidth_Bps / 1e12:.3g} TB/s",
+        "L2": size_text(gpu.l2_bytes),
         "SMs": f"{gpu.sms} at {gpu.clock_hz / 1e9:g} GHz",
         "sustained": f"{gpu.sustained:g} of the peak in large matrix products",
         "in a row": ", ".join(f"{dtype} {share:g}" for dtype, share in gpu.in_a_row.items()) or "as alone",
