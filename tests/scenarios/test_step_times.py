@@ -236,14 +236,16 @@ def pipelined(schedule, p, m, v, forward_us=1000, backward_us=2000):
 
 def pass_(made, done, last, line, stage, work, forward_us, backward_us):
     is_forward = work.kind == "forward"
-    source = line.beside(stage, work.chunk, -1 if is_forward else 1)
+    step = -1 if is_forward else 1
+    source = line.beside(stage, work.chunk, step)
     deps = list(last[stage])
     if source is not None:
-        sent = done.get((work.kind, work.micro_batch, *source))
+        chunk = (line.position(stage, work.chunk) + step) // line.stages
+        sent = done.get((work.kind, work.micro_batch, source, chunk))
         if sent is None:
             return False
         name = f"step0/{work.kind}/mb{work.micro_batch}/pp:message"
-        deps.append(made.message(source[0], stage, 1, name, [sent]) if source[0] != stage else sent)
+        deps.append(made.message(source, stage, 1, name, [sent]) if source != stage else sent)
     length = forward_us if is_forward else backward_us
     node = made.add(stage, comp_node, "pass", duration_micros=length, deps=deps)
     done[work.kind, work.micro_batch, stage, work.chunk] = node
