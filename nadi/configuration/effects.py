@@ -99,6 +99,7 @@ _CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or 
 _WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network.discipline != "strict")
 _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 _NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
+_STEPS = Condition('collectives = "steps"', lambda run: run.network.collectives != "coupled")
 _FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 _SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (_ROUTED,) = _takes("load_balancing")
@@ -147,6 +148,7 @@ _NETWORK = {
     **_keys("queue_limit", _QUEUES),
     **_keys("max_retries", _TIMEOUTS),
     **_keys("detection_time", _DOWN),
+    **_keys("nvlink", _STEPS),
     **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _SHARED),
     **_keys("pfc_headroom pfc_resume_offset", _SHARED, _PFC),
     **_keys("ecn_kmin ecn_kmax ecn_pmax", _SHARED, _ECN),
