@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -167,3 +168,18 @@ def test_a_failure_leaves_nothing(tmp_path):
     with pytest.raises(OutputError, match="No space left"), staged(tmp_path / "out", FILES):
         raise OSError(28, "No space left on device")
     assert [*tmp_path.rglob("*")] == [tmp_path / "out"]
+
+
+def test_a_parent_that_another_run_creates_meanwhile_is_used(tmp_path, monkeypatch):
+    """Tasks of an array write to folders of one parent, which both find missing."""
+    make = Path.mkdir
+
+    def late(folder, *args, **keys):
+        if folder.name == "results" and not folder.exists():
+            make(folder)  # by the other run
+        make(folder, *args, **keys)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    with staged(tmp_path / "results" / "one", ("summary.json",)) as folder:
+        (folder / "summary.json").write_text("{}")
+    assert (tmp_path / "results" / "one" / "summary.json").read_text() == "{}"

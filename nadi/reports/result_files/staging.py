@@ -195,5 +195,10 @@ class _Stage:
         if folder.is_dir():
             return
         self._make(folder.parent)
-        folder.mkdir()
-        self._made.append(folder)
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            if not folder.is_dir():
+                raise
+        else:  # else another run has created it meanwhile
+            self._made.append(folder)
