@@ -26,9 +26,7 @@ def coupled_collectives(
     group, schedule, size_bytes, npu, row = _kinds(program)
     used, group_index = np.unique(group, return_inverse=True)
     members = np.split(program.group_member, program.group_ptr[1:-1])
-    number: dict[bytes, int] = {}
-    keys = costs.standing.keys([members[each] for each in used.tolist()])
-    position = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
+    position = costs.standing.numbers([members[each] for each in used.tolist()])
     places = np.stack([position[group_index.reshape(-1)], schedule, size_bytes], axis=1)
     _, first, place = np.unique(places, axis=0, return_index=True, return_inverse=True)
     examples = CollectiveKeys(*(column[first] for column in (group, schedule, size_bytes, npu, row)))

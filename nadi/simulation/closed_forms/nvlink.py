@@ -115,10 +115,8 @@ def _slots(graph: Graph, program: Program, costs: CollectiveCosts) -> _Slots:
     used = np.unique(program.slot_group)
     groups = _members(program, used)
     inside = [index for index, members in enumerate(groups) if _is_domain(graph, members)]
-    number: dict[bytes, int] = {}
     position_of_group = np.full(len(program.group_ptr) - 1, -1)
-    keys = costs.standing.keys([groups[index] for index in inside])
-    position_of_group[used[inside]] = [number.setdefault(key, len(number)) for key in keys]
+    position_of_group[used[inside]] = costs.standing.numbers([groups[index] for index in inside])
     entry = program.trace_slot_ptr[program.trace_of_npu[owner]] + slot
     position = position_of_group[program.slot_group]
     example = np.zeros(int(program.trace_slot_ptr[-1]), np.int64)

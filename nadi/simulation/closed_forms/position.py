@@ -43,6 +43,11 @@ class GroupPositions:
                     keys[index] = row.tobytes()
         return keys
 
+    def numbers(self, groups: Sequence[NDArray[np.integer]]) -> Int64:
+        """Return int64[g], numbers from 0 on that are equal for groups with equal positions."""
+        number: dict[bytes, int] = {}
+        return np.array([number.setdefault(key, len(number)) for key in self.keys(groups)], np.int64)
+
     def of_pairs(self, src: Int64, dst: Int64) -> Int64:
         """Return int64[k], equal numbers for pairs of NPUs, src and dst: int64[k], with equal positions."""
         if not len(src):

@@ -39,10 +39,8 @@ def laid_out(
     pairs = pairs_of(program)
     used = np.unique(program.slot_group)
     members = np.split(program.group_member, program.group_ptr[1:-1])
-    positions = fabric_costs.standing.keys([members[group] for group in used.tolist()])
-    number: dict[bytes, int] = {}
     groups = np.zeros(len(members), np.int64)
-    groups[used] = [number.setdefault(position, len(number)) for position in positions]
+    groups[used] = fabric_costs.standing.numbers([members[group] for group in used.tolist()])
     ways = fabric_costs.standing.of_pairs(pairs.npu, pairs.peer)
     classes = classes_of(program, pairs, groups, ways, _paces(program.npus, slow_npus))
     return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
