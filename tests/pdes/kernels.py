@@ -88,9 +88,9 @@ def queue_after(net, head):
 
 
 @kernel
-def order_batch(net, inbox, batch, begin, end):
+def order_batch(net, inbox, node, batch, begin, end):
     sort_batch(inbox, batch, begin, end)
-    order_ties(net, inbox, batch, begin)
+    order_ties(net, inbox, node, batch, begin)
 
 
 @kernel

@@ -85,6 +85,13 @@ class SwitchBuffer(Row, words=8, written_by="build.buffers network.port_queues n
     shared_bytes = word("bytes", "size of the shared part of the buffer")
 
 
+class NodeTies(Row, words=2, written_by="network.batch"):
+    """Ties at a node: packets that arrive at one time over different links."""
+
+    ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
+    last_ps = word("time", "time of the last tie")
+
+
 class Telemetry(Row, words=16, written_by="network.shared_switch network.telemetry nic.allowed"):
     """Telemetry of a data packet from its links, parallel to its record; `carried` holds that of the packet in hand."""
 
