@@ -14,6 +14,8 @@ from pdes.core.inputs import Program
 from pdes.harvest.gathering import Harvest, check, harvest, results
 from pdes.nic.driven import has_shares, with_driven
 from pdes.results import Results
+from pdes.reuse.records import Records
+from pdes.reuse.replay import Replay
 from pdes.workers.crew import Crew, compile_kernels
 from pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
 
@@ -71,12 +73,18 @@ def _run(
         else:
             assert place.post is not None, "a process that builds its worlds has outboxes"  # noqa: S101 - for the reader
             sim = build_lps(layout, program, settings, place.parts, place.post)
+        records = Records()
+        for lp in sim.lps:
+            lp.replay = Replay(sim, lp, records) if lp.domains else None
         workers = Crew(sim, place, progress, nodes_total)
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
         with mailbox.windows():
             started = time.perf_counter()
             workers.run()
             seconds["wall_s"] = time.perf_counter() - started
+        for lp in sim.lps:
+            if lp.replay:
+                lp.replay.finish()
         seconds["first_event_s"] = workers.first_event_s
         return replace(harvest(sim), workers=workers.times())
 

@@ -9,7 +9,7 @@ one grid.
 
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from pdes.core.jit import call_hook, inline, load_unaligned, outline, prefetch
-from pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, SENT, SIDES, world_at
+from pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, NEED_REPLAY, SENT, SIDES, world_at
 from pdes.network.batch import blocks_short
 from pdes.network.boundary import WORD_BYTES, arrived, crossing
 from pdes.network.link import deliver, far_release_due, inbox_of, prefetch_inbox, reach, release, release_due, wait
@@ -168,6 +168,9 @@ def window(world_address, begin_ps, number):
             ctl.cell_open = 0
             if ctl.failed_queue_pair >= 0:
                 status = FAILED
+            elif ctl.due_replays > 0 or ctl.disturbed_island > 0:
+                ctl.need = NEED_REPLAY
+                status = FULL
     if status == DONE:
         # packets that wait for another LP must go out in the window before the one in which they arrive
         ctl.next_ps = min(soonest, ctl.out_soonest_ps)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pdes.build.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
+from pdes.build.islands import may_replay
 from pdes.build.layout import Layout, Part, offsets
 from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
 from pdes.core import state as s
@@ -35,6 +36,7 @@ from pdes.npu.collective import expect
 from pdes.npu.delivery import message_by_kind
 from pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
 from pdes.npu.in_flight import may_start, running
+from pdes.npu.islands import enter_island, leave_island
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries cnp_interval_ps p2p_class flowlet_gap_ps "
@@ -122,8 +124,10 @@ def _set_switch(const: Record, switch: SharedBuffer, settings: Settings) -> None
 Hook = Callable[..., Any]
 
 
-def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tuple[str, Any, Any]]:
-    """Return (word of `Hooks`, whether the run calls it, hook); one_home, one_port: whether each NPU has only one."""
+def _choices(settings: Settings, *, one_home: bool, one_port: bool, has_domains: bool) -> list[tuple[str, Any, Any]]:
+    """Return (word of `Hooks`, whether the run calls it, hook)."""
+    # one_home, one_port: whether each NPU has only one. has_domains: whether the fabric has NVLink domains that may be
+    # replayed.
     control, ends = settings.congestion_control, settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
     is_driven, hooks = control == DRIVEN, ends.hooks
@@ -159,6 +163,8 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
         ("do_later", not by_message, do_later),
         ("post_later", not by_message, post_later),
         ("post_later", by_message, post_whole_later),
+        ("enter_island", has_domains, enter_island),
+        ("leave_island", has_domains, leave_island),
         ("is_acknowledged", ends.acknowledged, is_acknowledged),
         ("first_allowed", settings.switch or control.update or settings.selective_repeat, first_allowed),
     ]
@@ -166,7 +172,7 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
 
 def all_hooks() -> list[Hook]:
     """Return every hook that any run may use."""
-    ours = [hook for _, _, hook in _choices(Settings(), one_home=True, one_port=True)]
+    ours = [hook for _, _, hook in _choices(Settings(), one_home=True, one_port=True, has_domains=True)]
     controls = [control.update for control in (DRIVEN, *map(congestion.control, congestion.names()))]
     rules = [balancing.balancing(name).pick for name in balancing.names()]
     orders = [disciplines.discipline(name).pick for name in disciplines.names()]
@@ -178,5 +184,6 @@ def hooks_of(graph: Graph, settings: Settings) -> dict[str, Hook]:
     """Return the hooks of a run: name (of `Hooks`) -> hook."""
     one_way = hasattr(graph.routing, "home") and graph.routing.home.shape[1] == 1
     ports = np.bincount(graph.link_src[graph.link_src < graph.npus]).max(initial=0)
-    choices = _choices(settings, one_home=one_way, one_port=ports <= 1)
+    domains = may_replay(graph, settings)
+    choices = _choices(settings, one_home=one_way, one_port=ports <= 1, has_domains=domains)
     return {name: hook for name, is_called, hook in choices if is_called}

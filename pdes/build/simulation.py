@@ -2,13 +2,24 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from pdes.build.islands import Domain
 from pdes.build.layout import Layout, Part
 from pdes.build.settings import Settings
 from pdes.core import state as s
 from pdes.core.inputs import Graph, Int64, Program, Rows
 from pdes.core.jit import Directory, hook_address
+
+
+class Replay(Protocol):
+    """What finds the ends of replayed collectives (pdes.reuse.replay)."""
+
+    def serve(self) -> None:
+        """Find the ends of collectives that members have started."""
+
+    def finish(self) -> None:
+        """Count the last episodes."""
 
 
 class LogicalProcess:
@@ -22,6 +33,8 @@ class LogicalProcess:
         self.flows_in: list[Rows] = []  # records of complete messages
         self._world = world
         self._directory = Directory(world, f"LP {part.number}")
+        self.domains: list[Domain] = []  # NVLink domains whose collectives may be replayed
+        self.replay: Replay | None = None  # of the episodes in these domains
         self.back: LogicalProcess | None = (
             None  # LP of the whole fabric, where kernels look up acknowledgements' routes
         )

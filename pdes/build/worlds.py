@@ -12,6 +12,7 @@ from pdes.build.buffers import shared_buffers
 from pdes.build.constants import constants_of, hooks_of
 from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
+from pdes.build.islands import domains_of, island_tables
 from pdes.build.layout import Layout, Outboxes, Part, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
@@ -275,6 +276,7 @@ def _build_lp(
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
     npu, state, row_ptr = npu_rows(program, part, settings)
     const = constants_of(layout, program, settings, part, routing)
+    domains = domains_of(layout, settings, part)
     net = with_pit(_net(layout, part, const, npu, outboxes, settings), settings.faults)
     const.epochs = epochs
     if len(schedule.change):
@@ -296,5 +298,8 @@ def _build_lp(
         schedule=schedule,
         messages=_messages(program, part, const, net.ctl, settings),
         flows=_flows(net, len(qps.qp), len(part.nodes), len(plans.lane_ptr), settings),
+        islands=island_tables(layout, program, settings, part, domains, int(const.tie_pause_ps)),
     )
-    return LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))
+    lp = LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))
+    lp.domains = domains
+    return lp

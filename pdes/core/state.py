@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from pdes.core.jit import inline, reader, seen_as
-from pdes.core.rows import flows, messages, network, nic, npu
+from pdes.core.rows import flows, islands, messages, network, nic, npu
 from pdes.core.rows.row import INF
 from pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
@@ -78,7 +78,7 @@ ROW_DONE = 16
 ROW_ASKED = 32  # its sender has asked to send
 ROW_CALLED = 64  # a collective that starts without waiting for a place among those in flight
 
-NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS, NEED_EVENTS, NEED_HOPS = range(1, 9)
+NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS, NEED_EVENTS, NEED_HOPS, NEED_REPLAY = range(1, 10)
 
 
 class Routes(NamedTuple):
@@ -316,6 +316,24 @@ class FaultSchedule(NamedTuple):
     table8: Int8
 
 
+class Islands(NamedTuple):
+    """NVLink domains whose collectives are replayed (pdes/npu/islands.py); roles and starts by slot of a group."""
+
+    island: Annotated[np.recarray, islands.Island]
+    island_of: Int32  # [NPUs of the fabric] the LP's island, -1 none
+    node_of: Int32  # [NPUs of the fabric] node of the LP, where it is in an island
+    role: Int8  # [slots] of a group: OUTSIDE, CROSSING or INSIDE
+    replays: Int8  # [schedules] 1: may be replayed
+    link: Int32  # rows of `tx` of the islands' links
+    start_ps: Int64  # [slots] when the NPU has started its collective that waits to be replayed, -1 none
+    start_row: Int32  # [slots] its trace row
+    start_order: Int64  # [slots] number of starts before it
+    end_ps: Int64  # [slots] when the replayed collective ends, -1 none
+    packet_row: Int32  # [slots] 1 + row of a collective that sends packets over the island's links, 0 none
+    started: Int32  # [groups] members that have started the collective that waits to be replayed
+    due: Int32  # [slots] groups for which there is something to replay
+
+
 class World(NamedTuple):
     """All state of one logical process. Functions take only the parts that they use."""
 
@@ -331,6 +349,7 @@ class World(NamedTuple):
     schedule: FaultSchedule
     messages: MessageModels
     flows: Flows
+    islands: Islands
 
 
 world_at = reader(World)

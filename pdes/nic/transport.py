@@ -285,7 +285,7 @@ def payload_bytes(net, qps, receiver, end_seq, word1):
 def finish_flow(net, qps, word1, tag, ordinal, now_ps):
     """Count and record a message that is complete at its receiver; word1: of its last packet."""
     pair = pair_word(source(word1), destination(word1))
-    h = mix3(pair, tag, ordinal)
+    h = mix3(pair, tag, 0)
     net.count.flows += 1
     net.count.digest_a += mix2(h, now_ps)
     net.count.digest_b += mix2(now_ps * 3 + 1, h)

@@ -24,13 +24,13 @@ from pdes.nic.port import set_event
 from pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
 from pdes.nic.transport import count_posted, line_up, payload_bytes, queue_pair
 from pdes.npu.agenda import agenda_slot, put_in
-from pdes.npu.collective import send_has_left
+from pdes.npu.collective import send_has_left, start_collective
 from pdes.npu.delivery import in_lane_at, message_done
 from pdes.npu.trace import post_send
 
-SENDS, ACTS, IS_TOLD, POSTS = range(4)
+SENDS, ACTS, IS_TOLD, POSTS, STARTS, ENDS = range(6)
 """Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a
-trace row posts its message.
+trace row posts its message; an aggregator starts its collective; a replayed collective ends (pdes/npu/islands.py).
 """
 
 
@@ -170,6 +170,15 @@ def is_acknowledged(world_address, node, waiter, now_ps):
     return 0
 
 
+@inline
+def ends(islands, slot, row, now_ps):
+    """Return 1 + the trace row of a replayed collective that ends now; 0 if its end has moved since this was noted."""
+    if islands.end_ps[slot] != now_ps:
+        return np.int64(0)
+    islands.end_ps[slot] = -1
+    return np.int64(row + 1)
+
+
 @hook
 def do_later(world_address, node, now_ps):
     """Do one action of NPU `node` that is due, or send all messages that are due. Return as message_by_kind."""
@@ -191,6 +200,10 @@ def do_later(world_address, node, now_ps):
     if msg[m].what == POSTS:
         post_send(net, npus, world.trace, node, msg[m].ref, now_ps)
         return 0
+    if msg[m].what == STARTS:
+        return (start_collective(world, node, msg[m].ref, now_ps) + 1) << 32
+    if msg[m].what == ENDS:
+        return ends(world.islands, msg[m].connection, msg[m].ref, now_ps)
     if msg[m].what == ACTS:
         done, inst = message_done(net, world.npus, world.insts, node, msg[m].w1, msg[m].tag)
     else:

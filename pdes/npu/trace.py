@@ -121,6 +121,8 @@ def start_row(world_address, node, row, now_ps):
             npu.lane[lane] = row
             set_event(npus, node, now_ps + duration, npu.ports + lane)
     elif kind == KIND_SEND:
+        if net.hooks.enter_island != 0:
+            call_hook(net.hooks.enter_island, world_address, node, row, now_ps)
         if trace.duration_ps[r] > 0:
             call_hook(net.hooks.post_later, world_address, node, row, now_ps + trace.duration_ps[r])
         else:
@@ -143,7 +145,7 @@ def start_row(world_address, node, row, now_ps):
             return done, inst
         elif net.hooks.join != 0:
             call_hook(net.hooks.join, world_address, node, row, now_ps)
-        else:
+        elif net.hooks.enter_island == 0 or call_hook(net.hooks.enter_island, world_address, node, row, now_ps) == 0:
             inst = start_collective(world, node, row, now_ps)
     else:
         done = row
@@ -169,6 +171,8 @@ def finish_row(world_address, node, row, now_ps):
     net.ctl.rows_left -= 1
     if now_ps > net.ctl.finish_ps:
         net.ctl.finish_ps = now_ps
+    if net.hooks.leave_island != 0:
+        call_hook(net.hooks.leave_island, world_address, node, row)
     tell_of(npu, rows, world.trace, row, net.const.serial_collectives)
 
 

@@ -49,6 +49,9 @@ class Scalars(
     fault_at = word("place", "row of the next change in `change`")
     depth_ps = word("duration", "width of the columns of `depth`", begins=1_000_000)
     pauses = word("count", "pauses and resumes that took effect, logged or not")
+    due_replays = word("count", "groups in `due`, for which there is something to replay")
+    replay_starts = word("count", "collectives that have waited for their replay")
+    disturbed_island = word("code", "1 + number of an island where packets meet replayed collectives, 0 none")
 
 
 class Counters(
@@ -190,4 +193,8 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     is_in = word("hook", "(node, now, w1, w2, w3): takes a message that has arrived and is acted on later")
     do_later = word("hook", "(node, now): does the actions that are due")
     post_later = word("hook", "(node, row, due): posts the message of a row that sends at that time")
+    enter_island = word(
+        "hook", "(node, row, now): lets a row wait for its replay and returns 1, or 0 if it sends packets"
+    )
+    leave_island = word("hook", "(node, row): counts a row that is done and sent packets within an island")
     is_acknowledged = word("hook", "(node, ref, now): handles a message's last acknowledgement, if it counts")

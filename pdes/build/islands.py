@@ -1,0 +1,157 @@
+"""Islands of a logical process: NVLink domains whose collectives can be simulated once and replayed (pdes/reuse).
+
+Which collectives these are follows from the fabric, the program and the settings alone.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pdes.build.layout import Layout, Part
+from pdes.build.settings import Settings
+from pdes.core import state as s
+from pdes.core.inputs import Bools, Graph, Int64, Program
+from pdes.core.memory import aligned, full, rows_of, unused, zeros
+from pdes.core.rows.islands import Island
+from pdes.network.framing import NVSWITCH_KIND
+from pdes.nic.driven import DRIVEN
+from pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
+
+AGGREGATOR_KIND = 3  # word of graph.node_kind that marks an aggregator
+MEETINGS = (0, 6, 7, 8)
+"""Collectives, by `Program.node_collective`, of which no member ends before all have started: all-reduces, all-to-alls,
+reduce-scatters and barriers. All-gathers (2) too, but a member that starts last may end a moment after its start.
+"""
+ALL_GATHER = 2
+
+
+class Domain(NamedTuple):
+    """An NVLink domain: NPUs that one NVSwitch joins, and no other."""
+
+    npus: Int64  # int64[n], NPUs ascending, aggregators last
+    switch: int  # node
+    links: Int64  # int64[2n], links of the fabric ascending
+    kind: int  # domains of one kind differ in nothing but the numbers of their nodes and links
+
+
+def may_replay(graph: Graph, settings: Settings) -> bool:
+    """Return whether a fabric has NVSwitches, and settings under which nothing remains of a collective that is over."""
+    # Congestion control, tokens and a limit of collectives in flight have a state that outlives a collective, or
+    # depends on collectives outside; queues of shared buffers are sampled by absolute time.
+    return (
+        settings.reuse
+        and bool(np.any(graph.node_kind == NVSWITCH_KIND))
+        and hasattr(graph.routing, "home")
+        and settings.fidelity.model.has_packets
+        and settings.switch is None
+        and settings.congestion_control.update in {None, DRIVEN.update}
+        and not settings.concurrent_collectives
+        and settings.phases_per_dimension == 0
+        and settings.collectives_in_flight == 0
+        and settings.rendezvous_bytes == 0
+        and settings.compute_slowdown == 1.0
+    )
+
+
+def domains_of(layout: Layout, settings: Settings, part: Part) -> list[Domain]:
+    """Return the NVLink domains that lie in an LP, `part`, and have no faults."""
+    graph = layout.graph
+    if not may_replay(graph, settings):
+        return []
+    faulty = {link >> 1 for fault in settings.faults.links for link in fault.links}
+    order = np.argsort(graph.link_src, kind="stable")
+    first = np.searchsorted(graph.link_src[order], np.arange(graph.nodes + 1))
+    kinds: dict[bytes, int] = {}
+    domains = []
+    for switch in np.flatnonzero(graph.node_kind == NVSWITCH_KIND).tolist():
+        cables = np.sort(order[first[switch] : first[switch + 1]] >> 1)
+        links = np.stack([2 * cables, 2 * cables + 1], axis=1).reshape(-1)
+        npus = np.unique(np.minimum(graph.link_src[links], graph.link_dst[links])).astype(np.int64)
+        is_star = len(npus) == len(cables) and npus[-1] < graph.npus
+        if not is_star or np.any(part.local[[*npus, switch]] < 0) or faulty.intersection(cables.tolist()):
+            continue
+        columns = [
+            np.searchsorted(np.append(npus, switch), graph.link_src[links]),
+            graph.link_rate_bps[links],
+            graph.link_delay_ps[links],
+            np.repeat(graph.node_kind[npus] == AGGREGATOR_KIND, 2),
+        ]
+        shape = np.append(np.concatenate(columns).astype(np.int64), graph.node_latency_ps[switch]).tobytes()
+        domains.append(Domain(npus, switch, links, kinds.setdefault(shape, len(kinds))))
+    return domains
+
+
+def replayed_schedules(layout: Layout, program: Program) -> Bools:
+    """Return bool[schedules]: schedules of collectives of which no member ends before all others have started."""
+    # Nothing that starts in a cell may have an effect in it, so a collective must be launched at least a cell later.
+    schedules = program.schedules
+    used = (program.node_schedule >= 0) & (program.node_collective >= 0)
+    fits = np.isin(program.node_collective, (*MEETINGS, ALL_GATHER)) & ~np.asarray(program.node_uneven, bool)
+    replayed = schedules.launch_ps >= layout.fabric.cell_ps
+    replayed[program.node_schedule[used & ~fits]] = False
+    return replayed
+
+
+def roles_of(program: Program, island_of: Int64) -> Any:
+    """Return int8[slots]: the role of each slot's group for islands; island_of: int64[npus], -1 = none."""
+    groups = len(program.group_ptr) - 1
+    group = np.repeat(np.arange(groups), np.diff(program.group_ptr))
+    island = island_of[program.group_member]
+    lowest, highest = np.full(groups, len(island_of)), np.full(groups, -2)
+    np.minimum.at(lowest, group, island)
+    np.maximum.at(highest, group, island)
+    role = np.where((lowest == highest) & (lowest >= 0), INSIDE, OUTSIDE)
+    known = island >= 0
+    pairs, count = np.unique(np.stack([group[known], island[known]]), axis=1, return_counts=True)
+    meets = np.zeros(groups, bool)
+    meets[pairs[0][count > 1]] = True
+    role[meets & (role == OUTSIDE)] = CROSSING
+    return role[program.slot_group].astype(np.int8)
+
+
+def island_tables(
+    layout: Layout, program: Program, settings: Settings, part: Part, domains: list[Domain], tie_pause_ps: int
+) -> s.Islands:
+    """Return the tables of an LP's islands, those of `domains`; tie_pause_ps: see Constants."""
+    if not may_replay(layout.graph, settings):
+        return unused(s.Islands)
+    graph = layout.graph
+    island_of, node_of = full(graph.npus, -1, np.int32), full(graph.npus, -1, np.int32)
+    rows = rows_of(Island, len(domains))
+    row_of_link = np.full(graph.links, -1, np.int64)
+    row_of_link[part.links] = np.arange(len(part.links))
+    for number, domain in enumerate(domains):
+        island_of[domain.npus] = number
+        node_of[domain.npus] = part.local[domain.npus]
+        is_real = graph.node_kind[domain.npus] != AGGREGATOR_KIND
+        rows[number].first_aggregator = domain.npus[is_real].max() + 1 if is_real.all() else domain.npus[~is_real].min()
+        rows[number].first_link = 2 * sum(len(other.npus) for other in domains[:number])
+        rows[number].links = len(domain.links)
+        rows[number].drain_ps = tie_pause_ps + longest_hop_ps(graph, settings, domain)
+    slots, groups = int(program.slot_ptr[-1]), len(program.group_ptr) - 1
+    return s.Islands(
+        island=rows,
+        island_of=island_of,
+        node_of=node_of,
+        role=aligned(roles_of(program, island_of), np.int8),
+        replays=aligned(replayed_schedules(layout, program), np.int8),
+        link=aligned(row_of_link[[link for domain in domains for link in domain.links]], np.int32),
+        start_ps=full(slots, -1),
+        start_row=full(slots, -1, np.int32),
+        start_order=zeros(slots),
+        end_ps=full(slots, -1),
+        packet_row=zeros(slots, np.int32),
+        started=zeros(groups, np.int32),
+        due=zeros(slots + groups, np.int32),
+    )
+
+
+def longest_hop_ps(graph: Graph, settings: Settings, domain: Domain) -> int:
+    """Return the longest time in ps from when a port of a domain is idle until its last packet has left a switch."""
+    full_packet = (settings.mtu_bytes + settings.header_bytes) * s.PS_PER_BYTE_AT_1_BPS
+    slowest_bps = int(graph.link_rate_bps[domain.links].min())
+    return int(
+        2 * full_packet / slowest_bps
+        + int(graph.link_delay_ps[domain.links].max())
+        + int(graph.node_latency_ps[domain.switch])
+    )

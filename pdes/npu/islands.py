@@ -1,0 +1,210 @@
+"""Collectives of an NVLink domain that are replayed: their members' starts and ends in the world of the whole run.
+
+An island is an NVLink domain whose NPUs have no other way to each other. A collective of a group within it is simulated
+in a world of its own (pdes/reuse) once all members have started, since none of them ends earlier; then each member ends
+at the time found there. Nothing of it happens in this world. Other collectives and messages that cross the domain's
+links travel as packets in this world, and so does everything that starts while they are under way. Packets that start
+while replayed collectives are under way disturb them: the run begins again without islands of that kind.
+
+Aggregators send nothing before they receive, so that it does not matter how long ago they have started.
+"""
+
+import numpy as np
+
+from pdes.core.hashing import mix2, mix3
+from pdes.core.jit import hook, inline, kernel
+from pdes.core.packet import longest_wait_ps, message_tag, pair_word, with_longest_wait
+from pdes.core.state import later_messages, take_row, world_at
+from pdes.npu.endpoints import ENDS, STARTS, put_off
+from pdes.npu.trace import KIND_SEND
+
+OUTSIDE, CROSSING, INSIDE = range(3)
+"""Roles of a group for an island: at most one member in it; several, or not replayed; all, and replayed."""
+
+
+@inline
+def is_quiet(net, islands, island, from_ps):
+    """Return whether packets of this world have left an island's links and nodes by from_ps, and their ties."""
+    busy_ps = np.int64(0)
+    for i in range(island.first_link, island.first_link + island.links):
+        busy_ps = max(busy_ps, net.tx[islands.link[i]].busy_ps)
+    return from_ps > busy_ps + island.drain_ps
+
+
+@inline
+def disturb(net, number):
+    """Mark an island in which packets meet replayed collectives; the run ends at the end of the cell."""
+    net.ctl.disturbed_island = number + 1
+
+
+@inline
+def report(net, islands, group):
+    """Add a group to those for which there is something to replay at the end of the cell."""
+    islands.due[net.ctl.due_replays] = group
+    net.ctl.due_replays += 1
+
+
+@inline
+def wake_aggregators(world, slot, island, now_ps):
+    """Let the aggregators of a slot's group start their collective, which waits, as packets are sent for it."""
+    # In the next cell: before that, no packet arrives there, since the member begins to send a cell from now at the
+    # earliest.
+    net, islands, plans = world.net, world.islands, world.plans
+    group = plans.slot_group[slot]
+    for i in range(plans.group_ptr[group + 1] - 1, plans.group_ptr[group] - 1, -1):
+        npu = plans.group_member[i]
+        if npu < island.first_aggregator:
+            break
+        node = islands.node_of[npu]
+        other = slot_of(world, node, group)
+        if islands.start_row[other] < 0:
+            continue
+        at = take_row(net, world.qps)
+        later = later_messages(world.qps.msg)[at]
+        later.ref = islands.start_row[other]
+        put_off(world.npus, world.qps, node, at, STARTS, now_ps + net.const.cell_ps)
+        net.next_time[node] = min(net.next_time[node], now_ps + net.const.cell_ps)
+        islands.start_row[other] = -1
+
+
+@inline
+def slot_of(world, node, group):
+    """Return NPU `node`'s slot of a group that it is in."""
+    slot = world.npus.npu[node].slot_base
+    while world.plans.slot_group[slot] != group:
+        slot += 1
+    return slot
+
+
+@hook
+def enter_island(world_address, node, row, now_ps):
+    """Return 1 if trace row `row`, which NPU `node` starts, waits for its replay; 0 if its messages are packets."""
+    world = world_at(world_address)
+    net, islands, trace = world.net, world.islands, world.trace
+    npu = world.npus.npu[node]
+    number = islands.island_of[npu.number]
+    if number < 0:
+        return 0
+    r = npu.trace_base + row
+    island = islands.island[number]
+    if trace.kind[r] == KIND_SEND:
+        if islands.island_of[npu.number + trace.peer[r]] != number:
+            return 0
+        replays, slot = False, npu.slot_base
+    else:
+        slot = npu.slot_base + trace.group[r]
+        if islands.role[slot] == OUTSIDE:
+            return 0
+        replays = islands.role[slot] == INSIDE and islands.replays[trace.schedule[r]] == 1
+    if npu.number >= island.first_aggregator:
+        # its packets follow those of the other members, who decide
+        if replays:
+            islands.start_ps[slot] = now_ps
+            islands.start_row[slot] = row
+        return np.int64(replays)
+    is_free = island.open_members == 0 and now_ps > island.busy_until_ps
+    if replays and island.packet_rows == 0 and not (is_free and island.off == 1):
+        first_ps = now_ps + world.plans.launch_ps[trace.schedule[r]]
+        if island.had_packets == 0 or island.open_members > 0 or is_quiet(net, islands, island, first_ps):
+            island.had_packets = 0
+            wait_for_replay(world, island, slot, row, now_ps)
+            return 1
+    if not is_free:
+        disturb(net, number)
+    island.packet_rows += 1
+    island.had_packets = 1
+    if trace.kind[r] != KIND_SEND:
+        islands.packet_row[slot] = row + 1
+        if replays:
+            wake_aggregators(world, slot, island, now_ps)
+    return 0
+
+
+@inline
+def wait_for_replay(world, island, slot, row, now_ps):
+    """Note the start of a member's collective; report its group if it is the last, or if others are under way."""
+    net, islands, plans = world.net, world.islands, world.plans
+    islands.start_ps[slot] = now_ps
+    islands.start_row[slot] = row
+    islands.start_order[slot] = net.ctl.replay_starts
+    net.ctl.replay_starts += 1
+    group = plans.slot_group[slot]
+    islands.started[group] += 1
+    island.open_members += 1
+    members = 0
+    for i in range(plans.group_ptr[group], plans.group_ptr[group + 1]):
+        members += np.int64(plans.group_member[i] < island.first_aggregator)
+    if islands.started[group] == members:
+        island.open_members -= members
+        islands.started[group] = 0
+        report(net, islands, group)
+    elif now_ps <= island.busy_until_ps:
+        report(net, islands, group)
+
+
+@hook
+def leave_island(world_address, node, row):
+    """Count a trace row of NPU `node` that is done, if its packets crossed the links of the NPU's island."""
+    world = world_at(world_address)
+    islands, trace = world.islands, world.trace
+    npu = world.npus.npu[node]
+    number = islands.island_of[npu.number]
+    if number < 0 or npu.number >= islands.island[number].first_aggregator:
+        return 0
+    r = npu.trace_base + row
+    if trace.kind[r] == KIND_SEND:
+        islands.island[number].packet_rows -= np.int64(islands.island_of[npu.number + trace.peer[r]] == number)
+        return 0
+    slot = npu.slot_base + trace.group[r]
+    if islands.packet_row[slot] == row + 1:
+        islands.packet_row[slot] = 0
+        islands.island[number].packet_rows -= 1
+    return 0
+
+
+@kernel
+def end_members(world_address, nodes, rows, slots, end_ps):
+    """Let the members of a replayed collective (int64[n]: nodes, trace rows, slots) end at the times end_ps."""
+    # A member that was to end at another time does not end then (pdes.npu.endpoints.do_later).
+    world = world_at(world_address)
+    net, islands = world.net, world.islands
+    for i in range(nodes.shape[0]):
+        if islands.end_ps[slots[i]] == end_ps[i]:
+            continue
+        islands.end_ps[slots[i]] = end_ps[i]
+        at = take_row(net, world.qps)
+        later = later_messages(world.qps.msg)[at]
+        later.ref = rows[i]
+        later.connection = slots[i]
+        put_off(world.npus, world.qps, nodes[i], at, ENDS, end_ps[i])
+        net.next_time[nodes[i]] = min(net.next_time[nodes[i]], end_ps[i])
+
+
+@kernel
+def count_messages(world_address, group, seq, begin_ps, npus, src, dst, lane, finish_ps):
+    """Count the messages of a replayed collective, number seq of a group, as if they had been received."""
+    # npus: int64[n], NPU of each place in the island. src, dst, lane, finish_ps: int64[m], places of the ends of each
+    # message, lane, and arrival since begin_ps.
+    net = world_at(world_address).net
+    a = b = np.int64(0)
+    for i in range(src.shape[0]):
+        now_ps = begin_ps + finish_ps[i]
+        h = mix3(pair_word(npus[src[i]], npus[dst[i]]), message_tag(group, seq, lane[i]), 0)
+        a += mix2(h, now_ps)
+        b += mix2(now_ps * 3 + 1, h)
+    net.count.digest_a += a
+    net.count.digest_b += b
+    net.count.flows += src.shape[0]
+
+
+@kernel
+def count_links(world_address, number, sent_bytes, packets, wait_ps):
+    """Count what a replayed episode sends over the links of island `number`: int64[links] bytes, packets, waits."""
+    world = world_at(world_address)
+    island = world.islands.island[number]
+    for i in range(island.links):
+        tx = world.net.tx[world.islands.link[island.first_link + i]]
+        longest_ps = max(longest_wait_ps(tx.sent_bytes, tx.sent_packets), wait_ps[i])
+        tx.sent_bytes, tx.sent_packets = with_longest_wait(
+            tx.sent_bytes + sent_bytes[i], tx.sent_packets + packets[i], longest_ps
+        )

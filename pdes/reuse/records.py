@@ -1,0 +1,54 @@
+"""The records of a process's episodes: each is simulated once, the least recently used are dropped."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+from pdes.reuse.episodes import Episode, EpisodeRecord
+
+MAX_BYTES = 1 << 30  # memory of all records of a process
+TRIED, FEWEST_HITS = 256, 0.25  # after so many episodes, less than this share of repetitions is not worth the search
+
+
+class Records:
+    """Records of episodes, shared by the workers of a process."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        """Begin without records; max_bytes: memory that they may take together."""
+        self.simulated = 0  # episodes
+        self.replayed = 0
+        self.simulated_hops = 0  # packet-hops
+        self.replayed_hops = 0
+        self.size_bytes = 0
+        self._max_bytes = max_bytes
+        self._records: OrderedDict[Episode, EpisodeRecord] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, episode: Episode, simulate: Callable[[Episode], EpisodeRecord]) -> EpisodeRecord:
+        """Return the record of an episode, by `simulate` if there is none yet."""
+        with self._lock:
+            record = self._records.get(episode)
+            if record is not None:
+                self._records.move_to_end(episode)
+                return record
+        record = simulate(episode)
+        with self._lock:
+            self.simulated += 1
+            self.simulated_hops += int(record.counters.hops)
+            if episode not in self._records:
+                self._records[episode] = record
+                self.size_bytes += record.size_bytes
+            while self.size_bytes > self._max_bytes and len(self._records) > 1:
+                self.size_bytes -= self._records.popitem(last=False)[1].size_bytes
+        return record
+
+    def count_replay(self, record: EpisodeRecord) -> None:
+        """Count an episode that is over."""
+        with self._lock:
+            self.replayed += 1
+            self.replayed_hops += int(record.counters.hops)
+
+    @property
+    def are_few_repeated(self) -> bool:
+        """Whether so few episodes repeat that simulating them in worlds of their own only costs time."""
+        return self.simulated > TRIED and self.replayed < self.simulated * (1 + FEWEST_HITS)

@@ -1,0 +1,270 @@
+"""The replay of episodes in one logical process, which finds the ends of collectives and counts what they do."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pdes.build.growth import grow
+from pdes.build.islands import Domain
+from pdes.build.simulation import LogicalProcess, Simulation
+from pdes.core import state as s
+from pdes.core.errors import RunError
+from pdes.core.inputs import Int64
+from pdes.core.memory import rows_of
+from pdes.core.packet import message_tag, pair_word
+from pdes.core.rows.nic import FlowIn, FlowOut
+from pdes.core.rows.run import Counters
+from pdes.npu.islands import INSIDE, count_links, count_messages, end_members
+from pdes.reuse.episodes import Collective, Episode, EpisodeRecord, Member, Messages, domain_graph, simulate
+from pdes.reuse.records import Records
+
+MAX_COLLECTIVES = 8  # of an episode: each one more that starts before the others end repeats the simulation of all
+_ADDED = [  # counters that an episode adds; trace rows end in the world of the run, and messages are counted one by one
+    name for name in Counters.declared if name not in {"trace_rows", "digest_a", "digest_b", "flows", "windows"}
+]
+
+
+class DisturbedError(RunError):
+    """Packets met replayed collectives in a domain of one kind: the run must begin again without replay there."""
+
+    def __init__(self, domain_kind: int) -> None:
+        super().__init__("engine defect: packets met a replayed collective")
+        self.domain_kind = domain_kind
+
+
+@dataclass(eq=False)
+class Group:
+    """A group within a domain; columns by member, aggregators last."""
+
+    number: int
+    npus: Int64  # NPUs
+    places: tuple[int, ...]  # places among the domain's NPUs
+    nodes: Int64  # nodes of the LP
+    slots: Int64  # slots of the group
+    real: int  # members that are no aggregators
+
+
+@dataclass(eq=False)
+class Running:
+    """A collective of a group that members have started; columns by member, -1 = not started, not known."""
+
+    group: Group
+    seq: int
+    collective: Collective
+    members: int  # members that take part, the first ones
+    first_ps: int  # earliest time at which it sends
+    rows: Int64  # trace row
+    start_ps: Int64
+    order: Int64  # order of the starts in the LP
+    end_ps: Int64
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all members have started."""
+        return bool((self.start_ps[: self.members] >= 0).all())
+
+
+@dataclass(eq=False)
+class IslandState:
+    """What goes on in a domain: its current episode."""
+
+    number: int
+    domain: Domain
+    groups: list[Group]
+    running: list[Running] = field(default_factory=list)  # collectives that all members have started
+    partial: list[Running] = field(default_factory=list)  # others that meet them
+    begin_ps: int = 0
+    busy_until_ps: int = -1  # time until which it affects what starts
+    record: EpisodeRecord | None = None
+
+
+class Replay:
+    """Replays the episodes of an LP."""
+
+    def __init__(self, sim: Simulation, lp: LogicalProcess, records: Records) -> None:
+        """Take an LP of a Simulation, and the records of this process."""
+        self._sim, self._lp, self._records = sim, lp, records
+        self._islands = [
+            IslandState(number, domain, self._groups_in(domain)) for number, domain in enumerate(lp.domains)
+        ]
+        self._state_of = {group.number: state for state in self._islands for group in state.groups}
+        self._graphs = {domain.kind: domain_graph(sim.graph, domain) for domain in reversed(lp.domains)}
+
+    def _groups_in(self, domain: Domain) -> list[Group]:
+        """Return the groups within a domain."""
+        program, islands = self._sim.program, self._lp.world.islands
+        place = {npu: i for i, npu in enumerate(domain.npus.tolist())}
+        first_aggregator = int(islands.island[islands.island_of[domain.npus[0]]].first_aggregator)
+        members: dict[int, list[tuple[int, int, int]]] = {}
+        for npu in place:
+            for slot in range(program.slot_ptr[npu], program.slot_ptr[npu + 1]):
+                if islands.role[slot] == INSIDE:
+                    member = int(program.slot_member[slot]), npu, slot
+                    members.setdefault(int(program.slot_group[slot]), []).append(member)
+        groups = []
+        for number, found in members.items():
+            npus = np.array([npu for _, npu, _ in sorted(found)])
+            groups.append(
+                Group(
+                    number,
+                    npus,
+                    tuple(place[npu] for npu in npus.tolist()),
+                    islands.node_of[npus].astype(np.int64),
+                    np.array([slot for _, _, slot in sorted(found)]),
+                    int((npus < first_aggregator).sum()),
+                )
+            )
+        return groups
+
+    def serve(self) -> None:
+        """Find the ends of the collectives that members have started, at the end of a cell.
+
+        Raises DisturbedError: packets, or an end that came too early, show that a domain cannot be replayed.
+        """
+        ctl, islands = self._lp.world.net.ctl, self._lp.world.islands
+        if ctl.disturbed_island > 0:
+            raise DisturbedError(self._islands[int(ctl.disturbed_island) - 1].domain.kind)
+        due = dict.fromkeys(islands.due[: int(ctl.due_replays)].tolist())
+        ctl.due_replays = 0
+        for number, groups in self._by_island(due).items():
+            state = self._islands[number]
+            candidates = state.groups if islands.island[number].open_members > 0 else groups
+            self._advance(state, [one for group in candidates if (one := self._started(group)) is not None])
+        if self._records.are_few_repeated:
+            islands.island.off = 1
+
+    def _by_island(self, due: Iterable[int]) -> dict[int, list[Group]]:
+        """Return the groups with these numbers by their island."""
+        groups: dict[int, list[Group]] = {}
+        for number in due:
+            state = self._state_of[number]
+            groups.setdefault(state.number, []).append(next(g for g in state.groups if g.number == number))
+        return groups
+
+    def _started(self, group: Group) -> Running | None:
+        """Return the collective of a group that members have started, and forget its starts if all members have."""
+        world = self._lp.world
+        islands, schedules = world.islands, self._sim.program.schedules
+        slots, real = group.slots, group.real
+        rows, start_ps = islands.start_row[slots].astype(np.int64), islands.start_ps[slots].copy()
+        begun = np.flatnonzero(rows[:real] >= 0)
+        if not len(begun):
+            return None
+        npu = world.npus.npu[group.nodes[begun[0]]]
+        row = int(npu.trace_base) + int(rows[begun[0]])
+        trace = world.trace
+        schedule = int(trace.schedule[row])
+        members = int(schedules.members[schedule])
+        start_ps[rows < 0] = rows[members:] = start_ps[members:] = -1
+        first_ps = int(start_ps[:real][begun].min())
+        reacts = np.arange(len(rows)) >= real
+        start_ps[reacts & (start_ps >= 0) & (start_ps < first_ps)] = first_ps  # it sends nothing before it receives
+        collective = Collective(group.places, schedule, int(trace.bytes[row]), int(trace.lane[row]))
+        launched_ps = first_ps + int(schedules.launch_ps[schedule])
+        order = islands.start_order[slots].copy()
+        unknown = np.full(len(rows), -1)
+        running = Running(group, int(trace.seq[row]), collective, members, launched_ps, rows, start_ps, order, unknown)
+        if running.is_complete:
+            islands.start_row[slots[:members]] = -1
+        return running
+
+    def _advance(self, state: IslandState, started: list[Running]) -> None:
+        """Add collectives that all members, or some, have started to a domain's episode, and set the ends."""
+        complete = [one for one in started if one.is_complete]
+        partial = [one for one in started if not one.is_complete]
+        is_later = all(one.first_ps > state.busy_until_ps for one in complete)
+        if state.running and complete and is_later and not state.partial:
+            self._close(state)
+        if complete:
+            state.running = sorted(state.running + complete, key=lambda one: (one.first_ps, one.group.places))
+            state.partial = []
+            self._simulate(state)
+        while state.running:
+            meets = [one for one in partial if one.first_ps <= state.busy_until_ps]
+            if [one.start_ps.tolist() for one in meets] == [one.start_ps.tolist() for one in state.partial]:
+                break
+            state.partial = meets
+            self._simulate(state)
+        if state.record:
+            for running, finish_ps in zip(state.running, state.record.finish_ps, strict=False):
+                self._set_ends(state, running, state.begin_ps + finish_ps)
+
+    def _simulate(self, state: IslandState) -> None:
+        """Find the record of a domain's episode, and the time until which it affects others."""
+        together = [*state.running, *state.partial]
+        if len(together) > MAX_COLLECTIVES:
+            raise DisturbedError(state.domain.kind)
+        state.begin_ps = min(int(one.start_ps[one.start_ps >= 0].min()) for one in together)
+        starts: list[list[tuple[int, int, Member]]] = [[] for _ in state.domain.npus]
+        for number, one in enumerate(together):
+            for member in np.flatnonzero(one.start_ps >= 0).tolist():
+                start_ps = int(one.start_ps[member])
+                at = Member(number, member, start_ps - state.begin_ps)
+                starts[one.group.places[member]].append((start_ps, int(one.order[member]), at))
+        in_order = tuple(tuple(member for *_, member in sorted(own)) for own in starts)
+        episode = Episode(state.domain.kind, tuple(one.collective for one in together), in_order)
+        state.record = self._records.of(episode, self._simulated)
+        state.busy_until_ps = state.begin_ps + state.record.quiet_ps + int(self._lp.world.net.const.tie_pause_ps)
+        self._lp.world.islands.island[state.number].busy_until_ps = state.busy_until_ps
+
+    def _simulated(self, episode: Episode) -> EpisodeRecord:
+        """Return the record of an episode that has none yet."""
+        sim = self._sim
+        const = self._lp.world.net.const
+        return simulate(self._graphs[episode.domain_kind], sim.program, sim.settings, const, episode)
+
+    def _set_ends(self, state: IslandState, running: Running, end_ps: Int64) -> None:
+        """Let the members of a collective end at end_ps, int64[members], unless they have ended already."""
+        world = self._lp.world
+        now_ps = int(world.net.ctl.now_ps) + int(world.net.const.cell_ps)
+        taking_part = np.arange(len(end_ps)) < running.members
+        has_ended = taking_part & (running.end_ps >= 0) & (running.end_ps < now_ps)
+        ends = taking_part & ~has_ended
+        if np.any(end_ps[has_ended] != running.end_ps[has_ended]) or np.any(
+            end_ps[ends] < max(now_ps, int(running.start_ps.max()))
+        ):
+            raise DisturbedError(state.domain.kind)
+        running.end_ps[ends] = end_ps[ends]
+        room = int(world.net.const.reserve_messages) + len(end_ps)
+        while world.net.ctl.free_messages < room:
+            world.net.ctl.need = s.NEED_MSGS
+            self._lp.world = world = grow(world)
+        group = running.group
+        columns = group.nodes[ends], running.rows[ends], group.slots[ends], end_ps[ends]
+        end_members(self._lp.address, *columns)
+
+    def _close(self, state: IslandState) -> None:
+        """Count what a domain's episode, which is over, has done."""
+        record, net = state.record, self._lp.world.net
+        for running, messages in zip(state.running, record.messages, strict=True):
+            group, npus = running.group, state.domain.npus
+            count_messages(
+                self._lp.address, group.number, running.seq, state.begin_ps, npus, *messages[:3], messages.finish_ps
+            )
+            if self._sim.settings.record_flows:
+                self._record_flows(state, running, messages)
+        for name in _ADDED:
+            net.count[name] += record.counters[name]
+        count_links(self._lp.address, state.number, record.link_bytes, record.link_packets, record.link_wait_ps)
+        self._records.count_replay(record)
+        state.running, state.record = [], None
+
+    def _record_flows(self, state: IslandState, running: Running, messages: Messages) -> None:
+        """Keep a row for each message of a collective."""
+        npus = state.domain.npus
+        tag = message_tag(running.group.number, running.seq, messages.lane)
+        pair = pair_word(npus[messages.src], npus[messages.dst])
+        ordinal = np.arange(len(tag))
+        begin_ps = state.begin_ps
+        posted_ps, finished_ps = begin_ps + messages.start_ps, begin_ps + messages.finish_ps
+        out = {"pair": pair, "tag": tag, "payload_bytes": messages.size_bytes, "posted_ps": posted_ps}
+        self._lp.flows_out.append(rows_of(FlowOut, len(tag), ordinal=ordinal, **out)[: len(tag)])
+        into = rows_of(FlowIn, len(tag), pair=pair, tag=tag, ordinal=ordinal, finished_ps=finished_ps)
+        self._lp.flows_in.append(into[: len(tag)])
+
+    def finish(self) -> None:
+        """Count the last episodes, at the end of the run."""
+        for state in self._islands:
+            if state.running and not state.partial:
+                self._close(state)
