@@ -49,7 +49,6 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
         and settings.phases_per_dimension == 0
         and settings.collectives_in_flight == 0
         and settings.rendezvous_bytes == 0
-        and settings.compute_slowdown == 1.0
     )
 
 

@@ -305,7 +305,7 @@ def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
     if len(out) != len(into) or any(np.any(out[word][posted] != into[word][complete]) for word in ("pair", "tag")):
         raise RunError("engine defect: messages posted and messages complete differ")
     pair, start_ps = out.pair[posted], out.posted_ps[posted]
-    order = np.lexsort((packet.pair_destination(pair), packet.pair_source(pair), start_ps))
+    order = np.lexsort((out.tag[posted], packet.pair_destination(pair), packet.pair_source(pair), start_ps))
     pair, start_ps, finish_ps = pair[order], start_ps[order], into.finished_ps[complete][order]
     posted = posted[order]
     del complete, order  # each holds a word per message

@@ -15,7 +15,7 @@ A list of the NPU holds its future actions on messages by time; equal times in o
 import numpy as np
 
 from pdes.core.heap import heap_hasten
-from pdes.core.jit import hook, inline
+from pdes.core.jit import call_hook, hook, inline
 from pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, header, source, tag_group, tag_lane
 from pdes.core.state import give_row_back, later_messages, take_row, world_at
 from pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
@@ -28,9 +28,10 @@ from pdes.npu.collective import send_has_left, start_collective
 from pdes.npu.delivery import in_lane_at, message_done
 from pdes.npu.trace import post_send
 
-SENDS, ACTS, IS_TOLD, POSTS, STARTS, ENDS = range(6)
+SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, ENDS = range(7)
 """Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a
-trace row posts its message; an aggregator starts its collective; a replayed collective ends (pdes/npu/islands.py).
+trace row posts its message; an aggregator starts its collective; a replayed collective begins to run, and ends
+(pdes/npu/islands.py).
 """
 
 
@@ -171,11 +172,13 @@ def is_acknowledged(world_address, node, waiter, now_ps):
 
 
 @inline
-def ends(islands, slot, row, now_ps):
+def ends(world, node, slot, row, now_ps):
     """Return 1 + the trace row of a replayed collective that ends now; 0 if its end has moved since this was noted."""
-    if islands.end_ps[slot] != now_ps:
+    if world.islands.end_ps[slot] != now_ps:
         return np.int64(0)
-    islands.end_ps[slot] = -1
+    world.islands.end_ps[slot] = -1
+    if world.net.const.compute_slow_1000ths != 0:
+        call_hook(world.net.hooks.running, world.net.const.address, node, row, -1, now_ps)
     return np.int64(row + 1)
 
 
@@ -202,8 +205,11 @@ def do_later(world_address, node, now_ps):
         return 0
     if msg[m].what == STARTS:
         return (start_collective(world, node, msg[m].ref, now_ps) + 1) << 32
+    if msg[m].what == RUNS:
+        call_hook(net.hooks.running, world_address, node, msg[m].ref, 1, now_ps)
+        return 0
     if msg[m].what == ENDS:
-        return ends(world.islands, msg[m].connection, msg[m].ref, now_ps)
+        return ends(world, node, msg[m].connection, msg[m].ref, now_ps)
     if msg[m].what == ACTS:
         done, inst = message_done(net, world.npus, world.insts, node, msg[m].w1, msg[m].tag)
     else:

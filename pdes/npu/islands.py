@@ -15,7 +15,8 @@ from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import hook, inline, kernel
 from pdes.core.packet import longest_wait_ps, message_tag, pair_word, with_longest_wait
 from pdes.core.state import later_messages, take_row, world_at
-from pdes.npu.endpoints import ENDS, STARTS, put_off
+from pdes.npu.collective import begins_after, plan_of
+from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
 from pdes.npu.trace import KIND_SEND
 
 OUTSIDE, CROSSING, INSIDE = range(3)
@@ -107,7 +108,7 @@ def enter_island(world_address, node, row, now_ps):
         first_ps = now_ps + world.plans.launch_ps[trace.schedule[r]]
         if island.had_packets == 0 or island.open_members > 0 or is_quiet(net, islands, island, first_ps):
             island.had_packets = 0
-            wait_for_replay(world, island, slot, row, now_ps)
+            wait_for_replay(world, node, island, slot, row, now_ps)
             return 1
     if not is_free:
         disturb(net, number)
@@ -121,13 +122,19 @@ def enter_island(world_address, node, row, now_ps):
 
 
 @inline
-def wait_for_replay(world, island, slot, row, now_ps):
+def wait_for_replay(world, node, island, slot, row, now_ps):
     """Note the start of a member's collective; report its group if it is the last, or if others are under way."""
     net, islands, plans = world.net, world.islands, world.plans
     islands.start_ps[slot] = now_ps
     islands.start_row[slot] = row
     islands.start_order[slot] = net.ctl.replay_starts
     net.ctl.replay_starts += 1
+    if net.const.compute_slow_1000ths != 0:
+        schedule = np.int64(world.trace.schedule[world.npus.npu[node].trace_base + row])
+        launched_ps = now_ps + plans.launch_ps[schedule] + begins_after(net, plans, plan_of(plans, schedule, slot))
+        at = take_row(net, world.qps)
+        later_messages(world.qps.msg)[at].ref = row
+        put_off(world.npus, world.qps, node, at, RUNS, launched_ps)
     group = plans.slot_group[slot]
     islands.started[group] += 1
     island.open_members += 1

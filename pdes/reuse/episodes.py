@@ -216,7 +216,7 @@ def simulate(graph: Graph, program: Program, settings: Settings, constants: Reco
 
     graph: fabric of the domain alone; program, settings, constants: of the whole run.
     """
-    plain = replace(settings, reuse=False, faults=NO_FAULTS, record_nodes=True, record_flows=True)
+    plain = replace(settings, reuse=False, faults=NO_FAULTS, record_nodes=True, record_flows=True, compute_slowdown=1.0)
     own = episode_program(program, episode)
     sim = build_world(graph, own, plain)
     (lp,) = sim.lps
