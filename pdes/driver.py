@@ -8,7 +8,7 @@ import numpy as np
 from pdes.build.layout import Layout
 from pdes.build.settings import Settings
 from pdes.build.simulation import Progress, Simulation
-from pdes.build.worlds import build_lps
+from pdes.build.worlds import build_lps, build_world
 from pdes.core.errors import RunError
 from pdes.core.inputs import Program
 from pdes.harvest.gathering import Harvest, check, harvest, results
@@ -66,13 +66,16 @@ def _run(
     nodes_total = mailbox.sum(int(np.diff(program.trace_ptr)[own_trace].sum()))
     seconds = {"compile_s": compile_s}
 
+    is_first = True
+
     def share(place: ProcessPlace) -> Harvest:
         """Run the LPs of one process, which `place` lists, and return their Harvest; seconds gets the wall times."""
-        if built:
+        if place.post is not None:
+            sim = build_lps(layout, program, settings, place.parts, place.post)
+        elif built and is_first:
             sim = built
         else:
-            assert place.post is not None, "a process that builds its worlds has outboxes"  # noqa: S101 - for the reader
-            sim = build_lps(layout, program, settings, place.parts, place.post)
+            sim = build_world(layout.graph, program, settings, layout.owner)
         records = Records()
         for lp in sim.lps:
             lp.replay = Replay(sim, lp, records) if lp.domains else None
@@ -86,9 +89,12 @@ def _run(
             if lp.replay:
                 lp.replay.finish()
         seconds["first_event_s"] = workers.first_event_s
-        return replace(harvest(sim), workers=workers.times())
+        return replace(harvest(sim), workers=workers.times(), reuse=records.counts())
 
     total, own = mailbox.everywhere(layout, threads, share)
+    if total.is_disturbed:
+        is_first, settings = False, replace(settings, reuse=False)
+        total, own = mailbox.everywhere(layout, threads, share)
     try:
         check(total)
     except RunError as error:

@@ -45,6 +45,9 @@ class Results:
     pauses: dict[str, np.ndarray] = field(default_factory=dict)
     limits: dict[str, np.ndarray] = field(default_factory=dict)
     settled: dict[str, int] = field(default_factory=dict)
+    # episodes_simulated, episodes_replayed: collectives of NVLink domains that were simulated in a world of their own,
+    # and that were replayed; episode_hops, replayed_hops: their packet-hops; record_bytes: memory of the records
+    reuse: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0  # peak memory of processes forked for the run, summed
     workers: dict[str, np.ndarray] = field(default_factory=dict)
     folded: FoldedRows | None = None  # closed forms: one NPU's rows represent those of others that do the same

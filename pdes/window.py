@@ -7,6 +7,8 @@ cell's packets from its inbox, sorts that small batch and processes it. Idle tim
 one grid.
 """
 
+import numpy as np
+
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from pdes.core.jit import call_hook, inline, load_unaligned, outline, prefetch
 from pdes.core.state import DONE, FAILED, FULL, GOING_ON, INF, NEED_REPLAY, SENT, SIDES, world_at
@@ -28,7 +30,7 @@ def earliest(net):
         soonest = min(soonest, net.next_time[node])
     for ahead in range(SIDES):
         if ctl.pending[ctl.side + ahead & SIDES - 1] == 1:
-            soonest = min(soonest, ctl.now_ps + ahead * net.const.cell_ps)
+            soonest = min(soonest, ctl.now_ps + ahead * net.ctl.cell_ps)
     return soonest
 
 
@@ -37,7 +39,7 @@ def open_cell(net, begin_ps):
     """Begin the cell at begin_ps."""
     ctl = net.ctl
     ctl.now_ps = begin_ps
-    ctl.side = begin_ps // net.const.cell_ps & (SIDES - 1)
+    ctl.side = begin_ps // net.ctl.cell_ps & (SIDES - 1)
     ctl.cell_open = 1
     ctl.outer_done = 0
 
@@ -102,7 +104,7 @@ def act(world, world_address):
     # nodes do not affect each other within a cell, so their order is arbitrary
     net = world.net
     begin = net.ctl.now_ps
-    end = begin + net.const.cell_ps
+    end = begin + net.ctl.cell_ps
     if net.ctl.outer_done == 0:
         first, last = net.const.outer, net.const.nodes
         short = release_due(net) and release(net)
@@ -121,12 +123,19 @@ def stops(net, end_ps):
     """Return whether an LP stops after its outer switches in the last cell before end_ps, as others have events."""
     # end_ps: end of the window; outer switches alone send to other teams: the rest of it sends nothing more there
     now_ps = net.ctl.now_ps
-    if net.const.splits == 0 or now_ps + net.const.cell_ps < end_ps:
+    if net.const.splits == 0 or now_ps + net.ctl.cell_ps < end_ps:
         return False
     for node in range(net.const.outer):
         if net.inbox[inbox_of(node, net.ctl.side)] >= 0 or net.next_time[node] < end_ps:
             return True
     return False
+
+
+@inline
+def may_lengthen(net):
+    """Return whether cells may be long again from the end of the current one on (pdes/npu/islands.py)."""
+    ends_ps = net.ctl.now_ps + net.ctl.cell_ps
+    return net.ctl.retry_ps <= ends_ps and ends_ps % net.const.long_cell_ps == 0 and net.ctl.packet_rows == 0
 
 
 @outline
@@ -140,12 +149,14 @@ def window(world_address, begin_ps, number):
     ctl = net.ctl
     hops, events = net.count.hops, net.count.events
     left = ctl.rows_left
-    cell = net.const.cell_ps
     end = begin_ps + net.const.lookahead_ps
     if ctl.window_open == 0:
         open_window(net, begin_ps, number)
     soonest = INF
     status = GOING_ON
+    if ctl.is_disturbed == 1:  # the run begins again (pdes.driver)
+        ctl.window_open = 0
+        return DONE, np.int64(0), np.int64(0), np.int64(0), np.int64(0), INF
     if ctl.outer_done == 0 and (take_in(net) or (far_release_due(net) and release(net))):
         status = FULL
     while status == GOING_ON:
@@ -154,7 +165,7 @@ def window(world_address, begin_ps, number):
             if soonest >= end:
                 status = DONE
                 break
-            open_cell(net, soonest // cell * cell)
+            open_cell(net, soonest // ctl.cell_ps * ctl.cell_ps)
             if ctl.fault_ps <= ctl.now_ps:
                 call_hook(net.hooks.make_changes, world_address)
         if act(world, world_address):
@@ -168,7 +179,7 @@ def window(world_address, begin_ps, number):
             ctl.cell_open = 0
             if ctl.failed_queue_pair >= 0:
                 status = FAILED
-            elif ctl.due_replays > 0 or ctl.disturbed_island > 0:
+            elif ctl.due_replays > 0 or ctl.changes_cell == 1 or may_lengthen(net):
                 ctl.need = NEED_REPLAY
                 status = FULL
     if status == DONE:
@@ -181,6 +192,6 @@ def window(world_address, begin_ps, number):
         net.count.windows += 1
     elif status == SENT:
         # a bound: `end`, or INF if nothing is known
-        is_next = ctl.out_soonest_ps < end + cell or ctl.pending[ctl.side + 1 & SIDES - 1] == 1
+        is_next = ctl.out_soonest_ps < end + ctl.cell_ps or ctl.pending[ctl.side + 1 & SIDES - 1] == 1
         ctl.next_ps = end if is_next else INF
     return status, net.count.hops - hops, net.count.events - events, left - ctl.rows_left, ctl.cost, ctl.next_ps

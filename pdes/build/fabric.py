@@ -55,9 +55,12 @@ class Fabric:
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)
         smallest_packet_ps = np.maximum(1, (self.smallest_bytes * self.fastest_psb + 0.5).astype(np.int64))
-        packets_per_ps = np.bincount(graph.link_dst, weights=1 / smallest_packet_ps, minlength=graph.nodes)
+        self._packets_per_ps = 1 / smallest_packet_ps  # [links]
+        self._link_dst = graph.link_dst
+        packets_per_ps = np.bincount(graph.link_dst, weights=self._packets_per_ps, minlength=graph.nodes)
         degree = np.bincount(graph.link_dst, minlength=graph.nodes)
-        max_cell_ps = (MAX_BATCH - 2 * degree.max(initial=0)) / max(packets_per_ps.max(initial=0), 1e-12)
+        self._degree = int(degree.max(initial=0))
+        max_cell_ps = self.longest_cell_ps(np.ones(graph.links, bool))
         self.cell_ps = int(min(self.reach_ps.min(), max_cell_ps, MAX_CELL_PS))  # length of a cell
         if max_cell_ps < 1 and not settings.fidelity.hooks.act:
             raise RunError(
@@ -65,11 +68,23 @@ class Fabric:
                 f"{MAX_BATCH} packets may arrive at a time"
             )
         # maximum number of packets that arrive at one node in a cell
-        self.batch = math.ceil(self.cell_ps * packets_per_ps.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
+        self.batch = self.batch_of(self.cell_ps, np.ones(graph.links, bool))
         # changes of links during the run, (ps, link, class) in time order
         self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)
         if len(self.classes) > s.MAX_CLASSES:
             raise RunError(f"the fabric has {len(self.classes)} kinds of links; at most {s.MAX_CLASSES} are possible")
+
+    def most_packets_per_ps(self, links: Bools) -> float:
+        """Return the most packets per picosecond that may arrive at a node over some links; links: bool[links]."""
+        return float(np.bincount(self._link_dst[links], weights=self._packets_per_ps[links]).max(initial=0))
+
+    def longest_cell_ps(self, links: Bools) -> float:
+        """Return the longest cell in ps if packets travel over some links only; links: bool[links]."""
+        return (MAX_BATCH - 2 * self._degree) / max(self.most_packets_per_ps(links), 1e-12)
+
+    def batch_of(self, cell_ps: int, links: Bools) -> int:
+        """Return the most packets that arrive at a node in a cell, if packets travel over some links only."""
+        return math.ceil(cell_ps * self.most_packets_per_ps(links)) + 2 * self._degree + 8
 
     def _classes(self, seen_bytes: Int64, framed: Bools, is_limited: Bools, settings: Settings) -> tuple[Rows, Int64]:
         """Return the table `link_class` without repetitions, and int64[links], the row of each link."""

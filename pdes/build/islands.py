@@ -3,11 +3,11 @@
 Which collectives these are follows from the fabric, the program and the settings alone.
 """
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pdes.build.layout import Layout, Part
+from pdes.build.fabric import MAX_CELL_PS, Fabric
 from pdes.build.settings import Settings
 from pdes.core import state as s
 from pdes.core.inputs import Bools, Graph, Int64, Program
@@ -16,6 +16,10 @@ from pdes.core.rows.islands import Island
 from pdes.network.framing import NVSWITCH_KIND
 from pdes.nic.driven import DRIVEN
 from pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
+from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
+
+if TYPE_CHECKING:
+    from pdes.build.layout import Layout, Part
 
 AGGREGATOR_KIND = 3  # word of graph.node_kind that marks an aggregator
 MEETINGS = (0, 6, 7, 8)
@@ -52,9 +56,8 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
     )
 
 
-def domains_of(layout: Layout, settings: Settings, part: Part) -> list[Domain]:
-    """Return the NVLink domains that lie in an LP, `part`, and have no faults."""
-    graph = layout.graph
+def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
+    """Return the NVLink domains that lie in one LP each and have no faults; owner: int64[nodes], LP of each node."""
     if not may_replay(graph, settings):
         return []
     faulty = {link >> 1 for fault in settings.faults.links for link in fault.links}
@@ -67,7 +70,7 @@ def domains_of(layout: Layout, settings: Settings, part: Part) -> list[Domain]:
         links = np.stack([2 * cables, 2 * cables + 1], axis=1).reshape(-1)
         npus = np.unique(np.minimum(graph.link_src[links], graph.link_dst[links])).astype(np.int64)
         is_star = len(npus) == len(cables) and npus[-1] < graph.npus
-        if not is_star or np.any(part.local[[*npus, switch]] < 0) or faulty.intersection(cables.tolist()):
+        if not is_star or np.any(owner[npus] != owner[switch]) or faulty.intersection(cables.tolist()):
             continue
         columns = [
             np.searchsorted(np.append(npus, switch), graph.link_src[links]),
@@ -80,13 +83,27 @@ def domains_of(layout: Layout, settings: Settings, part: Part) -> list[Domain]:
     return domains
 
 
-def replayed_schedules(layout: Layout, program: Program) -> Bools:
+def long_cell_ps(graph: Graph, settings: Settings, fabric: Fabric, domains: list[Domain]) -> int:
+    """Return the length in ps of a cell in which no packet crosses links of `domains`, a multiple of other cells."""
+    # A change by a fault happens at the begin of a cell, so that cells then have one length.
+    outside = np.ones(graph.links, bool)
+    for domain in domains:
+        outside[domain.links] = False
+    if not domains or settings.faults or not outside.any():
+        return fabric.cell_ps
+    longest_ps = int(min(fabric.reach_ps[outside].min(), fabric.longest_cell_ps(outside), MAX_CELL_PS))
+    cell_ps = max(1, longest_ps // fabric.cell_ps) * fabric.cell_ps
+    fabric.batch = max(fabric.batch, fabric.batch_of(cell_ps, outside))
+    return cell_ps
+
+
+def replayed_schedules(program: Program, cell_ps: int) -> Bools:
     """Return bool[schedules]: schedules of collectives of which no member ends before all others have started."""
-    # Nothing that starts in a cell may have an effect in it, so a collective must be launched at least a cell later.
+    # Nothing that starts in a cell, which is cell_ps long, may have an effect in it.
     schedules = program.schedules
     used = (program.node_schedule >= 0) & (program.node_collective >= 0)
     fits = np.isin(program.node_collective, (*MEETINGS, ALL_GATHER)) & ~np.asarray(program.node_uneven, bool)
-    replayed = schedules.launch_ps >= layout.fabric.cell_ps
+    replayed = schedules.launch_ps >= cell_ps
     replayed[program.node_schedule[used & ~fits]] = False
     return replayed
 
@@ -109,16 +126,17 @@ def roles_of(program: Program, island_of: Int64) -> Any:
 
 
 def island_tables(
-    layout: Layout, program: Program, settings: Settings, part: Part, domains: list[Domain], tie_pause_ps: int
+    layout: "Layout", program: Program, settings: Settings, part: "Part", domains: list[Domain], net: s.Net
 ) -> s.Islands:
-    """Return the tables of an LP's islands, those of `domains`; tie_pause_ps: see Constants."""
+    """Return the tables of an LP's islands, those of `domains`, and set the length of its first cells in `net`."""
     if not may_replay(layout.graph, settings):
         return unused(s.Islands)
     graph = layout.graph
     island_of, node_of = full(graph.npus, -1, np.int32), full(graph.npus, -1, np.int32)
     rows = rows_of(Island, len(domains))
     row_of_link = np.full(graph.links, -1, np.int64)
-    row_of_link[part.links] = np.arange(len(part.links))
+    own = np.concatenate([part.links, *part.links_in]).astype(np.int64)
+    row_of_link[own] = np.arange(len(own))
     for number, domain in enumerate(domains):
         island_of[domain.npus] = number
         node_of[domain.npus] = part.local[domain.npus]
@@ -126,14 +144,14 @@ def island_tables(
         rows[number].first_aggregator = domain.npus[is_real].max() + 1 if is_real.all() else domain.npus[~is_real].min()
         rows[number].first_link = 2 * sum(len(other.npus) for other in domains[:number])
         rows[number].links = len(domain.links)
-        rows[number].drain_ps = tie_pause_ps + longest_hop_ps(graph, settings, domain)
+        rows[number].drain_ps = int(net.const.tie_pause_ps) + longest_hop_ps(graph, settings, domain)
     slots, groups = int(program.slot_ptr[-1]), len(program.group_ptr) - 1
-    return s.Islands(
+    tables = s.Islands(
         island=rows,
         island_of=island_of,
         node_of=node_of,
         role=aligned(roles_of(program, island_of), np.int8),
-        replays=aligned(replayed_schedules(layout, program), np.int8),
+        replays=aligned(replayed_schedules(program, layout.grid_ps), np.int8),
         link=aligned(row_of_link[[link for domain in domains for link in domain.links]], np.int32),
         start_ps=full(slots, -1),
         start_row=full(slots, -1, np.int32),
@@ -142,7 +160,37 @@ def island_tables(
         packet_row=zeros(slots, np.int32),
         started=zeros(groups, np.int32),
         due=zeros(slots + groups, np.int32),
+        row_of=aligned(row_of_link, np.int32),
     )
+    if first_packet_ps(program, tables) >= layout.grid_ps:
+        net.ctl.cell_ps = layout.grid_ps
+    return tables
+
+
+def first_packet_ps(program: Program, islands: s.Islands) -> int:
+    """Return the least time in ps from the start of a trace row to its first packet over the links of an island."""
+    least_ps = s.INF
+    for trace in range(len(program.trace_ptr) - 1):
+        npus = np.flatnonzero(program.trace_of_npu == trace)
+        npus = npus[islands.island_of[npus] >= 0]
+        if not len(npus):
+            continue
+        slots = np.arange(program.trace_slot_ptr[trace + 1] - program.trace_slot_ptr[trace])
+        used = (islands.role[program.slot_ptr[npus][:, None] + slots] != OUTSIDE).any(axis=0)
+        begin, end = program.trace_ptr[trace], program.trace_ptr[trace + 1]
+        kind, schedule = program.node_kind[begin:end], program.node_schedule[begin:end]
+        sends_inside = (kind == KIND_COLLECTIVE) & (schedule >= 0)
+        sends_inside[sends_inside] = used[program.node_group[begin:end][sends_inside]]
+        launches = program.schedules.launch_ps[np.unique(schedule[sends_inside])]
+        sends = np.flatnonzero(kind == KIND_SEND)
+        peers, which = np.unique(program.node_peer[begin:end][sends], return_inverse=True)
+        other = npus[:, None] + peers
+        inside = (islands.island_of[np.clip(other, 0, program.npus - 1)] == islands.island_of[npus][:, None]).any(
+            axis=0
+        )
+        delays = program.node_duration_ps[begin:end][sends][inside[which.reshape(-1)]]
+        least_ps = min(least_ps, int(launches.min(initial=s.INF)), int(delays.min(initial=s.INF)))
+    return least_ps
 
 
 def longest_hop_ps(graph: Graph, settings: Settings, domain: Domain) -> int:

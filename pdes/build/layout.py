@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pdes.build.fabric import Fabric
+from pdes.build.islands import all_domains, long_cell_ps
 from pdes.build.settings import Settings
 from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.memory import rows_of, zeros
@@ -130,9 +131,11 @@ class Layout:
         self.lps = int(self.owner.max()) + 1
         self.fabric = Fabric(graph, settings)
         cut = self.owner[graph.link_src] != self.owner[graph.link_dst]
-        cell_ps = self.fabric.cell_ps
+        self.domains = all_domains(graph, settings, self.owner)  # NVLink domains with collectives that may be replayed
+        # windows begin at multiples of the longest cell, and a window is whole cells, at most the reach of any link
+        # between LPs; a cell without such links
+        self.grid_ps = cell_ps = long_cell_ps(graph, settings, self.fabric, self.domains)
         shortest_ps = int(self.fabric.reach_ps[cut].min()) if cut.any() else cell_ps
-        # length of a window in whole cells, at most the reach of any link between LPs; a cell without such links
         self.lookahead_ps = max(1, shortest_ps // cell_ps) * cell_ps
 
     def part(self, number: int) -> Part:

@@ -12,7 +12,7 @@ from pdes.build.buffers import shared_buffers
 from pdes.build.constants import constants_of, hooks_of
 from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
-from pdes.build.islands import domains_of, island_tables
+from pdes.build.islands import island_tables, may_replay
 from pdes.build.layout import Layout, Outboxes, Part, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
@@ -276,9 +276,10 @@ def _build_lp(
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
     npu, state, row_ptr = npu_rows(program, part, settings)
     const = constants_of(layout, program, settings, part, routing)
-    domains = domains_of(layout, settings, part)
     net = with_pit(_net(layout, part, const, npu, outboxes, settings), settings.faults)
     const.epochs = epochs
+    net.ctl.cell_ps = const.cell_ps
+    domains = [domain for domain in layout.domains if part.local[domain.switch] >= 0 and may_replay(graph, settings)]
     if len(schedule.change):
         net.ctl.fault_ps = schedule.change[0].begin_ps
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
@@ -298,7 +299,7 @@ def _build_lp(
         schedule=schedule,
         messages=_messages(program, part, const, net.ctl, settings),
         flows=_flows(net, len(qps.qp), len(part.nodes), len(plans.lane_ptr), settings),
-        islands=island_tables(layout, program, settings, part, domains, int(const.tie_pause_ps)),
+        islands=island_tables(layout, program, settings, part, domains, net),
     )
     lp = LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))
     lp.domains = domains

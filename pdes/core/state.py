@@ -332,6 +332,7 @@ class Islands(NamedTuple):
     packet_row: Int32  # [slots] 1 + row of a collective that sends packets over the island's links, 0 none
     started: Int32  # [groups] members that have started the collective that waits to be replayed
     due: Int32  # [slots] groups for which there is something to replay
+    row_of: Int32  # [links of the fabric] row of `tx`, -1 another LP's
 
 
 class World(NamedTuple):

@@ -51,6 +51,11 @@ def _summed(counts: Sequence[Record]) -> Record:
     return total
 
 
+def _added(counts: Sequence[dict[str, int]]) -> dict[str, int]:
+    """Return sums of counts by name."""
+    return {name: sum(each.get(name, 0) for each in counts) for name in dict.fromkeys(chain.from_iterable(counts))}
+
+
 def _lists(lists: Sequence[list[Any]]) -> list[Any]:
     """Return all items of several lists in one list."""
     return list(chain.from_iterable(lists))
@@ -68,6 +73,8 @@ class Harvest:
     count: Annotated[Record, _summed]  # Counters
     finish_ps: Annotated[int, max]  # last trace row finished
     now_ps: Annotated[int, max]  # where the last LP stopped
+    is_disturbed: Annotated[bool, any]  # packets met a replayed collective: the outcome is void
+    reuse: Annotated[dict[str, int], _added]  # of a process: counts of replayed collectives
     left: Annotated[int, sum]  # trace rows not finished
     waits: Annotated[list[str], _lists]  # rows that wait and what each waits for, one line each
     too_late: Annotated[bool, any]  # an event lies beyond the times that the engine can represent
@@ -119,6 +126,8 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         count=w.net.count,
         finish_ps=int(ctl.finish_ps),
         now_ps=int(ctl.now_ps),
+        is_disturbed=bool(ctl.is_disturbed),
+        reuse={},
         left=left,
         waits=waiting_rows(lp) if left else [],
         too_late=left > 0 and too_late(lp),
@@ -354,6 +363,7 @@ def results(total: Harvest, own: Harvest, graph: Graph, settings: Settings, **se
         pauses=_pauses(total.pauses, settings.logged_pauses),
         limits=dict(zip(LIMIT_COLUMNS, total.limits.T, strict=True)),
         settled=total.settled,
+        reuse=total.reuse,
         workers_rss_bytes=total.forked_rss_bytes,
         workers={"worker": np.arange(len(workers["rank"])), **workers} if workers else {},
         **seconds,

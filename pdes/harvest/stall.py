@@ -138,6 +138,9 @@ def _collective_waits(
     is_coupled = w.net.hooks.join != 0
     owner = int(plans.group_member[plans.group_ptr[group]]) if is_coupled else npu
     hit = np.flatnonzero(w.insts.inst_key == instance_key(owner, group, seq))
+    if not len(hit) and w.islands.start_row[slot % len(w.islands.start_row)] == row:
+        members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
+        return f"{name} waits for members to start: {len(members) - w.islands.started[group]}"
     if not len(hit):
         return f"{name} waits for nothing (engine defect)"
     inst = int(w.insts.inst_val[hit[0]])

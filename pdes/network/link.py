@@ -74,7 +74,7 @@ def inbox_for(net, link_word, arrival_ps):
     """Return the place in `net.inbox` for a packet that arrives over a link at arrival_ps, and the packet's word 0."""
     # The inbox is that of the receiving node for the cell of the arrival: the current one or one of the next SIDES - 1.
     # Time and link of a packet in an inbox share a word. link_word: the link's word `meta`.
-    cell = net.const.cell_ps
+    cell = net.ctl.cell_ps
     later = arrival_ps - net.ctl.now_ps
     ahead = np.int64(later >= cell) + np.int64(later >= 2 * cell) + np.int64(later >= 3 * cell)
     side = (net.ctl.side + ahead) & (SIDES - 1)
@@ -103,7 +103,7 @@ def deliver(net, link_word, arrival_ps, word1, word2, word3):
 @inline
 def reach(net):
     """Return the time before which inboxes accept arrivals."""
-    return net.ctl.now_ps + SIDES * net.const.cell_ps
+    return net.ctl.now_ps + SIDES * net.ctl.cell_ps
 
 
 @inline
@@ -247,8 +247,8 @@ def release_due(net):
     """Return whether a packet that waits on a link arrives in the current cell, and so must be released."""
     # in every third cell of the grid, packets that arrive up to the next such cell are released too, so that LPs spend
     # time on it in the same windows
-    ahead = 1 + (SIDES - 2) * np.int64(net.ctl.now_ps // net.const.cell_ps % (SIDES - 1) == 0)
-    return net.ctl.soonest_ps < net.ctl.now_ps + ahead * net.const.cell_ps
+    ahead = 1 + (SIDES - 2) * np.int64(net.ctl.now_ps // net.ctl.cell_ps % (SIDES - 1) == 0)
+    return net.ctl.soonest_ps < net.ctl.now_ps + ahead * net.ctl.cell_ps
 
 
 @inline

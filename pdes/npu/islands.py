@@ -4,17 +4,27 @@ An island is an NVLink domain whose NPUs have no other way to each other. A coll
 in a world of its own (pdes/reuse) once all members have started, since none of them ends earlier; then each member ends
 at the time found there. Nothing of it happens in this world. Other collectives and messages that cross the domain's
 links travel as packets in this world, and so does everything that starts while they are under way. Packets that start
-while replayed collectives are under way disturb them: the run begins again without islands of that kind.
+while replayed collectives are under way disturb them: the run begins again, and replays nothing.
 
 Aggregators send nothing before they receive, so that it does not matter how long ago they have started.
 """
 
 import numpy as np
 
+from pdes.core.fifo import NONE, after, free_block, step
 from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import hook, inline, kernel
-from pdes.core.packet import longest_wait_ps, message_tag, pair_word, with_longest_wait
-from pdes.core.state import later_messages, take_row, world_at
+from pdes.core.packet import (
+    end_of,
+    inbox_later_ps,
+    inbox_link,
+    longest_wait_ps,
+    message_tag,
+    pair_word,
+    with_longest_wait,
+)
+from pdes.core.state import BLOCK_SHIFT, INF, SIDES, later_messages, take_row, world_at
+from pdes.network.link import inbox_of, wait
 from pdes.npu.collective import begins_after, plan_of
 from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
 from pdes.npu.trace import KIND_SEND
@@ -30,12 +40,6 @@ def is_quiet(net, islands, island, from_ps):
     for i in range(island.first_link, island.first_link + island.links):
         busy_ps = max(busy_ps, net.tx[islands.link[i]].busy_ps)
     return from_ps > busy_ps + island.drain_ps
-
-
-@inline
-def disturb(net, number):
-    """Mark an island in which packets meet replayed collectives; the run ends at the end of the cell."""
-    net.ctl.disturbed_island = number + 1
 
 
 @inline
@@ -63,8 +67,8 @@ def wake_aggregators(world, slot, island, now_ps):
         at = take_row(net, world.qps)
         later = later_messages(world.qps.msg)[at]
         later.ref = islands.start_row[other]
-        put_off(world.npus, world.qps, node, at, STARTS, now_ps + net.const.cell_ps)
-        net.next_time[node] = min(net.next_time[node], now_ps + net.const.cell_ps)
+        put_off(world.npus, world.qps, node, at, STARTS, now_ps + net.ctl.cell_ps)
+        net.next_time[node] = min(net.next_time[node], now_ps + net.ctl.cell_ps)
         islands.start_row[other] = -1
 
 
@@ -88,35 +92,39 @@ def enter_island(world_address, node, row, now_ps):
         return 0
     r = npu.trace_base + row
     island = islands.island[number]
+    replays, slot, first_ps = False, npu.slot_base, now_ps
     if trace.kind[r] == KIND_SEND:
         if islands.island_of[npu.number + trace.peer[r]] != number:
             return 0
-        replays, slot = False, npu.slot_base
+        first_ps += trace.duration_ps[r]
     else:
-        slot = npu.slot_base + trace.group[r]
+        slot += trace.group[r]
         if islands.role[slot] == OUTSIDE:
             return 0
-        replays = islands.role[slot] == INSIDE and islands.replays[trace.schedule[r]] == 1
+        schedule = np.int64(trace.schedule[r])
+        replays = islands.role[slot] == INSIDE and islands.replays[schedule] == 1
+        first_ps += world.plans.launch_ps[schedule]
     if npu.number >= island.first_aggregator:
         # its packets follow those of the other members, who decide
         if replays:
             islands.start_ps[slot] = now_ps
             islands.start_row[slot] = row
         return np.int64(replays)
-    is_free = island.open_members == 0 and now_ps > island.busy_until_ps
-    if replays and island.packet_rows == 0 and not (is_free and island.off == 1):
-        first_ps = now_ps + world.plans.launch_ps[trace.schedule[r]]
-        if island.had_packets == 0 or island.open_members > 0 or is_quiet(net, islands, island, first_ps):
-            island.had_packets = 0
-            wait_for_replay(world, node, island, slot, row, now_ps)
-            return 1
+    is_free = island.open_members == 0 and first_ps > island.busy_until_ps
+    replays = replays and island.packet_rows == 0 and not (is_free and island.off == 1)
+    if replays and (island.had_packets == 0 or island.open_members > 0 or is_quiet(net, islands, island, first_ps)):
+        island.had_packets = 0
+        wait_for_replay(world, node, island, slot, row, now_ps)
+        return 1
     if not is_free:
-        disturb(net, number)
+        net.ctl.is_disturbed = 1
     island.packet_rows += 1
     island.had_packets = 1
+    net.ctl.packet_rows += 1
+    net.ctl.changes_cell = np.int64(net.ctl.cell_ps != net.const.cell_ps)
     if trace.kind[r] != KIND_SEND:
         islands.packet_row[slot] = row + 1
-        if replays:
+        if islands.role[slot] == INSIDE:
             wake_aggregators(world, slot, island, now_ps)
     return 0
 
@@ -150,7 +158,7 @@ def wait_for_replay(world, node, island, slot, row, now_ps):
 
 
 @hook
-def leave_island(world_address, node, row):
+def leave_island(world_address, node, row, now_ps):
     """Count a trace row of NPU `node` that is done, if its packets crossed the links of the NPU's island."""
     world = world_at(world_address)
     islands, trace = world.islands, world.trace
@@ -159,13 +167,18 @@ def leave_island(world_address, node, row):
     if number < 0 or npu.number >= islands.island[number].first_aggregator:
         return 0
     r = npu.trace_base + row
-    if trace.kind[r] == KIND_SEND:
-        islands.island[number].packet_rows -= np.int64(islands.island_of[npu.number + trace.peer[r]] == number)
-        return 0
     slot = npu.slot_base + trace.group[r]
-    if islands.packet_row[slot] == row + 1:
+    if trace.kind[r] == KIND_SEND:
+        if islands.island_of[npu.number + trace.peer[r]] != number:
+            return 0
+    elif islands.packet_row[slot] == row + 1:
         islands.packet_row[slot] = 0
-        islands.island[number].packet_rows -= 1
+    else:
+        return 0
+    islands.island[number].packet_rows -= 1
+    world.net.ctl.packet_rows -= 1
+    if world.net.ctl.packet_rows == 0:
+        world.net.ctl.retry_ps = now_ps + islands.island[number].drain_ps
     return 0
 
 
@@ -215,3 +228,46 @@ def count_links(world_address, number, sent_bytes, packets, wait_ps):
         tx.sent_bytes, tx.sent_packets = with_longest_wait(
             tx.sent_bytes + sent_bytes[i], tx.sent_packets + packets[i], longest_ps
         )
+
+
+@kernel
+def change_cell(world_address, cell_ps, heads):
+    """Let cells be cell_ps long from the end of the current one on; heads: int64[rows of tx], for own use."""
+    # All packets of later cells leave their inboxes and wait on their links, before those that wait there already.
+    net, islands = world_at(world_address).net, world_at(world_address).islands
+    ctl = net.ctl
+    for link in range(heads.shape[0]):
+        heads[link] = NONE
+        if end_of(net.tx[link].meta) < net.const.nodes:
+            heads[link] = net.wait_head[link]
+            if heads[link] >= 0:
+                net.wait_head[link] = net.wait_tail[link] = NONE
+                net.waiting[link >> 5] &= ~(np.int64(1) << (link & 31))
+    for ahead in range(1, SIDES):
+        begin_ps = ctl.now_ps + ahead * ctl.cell_ps
+        for node in range(net.const.nodes):
+            box = inbox_of(node, ctl.side + ahead & (SIDES - 1))
+            record = np.int64(net.inbox[box])
+            if record < 0:
+                continue
+            tail = np.int64(net.inbox[box + 1])
+            net.inbox[box] = net.inbox[box + 1] = NONE
+            while record != tail:
+                packet = net.record[record]
+                ready_ps = begin_ps + inbox_later_ps(packet.ready_ps)
+                link = islands.row_of[inbox_link(packet.ready_ps)]
+                ctl.soonest_ps = min(ctl.soonest_ps, ready_ps)
+                wait(net, link, ready_ps, packet.w1, packet.w2, packet.w3)
+                record = step(net, record)
+            free_block(net, record >> BLOCK_SHIFT)
+    for link in range(heads.shape[0]):
+        record = np.int64(heads[link])
+        while record >= 0:
+            packet = net.record[record]
+            wait(net, np.int64(link), packet.ready_ps, packet.w1, packet.w2, packet.w3)
+            record = after(net, record)
+    for side in range(SIDES):
+        ctl.pending[side] = 0
+    ctl.cell_ps = cell_ps
+    ctl.changes_cell = 0
+    ctl.retry_ps = INF

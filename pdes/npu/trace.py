@@ -172,7 +172,7 @@ def finish_row(world_address, node, row, now_ps):
     if now_ps > net.ctl.finish_ps:
         net.ctl.finish_ps = now_ps
     if net.hooks.leave_island != 0:
-        call_hook(net.hooks.leave_island, world_address, node, row)
+        call_hook(net.hooks.leave_island, world_address, node, row, now_ps)
     tell_of(npu, rows, world.trace, row, net.const.serial_collectives)
 
 

@@ -48,6 +48,16 @@ class Records:
             self.replayed += 1
             self.replayed_hops += int(record.counters.hops)
 
+    def counts(self) -> dict[str, int]:
+        """Return the counts of `Results.reuse`."""
+        return {
+            "episodes_simulated": self.simulated,
+            "episodes_replayed": self.replayed,
+            "episode_hops": self.simulated_hops,
+            "replayed_hops": self.replayed_hops,
+            "record_bytes": self.size_bytes,
+        }
+
     @property
     def are_few_repeated(self) -> bool:
         """Whether so few episodes repeat that simulating them in worlds of their own only costs time."""

@@ -9,13 +9,12 @@ from pdes.build.growth import grow
 from pdes.build.islands import Domain
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import state as s
-from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
 from pdes.core.memory import rows_of
 from pdes.core.packet import message_tag, pair_word
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.run import Counters
-from pdes.npu.islands import INSIDE, count_links, count_messages, end_members
+from pdes.npu.islands import INSIDE, change_cell, count_links, count_messages, end_members
 from pdes.reuse.episodes import Collective, Episode, EpisodeRecord, Member, Messages, domain_graph, simulate
 from pdes.reuse.records import Records
 
@@ -23,14 +22,6 @@ MAX_COLLECTIVES = 8  # of an episode: each one more that starts before the other
 _ADDED = [  # counters that an episode adds; trace rows end in the world of the run, and messages are counted one by one
     name for name in Counters.declared if name not in {"trace_rows", "digest_a", "digest_b", "flows", "windows"}
 ]
-
-
-class DisturbedError(RunError):
-    """Packets met replayed collectives in a domain of one kind: the run must begin again without replay there."""
-
-    def __init__(self, domain_kind: int) -> None:
-        super().__init__("engine defect: packets met a replayed collective")
-        self.domain_kind = domain_kind
 
 
 @dataclass(eq=False)
@@ -118,13 +109,8 @@ class Replay:
         return groups
 
     def serve(self) -> None:
-        """Find the ends of the collectives that members have started, at the end of a cell.
-
-        Raises DisturbedError: packets, or an end that came too early, show that a domain cannot be replayed.
-        """
+        """Find the ends of the collectives that members have started, at the end of a cell."""
         ctl, islands = self._lp.world.net.ctl, self._lp.world.islands
-        if ctl.disturbed_island > 0:
-            raise DisturbedError(self._islands[int(ctl.disturbed_island) - 1].domain.kind)
         due = dict.fromkeys(islands.due[: int(ctl.due_replays)].tolist())
         ctl.due_replays = 0
         for number, groups in self._by_island(due).items():
@@ -133,6 +119,25 @@ class Replay:
             self._advance(state, [one for group in candidates if (one := self._started(group)) is not None])
         if self._records.are_few_repeated:
             islands.island.off = 1
+        self._settle_cell()
+
+    def _settle_cell(self) -> None:
+        """Change the length of cells, if packets are to cross links of islands, or no longer do."""
+        net, islands = self._lp.world.net, self._lp.world.islands
+        ctl, const = net.ctl, net.const
+        end_ps = int(ctl.now_ps) + int(ctl.cell_ps)
+        if ctl.changes_cell == 0 and (ctl.retry_ps > end_ps or ctl.packet_rows > 0 or end_ps % int(const.long_cell_ps)):
+            return
+        busy_ps = int(net.tx.busy_ps[islands.link].max()) + int(islands.island.drain_ps.max())
+        if ctl.changes_cell == 0 and busy_ps >= end_ps:
+            ctl.retry_ps = busy_ps + 1
+            return
+        while net.ctl.free_blocks < len(net.tx) + int(const.reserve_blocks):
+            ctl.need = s.NEED_BLOCKS
+            self._lp.world = world = grow(self._lp.world)
+            net = world.net
+        cell_ps = const.cell_ps if ctl.changes_cell else const.long_cell_ps
+        change_cell(self._lp.address, int(cell_ps), np.zeros(len(net.tx), np.int64))
 
     def _by_island(self, due: Iterable[int]) -> dict[int, list[Group]]:
         """Return the groups with these numbers by their island."""
@@ -180,7 +185,7 @@ class Replay:
             state.running = sorted(state.running + complete, key=lambda one: (one.first_ps, one.group.places))
             state.partial = []
             self._simulate(state)
-        while state.running:
+        while state.running and self._lp.world.net.ctl.is_disturbed == 0:
             meets = [one for one in partial if one.first_ps <= state.busy_until_ps]
             if [one.start_ps.tolist() for one in meets] == [one.start_ps.tolist() for one in state.partial]:
                 break
@@ -188,13 +193,14 @@ class Replay:
             self._simulate(state)
         if state.record:
             for running, finish_ps in zip(state.running, state.record.finish_ps, strict=False):
-                self._set_ends(state, running, state.begin_ps + finish_ps)
+                self._set_ends(running, state.begin_ps + finish_ps)
 
     def _simulate(self, state: IslandState) -> None:
         """Find the record of a domain's episode, and the time until which it affects others."""
         together = [*state.running, *state.partial]
         if len(together) > MAX_COLLECTIVES:
-            raise DisturbedError(state.domain.kind)
+            self._lp.world.net.ctl.is_disturbed = 1
+            return
         state.begin_ps = min(int(one.start_ps[one.start_ps >= 0].min()) for one in together)
         starts: list[list[tuple[int, int, Member]]] = [[] for _ in state.domain.npus]
         for number, one in enumerate(together):
@@ -214,17 +220,18 @@ class Replay:
         const = self._lp.world.net.const
         return simulate(self._graphs[episode.domain_kind], sim.program, sim.settings, const, episode)
 
-    def _set_ends(self, state: IslandState, running: Running, end_ps: Int64) -> None:
+    def _set_ends(self, running: Running, end_ps: Int64) -> None:
         """Let the members of a collective end at end_ps, int64[members], unless they have ended already."""
         world = self._lp.world
-        now_ps = int(world.net.ctl.now_ps) + int(world.net.const.cell_ps)
+        now_ps = int(world.net.ctl.now_ps) + int(world.net.ctl.cell_ps)
         taking_part = np.arange(len(end_ps)) < running.members
         has_ended = taking_part & (running.end_ps >= 0) & (running.end_ps < now_ps)
         ends = taking_part & ~has_ended
         if np.any(end_ps[has_ended] != running.end_ps[has_ended]) or np.any(
             end_ps[ends] < max(now_ps, int(running.start_ps.max()))
         ):
-            raise DisturbedError(state.domain.kind)
+            world.net.ctl.is_disturbed = 1
+            return
         running.end_ps[ends] = end_ps[ends]
         room = int(world.net.const.reserve_messages) + len(end_ps)
         while world.net.ctl.free_messages < room:

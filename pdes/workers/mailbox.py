@@ -102,6 +102,6 @@ class SingleProcess(Mailbox):
         """Do all work in this process; return its outcome twice. As Mailbox.everywhere."""
         threads = min(threads, len(self._parts))
         team = team_in(zeros(team_words(threads)))
-        found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)
+        found_team(team, layout.grid_ps, layout.lookahead_ps, crew_size=threads)
         own = work(ProcessPlace(self._parts, None, team, no_parcels(self._parts), 0, threads))
         return own, own

@@ -116,7 +116,7 @@ class Processes(Mailbox):
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
         self._team = team = team_in(memory.take(team_words(workers)))
         self._stage = stage = memory.take(workers)
-        found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=1)
+        found_team(team, layout.grid_ps, layout.lookahead_ps, crew_size=1)
         post = Outboxes(parts, memory.take)
         parent = os.getpid()
 

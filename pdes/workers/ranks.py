@@ -118,7 +118,7 @@ class _Team(Outboxes):
         if rank_in_team == 0:
             words[:] = 0
             shared[begins] = 0
-            found_team(team, layout.fabric.cell_ps, layout.lookahead_ps, crew_size=threads)
+            found_team(team, layout.grid_ps, layout.lookahead_ps, crew_size=threads)
         for part in own:
             part.send_first(layout.graph, np.flatnonzero(self._team_of_lp != here).tolist())
             self.outbox[part.number][part.outbox_at()[:-1]] = 0

@@ -51,7 +51,11 @@ class Scalars(
     pauses = word("count", "pauses and resumes that took effect, logged or not")
     due_replays = word("count", "groups in `due`, for which there is something to replay")
     replay_starts = word("count", "collectives that have waited for their replay")
-    disturbed_island = word("code", "1 + number of an island where packets meet replayed collectives, 0 none")
+    cell_ps = word("duration", "length of the cell: const.cell_ps, or longer while no packet crosses an island's links")
+    packet_rows = word("count", "trace rows under way whose packets cross links of islands")
+    changes_cell = word("flag", "the next cell has the other length")
+    retry_ps = word("time", "time from which cells may be long again, INF never", begins=INF)
+    is_disturbed = word("flag", "packets met a replayed collective: the run begins again, and replays nothing")
 
 
 class Counters(
@@ -99,6 +103,7 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     window_fixed = word("flag", "no congestion control changes the window, or paces queue pairs without a share")
     rto_ps = word("duration", "retransmission timeout, 0 none")
     cell_ps = word("duration", "length of a cell: no link of the fabric is shorter")
+    long_cell_ps = word("duration", "length of cells in which no packet crosses an island's links: whole cells")
     tie_pause_ps = word("duration", "time without ties after which a node begins to count them again")
     homes = word("count", "home columns of an NPU")
     lookahead_ps = word("duration", "length of a window: whole cells, and no link to another LP is shorter")
@@ -196,5 +201,5 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     enter_island = word(
         "hook", "(node, row, now): lets a row wait for its replay and returns 1, or 0 if it sends packets"
     )
-    leave_island = word("hook", "(node, row): counts a row that is done and sent packets within an island")
+    leave_island = word("hook", "(node, row, now): counts a row that is done and sent packets within an island")
     is_acknowledged = word("hook", "(node, ref, now): handles a message's last acknowledgement, if it counts")
