@@ -36,8 +36,8 @@ def coupled_schedules(program: Program) -> NDArray[np.bool_]:
     s = program.schedules
     sends = np.diff(np.append(0, np.cumsum(s.send_peer >= 0))[s.lane_ptr])
     first_step = np.minimum(s.lane_ptr[:-1], max(0, len(s.steps) - 1))
-    begins = (sends > 0) & (s.dep_lane[first_step] < 0)
-    sent, again, begins = (_by_schedule(program, lanes) for lanes in (sends, sends > 1, begins))
+    unawaited = (sends > 0) & (s.dep_lane[first_step] < 0)
+    sent, again, begins = (_by_schedule(program, lanes) for lanes in (sends, sends > 1, unawaited))
     staged = (again == 0) & (begins <= s.members) & (sent > s.members)
     node = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
     users = np.bincount(program.trace_of_npu[program.trace_of_npu >= 0], minlength=len(program.trace_ptr) - 1)
