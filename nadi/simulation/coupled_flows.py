@@ -35,8 +35,7 @@ def coupled_schedules(program: Program) -> NDArray[np.bool_]:
     """
     s = program.schedules
     sends = np.diff(np.append(0, np.cumsum(s.send_peer >= 0))[s.lane_ptr])
-    first_step = np.minimum(s.lane_ptr[:-1], max(0, len(s.steps) - 1))
-    unawaited = (sends > 0) & (s.dep_lane[first_step] < 0)
+    unawaited = (sends > 0) & (np.append(s.dep_lane, -1)[s.lane_ptr[:-1]] < 0)
     sent, again, begins = (_by_schedule(program, lanes) for lanes in (sends, sends > 1, unawaited))
     staged = (again == 0) & (begins <= s.members) & (sent > s.members)
     node = np.flatnonzero((program.node_kind == COLLECTIVE) & (program.node_schedule >= 0))
