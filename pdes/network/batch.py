@@ -170,10 +170,10 @@ def came_over(net, inbox, index):
 @inline
 def order_ties(net, inbox, node, batch, begin_ps):
     """Order the `batch` packets of a cell from begin_ps that tie, over different links, as if at random."""
-    # A shuffle (Durstenfeld, CACM 1964) of the packets in the order of their links, by hashes of the number of ties that
-    # the node has had since its last pause (`const.tie_pause_ps`) without any. So each order is equally likely (a fixed
-    # one would starve one of two senders that always tie) and the same on any partition. It depends neither on the time
-    # since the run's begin nor on the place of the node in the fabric; a node that has paused has forgotten all ties.
+    # A shuffle (Durstenfeld, CACM 1964) of the packets in the order of their links, by hashes of the number of ties
+    # that the node has had since its last pause (`const.tie_pause_ps`) without any. So each order is equally likely (a
+    # fixed one would starve one of two senders that always tie) and the same on any partition. It depends neither on
+    # the time since the run's begin nor on the place of the node in the fabric; after a pause all ties are forgotten.
     key = inbox.batch_key
     i = 1
     while i < batch:

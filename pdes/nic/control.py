@@ -24,8 +24,8 @@ def update_control(net, pair, event, now_ps, a, b, c):
 @inline
 def round_trip(qps, pair, now_ps, last_seq, echo):
     """Return the round-trip time in ps that an acknowledgement shows, -1 = unknown; last_seq: its packet, -2 = none."""
-    # It echoes the send time of its packet (`echo_at`), unless the packet ends a message; of those the queue pair stores
-    # the send time of the newest.
+    # It echoes the send time of its packet (`echo_at`), unless the packet ends a message; of those the queue pair
+    # stores the send time of the newest.
     cc = qps.cc[pair]
     if echo > 0:
         return (now_ps + 1 - echo) % ECHO_MASK

@@ -137,7 +137,7 @@ def run_quietly(path):
 
 
 def outcome(run, folder, action=run_quietly):
-    """Do a run; return "" if it ran, REFUSED and why, or what is wrong. action: function from its file to an exit code."""
+    """Do a run; return "" if it ran, REFUSED and why, or what is wrong. action: function of its file to exit code."""
     path = folder / "run.toml"
     path.write_text(run_file(run, folder))
     began = time.monotonic()

@@ -69,7 +69,7 @@ def differences(results, shifted, later_ps):
 
 
 def shift(path):
-    """Do the run of a file with each beginning; return 0, 1 with a line for each that differs, or 2 if it is refused."""
+    """Do the run of a file with each beginning; return 0, 1 and a line for each that differs, or 2 if it is refused."""
     try:
         from_0 = results_of(path, 0)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Where a fabric's parts stand in its lists of nodes and links is no matter: renumbered hosts give renumbered results."""
+"""Numbers of nodes and links are no matter where there is one path: renumbered hosts give renumbered results."""
 
 import numpy as np
 import pytest
@@ -31,8 +31,12 @@ SETTINGS = {
         "congestion_control": control("nscc"),
         "selective_repeat": True,
     },
-    "sprays": {"switch": SharedBuffer(**BUFFER), "congestion_control": control("hpcc"), "load_balancing": balancing("spray")},
-}  # fmt: skip
+    "sprays": {
+        "switch": SharedBuffer(**BUFFER),
+        "congestion_control": control("hpcc"),
+        "load_balancing": balancing("spray"),
+    },
+}
 
 
 def renumbering(random):
@@ -77,7 +81,7 @@ def program(messages, number):
 
 
 def flows_of(results, number):
-    """Return the messages of a run with the numbers that NPUs had before: (src, dst, seq, bytes, begin, end), sorted."""
+    """Return the messages of a run, sorted, with the numbers that NPUs had before."""
     before = np.argsort(number)
     columns = [before[results.flows["src"]], before[results.flows["dst"]]]
     columns += [results.flows[name] for name in ("lane", "seq", "bytes", "start_ps", "finish_ps")]
