@@ -117,7 +117,7 @@ def headroom_case(seed, headroom):
     """Headroom of 4000 bytes: NPU 0 sends to NPU 2, whose cable is slow; what NPU 1 sends to NPU 0 is in the way.
 
     The packet that NPU 0 begins at 2 microseconds asks for a pause. A full packet for NPU 0 has just begun, if it acted
-    first (by the shuffle of a tie). Then the pause takes effect 80,000 + 6,720 + 36,640 ps later, at the moment when the third
+    first in their tie. Then the pause takes effect 80,000 + 6,720 + 36,640 ps later, at the moment when the third
     packet after it begins.
     """
     graph = Network(3, (0,), ((0, 3, 100, 36_640), (1, 3, 100, 36_640), (2, 3, 1, 36_640))).graph()
