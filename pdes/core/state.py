@@ -187,6 +187,7 @@ class Net(NamedTuple):
     pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
     telemetry: Annotated[np.recarray, network.Telemetry]  # rows as the records, where packets carry telemetry
     carried: Annotated[np.record, network.Telemetry]  # one row: of the packet in hand
+    counts: Annotated[np.recarray, network.NodeCounts]  # [nodes]
 
 
 class Inbox(NamedTuple):
