@@ -129,7 +129,7 @@ MIN_TIE_PAUSE_PS = 10**6  # so that a few packets of the fastest links make no p
 def tie_pause_ps(graph: Graph, settings: Settings) -> int:
     """Return the time in ps without ties after which a node begins to count them again (pdes/network/batch.py)."""
     wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
-    return max(MIN_TIE_PAUSE_PS, int(PAUSE_PACKETS * wire_bits * PS_PER_S / graph.link_rate_bps.min()))
+    return max(MIN_TIE_PAUSE_PS, PAUSE_PACKETS * wire_bits * int(PS_PER_S) // int(graph.link_rate_bps.min()))
 
 
 def window_packets(graph: Graph, settings: Settings) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pdes.build.schedule import NO_FAULTS, Faults
-from pdes.core.inputs import Int64
+from pdes.core.inputs import Bools, Int64
 from pdes.core.setting import setting
 from pdes.fidelity import Fidelity
 from pdes.network.balancing import ECMP, Balancing
@@ -61,6 +61,7 @@ class CoupledCollectives(NamedTuple):
     schedule: Int64  # int64[K], number of the schedule
     bytes: Int64  # int64[K], size of the buffer
     alone_ps: Int64  # int64[K], time of one collective alone on the idle fabric
+    is_coupled: Bools  # bool[S], schedules of such collectives; those of others send message by message
 
 
 @dataclass(frozen=True)

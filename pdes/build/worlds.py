@@ -25,6 +25,7 @@ from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
 from pdes.core.rows.flows import (
     CoupledKind,
+    CoupledLane,
     CoupledStage,
     Flow,
     FlowHop,
@@ -35,7 +36,7 @@ from pdes.core.rows.flows import (
     LinkTotal,
 )
 from pdes.core.rows.messages import Event
-from pdes.core.rows.network import NodeTies, PacketRecord, Telemetry
+from pdes.core.rows.network import NodeCounts, PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
@@ -81,7 +82,7 @@ def _net(layout: Layout, part: Part, const: Record, npu_table: Rows, outboxes: O
         outbox=outboxes.outbox[part.number],
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
-        ties=rows_of(NodeTies, len(part.nodes)),
+        counts=rows_of(NodeCounts, len(part.nodes)),
         telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * carries),
         **shared_buffers(graph, fabric, part, settings),
     )
@@ -170,8 +171,8 @@ def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -
         coupled = {
             "coupled": rows,
             "stage": rows_of(CoupledStage, pairs),
-            "lane_stage": zeros(lanes, np.int32),
-            "lane_stages": zeros(lanes, np.int32),
+            "lane": rows_of(CoupledLane, lanes),
+            "is_coupled": aligned(kinds.is_coupled, np.int8),
             "coupled_ptr": aligned(kinds.ptr),
             "hop_total": rows_of(LinkTotal, hops),
             "link_total": rows_of(LinkTotal, links),

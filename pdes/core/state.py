@@ -187,7 +187,7 @@ class Net(NamedTuple):
     pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
     telemetry: Annotated[np.recarray, network.Telemetry]  # rows as the records, where packets carry telemetry
     carried: Annotated[np.record, network.Telemetry]  # one row: of the packet in hand
-    ties: Annotated[np.recarray, network.NodeTies]  # [nodes]
+    counts: Annotated[np.recarray, network.NodeCounts]  # [nodes]
 
 
 class Inbox(NamedTuple):
@@ -296,8 +296,8 @@ class Flows(NamedTuple):
     node_share: Int64  # [nodes] what part of the packets reaches them
     coupled: Annotated[np.recarray, flows.CoupledKind]  # collectives that are coupled flows, those of a group together
     stage: Annotated[np.recarray, flows.CoupledStage]  # [rows of qp]
-    lane_stage: Int32  # [lanes of all plans] stage in which a lane begins
-    lane_stages: Int32  # [lanes of all plans] stages of a lane
+    lane: Annotated[np.recarray, flows.CoupledLane]  # [lanes of all plans]
+    is_coupled: Int8  # [schedules] whether their collectives are coupled flows
     coupled_ptr: Int64  # [groups + 1] first row of `coupled` of a group
     link_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of tx] of the coupled flow whose path is sought
     touched: Int64  # [rows of tx] its links

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.core.fifo import NONE, prefetch_block
-from pdes.core.hashing import mix2
+from pdes.core.hashing import mix, mix2
 from pdes.core.jit import inline
 from pdes.core.packet import inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
@@ -169,11 +169,11 @@ def came_over(net, inbox, index):
 
 @inline
 def order_ties(net, inbox, node, batch, begin_ps):
-    """Order the `batch` packets of a cell from begin_ps that tie, over different links, by the node's rotating turn."""
-    # The links that tie take turns in the order of their numbers, and the first is chosen by a hash of the number of
-    # ties that the node has had since its last pause (`const.tie_pause_ps`) without any. So the order is fair (a fixed
-    # one would starve one of two senders that always tie), the same on any partition, and depends neither on the time
-    # since the run's begin nor on the place of the node in the fabric; a node that has paused has forgotten all ties.
+    """Order the `batch` packets of a cell from begin_ps that tie, over different links, as if at random."""
+    # A shuffle (Durstenfeld, CACM 1964) of the packets in the order of their links, by hashes of the number of ties
+    # that the node has had since its last pause (`const.tie_pause_ps`) without any. So each order is equally likely (a
+    # fixed one would starve one of two senders that always tie) and the same on any partition. It depends neither on
+    # the time since the run's begin nor on the place of the node in the fabric; after a pause all ties are forgotten.
     key = inbox.batch_key
     i = 1
     while i < batch:
@@ -186,23 +186,24 @@ def order_ties(net, inbox, node, batch, begin_ps):
             last += 1
         for j in range(first, last):
             index = key[j] & 0xFFFF
-            inbox.batch_tmp[j] = inbox_link(net.record[inbox.batch_pos[index]].ready_ps) << 16 | index
+            inbox.batch_tmp[j] = came_over(net, inbox, index) << 16 | index
         sort_run(inbox.batch_tmp, first, last)
-        begins = first + turn_of(net, node, begin_ps + time, last - first)
-        for j in range(first, last):
-            at = begins + j - first
-            if at >= last:
-                at -= last - first
-            key[j] = time << 16 | (inbox.batch_tmp[at] & 0xFFFF)
+        draw = draw_of(net, node, begin_ps + time)
+        for j in range(last - 1, first, -1):
+            other = first + ((draw * (j + 1 - first)) >> 32)
+            key[j] = time << 16 | (inbox.batch_tmp[other] & 0xFFFF)
+            inbox.batch_tmp[other] = inbox.batch_tmp[j]
+            draw = mix(draw + 1)
+        key[first] = time << 16 | (inbox.batch_tmp[first] & 0xFFFF)
         i = last + 1
 
 
 @inline
-def turn_of(net, node, now_ps, links):
-    """Count a tie of `links` packets at a node, and return which of them comes first."""
-    ties = net.ties[node]
-    if now_ps - ties.last_ps > net.const.tie_pause_ps:
-        ties.ties = 0
-    ties.last_ps = now_ps
-    ties.ties += 1
-    return (mix2(net.const.seed, np.int64(ties.ties)) * links) >> 32
+def draw_of(net, node, now_ps):
+    """Count a tie at a node, and return a 32-bit hash of how many it has had since its last pause without any."""
+    own = net.counts[node]
+    if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
+        own.ties = 0
+    own.last_tie_ps = now_ps
+    own.ties += 1
+    return mix2(net.const.seed, np.int64(own.ties))

@@ -121,8 +121,8 @@ def start_row(world_address, node, row, now_ps):
             npu.lane[lane] = row
             set_event(npus, node, now_ps + duration, npu.ports + lane)
     elif kind == KIND_SEND:
-        if net.hooks.enter_island != 0:
-            call_hook(net.hooks.enter_island, world_address, node, row, now_ps)
+        if net.hooks.leave_island != 0:
+            call_hook(net.hooks.join, world_address, node, row, now_ps)
         if trace.duration_ps[r] > 0:
             call_hook(net.hooks.post_later, world_address, node, row, now_ps + trace.duration_ps[r])
         else:
@@ -143,9 +143,7 @@ def start_row(world_address, node, row, now_ps):
             done = row
         elif net.const.collectives_in_flight > 0 and (call_hook(net.hooks.may_start, world_address, node, row) == 0):
             return done, inst
-        elif net.hooks.join != 0:
-            call_hook(net.hooks.join, world_address, node, row, now_ps)
-        elif net.hooks.enter_island == 0 or call_hook(net.hooks.enter_island, world_address, node, row, now_ps) == 0:
+        elif net.hooks.join == 0 or call_hook(net.hooks.join, world_address, node, row, now_ps) == 0:
             inst = start_collective(world, node, row, now_ps)
     else:
         done = row
