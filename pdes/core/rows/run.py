@@ -190,8 +190,8 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     settle = word("hook", "(kind, now): ends flows and sets rates (pdes/fidelity/flow.py)")
     join = word(
         "hook",
-        "(node, row, now): starts a member of a coupled flow (pdes/messages/flows/coupled.py), or lets one wait for its "
-        "replay (pdes/npu/islands.py), and returns 1; 0: the row sends messages",
+        "(node, row, now): starts a member of a coupled flow (pdes/messages/flows/coupled.py), or lets one wait for "
+        "its replay (pdes/npu/islands.py), and returns 1; 0: the row sends messages",
     )
     ask = word("hook", "(node, dst, group, tag, size, ref, now): sends a request")
     expect = word("hook", "(node, inst, number, lane, step, now): acts for a lane that waits for a message")
@@ -202,7 +202,5 @@ class Hooks(Row, words=32, written_by="build.simulation"):
     is_in = word("hook", "(node, now, w1, w2, w3): takes a message that has arrived and is acted on later")
     do_later = word("hook", "(node, now): does the actions that are due")
     post_later = word("hook", "(node, row, due): posts the message of a row that sends at that time")
-        "hook", "(node, row, now): lets a row wait for its replay and returns 1, or 0 if it sends packets"
-    )
     leave_island = word("hook", "(node, row, now): counts a row that is done and sent packets within an island")
     is_acknowledged = word("hook", "(node, ref, now): handles a message's last acknowledgement, if it counts")
