@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pdes.build.layout import Layout
+from pdes.build.layout import Layout, Outboxes
 from pdes.build.settings import Settings
 from pdes.build.simulation import Progress, Simulation
-from pdes.build.worlds import build_lps, build_world
+from pdes.build.worlds import build_lps
 from pdes.core.errors import RunError
 from pdes.core.inputs import Program
 from pdes.harvest.gathering import Harvest, check, harvest, results
@@ -75,7 +75,7 @@ def _run(
         elif built and is_first:
             sim = built
         else:
-            sim = build_world(layout.graph, program, settings, layout.owner)
+            sim = build_lps(layout, program, settings, place.parts, Outboxes(place.parts))
         records = Records()
         for lp in sim.lps:
             lp.replay = Replay(sim, lp, records) if lp.domains else None

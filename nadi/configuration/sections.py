@@ -650,6 +650,11 @@ class EngineSection(Section):
     weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
     )
+    reuse: Literal["exact", "off"] = Field(
+        "exact",
+        description='"exact": collectives of NVLink domains that repeat are simulated once and replayed, with the same '
+        'results; "off": each packet is simulated',
+    )
 
 
 class EnergySection(Section):

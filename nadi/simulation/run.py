@@ -157,6 +157,7 @@ def _set_up(
     config = with_interference(config, graph, work.framework)
     network, record_flows = config.network, keep_flows and config.output.flows == "all"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
+    settings = replace(settings, reuse=config.engine.reuse == "exact")
     check_supported(config.faults, network.model)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:

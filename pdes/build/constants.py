@@ -75,7 +75,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.window_fixed = settings.congestion_control.update in {None, DRIVEN.update}
     const.rto_ps = rto_ps(graph, settings)
     const.tie_pause_ps = tie_pause_ps(graph, settings)
-    const.cell_ps, const.long_cell_ps = fabric.cell_ps, layout.grid_ps
+    const.cell_ps = const.long_cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
     const.neighbours = len(part.neighbours)
     const.dimensions, const.homes = routing

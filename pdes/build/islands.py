@@ -163,7 +163,7 @@ def island_tables(
         row_of=aligned(row_of_link, np.int32),
     )
     if first_packet_ps(program, tables) >= layout.grid_ps:
-        net.ctl.cell_ps = layout.grid_ps
+        net.const.long_cell_ps = net.ctl.cell_ps = layout.grid_ps
     return tables
 
 

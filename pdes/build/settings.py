@@ -117,7 +117,7 @@ class Settings:
     rendezvous_bytes: int = setting(0, "minimum size of messages that use the rendezvous protocol", "unlimited")
     rendezvous_control_bytes: int = setting(64, "payload of a request to send and of its answer")
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
-    reuse: bool = setting(True, "replay collectives of NVLink domains that repeat", is_given=False)
+    reuse: bool = setting(False, "replay collectives of NVLink domains that repeat", is_given=False)
     coupled: CoupledCollectives | None = setting(None, "flows: collectives that are coupled flows", is_given=False)
     faults: Faults = setting(NO_FAULTS, "failures, slowdowns and recoveries", is_given=False)
     record_nodes: bool = setting(True, "keep the times of trace nodes", is_given=False)

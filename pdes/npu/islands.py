@@ -152,6 +152,7 @@ def wait_for_replay(world, node, island, slot, row, now_ps):
     if islands.started[group] == members:
         island.open_members -= members
         islands.started[group] = 0
+        island.busy_until_ps = INF  # until the end of the cell, when it is known
         report(net, islands, group)
     elif now_ps <= island.busy_until_ps:
         report(net, islands, group)
@@ -177,7 +178,7 @@ def leave_island(world_address, node, row, now_ps):
         return 0
     islands.island[number].packet_rows -= 1
     world.net.ctl.packet_rows -= 1
-    if world.net.ctl.packet_rows == 0:
+    if world.net.ctl.packet_rows == 0 and world.net.const.long_cell_ps > world.net.const.cell_ps:
         world.net.ctl.retry_ps = now_ps + islands.island[number].drain_ps
     return 0
 

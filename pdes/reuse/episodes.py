@@ -16,7 +16,7 @@ from pdes.build.islands import AGGREGATOR_KIND, Domain
 from pdes.build.schedule import NO_FAULTS
 from pdes.build.settings import Settings
 from pdes.build.worlds import build_world
-from pdes.core.inputs import Graph, Int64, Program, Record
+from pdes.core.inputs import Graph, Int64, Program, Record, Rows
 from pdes.core.packet import (
     bytes_sent,
     longest_wait_ps,
@@ -28,9 +28,10 @@ from pdes.core.packet import (
     tag_seq,
 )
 from pdes.core.rows.nic import FlowIn, FlowOut
+from pdes.harvest.gathering import Harvest, harvest
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE
 from pdes.workers.crew import Crew
-from pdes.workers.mailbox import SingleProcess
+from pdes.workers.mailbox import ProcessPlace, SingleProcess
 
 OF_FABRIC = "window_packets rto_ps base_rtt_ps tie_pause_ps"  # constants that follow from the whole fabric
 NOT_STARTED = -1
@@ -137,7 +138,8 @@ def episode_program(program: Program, episode: Episode) -> Program:
     npus = len(episode.starts)
     slots = [[places for places in groups if npu in places] for npu in range(npus)]
     rows: list[tuple[int, int, int, int]] = []  # kind, duration, collective, slot
-    trace_ptr, children, coll_ptr, coll_node = [0], [], [0], []
+    trace_ptr, coll_ptr, coll_node = [0], [0], list[int]()
+    children: list[list[int]] = []  # of each row, rows of its trace
     for npu, members in enumerate(episode.starts):
         first, now_ps, timer = len(rows), 0, -1
         own: dict[tuple[int, ...], list[int]] = {places: [] for places in slots[npu]}
@@ -180,12 +182,13 @@ def episode_program(program: Program, episode: Episode) -> Program:
         "node_channel": np.full(len(rows), -1),
         "node_deps": deps,
     }
-    nodes = {name: name for name in program._fields if name.startswith("node_")}
-    arrays = {
-        name: np.asarray(columns.get(name, np.zeros(len(rows)))).astype(getattr(program, name).dtype) for name in nodes
+    arrays: dict[str, Any] = {
+        name: np.asarray(columns.get(name, np.zeros(len(rows)))).astype(getattr(program, name).dtype)
+        for name in program._fields
+        if name.startswith("node_")
     }
-    members = [np.array(places) for places in groups]
-    counts = [npus, *(len(group) for group in members)]
+    in_groups = [np.array(places) for places in groups]
+    counts = [npus, *(len(places) for places in groups)]
     slot_group = [groups[places] for own_slots in slots for places in own_slots]
     slot_member = [places.index(npu) for npu, own_slots in enumerate(slots) for places in own_slots]
     return program._replace(
@@ -199,7 +202,7 @@ def episode_program(program: Program, episode: Episode) -> Program:
         slot_group=np.array(slot_group, np.int32),
         slot_member=np.array(slot_member, np.int32),
         group_ptr=np.append(0, np.cumsum(counts)).astype(np.int64),
-        group_member=np.concatenate([np.arange(npus), *members]).astype(np.int32),
+        group_member=np.concatenate([np.arange(npus), *in_groups]).astype(np.int32),
         group_names=("",) * len(counts),
         trace_slot_ptr=np.append(0, np.cumsum([len(one) for one in slots])).astype(np.int64),
         coll_ptr=np.array(coll_ptr, np.int64),
@@ -223,10 +226,14 @@ def simulate(graph: Graph, program: Program, settings: Settings, constants: Reco
     for world in (lp, *([lp.back] if lp.back else [])):
         for name in OF_FABRIC.split():
             world.world.net.const[name] = constants[name]
-    SingleProcess([lp.part]).everywhere(sim.layout, 1, lambda place: Crew(sim, place).run())
-    lp.take_flows()
+
+    def run(place: ProcessPlace) -> Harvest:
+        Crew(sim, place).run()
+        return harvest(sim)
+
+    SingleProcess([lp.part]).everywhere(sim.layout, 1, run)
     net = lp.world.net
-    tx = net.tx[np.argsort(lp.part.links)]
+    tx: Rows = net.tx[np.argsort(lp.part.links)]
     return EpisodeRecord(
         finish_ps=_ends(own, episode, lp.world.rows.finish),
         messages=_messages(own, episode, lp.flows_out, lp.flows_in),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pdes.reuse.episodes import Episode, EpisodeRecord
 
 MAX_BYTES = 1 << 30  # memory of all records of a process
-TRIED, FEWEST_HITS = 256, 0.25  # after so many episodes, less than this share of repetitions is not worth the search
+TRIED = 64  # replayed episodes after which it is known whether replay is worth its search
+HOPS_OF_REPLAY, HOPS_OF_WORLD = 4_000, 100_000  # packet-hops that take as long as a replay, and as a world's building
 
 
 class Records:
@@ -59,6 +60,9 @@ class Records:
         }
 
     @property
-    def are_few_repeated(self) -> bool:
-        """Whether so few episodes repeat that simulating them in worlds of their own only costs time."""
-        return self.simulated > TRIED and self.replayed < self.simulated * (1 + FEWEST_HITS)
+    def is_in_vain(self) -> bool:
+        """Whether replay takes longer than the packets that it saves."""
+        # An episode whose world is built also counts twice the packets that its world then simulates: it may be one of
+        # those that are simulated again, as another collective joins it.
+        saved_hops = self.replayed_hops - 2 * self.simulated_hops
+        return self.replayed >= TRIED and saved_hops < (HOPS_OF_REPLAY * self.replayed + HOPS_OF_WORLD * self.simulated)

@@ -117,7 +117,7 @@ class Replay:
             state = self._islands[number]
             candidates = state.groups if islands.island[number].open_members > 0 else groups
             self._advance(state, [one for group in candidates if (one := self._started(group)) is not None])
-        if self._records.are_few_repeated:
+        if self._records.is_in_vain:
             islands.island.off = 1
         self._settle_cell()
 
@@ -244,11 +244,11 @@ class Replay:
     def _close(self, state: IslandState) -> None:
         """Count what a domain's episode, which is over, has done."""
         record, net = state.record, self._lp.world.net
+        assert record is not None, "what runs has a record"  # noqa: S101 - for the reader
         for running, messages in zip(state.running, record.messages, strict=True):
             group, npus = running.group, state.domain.npus
-            count_messages(
-                self._lp.address, group.number, running.seq, state.begin_ps, npus, *messages[:3], messages.finish_ps
-            )
+            ends = messages.src, messages.dst, messages.lane, messages.finish_ps
+            count_messages(self._lp.address, group.number, running.seq, state.begin_ps, npus, *ends)
             if self._sim.settings.record_flows:
                 self._record_flows(state, running, messages)
         for name in _ADDED:

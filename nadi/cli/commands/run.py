@@ -44,6 +44,7 @@ def run(
     workers: int = typer.Option(0, min=0, max=MAX_WORKERS, metavar="N", show_default=False, help=_WORKERS),
     backend: str = typer.Option("", metavar="NAME", show_default=False, help="Kind of workers: threads or processes."),
     weights: str = typer.Option("", metavar="WHAT", show_default=False, help=_WEIGHTS),
+    exact: bool = typer.Option(False, "--exact", help='Simulate each packet; nothing is replayed (reuse = "off").'),
     force: Force = False,
     report: bool = typer.Option(False, "--report", help="Also write DIR/report.html, as `nadi report DIR` does."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of the report."),
@@ -74,6 +75,7 @@ def run(
     # JSON quotes texts, so that they stay texts
     from_options = [f"{key}={json.dumps(value)}" for key, value in named.items() if value is not None]
     from_options += [f"engine.workers={workers}"] * bool(workers) + [f"engine.backend={backend}"] * bool(backend)
+    from_options += ['engine.reuse="off"'] * exact
     if weights:
         from_options.append(f"engine.weights={weights if weights in WEIGHT_SOURCES else Path(weights).absolute()}")
     with together(ranks):

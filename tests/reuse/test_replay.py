@@ -1,0 +1,220 @@
+"""Collectives of NVLink domains that are replayed: every result is what it is if each packet is simulated."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pdes
+from nadi.configuration.sections import NetworkSection
+from nadi.simulation.run import network_settings
+from nadi.simulation.wiring.in_network import with_reducers
+from pdes import Layout, LinkFault, Processes, RunError, build_world, run, run_divided
+from pdes.build.islands import ALL_GATHER, MEETINGS
+from pdes.reuse.records import Records
+from tests.fidelity import test_training_steps as steps
+from tests.parallel.fingerprint import differing, outcome
+from tests.pdes.cases import Traces
+from topologies import build, clusters
+from workload import KINDS, CollectiveSettings, ComputeModel, build_program
+from workload.collectives import defaults_on
+
+GRAPH = build(clusters.find("dgx-h100-superpod").topology(16))
+HOSTS = {"a": range(8), "b": range(8, 16)}
+GROUPS = {
+    **{name: list(npus) for name, npus in HOSTS.items()},
+    "pair": [0, 1],
+    "four": [2, 3, 4, 5],
+    "overlapping": [1, 2, 6],
+    "reversed": [7, 5, 3, 1],
+    "across": [0, 1, 8, 9],
+    "rail": [3, 11],
+}
+IGNORED = {"count events"}  # timers and ports' events of the domains' own worlds are others
+
+
+def both(graph, program, chosen, **how):
+    """The results with replay, after a check that they are those without."""
+    found = run(build_world(graph, program, replace(chosen, reuse=True), **how.pop("where", {})), **how)
+    wanted = run(build_world(graph, program, chosen), **how)
+    assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
+    assert wanted.reuse.get("episodes_replayed", 0) == 0
+    return found
+
+
+def program_of(traces, **algorithms):
+    """The program of traces on GRAPH, with NCCL's collectives unless others are named."""
+    how = CollectiveSettings({**defaults_on(GRAPH), **algorithms})
+    program = build_program(traces.tables(), range(16), 16, GROUPS, ComputeModel("trace"), how, fabric=GRAPH)
+    graph, program, _ = with_reducers(GRAPH, program)
+    return graph, program
+
+
+SETTINGS = network_settings(NetworkSection.model_validate(clusters.find("dgx-h100-superpod").network))
+
+
+@pytest.mark.parametrize("case", steps.ON_HOSTS)
+def test_steps_of_every_family_are_the_same(case):
+    _, graph, program, _ = steps.set_up(case, steps.HOSTS)
+    own = network_settings(NetworkSection.model_validate(clusters.find(steps.HOSTS).network))
+    graph, program, _ = with_reducers(graph, program)
+    both(graph, program, own)
+
+
+def repeated(kind, size, group="a", times=6, algorithm=None):
+    """A collective that is repeated after computation."""
+    traces = Traces(16)
+    for turn in range(times):
+        deps = {npu: (traces.compute(npu, 40, deps=[2 * turn - 1] if turn else ()),) for npu in GROUPS[group]}
+        traces.collective(GROUPS[group], kind, size, group=group, deps=deps)
+    return program_of(traces, **({KINDS[0]: algorithm} if algorithm else {}))
+
+
+@pytest.mark.parametrize("algorithm", [None, "nccl"])
+@pytest.mark.parametrize(("size", "simulated"), [(1, 6), (1000, 1), (100_000, 6), (3 << 20, 2)])
+def test_all_reduce_is_replayed(algorithm, size, simulated):
+    """Members that end one after another start one after another, which may settle at once or after many turns."""
+    found = both(*repeated(0, size, algorithm=algorithm), SETTINGS)
+    assert found.reuse["episodes_replayed"] == 6
+    assert found.reuse["episodes_simulated"] <= simulated
+    assert found.reuse["replayed_hops"] == found.counters["packet_hops"]
+
+
+@pytest.mark.parametrize("kind", [2, 6, 7])
+def test_other_collectives_are_replayed(kind):
+    assert both(*repeated(kind, 1 << 20), SETTINGS).reuse["episodes_replayed"] == 6
+
+
+def test_kinds_of_which_no_member_ends_before_all_have_started():
+    names = {KINDS[kind] for kind in (*MEETINGS, ALL_GATHER)}
+    assert names == {"all-reduce", "all-gather", "all-to-all", "reduce-scatter", "barrier"}
+
+
+@st.composite
+def mixes(draw):
+    """Traces of both hosts in which collectives, messages and computations meet at random."""
+    traces = Traces(16)
+    for _ in range(draw(st.integers(2, 12))):
+        what = draw(st.sampled_from(["compute", "collective", "collective", "collective", "message"]))
+        ends = draw(st.lists(st.integers(0, 15), min_size=2, max_size=2, unique=True))
+        last = [(len(own) - 1,) if own and draw(st.booleans()) else () for own in traces.nodes]
+        if what == "compute":
+            traces.compute(ends[0], draw(st.sampled_from([1, 3, 10, 100])), deps=last[ends[0]])
+        elif what == "message":
+            size = draw(st.sampled_from([1, 5000, 300_000]))
+            traces.message(*ends, size, tag=len(traces.nodes[ends[0]]), deps=(last[ends[0]], last[ends[1]]))
+        else:
+            group = draw(st.sampled_from(sorted(GROUPS)))
+            kind = draw(st.sampled_from([0, 0, 0, 2, 6, 7, 5]))
+            size = draw(st.sampled_from([1, 4096, 100_000, 1 << 20]))
+            traces.collective(GROUPS[group], kind, size, group=group, deps=dict(enumerate(last)))
+    return traces
+
+
+@settings(max_examples=25, deadline=None)
+@given(mixes(), st.sampled_from([None, "ring", "nccl"]), st.sampled_from([1.0, 1.3]))
+def test_what_meets_in_a_domain_does_not_matter(traces, algorithm, slowdown):
+    graph, program = program_of(traces, **({KINDS[0]: algorithm} if algorithm else {}))
+    both(graph, program, replace(SETTINGS, compute_slowdown=slowdown))
+
+
+def test_a_message_that_meets_a_replayed_collective_begins_the_run_again():
+    traces = Traces(16)
+    traces.collective(GROUPS["a"], 0, 8 << 20, group="a")
+    traces.compute(0, 60)
+    traces.message(0, 1, 1 << 20, deps=((1,), ()))
+    found = both(*program_of(traces), SETTINGS)
+    assert found.reuse["episodes_replayed"] == 0
+
+
+def test_collectives_that_meet_are_one_episode():
+    traces = Traces(16)
+    traces.collective(GROUPS["pair"], 0, 8 << 20, group="pair")
+    for npu in GROUPS["overlapping"]:
+        traces.compute(npu, 20 + npu)
+    last = {npu: (len(traces.nodes[npu]) - 1,) for npu in GROUPS["overlapping"]}
+    traces.collective(GROUPS["overlapping"], 0, 1 << 20, group="overlapping", deps=last)
+    found = both(*program_of(traces), SETTINGS)
+    assert found.reuse["episodes_replayed"] == 1
+    assert found.reuse["episodes_simulated"] > 1
+
+
+def test_domains_of_one_kind_share_records():
+    traces = Traces(16)
+    for name, members in HOSTS.items():
+        traces.collective(members, 0, 1 << 20, group=name)
+    found = both(*program_of(traces), SETTINGS)
+    assert (found.reuse["episodes_simulated"], found.reuse["episodes_replayed"]) == (1, 2)
+
+
+def across_then_inside():
+    """Collectives within hosts, then one across them over NVLinks, then within hosts again."""
+    traces = Traces(16)
+    for turn in range(3):
+        for group in ("a", "b"):
+            last = {npu: (len(traces.nodes[npu]) - 1,) if turn else () for npu in GROUPS[group]}
+            traces.collective(GROUPS[group], 0, 1 << 20, group=group, deps=last)
+        if turn == 1:
+            last = {npu: (len(traces.nodes[npu]) - 1,) for npu in GROUPS["across"]}
+            traces.collective(GROUPS["across"], 0, 1 << 20, group="across", deps=last)
+    return program_of(traces)
+
+
+def test_packets_cross_nvlinks_between_replayed_collectives():
+    found = both(*across_then_inside(), SETTINGS)
+    assert found.reuse["episodes_replayed"] >= 4
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_domains_in_several_lps(threads):
+    graph, program = across_then_inside()
+    owner = (np.arange(graph.nodes) >= 8).astype(np.int64)
+    owner[: graph.npus] = np.where(graph.host == graph.host[0], 0, 1)
+    nvswitches = np.flatnonzero(graph.node_kind == 2)
+    for switch in nvswitches.tolist():
+        owner[switch] = owner[graph.link_dst[graph.link_src == switch].min()]
+    assert both(graph, program, SETTINGS, where={"owner": owner}, threads=threads).reuse["episodes_replayed"] >= 4
+    if threads == 2:
+        chosen = replace(SETTINGS, reuse=True)
+        found = run_divided(Layout(graph, chosen, owner), program, chosen, Processes(2))
+        assert found.reuse["episodes_replayed"] >= 4
+        assert set(differing(outcome(found), outcome(run(build_world(graph, program, SETTINGS))))) <= IGNORED
+
+
+def test_a_domain_cut_in_two_sends_packets():
+    graph, program = repeated(0, 1 << 20)
+    owner = np.zeros(graph.nodes, np.int64)
+    owner[0] = 1
+    assert both(graph, program, SETTINGS, where={"owner": owner}).reuse["episodes_replayed"] == 0
+
+
+def test_a_domain_with_a_slow_link_sends_packets():
+    graph, program = repeated(0, 1 << 20)
+    link = int(np.flatnonzero(graph.node_kind[graph.link_dst] == 2)[0])
+    slow = replace(SETTINGS, faults=pdes.Faults((LinkFault((link,), 0, rate_bps=10**11),)))
+    assert both(graph, program, slow).reuse["episodes_replayed"] == 0
+
+
+def test_a_member_that_never_starts_is_named():
+    traces = Traces(16)
+    traces.collective(GROUPS["a"], 0, 1 << 20, group="a")
+    traces.nodes[3].insert(0, traces.nodes[3].pop())
+    traces.receive(9, 3, 100)
+    traces.nodes[3][0].data_deps.append(1)
+    with pytest.raises(RunError, match=r"collective 0 of group \d+ waits for members to start: 1"):
+        run(build_world(*program_of(traces), replace(SETTINGS, reuse=True)))
+
+
+def test_records_are_bounded():
+    kept = Records(max_bytes=5000)
+
+    class Record:
+        size_bytes, counters = 2048, np.rec.array([(7,)], dtype=[("hops", "i8")])[0]
+
+    made = []
+    for episode in [1, 2, 1, 3, 1, 2]:
+        kept.of(episode, lambda one: made.append(one) or Record())
+    assert made == [1, 2, 3, 2]
+    assert kept.size_bytes <= 5000
