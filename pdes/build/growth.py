@@ -127,9 +127,9 @@ def grow(world: s.World) -> s.World:
         case s.NEED_RXQPS:
             return _with_receivers(world)
         case s.NEED_INSTS:
-            arrays = "inst", "lane", "phase", "called", "asked", "taken"
+            pools = "inst", "lane", "phase", "called", "asked", "taken"
             grown = _with_free_rows(
-                world, world.insts, len(world.insts.inst_free), "free_instances", "inst_free", *arrays
+                world, world.insts, len(world.insts.inst_free), "free_instances", "inst_free", *pools
             )
             key, val = _rehashed(grown.inst_key, grown.inst_val, 2 * len(grown.inst_free))
             return _with_room_for_events(world._replace(insts=grown._replace(inst_key=key, inst_val=val)))

@@ -118,7 +118,7 @@ class Settings:
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
     flow_groups: Bools | None = setting(
         None,
-        "messages that are flows between packets: bool[groups + 1], those of each group, at the end point-to-point ones",
+        "messages that are flows beside packets: bool[groups + 1], those of each group, at the end point-to-point ones",
         is_given=False,
     )
     coupled: CoupledCollectives | None = setting(None, "flows: collectives that are coupled flows", is_given=False)
@@ -147,10 +147,16 @@ class Settings:
         return self.flow_groups is None and self.fidelity.model.several_workers
 
     def beyond_mixed(self) -> str:
-        """Return the first setting given that flows between packets do not support; "" without one."""
-        ends = "endpoint_delay_ps reduction_bandwidth_bps send_latency_ps acknowledged".split()
-        given = {name.removesuffix("_ps").removesuffix("_bps"): getattr(self.fidelity, name) for name in ends}
-        return next((name for name, value in given.items() if value), self.beyond_messages() or "faults" * bool(self.faults))
+        """Return the first setting given that flows beside packets do not support; "" without one."""
+        ends = self.fidelity
+        given = {
+            "endpoint_delay": ends.endpoint_delay_ps,
+            "reduction_bandwidth": ends.reduction_bandwidth_bps,
+            "send_latency": ends.send_latency_ps,
+            "acknowledged": ends.acknowledged,
+            "faults": self.faults,
+        }
+        return next((name for name, value in given.items() if value), self.beyond_messages())
 
     def beyond_messages(self) -> str:
         """Return the first setting given that only a packet-level model supports; "" without one."""

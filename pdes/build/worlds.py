@@ -39,7 +39,7 @@ from pdes.core.rows.network import PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
-from pdes.fidelity import FLUID, Fidelity, networks
+from pdes.fidelity import Fidelity, flow
 from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
@@ -233,11 +233,13 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
-    most_bps = (networks()[FLUID] if settings.flow_groups is not None else settings.fidelity.model).max_link_rate_bps
+    most_bps = (settings.fidelity.model if settings.flow_groups is None else flow.NETWORK).max_link_rate_bps
     if most_bps and graph.link_rate_bps.max(initial=0) > most_bps:
         raise RunError(f"a link of {graph.link_rate_bps.max()} bit/s: flows support at most {most_bps}")
     if settings.flow_groups is not None and (settings.beyond_mixed() or lps > 1):
-        raise RunError(f"flows between packets with {settings.beyond_mixed() or 'several LPs'}; expected only one of both")
+        raise RunError(
+            f"flows beside packets with {settings.beyond_mixed() or 'several LPs'}; expected one or the other"
+        )
     if settings.fidelity.hooks.act and settings.beyond_messages():
         raise RunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
 

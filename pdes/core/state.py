@@ -304,7 +304,9 @@ class Flows(NamedTuple):
     touched: Int64  # [rows of tx] its links
     by_flow: Int8  # [groups + 1] whether messages of the group are flows, at the end point-to-point messages; [1] no
     turn: Annotated[np.recarray, flows.NpuTurn]  # [NPUs]
-    turn_heap: Annotated[np.recarray, flows.KeyedEntry]  # [NPUs] those that act in the cell by the time of their next action
+    turn_heap: Annotated[
+        np.recarray, flows.KeyedEntry
+    ]  # [NPUs] those that act in the cell, by their next action's time
     turn_place: Int64  # [NPUs] places in turn_heap + 1, 0 = none
 
 

@@ -14,7 +14,7 @@ to the end of the cell, or until it posts a message that is a flow: another NPU'
 import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
-from pdes.core.packet import CONNECTION_SHIFT, P2P, destination, inbox_later_ps, number_of, sender_pair
+from pdes.core.packet import CONNECTION_SHIFT, destination, inbox_later_ps, number_of, sender_pair
 from pdes.core.state import INF, whole_messages, world_at
 from pdes.fidelity.flow import take_up
 from pdes.messages.events import (
@@ -285,9 +285,8 @@ def take_flow_event(world_address, begin_ps, end_ps):
             world.npus.npu[node].now_ps = now_ps
             done, inst = has_arrived(world, node, item, now_ps)
         flows.turn[node].flow_messages -= 1
-        follow_up(
-            world, world_address, node, now_ps, done, inst, np.int64(NOTHING), np.int64(NOTHING), np.int64(0), np.int64(0)
-        )
+        nothing = np.int64(NOTHING)
+        follow_up(world, world_address, node, now_ps, done, inst, nothing, nothing, np.int64(0), np.int64(0))
         plan_turn(world, node, begin_ps, end_ps)
 
 

@@ -18,10 +18,11 @@ PLAN_GROUPS = ("tp", "cp", "ep", "etp", "pp", "dp", "edp", "model", "embedding",
 def with_flows(settings: pdes.Settings, program: Program, names: tuple[str, ...]) -> pdes.Settings:
     """Return settings under which the messages of groups with these names are flows, and all others packets.
 
-    `names`: names of groups in the traces, ALL_NPUS for groups without a name, and POINT_TO_POINT.
+    `names`: names of groups in the traces, ALL_NPUS for groups without a name, and POINT_TO_POINT; without effect for
+    models of the network without packets.
     Raises ConfigError: a name is unknown, or another setting does not support it.
     """
-    if not names:
+    if not names or not settings.fidelity.model.has_packets:
         return settings
     groups = [name or ALL_NPUS for name in program.group_names]
     known = dict.fromkeys([POINT_TO_POINT, ALL_NPUS, *PLAN_GROUPS, *groups])

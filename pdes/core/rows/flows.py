@@ -121,7 +121,7 @@ class LinkFlow(Row, bits=32, written_by="messages.flows.rates"):
     weight = word("ratio", "FlowHop.weight")
 
 
-class FlowLink(Row, words=16, written_by="build.worlds messages.flows.rates"):
+class FlowLink(Row, words=16, written_by="build.worlds fidelity.* messages.flows.rates"):
     """An outgoing link. Loads are rates times weights. Solutions use the first cache line most."""
 
     capacity = word("ratio", "load that the link carries")
@@ -140,7 +140,7 @@ class FlowLink(Row, words=16, written_by="build.worlds messages.flows.rates"):
     packets_stamp = word("count", "stamp of the latest solution that set the link's rate for packets")
 
 
-class NpuTurn(Row, words=4, written_by="fidelity.flows_with_packets"):
+class NpuTurn(Row, words=4, written_by="fidelity.*"):
     """An NPU in a cell, where flows share links with packets."""
 
     next_packet = word("place", "first of its packets in `ordered` that are left")
