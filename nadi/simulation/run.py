@@ -24,11 +24,11 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.coupled import coupled_collectives, couples
 from nadi.simulation.closed_forms.nvlink import with_nvlink_closed_forms
+from nadi.simulation.coupled_flows import coupled_collectives, couples, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.wiring import affordable
-from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks, of_coupled
+from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.wiring.flow_traffic import with_flows

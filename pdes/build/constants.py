@@ -60,8 +60,8 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     if has_control:
         sends = 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2
     lanes = max(1, int(np.diff(schedules.plan_ptr).max(initial=0)))
-    is_coupled = settings.coupled is not None
-    if is_coupled:
+    stages = MAX_STAGES if settings.coupled is not None else 0
+    if settings.coupled is not None and settings.coupled.is_coupled.all():
         sends = lanes = 1
     connections = 1 + int(schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
@@ -82,7 +82,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.lane_stride = 1 + lanes
     const.reserve_blocks = fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64
     const.reserve_messages = sends
-    const.reserve_queue_pairs = MAX_STAGES if is_coupled else min(sends, graph.npus * (connections + has_control))
+    const.reserve_queue_pairs = max(stages, min(sends, graph.npus * (connections + has_control)))
     const.serial_collectives = not settings.concurrent_collectives
     const.cut_bytes = settings.header_bytes
     const.crossing_words = fabric.crossing_words

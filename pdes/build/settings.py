@@ -61,6 +61,7 @@ class CoupledCollectives(NamedTuple):
     schedule: Int64  # int64[K], number of the schedule
     bytes: Int64  # int64[K], size of the buffer
     alone_ps: Int64  # int64[K], time of one collective alone on the idle fabric
+    is_coupled: Bools  # bool[S], schedules of such collectives; those of others send message by message
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from pdes.core.inputs import Graph, Program, Record, Rows
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
 from pdes.core.rows.flows import (
     CoupledKind,
+    CoupledLane,
     CoupledStage,
     Flow,
     FlowHop,
@@ -173,8 +174,8 @@ def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -
         more = {
             "coupled": rows,
             "stage": rows_of(CoupledStage, pairs),
-            "lane_stage": zeros(lanes, np.int32),
-            "lane_stages": zeros(lanes, np.int32),
+            "lane": rows_of(CoupledLane, lanes),
+            "is_coupled": aligned(kinds.is_coupled, np.int8),
             "coupled_ptr": aligned(kinds.ptr),
             "hop_total": rows_of(LinkTotal, hops),
             "link_total": rows_of(LinkTotal, links),

@@ -297,8 +297,8 @@ class Flows(NamedTuple):
     node_share: Int64  # [nodes] what part of the packets reaches them
     coupled: Annotated[np.recarray, flows.CoupledKind]  # collectives that are coupled flows, those of a group together
     stage: Annotated[np.recarray, flows.CoupledStage]  # [rows of qp]
-    lane_stage: Int32  # [lanes of all plans] stage in which a lane begins
-    lane_stages: Int32  # [lanes of all plans] stages of a lane
+    lane: Annotated[np.recarray, flows.CoupledLane]  # [lanes of all plans]
+    is_coupled: Int8  # [schedules] whether their collectives are coupled flows
     coupled_ptr: Int64  # [groups + 1] first row of `coupled` of a group
     link_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of tx] of the coupled flow whose path is sought
     touched: Int64  # [rows of tx] its links

@@ -243,7 +243,7 @@ def test_collectives_are_coupled_flows_if_the_user_asks_or_the_run_has_many_mess
     run = write_run([step] * 4, FLOWS)
     found = []
     for name, most in (("auto", 10**6), ("coupled", 10**6), ("auto", 47)):
-        monkeypatch.setattr("nadi.simulation.closed_forms.coupled.COUPLED_ABOVE_MESSAGES", most)
+        monkeypatch.setattr("nadi.simulation.coupled_flows.COUPLED_ABOVE_MESSAGES", most)
         outcome = nadi("run", run, "--out", tmp_path / "out", "--force", "--set", f"network.collectives={name}")
         assert outcome.code == 0, outcome.err
         way = "auto" if name == "auto" and most > 48 else "coupled"

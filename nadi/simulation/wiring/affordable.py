@@ -85,12 +85,6 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     return own
 
 
-def of_coupled(graph: Graph, program: Program, settings: Settings, all_messages: Estimate) -> Estimate:
-    """Return the work of a run with coupled flows: of its messages between two NPUs, and the bytes of all messages."""
-    alone = estimate(graph, program._replace(node_schedule=np.full_like(program.node_schedule, -1)), settings)
-    return alone._replace(wire_bytes=all_messages.wire_bytes)
-
-
 def fabric_bytes(graph: Graph) -> float:
     """Return the memory in bytes that the engine takes for a fabric, on every rank."""
     return _BASE_BYTES + _LINK_BYTES * graph.links + _NPU_BYTES * graph.npus

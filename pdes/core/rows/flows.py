@@ -92,8 +92,19 @@ class CoupledKind(Row, words=16, written_by="build.worlds messages.flows.coupled
     alone_ps = word("duration", "time of one alone on the idle fabric")
     group = word("group", "their group")
     stages = word("count", "stages of each, 0: not known yet")
-    turns = word("count", "maximum number of times that a lane sends, if it receives in between")
+    reach_ps = word("duration", "latency of the longest chain of lanes' first messages, 0: not known yet")
     free_flow = word("queue_pair", "first stage of the first flow that is not under way, -1 none", begins=-1)
+
+
+class CoupledLane(Row, written_by="messages.flows.coupled"):
+    """A lane of a plan in coupled flows, and the first message that it sends, on the idle fabric."""
+
+    stage = word("count", "stage in which the lane begins")
+    stages = word("count", "number of its stages")
+    latency_ps = word("duration", "latency of its first message")
+    chunk_ps = word("duration", "time of this message's bytes at the slowest link of its path")
+    begin_ps = word("duration", "time from the collective's first step until the lane sends its first message")
+    arrival_ps = word("duration", "time until the lane receives its first message")
 
 
 class CoupledStage(Row, words=16, written_by="messages.flows.coupled"):

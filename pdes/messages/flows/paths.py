@@ -103,29 +103,34 @@ def lay_both_ways(world, flow_id, src, dst, word2, now_ps):
         lay_single(world, flow_id, dst, src, word2, 1, now_ps)
 
 
+@inline
+def idle_way(world, flow_id, node, dst, is_back, packet_bytes):
+    """Return the ps of a packet over the idle path of a flow from a node to NPU dst."""
+    # is_back: 1 for acknowledgements. The first path: each link begins where the one before it ends.
+    net, flows = world.net, world.flows
+    flow = flows.flow[flow_id]
+    way_ps = np.int64(0)
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        link = np.int64(flows.hop[h].link)
+        if flows.hop_use[h].is_back == is_back and node != dst and starts_at(net, link, node):
+            way_ps += forwarding_ps(net, world.routes, node) + class_row(net, link).delay_ps
+            way_ps += np.int64(packet_bytes * nominal_psb(net, link))
+            node = end_of(net.tx[link].meta)
+    return way_ps
+
+
 @outline
 def lay_path(world, pair, now_ps):
     """Find the links of connection `pair` and of its acknowledgements, and its idle round trip."""
-    net, routes, flows = world.net, world.routes, world.flows
+    net, flows = world.net, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
     flow.epoch = flows.state.epoch
     lay_both_ways(world, pair, np.int64(qp.npu), destination(qp.w1), qp.w2, now_ps)
     flows.state.hops += flow.hops
-    full = full_packet_bytes(net)
-    round_ps = np.int64(0)
-    for back in range(2):
-        node, dst = np.int64(qp.npu), destination(qp.w1)
-        if back == 1:
-            node, dst = dst, node
-        size = full if back == 0 else net.const.ack_bytes
-        for h in range(flow.first_hop, flow.first_hop + flow.hops):
-            hop, use = flows.hop[h], flows.hop_use[h]
-            # the first path: each link begins where the one before it ends
-            if use.is_back == back and node != dst and starts_at(net, np.int64(hop.link), node):
-                round_ps += forwarding_ps(net, routes, node) + class_row(net, hop.link).delay_ps
-                round_ps += np.int64(size * nominal_psb(net, hop.link))
-                node = end_of(net.tx[hop.link].meta)
-    flow.round_trip_ps = round_ps
+    src, dst = np.int64(qp.npu), destination(qp.w1)
+    there_ps = idle_way(world, pair, src, dst, 0, full_packet_bytes(net))
+    back_ps = idle_way(world, pair, dst, src, 1, net.const.ack_bytes)
+    flow.round_trip_ps = there_ps + back_ps
 
 
 @inline

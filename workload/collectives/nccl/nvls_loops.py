@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from inputs.units import KIB, PS_PER_US
 from workload.collectives.nccl import tuning
+from workload.collectives.nccl.generations import KernelTimes
 from workload.collectives.nccl.graph_search import MAX_HEADS
 from workload.collectives.nccl.protocols import SIMPLE
 from workload.collectives.nccl.tuning import TuningInput
@@ -58,10 +59,9 @@ def launch_ps(
     """
     path_ps = shape.inside_ps * (2 if kind == "all-reduce" else 1)
     if host.kernel:
-        loop_us = host.kernel.nvls_loop_us
-        data_us = min(size_bytes, loops.loop_bytes) / _buffer_gb_per_s(kind, host, port_gb_per_s) / 1e3
-        partial_us = max(0.0, 1 - size_bytes / loops.loop_bytes) * loop_us
-        stages_us = 0.0 if registered else 2 * (loop_us + data_us)
+        partial_us = max(0.0, 1 - size_bytes / loops.loop_bytes) * host.kernel.nvls_loop_us
+        first_bytes = min(size_bytes, loops.loop_bytes)
+        stages_us = 0.0 if registered else 2 * _loop_us(kind, host, host.kernel, first_bytes, port_gb_per_s)
         return max(0, round((host.kernel.nvls_launch_us + partial_us + stages_us) * PS_PER_US) - path_ps)
     if algorithm == tuning.NVLS_TREE:
         path_ps += 2 * (host.plan.hosts.bit_length() - 1) * shape.outside_ps
@@ -76,18 +76,28 @@ def launch_ps(
 
 def pace_gb_per_s(kind: str, host: TuningInput, algorithm: str, loops: BufferLoops, port_gb_per_s: float) -> float:
     """Return the rate in GB/s at which a head pulls, sums and copies its share; port_gb_per_s: of NVLink's payload."""
-    # In one NVLink domain a loop takes the time of its data on NVLink, and that in which the members notify each other.
-    # No head is faster than NCCL plans.
-    pace = tuning.nvls_pace(kind, host, algorithm) * min(1.0, MAX_HEADS / host.plan.per_host)
     if host.kernel:
-        loop_us = host.kernel.nvls_loop_us + loops.loop_bytes / _buffer_gb_per_s(kind, host, port_gb_per_s) / 1e3
-        return min(pace, loops.loop_bytes / host.plan.per_host / loop_us / 1e3)
+        loop_us = _loop_us(kind, host, host.kernel, loops.loop_bytes, port_gb_per_s)
+        return loops.loop_bytes / host.plan.per_host / loop_us / 1e3
+    pace = _planned_gb_per_s(kind, host, algorithm)
     return pace / slower(kind, host, loops) if algorithm == tuning.NVLS else pace
 
 
-def _buffer_gb_per_s(kind: str, host: TuningInput, port_gb_per_s: float) -> float:
-    """Return the rate of the whole buffer in GB/s: an all-reduce's sums share the links with what is to be summed."""
-    return port_gb_per_s / (1 + 1 / host.plan.per_host if kind == "all-reduce" else 1)
+def _loop_us(kind: str, host: TuningInput, kernel: KernelTimes, loop_bytes: int, port_gb_per_s: float) -> float:
+    """Return the microseconds of a loop over loop_bytes in one NVLink domain.
+
+    A loop takes the time of its data on the links of a head, where an all-reduce's sums join what is to be summed, and
+    that in which the members notify each other. No head is faster than NCCL plans.
+    """
+    heads = min(host.plan.per_host, MAX_HEADS)
+    data_us = loop_bytes / port_gb_per_s * (1 + 1 / heads if kind == "all-reduce" else 1) / 1e3
+    planned_us = loop_bytes / host.plan.per_host / _planned_gb_per_s(kind, host, tuning.NVLS) / 1e3
+    return max(kernel.nvls_loop_us + data_us, planned_us)
+
+
+def _planned_gb_per_s(kind: str, host: TuningInput, algorithm: str) -> float:
+    """Return the GB/s that NCCL plans for a member's share; members beyond MAX_HEADS share the rates of heads."""
+    return tuning.nvls_pace(kind, host, algorithm) * min(1.0, MAX_HEADS / host.plan.per_host)
 
 
 def slower(kind: str, host: TuningInput, loops: BufferLoops) -> float:
