@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.fabric import round_trip_ps, rto_ps, window_packets
+from pdes.build.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
 from pdes.build.layout import Layout, Part, offsets
 from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
 from pdes.core import state as s
@@ -73,6 +73,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.window_packets = window_packets(graph, settings)
     const.window_fixed = settings.congestion_control.update in {None, DRIVEN.update}
     const.rto_ps = rto_ps(graph, settings)
+    const.tie_pause_ps = tie_pause_ps(graph, settings)
     const.cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
     const.neighbours = len(part.neighbours)

@@ -111,6 +111,16 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     return int(hops * per_hop), hops
 
 
+PAUSE_PACKETS = 16  # full packets on the slowest link: ties further apart are of different queues
+MIN_TIE_PAUSE_PS = 10**6  # so that a few packets of the fastest links make no pause
+
+
+def tie_pause_ps(graph: Graph, settings: Settings) -> int:
+    """Return the time in ps without ties after which a node begins to count them again (pdes/network/batch.py)."""
+    wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
+    return max(MIN_TIE_PAUSE_PS, PAUSE_PACKETS * wire_bits * int(PS_PER_S) // int(graph.link_rate_bps.min()))
+
+
 def window_packets(graph: Graph, settings: Settings) -> int:
     """Return the window of a queue pair in packets: window_bytes if set, else enough for the longest round trip."""
     # Selective repeat limits the automatic window to SELECTIVE_PACKETS; go-back-N to a quarter of the sequence numbers.

@@ -189,6 +189,7 @@ class Net(NamedTuple):
     carried: Annotated[np.record, network.Telemetry]  # one row: of the packet in hand
     ordered: Int32  # [records] records that arrive in the cell, NPU by NPU in order, where there are flows too
     held_block: Int32  # [blocks] blocks of these records
+    counts: Annotated[np.recarray, network.NodeCounts]  # [nodes]
 
 
 class Inbox(NamedTuple):

@@ -96,6 +96,7 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     window_fixed = word("flag", "no congestion control changes the window, or paces queue pairs without a share")
     rto_ps = word("duration", "retransmission timeout, 0 none")
     cell_ps = word("duration", "length of a cell: no link of the fabric is shorter")
+    tie_pause_ps = word("duration", "time without ties after which a node begins to count them again")
     homes = word("count", "home columns of an NPU")
     lookahead_ps = word("duration", "length of a window: whole cells, and no link to another LP is shorter")
     npus = word("count", "NPUs of this LP")
