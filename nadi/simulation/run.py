@@ -31,6 +31,7 @@ from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
+from nadi.simulation.wiring.flow_traffic import with_flows
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.partitioning import place
 from nadi.simulation.wiring.reading import LoadedWorkload, OperatorSources, built_fabric, with_interference
@@ -129,7 +130,7 @@ def check_job(
     """
     ranks, force = nodes * ranks_per_node, limits.force
     _refuse(config, ranks, force=force)
-    alone = not config.network.model.several_workers
+    alone = not config.network.several_workers
     workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=config.engine.lps_per_worker, alone=alone)
     config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
     if not settings.fidelity.model.has_links:
@@ -165,7 +166,7 @@ def _set_up(
             f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
             f"times as long; expected at most 26 days"
         )
-    settings = fabric.fitted(graph, settings)
+    settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
     return config, graph, work, owner, settings
 
 
@@ -221,7 +222,7 @@ def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather 
 
 def _workers(config: RunConfig, ranks: RankGather) -> Workers:
     """Return the workers of the run file, or one worker if the network's model supports only one."""
-    if not config.network.model.several_workers:
+    if not config.network.several_workers:
         return Workers(ranks, alone=True)
     engine = config.engine
     return Workers(ranks, engine.backend, engine.workers, engine.lps_per_worker, engine.share_memory)
