@@ -19,7 +19,7 @@ from et import CollectiveCommType, coll_node, metadata, table_of
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.coupled import coupled_collectives
+from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import network_settings, run_program
 from topologies import Graph
 from workload import KINDS, CollectiveSettings, WorkloadError, algorithms_of, build_program
@@ -31,7 +31,7 @@ FABRICS = {
     "hosts": "rail-fat-tree:npus=32,accelerator=a100,rails=1,hosts_per_unit=2,spines={}",
 }
 UPLINKS = {"leaves": 4, "hosts": 16}  # of a leaf at 1:1
-NCCL = ("nccl:algo=ring", "nccl:algo=tree")
+NCCL = {"all-reduce": ("nccl:algo=ring", "nccl:algo=tree"), "all-gather": ("nccl:algo=pat",)}
 
 
 def times_ps(graph: Graph, kind: str, algorithm: str, groups: list[tuple[int, ...]]) -> Iterator[int]:
@@ -68,7 +68,7 @@ def main(kinds: list[str]) -> None:
     columns = [f"{name}, {how}" for name in FABRICS for how in ("steps", "coupled")]
     sys.stdout.write(f"| collective | {' | '.join(columns)} |\n| --- |{' --- |' * len(columns)}\n")
     for kind in kinds or ["all-reduce", "all-gather", "all-to-all"]:
-        for algorithm in (*algorithms_of(kind), *(NCCL if kind == "all-reduce" else ())):
+        for algorithm in (*algorithms_of(kind), *NCCL.get(kind, ())):
             found = [part for fabric in FABRICS for part in errors(fabric, kind, algorithm)]
             cells = [f"{min(each):+.1f} to {max(each):+.1f}" if each else "" for each in found]
             sys.stdout.write(f"| {kind}, `{algorithm}` | {' | '.join(cells)} |\n")

@@ -89,7 +89,9 @@ def _can_time_out(run: EffectContext) -> bool:
 
 
 _PACKETS = _models(lambda model: model.has_packets)
-_DIVIDED = _models(lambda model: model.several_workers)
+_DIVIDED = Condition(
+    f"{_models(lambda model: model.several_workers).needs} without flows", lambda run: run.network.several_workers
+)
 _SIMULATED = _models(lambda model: model.has_links)
 _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
@@ -99,7 +101,7 @@ _CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or 
 _WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network.discipline != "strict")
 _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 _NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
-_STEPS = Condition('collectives = "steps"', lambda run: run.network.collectives != "coupled")
+_STEPS = Condition('collectives = "steps"', lambda run: getattr(run.network, "collectives", None) != "coupled")
 _FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 _SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (_ROUTED,) = _takes("load_balancing")

@@ -6,7 +6,7 @@ Each section is a model, and its fields are the keys. Values carry units as peop
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, cast
+from typing import Annotated, Any, Literal, Optional, Self, cast
 
 from pydantic import (
     BaseModel,
@@ -20,6 +20,7 @@ from pydantic import (
     PrivateAttr,
     SerializerFunctionWrapHandler,
     StrictBool,
+    create_model,
     field_validator,
     model_serializer,
     model_validator,
@@ -148,9 +149,10 @@ OptionalFlops = Annotated[
 ]
 
 
+_KEYS_OF_MODELS = tuple(model.own for model in fidelity.networks().values())
 SETTINGS: dict[str, Setting] = {
     setting.key: setting
-    for owner in (Settings, SharedBuffer, Fidelity, Faults, Workers)
+    for owner in (Settings, SharedBuffer, Fidelity, *_KEYS_OF_MODELS, Faults, Workers)
     for setting in settings_of(owner)
     if setting.is_given
 }
@@ -422,23 +424,35 @@ def _known_fidelity(name: object) -> object:
     return name
 
 
-class NetworkSection(Section):
+class _NetworkModelSection(Section):
+    """The model of the network."""
+
+    fidelity: Annotated[str, BeforeValidator(_known_fidelity)] = _engine("fidelity")
+
+
+def _of_model(setting: Setting) -> tuple[Any, Any]:
+    """Return type and field of a key that one model of the network declares; its value is None with other models."""
+    kind = TimeAboveZero if setting.unit == "_ps" else StrictBool if setting.type is bool else setting.type
+    return Optional[kind], _engine_if(setting.key)  # noqa: UP045 - the type is a value
+
+
+_OF_MODELS: Any = {setting.key: _of_model(setting) for owner in _KEYS_OF_MODELS for setting in settings_of(owner)}
+_KeysOfModels: Any = create_model("_KeysOfModels", __base__=_NetworkModelSection, **_OF_MODELS)
+
+
+class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydantic creates
     """Packets, queues, transport, switches and congestion control.
 
     Validation settles `switch`. Keys without effect get their defaults, whatever the user set: those of another model
     of the network, those of shared buffers with output queues and vice versa, and those of PFC and ECN without PFC and
-    ECN. Keys of shared buffers and of the analytical network are None in that case. Results omit keys of another model
-    of the network.
+    ECN. Keys of shared buffers and those that one model declares (`_KeysOfModels`) are None in that case. Results omit
+    keys of another model of the network.
     """
 
-    fidelity: Annotated[str, BeforeValidator(_known_fidelity)] = _engine("fidelity")
-    congestion_aware: StrictBool | None = _engine_if("congestion_aware")
     endpoint_delay: Time = _engine("endpoint_delay")
     reduction_bandwidth: OptionalRate = _engine("reduction_bandwidth")
-    collectives: Literal["steps", "coupled", "auto"] = _engine("collectives")
     send_latency: Time = _engine("send_latency")
     acknowledged: StrictBool = _engine("acknowledged")
-    resolution: TimeAboveZero | None = _engine_if("resolution")
     mtu: PacketSize = _engine("mtu")
     header: PacketSize = _engine("header")
     ack: PacketSize = _engine("ack")
@@ -453,6 +467,11 @@ class NetworkSection(Section):
         "messages",
         description="network of collectives whose members one NVLink domain joins: messages over its links, or the "
         "time that the collective takes alone",
+    )
+    flows: tuple[str, ...] = Field(
+        (),
+        description='traffic that is flows on the links of the packets: names of groups ("tp"), "p2p" for '
+        'point-to-point messages, "all" for collectives of all NPUs',
     )
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
     switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
@@ -485,11 +504,12 @@ class NetworkSection(Section):
             return given
         values = {key: value for key, value in given.items() if value is not None}
         model = known_model(values.get("fidelity", fidelity.REFERENCE))
+        if model is not None:
+            values = {each.key: given_default(each.key) for each in settings_of(model.own)} | values
         if model is None or not fidelity.accepts(model, "switch"):
             if values.get("switch") == "auto":
                 del values["switch"]
-            own = model.keys - fidelity.PACKET.keys if model else ()
-            return {key: given_default(key) for key in own} | values
+            return values
         if values.get("switch", "auto") == "auto":
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
@@ -544,6 +564,11 @@ class NetworkSection(Section):
     def model(self) -> NetworkModel:
         """Model of the network, with its capabilities."""
         return fidelity.networks()[self.fidelity]
+
+    @property
+    def several_workers(self) -> bool:
+        """Whether threads, processes and ranks may share a run."""
+        return self.model.several_workers and not self.flows
 
 
 def known_model(name: object) -> NetworkModel | None:

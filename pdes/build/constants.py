@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.fabric import round_trip_ps, rto_ps, window_packets
+from pdes.build.fabric import round_trip_ps, rto_ps, tie_pause_ps, window_packets
 from pdes.build.layout import Layout, Part, offsets
 from pdes.build.settings import PAUSE_FRAME_BYTES, SCHEDULINGS, Settings, SharedBuffer
 from pdes.core import state as s
@@ -16,7 +16,8 @@ from pdes.core.inputs import Graph, Int32, Program, Record, Schedules
 from pdes.core.memory import row_of
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.rows.run import Constants
-from pdes.fidelity import networks
+from pdes.fidelity import flow, networks
+from pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from pdes.messages.flows.coupled import MAX_STAGES, join
 from pdes.messages.whole import post_whole, post_whole_later
 from pdes.network import balancing, disciplines
@@ -59,8 +60,8 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     if has_control:
         sends = 2 * sends + 2 * _max_peer_steps(schedules, schedules.recv_peer) + 2
     lanes = max(1, int(np.diff(schedules.plan_ptr).max(initial=0)))
-    is_coupled = settings.coupled is not None
-    if is_coupled:
+    stages = MAX_STAGES if settings.coupled is not None else 0
+    if settings.coupled is not None and settings.coupled.is_coupled.all():
         sends = lanes = 1
     connections = 1 + int(schedules.lane_connection.max(initial=0))
     degree = int(np.diff(part.out_ptr).max(initial=0))
@@ -72,6 +73,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.window_packets = window_packets(graph, settings)
     const.window_fixed = settings.congestion_control.update in {None, DRIVEN.update}
     const.rto_ps = rto_ps(graph, settings)
+    const.tie_pause_ps = tie_pause_ps(graph, settings)
     const.cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
     const.neighbours = len(part.neighbours)
@@ -81,7 +83,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.lane_stride = 1 + lanes
     const.reserve_blocks = fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64
     const.reserve_messages = sends
-    const.reserve_queue_pairs = MAX_STAGES if is_coupled else min(sends, graph.npus * (connections + has_control))
+    const.reserve_queue_pairs = max(stages, min(sends, graph.npus * (connections + has_control)))
     const.serial_collectives = not settings.concurrent_collectives
     const.cut_bytes = settings.header_bytes
     const.crossing_words = fabric.crossing_words
@@ -100,6 +102,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.load_balancing.reorders
+    const.nominal_classes = graph.links if settings.flow_groups is not None else 0
     const.reserve_hops = 2 * graph.links  # no path crosses a link twice; as many for acknowledgements
     if switch:
         _set_switch(const, switch, settings)
@@ -126,7 +129,7 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
     control, ends = settings.congestion_control, settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
     is_driven, hooks = control == DRIVEN, ends.hooks
-    by_message = hooks.act is not None
+    by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
@@ -145,9 +148,12 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
         ("choose_port", not one_port, port_of_several),
         ("make_changes", settings.faults, make_changes),
         ("post", by_message, post_whole),
+        ("post", is_mixed, post_by_kind),
         ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
         ("act", by_message, hooks.act),
         ("settle", hooks.settle, hooks.settle),
+        ("settle", is_mixed, flow.settle),
+        ("npus_with_flows", is_mixed, npus_with_flows),
         ("join", settings.coupled is not None, join),
         ("ask", settings.rendezvous_bytes, ask),
         ("expect", has_control, expect),
@@ -155,6 +161,7 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool) -> list[tupl
         ("may_start", settings.collectives_in_flight, may_start),
         ("running", settings.collectives_in_flight or settings.compute_slowdown != 1.0, running),
         ("is_in", not by_message and acts_later, is_in),
+        ("is_in", is_mixed, packets_are_in),
         ("do_later", not by_message, do_later),
         ("post_later", not by_message, post_later),
         ("post_later", by_message, post_whole_later),

@@ -66,10 +66,14 @@ class Fabric:
             )
         # maximum number of packets that arrive at one node in a cell
         self.batch = math.ceil(self.cell_ps * packets_per_ps.max(initial=0)) + 2 * int(degree.max(initial=0)) + 8
+        if settings.flow_groups is not None:  # a class for the packets of each link, then those without flows
+            self.classes = np.concatenate([self.classes[self.link_class]] * 2).view(np.recarray)
+            self.link_class = np.arange(graph.links)
         # changes of links during the run, (ps, link, class) in time order
         self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)
-        if len(self.classes) > s.MAX_CLASSES:
-            raise RunError(f"the fabric has {len(self.classes)} kinds of links; at most {s.MAX_CLASSES} are possible")
+        kinds = graph.links if settings.flow_groups is not None else len(self.classes)
+        if kinds > s.MAX_CLASSES:
+            raise RunError(f"the fabric has {kinds} kinds of links; at most {s.MAX_CLASSES} are possible")
 
     def _classes(self, seen_bytes: Int64, framed: Bools, is_limited: Bools, settings: Settings) -> tuple[Rows, Int64]:
         """Return the table `link_class` without repetitions, and int64[links], the row of each link."""
@@ -105,6 +109,16 @@ def round_trip_ps(graph: Graph, settings: Settings) -> tuple[int, int]:
     wire = settings.mtu_bytes + settings.header_bytes + settings.ack_bytes
     per_hop = 2 * int(graph.link_delay_ps.max()) + wire * psb + 2 * int(graph.node_latency_ps.max(initial=0))
     return int(hops * per_hop), hops
+
+
+PAUSE_PACKETS = 16  # full packets on the slowest link: ties further apart are of different queues
+MIN_TIE_PAUSE_PS = 10**6  # so that a few packets of the fastest links make no pause
+
+
+def tie_pause_ps(graph: Graph, settings: Settings) -> int:
+    """Return the time in ps without ties after which a node begins to count them again (pdes/network/batch.py)."""
+    wire_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
+    return max(MIN_TIE_PAUSE_PS, PAUSE_PACKETS * wire_bits * int(PS_PER_S) // int(graph.link_rate_bps.min()))
 
 
 def window_packets(graph: Graph, settings: Settings) -> int:

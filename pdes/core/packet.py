@@ -117,12 +117,6 @@ def numbered(word2, seq):
 
 
 @inline
-def identity(word2):
-    """Return sequence number and entropy: the part of word 2 that is the same on any partition."""
-    return (word2 & PSN_MASK) | (word2 >> 48 << 24)
-
-
-@inline
 def data_class(word1):
     """Return the class of a data packet."""
     return np.int64(flags(word1) & FLAG_CLASS != 0)

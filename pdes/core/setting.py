@@ -21,6 +21,7 @@ class Setting:
     is_given: bool = True  # whether run files have the setting; the builder of the settings chooses others
     name: str = ""  # name of the field, with its unit
     default: Any = None
+    type: Any = None  # type of the field
 
     @property
     def unit(self) -> str:
@@ -40,4 +41,5 @@ def setting(default: T, description: str, unset: str = "", *, is_given: bool = T
 
 def settings_of(owner: type) -> tuple[Setting, ...]:
     """Return all settings of a dataclass, in order; every field is one."""
-    return tuple(replace(item.metadata["setting"], name=item.name, default=item.default) for item in fields(owner))
+    declared = [(item, item.metadata["setting"]) for item in fields(owner)]
+    return tuple(replace(each, name=item.name, default=item.default, type=item.type) for item, each in declared)

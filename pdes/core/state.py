@@ -187,6 +187,9 @@ class Net(NamedTuple):
     pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
     telemetry: Annotated[np.recarray, network.Telemetry]  # rows as the records, where packets carry telemetry
     carried: Annotated[np.record, network.Telemetry]  # one row: of the packet in hand
+    ordered: Int32  # [records] records that arrive in the cell, NPU by NPU in order, where there are flows too
+    held_block: Int32  # [blocks] blocks of these records
+    counts: Annotated[np.recarray, network.NodeCounts]  # [nodes]
 
 
 class Inbox(NamedTuple):
@@ -295,11 +298,17 @@ class Flows(NamedTuple):
     node_share: Int64  # [nodes] what part of the packets reaches them
     coupled: Annotated[np.recarray, flows.CoupledKind]  # collectives that are coupled flows, those of a group together
     stage: Annotated[np.recarray, flows.CoupledStage]  # [rows of qp]
-    lane_stage: Int32  # [lanes of all plans] stage in which a lane begins
-    lane_stages: Int32  # [lanes of all plans] stages of a lane
+    lane: Annotated[np.recarray, flows.CoupledLane]  # [lanes of all plans]
+    is_coupled: Int8  # [schedules] whether their collectives are coupled flows
     coupled_ptr: Int64  # [groups + 1] first row of `coupled` of a group
     link_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of tx] of the coupled flow whose path is sought
     touched: Int64  # [rows of tx] its links
+    by_flow: Int8  # [groups + 1] whether messages of the group are flows, at the end point-to-point messages; [1] no
+    turn: Annotated[np.recarray, flows.NpuTurn]  # [NPUs]
+    turn_heap: Annotated[
+        np.recarray, flows.KeyedEntry
+    ]  # [NPUs] those that act in the cell, by their next action's time
+    turn_place: Int64  # [NPUs] places in turn_heap + 1, 0 = none
 
 
 CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)

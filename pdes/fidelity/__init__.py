@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from pdes.core.errors import RunError
-from pdes.core.setting import setting
+from pdes.core.setting import setting, settings_of
 from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from pdes.fidelity import closed_form, flow, packet
 from pdes.fidelity.contract import MessageHooks, NetworkModel
@@ -45,6 +45,7 @@ def accepts(model: NetworkModel, key: str) -> bool:
 class Fidelity:
     """The model of a run with its parameters.
 
+    `own` has the values of the model's own keys; None = their defaults.
     A reduction adds three times the message's bytes at reduction_bandwidth_bps (two reads and a write).
     """
 
@@ -53,20 +54,17 @@ class Fidelity:
     reduction_bandwidth_bps: float | None = setting(
         None, "memory bandwidth of reductions; without it, reductions take no time"
     )
-    resolution_ps: int = setting(1, "analytical: unit to which times of transfers and reductions are rounded down")
-    congestion_aware: bool = setting(
-        True, "analytical: a link sends one whole message at a time; false: messages do not wait for each other"
-    )
-    collectives: str = setting(
-        "auto",
-        'flow: "steps" = each message of a collective is a flow, "coupled" = each collective is one flow over all its '
-        'links, "auto" = coupled if the run has more than 4,194,304 messages',
-    )
     send_latency_ps: int = setting(0, "time from when a message is posted until its first packet may be sent")
     acknowledged: bool = setting(
         False,
         "a message is complete, at both ends, when its last acknowledgement is back, not when its last byte is in",
     )
+
+    own: Any = setting(None, "keys of the model alone", is_given=False)
+
+    def __post_init__(self) -> None:
+        if self.own is None:
+            object.__setattr__(self, "own", self.model.own())
 
     @property
     def name(self) -> str:
@@ -76,8 +74,18 @@ class Fidelity:
     @property
     def hooks(self) -> MessageHooks:
         """Hooks that move whole messages; without `act` for models that have none."""
-        fitting = [hooks for hooks in self.model.hooks if hooks.contends == self.congestion_aware]
-        return (fitting or self.model.hooks)[0]
+        contends = getattr(self.own, "congestion_aware", None)
+        return next((hooks for hooks in self.model.hooks if hooks.contends == contends), self.model.hooks[0])
+
+    @property
+    def resolution_ps(self) -> int:
+        """Unit to which times at message level are rounded down; 1 for models without this key."""
+        return getattr(self.own, "resolution_ps", 1)
+
+    @property
+    def collectives(self) -> str:
+        """How collectives send: "steps", "coupled" or "auto" (pdes/fidelity/flow.py)."""
+        return getattr(self.own, "collectives", "steps")
 
     @property
     def reduction_psb(self) -> float:
@@ -90,5 +98,8 @@ def fidelity(name: str, **parameters: Any) -> Fidelity:
     for model in networks().values():
         for hooks in model.hooks:
             if name in {model.name, hooks.name}:
-                return Fidelity(model, **{"congestion_aware": hooks.contends} | parameters)
+                own = {"congestion_aware": hooks.contends} if len(model.hooks) > 1 else {}
+                names = {each.name for each in settings_of(model.own)}
+                own |= {name: parameters.pop(name) for name in names & parameters.keys()}
+                return Fidelity(model, own=model.own(**own), **parameters)
     raise RunError(f"fidelity {name!r}; expected one of {', '.join(networks())}")

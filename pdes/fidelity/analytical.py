@@ -11,13 +11,16 @@ arrive in the order of posting. ASTRA-sim's analytical network does the same, bu
 differs between two NPUs.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from pdes.core.inputs import Float64, Int64
 from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
+from pdes.core.setting import setting
 from pdes.core.state import INF, whole_messages, world_at
-from pdes.fidelity.contract import MessageHooks, NetworkModel, keys_with
+from pdes.fidelity.contract import MessageHooks, NetworkModel
 from pdes.messages.events import ARRIVE, STEP
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
 from pdes.network.link import count_sent, link_psb
@@ -106,12 +109,22 @@ def unhindered_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_byte
     return time_ps - time_ps % resolution_ps
 
 
+@dataclass(frozen=True)
+class AnalyticalKeys:
+    """Keys of this model."""
+
+    congestion_aware: bool = setting(
+        True, "analytical: a link sends one whole message at a time; false: messages do not wait for each other"
+    )
+    resolution_ps: int = setting(1, "analytical: unit to which times of transfers and reductions are rounded down")
+
+
 NETWORK = NetworkModel(
     name="analytical",
     title="is stored and forwarded whole over each link of its path, and waits for links; with "
     "congestion_aware = false it takes the latencies of its path, and its bytes at the slowest rate, and never waits",
     use="comparison with ASTRA-sim; fabrics with large numbers of small messages",
-    keys=keys_with("congestion_aware resolution"),
+    own=AnalyticalKeys,
     hooks=(
         MessageHooks("congestion_aware", send_over_next_link, stored_ps),
         MessageHooks("congestion_unaware", send_over_path, unhindered_ps, contends=False),

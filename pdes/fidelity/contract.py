@@ -8,6 +8,8 @@ packets or, with the hooks of `MessageHooks`, whole messages; and, for a model w
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pdes.core.setting import settings_of
+
 
 def keys_with(more: str) -> frozenset[str]:
     """Return the keys of [network] that every model takes, and more, which are separated by spaces."""
@@ -16,6 +18,11 @@ def keys_with(more: str) -> frozenset[str]:
 
 PATH_KEYS = keys_with("send_latency mtu header ack window cut_through nvlink_framing p2p_share")
 """Keys of [network] of every model whose messages have the headers of packets."""
+
+
+@dataclass(frozen=True)
+class NoOwnKeys:
+    """The keys of a model that has none of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +50,8 @@ class NetworkModel:
     name: str  # value of [network] fidelity
     title: str  # what a message does, and what it waits for
     use: str  # questions that the model answers
-    keys: frozenset[str] = keys_with("")  # keys of [network] that have an effect
+    keys: frozenset[str] = keys_with("")  # keys of [network] that have an effect, those of `own` included
+    own: type = NoOwnKeys  # dataclass of the settings (pdes.core.setting) that are keys of this model alone
     hooks: tuple[MessageHooks, ...] = (MessageHooks(),)  # two if `congestion_aware` is a key
     has_packets: bool = False  # packets in queues, with transport, congestion control and rendezvous
     several_workers: bool = False  # threads, processes and ranks may share a run
@@ -51,6 +59,9 @@ class NetworkModel:
     # key of [[faults]] that the model refuses -> the reason, and what it expects; None = it takes no faults
     refused_faults: Mapping[str, str] | None = None
     max_link_rate_bps: int | None = None  # maximum rate of a link; None = that of the fabric
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keys", self.keys | {setting.key for setting in settings_of(self.own)})
 
     @property
     def has_headers(self) -> bool:

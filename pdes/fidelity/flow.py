@@ -5,10 +5,14 @@ it. Its last byte leaves when the flow ends, and arrives after the latencies of 
 over every link but the slowest. Closed forms are those of packets.
 """
 
+from dataclasses import dataclass
+from typing import Literal
+
 import numpy as np
 
 from pdes.core.jit import call_hook, clock_ns, hook, inline, outline
 from pdes.core.rows.row import INF
+from pdes.core.setting import setting
 from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
 from pdes.fidelity.contract import PATH_KEYS, MessageHooks, NetworkModel
 from pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
@@ -141,10 +145,9 @@ def reroute(world, now_ps):
     flows.state.moved_epoch = flows.state.epoch
 
 
-@hook
-def act(world_address, message, now_ps):
+@inline
+def take_up(world, message, now_ps):
     """Let a message, a row of `msg`, begin, or wait for those of its connection before it."""
-    world = world_at(world_address)
     flows = world.flows
     msg = whole_messages(world.qps.msg)
     pair = msg[message].connection
@@ -159,6 +162,12 @@ def act(world_address, message, now_ps):
     flows.state.held += 1
     if flow.messages == 1:
         begin(world, pair, now_ps)
+
+
+@hook
+def act(world_address, message, now_ps):
+    """Let a message, a row of `msg`, begin, or wait for those of its connection before it."""
+    take_up(world_at(world_address), message, now_ps)
     return 0
 
 
@@ -192,11 +201,23 @@ def settle(world_address, kind, now_ps):
     return 0
 
 
+@dataclass(frozen=True)
+class FlowKeys:
+    """Keys of this model."""
+
+    collectives: Literal["steps", "coupled", "auto"] = setting(
+        "auto",
+        'flow: "steps" = each message of a collective is a flow, "coupled" = each collective is one flow over all its '
+        'links, "auto" = coupled if the run has more than 4,194,304 messages',
+    )
+
+
 NETWORK = NetworkModel(
     name="flow",
     title="is a fluid with the bytes of its packets, on their route; messages share links max-min fairly",
     use="contention and oversubscription where packets are too many; faults of links",
-    keys=PATH_KEYS | {"detection_time", "load_balancing", "nvlink", "collectives"},
+    keys=PATH_KEYS | {"detection_time", "load_balancing", "nvlink"},
+    own=FlowKeys,
     hooks=(MessageHooks("flow", act, settle=settle),),
     refused_faults={"error_rate": "messages as a whole are never lost; expected another fault"},
     max_link_rate_bps=MAX_RATE_BPS,

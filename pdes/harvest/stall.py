@@ -135,7 +135,7 @@ def _collective_waits(
         return f"{name} waits for a place: collectives in flight on the npu: {in_flight}"
     if not flag & s.ROW_STARTED:
         return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
-    is_coupled = w.net.hooks.join != 0
+    is_coupled = w.net.hooks.join != 0 and w.flows.is_coupled[t.schedule[table_row]] == 1
     owner = int(plans.group_member[plans.group_ptr[group]]) if is_coupled else npu
     hit = np.flatnonzero(w.insts.inst_key == instance_key(owner, group, seq))
     if not len(hit):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.core.fifo import NONE, prefetch_block
-from pdes.core.hashing import mix3
+from pdes.core.hashing import mix, mix2
 from pdes.core.jit import inline
 from pdes.core.packet import inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
@@ -32,7 +32,7 @@ def take_batch(net, inbox, node, begin_ps, end_ps):
     net.count.events += batch
     if batch > 1:
         sort_batch(inbox, batch, begin_ps, end_ps)
-        order_ties(net, inbox, batch, begin_ps)
+        order_ties(net, inbox, node, batch, begin_ps)
 
 
 @inline
@@ -168,9 +168,12 @@ def came_over(net, inbox, index):
 
 
 @inline
-def order_ties(net, inbox, batch, begin_ps):
-    """Order the `batch` packets of a cell from begin_ps that tie, over different links, by hash of seed, link, time."""
-    # this is fair (a fixed order would starve one of two senders that always tie) and the same on any partition
+def order_ties(net, inbox, node, batch, begin_ps):
+    """Order the `batch` packets of a cell from begin_ps that tie, over different links, as if at random."""
+    # A shuffle (Durstenfeld, CACM 1964) of the packets in the order of their links, by hashes of the number of ties
+    # that the node has had since its last pause (`const.tie_pause_ps`) without any. So each order is equally likely (a
+    # fixed one would starve one of two senders that always tie) and the same on any partition. It depends neither on
+    # the time since the run's begin nor on the place of the node in the fabric; after a pause all ties are forgotten.
     key = inbox.batch_key
     i = 1
     while i < batch:
@@ -183,24 +186,24 @@ def order_ties(net, inbox, batch, begin_ps):
             last += 1
         for j in range(first, last):
             index = key[j] & 0xFFFF
-            link = came_over(net, inbox, index)
-            inbox.batch_tmp[j] = mix3(net.const.seed, link, begin_ps + time) << 16 | index
+            inbox.batch_tmp[j] = came_over(net, inbox, index) << 16 | index
         sort_run(inbox.batch_tmp, first, last)
-        order_equal_hashes(net, inbox, first, last)
-        for j in range(first, last):
-            key[j] = time << 16 | (inbox.batch_tmp[j] & 0xFFFF)
+        draw = draw_of(net, node, begin_ps + time)
+        for j in range(last - 1, first, -1):
+            other = first + ((draw * (j + 1 - first)) >> 32)
+            key[j] = time << 16 | (inbox.batch_tmp[other] & 0xFFFF)
+            inbox.batch_tmp[other] = inbox.batch_tmp[j]
+            draw = mix(draw + 1)
+        key[first] = time << 16 | (inbox.batch_tmp[first] & 0xFFFF)
         i = last + 1
 
 
 @inline
-def order_equal_hashes(net, inbox, first, last):
-    """Order packets first to last of the batch that have equal hashes by the numbers of their links."""
-    tmp = inbox.batch_tmp
-    for i in range(first + 1, last):
-        k = tmp[i]
-        link = came_over(net, inbox, k & 0xFFFF)
-        j = i - 1
-        while j >= first and tmp[j] >> 16 == k >> 16 and came_over(net, inbox, tmp[j] & 0xFFFF) > link:
-            tmp[j + 1] = tmp[j]
-            j -= 1
-        tmp[j + 1] = k
+def draw_of(net, node, now_ps):
+    """Count a tie at a node, and return a 32-bit hash of how many it has had since its last pause without any."""
+    own = net.counts[node]
+    if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
+        own.ties = 0
+    own.last_tie_ps = now_ps
+    own.ties += 1
+    return mix2(net.const.seed, np.int64(own.ties))

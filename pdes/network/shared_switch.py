@@ -26,7 +26,6 @@ from pdes.core.packet import (
     filled_in,
     flags,
     header,
-    number_of,
     packets_sent,
     pause_word,
     trimmed,
@@ -99,8 +98,8 @@ def meet(net, link, start_ps, left_bytes):
 
 
 @inline
-def is_marked(net, link, left_bytes):
-    """Return whether a packet that leaves left_bytes of its class behind at a link is marked (RED)."""
+def is_marked(net, node, link, left_bytes):
+    """Return whether a packet that leaves left_bytes of its class behind at a link of a switch is marked (RED)."""
     tx = net.tx[link]
     link_class = net.link_class[class_of(tx.meta)]
     low, high = link_class.kmin_bytes, link_class.kmax_bytes
@@ -108,7 +107,7 @@ def is_marked(net, link, left_bytes):
         return True
     if left_bytes <= low:
         return False
-    h = mix3(net.const.seed + 0xECE, number_of(tx.meta), packets_sent(tx.sent_packets))
+    h = mix3(net.const.seed + 0xECE, link - net.out_ptr[node], packets_sent(tx.sent_packets))
     return h < np.int64(link_class.pmax * (left_bytes - low) / (high - low))
 
 
@@ -139,9 +138,9 @@ def column_at(net, link, time_ps):
 
 
 @inline
-def set_off(net, link, queued_ps, start_ps, left_bytes, all_left_bytes, word1, word2, word3):
+def set_off(net, node, link, queued_ps, start_ps, left_bytes, all_left_bytes, word1, word2, word3):
     """Send a data packet; left_bytes: bytes of its class that wait behind it, all_left_bytes: of both classes."""
-    if net.const.ecn == 1 and left_bytes > 0 and is_marked(net, link, left_bytes):
+    if net.const.ecn == 1 and left_bytes > 0 and is_marked(net, node, link, left_bytes):
         word1 = filled_in(word1, 0, FLAG_MARK)
         net.gate[link].marked_packets += 1
         net.count.marked_packets += 1
@@ -221,7 +220,7 @@ def depart(net, node, link, start_ps):
         size_bytes = wire_bytes(word1)
         gate.queued_bytes[queue] -= size_bytes
         left = gate.queued_bytes[queue]
-        set_off(net, link, queued_ps, start_ps, left, left + gate.queued_bytes[1 - queue], word1, word2, word3)
+        set_off(net, node, link, queued_ps, start_ps, left, left + gate.queued_bytes[1 - queue], word1, word2, word3)
         let_out(net, node, word0 >> TIME_BITS, queue, size_bytes, start_ps)
 
 
@@ -313,7 +312,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     if idle and gate.mask == 0 and pool.asked == 0:
         used = pool.used_bytes + size_bytes
         if used <= threshold(net, node) and used <= pool.shared_bytes:
-            set_off(net, link, now_ps, now_ps, np.int64(0), np.int64(0), word1, word2, word3)
+            set_off(net, node, link, now_ps, now_ps, np.int64(0), np.int64(0), word1, word2, word3)
             return
     clear = pool.asked == 0 and admit(net, node, link, ingress, klass, size_bytes)
     if not clear and not near_threshold(net, node, link, ingress, klass, now_ps, record, word1, word2, word3):
@@ -322,7 +321,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     idle = tx.busy_ps <= now_ps and gate.paused & (1 << klass) == 0
     if idle and gate.mask & ~gate.paused == 0 and gate.queued_bytes[klass] == 0:
         others = gate.queued_bytes[1 - klass]
-        set_off(net, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
+        set_off(net, node, link, now_ps, now_ps, np.int64(0), others, word1, word2, word3)
         let_out(net, node, ingress, klass, size_bytes, now_ps)
         return
     line_up(net, node, link, klass, now_ps, ingress, word1, word2, word3)

@@ -8,6 +8,12 @@ ECHO_MASK = (1 << ECHO_BITS) - 1
 
 
 @inline
+def echo_at(now_ps):
+    """Return the word for a time that an acknowledgement echoes; it is never 0, which means that there is none."""
+    return now_ps % ECHO_MASK + 1
+
+
+@inline
 def update_control(net, pair, event, now_ps, a, b, c):
     """Pass an event (CC_START and so on) with its values a, b, c to the congestion control of a queue pair, if any."""
     hook = net.hooks.congestion_control
@@ -18,11 +24,11 @@ def update_control(net, pair, event, now_ps, a, b, c):
 @inline
 def round_trip(qps, pair, now_ps, last_seq, echo):
     """Return the round-trip time in ps that an acknowledgement shows, -1 = unknown; last_seq: its packet, -2 = none."""
-    # It echoes the send time of its packet plus 1 ps, unless the packet ends a message; of those the queue pair stores
-    # the send time of the newest.
+    # It echoes the send time of its packet (`echo_at`), unless the packet ends a message; of those the queue pair
+    # stores the send time of the newest.
     cc = qps.cc[pair]
     if echo > 0:
-        return (now_ps + 1 - echo) & ECHO_MASK
+        return (now_ps + 1 - echo) % ECHO_MASK
     if cc.last_seq == last_seq:
         return now_ps - cc.last_sent_ps
     return -1

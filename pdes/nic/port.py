@@ -8,6 +8,7 @@ from pdes.core.jit import call_hook, inline
 from pdes.core.packet import FLAG_LAST, SHARE_UNITS, data_class, filled_in, numbered, wire_bytes
 from pdes.core.state import INF, LANES
 from pdes.network.link import link_send
+from pdes.nic.control import echo_at
 from pdes.nic.pacing import hold_back
 from pdes.nic.selective import MESSAGE_BITS, TAKE_LOST, ask_sender, has_lost
 
@@ -178,7 +179,7 @@ def send_data(net, npus, qps, node, link, pair, now_ps):
     if net.hooks.congestion_control != 0:
         due_ps = call_hook(net.hooks.pace, net.const.address, link, pair, now_ps, seq, size, flag) == 1
         if net.const.carries_send_time == 1 and flag & FLAG_LAST == 0:
-            tag = now_ps + 1
+            tag = echo_at(now_ps)
     if not may_send(net, qps, pair):
         leave_turns(npus, qps, link, pair)
     elif due_ps:

@@ -5,7 +5,7 @@ import numpy as np
 from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, flags, wire_bytes
 from pdes.core.state import SELECTIVE_PACKETS, kept_messages, take_row, world_at
-from pdes.nic.control import ECHO_BITS, ECHO_MASK
+from pdes.nic.control import ECHO_BITS
 from pdes.nic.selective import clear_bit, is_set, set_bit
 from pdes.nic.transport import echo_of, finish_flow, payload_bytes, send_ack
 
@@ -89,6 +89,6 @@ def receive(world_address, node, now_ps, word1, word2, word3, receiver, flag_bit
                 kept.payload_bytes = payload_bytes(net, qps, receiver, kept.last_seq + 1, kept.w1)
             finish_flow(net, qps, kept.w1, kept.tag, ordinal, now_ps)
             message = complete_next(npus, qps, node, receiver, expected)
-    a3 = ((word2 & PSN_MASK) << ECHO_BITS) | (echo_of(net, word1, word3) & ECHO_MASK)
+    a3 = ((word2 & PSN_MASK) << ECHO_BITS) | echo_of(net, word1, word3)
     send_ack(net, npus, qps, node, receiver, now_ps, word1, word2, a3, expected, flag_bits)
     return 0

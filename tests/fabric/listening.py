@@ -58,8 +58,8 @@ def run(name):
     control = dataclasses.replace(control, update=listening(control.update, heard["calls"]))
     is_marked, send_ack = shared_switch.is_marked, transport.send_ack
 
-    def marks(net, link, left):
-        marked = bool(is_marked(net, link, left))
+    def marks(net, node, link, left):
+        marked = bool(is_marked(net, node, link, left))
         heard["marks"].append([int(left), marked])
         return marked
 

@@ -239,7 +239,8 @@ class Switch:
         if waiting <= low:
             return False
         bound = int(float(int(4294967296 * self.rules.ecn_pmax) * (waiting - low)) / (high - low))
-        return plain.mix3(self.sim.settings.seed + ECN_SALT, link.number, link.tx_packets) < bound
+        port = sorted(self.out).index(link.number)
+        return plain.mix3(self.sim.settings.seed + ECN_SALT, port, link.tx_packets) < bound
 
     # Invariants
 

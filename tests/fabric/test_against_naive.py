@@ -311,8 +311,8 @@ class FramesLast(Simulator):
 
 
 class TiesByLink(Simulator):
-    def tie(self, link, _time):
-        return link.number
+    def in_order(self, _node, arrivals):
+        return sorted(arrivals, key=lambda arrival: arrival[0])
 
 
 class LooksAtNoQueue(Simulator):

@@ -117,7 +117,7 @@ def headroom_case(seed, headroom):
     """Headroom of 4000 bytes: NPU 0 sends to NPU 2, whose cable is slow; what NPU 1 sends to NPU 0 is in the way.
 
     The packet that NPU 0 begins at 2 microseconds asks for a pause. A full packet for NPU 0 has just begun, if it acted
-    first (by its hash). Then the pause takes effect 80,000 + 6,720 + 36,640 ps later, at the moment when the third
+    first in their tie. Then the pause takes effect 80,000 + 6,720 + 36,640 ps later, at the moment when the third
     packet after it begins.
     """
     graph = Network(3, (0,), ((0, 3, 100, 36_640), (1, 3, 100, 36_640), (2, 3, 1, 36_640))).graph()
@@ -129,8 +129,9 @@ def headroom_case(seed, headroom):
 
 
 def seed_where(first, second):
-    """A seed with which what comes over link `first` at ASKS acts before what comes over link `second`."""
-    return next(s for s in range(100) if plain.mix3(s, first, ASKS) < plain.mix3(s, second, ASKS))
+    """A seed with which, at a switch's first tie, what comes over link `first` acts before that of link `second`."""
+    ties = {seed: plain.Ties(seed, 0).in_order(ASKS, [(first,), (second,)]) for seed in range(100)}
+    return next(seed for seed, order in ties.items() if order == [(first,), (second,)])
 
 
 def test_the_headroom_as_computed_just_holds_the_worst_case():

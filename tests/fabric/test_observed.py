@@ -43,6 +43,8 @@ def test_marks_of_all_stretches_are_those_of_the_link():
 def test_packets_are_marked_while_the_queue_is_above_its_threshold():
     """At 100 Gb/s from four times the threshold for 25 Gb/s on; stretches join as the run goes on, and so do marks."""
     graph, program, settings = incast(2, 2_000_000, window_bytes=1 << 22)
+    certain = dataclasses.replace(settings.switch, ecn_kmax_bytes=settings.switch.ecn_kmin_bytes + 1)
+    settings = dataclasses.replace(settings, switch=certain)
     results = run(build_world(graph, program, settings))
     port = int(np.argmax(results.links["marked_packets"]))
     waited, marked = ({}, {})
@@ -52,7 +54,7 @@ def test_packets_are_marked_while_the_queue_is_above_its_threshold():
     width_ps = min(np.diff(sorted(waited)))
     threshold = 4 * settings.switch.ecn_kmin_bytes
     above = {time for time in waited if max(waited[time], waited.get(time - width_ps, 0)) > threshold}
-    assert set(marked) == above
+    assert set(marked) & set(waited) == above  # packets that no later one follows leave a queue that is not sampled
     assert 0 < len(above) < len(waited)
 
 

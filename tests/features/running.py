@@ -131,12 +131,17 @@ def _toml(value):
     return json.dumps(value)
 
 
-def outcome(run, folder):
-    """Do a run; return "" if it ran, REFUSED and why, or what is wrong."""
+def run_quietly(path):
+    """Do what `nadi run` does; return the exit code."""
+    return main(["run", str(path), "--quiet"])
+
+
+def outcome(run, folder, action=run_quietly):
+    """Do a run; return "" if it ran, REFUSED and why, or what is wrong. action: function of its file to exit code."""
     path = folder / "run.toml"
     path.write_text(run_file(run, folder))
     began = time.monotonic()
-    code = _forked(path)
+    code = _forked(path, action)
     took_s = time.monotonic() - began
     said = (folder / "stderr").read_text(errors="replace")
     if code == HUNG:
@@ -159,8 +164,8 @@ def _reason(said, run):
     return re.sub(r"\d+", "N", said)
 
 
-def _forked(path):
-    """Run `nadi run` in a child process; return its exit code, or minus the signal that ended it."""
+def _forked(path, action):
+    """Act on a run file in a child process; return its exit code, or minus the signal that ended it."""
     child = os.fork()
     if child == 0:
         code = 99
@@ -169,7 +174,7 @@ def _forked(path):
                 faulthandler.dump_traceback_later(LONGEST_S, exit=False, file=2)
                 signal.signal(signal.SIGALRM, signal.SIG_DFL)
                 signal.alarm(LONGEST_S + 1)
-                code = main(["run", str(path), "--quiet"])
+                code = action(path)
                 sys.stdout.flush()
                 sys.stderr.flush()
         except BaseException:  # noqa: BLE001 - a forked process must not go on as its parent

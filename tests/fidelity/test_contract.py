@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from nadi.configuration.sections import NetworkSection
+from nadi.configuration.sections import NetworkSection, given_default
 from pdes import fidelity
+from pdes.core.setting import settings_of
 from tests.nonempty import nonempty
 
 ROOT = Path(__file__).parents[2]
@@ -78,3 +79,29 @@ def test_capabilities_agree(name):
     assert model.has_packets or not model.several_workers
     assert model.has_links or not moves, "whole messages cross links"
     assert ("congestion_aware" in model.keys) == (len({hooks.contends for hooks in model.hooks}) == 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_of_one_model_come_from_its_file(name):
+    """They have defaults with this model, and are neither keys nor results of the others."""
+    model = fidelity.networks()[name]
+    own = {each.key: given_default(each.key) for each in settings_of(model.own)}
+    assert own.keys() <= model.keys - fidelity.PACKET.keys
+    for other in NAMES:
+        section = NetworkSection(fidelity=other)
+        values = {key: section.model_dump(mode="json").get(key) for key in own}
+        assert values == (own if other == name else dict.fromkeys(own))
+    assert [name for name in NAMES if settings_of(fidelity.networks()[name].own)] == ["flow", "analytical"]
+
+
+@pytest.mark.parametrize(
+    ("model", "key", "value", "expected"),
+    [
+        ("flow", "collectives", "ring", "'steps', 'coupled' or 'auto'"),
+        ("analytical", "resolution", "0s", "more than 0"),
+        ("analytical", "congestion_aware", 2, "valid boolean"),
+    ],
+)
+def test_their_values_are_validated(model, key, value, expected):
+    with pytest.raises(ValueError, match=expected):
+        NetworkSection.model_validate({"fidelity": model, key: value})

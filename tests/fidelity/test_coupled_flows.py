@@ -8,17 +8,18 @@ import pytest
 
 import pdes
 import workload
+from et import CollectiveCommType, coll_node, metadata, table_of
 from inputs.units import MIB
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.coupled import coupled_collectives
+from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import network_settings, run_program
 from pdes import Faults, LinkFault
 from tests.fidelity.test_training_steps import CASES, HOSTS, LINKS, SWITCH, over_packets
 from tests.pdes.cases import Traces
 from topologies import build, routing_without
-from workload import CollectiveSettings
+from workload import KINDS, CollectiveSettings, build_program
 
 LEAVES = "leaf-spine:npus=16,hosts_per_leaf=4,rate=100Gbps,delay=500ns"
 RING = CollectiveSettings({"all-reduce": "ring"})
@@ -41,10 +42,8 @@ def ran(network, program, collectives=RING, fidelity="coupled", faults=None, **k
 ALGORITHMS = [
     ("switch:npus=8", "all-reduce", "ring", MIB),
     ("switch:npus=8", "all-reduce", "ring", 64),
-    ("switch:npus=8", "all-reduce", "halving-doubling", MIB),
     ("switch:npus=8", "all-reduce", "double-binary-tree", MIB),
     ("switch:npus=8", "all-to-all", "direct", MIB),
-    ("switch:npus=8", "all-to-all", "pairwise", MIB),
     ("switch:npus=8", "broadcast", "binomial", MIB),
     ("ring:npus=6", "all-reduce", "ring", MIB),
     ("dgx-h100:npus=16", "all-reduce", "hierarchical", MIB),
@@ -78,6 +77,59 @@ def test_collectives_take_as_long_as_by_packets(kind, algorithm, spines):
     how = CollectiveSettings({kind: algorithm})
     coupled, packet = (ran(f"{LEAVES},spines={spines}", program, how, each)[0] for each in ("coupled", "packet"))
     assert coupled.finish_time_ps == pytest.approx(packet.finish_time_ps, rel=ALONE)
+
+
+HOSTS_OF_8 = "rail-fat-tree:npus=32,rails=1,hosts_per_unit=2"
+CONTENDED = [
+    *((f"{HOSTS_OF_8},accelerator=a100", f"all-reduce {algorithm}", 0.06) for algorithm in ("nvls-sharp", "nvls-tree")),
+    (f"{HOSTS_OF_8},accelerator=a100", "all-gather pat", 0.06),
+    (f"{HOSTS_OF_8},accelerator=a100", "all-to-all bruck", 0.1),
+    (f"{HOSTS_OF_8},accelerator=a100", "all-reduce nccl:algo=tree", 0.03),
+    (f"{HOSTS_OF_8},accelerator=h100", "all-reduce nccl:algo=nvls", 0.03),
+    (LEAVES, "all-gather nccl:algo=pat", 0.05),
+    (LEAVES, "all-reduce nccl:algo=ring", 0.05),
+    (LEAVES, "all-reduce nccl:algo=tree", 0.12),  # its packets wait in queues between the levels
+    (LEAVES, "all-reduce double-binary-tree", 0.09),
+]
+
+
+@pytest.mark.parametrize(("network", "collective", "error"), CONTENDED)
+@pytest.mark.parametrize("ratio", [2, 4])
+def test_collectives_in_levels_and_stages_take_as_long_as_by_packets(network, collective, error, ratio):
+    """Among even hosts and among odd ones at once, over uplinks with a half or a quarter of the hosts' rate."""
+    kind, algorithm = collective.split()
+    graph = build(f"{network},spines={(4 if network == LEAVES else 16) // ratio}")
+    host = np.arange(graph.npus) if network == LEAVES else graph.host
+    halves = tuple(tuple(np.flatnonzero(host % 2 == half).tolist()) for half in range(2))
+    how = CollectiveSettings({kind: algorithm}, all_gather_size="total")
+    node = coll_node(0, kind, CollectiveCommType(KINDS.index(kind)), 4 * MIB, pg_name="half")
+    traces = np.zeros(graph.npus, np.int32)
+    program = build_program(
+        [table_of(metadata(), [node])], traces, graph.npus, settings=how, fabric=graph, families={"half": halves}
+    )
+    coupled, packet = (ran(graph, program, how, each)[0].finish_time_ps for each in ("coupled", "packet"))
+    assert coupled == pytest.approx(packet, rel=error)
+
+
+@pytest.mark.parametrize(
+    ("kind", "algorithm"),
+    [("all-reduce", "halving-doubling"), ("all-to-all", "pairwise"), ("all-to-all", "bruck"), ("all-gather", "pat")],
+)
+def test_collectives_in_stages_of_single_messages_send_message_by_message_unless_there_are_too_many(
+    monkeypatch, kind, algorithm
+):
+    graph, how = build("switch:npus=8"), CollectiveSettings({kind: algorithm})
+    program = workload.collective_program(kind, graph.npus, MIB, algorithm, graph)
+    found, kinds = ran(graph, program, how)
+    messages, _ = ran(graph, program, how, "steps")
+    assert len(kinds.alone_ps) == 0
+    assert found.digest == messages.digest
+    monkeypatch.setattr("nadi.simulation.coupled_flows.MAX_STAGED_MESSAGES", found.counters["flows"] - 1)
+    coupled, kinds = ran(graph, program, how)
+    assert coupled.finish_time_ps == pytest.approx(int(kinds.alone_ps[0]), abs=2)
+    assert np.array_equal(coupled.links["tx_bytes"], messages.links["tx_bytes"])
+    monkeypatch.setattr("nadi.simulation.coupled_flows.MAX_STAGED_MESSAGES", found.counters["flows"])
+    assert ran(graph, program, how)[0].digest == messages.digest
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "llama"])
@@ -192,8 +244,9 @@ def test_an_all_to_all_with_split_sizes_is_a_coupled_flow():
     assert np.array_equal(found.links["tx_bytes"], messages.links["tx_bytes"])
 
 
-def test_recursive_algorithms_have_stages_of_different_links():
+def test_stages_of_coupled_flows_have_different_links(monkeypatch):
     """Halving and doubling: the third stage alone crosses the only spine, with a quarter of the bytes."""
+    monkeypatch.setattr("nadi.simulation.coupled_flows.MAX_STAGED_MESSAGES", 0)
     program = workload.collective_program("all-reduce", 8, 8 * MIB, "halving-doubling")
     how = CollectiveSettings({"all-reduce": "halving-doubling"})
     spec = "leaf-spine:npus=8,hosts_per_leaf=4,rate=100Gbps,delay=500ns,spines=1"

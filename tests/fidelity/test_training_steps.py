@@ -13,7 +13,7 @@ from nadi.insight.analysis.step_times import CATEGORIES, step_times
 from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.coupled import coupled_collectives
+from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import network_settings, run_program
 from topologies import build, clusters
 from workload import CollectiveSettings, ComputeModel, build_program

@@ -9,7 +9,7 @@ from pdes.core.jit import kernel, reader
 from pdes.core.state import Flows, MessageModels
 from pdes.messages.events import add_event, take_event
 from pdes.messages.flows.rates import enter, leave, set_capacity, solve
-from pdes.network.batch import order_ties, sort_batch
+from pdes.network.batch import draw_of, order_ties, sort_batch
 from pdes.network.link import link_send
 
 messages_at = reader(MessageModels)
@@ -88,9 +88,14 @@ def queue_after(net, head):
 
 
 @kernel
-def order_batch(net, inbox, batch, begin, end):
+def order_batch(net, inbox, node, batch, begin, end):
     sort_batch(inbox, batch, begin, end)
-    order_ties(net, inbox, batch, begin)
+    order_ties(net, inbox, node, batch, begin)
+
+
+@kernel
+def draw_tie(net, node, now):
+    return draw_of(net, node, now)
 
 
 @kernel

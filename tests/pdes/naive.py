@@ -1,8 +1,9 @@
 """The engine's model once more, the slow way: objects, one heap of events, no windows, no packed words.
 
 An event is (time, node, order, action). At one node and time, the own events of the node come first, by slot (ports,
-lanes, timer), then what arrives, by the hash of (seed, link, time). Sequence numbers do not wrap; messages are found
-by looking for them.
+lanes, timer), then what arrives. All that arrives at one node and time over several links, a tie, is put into the order
+of the links and shuffled by the node's count of ties. Sequence numbers do not wrap; messages are found by looking for
+them.
 """
 
 import heapq
@@ -20,6 +21,7 @@ RING, TABLE, SINGLE, NONE = range(4)
 P2P_GROUP = 2**19 - 1
 LANES = 4
 MAX_BACKOFF = 6
+TIE_PAUSE_PACKETS, MIN_TIE_PAUSE_PS = 16, 1_000_000
 NAK, TIMEOUT, TRIMMED = range(3)
 WORD = 2**32
 
@@ -58,6 +60,29 @@ class Link:
 
     def time_of(self, size):
         return int(size * self.ps_per_byte + 0.5)
+
+
+class Ties:
+    """The ties of a node since its last pause without any."""
+
+    def __init__(self, seed, pause):
+        self.seed, self.pause, self.times = seed, pause, []
+
+    def in_order(self, now, arrivals):
+        """All that arrives now, each with the number of its link in front, in the order in which it acts."""
+        remaining, order = sorted(arrivals, key=lambda arrival: arrival[0]), deque()
+        if len(remaining) == 1:
+            return remaining
+        if self.times and now - self.times[-1] > self.pause:
+            self.times = []
+        self.times.append(now)
+        drawn = mix2(self.seed, len(self.times))
+        while len(remaining) > 1:  # Durstenfeld's shuffle: the last place goes to one of all, and so on
+            which = drawn * len(remaining) // WORD
+            remaining[which], remaining[-1] = remaining[-1], remaining[which]
+            order.appendleft(remaining.pop())
+            drawn = mix(drawn + 1)
+        return [*remaining, *order]
 
 
 class Packet(SimpleNamespace):
@@ -127,6 +152,11 @@ class Simulator:
         self.window, self.rto = window_packets, rto_ps
         self.now, self.heap, self.serial = 0, [], itertools.count()
         self.links = [self.new_link(graph, number) for number in range(graph.links)]
+        slowest_bps = min(int(rate) for rate in graph.link_rate_bps)
+        full_bits = 8 * (settings.mtu_bytes + settings.header_bytes)
+        self.tie_pause = max(MIN_TIE_PAUSE_PS, TIE_PAUSE_PACKETS * full_bits * 10**12 // slowest_bps)
+        self.coming = {}  # (time, node): arrivals
+        self.ties = [Ties(settings.seed, self.tie_pause) for _ in range(graph.nodes)]
         self.salt = [mix3(settings.seed, node, 0x5A17) for node in range(graph.nodes)]
         self.npus = [Npu(number) for number in range(graph.npus)]
         for link in self.links:
@@ -195,8 +225,21 @@ class Simulator:
     def own(self, npu, time, slot, action, *args):
         self.schedule(time, npu.number, (0, slot), action, npu, *args)
 
-    def tie(self, link, time):
-        return mix3(self.settings.seed, link.number, time)
+    def bring(self, time, link, packet):
+        """A packet comes over a link; all that comes to its node at that time is known by then."""
+        if (time, link.dst) not in self.coming:
+            self.schedule(time, link.dst, (1,), self.meet, link.dst)
+        self.coming.setdefault((time, link.dst), []).append((link.number, link, packet))
+
+    def meet(self, node):
+        """All that comes to a node now is there."""
+        arrivals = self.in_order(node, self.coming.pop((self.now, node)))
+        for place, (_, link, packet) in enumerate(arrivals):
+            self.schedule(self.now, node, (2, place), self.arrive, node, link, packet)
+
+    def in_order(self, node, arrivals):
+        """Arrivals, each with the number of its link in front, in the order in which they act."""
+        return self.ties[node].in_order(self.now, arrivals)
 
     def run(self):
         for npu in self.npus:
@@ -228,7 +271,7 @@ class Simulator:
             acts = start + link.time_of(min(size, self.settings.header_bytes)) + link.delay
         else:
             acts = link.busy_until + link.delay
-        self.schedule(acts, far, (1, self.tie(link, acts), link.number), self.arrive, far, link, packet)
+        self.bring(acts, link, packet)
 
     def cuts_through(self, node):
         return self.settings.cut_through and node >= len(self.npus)

@@ -142,8 +142,8 @@ def test_collectives_one_after_another_and_side_by_side(concurrent):
 
 
 class TiesByLink(naive.Simulator):
-    def tie(self, link, _time):
-        return link.number
+    def in_order(self, _node, arrivals):
+        return sorted(arrivals, key=lambda arrival: arrival[0])
 
 
 class NoAlternation(naive.Simulator):

@@ -41,8 +41,8 @@ def shares(flows, senders):
 
 
 class TiesByLink(naive.Simulator):
-    def tie(self, link, _time):
-        return link.number
+    def in_order(self, _node, arrivals):
+        return sorted(arrivals, key=lambda arrival: arrival[0])
 
 
 @pytest.mark.parametrize("senders", [2, 4, 7])

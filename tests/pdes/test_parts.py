@@ -1,4 +1,5 @@
 import heapq
+import itertools
 from collections import deque
 
 import numpy as np
@@ -105,9 +106,17 @@ def test_queues_of_records_are_deques(operations):
     assert sorted(net.block_free[:free].tolist()) == list(range(free))
 
 
+def acting(seed, net, arrivals):
+    """Arrivals at a node (ps, link, anything) in the order in which they act."""
+    ties = naive.Ties(seed, int(net.const.tie_pause_ps))
+    times = itertools.groupby(sorted(arrivals), key=lambda arrival: arrival[0])
+    together = ((at, [(link, what) for _, link, what in group]) for at, group in times)
+    return [(at, link, what) for at, group in together for link, what in ties.in_order(int(at), group)]
+
+
 @pytest.mark.parametrize("packets", [2, 7, 24, 25, 100, 400, 3000])
 @pytest.mark.parametrize("span", [3, 256, 263_167, 526_000, 40_000_000])
-def test_batches_are_sorted_and_ties_by_hash(packets, span):
+def test_batches_are_sorted_and_ties_shuffled(packets, span):
     # 263,167 and 526,000 are a little more than 256 buckets of a power of two
     world = build_world(build("switch:npus=12"), collective_program("barrier", 12, 0), Settings(seed=5)).lps[0].world
     begin = 123_456_789
@@ -120,9 +129,8 @@ def test_batches_are_sorted_and_ties_by_hash(packets, span):
     inbox = world.inbox._replace(
         batch_key=(time << 16) | np.arange(packets), batch_tmp=np.zeros(packets, np.int64), batch_pos=np.arange(packets)
     )
-    kernels.order_batch(net, inbox, packets, begin, begin + span)
-    pairs = enumerate(zip(time.tolist(), link.tolist(), strict=True))
-    wanted = [entry[-1] for entry in sorted((t, naive.mix3(5, g, begin + t), g, i) for i, (t, g) in pairs)]
+    kernels.order_batch(net, inbox, 3, packets, begin, begin + span)
+    wanted = [index for _, _, index in acting(5, net, zip(begin + time, link, range(packets), strict=True))]
     found = inbox.batch_key & 0xFFFF
     assert (inbox.batch_key >> 16).tolist() == time[wanted].tolist()
     assert link[found].tolist() == link[wanted].tolist()
@@ -144,9 +152,9 @@ def test_a_port_of_a_switch_is_a_list_with_a_limit(packets, limit):
         free[src] = start + 80 * size
         kernels.inject(world.net, int(world.net.out_ptr[src]), start, 3 | src << 20 | size << 40)
         at = free[src] + 500_000
-        arrivals.append((at, naive.mix3(3, int(graph.out_links(src)[0]), at), size))
+        arrivals.append((at, int(graph.out_links(src)[0]), size))
     busy = sent = dropped = 0
-    for at, _, size in sorted(arrivals):
+    for at, _, size in acting(3, world.net, arrivals):
         if max(0, busy - at - 40_000) + 80 * size > 80 * limit:
             dropped += 1
         else:

@@ -93,17 +93,21 @@ def row_blocks(program: Program, npu_node_ptr: Int64) -> Iterator[NodeRows]:
 
 
 def covered_ps(owner: Int64, start_ps: Int64, finish_ps: Int64, num_owners: int) -> Int64:
-    """Return int64[owners], the length of the union of each owner's intervals; owner: int64[m] of each interval."""
-    order = np.lexsort((start_ps, owner))
-    owner, start_ps, finish_ps = owner[order], start_ps[order], finish_ps[order]
-    ends, place = np.unique(finish_ps, return_inverse=True)
-    # later owners have larger keys, so the running maximum never looks across owners
-    latest = np.maximum.accumulate(owner * len(ends) + place) if len(order) else place
-    reached = ends[latest % max(len(ends), 1)]
-    before = start_ps.copy()
-    before[1:] = np.where(owner[1:] == owner[:-1], reached[:-1], start_ps[1:])
+    """Return int64[owners], the length of the union of each owner's intervals; owner: int64[m] of each interval.
+
+    The intervals are sorted by owner, and those of an owner by start.
+    """
     total = np.zeros(num_owners, np.int64)
-    np.add.at(total, owner, np.maximum(finish_ps - np.maximum(start_ps, before), 0))
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    if len(first) == 0:
+        return total
+    reached_ps = finish_ps.copy()  # latest end of the owner's intervals so far
+    for begin, end in pairwise([*first.tolist(), len(owner)]):
+        np.maximum.accumulate(reached_ps[begin:end], out=reached_ps[begin:end])
+    from_ps = start_ps.copy()
+    np.maximum(start_ps[1:], reached_ps[:-1], out=from_ps[1:])
+    from_ps[first] = start_ps[first]
+    total[owner[first]] = np.add.reduceat(np.maximum(finish_ps - from_ps, 0), first)
     return total
 
 
@@ -191,9 +195,13 @@ def _block_collectives(program: Program, rows: NodeRows, start_ps: Int64, finish
 
 def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: Int64, finish_time_ps: int) -> NpuTimes:
     """Return the times of the NPUs of a block; start_ps and finish_ps are those of its rows."""
-    kind = program.node_kind[rows.at]
     owner = rows.npu - rows.npus.start
-    on_cpu = (kind == COMPUTE) & (program.node_lane[rows.at] == CPU_LANE)
+    last_ps = np.zeros(len(rows.npus), np.int64)
+    np.maximum.at(last_ps, owner, finish_ps)
+    order = np.lexsort((start_ps, owner))
+    at, owner, start_ps, finish_ps = rows.at[order], owner[order], start_ps[order], finish_ps[order]
+    kind = program.node_kind[at]
+    on_cpu = (kind == COMPUTE) & (program.node_lane[at] == CPU_LANE)
     is_compute, is_communication = (kind == COMPUTE) & ~on_cpu, kind >= SEND
     compute, cpu, memory, communication, both, busy, anything = (
         covered_ps(owner[mask], start_ps[mask], finish_ps[mask], len(rows.npus))
@@ -207,8 +215,6 @@ def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: I
             kind > 0,
         )
     )
-    last_ps = np.zeros(len(rows.npus), np.int64)
-    np.maximum.at(last_ps, owner, finish_ps)
     host, idle = anything - busy, finish_time_ps - anything
     return NpuTimes(compute, cpu, memory, communication, both - compute, host, idle, last_ps)
 

@@ -158,13 +158,12 @@ def step_times(
             file_row = first_row[trace_of_npu[rows.npu]] + rows.row
             yield _Block(program, rows, results, nodes, file_row, folded).segments(begun)
 
-    total, has_waits = np.zeros((program.npus, len(CATEGORIES)), np.int64), False
-    for segments in blocks():
-        np.add.at(total, (segments.npu, segments.category), segments.until_ps - segments.begin_ps)
-        has_waits |= bool((segments.last >= 0).any())
+    total = np.zeros((program.npus, len(CATEGORIES)), np.int64)
+    segments = _joined(list(blocks()))
+    np.add.at(total, (segments.npu, segments.category), segments.until_ps - segments.begin_ps)
     own = program.trace_of_npu >= 0
-    if any(exchange(has_waits)):  # waits for late members move to the communication that made these late
-        waits = divided(_joined(exchange(_joined(list(blocks())))), len(CATEGORIES), stays=(_COMPUTE, _IDLE))
+    if any(exchange(bool((segments.last >= 0).any()))):  # waits move to the communication that made members late
+        waits = divided(_joined(exchange(segments)), len(CATEGORIES), stays=(_COMPUTE, _IDLE))
         here = own[waits.npu]
         npu, category, share_ps = waits.npu[here], waits.category[here], waits.share_ps[here]
         np.add.at(total, npu, share_ps)
@@ -227,7 +226,12 @@ class _Block:
     def segments(self, begun: StartTimes) -> Segments:
         """Return the activities and waits of this block's NPUs that took time."""
         own = np.flatnonzero(self._category == _COMPUTE)
-        parts = [self._segments(own, self._start_ps[own], self._finish_ps[own], self._category[own])]
+        own = own[np.lexsort((self._start_ps[own], self._rows.npu[own]))]
+        npu, start_ps, finish_ps = self._rows.npu[own], self._start_ps[own], self._finish_ps[own]
+        # computations that follow each other directly are one segment
+        apart = (npu[1:] != npu[:-1]) | (start_ps[1:] != finish_ps[:-1])
+        first, last = (np.flatnonzero(np.insert(apart, where, len(own) > 0)) for where in (0, len(apart)))
+        parts = [self._segments(own[first], start_ps[first], finish_ps[last], self._category[own[first]])]
         node, from_ps, until_ps = self._gaps(own)
         while len(node):
             parent = self._latest_parents(node)
@@ -245,9 +249,8 @@ class _Block:
         return Segments(self._rows.npu[node], begin_ps, until_ps, category.astype(np.int64), none, np.zeros_like(none))
 
     def _gaps(self, compute_nodes: Int64) -> tuple[Int64, Int64, Int64]:
-        """Return the nodes that delayed the accelerator, with begin and end of each delay."""
+        """Return the nodes that delayed the accelerator, with begin and end of each delay; nodes in order of time."""
         npu, finish_ps = self._rows.npu, self._finish_ps
-        compute_nodes = compute_nodes[np.lexsort((self._start_ps[compute_nodes], npu[compute_nodes]))]
         is_first = np.diff(npu[compute_nodes], prepend=-1) != 0
         before_ps = (
             np.where(is_first, 0, np.concatenate([[0], finish_ps[compute_nodes][:-1]]))
@@ -267,8 +270,10 @@ class _Block:
     def _ends(self, compute_nodes: Int64) -> tuple[Int64, Int64]:
         """Return the last node of each NPU and the end of its accelerator, where that is earlier."""
         npu = self._rows.npu
-        order = np.lexsort((self._finish_ps, npu))
-        last = order[np.flatnonzero(np.diff(npu[order], append=-1))]
+        first = np.flatnonzero(np.diff(npu, prepend=-1))
+        latest_ps = np.maximum.reduceat(self._finish_ps, first) if len(first) else first
+        latest = np.flatnonzero(self._finish_ps == np.repeat(latest_ps, np.diff(first, append=len(npu))))
+        last = latest[np.flatnonzero(np.diff(npu[latest], append=-1))]
         done_ps = np.zeros(self._program.npus, np.int64)
         np.maximum.at(done_ps, npu[compute_nodes], self._finish_ps[compute_nodes])
         from_ps = done_ps[npu[last]]

@@ -23,7 +23,11 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     """Return the keywords of pdes.Settings for [network]; refuse, with a ConfigError, contradictory values."""
     model = network.model
     keywords = engine_settings(pdes.Settings, network) | {
-        "fidelity": pdes.Fidelity(model, **engine_settings(pdes.Fidelity, network, model.keys)),
+        "fidelity": pdes.Fidelity(
+            model,
+            own=model.own(**engine_settings(model.own, network)),
+            **engine_settings(pdes.Fidelity, network, model.keys),
+        ),
         "switch": fabric.shared_buffer(network),
         "congestion_control": fabric.control(network),
         "load_balancing": fabric.load_balancing(network),

@@ -26,7 +26,7 @@ from nadi.errors import ConfigError
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.coupled import coupled_collectives
+from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import run_program
 from nadi.simulation.wiring.partitioning import divide, traffic_load
 from nadi.studies.benchmarks.instruments.calibration import pairs_per_second

@@ -169,7 +169,7 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
         if several:
             table.end_group()
     busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
-    if busiest > 1 and sweep.network.congestion_aware is False:
+    if busiest > 1 and getattr(sweep.network, "congestion_aware", None) is False:
         table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {NOBODY_WAITS}")
     return table
 

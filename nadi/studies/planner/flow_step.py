@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from inputs.units import PS_PER_S
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
-from nadi.simulation.closed_forms.coupled import coupled_collectives
+from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.run import network_settings, run_program
 from nadi.studies.planner.step import TargetMachine, program_of, shorter_plans, slowdown

@@ -21,7 +21,7 @@ class OutgoingLink(
     sent_packets = word("packed", "packets sent | lower 28 bits of the longest wait of a packet (ps) << PACKETS_BITS")
 
 
-class LinkClass(Row, written_by="build.fabric build.schedule"):
+class LinkClass(Row, written_by="build.fabric build.schedule fidelity.*"):
     """Properties that many links have in common."""
 
     ps_per_byte = word("float", "ps per byte of the link's rate")
@@ -83,6 +83,14 @@ class SwitchBuffer(Row, words=8, written_by="build.buffers network.port_queues n
     ports = word("count", "ports with packets that wait")
     asked = word("count", "pauses that are in force")
     shared_bytes = word("bytes", "size of the shared part of the buffer")
+
+
+class NodeCounts(Row, words=4, written_by="network.batch network.balancing.*"):
+    """A node's own counts, from which its random choices follow. A tie: packets that arrive at one time."""
+
+    ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
+    last_tie_ps = word("time", "time of the last tie")
+    chosen = word("count", "random choices of a link, by flowlets or sprayed packets")
 
 
 class Telemetry(Row, words=16, written_by="network.shared_switch network.telemetry nic.allowed"):

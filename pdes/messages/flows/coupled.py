@@ -24,9 +24,9 @@ from pdes.core.packet import MAX_SEQ, SHARE_UNITS, SHARES_SHIFT, end_of, path_wo
 from pdes.core.rows.row import INF
 from pdes.core.state import FRAMED, world_at
 from pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
-from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, lay_both_ways, packets_of
+from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, idle_way, lay_both_ways, packets_of
 from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
-from pdes.network.link import class_row, share_psb
+from pdes.network.link import class_row, link_psb, share_psb
 from pdes.npu.collective import free_instance, instance, npu_of_peer, sent_bytes_of
 from pdes.npu.trace import row_of_collective
 
@@ -56,15 +56,14 @@ def add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes):
 
 
 @inline
-def turns_of(plans, lane):
-    """Return how often a lane, a row of `lane_row`, sends after it has received, and its number of stages."""
+def stages_of(plans, lane):
+    """Return the number of stages of a lane, a row of `lane_row`."""
     # In a stage it sends to the same peers. A lane that goes to and fro between peers is a pipeline, of one stage.
     peer = first_peer = np.int64(-1)
-    turns = stages = returns = receives = 0
+    stages = returns = receives = 0
     for number in range(plans.lane_ptr[lane], plans.lane_ptr[lane + 1]):
         step = plans.step[number]
         if step.send_peer >= 0:
-            turns += receives
             if step.send_peer != peer:
                 peer = np.int64(step.send_peer)
                 stages += np.int64(stages == 0 or receives == 1)
@@ -73,32 +72,134 @@ def turns_of(plans, lane):
             receives = 0
         if step.recv_peer >= 0:
             receives = 1
-    return turns, stages if returns <= 2 and stages <= MAX_STAGES else 1
+    return stages if returns <= 2 and stages <= MAX_STAGES else 1
 
 
 @outline
 def find_stages(world, kind):
-    """Set the stages of the lanes of a kind of collectives, their number, and the number of turns of a lane."""
+    """Set the stages of the lanes of a kind of collectives, and their number."""
     # A lane begins with the first stage, or after a lane of which it awaits the last step.
     flows, plans = world.flows, world.plans
-    first = plans.plan_of_ptr[kind.schedule]
-    for at in range(first, plans.plan_of_ptr[kind.schedule + 1]):
+    kind.stages = 1
+    for at in range(plans.plan_of_ptr[kind.schedule], plans.plan_of_ptr[kind.schedule + 1]):
         plan = np.int64(plans.plan_of[at])
         first_lane = np.int64(plans.plan_ptr[plan])
-        for lane in range(first_lane, plans.plan_ptr[plan + 1]):
-            step = plans.step[plans.lane_ptr[lane]]
-            begin = np.int64(0)
+        for number in range(first_lane, plans.plan_ptr[plan + 1]):
+            step, lane = plans.step[plans.lane_ptr[number]], flows.lane[number]
+            clear_row(flows.lane, number)
             if step.dep_lane >= 0:
                 other = first_lane + step.dep_lane
                 if step.dep_step == plans.lane_ptr[other + 1] - plans.lane_ptr[other] - 1:
-                    begin = np.int64(flows.lane_stage[other] + flows.lane_stages[other])
-            turns, stages = turns_of(plans, lane)
-            if begin + stages > MAX_STAGES:
-                begin = stages = 0
-            flows.lane_stage[lane] = begin
-            flows.lane_stages[lane] = stages
-            kind.stages = max(kind.stages, begin + stages, 1)
-            kind.turns = max(kind.turns, kind.stages, turns + 1)
+                    lane.stage = flows.lane[other].stage + flows.lane[other].stages
+            lane.stages = stages_of(plans, number)
+            if lane.stage + lane.stages > MAX_STAGES:
+                lane.stage = lane.stages = 0
+            kind.stages = max(kind.stages, lane.stage + lane.stages)
+
+
+@inline
+def first_send(plans, lane):
+    """Return the first step of a lane, a row of `lane_row`, that sends; if there is none, the end of its steps."""
+    step = np.int64(plans.lane_ptr[lane])
+    while step < plans.lane_ptr[lane + 1] and plans.step[step].send_peer < 0:
+        step += 1
+    return step
+
+
+@inline
+def plan_of_member(plans, schedule, member):
+    """Return the plan of a member of a schedule."""
+    return np.int64(plans.plan_of[plans.plan_of_ptr[schedule] + (0 if plans.relative[schedule] else member)])
+
+
+@inline
+def hash_word(net, plans, group, lane, src, dst):
+    """Return the word by which hashes choose the path of a lane, a row of `lane_row`, from NPU src to dst."""
+    connection = group | np.int64(plans.lane_row[lane].connection) & ((1 << SHARES_SHIFT) - 1)
+    return path_word(np.int64(0), mix3(src + net.const.seed, dst, connection))
+
+
+@inline
+def set_first_message(world, flow_id, kind, lane, src, inst, now_ps):
+    """Set what the first message of a lane takes from NPU `src`: latency_ps and chunk_ps."""
+    net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
+    step = first_send(plans, lane)
+    if step == plans.lane_ptr[lane + 1]:
+        return
+    size = sent_bytes_of(net.const.address, insts, plans, inst, lane, step)
+    dst = npu_of_peer(insts, plans, inst, lane, np.int64(plans.step[step].send_peer))
+    lay_both_ways(world, flow_id, src, dst, hash_word(net, plans, kind.group, lane, src, dst), now_ps)
+    packet_bytes = min(size, net.const.mtu_bytes) + net.const.header_bytes
+    latency_ps = idle_way(world, flow_id, src, dst, 0, packet_bytes)
+    row = flows.lane[lane]
+    row.latency_ps = max(row.latency_ps, latency_ps + plans.lane_row[lane].latency_ps)
+    messages, busy_ps = 0, 0.0
+    for number in range(step, plans.lane_ptr[lane + 1]):
+        messages += np.int64(plans.step[number].send_peer >= 0)
+    flow = flows.flow[flow_id]
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        if flows.hop_use[h].is_back == 0:
+            link = np.int64(flows.hop[h].link)
+            busy_ps = max(busy_ps, flows.link_total[link].total_bytes * link_psb(net, link))
+    row.chunk_ps = max(row.chunk_ps, np.int64(busy_ps / messages))
+
+
+@outline
+def find_reach(world, flow_id, kind, inst, now_ps):
+    """Set `reach_ps` of a kind of collectives, of which an instance begins."""
+    # Only the first message of each lane counts: it awaits what the lane receives before, and steps of other lanes.
+    # flow_id: its first stage, whose path is known
+    flows, plans, collective = world.flows, world.plans, world.insts.inst[inst]
+    flow = flows.flow[flow_id]
+    first_hop, hops = np.int64(flow.first_hop), np.int64(flow.hops)
+    for h in range(first_hop, first_hop + hops):
+        flows.link_total[flows.hop[h].link].total_bytes = flows.hop_total[h].total_bytes
+    schedule, members = kind.schedule, np.int64(plans.members[kind.schedule])
+    for member in range(members):
+        collective.member = member
+        plan = plan_of_member(plans, schedule, member)
+        src = np.int64(plans.group_member[plans.group_ptr[kind.group] + member])
+        for lane in range(plans.plan_ptr[plan], plans.plan_ptr[plan + 1]):
+            set_first_message(world, flow_id, kind, lane, src, inst, now_ps)
+    flow.first_hop, flow.hops = first_hop, hops
+    for h in range(first_hop, first_hop + hops):
+        flows.link_total[flows.hop[h].link].total_bytes = 0
+    later = True
+    while later:
+        later = False
+        for member in range(members):
+            plan = plan_of_member(plans, schedule, member)
+            for lane in range(plans.plan_ptr[plan], plans.plan_ptr[plan + 1]):
+                later |= move_on(flows, plans, kind, plan, lane)
+
+
+@inline
+def move_on(flows, plans, kind, plan, lane):
+    """Set when the first message of a lane of a plan begins and arrives, by those before; return if it is later."""
+    row = flows.lane[lane]
+    step, end = np.int64(plans.lane_ptr[lane]), first_send(plans, lane)
+    if end == plans.lane_ptr[lane + 1]:
+        return False
+    begin_ps = np.int64(row.begin_ps)
+    while step <= end:
+        if plans.step[step].dep_lane >= 0:
+            other = flows.lane[plans.plan_ptr[plan] + plans.step[step].dep_lane]
+            begin_ps = max(begin_ps, other.begin_ps, other.arrival_ps)
+        if plans.step[step].recv_peer >= 0 and step < end:
+            begin_ps = max(begin_ps, row.arrival_ps)
+        step += 1
+    row.begin_ps = begin_ps
+    peer = np.int64(plans.step[end].send_peer)
+    to_plan = plan if plans.relative[kind.schedule] else plan_of_member(plans, kind.schedule, peer)
+    to = flows.lane[plans.plan_ptr[to_plan] + plans.step[end].send_lane]
+    arrival_ps = begin_ps + row.latency_ps
+    kind.reach_ps = max(kind.reach_ps, arrival_ps)
+    # a stage has sent all its bytes before the next begins
+    arrival_ps += row.chunk_ps if kind.stages == 1 else 0
+    if arrival_ps <= to.arrival_ps:
+        return False
+    to.arrival_ps = arrival_ps
+    return True
 
 
 @outline
@@ -108,13 +209,11 @@ def add_lane(world, flow_id, lane, src, now_ps):
     net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
     flow, stage = flows.flow[flow_id], flows.stage[flow_id]
     inst = np.int64(stage.instance)
-    connection = flows.coupled[stage.kind].group | np.int64(plans.lane_row[lane].connection)
-    shares = connection >> SHARES_SHIFT
-    connection &= (1 << SHARES_SHIFT) - 1
+    shares = np.int64(plans.lane_row[lane].connection) >> SHARES_SHIFT
     row_bytes, lane_ps = np.int64(0), 0.0
     sent = receives = np.int64(0)
     step, end = np.int64(plans.lane_ptr[lane]), np.int64(plans.lane_ptr[lane + 1])
-    number = np.int64(flows.lane_stage[lane])
+    number = np.int64(flows.lane[lane].stage)
     while step < end:
         to = np.int64(plans.step[step].send_peer)
         if to < 0:
@@ -122,7 +221,7 @@ def add_lane(world, flow_id, lane, src, now_ps):
             step += 1
             continue
         is_next = sent == 1 and receives == 1
-        number += np.int64(is_next and flows.lane_stages[lane] > 1)
+        number += np.int64(is_next and flows.lane[lane].stages > 1)
         sent, receives = np.int64(1), np.int64(0)
         # messages to one peer in a row take one path
         messages = packets = payload_bytes = framed_bytes = np.int64(0)
@@ -140,7 +239,7 @@ def add_lane(world, flow_id, lane, src, now_ps):
             continue
         plain_bytes = payload_bytes + packets * net.const.header_bytes
         dst = npu_of_peer(insts, plans, inst, lane, to)
-        word2 = path_word(np.int64(0), mix3(src + net.const.seed, dst, connection))
+        word2 = hash_word(net, plans, np.int64(flows.coupled[stage.kind].group), lane, src, dst)
         lay_both_ways(world, flow_id, src, dst, word2, now_ps)
         add_to_links(world, flow_id, messages, packets, plain_bytes, framed_bytes)
         row_bytes = row_bytes + plain_bytes if is_next else max(row_bytes, plain_bytes)
@@ -163,12 +262,11 @@ def lay_coupled(world, flow_id, now_ps):
     most_bytes, slowest_ps = np.int64(1), 0.0
     for member in range(plans.members[schedule]):
         collective.member = member
-        at = plans.plan_of_ptr[schedule] + (0 if plans.relative[schedule] else member)
-        plan = np.int64(plans.plan_of[at])
+        plan = plan_of_member(plans, schedule, member)
         src = np.int64(plans.group_member[plans.group_ptr[kind.group] + member])
         for lane in range(plans.plan_ptr[plan], plans.plan_ptr[plan + 1]):
-            begin = flows.lane_stage[lane]
-            if begin <= stage.number < begin + max(1, flows.lane_stages[lane]):
+            begin = flows.lane[lane].stage
+            if begin <= stage.number < begin + max(1, flows.lane[lane].stages):
                 row_bytes, lane_ps = add_lane(world, flow_id, lane, src, now_ps)
                 most_bytes = max(most_bytes, row_bytes)
                 slowest_ps = max(slowest_ps, lane_ps)
@@ -274,17 +372,22 @@ def begin_coupled(world, inst, now_ps):
             flow_id = new_stage(world, number, kind.stages - 1 - left, flow_id)
     collective.first_lane = flow_id  # its first stage
     begin_stage(world, flow_id, inst, now_ps)
+    if kind.reach_ps == 0:
+        find_reach(world, flow_id, kind, inst, now_ps)
 
 
 @hook
 def join(world_address, node, row, now_ps):
-    """Start the collective of trace row `row` of NPU `node`; with the last member, its flow begins."""
+    """Start the collective of trace row `row` of NPU `node`, if it is a coupled flow; return whether it is."""
+    # with the last member, its flow begins
     world = world_at(world_address)
     net, plans, trace, insts = world.net, world.plans, world.trace, world.insts
     npu = world.npus.npu[node]
     r = npu.trace_base + row
     slot = npu.slot_base + trace.group[r]
     group, seq, schedule = np.int64(plans.slot_group[slot]), np.int64(trace.seq[r]), np.int64(trace.schedule[r])
+    if world.flows.is_coupled[schedule] == 0:
+        return 0
     # all members share the instance of the first
     inst = instance(net, insts, np.int64(plans.group_member[plans.group_ptr[group]]), group, seq)
     collective = insts.inst[inst]
@@ -299,7 +402,7 @@ def join(world_address, node, row, now_ps):
         call_hook(net.hooks.running, world_address, node, row, 1, now_ps)
     if collective.lanes_left == 0:
         begin_coupled(world, inst, now_ps)
-    return 0
+    return 1
 
 
 @inline
@@ -343,12 +446,12 @@ def end_stage(world, flow_id, now_ps):
     ask_to_solve(world, now_ps)
     kind = flows.coupled[stage.kind]
     first = np.int64(collective.first_lane)
-    latency_ps = kind.alone_ps - world.plans.launch_ps[kind.schedule]
+    least_ps = kind.alone_ps
     each = first
     while each >= 0:
-        latency_ps -= flows.stage[each].port_ps
+        least_ps -= flows.stage[each].port_ps
         each = np.int64(flows.stage[each].next_stage)
-    least_ps = world.plans.launch_ps[kind.schedule] + max(0, latency_ps) // kind.turns
+    least_ps = max(0, min(least_ps, world.plans.launch_ps[kind.schedule] + kind.reach_ps))
     end_members(world, kind, inst, now_ps + max(least_ps, kind.alone_ps - collective.left_ps))
     free_instance(world.net, insts, inst)
     flows.stage[first].next_flow = kind.free_flow

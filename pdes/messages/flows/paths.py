@@ -7,7 +7,7 @@ from pdes.core.packet import SHARE_UNITS, destination, end_of, header
 from pdes.core.state import FRAMED
 from pdes.messages.flows.rates import UNITS_PER_PS, WEIGHT_SHIFT
 from pdes.network.framing import FLIT_BYTES, framed_bytes
-from pdes.network.link import class_row, full_packet_bytes, link_psb, on_link_bytes, share_psb
+from pdes.network.link import class_row, full_packet_bytes, nominal_psb, on_link_bytes, share_psb
 from pdes.network.routing import SET_MASK, SET_SHIFT, balanced, forwarding_ps, next_link, npu_route, switch_cell_to
 
 WHOLE = 1 << WEIGHT_SHIFT  # share of a link that all packets of a flow take
@@ -103,29 +103,34 @@ def lay_both_ways(world, flow_id, src, dst, word2, now_ps):
         lay_single(world, flow_id, dst, src, word2, 1, now_ps)
 
 
+@inline
+def idle_way(world, flow_id, node, dst, is_back, packet_bytes):
+    """Return the ps of a packet over the idle path of a flow from a node to NPU dst."""
+    # is_back: 1 for acknowledgements. The first path: each link begins where the one before it ends.
+    net, flows = world.net, world.flows
+    flow = flows.flow[flow_id]
+    way_ps = np.int64(0)
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        link = np.int64(flows.hop[h].link)
+        if flows.hop_use[h].is_back == is_back and node != dst and starts_at(net, link, node):
+            way_ps += forwarding_ps(net, world.routes, node) + class_row(net, link).delay_ps
+            way_ps += np.int64(packet_bytes * nominal_psb(net, link))
+            node = end_of(net.tx[link].meta)
+    return way_ps
+
+
 @outline
 def lay_path(world, pair, now_ps):
     """Find the links of connection `pair` and of its acknowledgements, and its idle round trip."""
-    net, routes, flows = world.net, world.routes, world.flows
+    net, flows = world.net, world.flows
     flow, qp = flows.flow[pair], world.qps.qp[pair]
     flow.epoch = flows.state.epoch
     lay_both_ways(world, pair, np.int64(qp.npu), destination(qp.w1), qp.w2, now_ps)
     flows.state.hops += flow.hops
-    full = full_packet_bytes(net)
-    round_ps = np.int64(0)
-    for back in range(2):
-        node, dst = np.int64(qp.npu), destination(qp.w1)
-        if back == 1:
-            node, dst = dst, node
-        size = full if back == 0 else net.const.ack_bytes
-        for h in range(flow.first_hop, flow.first_hop + flow.hops):
-            hop, use = flows.hop[h], flows.hop_use[h]
-            # the first path: each link begins where the one before it ends
-            if use.is_back == back and node != dst and starts_at(net, np.int64(hop.link), node):
-                round_ps += forwarding_ps(net, routes, node) + class_row(net, hop.link).delay_ps
-                round_ps += np.int64(size * link_psb(net, hop.link))
-                node = end_of(net.tx[hop.link].meta)
-    flow.round_trip_ps = round_ps
+    src, dst = np.int64(qp.npu), destination(qp.w1)
+    there_ps = idle_way(world, pair, src, dst, 0, full_packet_bytes(net))
+    back_ps = idle_way(world, pair, dst, src, 1, net.const.ack_bytes)
+    flow.round_trip_ps = there_ps + back_ps
 
 
 @inline
@@ -183,7 +188,7 @@ def load_message(world, pair, size_bytes):
             on_link = bytes_on(net, link, size_bytes, packets)
         hop.weight = np.int64(np.float64(use.share) * on_link / wire + 0.5)
         if use.is_back == 0 and starts_at(net, link, node):
-            packet_ps = on_link_bytes(net, link, 0, full) * link_psb(net, link)
+            packet_ps = on_link_bytes(net, link, 0, full) * nominal_psb(net, link)
             if packet_ps > slowest_ps:
                 slowest_ps = packet_ps
                 slowest = np.int64(h)
@@ -225,8 +230,9 @@ def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
             continue
         row = class_row(net, link)
         fixed += forwarding_ps(net, world.routes, node) + row.delay_ps
-        of_full = min(on_link_bytes(net, link, 0, full), row.seen_bytes) * row.ps_per_byte
-        on_last_link_ps = min(on_link_bytes(net, link, 0, last), row.seen_bytes) * row.ps_per_byte
+        psb = nominal_psb(net, link)
+        of_full = min(on_link_bytes(net, link, 0, full), row.seen_bytes) * psb
+        on_last_link_ps = min(on_link_bytes(net, link, 0, last), row.seen_bytes) * psb
         if h == slowest_hop:
             before = False
         else:

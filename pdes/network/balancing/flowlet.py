@@ -6,9 +6,9 @@ same hash share an entry, as in hardware.
 
 import numpy as np
 
-from pdes.core.hashing import mix3
+from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import hook
-from pdes.core.packet import entropy, identity
+from pdes.core.packet import entropy
 from pdes.core.state import FLOWLETS, world_at
 
 TITLE = "each burst of a flow at random"
@@ -25,8 +25,11 @@ def pick(world_address, node, _first, count, word1, word2, now_ps):
     at = 2 * (node * FLOWLETS + (flow & (FLOWLETS - 1)))
     last = routes.flowlet[at]
     which = routes.flowlet[at + 1]
+    # 0: no packet yet, since none arrives at a switch at 0 ps
     if last == 0 or now_ps - last > world.net.const.flowlet_gap_ps or which >= count:
-        which = np.int64((mix3(flow, identity(word2), now_ps) * count) >> 32)
+        own = world.net.counts[node]
+        own.chosen += 1
+        which = np.int64((mix2(flow, np.int64(own.chosen)) * count) >> 32)
         routes.flowlet[at + 1] = which
-    routes.flowlet[at] = max(now_ps, 1)
+    routes.flowlet[at] = now_ps
     return which

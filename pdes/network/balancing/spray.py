@@ -1,8 +1,9 @@
 """Packet spraying: every packet takes a random link (Dixit et al., INFOCOM 2013)."""
 
-from pdes.core.hashing import mix3
+import numpy as np
+
+from pdes.core.hashing import mix2
 from pdes.core.jit import hook
-from pdes.core.packet import identity
 from pdes.core.state import world_at
 
 TITLE = "each packet at random"
@@ -10,7 +11,9 @@ REORDERS = True
 
 
 @hook
-def pick(world_address, node, _first, count, word1, word2, now_ps):
-    """Return an index of `count` links of a switch, by a hash of packet, switch and time: retransmissions differ."""
-    routes = world_at(world_address).routes
-    return (mix3(routes.node[node].salt + word1, identity(word2), now_ps) * count) >> 32
+def pick(world_address, node, _first, count, _w1, _w2, _now):
+    """Return an index of `count` links of a switch, by a hash of the switch and of its number of such choices."""
+    world = world_at(world_address)
+    own = world.net.counts[node]
+    own.chosen += 1
+    return (mix2(world.routes.node[node].salt, np.int64(own.chosen)) * count) >> 32

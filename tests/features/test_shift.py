@@ -1,0 +1,29 @@
+"""The same run later: whatever features it has, all times are later by as much, and nothing else changes."""
+
+import os
+
+import numpy as np
+import pytest
+
+from tests.features.matrix import Matrix
+from tests.features.running import described, is_valid, outcome, warm_up, write_traces
+from tests.features.shifting import begins_together, shift
+from tests.samples import FULL
+
+RUNS = 12
+"""Runs of the part that belongs to every test run, refused ones too."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shifts")
+    write_traces(folder)
+    warm_up(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_runs_that_begin_later_end_later_by_as_much(folder):
+    matrix = Matrix(lambda run: begins_together(run) and is_valid(run, folder), lambda run: outcome(run, folder, shift))
+    matrix.cover(np.inf if os.environ.get(FULL) else RUNS)
+    assert [(described(run), what) for run, what in matrix.defects] == []
