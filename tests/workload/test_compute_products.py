@@ -144,7 +144,7 @@ def test_attention_is_products_and_exponentials_of_its_pairs_and_starts_of_its_b
 
 @pytest.mark.parametrize(("head", "rows", "keys"), [(64, 128, 128), (128, 128, 128), (256, 128, 80)])
 def test_blocks_of_hopper_depend_on_the_head(head, rows, keys):
-    """FlashAttention-3 reads 128 keys at a time, and 80 with heads of 256 values: one key more takes another such block."""
+    """FlashAttention-3 reads 128 keys at a time, and 80 with heads of 256 values; one key more takes as many again."""
     flash_3 = ALGORITHMS["flash-attention-3"]
     gpu = FAST_MEMORY.model_copy(update={"attention": "flash-attention-3"})
     pair = (4 * head / (flash_3.reach * 312e12) + flash_3.exposed / (16 * 1.41e9 * 108)) * 108e12  # on one SM
