@@ -16,7 +16,10 @@ from nadi.launching.progress import NoProgress
 from nadi.simulation.run import network_settings, run_program
 from nadi.simulation.wiring.affordable import estimate
 from nadi.simulation.wiring.flow_traffic import with_flows
+from pdes.build import growth
+from pdes.core import state as s
 from pdes.fidelity import fidelity
+from pdes.workers import crew
 from tests.budgets import bounded
 from tests.pdes.cases import Traces, runs
 from tests.pdes.compare import simulate
@@ -95,8 +98,7 @@ def test_one_kind_alone_has_its_own_times_and_both_kinds_lose_no_byte(run, kinds
     assert as_flows.links["tx_bytes"].tolist() == flows.links["tx_bytes"].tolist()
     for counter in ("flows", "payload_bytes", "trace_nodes"):
         assert mixed.counters[counter] == packets.counters[counter]
-    if not chosen.cut_through:
-        assert mixed.links["tx_bytes"].tolist() == packets.links["tx_bytes"].tolist()
+    assert mixed.links["tx_bytes"].tolist() == packets.links["tx_bytes"].tolist()
 
 
 @bounded(20)
@@ -163,6 +165,33 @@ def test_two_rings_at_a_nic_end_as_with_packets(flow_kind):
     program = two_dimensions(8, 4, 4 * MIB, 4 * MIB)
     packets, mixed = ran(network, program), ran(network, program, named(program, flow_kind)[0])
     assert mixed.finish_time_ps == pytest.approx(packets.finish_time_ps, rel=0.03)
+
+
+def test_pools_grow_in_the_middle_of_a_cell(monkeypatch):
+    """An all-to-all and many messages of 32 NPUs: more connections, paths and events than fit at first."""
+    in_cell = set()
+
+    def grow(world):
+        if world.flows.state.cell_ps >= 0:
+            in_cell.add(int(world.net.ctl.need))
+        return growth.grow(world)
+
+    monkeypatch.setattr(crew, "grow", grow)
+    graph = build("leaf-spine:leaves=4,hosts_per_leaf=8,spines=4,rate=100Gbps,delay=5us")
+    traces = Traces(32)
+    traces.collective(range(32), CollectiveCommType.ALL_TO_ALL, 32 * 100_000, "all")
+    for tag in range(20):
+        for npu in range(32):
+            traces.message(npu, (npu + 1 + tag) % 32, 20_000, tag=tag)
+    program = traces.program({"all": list(range(32))})
+    packets, flows = ran(graph, program), ran(graph, program, fidelity="flow")
+    as_packets, as_flows = (
+        run_program(graph, program, pdes.Settings(flow_groups=np.full(len(program.group_ptr), kind)), NoProgress())
+        for kind in (False, True)
+    )
+    assert as_packets.digest == packets.digest
+    assert as_flows.node_finish_ps.tolist() == flows.node_finish_ps.tolist()
+    assert {s.NEED_MSGS, s.NEED_QPS, s.NEED_RXQPS, s.NEED_EVENTS, s.NEED_HOPS} <= in_cell
 
 
 def test_plain_python_gives_the_same_digests():
