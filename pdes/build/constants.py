@@ -103,7 +103,8 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.load_balancing.reorders
     const.nominal_classes = graph.links if settings.flow_groups is not None else 0
-    const.reserve_hops = 2 * graph.links  # no path crosses a link twice; as many for acknowledgements
+    # no path crosses a link twice; as many for acknowledgements, and one for a coupled flow of which paths are sought
+    const.reserve_hops = (2 if settings.coupled is None else 3) * graph.links
     if switch:
         _set_switch(const, switch, settings)
         const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
