@@ -110,7 +110,10 @@ def act(world, world_address):
         short = release_due(net) and release(net)
     else:
         first, last = net.const.npus, net.const.outer
-        short = npus_window(world_address, begin, end)
+        if net.hooks.npus_with_flows != 0:
+            short = call_hook(net.hooks.npus_with_flows, world_address, begin, end) != 0
+        else:
+            short = npus_window(world_address, begin, end)
     if short:
         return True
     if net.hooks.shared_switches != 0:

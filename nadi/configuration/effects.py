@@ -89,7 +89,9 @@ def _can_time_out(run: EffectContext) -> bool:
 
 
 _PACKETS = _models(lambda model: model.has_packets)
-_DIVIDED = _models(lambda model: model.several_workers)
+_DIVIDED = Condition(
+    f"{_models(lambda model: model.several_workers).needs} without flows", lambda run: run.network.several_workers
+)
 _SIMULATED = _models(lambda model: model.has_links)
 _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")

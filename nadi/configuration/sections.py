@@ -468,6 +468,11 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         description="network of collectives whose members one NVLink domain joins: messages over its links, or the "
         "time that the collective takes alone",
     )
+    flows: tuple[str, ...] = Field(
+        (),
+        description='traffic that is flows on the links of the packets: names of groups ("tp"), "p2p" for '
+        'point-to-point messages, "all" for collectives of all NPUs',
+    )
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
     switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
     buffer: BufferSize | None = _engine_if("buffer")
@@ -559,6 +564,11 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     def model(self) -> NetworkModel:
         """Model of the network, with its capabilities."""
         return fidelity.networks()[self.fidelity]
+
+    @property
+    def several_workers(self) -> bool:
+        """Whether threads, processes and ranks may share a run."""
+        return self.model.several_workers and not self.flows
 
 
 def known_model(name: object) -> NetworkModel | None:

@@ -63,7 +63,7 @@ class Workers:
         progress: Progress,
     ) -> pdes.Results:
         """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP."""
-        if not settings.fidelity.model.several_workers:
+        if not settings.several_workers:
             return self.by_rank_0(graph.npus, lambda: pdes.run(pdes.build_world(graph, program, settings), progress))
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None

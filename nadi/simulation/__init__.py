@@ -1,1 +1,1 @@
-"""From a configuration to the results of a run: the engine's inputs, the fidelities, closed forms."""
+"""From a configuration to the results of a run: engine inputs, fidelities, closed forms and their uses in runs."""

@@ -24,13 +24,14 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.closed_forms.nvlink import with_nvlink_closed_forms
 from nadi.simulation.coupled_flows import coupled_collectives, couples, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
+from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
+from nadi.simulation.wiring.flow_traffic import with_flows
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.partitioning import place
 from nadi.simulation.wiring.reading import LoadedWorkload, OperatorSources, built_fabric, with_interference
@@ -97,11 +98,10 @@ def simulate(
         results = workers.by_rank_0(graph.npus, run_closed_forms)
     else:
         with together(ranks):
-            own = estimate(graph, work.program, settings)
-            if ranks.rank == 0 and couples(settings, own.messages):
+            work, own, is_coupled = _estimated(config.network, graph, work, settings)
+            if is_coupled and ranks.rank == 0:
                 network = config.network.model_copy(update={"collectives": "coupled"})
                 config = config.model_copy(update={"network": network})
-                own = of_coupled(graph, work.program, settings, own)
                 kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
                 settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
@@ -130,15 +130,13 @@ def check_job(
     """
     ranks, force = nodes * ranks_per_node, limits.force
     _refuse(config, ranks, force=force)
-    alone = not config.network.model.several_workers
+    alone = not config.network.several_workers
     workers = Workers(workers=ranks * threads_per_rank, lps_per_worker=config.engine.lps_per_worker, alone=alone)
     config, graph, work, _, settings = _set_up(config, workers, progress, force=force, keep_flows=True)
-    expected = estimate(graph, work.program, settings)
-    if couples(settings, expected.messages):
-        expected = of_coupled(graph, work.program, settings, expected)
     if not settings.fidelity.model.has_links:
         _, folded = _lay_out(graph, work, settings, force=force)
         return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
+    work, expected, _ = _estimated(config.network, graph, work, settings)
     cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
     affordable.check_counters(graph, work.program, expected)
     return cost
@@ -169,10 +167,23 @@ def _set_up(
             f"compute_slowdown and slowdown of [[faults]] make a node of {format_time(longest_ps)} take {slowdown:g} "
             f"times as long; expected at most 26 days"
         )
-    settings = fabric.fitted(graph, settings)
-    if network.nvlink != "messages" and network.model.has_links:
-        work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
+    settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
     return config, graph, work, owner, settings
+
+
+def _estimated(
+    network: NetworkSection, graph: Graph, work: LoadedWorkload, settings: pdes.Settings
+) -> tuple[LoadedWorkload, Estimate, bool]:
+    """Return the work with [network] nvlink, its estimate, and whether collectives are coupled; then without nvlink."""
+    loaded = work
+    if network.nvlink != "messages" and not couples(settings, 0):
+        work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
+    own = estimate(graph, work.program, settings)
+    if not couples(settings, own.messages):
+        return work, own, False
+    if loaded is not work:
+        own = estimate(graph, loaded.program, settings)
+    return loaded, of_coupled(graph, loaded.program, settings, own), True
 
 
 def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
@@ -212,7 +223,7 @@ def _warn(config: RunConfig, progress: Progress | NoProgress, ranks: RankGather 
 
 def _workers(config: RunConfig, ranks: RankGather) -> Workers:
     """Return the workers of the run file, or one worker if the network's model supports only one."""
-    if not config.network.model.several_workers:
+    if not config.network.several_workers:
         return Workers(ranks, alone=True)
     engine = config.engine
     return Workers(ranks, engine.backend, engine.workers, engine.lps_per_worker, engine.share_memory)

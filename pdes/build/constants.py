@@ -17,7 +17,8 @@ from pdes.core.inputs import Graph, Int32, Program, Record, Schedules
 from pdes.core.memory import row_of
 from pdes.core.packet import SHARE_UNITS
 from pdes.core.rows.run import Constants
-from pdes.fidelity import networks
+from pdes.fidelity import flow, networks
+from pdes.fidelity.flows_with_packets import npus_with_flows, packets_are_in, post_by_kind
 from pdes.messages.flows.coupled import MAX_STAGES, join
 from pdes.messages.whole import post_whole, post_whole_later
 from pdes.network import balancing, disciplines
@@ -103,7 +104,9 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.load_balancing.reorders
-    const.reserve_hops = 2 * graph.links  # no path crosses a link twice; as many for acknowledgements
+    const.nominal_classes = graph.links if settings.flow_groups is not None else 0
+    # no path crosses a link twice; as many for acknowledgements, and one for a coupled flow of which paths are sought
+    const.reserve_hops = (2 if settings.coupled is None else 3) * graph.links
     if switch:
         _set_switch(const, switch, settings)
         const.reserve_blocks += fabric.batch // s.BLOCK_RECORDS + 4 * degree
@@ -131,7 +134,7 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool, has_domains:
     control, ends = settings.congestion_control, settings.fidelity
     pick = settings.switch.discipline.pick if settings.switch and settings.switch.discipline else None
     is_driven, hooks = control == DRIVEN, ends.hooks
-    by_message = hooks.act is not None
+    by_message, is_mixed = hooks.act is not None, settings.flow_groups is not None
     acts_later = ends.endpoint_delay_ps or ends.reduction_psb or ends.acknowledged
     has_control = settings.rendezvous_bytes or settings.collectives_in_flight
     return [
@@ -150,9 +153,12 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool, has_domains:
         ("choose_port", not one_port, port_of_several),
         ("make_changes", settings.faults, make_changes),
         ("post", by_message, post_whole),
+        ("post", is_mixed, post_by_kind),
         ("post", not by_message and (ends.send_latency_ps or ends.acknowledged), post_at_ends),
         ("act", by_message, hooks.act),
         ("settle", hooks.settle, hooks.settle),
+        ("settle", is_mixed, flow.settle),
+        ("npus_with_flows", is_mixed, npus_with_flows),
         ("join", settings.coupled is not None, join),
         ("ask", settings.rendezvous_bytes, ask),
         ("expect", has_control, expect),
@@ -160,6 +166,7 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool, has_domains:
         ("may_start", settings.collectives_in_flight, may_start),
         ("running", settings.collectives_in_flight or settings.compute_slowdown != 1.0, running),
         ("is_in", not by_message and acts_later, is_in),
+        ("is_in", is_mixed, packets_are_in),
         ("do_later", not by_message, do_later),
         ("post_later", not by_message, post_later),
         ("post_later", by_message, post_whole_later),

@@ -69,10 +69,14 @@ class Fabric:
             )
         # maximum number of packets that arrive at one node in a cell
         self.batch = self.batch_of(self.cell_ps, np.ones(graph.links, bool))
+        if settings.flow_groups is not None:  # a class for the packets of each link, then those without flows
+            self.classes = np.concatenate([self.classes[self.link_class]] * 2).view(np.recarray)
+            self.link_class = np.arange(graph.links)
         # changes of links during the run, (ps, link, class) in time order
         self.changes, self.classes = link_changes(settings.faults, self.cell_ps, self.link_class, self.classes)
-        if len(self.classes) > s.MAX_CLASSES:
-            raise RunError(f"the fabric has {len(self.classes)} kinds of links; at most {s.MAX_CLASSES} are possible")
+        kinds = graph.links if settings.flow_groups is not None else len(self.classes)
+        if kinds > s.MAX_CLASSES:
+            raise RunError(f"the fabric has {kinds} kinds of links; at most {s.MAX_CLASSES} are possible")
 
     def most_packets_per_ps(self, links: Bools) -> float:
         """Return the most packets per picosecond that may arrive at a node over some links; links: bool[links]."""

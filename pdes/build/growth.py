@@ -61,8 +61,8 @@ def events_room(npus: int, messages: int, instances: int, lanes: int) -> int:
 
 
 def _with_room_for_events(world: s.World) -> s.World:
-    """At message level, return the world with room for the events of all its messages and instances."""
-    if world.net.hooks.act == 0:
+    """Return the world with room for the events of all its messages and instances, if it has such events."""
+    if world.net.hooks.act == 0 and world.net.hooks.settle == 0:
         return world
     const, old = world.net.const, world.messages
     room = events_room(int(const.npus), len(world.qps.msg_free), len(world.insts.inst_free), int(const.lane_stride) - 1)
@@ -112,7 +112,8 @@ def grow(world: s.World) -> s.World:
     match int(net.ctl.need):
         case s.NEED_BLOCKS:
             added = max(len(net.block_free) // 2, 4 * int(const.reserve_blocks))
-            grown = _with_free_rows(world, net, added, "free_blocks", "block_free", "record", "block_next", "telemetry")
+            arrays = "record", "block_next", "telemetry", "ordered", "held_block"
+            grown = _with_free_rows(world, net, added, "free_blocks", "block_free", *arrays)
             return world._replace(net=grown)
         case s.NEED_MSGS:
             added = len(qps.msg_free) + int(const.reserve_messages)
@@ -126,9 +127,9 @@ def grow(world: s.World) -> s.World:
         case s.NEED_RXQPS:
             return _with_receivers(world)
         case s.NEED_INSTS:
-            arrays = "inst", "lane", "phase", "called", "asked", "taken"
+            pools = "inst", "lane", "phase", "called", "asked", "taken"
             grown = _with_free_rows(
-                world, world.insts, len(world.insts.inst_free), "free_instances", "inst_free", *arrays
+                world, world.insts, len(world.insts.inst_free), "free_instances", "inst_free", *pools
             )
             key, val = _rehashed(grown.inst_key, grown.inst_val, 2 * len(grown.inst_free))
             return _with_room_for_events(world._replace(insts=grown._replace(inst_key=key, inst_val=val)))

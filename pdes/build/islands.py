@@ -53,6 +53,7 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
         and settings.phases_per_dimension == 0
         and settings.collectives_in_flight == 0
         and settings.rendezvous_bytes == 0
+        and settings.flow_groups is None
     )
 
 

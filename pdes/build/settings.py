@@ -118,6 +118,11 @@ class Settings:
     rendezvous_control_bytes: int = setting(64, "payload of a request to send and of its answer")
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
     reuse: bool = setting(False, "replay collectives of NVLink domains that repeat", is_given=False)
+    flow_groups: Bools | None = setting(
+        None,
+        "messages that are flows beside packets: bool[groups + 1], those of each group, at the end point-to-point ones",
+        is_given=False,
+    )
     coupled: CoupledCollectives | None = setting(None, "flows: collectives that are coupled flows", is_given=False)
     faults: Faults = setting(NO_FAULTS, "failures, slowdowns and recoveries", is_given=False)
     record_nodes: bool = setting(True, "keep the times of trace nodes", is_given=False)
@@ -132,6 +137,28 @@ class Settings:
             object.__setattr__(self, "selective_repeat", overtakes)
         if self.reorder_packets is None:
             object.__setattr__(self, "reorder_packets", 0 if overtakes else USUAL_REORDER_PACKETS)
+
+    @property
+    def has_flows(self) -> bool:
+        """Whether some messages share links as fluids, all or between packets."""
+        return self.flow_groups is not None or self.fidelity.hooks.settle is not None
+
+    @property
+    def several_workers(self) -> bool:
+        """Whether threads, processes and ranks may share the run."""
+        return self.flow_groups is None and self.fidelity.model.several_workers
+
+    def beyond_mixed(self) -> str:
+        """Return the first setting given that flows beside packets do not support; "" without one."""
+        ends = self.fidelity
+        given = {
+            "endpoint_delay": ends.endpoint_delay_ps,
+            "reduction_bandwidth": ends.reduction_bandwidth_bps,
+            "send_latency": ends.send_latency_ps,
+            "acknowledged": ends.acknowledged,
+            "faults": self.faults,
+        }
+        return next((name for name, value in given.items() if value), self.beyond_messages())
 
     def beyond_messages(self) -> str:
         """Return the first setting given that only a packet-level model supports; "" without one."""

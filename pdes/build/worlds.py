@@ -34,13 +34,14 @@ from pdes.core.rows.flows import (
     KeyedEntry,
     LinkFlow,
     LinkTotal,
+    NpuTurn,
 )
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import NodeCounts, PacketRecord, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
-from pdes.fidelity import Fidelity
+from pdes.fidelity import Fidelity, flow
 from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
 from pdes.network.batch import BUCKETS
 from pdes.nic.driven import has_shares, with_driven
@@ -58,7 +59,9 @@ def _net(layout: Layout, part: Part, const: Record, npu_table: Rows, outboxes: O
     ctl = row_of(Scalars)
     ctl.free_blocks = blocks
     ctl.rows_left = npu_table.rows_left.sum()
-    next_time = full(max(len(npu_table), len(part.nodes)) if settings.switch else len(npu_table), s.INF)
+    is_mixed = settings.flow_groups is not None
+    rows = max(len(npu_table), len(part.nodes)) if settings.switch else len(npu_table)
+    next_time = full(rows + is_mixed, s.INF)
     next_time[: len(npu_table)][npu_table.ready_head >= 0] = 0
     in_at = [outboxes.address(other, part.number, half) for other in part.neighbours for half in range(2)]
     carries = "telemetry" in settings.congestion_control.signals
@@ -84,6 +87,8 @@ def _net(layout: Layout, part: Part, const: Record, npu_table: Rows, outboxes: O
         in_at=aligned(in_at, np.int64),
         counts=rows_of(NodeCounts, len(part.nodes)),
         telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * carries),
+        ordered=zeros(blocks * s.BLOCK_RECORDS * is_mixed, np.int32),
+        held_block=zeros(blocks * is_mixed, np.int32),
         **shared_buffers(graph, fabric, part, settings),
     )
 
@@ -111,7 +116,7 @@ def _qps(part: Part, const: Record, scalars: Record, settings: Settings) -> s.Qp
         par=par,
         sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(Selective, receivers if settings.selective_repeat else 1),
-        arrived=zeros(pairs if settings.fidelity.hooks.act else 1),
+        arrived=zeros(pairs if settings.fidelity.hooks.act or settings.has_flows else 1),
         begun=zeros(receivers if const.reduces else 1),
     )
 
@@ -140,7 +145,7 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
     model, steps = settings.fidelity, program.schedules
     receives = (steps.recv_peer >= 0) & (model.reduction_psb > 0)
     room = 1
-    if model.hooks.act:
+    if model.hooks.act or settings.has_flows:
         stride = int(const.lane_stride) - 1
         room = events_room(part.npus, int(scalars.free_messages), int(scalars.free_instances), stride)
     return unused(s.MessageModels)._replace(
@@ -154,11 +159,11 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
 
 def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -> s.Flows:
     """Return an LP's tables of the flow model, without flows; pairs: rows of qp; nodes: of the LP; lanes: of plans."""
-    if not settings.fidelity.hooks.settle:
+    if not settings.has_flows:
         return unused(s.Flows)
     links, hops = len(net.tx), 2 * int(net.const.reserve_hops)
     kinds, capacity = settings.coupled, capacities(net)
-    coupled: dict[str, Any] = {}
+    more: dict[str, Any] = {}
     if kinds is not None:
         rows = rows_of(
             CoupledKind,
@@ -168,7 +173,7 @@ def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -
             buffer_bytes=kinds.bytes,
             alone_ps=kinds.alone_ps,
         )
-        coupled = {
+        more = {
             "coupled": rows,
             "stage": rows_of(CoupledStage, pairs),
             "lane": rows_of(CoupledLane, lanes),
@@ -178,8 +183,16 @@ def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -
             "link_total": rows_of(LinkTotal, links),
             "touched": zeros(links),
         }
+    elif settings.flow_groups is not None:
+        npus = int(net.const.npus)
+        more = {
+            "by_flow": aligned(settings.flow_groups, np.int8),
+            "turn": rows_of(NpuTurn, npus),
+            "turn_heap": rows_of(KeyedEntry, npus),
+            "turn_place": zeros(npus),
+        }
     return unused(s.Flows)._replace(
-        **coupled,
+        **more,
         flow=rows_of(Flow, pairs),
         hop=rows_of(FlowHop, hops),
         hop_use=rows_of(HopUse, hops),
@@ -198,7 +211,7 @@ def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -
     )
 
 
-def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
+def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -> None:
     """Raise RunError if the words of packets and rows cannot hold a run, or settings contradict each other."""
     if program.in_network:
         raise RunError("the program needs switches that reduce: expected it with their aggregators")
@@ -223,9 +236,13 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings) -> None:
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
-    most_bps = settings.fidelity.model.max_link_rate_bps
+    most_bps = (settings.fidelity.model if settings.flow_groups is None else flow.NETWORK).max_link_rate_bps
     if most_bps and graph.link_rate_bps.max(initial=0) > most_bps:
         raise RunError(f"a link of {graph.link_rate_bps.max()} bit/s: flows support at most {most_bps}")
+    if settings.flow_groups is not None and (settings.beyond_mixed() or lps > 1):
+        raise RunError(
+            f"flows beside packets with {settings.beyond_mixed() or 'several LPs'}; expected one or the other"
+        )
     if settings.fidelity.hooks.act and settings.beyond_messages():
         raise RunError(f"{settings.beyond_messages()} with a message-level model; expected packets")
 
@@ -249,7 +266,7 @@ def build_lps(
     # The program has at least the traces of these LPs' NPUs; settings are driven (pdes.nic.driven) if any part of the
     # run is; outboxes: those of the LPs and of their neighbours.
     begun = time.perf_counter()
-    _check_sizes(layout.graph, program, settings)
+    _check_sizes(layout.graph, program, settings, layout.lps)
     tables = trace_tables(program, settings.p2p_share), plan_tables(program)
     built = [_build_lp(layout, program, settings, part, tables, outboxes) for part in parts]
     if settings.fidelity.acknowledged:
@@ -284,7 +301,7 @@ def _build_lp(
     if len(schedule.change):
         net.ctl.fault_ps = schedule.change[0].begin_ps
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
-    rx_psb = fabric.psb if fabric.cut.any() else zeros(1, np.float64)
+    rx_psb = aligned(fabric.psb) if fabric.cut.any() else zeros(1, np.float64)
     trace, plans = tables
     qps = _qps(part, const, net.ctl, settings)
     world = s.World(

@@ -187,6 +187,8 @@ class Net(NamedTuple):
     pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
     telemetry: Annotated[np.recarray, network.Telemetry]  # rows as the records, where packets carry telemetry
     carried: Annotated[np.record, network.Telemetry]  # one row: of the packet in hand
+    ordered: Int32  # [records] records that arrive in the cell, NPU by NPU in order, where there are flows too
+    held_block: Int32  # [blocks] blocks of these records
     counts: Annotated[np.recarray, network.NodeCounts]  # [nodes]
 
 
@@ -301,6 +303,12 @@ class Flows(NamedTuple):
     coupled_ptr: Int64  # [groups + 1] first row of `coupled` of a group
     link_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of tx] of the coupled flow whose path is sought
     touched: Int64  # [rows of tx] its links
+    by_flow: Int8  # [groups + 1] whether messages of the group are flows, at the end point-to-point messages; [1] no
+    turn: Annotated[np.recarray, flows.NpuTurn]  # [NPUs]
+    turn_heap: Annotated[
+        np.recarray, flows.KeyedEntry
+    ]  # [NPUs] those that act in the cell, by their next action's time
+    turn_place: Int64  # [NPUs] places in turn_heap + 1, 0 = none
 
 
 CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)

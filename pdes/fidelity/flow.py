@@ -145,10 +145,9 @@ def reroute(world, now_ps):
     flows.state.moved_epoch = flows.state.epoch
 
 
-@hook
-def act(world_address, message, now_ps):
+@inline
+def take_up(world, message, now_ps):
     """Let a message, a row of `msg`, begin, or wait for those of its connection before it."""
-    world = world_at(world_address)
     flows = world.flows
     msg = whole_messages(world.qps.msg)
     pair = msg[message].connection
@@ -163,6 +162,12 @@ def act(world_address, message, now_ps):
     flows.state.held += 1
     if flow.messages == 1:
         begin(world, pair, now_ps)
+
+
+@hook
+def act(world_address, message, now_ps):
+    """Let a message, a row of `msg`, begin, or wait for those of its connection before it."""
+    take_up(world_at(world_address), message, now_ps)
     return 0
 
 

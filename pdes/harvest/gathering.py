@@ -206,7 +206,7 @@ def _limits(lp: LogicalProcess) -> Int64:
     world = lp.world
     count = int(world.net.ctl.queue_pairs) if world.net.hooks.settle != 0 else 0
     all_flows: Rows = world.flows.flow[:count]
-    which = np.flatnonzero((all_flows.bound_link >= 0) & (all_flows.bound_ps > 0))
+    which = np.flatnonzero((all_flows.bound_link >= 0) & (all_flows.bound_ps > 0) & (all_flows.is_packets == 0))
     flow: Rows = all_flows[which]
     qp: Rows = world.qps.qp[which]
     coupled = flow.is_coupled == 1

@@ -20,7 +20,7 @@ from pdes.core.heap import heap_pop, heap_push
 from pdes.core.inputs import Int64, Record, Rows
 from pdes.core.jit import inline, leading_zeros, outline, trailing_zeros
 from pdes.core.rows.messages import FIRST_EVENT, MERGING, SORTING, WAITING
-from pdes.core.state import MessageModels
+from pdes.core.state import INF, MessageModels
 
 KIND_SHIFT = 60
 KEY_SHIFT = 40
@@ -195,6 +195,25 @@ def next_moment(messages):
         event = following
     events[last].next_event = NONE
     queue.due = sorted_list(events, events[SORTING].next_event)
+
+
+@inline
+def next_event_ps(ctl, messages):
+    """Return the time of the earliest event in ps, INF without one."""
+    queue, events = messages.queue, messages.event
+    if ctl.events == 0:
+        return np.int64(INF)
+    if queue.due >= 0 or queue.rushing > 0 or queue.waiting_last != WAITING:
+        return queue.now_ps
+    digit = 0
+    while queue.full[digit] == 0:
+        digit += 1
+    event = queue.lists[2 * (digit * LISTS + trailing_zeros(queue.full[digit]))]
+    time_ps = events[event].time_ps
+    while event >= 0:
+        time_ps = min(time_ps, events[event].time_ps)
+        event = events[event].next_event
+    return time_ps
 
 
 @inline

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pdes.core.jit import hook, inline
+from pdes.core.jit import hook, inline, outline
 from pdes.core.packet import SHARES_SHIFT, destination, header, pair_word
 from pdes.core.state import REF_INSTANCE, REF_LANE, take_row, whole_messages, world_at
 from pdes.messages.events import FIRST_POST, KEY_SHIFT, LEFT, OWN, STEP, add_event
@@ -54,8 +54,8 @@ def leaves(world, message, left_ps, now_ps):
     add_message_event(world.net, world.qps, world.messages, left_ps, LEFT, message)
 
 
-@hook
-def post_whole(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
+@outline
+def post_message(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
     """Post a message that moves as a whole; arguments as of pdes.nic.transport.post."""
     world = world_at(world_address)
     net, qps = world.net, world.qps
@@ -87,6 +87,12 @@ def post_whole(world_address, node, dst, connection, tag, size_bytes, waiter, no
         flow.posted_ps = now_ps
         flow.ordinal = ordinal
     add_message_event(net, qps, world.messages, now_ps + net.const.send_latency_ps, STEP, message)
+
+
+@hook
+def post_whole(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
+    """Post a message at message level; arguments as of pdes.nic.transport.post."""
+    post_message(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)
     return 0
 
 

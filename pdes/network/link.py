@@ -48,6 +48,13 @@ def link_psb(net, link):
 
 
 @inline
+def nominal_psb(net, link):
+    """Return the picoseconds per byte of an outgoing link for packets and flows together."""
+    # where flows share links with packets, `link_psb` is that for packets
+    return net.link_class[class_of(net.tx[link].meta) + net.const.nominal_classes].ps_per_byte
+
+
+@inline
 def on_link_bytes(net, link, word1, size_bytes):
     """Return the bytes on an outgoing link of a packet that has `size_bytes` bytes on a link without flits."""
     return framed_bytes(net, word1, size_bytes) if class_row(net, link).special & FRAMED != 0 else size_bytes
@@ -56,7 +63,7 @@ def on_link_bytes(net, link, word1, size_bytes):
 @inline
 def share_psb(net, link, word1, shares):
     """Return a link's ps per byte at SHARE_UNITS / shares of its rate (0 = all), framed like packets of this word 1."""
-    psb = link_psb(net, link)
+    psb = nominal_psb(net, link)
     if shares > SHARE_UNITS:
         full = full_packet_bytes(net)
         psb *= shares / SHARE_UNITS * on_link_bytes(net, link, word1, full) / full

@@ -39,6 +39,7 @@ VALUES = {
     "network.detection_time": "1us",
     "network.nvlink_framing": False,
     "network.nvlink": "closed-form",
+    "network.flows": ["p2p"],
     "network.p2p_share": 0.5,
     "network.switch": "shared-buffer",
     "network.buffer": "100KiB",

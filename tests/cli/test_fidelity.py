@@ -258,6 +258,24 @@ def test_collectives_are_coupled_flows_if_the_user_asks_or_the_run_has_many_mess
     assert found[1][2] == pytest.approx([closed] * len(found[1][2]), rel=1e-3)
 
 
+def test_coupled_flows_have_no_stand_ins_of_nvlink(nadi, tmp_path, monkeypatch):
+    """Neither if the user asks for coupled flows, nor if the run has many messages."""
+    monkeypatch.setattr("nadi.simulation.coupled_flows.COUPLED_ABOVE_MESSAGES", 100)
+    given = ("--model", "gpt3-125m", "--plan", "tp4,dp4,gb4", "--cluster", "dgx-h100-superpod", "--gpus", "16")
+    found = []
+    for nvlink, how in (("messages", "coupled"), ("closed-form", "coupled"), ("closed-form", "auto")):
+        keys = f"fidelity=flow collectives={how} nvlink={nvlink}".split()
+        sets = [word for key in keys for word in ("--set", f"network.{key}")]
+        outcome = nadi("run", *given, "--out", tmp_path / "out", "--force", *sets)
+        assert outcome.code == 0, outcome.err
+        summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+        assert summary["config"]["network"]["collectives"] == "coupled"
+        found.append(
+            (summary["digest"], {key: summary[key] for key in ("finish_time_ps", "packets", "packet_hops", "events")})
+        )
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_collective_alone_is_a_coupled_flow(nadi):
     given = ("all-reduce", "-t", "switch:npus=4", "--sizes", "1MiB", "--algorithm", "ring", "--json")
     rows = []

@@ -38,6 +38,7 @@ _VALUES = {
         "detection_time": ["10us"],
         "nvlink_framing": [False],
         "nvlink": ["closed-form"],
+        "flows": [["all"], ["p2p"]],
         "p2p_share": [0.5],
         "switch": ["shared-buffer"],
         "buffer": ["4MB"],

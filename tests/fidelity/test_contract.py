@@ -18,7 +18,7 @@ QUOTED = re.compile(f"['\"]({'|'.join(NAMES)})['\"]")
 OTHER_MEANINGS = {
     ("pdes/build/growth.py", "flow"),  # a table of the engine
     ("nadi/configuration/sections.py", "closed-form"),  # a value of [network] nvlink
-    ("nadi/simulation/closed_forms/nvlink.py", "closed-form"),
+    ("nadi/simulation/nvlink_stand_ins.py", "closed-form"),
 }
 
 

@@ -23,7 +23,7 @@ from workload import KINDS, CollectiveSettings, build_program
 
 LEAVES = "leaf-spine:npus=16,hosts_per_leaf=4,rate=100Gbps,delay=500ns"
 RING = CollectiveSettings({"all-reduce": "ring"})
-ALONE, CONGESTED = 0.03, 0.10  # of the time by packets
+ALONE, CONGESTED = 0.01, 0.05  # of the time by packets
 
 
 def ran(network, program, collectives=RING, fidelity="coupled", faults=None, **keys):

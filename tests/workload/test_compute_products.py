@@ -129,19 +129,37 @@ FLASH_2 = ALGORITHMS["flash-attention-2"]
 def test_attention_is_products_and_exponentials_of_its_pairs_and_starts_of_its_blocks():
     pairs = 27 * 4 * 4096 * 4096  # 27 * 4 heads of 32 blocks on 108 SMs: 32 whole waves
     exponentials = 16 * 1.41e9 * 108
-    expected = pairs * (4 * 128 / (FLASH_2.reach * 312e12) + FLASH_2.exposed / exponentials) * 1e12
+    pair = (4 * 128 / (FLASH_2.reach * 312e12) + FLASH_2.exposed / exponentials) * 1e12  # on all SMs
+    expected = pairs * pair
     starts = 32 * FLASH_2.start_ps
     assert attention(27, 4, 4, 4096, 4096, 128, 128, 0, gpu=FAST_MEMORY) == pytest.approx(expected + starts, rel=1e-9)
     on_and_below_the_diagonal = sum(-(-128 * block // 64) for block in range(1, 33)) / (32 * 64)
     masked = attention(27, 4, 4, 4096, 4096, 128, 128, 1, gpu=FAST_MEMORY)
-    assert masked == pytest.approx(expected * on_and_below_the_diagonal + starts, rel=1e-9)
+    end = FLASH_2.tail * 128 * 4096 * pair * 108  # one SM has a share of a longest block left
+    assert FLASH_2.tail > 0
+    assert masked == pytest.approx(expected * on_and_below_the_diagonal + end + starts, rel=1e-9)
+    one_block = attention(1, 1, 1, 128, 4096, 128, 128, 1, gpu=FAST_MEMORY)
+    assert one_block == pytest.approx(128 * 4096 * pair * 108 + FLASH_2.start_ps, rel=1e-9)
+
+
+@pytest.mark.parametrize(("head", "rows", "keys"), [(64, 128, 128), (128, 128, 128), (256, 128, 80)])
+def test_blocks_of_hopper_depend_on_the_head(head, rows, keys):
+    """FlashAttention-3 reads 128 keys at a time, and 80 with heads of 256 values; one key more takes as many again."""
+    flash_3 = ALGORITHMS["flash-attention-3"]
+    gpu = FAST_MEMORY.model_copy(update={"attention": "flash-attention-3"})
+    pair = (4 * head / (flash_3.reach * 312e12) + flash_3.exposed / (16 * 1.41e9 * 108)) * 108e12  # on one SM
+    starts = [attention(1, 1, 1, rows, k, head, head, 0, gpu=gpu) - rows * k * pair for k in (keys, 2 * keys)]
+    assert starts[0] == pytest.approx(starts[1], rel=1e-6)
+    assert attention(1, 1, 1, rows, keys + 1, head, head, 0, gpu=gpu) == pytest.approx(
+        attention(1, 1, 1, rows, 2 * keys, head, head, 0, gpu=gpu), rel=1e-9
+    )
 
 
 def test_short_prompts_have_blocks_of_few_rows_or_of_several_heads():
     def work(queries, heads, kv_heads):
         return attention(108, heads, kv_heads, queries, 128, 128, 128, 0, gpu=FAST_MEMORY) - FLASH_2.start_ps
 
-    assert work(16, 1, 1) == pytest.approx(work(128, 1, 1) / 8, rel=1e-9)
+    assert work(16, 1, 1) == pytest.approx(work(128, 1, 1) / 2, rel=1e-9)  # 64 rows at least
     assert work(100, 1, 1) == work(128, 1, 1)
     assert work(16, 8, 1) == pytest.approx(work(128, 1, 1), rel=1e-9)  # eight heads in a block
 
@@ -149,7 +167,8 @@ def test_short_prompts_have_blocks_of_few_rows_or_of_several_heads():
 def test_decoding_takes_the_reading_of_keys_and_values():
     shape = (64, 64, 8, 1, 8192, 128, 128, 0)
     gpu = IDEAL.model_copy(update={"peak_flops": {"bf16": 1e20}, "special_functions": 1024})
-    assert attention(*shape, gpu=gpu) == pytest.approx(Operator("attention", shape).bytes / 2.039e12 * 1e12, rel=0.01)
+    read_ps = Operator("attention", shape).bytes / (FLASH_2.memory * 2.039e12) * 1e12
+    assert attention(*shape, gpu=gpu) == pytest.approx(read_ps, rel=0.01)
 
 
 def test_backward_is_five_products_and_an_exponential():

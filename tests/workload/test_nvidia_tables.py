@@ -20,8 +20,8 @@ def op(text):
 def package(tmp_path, monkeypatch):
     monkeypatch.setattr(nvidia, "folder", lambda: tmp_path)
 
-    def write(operator_class, framework, version, file, **columns):
-        folder = tmp_path / "h100_sxm" / operator_class / framework / version
+    def write(operator_class, framework, version, file, system="h100_sxm", **columns):
+        folder = tmp_path / system / operator_class / framework / version
         folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table(columns), folder / f"{file}.parquet")
 
@@ -119,6 +119,19 @@ def test_attention_that_one_of_two_frameworks_measured_or_triton_does_not_count(
     times = ComputeTimes(H100)
     assert times.find(op("attention 2x32x8x1024x1024x128x128x1 bf16")).how == "measured"
     assert times.find(op("attention 4x32x8x1024x1024x128x128x1 bf16")).how == "roofline"
+
+
+def test_a_table_that_reads_faster_than_memory_does_not_count(package):
+    """TensorRT-LLM's decoding on A100; on other GPUs it counts."""
+    columns = {"batch_size": [8], "num_heads": [32], "num_key_value_heads": [8], "isl": [1], "step": [1023]}
+    columns |= {"head_dim": [128], "kernel_source": ["x"], "attn_dtype": ["bfloat16"], "kv_cache_dtype": ["bfloat16"]}
+    for system in ("a100_sxm", "h100_sxm"):
+        for framework, time_ms in (("trtllm", 0.01), ("vllm", 0.2), ("sglang", 0.4)):
+            package("attention", framework, "1.0.0", "generation_attention_perf", system, latency=[time_ms], **columns)
+    decoding = op("attention 8x32x8x1x1024x128x128x1 bf16")
+    times = {name: ComputeTimes(find_gpu(name)).time_ps(decoding) for name in ("a100", "h100")}
+    assert times["a100"] > 1.5e8
+    assert times["h100"] < 1e7
 
 
 def test_both_products_of_experts_share_the_time_of_their_layer(package):

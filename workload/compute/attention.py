@@ -13,12 +13,14 @@ does not hide add to the time:
 A block starts with the reading of its queries and first keys and ends with the writing of its results, which no other
 block of its SM hides. So short sequences are slow. The exponent is that of matrix products (`gemm.OVERLAP`).
 
-With a causal mask, blocks of keys beyond the diagonal are skipped, blocks on the diagonal are computed completely, and
-the longest blocks start first. Short sequences have blocks of fewer rows. The queries of the heads that share keys may
-be rows of one block. With few queries (decoding), the keys are split among SMs whose partial results are combined
-(Flash-Decoding).
+Rows and keys of a block depend on the size of the heads, as registers and tensor memory limit it. With a causal mask,
+blocks of keys beyond the diagonal are skipped, and blocks on the diagonal are computed completely. From
+FlashAttention-3 on the longest blocks start first; before, in the order of the grid, so that SMs wait for the last of
+them. Short sequences have blocks of fewer rows. The queries of the heads that share keys may be rows of one block. With
+few queries (decoding), the keys are split among SMs whose partial results are combined (Flash-Decoding).
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +32,16 @@ from workload.compute.gpu import Gpu
 from workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, Operator
 
 
+class AttentionTile(NamedTuple):
+    """Blocks of heads of one size."""
+
+    max_values: float  # Largest head in values
+    rows: int  # Query rows of the largest forward block
+    keys: int  # Keys that a block reads at a time
+    start: float = 1.0  # Share of start_ps
+    decoding: float = 1.0  # The same in decoding
+
+
 class AttentionAlgorithm(NamedTuple):
     """Parameters of a fused attention algorithm."""
 
@@ -37,46 +49,64 @@ class AttentionAlgorithm(NamedTuple):
     exposed: float  # Share of the exponentials that its products do not hide, 0 to 1
     start_ps: int  # Time in ps to start and end a forward block
     min_rows: int  # Query rows of the smallest forward block
-    max_rows: int  # Query rows of the largest forward block
+    tiles: tuple[AttentionTile, ...]  # Blocks by size of the heads, the smallest heads first
     # Rate of the backward pass relative to the forward pass's model: all operands of its five products pass through
     # shared memory.
     backward: float
     setup_ps: int = 0  # Time in ps to set a forward kernel up, beyond the launch
     packs: bool = True  # Whether a block of a prompt may have queries of several heads
+    tail: float = 0.0  # Share of the longest block of a causal mask for which the SMs wait at the end
     combine_ps: int = 2_800_000  # Time in ps to start the combination of partial results
-    decoding: float = 1.0  # Share of start_ps in decoding with queries of several heads per block
-    # The same with one query of one head: such kernels use no tensor cores, and several blocks fit on an SM.
+    memory: float = 1.0  # Share of the bandwidth of streaming operators that its reads reach
+    decoding_rows: int = 64  # Query rows of the smallest block in decoding
+    # Share of a block's start in decoding that remains with one query of one head: such kernels use no tensor cores,
+    # and several blocks fit on an SM.
     single: float = 0.4
 
 
-_FLASH_1 = AttentionAlgorithm(0.56, 1.0, 2_000_000, 128, 128, 0.76)
+_ROWS, _KEYS = 128, 64  # Query rows of a backward block, and keys of a block
+_ALL_HEADS = (AttentionTile(math.inf, _ROWS, _KEYS),)
+_FLASH_1 = AttentionAlgorithm(0.56, 1.0, 2_000_000, 128, _ALL_HEADS, 0.76)
 ALGORITHMS = {
     "flash-1": _FLASH_1,
     "triton": _FLASH_1._replace(backward=0.51),
-    "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, 128, 0.83),
+    "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, _ALL_HEADS, 0.83),
     "flash-attention-1": _FLASH_1,
     "flash-attention-2": AttentionAlgorithm(
-        0.90, 0.6, 3_300_000, 16, 128, 0.83, combine_ps=7_000_000, decoding=1.2, single=0.5
+        0.91, 0.6, 3_100_000, 64, _ALL_HEADS, 0.82, tail=0.25, combine_ps=8_900_000, memory=0.85, single=0.67
     ),
-    "flash-attention-3": AttentionAlgorithm(0.95, 0.6, 3_200_000, 16, 128, 0.77),
+    "flash-attention-3": AttentionAlgorithm(
+        *(0.95, 0.6, 3_000_000, 64),
+        (AttentionTile(128, 128, 128, 1.0, 0.8), AttentionTile(math.inf, 128, 80, 1.4, 1.2)),
+        *(0.77, 0, True, 0.25),
+        combine_ps=1_900_000,
+        single=0.25,
+    ),
     "flash-attention-4": AttentionAlgorithm(
-        1.0, 0.8, 3_000_000, 64, 128, 0.82, setup_ps=1_400_000, packs=False, combine_ps=1_400_000, decoding=0.43
+        *(1.0, 0.8, 3_000_000, 64),
+        (AttentionTile(128, 256, 128, 1.0, 0.48), AttentionTile(math.inf, 128, 128, 1.0, 0.8)),
+        *(0.82, 1_200_000, False, 0.25),
+        combine_ps=1_300_000,
+        decoding_rows=16,
+        single=1.0,
     ),
 }
-"""Fused attention algorithms. 2 on Ampere, 3 on Hopper, 4 on Blackwell: all numbers but `backward` are fitted to half
-of the prompts in NVIDIA's tables of A100, H100 and B200 (`decoding`, `single` and `combine_ps`: of single tokens;
+"""Fused attention algorithms: 2 on Ampere, 3 on Hopper, 4 on Blackwell. Rows and keys of blocks are those of
+FlashAttention-3 (hopper/tile_size.h), and on Blackwell two blocks of 128 queries at a time, of which only one fits into
+tensor memory if heads have more than 128 values. All other numbers but `backward` are fitted to half of the prompts in
+NVIDIA's tables of A100, H100 and B200 (`decoding`, `decoding_rows`, `single` and `combine_ps`: of single tokens;
 scripts/kernel_tables.py). The reach of 2 and the reach and start of 3 are a compromise between these calls of serving
 frameworks, which read keys by pages, and the algorithms' own figures (arXiv 2307.08691, 2407.08608), which are met
-within 10 % from 1,024 tokens on (tests/workload/test_compute_published.py). Backward: 2 reaches 63 % of A100's peak
-(arXiv 2307.08691, section 4.1, heads of 128), where five products and the exponentials would reach 76 %; 3 reaches
-561 TFLOP/s (heads of 128, 16,384 tokens); 4 is assumed, near 3. flash-1 and triton are the algorithms of old
+within 10 % from 1,024 tokens on (tests/workload/test_compute_published.py). So is the tail of 2: in the order of the
+grid the SMs wait for half of a longest block on average, and its own figures show no wait. Backward: 2 reaches 63 % of
+A100's peak (arXiv 2307.08691, section 4.1, heads of 128), where five products and the exponentials would reach 77 %; 3
+reaches 561 TFLOP/s (heads of 128, 16,384 tokens); 4 is assumed, near 3. flash-1 and triton are the algorithms of old
 software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is the version of FlashAttention-1
 with which MPT was trained, and FlashAttention-2 is 1.3 to 2.5 times as fast (section 4.1). Its backward share of 0.51
 makes it 2.2 times as slow, forward and backward together, and is fitted to three steps: MPT-1B, 7B and 13B on 128
 A100 (scripts/validation.py fsdp-2023). splash is that of TPUs, assumed."""
 _BACKWARD_PRODUCTS = 2.5
 """Products of the backward pass over those of the forward pass: five to two (arXiv 2307.08691, section 3.1)."""
-_ROWS, _KEYS = 128, 64  # Query rows of a backward block, and keys of a block
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)  # Numbers of parts into which decoding may split the keys
 _MAX_DECODING_QUERIES = 64  # Number of queries up to which keys are split
 _LATENT_ROWS, _LATENT_START_PS = 64, 6_000_000
@@ -103,23 +133,24 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
             return attention_ps(operator._replace(kind=kind), gpu, efficiencies)
     algorithm = ALGORITHMS[gpu.attention]
     moved_bytes = operator.bytes
-    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
     if operator.kind == "latent-attention":
         batch, heads, queries, keys, rank, rope_dim = operator.shape
         operator = Operator("attention", (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0), operator.dtype)
         algorithm = algorithm._replace(
             start_ps=_LATENT_START_PS,
-            min_rows=_LATENT_ROWS,
-            max_rows=_LATENT_ROWS,
+            decoding_rows=_LATENT_ROWS,
+            tiles=(AttentionTile(math.inf, _LATENT_ROWS, _KEYS),),
             setup_ps=0,
-            decoding=1.0,
+            memory=gpu.product_memory,
             single=1.0,
         )
-        memory_Bps *= gpu.product_memory  # noqa: N806 - as operands of products
+    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory * algorithm.memory  # noqa: N806 - bytes, not bits
     memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     extras_ps = 0.0
     if operator.kind == "attention-backward":
-        algorithm = algorithm._replace(start_ps=2 * gpu.memory_latency_ps, setup_ps=0, min_rows=_ROWS, max_rows=_ROWS)
+        algorithm = algorithm._replace(
+            start_ps=2 * gpu.memory_latency_ps, setup_ps=0, min_rows=_ROWS, tiles=_ALL_HEADS, tail=0.0
+        )
         extras_ps = _backward_extras_ps(operator, gpu, efficiencies)
     pair_ps = _pair_ps(operator, gpu, algorithm, efficiencies)
     _, heads, kv_heads, queries = operator.shape[:4]
@@ -172,14 +203,20 @@ def _blocked_ps(
     # pair_ps: time of a query-key pair on an SM; memory_Bps: bytes per second of the memory; memory_ps: time in ps to
     # move all bytes at this rate.
     batch, heads, _, queries, _, _, value_dim, causal = operator.shape
+    tile = next(tile for tile in algorithm.tiles if value_dim <= tile.max_values)
     own_rows = queries * block_heads
-    block_rows = min(max(1 << (own_rows - 1).bit_length(), algorithm.min_rows), algorithm.max_rows)
-    pairs = _pairs_of_blocks(operator, block_heads, block_rows, key_parts)
+    min_rows = algorithm.decoding_rows if queries == 1 else algorithm.min_rows
+    block_rows = min(max(1 << (own_rows - 1).bit_length(), min_rows), tile.rows)
+    pairs = _pairs_of_blocks(operator, block_heads, block_rows, tile.keys, key_parts)
     blocks = batch * -(-heads // block_heads) * key_parts
     waves = -(-blocks * len(pairs) // gpu.sms)
     longest = float(pairs.max())
-    pairs_of_busiest_sm = max(blocks * float(pairs.sum()) / gpu.sms, longest) if causal else waves * longest
-    share = algorithm.single if own_rows == 1 else algorithm.decoding if queries == 1 else 1.0
+    mean_pairs = blocks * float(pairs.sum()) / gpu.sms
+    tail = algorithm.tail if queries > 1 else 0.0
+    pairs_of_busiest_sm = max(mean_pairs + tail * longest, longest) if causal else waves * longest
+    share = tile.start
+    if queries == 1:
+        share = tile.decoding * (algorithm.single if own_rows == 1 else 1.0)
     combine_ps = 0.0
     if key_parts > 1:
         moved_bytes = _COMBINE_BYTES * key_parts * batch * heads * queries * value_dim
@@ -189,12 +226,12 @@ def _blocked_ps(
 
 
 def _pairs_of_blocks(
-    operator: Operator, block_heads: int, block_rows: int, key_parts: int
+    operator: Operator, block_heads: int, block_rows: int, block_keys: int, key_parts: int
 ) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     """Return float64[blocks]: the number of pairs that each block of one part of the keys computes, with padding."""
-    # block_heads: query heads that share keys in a block; block_rows: rows per block.
+    # block_heads: query heads that share keys in a block; block_rows: rows per block; block_keys: keys at a time.
     queries, keys, causal = operator.shape[3], operator.shape[4], operator.shape[7]
     blocks = -(-queries * block_heads // block_rows)
     last_query = np.minimum(np.arange(1, blocks + 1) * block_rows, queries * block_heads) // block_heads
     visible = np.clip(last_query + keys - queries, 0, keys) if causal else np.full(blocks, keys)
-    return (block_rows * _KEYS * -(-visible // (key_parts * _KEYS))).astype(np.float64)
+    return (block_rows * block_keys * -(-visible // (key_parts * block_keys))).astype(np.float64)

@@ -5,7 +5,8 @@ systems (`systems/data/SYSTEM/CLASS/FRAMEWORK/VERSION/*.parquet`), measured with
 file names its system (`nvidia_tables`). Of each framework the newest version counts, and of each shape the fastest
 framework: all of them run kernels of the same vendor libraries, and the slower ones add work of their own. Attention
 and experts count only if two frameworks measured the shape (or just one framework has any): single ones are often the
-fallback of a framework without a kernel for it, up to 20 times slower. Kernels of attention in Triton do not count.
+fallback of a framework without a kernel for it, up to 20 times slower. Kernels of attention in Triton do not count, nor
+does a table whose rows would read faster than the memory's peak (`_IMPOSSIBLE`).
 
 How rows become operators:
 
@@ -55,6 +56,9 @@ measurement of an H100 (tables/h100.csv) has products without it."""
 _MIN_PRODUCT = 1 / 3  # Minimum share of the product in an FP8 row
 _UNGATED_TOP_K = 22  # Number of experts per token of Nemotron, whose layers have no gate
 _MAX_HEAD_DIM = 256  # Largest head of FlashAttention
+_IMPOSSIBLE = {("a100_sxm", "trtllm", "generation_attention_perf")}
+"""Tables that do not count, by system, framework and file: TensorRT-LLM 1.0's decoding on A100 would read up to 1.69
+times as fast as the memory's peak (27 % of its rows of more than twice the L2 cache), so it reads less than it says."""
 _KEY_DIM, _VALUE_DIM = 192, 128  # of DeepSeek's attention before compression
 _RANK, _ROPE_DIM = 512, 64  # of DeepSeek's latent attention
 
@@ -138,6 +142,8 @@ def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Roofli
     names = ("batch_size", "num_heads", "num_key_value_heads", "isl", "step", "head_dim", "latency")
     for file in ("context_attention_perf", "generation_attention_perf"):
         for framework, table in _tables(system, "attention", file):
+            if (system.name, framework, file) in _IMPOSSIBLE:
+                continue
             chosen = (table["attn_dtype"] == table_dtype) & (table["kv_cache_dtype"] == table_dtype)
             chosen &= (table["kernel_source"] != "triton") & ((table["isl"] != 1) | (table["step"] != 0))
             chosen &= table["head_dim"].astype(np.int64) <= _MAX_HEAD_DIM

@@ -217,6 +217,8 @@ def _moved(simulation: FinishedRun) -> str:
     results, counters = simulation.results, simulation.results.counters
     moved = f"{counters['flows']:,} messages, {counters['packets']:,} packets, {counters['dropped_packets']:,} dropped"
     hops = "packet-hops"
+    if simulation.settings.flow_groups is not None:
+        moved += f"; as flows: {', '.join(simulation.config.network.flows)}"
     hooks = simulation.settings.fidelity.hooks
     if hooks.act:
         flows = " as flows" if simulation.settings.coupled is None else ", collectives as coupled flows"

@@ -6,6 +6,7 @@ a day, unless the user gives `--force`. A batch job requests hours and memory wi
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ import topologies
 from inputs.units import GIB
 from nadi.errors import ConfigError
 from nadi.launching.world import RankGather
+from nadi.simulation.wiring.flow_traffic import of_packets
 from nadi.simulation.wiring.in_network import with_reducers
 from pdes import Settings
 from topologies import Graph
@@ -76,7 +78,11 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((sampled.weight * sampled.bytes).sum())
     wire += model.has_headers * float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
-    return Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory)
+    own = Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory)
+    if settings.flow_groups is not None:
+        rest = estimate(graph, of_packets(program, settings.flow_groups), replace(settings, flow_groups=None))
+        return own._replace(packets=rest.packets, packet_hops=rest.packet_hops)
+    return own
 
 
 def fabric_bytes(graph: Graph) -> float:

@@ -24,6 +24,11 @@ class FlowState(Row, words=24, written_by="fidelity.* messages.flows.coupled mes
     filling = word("count", "entries of `fill_heap`")
     full = word("count", "entries of `fill_heap` whose level is not INF")
     touched = word("count", "entries of `touched`")
+    cell_ps = word("time", "begin of the cell whose packets are in `ordered`, -1 none", begins=-1)
+    held_blocks = word("count", "entries of `held_block`")
+    turns = word("count", "entries of `turn_heap`")
+    due_ps = word("time", "earliest event when there were known_events, INF none")
+    known_events = word("count", "events when due_ps was found, -1 not known", begins=-1)
 
 
 class Flow(
@@ -54,6 +59,7 @@ class Flow(
     last_message = word("message", "last of them")
     is_fresh = word("flag", "it is in `fresh`")
     is_coupled = word("flag", "it is a stage of a coupled flow, not a connection")
+    is_packets = word("flag", "its messages are packets, and it only takes part in solutions")
 
 
 class FlowHop(Row, bits=32, written_by="messages.flows.coupled messages.flows.paths"):
@@ -126,7 +132,7 @@ class LinkFlow(Row, bits=32, written_by="messages.flows.rates"):
     weight = word("ratio", "FlowHop.weight")
 
 
-class FlowLink(Row, words=16, written_by="build.worlds messages.flows.rates"):
+class FlowLink(Row, words=16, written_by="build.worlds fidelity.* messages.flows.rates"):
     """An outgoing link. Loads are rates times weights. Solutions use the first cache line most."""
 
     capacity = word("ratio", "load that the link carries")
@@ -142,6 +148,15 @@ class FlowLink(Row, words=16, written_by="build.worlds messages.flows.rates"):
     flows = word("count", "flows under way over it")
     room = word("count", "its rows of `link_flow`")
     idle_capacity = word("ratio", "load that the link carries without faults")
+    packets_stamp = word("count", "stamp of the latest solution that set the link's rate for packets")
+
+
+class NpuTurn(Row, words=4, written_by="fidelity.*"):
+    """An NPU in a cell, where flows share links with packets."""
+
+    next_packet = word("place", "first of its packets in `ordered` that are left")
+    end = word("place", "end of its packets in `ordered`")
+    flow_messages = word("count", "messages from or to it that are flows and have not left or arrived")
 
 
 class KeyedEntry(Row, written_by="messages.flows.keyed_heap"):

@@ -21,7 +21,7 @@ class OutgoingLink(
     sent_packets = word("packed", "packets sent | lower 28 bits of the longest wait of a packet (ps) << PACKETS_BITS")
 
 
-class LinkClass(Row, written_by="build.fabric build.schedule"):
+class LinkClass(Row, written_by="build.fabric build.schedule fidelity.*"):
     """Properties that many links have in common."""
 
     ps_per_byte = word("float", "ps per byte of the link's rate")

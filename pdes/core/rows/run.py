@@ -6,7 +6,7 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.simulation build.worlds core.fifo core.state messages.events "
+    written_by="build.growth build.simulation build.worlds core.fifo core.state fidelity.* messages.events "
     "messages.flows.coupled messages.message_loop messages.whole network.batch network.boundary network.faults "
     "network.link network.port_queues network.shared_switch nic.transport npu.collective npu.npu_window npu.trace "
     "window",
@@ -155,6 +155,7 @@ class Constants(Row, words=64, written_by="build.constants build.schedule build.
     outer = word("node", "first of the switches that act before NPUs and other switches")
     splits = word("flag", "only these send to other teams: the cell pauses between them and the other nodes")
     spreads = word("flag", "flows: packets of a message spread equally over equal links")
+    nominal_classes = word("count", "rows of `link_class` from a link's class for packets to its class without flows")
     reserve_hops = word("count", "rows of `hop` that one connection may use")
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
 
@@ -187,6 +188,7 @@ class Hooks(Row, words=32, written_by="build.simulation"):
         "one that is sent later or whose acknowledgement counts (pdes/npu/endpoints.py)",
     )
     act = word("hook", "(message, now): moves messages (pdes/fidelity), 0: they travel as packets")
+    npus_with_flows = word("hook", "(begin, end): lets NPUs act in order of time, where some messages are flows")
     settle = word("hook", "(kind, now): ends flows and sets rates (pdes/fidelity/flow.py)")
     join = word(
         "hook",

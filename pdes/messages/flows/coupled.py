@@ -7,13 +7,15 @@ peers, as in recursive algorithms, the flow consists of *stages*, one after anot
 
 All members end at the same moment, when the last stage has ended and a delay has passed. Alone on the idle fabric, a
 collective takes alone_ps, of which its bytes need port_ps at the members' ports; its launch and its turns (a lane
-sends, and waits until it receives) take the rest, `latency_ps`. Where stages take longer, took_ps,
+sends, and waits until it receives) take the rest. Where stages take longer, took_ps,
 
 - a port of k lanes limits the rate: one lane uses the port while others wait, so that a k-th of the longer time adds to
   alone_ps: the collective takes max(took_ps, alone_ps + (took_ps - port_ps) / k).
 - a link of the fabric limits the rate: other lanes are faster, so that slow ones never wait: max(took_ps, alone_ps).
 
-In both cases launch and one turn, which nothing hides, follow took_ps at least.
+In both cases nothing hides the launch and `reach_ps`, which add to took_ps: a link is idle until the first chunk
+reaches it through the levels of the collective, and after the last one has left it. The reach is the longest chain of
+lanes' first messages, each of which awaits those before: one message of a ring, and the way up and down of a tree.
 """
 
 import numpy as np

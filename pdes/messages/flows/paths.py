@@ -7,7 +7,7 @@ from pdes.core.packet import SHARE_UNITS, destination, end_of, header
 from pdes.core.state import FRAMED
 from pdes.messages.flows.rates import UNITS_PER_PS, WEIGHT_SHIFT
 from pdes.network.framing import FLIT_BYTES, framed_bytes
-from pdes.network.link import class_row, full_packet_bytes, link_psb, on_link_bytes, share_psb
+from pdes.network.link import class_row, full_packet_bytes, nominal_psb, on_link_bytes, share_psb
 from pdes.network.routing import SET_MASK, SET_SHIFT, balanced, forwarding_ps, next_link, npu_route, switch_cell_to
 
 WHOLE = 1 << WEIGHT_SHIFT  # share of a link that all packets of a flow take
@@ -114,7 +114,7 @@ def idle_way(world, flow_id, node, dst, is_back, packet_bytes):
         link = np.int64(flows.hop[h].link)
         if flows.hop_use[h].is_back == is_back and node != dst and starts_at(net, link, node):
             way_ps += forwarding_ps(net, world.routes, node) + class_row(net, link).delay_ps
-            way_ps += np.int64(packet_bytes * link_psb(net, link))
+            way_ps += np.int64(packet_bytes * nominal_psb(net, link))
             node = end_of(net.tx[link].meta)
     return way_ps
 
@@ -188,7 +188,7 @@ def load_message(world, pair, size_bytes):
             on_link = bytes_on(net, link, size_bytes, packets)
         hop.weight = np.int64(np.float64(use.share) * on_link / wire + 0.5)
         if use.is_back == 0 and starts_at(net, link, node):
-            packet_ps = on_link_bytes(net, link, 0, full) * link_psb(net, link)
+            packet_ps = on_link_bytes(net, link, 0, full) * nominal_psb(net, link)
             if packet_ps > slowest_ps:
                 slowest_ps = packet_ps
                 slowest = np.int64(h)
@@ -230,8 +230,9 @@ def latency_of(world, pair, size_bytes, packets, slowest_hop, slowest_psb):
             continue
         row = class_row(net, link)
         fixed += forwarding_ps(net, world.routes, node) + row.delay_ps
-        of_full = min(on_link_bytes(net, link, 0, full), row.seen_bytes) * row.ps_per_byte
-        on_last_link_ps = min(on_link_bytes(net, link, 0, last), row.seen_bytes) * row.ps_per_byte
+        psb = nominal_psb(net, link)
+        of_full = min(on_link_bytes(net, link, 0, full), row.seen_bytes) * psb
+        on_last_link_ps = min(on_link_bytes(net, link, 0, last), row.seen_bytes) * psb
         if h == slowest_hop:
             before = False
         else:

@@ -21,7 +21,8 @@ from nadi.simulation.closed_forms.idle_fabric import idle_fabric
 from nadi.simulation.wiring.fault_schedule import with_slow_links
 from pdes import LONGEST_RUN_PS
 from pdes.arrays import Int64
-from topologies import NVSWITCH, Graph, route
+from pdes.wire import is_nvlink
+from topologies import Graph, route
 from workload import CollectiveSettings, Program
 from workload.collectives.plans.plan import MAX_CONNECTIONS, Lane, Plans, each_its_own
 from workload.collectives.schedules.packed import appended, pack
@@ -48,7 +49,8 @@ def with_nvlink_closed_forms(
     ConfigError: NVLinks have faults that closed forms cannot have, or one trace has groups with different NVLinks.
     """
     costs = CollectiveCosts(_with_slow_nvlinks(graph, settings.faults), settings, PLANNER_EFFORT, planned_on=graph)
-    slots = _slots(graph, program, costs)
+    inside = _inside_domains(graph)
+    slots = _slots(graph, inside, program, costs)
     entry = np.repeat(np.arange(len(slots.position)), np.diff(program.coll_ptr))
     first_node = np.repeat(program.trace_ptr[:-1], np.diff(program.trace_slot_ptr))
     node = program.coll_node + first_node[entry]
@@ -87,15 +89,14 @@ def with_nvlink_closed_forms(
     return program._replace(
         node_schedule=node_schedule,
         schedules=appended(program.schedules, pack(stand_ins)),
-        in_network=tuple(use for use in program.in_network if not _is_domain(graph, use.members)),
+        in_network=tuple(use for use in program.in_network if not _is_domain(graph, inside, use.members)),
     )
 
 
 def _with_slow_nvlinks(graph: Graph, faults: pdes.Faults) -> Graph:
     """Return the fabric with the NVLinks that are slow for the whole run; ConfigError if NVLinks have other faults."""
-    ends = np.stack([graph.link_src, graph.link_dst])
-    is_nvlink = np.all((ends < graph.npus) | (graph.node_kind[ends] == NVSWITCH), axis=0)
-    own = tuple(fault for fault in faults.links if np.any(is_nvlink[list(fault.links)]))
+    inside = _inside_domains(graph)
+    own = tuple(fault for fault in faults.links if np.any(inside[list(fault.links)]))
     for fault in own:
         if fault.at_ps > 0 or fault.until_ps < LONGEST_RUN_PS or fault.down or fault.error_rate:
             node = graph.node_name(int(graph.link_src[fault.links[0]]))
@@ -106,7 +107,7 @@ def _with_slow_nvlinks(graph: Graph, faults: pdes.Faults) -> Graph:
     return with_slow_links(graph, replace(faults, links=own))
 
 
-def _slots(graph: Graph, program: Program, costs: CollectiveCosts) -> _Slots:
+def _slots(graph: Graph, inside: NDArray[np.bool_], program: Program, costs: CollectiveCosts) -> _Slots:
     """Return the slots of the program's traces; ConfigError if a trace's groups differ in position, some in a domain.
 
     A trace has one schedule per collective, so that all its NPUs need one time.
@@ -114,9 +115,9 @@ def _slots(graph: Graph, program: Program, costs: CollectiveCosts) -> _Slots:
     owner, slot = slots_of(program)
     used = np.unique(program.slot_group)
     groups = _members(program, used)
-    inside = [index for index, members in enumerate(groups) if _is_domain(graph, members)]
+    of_domains = [index for index, members in enumerate(groups) if _is_domain(graph, inside, members)]
     position_of_group = np.full(len(program.group_ptr) - 1, -1)
-    position_of_group[used[inside]] = costs.standing.numbers([groups[index] for index in inside])
+    position_of_group[used[of_domains]] = costs.standing.numbers([groups[index] for index in of_domains])
     entry = program.trace_slot_ptr[program.trace_of_npu[owner]] + slot
     position = position_of_group[program.slot_group]
     example = np.zeros(int(program.trace_slot_ptr[-1]), np.int64)
@@ -138,13 +139,17 @@ def _members(program: Program, groups: NDArray[np.integer]) -> list[Int64]:
     return [program.group_member[first:end].astype(np.int64) for first, end in ends]
 
 
-def _is_domain(graph: Graph, members: NDArray[np.integer]) -> bool:
-    """Return whether the members are of one host, and the paths between neighbours pass NVSwitches or nothing."""
+def _inside_domains(graph: Graph) -> NDArray[np.bool_]:
+    """Return bool[links]: links of NVSwitches, and direct links between NPUs."""
+    return is_nvlink(graph) | ((graph.link_src < graph.npus) & (graph.link_dst < graph.npus))
+
+
+def _is_domain(graph: Graph, inside: NDArray[np.bool_], members: NDArray[np.integer]) -> bool:
+    """Return whether the members are of one host, with only links inside domains between neighbours."""
     if len(members) < 2 or np.any(graph.host[members] != graph.host[members[0]]):
         return False
     links = [link for src, dst in zip(members, np.roll(members, -1), strict=True) for link in route(graph, src, dst)]
-    ends = graph.link_dst[links]
-    return bool(np.all((ends < graph.npus) | (graph.node_kind[ends] == NVSWITCH)))
+    return bool(inside[links].all())
 
 
 def _own_ps(graph: Graph, settings: pdes.Settings, members: Int64) -> float:
