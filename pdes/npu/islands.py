@@ -27,7 +27,7 @@ from pdes.core.state import BLOCK_SHIFT, INF, SIDES, later_messages, take_row, w
 from pdes.network.link import inbox_of, wait
 from pdes.npu.collective import begins_after, plan_of
 from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
-from pdes.npu.trace import KIND_SEND
+from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
 
 OUTSIDE, CROSSING, INSIDE = range(3)
 """Roles of a group for an island: at most one member in it; several, or not replayed; all, and replayed."""
@@ -172,7 +172,7 @@ def leave_island(world_address, node, row, now_ps):
     if trace.kind[r] == KIND_SEND:
         if islands.island_of[npu.number + trace.peer[r]] != number:
             return 0
-    elif islands.packet_row[slot] == row + 1:
+    elif trace.kind[r] == KIND_COLLECTIVE and islands.packet_row[slot] == row + 1:
         islands.packet_row[slot] = 0
     else:
         return 0

@@ -199,10 +199,11 @@ def test_a_domain_with_a_slow_link_sends_packets():
 
 def test_a_member_that_never_starts_is_named():
     traces = Traces(16)
-    traces.collective(GROUPS["a"], 0, 1 << 20, group="a")
-    traces.nodes[3].insert(0, traces.nodes[3].pop())
-    traces.receive(9, 3, 100)
-    traces.nodes[3][0].data_deps.append(1)
+    answer = traces.receive(9, 3, 100)
+    traces.collective(GROUPS["a"], 0, 1 << 20, group="a", deps={3: (answer,)})
+    traces.send(3, 9, 100, tag=1, deps=(1,))
+    traces.receive(3, 9, 100, tag=1)
+    traces.send(9, 3, 100, deps=(0,))
     with pytest.raises(RunError, match=r"collective 0 of group \d+ waits for members to start: 1"):
         run(build_world(*program_of(traces), replace(SETTINGS, reuse=True)))
 
