@@ -51,3 +51,9 @@ class Results:
     workers_rss_bytes: int = 0  # peak memory of processes forked for the run, summed
     workers: dict[str, np.ndarray] = field(default_factory=dict)
     folded: FoldedRows | None = None  # closed forms: one NPU's rows represent those of others that do the same
+
+    @property
+    def simulated_hops(self) -> int:
+        """Packet-hops that were simulated one by one: all but those of replayed collectives, and those of episodes."""
+        own = self.reuse
+        return self.counters["packet_hops"] - own.get("replayed_hops", 0) + own.get("episode_hops", 0)

@@ -134,6 +134,7 @@ class RunSummary(TypedDict, total=False):
     setup_s: _Amount
     first_event_s: float
     packet_hops_per_s: _Amount
+    reuse: dict[str, _Count]
     peak_rss_bytes: _Count
     warnings: list[_Text]
     files: list[HashedFiles]

@@ -225,8 +225,18 @@ def _moved(simulation: FinishedRun) -> str:
         how = flows if hooks.settle else f", whole ({hooks.name.replace('_', '-')})"
         moved = f"{counters['flows']:,} messages{how}"
         hops = "message-hops"
-    rate = counters["packet_hops"] / max(results.wall_s, 1e-9)
-    return f"{moved}\n{counters['packet_hops']:,} {hops}, {rate / 1e6:.1f} M/s"
+    rate = results.simulated_hops / max(results.wall_s, 1e-9)
+    return f"{moved}\n{counters['packet_hops']:,} {hops}{_replayed(results.reuse)}, {rate / 1e6:.1f} M/s"
+
+
+def _replayed(reuse: dict[str, int]) -> str:
+    """Return a text about the collectives that were simulated once and replayed; empty without any."""
+    if not reuse.get("episodes_replayed"):
+        return ""
+    return (
+        f", {reuse['replayed_hops']:,} of them replayed ({reuse['episodes_replayed']:,} times collectives of NVLink "
+        f"domains, {reuse['episodes_simulated']:,} simulated)"
+    )
 
 
 def _no_contention(simulation: FinishedRun) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import partition
 import topologies
@@ -19,8 +20,8 @@ from nadi.errors import ConfigError
 from nadi.launching.world import RankGather
 from nadi.simulation.wiring.flow_traffic import of_packets
 from nadi.simulation.wiring.in_network import with_reducers
-from pdes import Settings
-from topologies import Graph
+from pdes import Settings, may_replay
+from topologies import NVSWITCH, Graph
 from topologies.bounds import MAX_BYTES
 from topologies.routing import path_links
 from workload import Program
@@ -69,6 +70,8 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     packets = sampled.weight * messages * (of_message if model.has_headers else 1)
     moved = packets if model.has_packets else sampled.weight * messages
     hops = moved * path_links(fabric, sampled.src, sampled.dst) * (2 if model.has_packets else 1)
+    if may_replay(fabric, settings):  # collectives of NVLink domains are taken to repeat
+        hops = np.where(_are_inside(fabric, sampled.src, sampled.dst), 0.0, hops)
     sent = float((sampled.weight * sampled.messages).sum())
     pairs = float(sampled.weight.sum())
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
@@ -83,6 +86,15 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
         rest = estimate(graph, of_packets(program, settings.flow_groups), replace(settings, flow_groups=None))
         return own._replace(packets=rest.packets, packet_hops=rest.packet_hops)
     return own
+
+
+def _are_inside(graph: Graph, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.bool_]:
+    """Return bool[p]: whether both NPUs of each pair, src and dst, are behind one NVSwitch; aggregators count."""
+    up = np.flatnonzero(graph.node_kind[graph.link_dst] == NVSWITCH)
+    nvswitch = np.full(graph.npus, -1)
+    from_npus = up[graph.link_src[up] < graph.npus]
+    nvswitch[graph.link_src[from_npus]] = graph.link_dst[from_npus]
+    return (nvswitch[src] >= 0) & (nvswitch[src] == nvswitch[dst])
 
 
 def fabric_bytes(graph: Graph) -> float:

@@ -1,5 +1,6 @@
 """The section on the simulation's own speed."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,19 @@ from nadi.terminal.readable import amount_text
 MAX_WORKERS = 32  # Number of workers that are shown
 
 
+def _reuse(counts: Mapping[str, int]) -> list[Fact]:
+    """Return facts about collectives that were simulated once and replayed; none without any."""
+    if not counts:
+        return []
+    replayed, simulated = counts["episodes_replayed"], counts["episodes_simulated"]
+    return [
+        Fact("replayed", f"{counts['replayed_hops']:,}", "Packet-hops of collectives that were simulated once before."),
+        Fact("replays", f"{replayed:,}", "Number of times that collectives of an NVLink domain were replayed."),
+        Fact("episodes", f"{simulated:,}", "Different collectives of NVLink domains that were simulated."),
+        Fact("records", amount_text(counts["record_bytes"]), "Memory of the recorded collectives."),
+    ]
+
+
 def section(run: Run) -> PageSection:
     """Return the section about the simulation's speed: rates, workers, windows and memory."""
     summary = run.summary
@@ -22,6 +36,7 @@ def section(run: Run) -> PageSection:
         Fact("wall time", f"{wall_s:,.3g} s", "Time of the simulation, without reading traces and building fabrics."),
         Fact("setup time", f"{summary.get('setup_s', 0.0):,.3g} s", "Wall time of setup and compilation of kernels."),
         Fact("packet-hops", f"{summary.get('packet_hops', 0):,}", "Number of links that packets crossed, summed."),
+        *_reuse(summary.get("reuse", {})),
         Fact("rate", f"{summary.get('packet_hops_per_s', 0.0) / 1e6:,.2f} M packet-hops/s", "Rate over all workers."),
         Fact("events", f"{summary.get('events', 0):,}", "Processed arrivals, departures and timers."),
         Fact("workers", _workers(summary), "Ranks are MPI processes; results are the same for any number."),
