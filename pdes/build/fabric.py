@@ -90,6 +90,10 @@ class Fabric:
         """Return the most packets that arrive at a node in a cell, if packets travel over some links only."""
         return math.ceil(cell_ps * self.most_packets_per_ps(links)) + 2 * self._degree + 8
 
+    def make_room(self, cell_ps: int, links: Bools) -> None:
+        """Make room for the packets of a cell in which they travel over some links only."""
+        self.batch = max(self.batch, self.batch_of(cell_ps, links))
+
     def _classes(self, seen_bytes: Int64, framed: Bools, is_limited: Bools, settings: Settings) -> tuple[Rows, Int64]:
         """Return the table `link_class` without repetitions, and int64[links], the row of each link."""
         # seen_bytes: [links], bytes that must arrive before the receiving end may act. framed: bool[links], whether the

@@ -66,11 +66,13 @@ def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
     first = np.searchsorted(graph.link_src[order], np.arange(graph.nodes + 1))
     kinds: dict[bytes, int] = {}
     domains = []
+    to_nvswitch = graph.node_kind[graph.link_dst] == NVSWITCH_KIND
+    nvlinks = np.bincount(graph.link_src[to_nvswitch], minlength=graph.nodes)  # of each node
     for switch in np.flatnonzero(graph.node_kind == NVSWITCH_KIND).tolist():
         cables = np.sort(order[first[switch] : first[switch + 1]] >> 1)
         links = np.stack([2 * cables, 2 * cables + 1], axis=1).reshape(-1)
         npus = np.unique(np.minimum(graph.link_src[links], graph.link_dst[links])).astype(np.int64)
-        is_star = len(npus) == len(cables) and npus[-1] < graph.npus
+        is_star = npus[-1] < graph.npus and bool((nvlinks[npus] == 1).all())
         if not is_star or np.any(owner[npus] != owner[switch]) or faulty.intersection(cables.tolist()):
             continue
         columns = [
@@ -94,7 +96,7 @@ def long_cell_ps(graph: Graph, settings: Settings, fabric: Fabric, domains: list
         return fabric.cell_ps
     longest_ps = int(min(fabric.reach_ps[outside].min(), fabric.longest_cell_ps(outside), MAX_CELL_PS))
     cell_ps = max(1, longest_ps // fabric.cell_ps) * fabric.cell_ps
-    fabric.batch = max(fabric.batch, fabric.batch_of(cell_ps, outside))
+    fabric.make_room(cell_ps, outside)
     return cell_ps
 
 

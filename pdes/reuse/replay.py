@@ -263,11 +263,18 @@ class Replay:
         tag = message_tag(running.group.number, running.seq, messages.lane)
         pair = pair_word(npus[messages.src], npus[messages.dst])
         ordinal = np.arange(len(tag))
-        begin_ps = state.begin_ps
-        posted_ps, finished_ps = begin_ps + messages.start_ps, begin_ps + messages.finish_ps
-        out = {"pair": pair, "tag": tag, "payload_bytes": messages.size_bytes, "posted_ps": posted_ps}
-        self._lp.flows_out.append(rows_of(FlowOut, len(tag), ordinal=ordinal, **out)[: len(tag)])
+        posted_ps, finished_ps = state.begin_ps + messages.start_ps, state.begin_ps + messages.finish_ps
+        out = rows_of(
+            FlowOut,
+            len(tag),
+            pair=pair,
+            tag=tag,
+            payload_bytes=messages.size_bytes,
+            posted_ps=posted_ps,
+            ordinal=ordinal,
+        )
         into = rows_of(FlowIn, len(tag), pair=pair, tag=tag, ordinal=ordinal, finished_ps=finished_ps)
+        self._lp.flows_out.append(out[: len(tag)])
         self._lp.flows_in.append(into[: len(tag)])
 
     def finish(self) -> None:

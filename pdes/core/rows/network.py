@@ -5,7 +5,7 @@ from pdes.core.rows.row import Row, word
 
 class OutgoingLink(
     Row,
-    written_by="build.layout build.schedule fidelity.* messages.flows.coupled network.faults network.link",
+    written_by="build.layout build.schedule fidelity.* messages.flows.coupled network.faults network.link npu.islands",
 ):
     """The sending side of a link, node by node; then links that come from other LPs, with `meta` only."""
 

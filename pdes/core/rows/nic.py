@@ -102,7 +102,7 @@ class Receiver(Row, written_by="nic.selective_receiver nic.transport"):
     port_back = word("link", "1 + port that acknowledges, 0 not known yet", bits=32)
 
 
-class FlowOut(Row, written_by="messages.whole nic.transport"):
+class FlowOut(Row, written_by="messages.whole nic.transport reuse.replay"):
     """A posted message, kept for the results."""
 
     pair = word("packed", "src | dst << 20")
@@ -112,7 +112,7 @@ class FlowOut(Row, written_by="messages.whole nic.transport"):
     ordinal = word("count", "number of the message within its queue pair")
 
 
-class FlowIn(Row, written_by="nic.transport"):
+class FlowIn(Row, written_by="nic.transport reuse.replay"):
     """A completed message, kept for the results."""
 
     pair = word("packed", "src | dst << 20")

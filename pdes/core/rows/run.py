@@ -6,10 +6,10 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.simulation build.worlds core.fifo core.state fidelity.* messages.events "
-    "messages.flows.coupled messages.message_loop messages.whole network.batch network.boundary network.faults "
-    "network.link network.port_queues network.shared_switch nic.transport npu.collective npu.npu_window npu.trace "
-    "window",
+    written_by="build.growth build.islands build.simulation build.worlds core.fifo core.state fidelity.* "
+    "messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
+    "network.boundary network.faults network.link network.port_queues network.shared_switch "
+    "nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
 
@@ -61,9 +61,9 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="harvest.gathering fidelity.* messages.flows.coupled messages.message_loop messages.whole "
-    "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport npu.npu_window "
-    "npu.trace window",
+    written_by="fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
+    "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport "
+    "npu.islands npu.npu_window npu.trace reuse.replay window",
 ):
     """Counters of a run; sums over LPs are results."""
 
@@ -91,7 +91,11 @@ class Counters(
     congestion_notifications = word("count", "congestion notifications sent")
 
 
-class Constants(Row, words=64, written_by="build.constants build.schedule build.simulation build.worlds"):
+class Constants(
+    Row,
+    words=64,
+    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes",
+):
     """Constants of a run."""
 
     seed = word("packed", "seed of all hashes")
