@@ -64,17 +64,16 @@ def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
     faulty = {link >> 1 for fault in settings.faults.links for link in fault.links}
     order = np.argsort(graph.link_src, kind="stable")
     first = np.searchsorted(graph.link_src[order], np.arange(graph.nodes + 1))
-    nvswitches = np.bincount(
-        graph.link_src[graph.node_kind[graph.link_dst] == NVSWITCH_KIND], minlength=graph.nodes
-    )  # links of each node to them
+    to_nvswitch = graph.node_kind[graph.link_dst] == NVSWITCH_KIND
+    nvswitches = np.bincount(graph.link_src[to_nvswitch], minlength=graph.nodes)  # number of links by node
     kinds: dict[bytes, int] = {}
     domains = []
     for switch in np.flatnonzero(graph.node_kind == NVSWITCH_KIND).tolist():
         cables = np.sort(order[first[switch] : first[switch + 1]] >> 1)
         links = np.stack([2 * cables, 2 * cables + 1], axis=1).reshape(-1)
         npus = np.unique(np.minimum(graph.link_src[links], graph.link_dst[links])).astype(np.int64)
-        is_star = len(npus) == len(cables) and npus[-1] < graph.npus
-        if not is_star or np.any(nvswitches[npus] > 1) or np.any(owner[npus] != owner[switch]) or faulty.intersection(cables.tolist()):
+        is_star = len(npus) == len(cables) and npus[-1] < graph.npus and not np.any(nvswitches[npus] > 1)
+        if not is_star or np.any(owner[npus] != owner[switch]) or faulty.intersection(cables.tolist()):
             continue
         columns = [
             np.searchsorted(np.append(npus, switch), graph.link_src[links]),
