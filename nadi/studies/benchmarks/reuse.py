@@ -27,7 +27,7 @@ def run_reuse_bench(
 
     def measured(reuse: str) -> pdes.Results:
         progress.begin(f'reuse = "{reuse}"')
-        sections = {
+        sections: dict[str, dict[str, Any]] = {
             "workload": {"model": model, "plan": plan},
             "topology": {"cluster": CLUSTER},
             "engine": {"reuse": reuse, "seed": seed},
