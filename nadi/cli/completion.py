@@ -53,7 +53,7 @@ def benches(incomplete: str) -> list[str]:
     from nadi.studies.benchmarks.bench import BENCHES
     from pdes.fidelity import FLUID
 
-    return _beginning(incomplete, [*BENCHES, FLUID, "coupled", "trace"])
+    return _beginning(incomplete, [*BENCHES, FLUID, "coupled", "reuse", "trace"])
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -67,7 +67,7 @@ def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
     kinds: dict[bytes, int] = {}
     domains = []
     to_nvswitch = graph.node_kind[graph.link_dst] == NVSWITCH_KIND
-    nvlinks = np.bincount(graph.link_src[to_nvswitch], minlength=graph.nodes)  # of each node
+    nvlinks = np.bincount(graph.link_src[to_nvswitch], minlength=graph.nodes)  # number of links by node
     for switch in np.flatnonzero(graph.node_kind == NVSWITCH_KIND).tolist():
         cables = np.sort(order[first[switch] : first[switch + 1]] >> 1)
         links = np.stack([2 * cables, 2 * cables + 1], axis=1).reshape(-1)

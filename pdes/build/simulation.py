@@ -12,8 +12,8 @@ from pdes.core.inputs import Graph, Int64, Program, Rows
 from pdes.core.jit import Directory, hook_address
 
 
-class EpisodeReplay(Protocol):
-    """What finds the ends of replayed collectives (pdes.reuse.replay)."""
+class Replayer(Protocol):
+    """Interface of pdes.reuse.replay.Replay, which finds the ends of replayed collectives."""
 
     def serve(self) -> None:
         """Find the ends of collectives that members have started."""
@@ -34,7 +34,7 @@ class LogicalProcess:
         self._world = world
         self._directory = Directory(world, f"LP {part.number}")
         self.domains: list[Domain] = []  # NVLink domains whose collectives may be replayed
-        self.replay: EpisodeReplay | None = None  # of the episodes in these domains
+        self.replay: Replayer | None = None  # of the episodes in these domains
         self.back: LogicalProcess | None = (
             None  # LP of the whole fabric, where kernels look up acknowledgements' routes
         )

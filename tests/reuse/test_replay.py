@@ -190,6 +190,24 @@ def test_a_domain_cut_in_two_sends_packets():
     assert both(graph, program, SETTINGS, where={"owner": owner}).reuse["episodes_replayed"] == 0
 
 
+@pytest.mark.parametrize(("nvswitches", "replayed"), [(1, 6), (2, 0)])
+def test_a_domain_of_several_nvswitches_sends_packets(tmp_path, nvswitches, replayed):
+    """Messages then have several paths between two NPUs."""
+    switches = "".join(f'[[switches]]\nname = "nvs {i}"\nkind = "nvswitch"\n' for i in range(nvswitches))
+    cables = [[f"npu {npu}", f"nvs {i}"] for i in range(nvswitches) for npu in range(8)]
+    file = tmp_path / "host.toml"
+    links = f'[[links]]\nrate = "1200Gbps"\ndelay = "25ns"\ncables = {cables}\n'
+    file.write_text(f'npus = 8\nhost = {[0] * 8}\naccelerator = "a100"\n{switches}{links}')
+    traces = Traces(8)
+    for turn in range(6):
+        deps = {npu: (traces.compute(npu, 40, deps=[2 * turn - 1] if turn else ()),) for npu in GROUPS["a"]}
+        traces.collective(GROUPS["a"], 0, 1 << 20, group="a", deps=deps)
+    graph = build(str(file))
+    how = CollectiveSettings({KINDS[0]: "nccl"})
+    program = build_program(traces.tables(), range(8), 8, {"a": GROUPS["a"]}, ComputeModel("trace"), how, fabric=graph)
+    assert both(graph, program, SETTINGS).reuse["episodes_replayed"] == replayed
+
+
 def test_a_domain_with_a_slow_link_sends_packets():
     graph, program = repeated(0, 1 << 20)
     link = int(np.flatnonzero(graph.node_kind[graph.link_dst] == 2)[0])

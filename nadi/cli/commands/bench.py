@@ -14,7 +14,7 @@ from nadi.errors import ConfigError
 from nadi.terminal.tables import FittedTable, facts, name_column
 
 MAX_RUNS = 10_000
-_NAME = "Benchmark: permutation, roce, allreduce, hierarchical, pairs, flow, coupled, or trace (reading of traces)."
+_NAME = "Benchmark: permutation, roce, allreduce, hierarchical, pairs, flow, coupled, reuse, or trace (of files)."
 _TOPOLOGY = "Fabric that replaces the benchmark's."
 _SCALING = "Measure serial, two concurrent copies, two ranks with and without shared memory, processes, threads."
 
@@ -36,6 +36,11 @@ def bench(
     if name == "trace":
         _measure_decoding(runs, as_json=as_json, quiet=quiet)
         return
+    if name == "reuse":
+        if topology or size:
+            raise ConfigError(f"bench reuse: found {'--topology' if topology else '--size'}; expected neither")
+        _measure_reuse(seed, runs, as_json=as_json, quiet=quiet)
+        return
     from nadi.launching.launcher import connected_ranks
 
     ranks = connected_ranks(os.environ)
@@ -50,7 +55,7 @@ def bench(
 
     with together(ranks):
         if name not in {*BENCHES, FLUID, "coupled"}:
-            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, {FLUID}, coupled, trace")
+            raise ConfigError(f"bench {name!r}: expected one of {', '.join(BENCHES)}, {FLUID}, coupled, reuse, trace")
         kind_of_workers = backend_of(backend, ranks)
         size_bytes = parse_bytes_within(size, MAX_BYTES) if size else 0
         if size and not size_bytes:
@@ -126,6 +131,34 @@ def _measure_decoding(num_runs: int, *, as_json: bool, quiet: bool) -> None:
         node_bytes = f"{row['file_bytes'] / row['nodes']:,.0f}"
         table.add_row(row["kind"], row["nodes"], node_bytes, *speeds, f"{row['ratio']:.1f}", *memory)
     print_document(rates, lambda _: table, as_json=as_json)
+
+
+def _measure_reuse(seed: int, num_runs: int, *, as_json: bool, quiet: bool) -> None:
+    """Measure and print the speed of a step with and without replay; end with code 1 if their digests differ."""
+    from nadi.launching.progress import progress
+    from nadi.studies.benchmarks.reuse import run_reuse_bench
+
+    with progress(quiet=quiet) as shown:
+        figures = run_reuse_bench(shown, seed=seed, runs=num_runs)
+    print_document(figures, _reuse_table, as_json=as_json)
+    if not figures["same_digest"]:
+        raise typer.Exit(1)
+
+
+def _reuse_table(figures: dict[str, Any]) -> FittedTable:
+    """Return the table of the figures of `run_reuse_bench`."""
+    comparison = "equal" if figures["same_digest"] else f"but {figures['digest_off']} by all packets"
+    rows = [
+        ("packet-hops", f"{figures['packet_hops']:,}"),
+        ("with replay", f"{figures['exact_s']:.3f} s (fastest of {figures['runs']})"),
+        ("all packets", f"{figures['off_s']:.3f} s"),
+        ("ratio", f"{figures['ratio']:.1f}"),
+        ("simulated", f"{figures['episodes_simulated']:,} episodes, {figures['episode_hops']:,} packet-hops"),
+        ("replayed", f"{figures['episodes_replayed']:,} episodes, {figures['replayed_hops']:,} packet-hops"),
+        ("records", f"{figures['record_bytes'] / MIB:,.2f} MiB"),
+        ("digest", f"{figures['digest']}, {comparison}"),
+    ]
+    return facts(f"{figures['model']}, {figures['plan']} on {figures['cluster']}", rows)
 
 
 def _scaling_table(bench_name: str, pairs: dict[str, Any]) -> FittedTable:
