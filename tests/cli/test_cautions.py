@@ -56,10 +56,10 @@ def test_flowlets_that_overtake_each_other(nadi, write_run):
     run = write_run([nodes] * 16, "", 'spec = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=4,rate=100Gbps,delay=1us"')
     flowlets = ("--set", "network.load_balancing=flowlet")
     assert warnings(nadi, run, *flowlets) == []
-    short = (*flowlets, "--set", "network.flowlet_gap=2us")
+    short = (*flowlets, "--set", "network.flowlet_gap=1us")
     (said,) = warnings(nadi, run, *short)
     assert "packets were sent again, and none was dropped" in said
-    assert "a flowlet_gap longer than 2us" in said
+    assert "a flowlet_gap longer than 1us" in said
     assert warnings(nadi, run, *short, "--set", "network.selective_repeat=true") == []
 
 

@@ -30,7 +30,7 @@ NO_FILES = {
     "topology": {"name", "graph"},
     "network": {"fidelity", "congestion_control", "congestion", "discipline", "load_balancing"},
     "compute": {"efficiency"},
-    "engine": {"partitioner"},
+    "engine": {"partitioner", "reuse"},
     "faults": {"link", "switch", "npu"},
 }
 """Keys whose values are texts, or hold some, and never name a file."""
