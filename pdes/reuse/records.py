@@ -4,7 +4,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from pdes.reuse.episodes import Episode, EpisodeRecord
+from pdes.reuse.episodes import EpisodeRecord
+from pdes.reuse.own_world import Episode
 
 MAX_BYTES = 1 << 30  # memory of all records of a process
 TRIED = 64  # replayed episodes after which it is known whether replay is worth its search

@@ -15,7 +15,8 @@ from pdes.core.packet import message_tag, pair_word
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.run import Counters
 from pdes.npu.islands import INSIDE, change_cell, count_links, count_messages, end_members
-from pdes.reuse.episodes import Collective, Episode, EpisodeRecord, Member, Messages, domain_graph, simulate
+from pdes.reuse.episodes import EpisodeRecord, Messages, simulate
+from pdes.reuse.own_world import Collective, Episode, Member, domain_graph
 from pdes.reuse.records import Records
 
 MAX_COLLECTIVES = 8  # of an episode: each one more that starts before the others end repeats the simulation of all

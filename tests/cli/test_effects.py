@@ -71,6 +71,7 @@ VALUES = {
     "compute.pace": "alone",
     "memory.latency": "1us",
     "memory.bandwidth": "1GB/s",
+    "engine.reuse": "off",
     "engine.backend": "processes",
     "engine.workers": 2,
     "engine.share_memory": False,

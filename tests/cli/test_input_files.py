@@ -28,7 +28,7 @@ NO_FILES = {
     "workload": {"trace_set", "plan"},
     "serving": {"prompt", "generate"},
     "topology": {"name", "graph"},
-    "network": {"fidelity", "congestion_control", "congestion", "discipline", "load_balancing"},
+    "network": {"fidelity", "congestion_control", "congestion", "discipline", "flows", "load_balancing"},
     "compute": {"efficiency"},
     "engine": {"partitioner", "reuse"},
     "faults": {"link", "switch", "npu"},

@@ -34,7 +34,7 @@ class FlowState(Row, words=24, written_by="fidelity.* messages.flows.coupled mes
 class Flow(
     Row,
     words=24,
-    written_by="fidelity.* messages.flows.coupled messages.flows.paths messages.flows.rates",
+    written_by="fidelity.* messages.flows.coupled messages.flows.paths messages.flows.rates messages.flows.reach",
 ):
     """A connection, parallel to its queue pair; its messages are sent one after another. Or a coupled flow."""
 
@@ -77,14 +77,14 @@ class HopUse(Row, bits=32, written_by="messages.flows.paths messages.flows.rates
     place = word("place", "place among the flows of the link")
 
 
-class LinkTotal(Row, written_by="messages.flows.coupled"):
+class LinkTotal(Row, written_by="messages.flows.coupled messages.flows.reach"):
     """What a collective that is a coupled flow puts on a link."""
 
     total_bytes = word("bytes", "bytes on the link, of messages and acknowledgements")
     messages = word("count", "messages that cross the link")
 
 
-class CoupledKind(Row, words=16, written_by="build.worlds messages.flows.coupled"):
+class CoupledKind(Row, words=16, written_by="build.worlds messages.flows.coupled messages.flows.reach"):
     """Collectives of one group with the same schedule and size, as coupled flows."""
 
     schedule = word("plan", "their schedule")
@@ -96,7 +96,7 @@ class CoupledKind(Row, words=16, written_by="build.worlds messages.flows.coupled
     free_flow = word("queue_pair", "first stage of the first flow that is not under way, -1 none", begins=-1)
 
 
-class CoupledLane(Row, written_by="messages.flows.coupled"):
+class CoupledLane(Row, written_by="messages.flows.coupled messages.flows.reach"):
     """A lane of a plan in coupled flows, and the first message that it sends, on the idle fabric."""
 
     stage = word("count", "stage in which the lane begins")

@@ -59,7 +59,8 @@ class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flig
 class Instance(
     Row,
     words=16,
-    written_by="messages.flows.coupled messages.message_loop messages.whole npu.agenda npu.collective",
+    written_by="messages.flows.coupled messages.flows.reach messages.message_loop messages.whole "
+    "npu.agenda npu.collective",
 ):
     """An active collective on an NPU; of a coupled flow, that of the first member, which stands for all."""
 

@@ -1,0 +1,118 @@
+"""The reach of a coupled flow: the time from its begin until its first chunk has come everywhere.
+
+It is the longest chain of lanes' first messages, each of which awaits those that its lane receives before.
+"""
+
+import numpy as np
+
+from pdes.core.hashing import mix3
+from pdes.core.jit import inline, outline
+from pdes.core.packet import SHARES_SHIFT, path_word
+from pdes.messages.flows.paths import idle_way, lay_both_ways
+from pdes.network.link import link_psb
+from pdes.npu.collective import npu_of_peer, sent_bytes_of
+
+
+@inline
+def first_send(plans, lane):
+    """Return the first step of a lane, a row of `lane_row`, that sends; if there is none, the end of its steps."""
+    step = np.int64(plans.lane_ptr[lane])
+    while step < plans.lane_ptr[lane + 1] and plans.step[step].send_peer < 0:
+        step += 1
+    return step
+
+
+@inline
+def plan_of_member(plans, schedule, member):
+    """Return the plan of a member of a schedule."""
+    return np.int64(plans.plan_of[plans.plan_of_ptr[schedule] + (0 if plans.relative[schedule] else member)])
+
+
+@inline
+def hash_word(net, plans, group, lane, src, dst):
+    """Return the word by which hashes choose the path of a lane, a row of `lane_row`, from NPU src to dst."""
+    connection = group | np.int64(plans.lane_row[lane].connection) & ((1 << SHARES_SHIFT) - 1)
+    return path_word(np.int64(0), mix3(src + net.const.seed, dst, connection))
+
+
+@inline
+def set_first_message(world, flow_id, kind, lane, src, inst, now_ps):
+    """Set what the first message of a lane takes from NPU `src`: latency_ps and chunk_ps."""
+    net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
+    step = first_send(plans, lane)
+    if step == plans.lane_ptr[lane + 1]:
+        return
+    size = sent_bytes_of(net.const.address, insts, plans, inst, lane, step)
+    dst = npu_of_peer(insts, plans, inst, lane, np.int64(plans.step[step].send_peer))
+    lay_both_ways(world, flow_id, src, dst, hash_word(net, plans, kind.group, lane, src, dst), now_ps)
+    packet_bytes = min(size, net.const.mtu_bytes) + net.const.header_bytes
+    latency_ps = idle_way(world, flow_id, src, dst, 0, packet_bytes)
+    row = flows.lane[lane]
+    row.latency_ps = max(row.latency_ps, latency_ps + plans.lane_row[lane].latency_ps)
+    messages, busy_ps = 0, 0.0
+    for number in range(step, plans.lane_ptr[lane + 1]):
+        messages += np.int64(plans.step[number].send_peer >= 0)
+    flow = flows.flow[flow_id]
+    for h in range(flow.first_hop, flow.first_hop + flow.hops):
+        if flows.hop_use[h].is_back == 0:
+            link = np.int64(flows.hop[h].link)
+            busy_ps = max(busy_ps, flows.link_total[link].total_bytes * link_psb(net, link))
+    row.chunk_ps = max(row.chunk_ps, np.int64(busy_ps / messages))
+
+
+@inline
+def move_on(flows, plans, kind, plan, lane):
+    """Set when the first message of a lane of a plan begins and arrives, by those before; return if it is later."""
+    row = flows.lane[lane]
+    step, end = np.int64(plans.lane_ptr[lane]), first_send(plans, lane)
+    if end == plans.lane_ptr[lane + 1]:
+        return False
+    begin_ps = np.int64(row.begin_ps)
+    while step <= end:
+        if plans.step[step].dep_lane >= 0:
+            other = flows.lane[plans.plan_ptr[plan] + plans.step[step].dep_lane]
+            begin_ps = max(begin_ps, other.begin_ps, other.arrival_ps)
+        if plans.step[step].recv_peer >= 0 and step < end:
+            begin_ps = max(begin_ps, row.arrival_ps)
+        step += 1
+    row.begin_ps = begin_ps
+    peer = np.int64(plans.step[end].send_peer)
+    to_plan = plan if plans.relative[kind.schedule] else plan_of_member(plans, kind.schedule, peer)
+    to = flows.lane[plans.plan_ptr[to_plan] + plans.step[end].send_lane]
+    arrival_ps = begin_ps + row.latency_ps
+    kind.reach_ps = max(kind.reach_ps, arrival_ps)
+    # a stage has sent all its bytes before the next begins
+    arrival_ps += row.chunk_ps if kind.stages == 1 else 0
+    if arrival_ps <= to.arrival_ps:
+        return False
+    to.arrival_ps = arrival_ps
+    return True
+
+
+@outline
+def find_reach(world, flow_id, kind, inst, now_ps):
+    """Set `reach_ps` of a kind of collectives, of which an instance begins."""
+    # Only the first message of each lane counts: it awaits what the lane receives before, and steps of other lanes.
+    # flow_id: its first stage, whose path is known
+    flows, plans, collective = world.flows, world.plans, world.insts.inst[inst]
+    flow = flows.flow[flow_id]
+    first_hop, hops = np.int64(flow.first_hop), np.int64(flow.hops)
+    for h in range(first_hop, first_hop + hops):
+        flows.link_total[flows.hop[h].link].total_bytes = flows.hop_total[h].total_bytes
+    schedule, members = kind.schedule, np.int64(plans.members[kind.schedule])
+    for member in range(members):
+        collective.member = member
+        plan = plan_of_member(plans, schedule, member)
+        src = np.int64(plans.group_member[plans.group_ptr[kind.group] + member])
+        for lane in range(plans.plan_ptr[plan], plans.plan_ptr[plan + 1]):
+            set_first_message(world, flow_id, kind, lane, src, inst, now_ps)
+    flow.first_hop, flow.hops = first_hop, hops
+    for h in range(first_hop, first_hop + hops):
+        flows.link_total[flows.hop[h].link].total_bytes = 0
+    later = True
+    while later:
+        later = False
+        for member in range(members):
+            plan = plan_of_member(plans, schedule, member)
+            for lane in range(plans.plan_ptr[plan], plans.plan_ptr[plan + 1]):
+                later |= move_on(flows, plans, kind, plan, lane)
