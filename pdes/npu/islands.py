@@ -232,18 +232,12 @@ def count_links(world_address, number, sent_bytes, packets, wait_ps):
 
 
 @kernel
-def change_cell(world_address, cell_ps, heads):
-    """Let cells be cell_ps long from the end of the current one on; heads: int64[rows of tx], for own use."""
-    # All packets of later cells leave their inboxes and wait on their links, before those that wait there already.
+def take_packets(world_address, times_ps, links, words1, words2, words3):
+    """Take all packets of later cells from inboxes and links; return their number, and their columns in the arrays."""
+    # At the end of a cell. links: rows of `tx`. Packets for other LPs stay.
     net, islands = world_at(world_address).net, world_at(world_address).islands
     ctl = net.ctl
-    for link in range(heads.shape[0]):
-        heads[link] = NONE
-        if end_of(net.tx[link].meta) < net.const.nodes:
-            heads[link] = net.wait_head[link]
-            if heads[link] >= 0:
-                net.wait_head[link] = net.wait_tail[link] = NONE
-                net.waiting[link >> 5] &= ~(np.int64(1) << (link & 31))
+    packets = np.int64(0)
     for ahead in range(1, SIDES):
         begin_ps = ctl.now_ps + ahead * ctl.cell_ps
         for node in range(net.const.nodes):
@@ -255,18 +249,36 @@ def change_cell(world_address, cell_ps, heads):
             net.inbox[box] = net.inbox[box + 1] = NONE
             while record != tail:
                 packet = net.record[record]
-                ready_ps = begin_ps + inbox_later_ps(packet.ready_ps)
-                link = islands.row_of[inbox_link(packet.ready_ps)]
-                ctl.soonest_ps = min(ctl.soonest_ps, ready_ps)
-                wait(net, link, ready_ps, packet.w1, packet.w2, packet.w3)
+                times_ps[packets] = begin_ps + inbox_later_ps(packet.ready_ps)
+                links[packets] = islands.row_of[inbox_link(packet.ready_ps)]
+                words1[packets], words2[packets], words3[packets] = packet.w1, packet.w2, packet.w3
+                packets += 1
                 record = step(net, record)
             free_block(net, record >> BLOCK_SHIFT)
-    for link in range(heads.shape[0]):
-        record = np.int64(heads[link])
+    for link in range(net.wait_head.shape[0]):
+        record = np.int64(net.wait_head[link])
+        if record < 0 or end_of(net.tx[link].meta) >= net.const.nodes:
+            continue
+        net.wait_head[link] = net.wait_tail[link] = NONE
+        net.waiting[link >> 5] &= ~(np.int64(1) << (link & 31))
         while record >= 0:
             packet = net.record[record]
-            wait(net, np.int64(link), packet.ready_ps, packet.w1, packet.w2, packet.w3)
+            times_ps[packets], links[packets] = packet.ready_ps, link
+            words1[packets], words2[packets], words3[packets] = packet.w1, packet.w2, packet.w3
+            packets += 1
             record = after(net, record)
+    return packets
+
+
+@kernel
+def begin_cells(world_address, cell_ps, times_ps, links, words1, words2, words3):
+    """Let cells be cell_ps long, and packets, int64[n] in order of time on each link, wait on their links."""
+    net = world_at(world_address).net
+    ctl = net.ctl
+    ctl.soonest_ps = INF
+    for i in range(times_ps.shape[0]):
+        ctl.soonest_ps = min(ctl.soonest_ps, times_ps[i])
+        wait(net, links[i], times_ps[i], words1[i], words2[i], words3[i])
     for side in range(SIDES):
         ctl.pending[side] = 0
     ctl.cell_ps = cell_ps

@@ -14,14 +14,16 @@ from pdes.core.memory import rows_of
 from pdes.core.packet import message_tag, pair_word
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.run import Counters
-from pdes.npu.islands import INSIDE, change_cell, count_links, count_messages, end_members
+from pdes.npu.islands import INSIDE, begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.reuse.episodes import EpisodeRecord, Messages, simulate
 from pdes.reuse.own_world import Collective, Episode, Member, domain_graph
 from pdes.reuse.records import Records
 
 MAX_COLLECTIVES = 8  # of an episode: each one more that starts before the others end repeats the simulation of all
 _ADDED = [  # counters that an episode adds; trace rows end in the world of the run, and messages are counted one by one
-    name for name in Counters.declared if name not in {"trace_rows", "digest_a", "digest_b", "flows", "windows"}
+    name
+    for name in Counters.declared
+    if name not in {"trace_rows", "digest_a", "digest_b", "flows", "windows", "events"}
 ]
 
 
@@ -137,8 +139,12 @@ class Replay:
             ctl.need = s.NEED_BLOCKS
             self._lp.world = world = grow(self._lp.world)
             net = world.net
+        packets = np.zeros((5, len(net.record)), np.int64)  # time, link and three words of each
+        count = take_packets(self._lp.address, *packets)
+        time_ps, link = packets[:2, :count]
+        in_order = np.ascontiguousarray(packets[:, np.lexsort((time_ps, link))])
         cell_ps = const.cell_ps if ctl.changes_cell else const.long_cell_ps
-        change_cell(self._lp.address, int(cell_ps), np.zeros(len(net.tx), np.int64))
+        begin_cells(self._lp.address, int(cell_ps), *in_order)
 
     def _by_island(self, due: Iterable[int]) -> dict[int, list[Group]]:
         """Return the groups with these numbers by their island."""

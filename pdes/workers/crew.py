@@ -19,6 +19,7 @@ from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from pdes.messages import message_loop
 from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
+from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.workers import team as tm
 from pdes.workers.mailbox import ProcessPlace
 from pdes.workers.other_teams import OTHER_TEAMS
@@ -40,6 +41,12 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
         compile_for(message_loop.work_messages, 0, 0)
     else:
         compile_for(tm.work, 0, 0, 0, 0)
+        if settings is None or settings.reuse:
+            compile_for(end_members, 0, words, words, words, words)
+            compile_for(count_messages, 0, 0, 0, 0, words, words, words, words, words)
+            compile_for(count_links, 0, 0, words, words, words)
+            compile_for(take_packets, 0, words, words, words, words, words)
+            compile_for(begin_cells, 0, 0, words, words, words, words, words)
     compile_for(rehash, words, words, words, words)
     for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
         hook_address(function)
