@@ -335,7 +335,7 @@ class Islands(NamedTuple):
     link: Int32  # rows of `tx` of the islands' links
     start_ps: Int64  # [slots] when the NPU has started its collective that waits to be replayed, -1 none
     start_row: Int32  # [slots] its trace row
-    start_order: Int64  # [slots] number of starts before it
+    start_order: Int64  # [slots] number of starts before it; of an aggregator, its collectives that go by packets
     end_ps: Int64  # [slots] when the replayed collective ends, -1 none
     packet_row: Int32  # [slots] 1 + row of a collective that sends packets over the island's links, 0 none
     started: Int32  # [groups] members that have started the collective that waits to be replayed

@@ -50,10 +50,11 @@ def report(net, islands, group):
 
 
 @inline
-def wake_aggregators(world, slot, island, now_ps):
-    """Let the aggregators of a slot's group start their collective, which waits, as packets are sent for it."""
-    # In the next cell: before that, no packet arrives there, since the member begins to send a cell from now at the
-    # earliest.
+def wake_aggregators(world, slot, seq, island, now_ps):
+    """Let the aggregators of a slot's group start collective number `seq` of the group, whose messages are packets."""
+    # One that waits starts in the next cell: before that, no packet arrives there, since the member begins to send a
+    # cell from now at the earliest. One that has not started yet, such as a node whose turn in this cell comes later,
+    # does not wait (`enter_island`). The first member that sends packets tells them: `start_order` has what they know.
     net, islands, plans = world.net, world.islands, world.plans
     group = plans.slot_group[slot]
     for i in range(plans.group_ptr[group + 1] - 1, plans.group_ptr[group] - 1, -1):
@@ -62,6 +63,9 @@ def wake_aggregators(world, slot, island, now_ps):
             break
         node = islands.node_of[npu]
         other = slot_of(world, node, group)
+        if islands.start_order[other] > seq:
+            continue
+        islands.start_order[other] = seq + 1
         if islands.start_row[other] < 0:
             continue
         at = take_row(net, world.qps)
@@ -105,7 +109,8 @@ def enter_island(world_address, node, row, now_ps):
         replays = islands.role[slot] == INSIDE and islands.replays[schedule] == 1
         first_ps += world.plans.launch_ps[schedule]
     if npu.number >= island.first_aggregator:
-        # its packets follow those of the other members, who decide
+        # its packets follow those of the other members, who decide, and may have told it
+        replays = replays and islands.start_order[slot] <= trace.seq[r]
         if replays:
             islands.start_ps[slot] = now_ps
             islands.start_row[slot] = row
@@ -125,7 +130,7 @@ def enter_island(world_address, node, row, now_ps):
     if trace.kind[r] != KIND_SEND:
         islands.packet_row[slot] = row + 1
         if islands.role[slot] == INSIDE:
-            wake_aggregators(world, slot, island, now_ps)
+            wake_aggregators(world, slot, np.int64(trace.seq[r]), island, now_ps)
     return 0
 
 

@@ -129,6 +129,19 @@ def test_a_message_that_meets_a_replayed_collective_begins_the_run_again():
     assert found.reuse["episodes_replayed"] == 0
 
 
+@pytest.mark.parametrize("turns", [1, 3])
+def test_an_aggregator_that_starts_after_the_members_does_not_wait(turns):
+    """Its turn in a cell comes after theirs, so that it has not started when they begin to send packets."""
+    traces = Traces(16)
+    for turn in range(turns):
+        last = {npu: (len(traces.nodes[npu]) - 1,) if turn else () for npu in GROUPS["a"]}
+        traces.message(0, 1, 1, tag=turn, deps=(last[0], last[1]))
+        traces.collective(GROUPS["a"], 0, 8 << 20, group="a", deps=last)
+    graph, program = program_of(traces)
+    assert program.npus > 16
+    both(graph, program, SETTINGS)
+
+
 def test_collectives_that_meet_are_one_episode():
     traces = Traces(16)
     traces.collective(GROUPS["pair"], 0, 8 << 20, group="pair")
