@@ -300,7 +300,7 @@ def _control(tags: Int64, settings: Settings) -> Int8:
     return np.select(cases, [REQUEST, ANSWER, CALL], 0).astype(np.int8)
 
 
-def _order_of_posts(rows: Rows, settings: Settings) -> Int64:
+def order_of_posts(rows: Rows, settings: Settings) -> Int64:
     """Return int64[rows]: the order of flow records by NPU pair, group of their queue pair, and ordinal there."""
     group = packet.tag_group(rows.tag).astype(np.int32)
     group[_control(rows.tag, settings) >= ANSWER] = packet.CONTROL
@@ -310,7 +310,7 @@ def _order_of_posts(rows: Rows, settings: Settings) -> Int64:
 def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
     """Return the table of messages by column: posted at the sender, complete at the receiver."""
     out, into = _stacked(total.flows_out, FlowOut), _stacked(total.flows_in, FlowIn)
-    posted, complete = _order_of_posts(out, settings), _order_of_posts(into, settings)
+    posted, complete = order_of_posts(out, settings), order_of_posts(into, settings)
     if len(out) != len(into) or any(np.any(out[word][posted] != into[word][complete]) for word in ("pair", "tag")):
         raise RunError("engine defect: messages posted and messages complete differ")
     pair, start_ps = out.pair[posted], out.posted_ps[posted]

@@ -12,7 +12,6 @@ Aggregators send nothing before they receive, so that it does not matter how lon
 import numpy as np
 
 from pdes.core.fifo import NONE, after, free_block, step
-from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import hook, inline, kernel
 from pdes.core.packet import (
     end_of,
@@ -25,6 +24,7 @@ from pdes.core.packet import (
 )
 from pdes.core.state import BLOCK_SHIFT, INF, SIDES, later_messages, take_row, world_at
 from pdes.network.link import inbox_of, wait
+from pdes.nic.transport import count_message
 from pdes.npu.collective import begins_after, plan_of
 from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
@@ -212,15 +212,9 @@ def count_messages(world_address, group, seq, begin_ps, npus, src, dst, lane, fi
     # npus: int64[n], NPU of each place in the island. src, dst, lane, finish_ps: int64[m], places of the ends of each
     # message, lane, and arrival since begin_ps.
     net = world_at(world_address).net
-    a = b = np.int64(0)
     for i in range(src.shape[0]):
-        now_ps = begin_ps + finish_ps[i]
-        h = mix3(pair_word(npus[src[i]], npus[dst[i]]), message_tag(group, seq, lane[i]), 0)
-        a += mix2(h, now_ps)
-        b += mix2(now_ps * 3 + 1, h)
-    net.count.digest_a += a
-    net.count.digest_b += b
-    net.count.flows += src.shape[0]
+        pair = pair_word(npus[src[i]], npus[dst[i]])
+        count_message(net, pair, message_tag(group, seq, lane[i]), begin_ps + finish_ps[i])
 
 
 @kernel

@@ -27,7 +27,7 @@ from pdes.core.packet import (
     tag_seq,
 )
 from pdes.core.rows.nic import FlowIn, FlowOut
-from pdes.harvest.gathering import Harvest, harvest
+from pdes.harvest.gathering import Harvest, harvest, order_of_posts
 from pdes.npu.trace import KIND_COLLECTIVE
 from pdes.reuse.own_world import Episode, episode_program
 from pdes.workers.crew import Crew
@@ -88,7 +88,7 @@ def simulate(graph: Graph, program: Program, settings: Settings, constants: Reco
     tx: Rows = net.tx[np.argsort(lp.part.links)]
     return EpisodeRecord(
         finish_ps=_ends(own, episode, lp.world.rows.finish),
-        messages=_messages(own, episode, lp.flows_out, lp.flows_in),
+        messages=_messages(own, episode, plain, lp.flows_out, lp.flows_in),
         counters=net.count.copy(),
         link_bytes=bytes_sent(tx.sent_bytes),
         link_packets=packets_sent(tx.sent_packets),
@@ -110,15 +110,12 @@ def _ends(program: Program, episode: Episode, finish_ps: Int64) -> tuple[Int64, 
 
 
 def _messages(
-    program: Program, episode: Episode, flows_out: Sequence[Any], flows_in: Sequence[Any]
+    program: Program, episode: Episode, settings: Settings, flows_out: Sequence[Any], flows_in: Sequence[Any]
 ) -> tuple[Messages, ...]:
     """Return the messages of each collective that have arrived."""
-    out, into = (
-        np.concatenate([*(np.asarray(block) for block in blocks), np.zeros(0, kind.dtype)])
-        for blocks, kind in ((flows_out, FlowOut), (flows_in, FlowIn))
-    )
-    out = out[np.lexsort((out["tag"], out["ordinal"], tag_group(out["tag"]), out["pair"]))]
-    into = into[np.lexsort((into["tag"], into["ordinal"], tag_group(into["tag"]), into["pair"]))]
+    out: Rows = np.concatenate([*flows_out, np.zeros(0, FlowOut.dtype)]).view(np.recarray)
+    into: Rows = np.concatenate([*flows_in, np.zeros(0, FlowIn.dtype)]).view(np.recarray)
+    out, into = out[order_of_posts(out, settings)], into[order_of_posts(into, settings)]
     pair, tag = into["pair"], into["tag"]
     members = [tuple(program.group_member[a:b].tolist()) for a, b in pairwise(program.group_ptr[1:].tolist())]
     found = []

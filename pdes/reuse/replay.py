@@ -18,6 +18,7 @@ from pdes.npu.islands import INSIDE, begin_cells, count_links, count_messages, e
 from pdes.reuse.episodes import EpisodeRecord, Messages, simulate
 from pdes.reuse.own_world import Collective, Episode, Member, domain_graph
 from pdes.reuse.records import Records
+from pdes.window import may_lengthen
 
 MAX_COLLECTIVES = 8  # of an episode: each one more that starts before the others end repeats the simulation of all
 _ADDED = [  # counters that an episode adds; trace rows end in the world of the run, and messages are counted one by one
@@ -128,11 +129,10 @@ class Replay:
         """Change the length of cells, if packets are to cross links of islands, or no longer do."""
         net, islands = self._lp.world.net, self._lp.world.islands
         ctl, const = net.ctl, net.const
-        end_ps = int(ctl.now_ps) + int(ctl.cell_ps)
-        if ctl.changes_cell == 0 and (ctl.retry_ps > end_ps or ctl.packet_rows > 0 or end_ps % int(const.long_cell_ps)):
+        if ctl.changes_cell == 0 and not may_lengthen(net):
             return
         busy_ps = int(net.tx.busy_ps[islands.link].max()) + int(islands.island.drain_ps.max())
-        if ctl.changes_cell == 0 and busy_ps >= end_ps:
+        if ctl.changes_cell == 0 and busy_ps >= ctl.now_ps + ctl.cell_ps:
             ctl.retry_ps = busy_ps + 1
             return
         while net.ctl.free_blocks < len(net.tx) + int(const.reserve_blocks):

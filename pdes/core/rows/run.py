@@ -63,7 +63,7 @@ class Counters(
     words=24,
     written_by="fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
     "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport "
-    "npu.islands npu.npu_window npu.trace reuse.replay window",
+    "npu.npu_window npu.trace reuse.replay window",
 ):
     """Counters of a run; sums over LPs are results."""
 
