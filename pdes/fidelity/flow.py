@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from pdes.core.jit import call_hook, clock_ns, hook, inline, outline
+from pdes.core.packet import destination
 from pdes.core.rows.row import INF
 from pdes.core.setting import setting
 from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
@@ -31,7 +32,7 @@ from pdes.messages.flows.rates import (
     solve,
 )
 from pdes.messages.whole import add_message_event, leaves
-from pdes.network.link import count_sent
+from pdes.network.link import count_for_job, count_sent
 
 
 @inline
@@ -63,14 +64,18 @@ def count_on_links(world, pair, size_bytes):
     net, flows = world.net, world.flows
     flow = flows.flow[pair]
     packets = packets_of(net, size_bytes)
+    dst = destination(world.qps.qp[pair].w1)  # of the same job as its sender
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
         link = np.int64(hop.link)
         if use.is_back == 1:
-            net.tx[link].sent_bytes += back_bytes_on(net, link, packets) * use.share // WHOLE
+            on_link = back_bytes_on(net, link, packets) * use.share // WHOLE
+            net.tx[link].sent_bytes += on_link
         else:
-            count_sent(net, link, bytes_on(net, link, size_bytes, packets) * use.share // WHOLE, 0)
+            on_link = bytes_on(net, link, size_bytes, packets) * use.share // WHOLE
+            count_sent(net, link, on_link, 0)
             net.count.hops += 1
+        count_for_job(net, link, dst, on_link)
 
 
 @outline

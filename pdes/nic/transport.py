@@ -12,6 +12,7 @@ from pdes.core.hashing import FREE, find, find_row, mix2, mix3
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from pdes.core.packet import (
     CONNECTION_SHIFT,
+    CONTROL,
     FLAG_ACK,
     FLAG_CLASS,
     FLAG_CNP,
@@ -19,6 +20,7 @@ from pdes.core.packet import (
     FLAG_MARK,
     FLAG_NAK,
     FLAG_TRIMMED,
+    GROUP_SHIFT,
     HALF_PSN,
     P2P,
     PSN_MASK,
@@ -27,12 +29,17 @@ from pdes.core.packet import (
     destination,
     flags,
     header,
+    job_of,
     numbered,
+    pair_destination,
+    pair_source,
     pair_word,
     path_word,
+    rank_of,
     receiver_key,
     sender_pair,
     source,
+    tag_group,
     wire_bytes,
 )
 from pdes.core.state import (
@@ -54,6 +61,13 @@ from pdes.network.routing import npu_route
 from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
 from pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
+
+
+@inline
+def within_job(net, connection):
+    """Return a connection with the number of its group within the job, so that paths do not depend on other jobs."""
+    group = connection & P2P
+    return connection if group >= CONTROL else connection - group + np.int64(net.jobs.group[group])
 
 
 @inline
@@ -79,7 +93,7 @@ def queue_pair(net, npus, qps, node, dst, connection):
     qp.deadline_ps = INF
     is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
     qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
-    qp.w2 = path_word(pair, mix3(src + net.const.seed, dst, connection))
+    qp.w2 = path_word(pair, mix3(src + net.const.seed, dst, within_job(net, connection)))
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
     qp.connection = connection
@@ -284,10 +298,18 @@ def payload_bytes(net, qps, receiver, end_seq, word1):
 @inline
 def count_message(net, pair, tag, now_ps):
     """Count a message that is complete at now_ps, by its pair of NPUs (`pair_word`) and its tag, in the digest too."""
-    h = mix3(pair, tag, 0)
+    # The digest has the ranks and the group's number within the job, so that it does not depend on other jobs.
+    src, dst = net.jobs.who[pair_source(pair)], net.jobs.who[pair_destination(pair)]
+    total = net.jobs.total[job_of(dst)]
+    group = tag_group(tag)
+    if group != P2P:
+        tag -= (group - np.int64(net.jobs.group[group])) << GROUP_SHIFT
+    h = mix3(pair_word(rank_of(src), rank_of(dst)), tag, 0)
+    since_ps = now_ps - total.begin_ps
     net.count.flows += 1
-    net.count.digest_a += mix2(h, now_ps)
-    net.count.digest_b += mix2(now_ps * 3 + 1, h)
+    total.messages += 1
+    total.digest_a += mix2(h, since_ps)
+    total.digest_b += mix2(since_ps * 3 + 1, h)
 
 
 @inline

@@ -27,7 +27,7 @@ from pdes.network.link import inbox_of, wait
 from pdes.nic.transport import count_message
 from pdes.npu.collective import begins_after, plan_of
 from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
+from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank
 
 OUTSIDE, CROSSING, INSIDE = range(3)
 """Roles of a group for an island: at most one member in it; several, or not replayed; all, and replayed."""
@@ -98,7 +98,7 @@ def enter_island(world_address, node, row, now_ps):
     island = islands.island[number]
     replays, slot, first_ps = False, npu.slot_base, now_ps
     if trace.kind[r] == KIND_SEND:
-        if islands.island_of[npu.number + trace.peer[r]] != number:
+        if islands.island_of[npu_of_rank(net, npu, trace.peer[r])] != number:
             return 0
         first_ps += trace.duration_ps[r]
     else:
@@ -175,7 +175,7 @@ def leave_island(world_address, node, row, now_ps):
     r = npu.trace_base + row
     slot = npu.slot_base + trace.group[r]
     if trace.kind[r] == KIND_SEND:
-        if islands.island_of[npu.number + trace.peer[r]] != number:
+        if islands.island_of[npu_of_rank(world.net, npu, trace.peer[r])] != number:
             return 0
     elif trace.kind[r] == KIND_COLLECTIVE and islands.packet_row[slot] == row + 1:
         islands.packet_row[slot] = 0

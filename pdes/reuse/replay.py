@@ -11,7 +11,7 @@ from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import state as s
 from pdes.core.inputs import Int64
 from pdes.core.memory import rows_of
-from pdes.core.packet import message_tag, pair_word
+from pdes.core.packet import job_of, message_tag, pair_word
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.run import Counters
 from pdes.npu.islands import INSIDE, begin_cells, count_links, count_messages, end_members, take_packets
@@ -22,9 +22,7 @@ from pdes.window import may_lengthen
 
 MAX_COLLECTIVES = 8  # of an episode: each one more that starts before the others end repeats the simulation of all
 _ADDED = [  # counters that an episode adds; trace rows end in the world of the run, and messages are counted one by one
-    name
-    for name in Counters.declared
-    if name not in {"trace_rows", "digest_a", "digest_b", "flows", "windows", "events"}
+    name for name in Counters.declared if name not in {"trace_rows", "flows", "windows", "events"}
 ]
 
 
@@ -261,8 +259,20 @@ class Replay:
         for name in _ADDED:
             net.count[name] += record.counters[name]
         count_links(self._lp.address, state.number, record.link_bytes, record.link_packets, record.link_wait_ps)
+        self._count_for_jobs(state, record)
         self._records.count_replay(record)
         state.running, state.record = [], None
+
+    def _count_for_jobs(self, state: IslandState, record: EpisodeRecord) -> None:
+        """Count the bytes of an episode on its domain's links for the jobs of the NPUs at their ends."""
+        world, graph = self._lp.world, self._sim.graph
+        jobs = int(world.net.const.jobs)
+        if jobs:
+            links, island = state.domain.links, world.islands.island[state.number]
+            src, dst = graph.link_src[links], graph.link_dst[links]
+            who = world.net.jobs.who[np.where(src < graph.npus, src, dst)]
+            rows = world.islands.link[island.first_link : island.first_link + island.links].astype(np.int64)
+            world.net.jobs.link_bytes[rows * jobs + job_of(who)] += record.link_bytes
 
     def _record_flows(self, state: IslandState, running: Running, messages: Messages) -> None:
         """Keep a row for each message of a collective."""

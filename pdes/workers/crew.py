@@ -169,10 +169,11 @@ class Crew:
         own.lasted_ns = time.perf_counter_ns() - begun_ns
 
     def _work_messages(self) -> None:
-        """Run at message level, where one worker has all NPUs in one LP: each with work begins at 0."""
+        """Run at message level, where one worker has all NPUs in one LP: each with work has an event at 0."""
         (lp,) = self.sim.lps
         world = lp.world
-        ready = np.flatnonzero(world.npus.npu.ready_head[: lp.part.npus] >= 0)
+        npu: Rows = world.npus.npu[: lp.part.npus]
+        ready = np.flatnonzero((npu.ready_head >= 0) | (npu.job_row >= 0))
         orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
         if self.sim.settings.fidelity.hooks.settle and self.sim.settings.faults:
             orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)

@@ -81,8 +81,6 @@ class Counters(
     flows = word("count", "completed messages")
     timeouts = word("count", "timeouts of retransmission timers")
     trace_rows = word("count", "finished trace rows")
-    digest_a = word("packed", "sum of a hash of every completion")
-    digest_b = word("packed", "sum of a second hash")
     payload_bytes = word("bytes", "payload of completed messages")
     lost_packets = word("count", "dropped packets that errors and failures of links lost")
     marked_packets = word("count", "packets sent with a congestion mark")
@@ -93,7 +91,7 @@ class Counters(
 
 class Constants(
     Row,
-    words=64,
+    words=72,
     written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes",
 ):
     """Constants of a run."""
@@ -161,6 +159,7 @@ class Constants(
     spreads = word("flag", "flows: packets of a message spread equally over equal links")
     nominal_classes = word("count", "rows of `link_class` from a link's class for packets to its class without flows")
     reserve_hops = word("count", "rows of `hop` that one connection may use")
+    jobs = word("count", "rows of `link_bytes` per link, 0: one job, whose bytes are those of the links")
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
 
 

@@ -1,0 +1,13 @@
+"""Rows of jobs: programs that share a fabric, each with ranks, groups and times of its own."""
+
+from pdes.core.rows.row import Row, word
+
+
+class JobTotal(Row, words=8, written_by="build.tables messages.flows.coupled nic.transport npu.trace"):
+    """What a job has done on the NPUs of this LP; the digest names ranks, not NPUs, and counts from the job's start."""
+
+    digest_a = word("packed", "sum of a hash of every completion")
+    digest_b = word("packed", "sum of a second hash")
+    messages = word("count", "completed messages")
+    trace_rows = word("count", "finished trace rows")
+    begin_ps = word("time", "time at which the job starts")
