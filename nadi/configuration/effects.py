@@ -204,7 +204,8 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     "output": {**_keys("dir nodes flows report"), **_keys("alone", _JOBS)},
     "energy": _keys("table"),
 }
-"""Conditions by section and key; a key has no effect unless all of them hold. [[faults]] have separate rules."""
+"""Conditions by section and key; a key has no effect unless all of them hold. [[faults]] have separate rules,
+and all keys of [[jobs]] have an effect."""
 
 
 def without_effect(

@@ -20,13 +20,13 @@ def peers(program: Program, npus: Array, differences: Array) -> Any:
     return npus + differences if program.jobs is None else program.jobs.npu[program.jobs.place[npus] + differences]
 
 
-def job_tables(program: Program, npus: int) -> s.Jobs:
+def job_tables(program: Program, npus: int) -> s.JobTables:
     """Return the tables of jobs, with totals of zero and without bytes on links; npus: of the fabric that runs."""
     jobs, groups = program.jobs, len(program.group_ptr) - 1
     if jobs is None:
         everyone = np.arange(npus)
         total = rows_of(JobTotal, 1)
-        return s.Jobs(aligned(everyone), aligned(everyone, np.int32), _numbers(groups), total, zeros(1))
+        return s.JobTables(aligned(everyone), aligned(everyone, np.int32), _numbers(groups), total, zeros(1))
     count = len(jobs.begin_ps)
     who = full(npus, NOBODY | count << _JOB_SHIFT)
     for job in range(count):
@@ -36,10 +36,10 @@ def job_tables(program: Program, npus: int) -> s.Jobs:
     npu[: len(jobs.npu)] = jobs.npu
     group = np.concatenate([np.arange(size) for size in np.diff(jobs.group_ptr)])
     total = rows_of(JobTotal, count + 1, begin_ps=np.append(jobs.begin_ps, 0))
-    return s.Jobs(aligned(who, np.int64), aligned(npu, np.int32), aligned(group, np.int32), total, zeros(1))
+    return s.JobTables(aligned(who, np.int64), aligned(npu, np.int32), aligned(group, np.int32), total, zeros(1))
 
 
-def own_tables(jobs: s.Jobs, links: int) -> s.Jobs:
+def own_tables(jobs: s.JobTables, links: int) -> s.JobTables:
     """Return the tables of jobs of one LP, with totals of its own; links: rows of `tx`."""
     total = jobs.total.copy()
     rows = rows_of(JobTotal, len(total))
@@ -47,12 +47,12 @@ def own_tables(jobs: s.Jobs, links: int) -> s.Jobs:
     return jobs._replace(total=rows, link_bytes=zeros(links * jobs_per_link(jobs)))
 
 
-def jobs_per_link(jobs: s.Jobs) -> int:
+def jobs_per_link(jobs: s.JobTables) -> int:
     """Return the rows of `link_bytes` per link: one for each job and one for none; 0 where there is one job."""
     return len(jobs.total) if len(jobs.total) > 1 else 0
 
 
-def begins_ps(jobs: s.Jobs, npus: Array) -> Int64:
+def begins_ps(jobs: s.JobTables, npus: Array) -> Int64:
     """Return int64[n]: the times at which the jobs of `npus` begin."""
     times: Int64 = jobs.total.begin_ps[packet.job_of(jobs.who[npus])]
     return times

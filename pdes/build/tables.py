@@ -112,7 +112,7 @@ def padded(values: ArrayLike, dtype: DTypeLike) -> Any:
     return values if len(values) else np.zeros(1, dtype)
 
 
-def npu_rows(program: Program, jobs: s.Jobs, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
+def npu_rows(program: Program, jobs: s.JobTables, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
     """Return the table `npu` of an LP, `part`, its trace rows' states (RowStates.state), and offsets of these."""
     npu = rows_of(Npu, part.npus)
     own = npu[: part.npus]

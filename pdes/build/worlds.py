@@ -58,7 +58,7 @@ def _net(
     const: Record,
     npu_table: Rows,
     outboxes: Outboxes,
-    jobs: s.Jobs,
+    jobs: s.JobTables,
     settings: Settings,
 ) -> s.Net:
     """Return idle nodes, links and packet pools of an LP, `part`; NPUs with rows that are ready begin with the job."""
@@ -297,7 +297,7 @@ def _build_lp(
     program: Program,
     settings: Settings,
     part: Part,
-    tables: tuple[s.Trace, s.PlanTables, s.Jobs],
+    tables: tuple[s.Trace, s.PlanTables, s.JobTables],
     outboxes: Outboxes,
 ) -> LogicalProcess:
     """Return one LP, `part`, with its world; tables: traces, plans and jobs, which all LPs of a process share."""

@@ -152,7 +152,7 @@ class PlanTables(NamedTuple):
     view_part: Int32  # by member
 
 
-class Jobs(NamedTuple):
+class JobTables(NamedTuple):
     """The jobs of the run: programs that share the fabric. Where there are several, the last row is for no job."""
 
     who: Int64  # [npus of the fabric] rank within its job | job << 20 (pdes.core.packet)
@@ -200,7 +200,7 @@ class Net(NamedTuple):
     ordered: Int32  # [records] records that arrive in the cell, NPU by NPU in order, where there are flows too
     held_block: Int32  # [blocks] blocks of these records
     counts: Annotated[np.recarray, network.NodeCounts]  # [nodes]
-    jobs: Jobs
+    jobs: JobTables
 
 
 class Inbox(NamedTuple):

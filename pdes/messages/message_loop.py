@@ -37,7 +37,7 @@ from pdes.messages.events import (
     take_event,
 )
 from pdes.messages.whole import add_message_event, ends_of
-from pdes.nic.transport import finish_flow
+from pdes.nic.counting import finish_flow
 from pdes.npu.agenda import begin_slot, take_due
 from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
 from pdes.npu.delivery import in_lane_at, receive_row

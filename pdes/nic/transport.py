@@ -8,11 +8,10 @@ recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 
 import numpy as np
 
-from pdes.core.hashing import FREE, find, find_row, mix2, mix3
+from pdes.core.hashing import FREE, find, find_row, mix3
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from pdes.core.packet import (
     CONNECTION_SHIFT,
-    CONTROL,
     FLAG_ACK,
     FLAG_CLASS,
     FLAG_CNP,
@@ -20,7 +19,6 @@ from pdes.core.packet import (
     FLAG_MARK,
     FLAG_NAK,
     FLAG_TRIMMED,
-    GROUP_SHIFT,
     HALF_PSN,
     P2P,
     PSN_MASK,
@@ -29,17 +27,11 @@ from pdes.core.packet import (
     destination,
     flags,
     header,
-    job_of,
     numbered,
-    pair_destination,
-    pair_source,
-    pair_word,
     path_word,
-    rank_of,
     receiver_key,
     sender_pair,
     source,
-    tag_group,
     wire_bytes,
 )
 from pdes.core.state import (
@@ -59,15 +51,9 @@ from pdes.core.state import (
 from pdes.network.link import class_row, link_send, share_psb
 from pdes.network.routing import npu_route
 from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
+from pdes.nic.counting import count_posted, finish_flow, within_job
 from pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
-
-
-@inline
-def within_job(net, connection):
-    """Return a connection with the number of its group within the job, so that paths do not depend on other jobs."""
-    group = connection & P2P
-    return connection if group >= CONTROL else connection - group + np.int64(net.jobs.group[group])
 
 
 @inline
@@ -162,21 +148,6 @@ def line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
             call_hook(net.hooks.begin_message, net.const.address, pair, now_ps)
     activate(net, npus, qps, node, pair)
     return message
-
-
-@inline
-def count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps):
-    """Count and record a message that is posted to a queue pair; arguments as of `line_up`."""
-    qp = qps.qp[pair]
-    if net.const.record_flows == 1:
-        flow = qps.flow_out[net.ctl.flows_out]
-        net.ctl.flows_out += 1
-        flow.pair = pair_word(npus.npu[node].number, destination(qp.w1))
-        flow.tag = tag
-        flow.payload_bytes = size_bytes
-        flow.posted_ps = now_ps
-        flow.ordinal = qp.messages
-    qp.messages += 1
 
 
 @inline
@@ -293,38 +264,6 @@ def payload_bytes(net, qps, receiver, end_seq, word1):
     full = end_seq - 1 - qps.begun[receiver]
     qps.begun[receiver] = end_seq
     return full * net.const.mtu_bytes + wire_bytes(word1) - net.const.header_bytes
-
-
-@inline
-def count_message(net, pair, tag, now_ps):
-    """Count a message that is complete at now_ps, by its pair of NPUs (`pair_word`) and its tag, in the digest too."""
-    # The digest has the ranks and the group's number within the job, so that it does not depend on other jobs.
-    src, dst = net.jobs.who[pair_source(pair)], net.jobs.who[pair_destination(pair)]
-    total = net.jobs.total[job_of(dst)]
-    group = tag_group(tag)
-    if group != P2P:
-        tag -= (group - np.int64(net.jobs.group[group])) << GROUP_SHIFT
-    h = mix3(pair_word(rank_of(src), rank_of(dst)), tag, 0)
-    since_ps = now_ps - total.begin_ps
-    net.count.flows += 1
-    total.messages += 1
-    total.digest_a += mix2(h, since_ps)
-    total.digest_b += mix2(since_ps * 3 + 1, h)
-
-
-@inline
-def finish_flow(net, qps, word1, tag, ordinal, now_ps):
-    """Count and record a message that is complete at its receiver; word1: of its last packet."""
-    pair = pair_word(source(word1), destination(word1))
-    count_message(net, pair, tag, now_ps)
-    if net.const.record_flows == 1:
-        flow = qps.flow_in[net.ctl.flows_in]
-        net.ctl.flows_in += 1
-        net.ctl.check = 1
-        flow.pair = pair
-        flow.tag = tag
-        flow.ordinal = ordinal
-        flow.finished_ps = now_ps
 
 
 @inline

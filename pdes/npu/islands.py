@@ -24,7 +24,7 @@ from pdes.core.packet import (
 )
 from pdes.core.state import BLOCK_SHIFT, INF, SIDES, later_messages, take_row, world_at
 from pdes.network.link import inbox_of, wait
-from pdes.nic.transport import count_message
+from pdes.nic.counting import count_message
 from pdes.npu.collective import begins_after, plan_of
 from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank

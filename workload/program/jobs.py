@@ -11,11 +11,11 @@ from topologies import Graph
 from workload.errors import Exchange, WorkloadError, alone
 from workload.program.assembling import NOT_HERE
 from workload.program.building import RankWork, SharedParts, WorkOfRanks
-from workload.program.program import Jobs, Program
+from workload.program.program import FabricJobs, Program
 from workload.trace_sets.groups import GroupTable
 
 
-class Job(NamedTuple):
+class FabricJob(NamedTuple):
     """A job: the work of its ranks, and where and when they run."""
 
     name: str
@@ -24,7 +24,7 @@ class Job(NamedTuple):
     begin_ps: int  # Time at which all its ranks start
 
 
-def build_jobs(jobs: Sequence[Job], fabric: Graph, is_here: Mask, exchange: Exchange = alone) -> Program:
+def build_jobs(jobs: Sequence[FabricJob], fabric: Graph, is_here: Mask, exchange: Exchange = alone) -> Program:
     """Check the traces of each job and build the program of all; jobs with the same work share traces.
 
     `is_here` is bool[npus], the NPUs of this rank of MPI; no two jobs have an NPU in common. Raises WorkloadError: a
@@ -48,7 +48,7 @@ def build_jobs(jobs: Sequence[Job], fabric: Graph, is_here: Mask, exchange: Exch
     return parts.program(trace_of_npu, groups, chooser, exchange)._replace(jobs=_jobs(jobs, built, fabric.npus))
 
 
-def _groups(jobs: Sequence[Job], built: Sequence[RankWork], npus: int) -> GroupTable:
+def _groups(jobs: Sequence[FabricJob], built: Sequence[RankWork], npus: int) -> GroupTable:
     """Return the groups of all jobs, whose members are NPUs, job after job."""
     tables = [work.groups for work in built]
     first = np.cumsum([0, *(len(table.names) for table in tables)])
@@ -73,13 +73,13 @@ def _groups(jobs: Sequence[Job], built: Sequence[RankWork], npus: int) -> GroupT
     )
 
 
-def _jobs(jobs: Sequence[Job], built: Sequence[RankWork], npus: int) -> Jobs:
+def _jobs(jobs: Sequence[FabricJob], built: Sequence[RankWork], npus: int) -> FabricJobs:
     """Return who the NPUs of the fabric are."""
     placed = np.concatenate([job.placement for job in jobs]).astype(np.int32)
     npu = np.concatenate([placed, np.setdiff1d(np.arange(npus, dtype=np.int32), placed)])
     place = np.empty(npus, np.int32)
     place[npu] = np.arange(npus, dtype=np.int32)
-    return Jobs(
+    return FabricJobs(
         names=tuple(job.name for job in jobs),
         rank_ptr=_ends([len(job.placement) for job in jobs]),
         npu=npu,

@@ -28,7 +28,7 @@ class Channels(NamedTuple):
     between_hosts: Mask  # bool[k], whether the way is between NPUs of different hosts
 
 
-class Jobs(NamedTuple):
+class FabricJobs(NamedTuple):
     """J jobs that share a fabric; each has ranks and groups of its own."""
 
     names: tuple[str, ...]  # Name of each job
@@ -105,7 +105,7 @@ class Program(NamedTuple):
     schedules: Schedules  # Steps of the collectives
     in_network: tuple[InNetworkGroup, ...] = ()  # Groups of all ranks that switches reduce; see aggregation.py
     channels: Channels = NO_CHANNELS  # Ways of messages between two NPUs on this rank
-    jobs: Jobs | None = None  # Jobs that share the fabric; None = one job, whose ranks are the NPUs
+    jobs: FabricJobs | None = None  # Jobs that share the fabric; None = one job, whose ranks are the NPUs
 
     def peers(self, npu: NDArray[np.integer], difference: NDArray[np.integer]) -> NDArray[np.integer]:
         """Return the NPUs whose ranks are those of `npu` plus `difference`, within the same job."""

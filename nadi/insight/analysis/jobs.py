@@ -9,7 +9,7 @@ import numpy as np
 from et.arrays import Int32, Int64
 from nadi.insight.analysis import training_step as step
 from nadi.simulation.run import FinishedRun
-from workload.program.program import Jobs
+from workload.program.program import FabricJobs
 
 MIN_SHARE = 0.01  # part of a link's bytes below which a job counts as not using it: acknowledgements of other traffic
 MAX_SHARED = 8  # other jobs that results list for each job, those with the most bytes on shared links first
@@ -62,7 +62,7 @@ def _own_times(simulation: FinishedRun, step_times: Int64 | None, npus: Int32, t
     return np.maximum(own, 0)
 
 
-def _shares(simulation: FinishedRun, jobs: Jobs, number: int, finish_ps: Int64) -> Iterator[dict[str, Any]]:
+def _shares(simulation: FinishedRun, jobs: FabricJobs, number: int, finish_ps: Int64) -> Iterator[dict[str, Any]]:
     """Yield the other jobs that run at the same time and use the same links, those with the most bytes there first."""
     sent = simulation.results.job_bytes
     if not sent.size:

@@ -27,7 +27,7 @@ from workload.compute import ALONE, IN_SERVING, IN_STEPS, SOURCES, ComputeTimes,
 from workload.errors import Exchange, alone
 from workload.generators.inference.requests import names_requests
 from workload.program.building import SharedParts, WorkOfRanks
-from workload.program.jobs import Job, build_jobs
+from workload.program.jobs import FabricJob, build_jobs
 from workload.program.memory_pool import with_memory_nodes
 from workload.program.remote import RemoteMemory
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
@@ -126,7 +126,7 @@ def _read_jobs(
     """Return the work of [[jobs]]; the arguments are those of `read_work`."""
     is_here = np.ones(graph.npus, np.bool_) if own_npus is None else own_npus
     trace_of_npu = np.where(is_here, IDLE, ELSEWHERE).astype(np.int32)
-    jobs: list[Job] = []
+    jobs: list[FabricJob] = []
     traces: list[TraceTable] = []
     frameworks: list[str] = []
     works: list[WorkOfRanks] = []
@@ -140,7 +140,7 @@ def _read_jobs(
             raise ConfigError(f'job "{section.name}": {error}') from None
         for name, begin_ps, npus in zip(section.names, section.begins_ps, places, strict=True):
             trace_of_rank = np.where(is_here[npus], ranks.trace_of_npu, ELSEWHERE)
-            jobs.append(Job(name, works[-1]._replace(trace_of_rank=trace_of_rank), npus, begin_ps))
+            jobs.append(FabricJob(name, works[-1]._replace(trace_of_rank=trace_of_rank), npus, begin_ps))
             trace_of_npu[npus] = np.where(trace_of_rank >= 0, trace_of_rank + len(traces), trace_of_rank)
         traces += ranks.traces
         frameworks.append(ranks.framework)

@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Row, word
 
 
-class JobTotal(Row, words=8, written_by="build.tables messages.flows.coupled nic.transport npu.trace"):
+class JobTotal(Row, words=8, written_by="build.tables messages.flows.coupled nic.counting npu.trace"):
     """What a job has done on the NPUs of this LP; the digest names ranks, not NPUs, and counts from the job's start."""
 
     digest_a = word("packed", "sum of a hash of every completion")

@@ -9,7 +9,7 @@ class Scalars(
     written_by="build.growth build.islands build.simulation build.worlds core.fifo core.state fidelity.* "
     "messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
     "network.boundary network.faults network.link network.port_queues network.shared_switch "
-    "nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
+    "nic.counting nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
 
@@ -62,7 +62,7 @@ class Counters(
     Row,
     words=24,
     written_by="fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
-    "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport "
+    "network.batch network.link network.shared_switch nic.counting nic.port nic.selective_receiver nic.transport "
     "npu.npu_window npu.trace reuse.replay window",
 ):
     """Counters of a run; sums over LPs are results."""

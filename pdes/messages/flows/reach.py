@@ -10,7 +10,7 @@ from pdes.core.jit import inline, outline
 from pdes.core.packet import SHARES_SHIFT, path_word
 from pdes.messages.flows.paths import idle_way, lay_both_ways
 from pdes.network.link import link_psb
-from pdes.nic.transport import within_job
+from pdes.nic.counting import within_job
 from pdes.npu.collective import npu_of_peer, sent_bytes_of
 
 
