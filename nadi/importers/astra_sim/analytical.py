@@ -4,7 +4,7 @@ Source: astra-sim/astra-network-analytical. Bandwidths are in GB/s of 2^30 bytes
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, FiniteFloat, model_validator
 
@@ -22,17 +22,16 @@ def _listed(value: object) -> object:
     return value if isinstance(value, list) else [value]
 
 
-def _each(kind: Any) -> Any:  # noqa: ANN401 - types
-    return Annotated[list[kind], BeforeValidator(_listed), Field(min_length=1, max_length=MAX_DIMENSIONS)]
+_PER_DIMENSION = (BeforeValidator(_listed), Field(min_length=1, max_length=MAX_DIMENSIONS))
 
 
 class NetworkFile(PeerFile):
     """Keys of a network file; each value is a list over the dimensions, fastest first."""
 
-    topology: _each(Literal["Ring", "FullyConnected", "Switch"])
-    npus_count: _each(Annotated[int, Field(ge=2, le=1 << 24)])
-    bandwidth: _each(Annotated[FiniteFloat, Field(gt=0, le=1e9)])
-    latency: _each(Annotated[FiniteFloat, Field(ge=0, le=1e12)])
+    topology: Annotated[list[Literal["Ring", "FullyConnected", "Switch"]], *_PER_DIMENSION]
+    npus_count: Annotated[list[Annotated[int, Field(ge=2, le=1 << 24)]], *_PER_DIMENSION]
+    bandwidth: Annotated[list[Annotated[FiniteFloat, Field(gt=0, le=1e9)]], *_PER_DIMENSION]
+    latency: Annotated[list[Annotated[FiniteFloat, Field(ge=0, le=1e12)]], *_PER_DIMENSION]
 
     @model_validator(mode="after")
     def _equally_long(self) -> Self:

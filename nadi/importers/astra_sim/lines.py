@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 import inputs
 from et import NodeType, TraceTable
-from et.arrays import Float64, Int64, Mask
+from et.arrays import Int64, Mask
 from inputs.units import PS_PER_NS
 from nadi.errors import OutputError
 from nadi.simulation.run import FinishedRun
@@ -93,7 +94,7 @@ def _roofline(run: FinishedRun, npu: int, table: TraceTable, times: _Times, is_c
     intensity = table.num_ops[modelled] / table.tensor_size[modelled]
     perf = np.minimum(bandwidth * intensity, peak)
 
-    def mean(values: Float64) -> float:
+    def mean(values: NDArray[np.floating]) -> float:
         return float((values * duration[modelled]).sum() / total)
 
     with np.errstate(divide="ignore", invalid="ignore"):
