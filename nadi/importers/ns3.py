@@ -13,7 +13,7 @@ import numpy as np
 import inputs
 from inputs.units import PS_PER_S, PS_PER_US
 from nadi.errors import ConfigError
-from nadi.importers.parts import Part
+from nadi.importers.file_sections import FileSections
 from pdes import RunError, congestion
 from topologies import SWITCH, Graph
 from topologies.units import format_rate, format_time, parse_rate
@@ -101,7 +101,7 @@ def read_ns3(path: Path) -> Ns3Config:
     return Ns3Config(path, words)
 
 
-def ns3_part(config: Ns3Config, graph: Graph) -> Part:
+def ns3_part(config: Ns3Config, graph: Graph) -> FileSections:
     """Return the sections [network] and [[faults]] for a configuration on a fabric, and the keys without effect."""
     name = CONTROLS.get(int(config.number("CC_MODE", 1, 0, 1000)), "none")
     parameters = _parameters(config, name)
@@ -130,7 +130,7 @@ def ns3_part(config: Ns3Config, graph: Graph) -> Part:
         network |= thresholds
         unused += different
     faults = [*_errors(config, graph), *_broken_link(config, graph)]
-    return Part({"network": network} | ({"faults": faults} if faults else {}), tuple(unused))
+    return FileSections({"network": network} | ({"faults": faults} if faults else {}), tuple(unused))
 
 
 def _says_what_holds(config: Ns3Config, key: str) -> bool:
