@@ -11,6 +11,7 @@ from nadi import __version__
 from nadi.cli.app import build_app, command_line
 
 COMMANDS = (
+    "astra-sim",
     "bench",
     "compare",
     "energy",
