@@ -70,7 +70,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     if len(cables) != links:
         raise TopologyError(f"{name}: {len(cables)} links found; expected {links} of the header")
     if arguments.parallel_links == "last":
-        cables = list({(min(a, b), max(a, b)): (a, b, *rest) for a, b, *rest in cables}.values())
+        cables = list({(min(cable[:2]), max(cable[:2])): cable for cable in cables}.values())
     if cables:
         a, b, rate_bps, delay_ps = np.array(cables, np.int64).T
         kept = (node_of[a] != _LEFT_OUT) & (node_of[b] != _LEFT_OUT)
