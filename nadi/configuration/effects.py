@@ -153,7 +153,7 @@ _NETWORK = {
     **_keys("nvlink", _STEPS),
     **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _SHARED),
     **_keys("pfc_headroom pfc_resume_offset", _SHARED, _PFC),
-    **_keys("ecn_kmin ecn_kmax ecn_pmax", _SHARED, _ECN),
+    **_keys("ecn_kmin ecn_kmax ecn_pmax ecn_by_rate", _SHARED, _ECN),
     **_keys("discipline", _SHARED, _CLASSES),
     **_keys("class_weights", _SHARED, _CLASSES, _WEIGHTED),
     **_keys("congestion", _CONTROL),

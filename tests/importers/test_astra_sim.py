@@ -1,11 +1,12 @@
 """Files of ASTRA-sim: units, names and conventions that differ from Nadi's, and complaints in one line."""
 
+import json
 import re
 
 import pytest
 
 import et
-from nadi.configuration.run_file import load_config
+from nadi.configuration.run_file import load_config, put_over
 from nadi.errors import ConfigError
 from nadi.importers.astra_sim.memory import MemoryFile
 from nadi.importers.astra_sim.system import SystemFile
@@ -63,6 +64,26 @@ def test_several_dimensions(astra_sim):
         astra_sim(implementations | {"all-reduce-implementation": ["ring"]}, network).sections()
 
 
+def test_baseline_reduces_the_whole_buffer_in_each_dimension(astra_sim):
+    """By hand: a ring of 4, then two NPUs on a switch, each with all of 1 MiB."""
+    network = {"topology": ["Ring", "Switch"], "npus_count": [4, 2], "bandwidth": [50, 25], "latency": [500, 1000]}
+    rings = {f"{kind}-implementation": ["ring"] * 2 for kind in ("all-reduce", "all-gather", "reduce-scatter")}
+    found_ns = {}
+    for optimization in ("baseline", "localBWAware"):
+        system = rings | {"all-to-all-implementation": None, "collective-optimization": optimization}
+        found_ns[optimization] = finish_ns(astra_sim(system, network).sections()[0])
+
+    def ring_ns(size, npus, latency_ns, gib_s, steps, additions):
+        part = size // npus
+        step = int(latency_ns + part / (gib_s * 2**30 / 1e9)) + 10
+        return steps * step + additions * 3 * (part // 1600)
+
+    whole = 1 << 20
+    assert found_ns["baseline"] == ring_ns(whole, 4, 500, 50, 6, 3) + 10 + ring_ns(whole, 2, 2000, 25, 2, 1) + 10
+    halves = ring_ns(whole, 4, 500, 50, 3, 3) + ring_ns(whole, 4, 500, 50, 3, 0)
+    assert found_ns["localBWAware"] == halves + 3 * 10 + ring_ns(whole // 4, 2, 2000, 25, 2, 1)
+
+
 def test_endpoint_delay_queues_and_policy(astra_sim):
     system = {"endpoint-delay": 7, "active-chunks-per-dimension": 5, "scheduling-policy": "EXPLICIT"}
     files = astra_sim(system | {"preferred-dataset-splits": 8})
@@ -83,12 +104,32 @@ def test_a_groups_path_that_contains_empty_means_none(astra_sim, name):
     assert "groups" not in astra_sim().sections(groups=name)[0]["workload"]
 
 
-def test_groups_are_rings_of_their_members(astra_sim):
-    nodes = [et.coll_node(1, "all_reduce", COLL.ALL_REDUCE, 1 << 20, pg_name="7")]
-    files = astra_sim(nodes=nodes)
-    (files.folder / "groups.json").write_text('{"7": [0, 1, 2, 3]}')
-    sections, _ = files.sections(groups=str(files.folder / "groups.json"))
-    assert finish_ns(sections) == finish_ns(astra_sim().sections()[0])
+@pytest.mark.parametrize("dims", [[8], [2, 4]])
+def test_groups_are_rings_whatever_the_implementation(astra_sim, dims):
+    """Of four of eight NPUs, in one dimension also by hand; a group of all NPUs takes the implementation."""
+    network = {"topology": ["Ring"] * len(dims), "npus_count": dims}
+    network |= {"bandwidth": [50.0] * len(dims), "latency": [500.0] * len(dims)}
+    native = ["direct"] * len(dims)
+    system = dict.fromkeys(("all-reduce-implementation", "all-gather-implementation"), native)
+    system |= dict.fromkeys(("reduce-scatter-implementation", "all-to-all-implementation"))
+    alone = astra_sim(system, network).sections(congestion_aware=False)[0]
+    found_ns = {}
+    for own in (range(0, 8, 2), range(8)):
+        nodes = [et.coll_node(1, "all_reduce", COLL.ALL_REDUCE, 1 << 20, pg_name="7")]
+        files = astra_sim(system, network, nodes=nodes)
+        for npu in set(range(8)) - set(own):
+            et.write_trace(files.folder / f"work.{npu}.et", et.metadata(), [et.comp_node(1, "nothing")])
+        (files.folder / "groups.json").write_text(json.dumps({"7": list(own)}))
+        sections, _ = files.sections(groups=str(files.folder / "groups.json"), congestion_aware=False)
+        found_ns[len(own)] = finish_ns(sections)
+        if len(own) == 4:
+            assert found_ns[4] == finish_ns(put_over(sections, {"system": {"collectives": {"all-reduce": "ring"}}}))
+    if len(dims) == 1:  # neighbours are two hops away
+        part = (1 << 20) // 4
+        assert found_ns[4] == 6 * (int(2 * 500 + part / (50 * 2**30 / 1e9)) + 10) + 3 * 3 * (part // 1600) + 10
+    for npu in range(8):
+        et.write_trace(files.folder / f"work.{npu}.et", et.metadata(), [et.coll_node(1, "a", COLL.ALL_REDUCE, 1 << 20)])
+    assert found_ns[8] == finish_ns(alone)
 
 
 def test_the_workload_is_a_prefix(astra_sim, nadi):

@@ -44,12 +44,19 @@ def translated(options: Options) -> tuple[dict[str, Any], str]:
     else:
         network, dims = read_analytical(options.network, congestion_aware=options.congestion_aware)
     npus = math.prod(dims)
-    scale, queues = options.injection_scale, options.queues_per_dim
+    groups = read_groups_of(options.groups)
+    system = read_system(
+        options.system,
+        dims,
+        injection_scale=options.injection_scale,
+        queues_per_dim=options.queues_per_dim,
+        has_groups=bool(groups.sections),
+    )
     parts = [
         (str(options.network), network),
-        (str(options.system), read_system(options.system, dims, injection_scale=scale, queues_per_dim=queues)),
+        (str(options.system), system),
         (options.workload, read_workload(options.workload, npus)),
-        (options.groups, read_groups_of(options.groups)),
+        (options.groups, groups),
         ("options", _rendezvous(is_on=options.rendezvous)._replace(unused=options.unused)),
     ]
     if options.remote_memory is not None:
