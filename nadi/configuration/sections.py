@@ -566,6 +566,11 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         return fidelity.networks()[self.fidelity]
 
     @property
+    def own_keys(self) -> Any:  # noqa: ANN401 - of the model's class
+        """Values of the keys that only this model of the network has, as pdes.Fidelity takes them."""
+        return self.model.own(**engine_settings(self.model.own, self))
+
+    @property
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share a run."""
         return self.model.several_workers and not self.flows

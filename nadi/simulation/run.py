@@ -24,7 +24,7 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives, couples, of_coupled
+from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.wiring import affordable
@@ -100,7 +100,7 @@ def simulate(
         with together(ranks):
             work, own, is_coupled = _estimated(config.network, graph, work, settings)
             if is_coupled and ranks.rank == 0:
-                network = config.network.model_copy(update={"collectives": "coupled"})
+                network = config.network.model_copy(update=settings.fidelity.own.coupled)
                 config = config.model_copy(update={"network": network})
                 kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
                 settings = replace(settings, coupled=kinds)
@@ -176,10 +176,10 @@ def _estimated(
 ) -> tuple[LoadedWorkload, Estimate, bool]:
     """Return the work with [network] nvlink, its estimate, and whether collectives are coupled; then without nvlink."""
     loaded = work
-    if network.nvlink != "messages" and not couples(settings, 0):
+    if network.nvlink != "messages" and not settings.fidelity.own.couples(0):
         work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
     own = estimate(graph, work.program, settings)
-    if not couples(settings, own.messages):
+    if not settings.fidelity.own.couples(own.messages):
         return work, own, False
     if loaded is not work:
         own = estimate(graph, loaded.program, settings)
