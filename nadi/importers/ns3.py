@@ -4,6 +4,7 @@ Sources: ReadConf and SetupNetwork of astra-sim/astra-network-ns3 (scratch/commo
 (network_frontend/ns3/common.h); alibaba-edu/High-Precision-Congestion-Control.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,12 +12,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import inputs
-from inputs.units import PS_PER_S, PS_PER_US
+from inputs.units import BITS_PER_BYTE, MIB, PS_PER_S, PS_PER_US
 from nadi.errors import ConfigError
 from nadi.importers.file_sections import FileSections
 from pdes import RunError, congestion
 from topologies import SWITCH, Graph
-from topologies.units import format_rate, format_time, parse_rate
+from topologies.units import format_bytes, format_rate, format_time, parse_rate
 
 CONTROLS = {1: "dcqcn", 3: "hpcc", 7: "timely", 8: "dctcp", 10: "hpcc"}
 """Congestion control by CC_MODE; other modes match no branch in ns-3 and mean none. 10 is HPCC with PINT."""
@@ -34,7 +35,7 @@ _TRANSLATED = {
 }
 _SAME_HERE = {
     *("L2_ACK_INTERVAL 1", "GLOBAL_T 1", "VAR_WIN 1", "RATE_BOUND 1", "ACK_HIGH_PRIO 1", "L2_BACK_TO_ZERO 0"),
-    *("USE_DYNAMIC_PFC_THRESHOLD 1", "MULTI_RATE 0", "SAMPLE_FEEDBACK 0", "INT_MULTI 1"),
+    *("USE_DYNAMIC_PFC_THRESHOLD 1", "MULTI_RATE 0", "SAMPLE_FEEDBACK 0", "INT_MULTI 1", "NIC_TOTAL_PAUSE_TIME 0"),
 }
 """Values of keys without a counterpart that describe what the simulator does in any case."""
 _OTHER_KEYS = {
@@ -129,6 +130,9 @@ def ns3_part(config: Ns3Config, graph: Graph) -> FileSections:
         thresholds, different = _thresholds(config, graph)
         network |= thresholds
         unused += different
+    headroom, phrase = _headroom(graph, config.number("BUFFER_SIZE", 16) * MIB)
+    network |= headroom
+    unused += phrase
     faults = [*_errors(config, graph), *_broken_link(config, graph)]
     return FileSections({"network": network} | ({"faults": faults} if faults else {}), tuple(unused))
 
@@ -173,6 +177,20 @@ def _thresholds(config: Ns3Config, graph: Graph) -> tuple[dict[str, Any], list[s
     return {"ecn_kmin": f"{kmin}B", "ecn_kmax": f"{kmax}B", "ecn_pmax": pmax}, [phrase] if others else []
 
 
+def _headroom(graph: Graph, buffer_bytes: float) -> tuple[dict[str, Any], list[str]]:
+    """Return a smaller pfc_headroom than follows from rate and delay, and a phrase, if a switch has no room for those.
+
+    ns-3 takes 3 rate x delay for each port of a switch, runs even if they exceed the buffer, and then pauses no port.
+    """
+    need_bytes = 3 * graph.link_rate_bps / BITS_PER_BYTE * graph.link_delay_ps / PS_PER_S
+    of_switch = np.bincount(graph.link_dst, need_bytes, graph.nodes)[graph.npus :]
+    if not len(of_switch) or of_switch.max() < buffer_bytes:
+        return {}, []
+    ports = int(np.bincount(graph.link_dst, minlength=graph.nodes)[graph.npus :].max())
+    headroom = f"{int(buffer_bytes / (4 * ports))}B"
+    return {"pfc_headroom": headroom}, [f"headrooms of {format_bytes(int(of_switch.max()))} ({headroom} per port)"]
+
+
 def _errors(config: Ns3Config, graph: Graph) -> Iterator[dict[str, Any]]:
     """Yield a fault of each cable for ERROR_RATE_PER_LINK above 0."""
     error_rate = config.number("ERROR_RATE_PER_LINK", 0, 0, 1)
@@ -197,5 +215,5 @@ def _broken_link(config: Ns3Config, graph: Graph) -> Iterator[dict[str, Any]]:
 def file_nodes(graph: Graph) -> dict[int, int]:
     """Return the node of each number in a topology's file, whose switches have their numbers in their names."""
     switches = {int(name.split()[-1]): graph.npus + i for i, name in enumerate(graph.switch_names)}
-    free = (number for number in range(graph.nodes) if number not in switches)
-    return switches | {number: npu for npu, number in enumerate(free)}
+    free = (number for number in itertools.count() if number not in switches)
+    return switches | {number: npu for npu, number in zip(range(graph.npus), free, strict=False)}

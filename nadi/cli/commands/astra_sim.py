@@ -12,7 +12,8 @@ from nadi.terminal.printing import say
 
 _WORKLOAD = "Prefix of the traces, PREFIX.<npu>.et, or layers of ASTRA-sim 1.0."
 _SYSTEM = "System file (JSON)."
-_NETWORK = "Network: YAML or JSON of the analytical back ends."
+_NETWORK = "Network: YAML or JSON of the analytical back ends, or config.txt of ns-3."
+_LOGICAL = "Logical dimensions (JSON), with a network of ns-3."
 _MEMORY = "Remote memory (JSON)."
 _GROUPS = 'Communicator groups (JSON); a path that contains "empty" means none.'
 _LOGGING = "Folder in which log.log keeps the lines that ASTRA-sim prints."
@@ -43,6 +44,7 @@ def astra_sim(
     network_configuration: Path = typer.Option(..., metavar="FILE", parser=named_path, help=_NETWORK),
     remote_memory_configuration: Path | None = typer.Option(None, metavar="FILE", parser=named_path, help=_MEMORY),
     comm_group_configuration: str = typer.Option("empty", metavar="FILE", help=_GROUPS),
+    logical_topology_configuration: Path | None = typer.Option(None, metavar="FILE", parser=named_path, help=_LOGICAL),
     logging_folder: Path | None = typer.Option(None, metavar="DIR", parser=named_path, help=_LOGGING),
     logging_configuration: str = typer.Option("empty", metavar="FILE", help=_NO_EFFECT),
     num_queues_per_dim: int = typer.Option(1, min=1, max=1 << 16, metavar="N", help=_QUEUES),
@@ -78,6 +80,7 @@ def astra_sim(
         network=network_configuration,
         remote_memory=remote_memory_configuration,
         groups=comm_group_configuration,
+        logical_topology=logical_topology_configuration,
         queues_per_dim=num_queues_per_dim,
         injection_scale=injection_scale,
         rendezvous=_boolean(rendezvous_protocol),

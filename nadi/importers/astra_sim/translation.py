@@ -1,12 +1,14 @@
 """From the options of ASTRA-sim to the sections of a run file."""
 
 import functools
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from inputs.units import KIB
 from nadi.configuration.run_file import put_over
+from nadi.importers.astra_sim import ns3
 from nadi.importers.astra_sim.analytical import read_analytical
 from nadi.importers.astra_sim.memory import read_memory
 from nadi.importers.astra_sim.system import read_system
@@ -37,8 +39,11 @@ def translated(options: Options) -> tuple[dict[str, Any], str]:
 
     Raises ConfigError, WorkloadError or TraceError: a file is wrong.
     """
-    network, dims = read_analytical(options.network, congestion_aware=options.congestion_aware)
-    npus = functools.reduce(lambda product, size: product * size, dims, 1)
+    if options.logical_topology is not None or ns3.is_ns3(options.network):
+        network, dims = ns3.read_network(options.network, options.logical_topology)
+    else:
+        network, dims = read_analytical(options.network, congestion_aware=options.congestion_aware)
+    npus = math.prod(dims)
     scale, queues = options.injection_scale, options.queues_per_dim
     parts = [
         (str(options.network), network),
