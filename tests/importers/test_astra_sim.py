@@ -1,0 +1,297 @@
+"""Files of ASTRA-sim: units, names and conventions that differ from Nadi's, and complaints in one line."""
+
+import re
+
+import pytest
+
+import et
+from nadi.configuration.run_file import load_config
+from nadi.errors import ConfigError
+from nadi.importers.astra_sim.memory import MemoryFile
+from nadi.importers.astra_sim.system import SystemFile
+from nadi.launching.progress import NoProgress
+from nadi.simulation.run import simulate
+
+COLL = et.CollectiveCommType
+
+
+def finish_ns(sections):
+    results = simulate(load_config(None, sections=sections), NoProgress()).results
+    return results.finish_time_ps / 1000
+
+
+def test_network_bandwidths_are_binary_and_memory_bandwidths_decimal(astra_sim):
+    """On a ring of 4: 6 steps of floor(500 + S / 4 / (50 x 2^30 B/s)) + 10, and 3 x 3 floor(S / 4 / 1600) to add."""
+    sections, _ = astra_sim().sections()
+    assert sections["topology"] == {"spec": "stack:dims=Ring(4),rates=50GiB/s,delays=500ns"}
+    assert sections["network"]["reduction_bandwidth"] == "1600GB/s"
+    part = (1 << 20) // 4
+    step = int(500 + part / (50 * 2**30 / 1e9)) + 10
+    assert finish_ns(sections) == 6 * step + 3 * 3 * (part // 1600) + 10
+
+
+@pytest.mark.parametrize(("bandwidth", "rate"), [(12.3, 105656195482), (0.5, 4294967296)])
+def test_bandwidths_that_are_no_whole_number(astra_sim, bandwidth, rate):
+    sections, _ = astra_sim(network={"bandwidth": [bandwidth], "latency": [936.25]}).sections()
+    spec = sections["topology"]["spec"]
+    assert load_config(None, sections=sections).topology.spec == spec
+    assert f"rates={rate / 1e9:.9f}".rstrip("0") in spec
+    assert spec.endswith("Gbps,delays=936.25ns")
+
+
+def test_all_gather_size_is_the_contribution(astra_sim):
+    """Each of 3 steps moves all of comm_size."""
+    files = astra_sim(nodes=[et.coll_node(1, "all_gather", COLL.ALL_GATHER, 1 << 20)])
+    step = int(500 + (1 << 20) / (50 * 2**30 / 1e9)) + 10
+    assert finish_ns(files.sections()[0]) == 3 * step + 10
+
+
+def test_several_dimensions(astra_sim):
+    network = {"topology": ["Ring", "Switch"], "npus_count": [4, 2], "bandwidth": [50, 25], "latency": [500, 1000]}
+    implementations = {"all-reduce-implementation": ["direct2", "halvingDoubling"]}
+    others = dict.fromkeys(("all-gather-implementation", "reduce-scatter-implementation"))
+    files = astra_sim(implementations | others | {"all-to-all-implementation": ["oneDirect"]}, network)
+    sections, warning = files.sections()
+    assert sections["topology"]["spec"] == "stack:dims=Ring(4)_Switch(2),rates=50GiB/s_25GiB/s,delays=500ns_1us"
+    assert sections["network"]["congestion_aware"] is False
+    assert sections["system"]["collectives"] == {
+        "all-reduce": "grid:algorithms=direct:window=2/halving-doubling",
+        "all-to-all": "direct",
+    }
+    assert warning == ""
+    with pytest.raises(ConfigError, match="found 1 algorithms for 2 dimensions; expected one for each"):
+        astra_sim(implementations | {"all-reduce-implementation": ["ring"]}, network).sections()
+
+
+def test_endpoint_delay_queues_and_policy(astra_sim):
+    system = {"endpoint-delay": 7, "active-chunks-per-dimension": 5, "scheduling-policy": "EXPLICIT"}
+    files = astra_sim(system | {"preferred-dataset-splits": 8})
+    sections, _ = files.sections(injection_scale=2.5, queues_per_dim=2, rendezvous=True)
+    assert sections["network"]["endpoint_delay"] == "17ns"
+    assert sections["system"] | {"collectives": 0} == {
+        "collectives": 0,
+        "dataset_splits": 8,
+        "phases_per_dimension": 6,  # each of two queues runs 3 of its chunks
+        "scheduling": "priority",
+        "rendezvous": 1,
+        "rendezvous_control": 8192,
+    }
+
+
+@pytest.mark.parametrize("name", ["empty", '"empty"', "/no/such/folder/empty/groups.json", "nonempty.json"])
+def test_a_groups_path_that_contains_empty_means_none(astra_sim, name):
+    assert "groups" not in astra_sim().sections(groups=name)[0]["workload"]
+
+
+def test_groups_are_rings_of_their_members(astra_sim):
+    nodes = [et.coll_node(1, "all_reduce", COLL.ALL_REDUCE, 1 << 20, pg_name="7")]
+    files = astra_sim(nodes=nodes)
+    (files.folder / "groups.json").write_text('{"7": [0, 1, 2, 3]}')
+    sections, _ = files.sections(groups=str(files.folder / "groups.json"))
+    assert finish_ns(sections) == finish_ns(astra_sim().sections()[0])
+
+
+def test_the_workload_is_a_prefix(astra_sim, nadi):
+    """A folder or a file of that name does not matter, further traces are ignored, and no rank may be missing."""
+    files = astra_sim()
+    cycles = finish_ns(files.sections()[0])
+    assert files.sections()[0]["workload"]["traces"] == str(files.folder / "work")
+    (files.folder / "work").mkdir()
+    (files.folder / "work" / "other.0.et").write_bytes(b"")
+    assert finish_ns(files.sections()[0]) == cycles
+    (files.folder / "work" / "other.0.et").unlink()
+    (files.folder / "work").rmdir()
+    (files.folder / "work").write_text("something else")
+    assert finish_ns(files.sections()[0]) == cycles
+    (files.folder / "work.4.et").write_bytes((files.folder / "work.0.et").read_bytes())
+    assert finish_ns(files.sections()[0]) == cycles
+    (files.folder / "work.2.et").unlink()
+    done = nadi("astra-sim", *files.arguments)
+    assert done.code == 2
+    assert "work.2.et: no such file" in done.err
+    assert "expected the prefix of traces of 4 NPUs" in done.err
+
+
+def test_keys_without_effect_are_named_once(astra_sim, nadi):
+    system = {"boost-mode": 1, "trace-enabled": 1, "L": 3, "peak-perf": 900, "new-key": 5, "roofline-enabled": 0}
+    files = astra_sim(system | {"model-shared-bus": 0}, {"more": 1})
+    done = nadi("astra-sim", *files.arguments, "--comm-scale=2")
+    assert done.code == 0
+    (line,) = [line for line in done.err.splitlines() if "warning" in line]
+    assert line == (
+        f"nadi: warning: without effect here: {files.folder}/network.yml: more; "
+        f"{files.folder}/system.json: boost-mode, trace-enabled, L, peak-perf, new-key; options: --comm-scale"
+    )
+
+
+def test_lines_of_a_trace_with_computation(astra_sim, nadi):
+    """2 us of computation beside a collective, then 3 us alone, and a CPU operator: by hand."""
+    nodes = [
+        et.comp_node(1, "a", duration_micros=2),
+        et.coll_node(2, "all_reduce", COLL.ALL_REDUCE, 1 << 20),
+        et.comp_node(3, "b", duration_micros=3, deps=[2]),
+        et.comp_node(4, "c", duration_micros=1, is_cpu_op=True),
+    ]
+    files = astra_sim(nodes=nodes)
+    done = nadi("astra-sim", *files.arguments, f"--logging-folder={files.folder}/log")
+    alone = round(finish_ns(astra_sim().sections()[0]))
+    wall = alone + 3000
+    expected = [
+        f"[workload] sys[0] finished, {wall} cycles, exposed communication {wall - 5000} cycles.",
+        f"[statistics] sys[0], Wall time: {wall}",
+        "[statistics] sys[0], CPU time: 1000",
+        "[statistics] sys[0], GPU time: 5000",
+        f"[statistics] sys[0], Comm time: {alone}",
+        f"[statistics] sys[0], Total compute-communication overlap: {5000 + alone - wall}",
+    ]
+    assert [line for line in done.out.splitlines() if "sys[0]" in line] == expected
+    assert (files.folder / "log" / "log.log").read_text().splitlines()[:6] == expected
+    assert "time of each NPU" in done.out
+
+
+def test_roofline(astra_sim, nadi):
+    """Of 10 TFLOPS and 1,600 GB/s: 1 GFLOP of 10 MB takes 100 us (compute), 1 MFLOP of 16 MB 10 us (memory)."""
+    nodes = [
+        et.comp_node(1, "compute", num_ops=10**9, tensor_size=10**7),
+        et.comp_node(2, "memory", num_ops=10**6, tensor_size=16 * 10**6, deps=[1]),
+    ]
+    files = astra_sim({"roofline-enabled": 1, "peak-perf": 10}, nodes=nodes)
+    done = nadi("astra-sim", *files.arguments)
+    assert "sys[0] finished, 110000 cycles, exposed communication 0 cycles." in done.out
+    percent = 100 / 110_001
+    assert f"sys[0], Compute bound percentage: {100_000 * percent:.3f}%" in done.out
+    compute, memory = 100_000 + 10_000 * 0.01, 100_000 * (1e13 / 100 / 1.6e12) + 10_000
+    assert f"sys[0], Average compute utilization: {compute * percent:.3f}%" in done.out
+    assert f"sys[0], Average memory utilization: {memory * percent:.3f}%" in done.out
+    assert f"sys[0], Average operation intensity: {(100_000 * 100 + 10_000 / 16) / 110_001:.3f}" in done.out
+
+
+MEMORIES = {
+    "NO_MEMORY_EXPANSION": {"remote": "none"},
+    "PER_NPU_MEMORY_EXPANSION": {"remote": "npu", "remote_latency": "2000000ps", "remote_bandwidth": "800000000000bps"},
+}
+
+
+@pytest.mark.parametrize(("kind", "section"), MEMORIES.items())
+def test_remote_memories(astra_sim, kind, section):
+    memory = {"memory-type": kind, "remote-mem-latency": 2000, "remote-mem-bw": 100}
+    files = astra_sim(
+        nodes=[et.mem_node(1, "load", et.NodeType.MEM_LOAD_NODE, 10**6, tensor_loc=1)],
+        remote_memory_configuration=memory,
+    )
+    path = files.folder / "remote-memory-configuration.json"
+    sections, warning = files.sections(remote_memory=path)
+    assert (sections["memory"], warning) == (section, "")
+    if section["remote"] == "npu":
+        assert finish_ns(sections) == 2000 + 10**6 / 100
+
+
+@pytest.mark.parametrize("kind", ["PER_NODE_MEMORY_EXPANSION", "MEMORY_POOL"])
+def test_shared_remote_memories_are_named_in_the_warning(astra_sim, kind):
+    memory = {"memory-type": kind, "remote-mem-bw": 100, "num-nodes": 2, "num-npus-per-node": 2}
+    files = astra_sim(remote_memory_configuration=memory)
+    sections, warning = files.sections(remote_memory=files.folder / "remote-memory-configuration.json")
+    assert sections["memory"]["remote"] == "npu"
+    assert "each NPU has a memory of its own, so that none waits for another" in warning
+
+
+WRONG = {
+    "system": [
+        ({"scheduling-policy": "RANDOM"}, "scheduling-policy: found 'RANDOM'; expected 'LIFO', 'FIFO' or 'EXPLICIT'"),
+        ({"all-reduce-implementation": ["rings"]}, "all-reduce-implementation: found 'rings'; expected ring"),
+        ({"all-reduce-implementation": "ring"}, "all-reduce-implementation: found 'ring'; expected a valid list"),
+        ({"preferred-dataset-splits": 2000}, "preferred-dataset-splits: found 2000; expected 0 to 1024"),
+        ({"endpoint-delay": -1}, "endpoint-delay: found -1; expected 0 to"),
+        ({"local-mem-bw": float("inf")}, "local-mem-bw: found inf"),
+        ({"replay-only": 1}, "replay-only: found 1; expected 0"),
+        ({"roofline-enabled": 1}, "peak-perf: found 0 with roofline-enabled; expected more than 0"),
+    ],
+    "network": [
+        ({"topology": ["Torus"]}, "found 'Torus'; expected 'Ring', 'FullyConnected' or 'Switch'"),
+        ({"npus_count": [1]}, "found '1'; expected"),
+        ({"bandwidth": [50, 25]}, "bandwidth has 2 entries; expected 1"),
+        ({"bandwidth": [0]}, "bandwidth.0: found '0'"),
+        ({"latency": ["x"]}, "latency.0: found 'x'"),
+        ({"latency": "&a [*a]"}, "latency.0: found '&a [*a]'"),
+    ],
+}
+
+
+@pytest.mark.parametrize(("file", "change", "complaint"), [(f, *case) for f, cases in WRONG.items() for case in cases])
+def test_wrong_values_are_refused_in_one_line(astra_sim, nadi, file, change, complaint):
+    files = astra_sim(**{file: change}, npus=4)
+    done = nadi("astra-sim", *files.arguments)
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
+    name = "network.yml" if file == "network" else "system.json"
+    assert f"{files.folder}/{name}: " in done.err
+    assert complaint in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("a: &x [1]\nb: *x\n", "an alias; expected values"),
+        ("[" * 100_000, "expected a network of ASTRA-sim"),
+        ("topology: [Ring\n", "expected a network of ASTRA-sim"),
+        ("- Ring\n", "no mapping of keys to values"),
+        ("", "no mapping of keys to values"),
+        ('{"topology": ["Ring"]}', "npus_count: missing"),
+    ],
+)
+def test_texts_that_are_no_network(astra_sim, nadi, text, complaint):
+    files = astra_sim()
+    (files.folder / "network.yml").write_text(text)
+    done = nadi("astra-sim", *files.arguments)
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert complaint in done.err
+
+
+def test_the_written_run_file_is_the_same_run(astra_sim, nadi):
+    files = astra_sim()
+    run_file = files.folder / "elsewhere" / "run.toml"
+    run_file.parent.mkdir()
+    done = nadi("astra-sim", *files.arguments, f"--write={run_file}")
+    assert (done.code, done.out) == (0, f"run file: {run_file}\n")
+    assert nadi("run", run_file, "--json").document["finish_time_ps"] == 1000 * finish_ns(files.sections()[0])
+
+
+@pytest.mark.parametrize("name", ["microAllReduce", "Resnet50_DataParallel", "DLRM_HybridParallel"])
+def test_layers_of_astra_sim_1(shared_data, astra_sim, nadi, tmp_path, name):
+    """The text workloads that ASTRA-sim ships run in memory, and from the run file that is written of them."""
+    files = astra_sim()
+    text = shared_data / "astra-sim" / "text_workloads" / f"{name}.txt"
+    arguments = [f"--workload-configuration={text}", *files.arguments[1:]]
+    done = nadi("astra-sim", *arguments)
+    cycles = re.search(r"sys\[3\] finished, (\d+) cycles", done.out)
+    assert cycles is not None, done.err
+    assert nadi("astra-sim", *arguments, f"--write={tmp_path}/layers.toml").code == 0
+    document = nadi("run", tmp_path / "layers.toml", "--json").document
+    assert document["finish_time_ps"] // 1000 == int(cycles[1])
+
+
+def test_shipped_custom_collective(shared_data, nadi):
+    """Its path starts at ASTRA-sim's folder. By hand: 14 messages of 128 KiB, and 7 us for each of 7 reductions."""
+    data = shared_data / "astra-sim"
+    done = nadi(
+        "astra-sim",
+        f"--workload-configuration={shared_data}/chakra/microbenchmarks/all_reduce/8npus_1MB/all_reduce",
+        f"--system-configuration={data}/system/custom_collectives/custom_collective.json",
+        f"--network-configuration={data}/network/analytical/Ring_8npus.yml",
+        f"--remote-memory-configuration={data}/remote_memory/analytical/no_memory_expansion.json",
+    )
+    assert done.code == 0, done.err
+    step = int(500 + (1 << 17) / (50 * 2**30 / 1e9))
+    assert re.findall(r"sys\[\d\] finished, (\d+) cycles", done.out) == [str(14 * step + 7 * 7000)] * 8
+
+
+def test_every_key_of_the_typed_schemas_is_known(shared_data):
+    """No key that astra-sim-service knows counts as unknown."""
+    names = re.findall(
+        r"x-astra-sim-name: (\S+)", (shared_data / "formats/astra-sim-service/system_configuration.yaml").read_text()
+    )
+    assert len(names) == 25
+    known = {field.alias for field in SystemFile.model_fields.values()}
+    assert set(names) <= known
+    text = (shared_data / "formats/astra-sim-service/remote_memory_configuration.yaml").read_text()
+    assert set(re.findall(r"x-astra-sim-name: (\S+)", text)) <= {f.alias for f in MemoryFile.model_fields.values()}
