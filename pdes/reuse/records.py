@@ -36,7 +36,7 @@ class Records:
         record = simulate(episode)
         with self._lock:
             self.simulated += 1
-            self.simulated_hops += int(record.counters.hops)
+            self.simulated_hops += record.hops
             if episode not in self._records:
                 self._records[episode] = record
                 self.size_bytes += record.size_bytes
@@ -48,7 +48,7 @@ class Records:
         """Count an episode that is over."""
         with self._lock:
             self.replayed += 1
-            self.replayed_hops += int(record.counters.hops)
+            self.replayed_hops += record.hops
 
     def counts(self) -> dict[str, int]:
         """Return the counts of `Results.reuse`."""
