@@ -687,7 +687,11 @@ class OutputSection(Section):
         None, description="folder of the results; --out overrides it; without both, the run writes no files"
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row per trace node and NPU")
-    flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row per message")
+    flows: Literal["auto", "all", "none"] = Field(
+        "auto",
+        description='flows.parquet, a row per message; "auto": in runs of more than 4,194,304 messages, those of '
+        "collectives that are replayed have no rows",
+    )
     report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
 
 
