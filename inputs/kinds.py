@@ -29,6 +29,7 @@ _CHAKRA = FileKind("chakra", "a Chakra trace", "`nadi trace show` and [workload]
 _CONVERTER = "`nadi trace convert` makes Chakra traces of it"
 _BY_TOPOLOGY = "`nadi topology show` and [topology] file read it"
 _UNPACK = "unpack it first"
+_COMMENTS = r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"  # empty lines and lines of comments
 
 
 def _compiled(*pairs: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind], ...]:
@@ -92,6 +93,14 @@ _TEXT = _compiled(
     (
         r"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+\d+\s",
         FileKind("goal", "a GOAL schedule (text of LogGOPSim and ATLAHS)", _CONVERTER),
+    ),
+    (
+        rf"\A{_COMMENTS}Nodes[ \t]++\d++\s++(?:Tiers|Podsize)[ \t]++\d",
+        FileKind("htsim-topology", "a topology (htsim's .topo)", _BY_TOPOLOGY),
+    ),
+    (
+        rf"\A{_COMMENTS}Nodes[ \t]++\d++\s++(?:Connections|Triggers|Failures)[ \t]++\d",
+        FileKind("htsim-connections", "a connection matrix (htsim's .cm)", "`nadi htsim -tm FILE` reads it"),
     ),
     (
         r"\A\s*+(?:\d++[ \t]++){3,5}\S++[ \t\r]*+\n(?:[ \t]*+\d++)++[ \t\r]*+\n(?:[ \t]*+\d++){2}[ \t]++[\d.]++\w*bps",

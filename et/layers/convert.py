@@ -10,7 +10,7 @@ import inputs
 from et.errors import TraceError
 from et.layers.file import POLICIES, LayerFile, read_layers
 from et.layers.loops import Dialect, table_of_layers
-from et.layers.pipeline import Stage
+from et.layers.pipeline import PipelineStage
 from et.table import LazyTraces, TraceTable, TraceTables
 from inputs.limits import MAX_NPUS
 
@@ -48,10 +48,10 @@ class RankNumbering:
         return {"": self.npus, "TP": self.tensor, "DP": self.data, "EP": self.expert, "DP_EP": self.data // self.expert}
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[PipelineStage]:
         """Stages of the pipeline, with the first NPU of each."""
         stride = self.data * self.tensor
-        return [Stage(number, self.pipeline, number * stride, stride) for number in range(self.pipeline)]
+        return [PipelineStage(number, self.pipeline, number * stride, stride) for number in range(self.pipeline)]
 
     def family(self, kind: str) -> list[tuple[int, ...]]:
         """Return the members of all groups of a kind, each group once, in the order of the first members."""

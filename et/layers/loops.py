@@ -16,7 +16,7 @@ import numpy as np
 from et.blocks import Block, TraceColumns
 from et.errors import TraceError
 from et.layers.file import Layer, LayerFile, LayerPass
-from et.layers.pipeline import Slot, Stage, slots_of
+from et.layers.pipeline import PipelineStage, Slot, slots_of
 from et.schema import CollectiveCommType
 from et.summary import collective_name
 from et.table import TraceTable
@@ -27,7 +27,7 @@ _MAX_NODES = 20_000_000
 _TRANSFORMERS = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
 _DLRM = ("HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
 _NO_WEIGHT_COMM = ("MODEL", "DISTRIBUTED_INFERENCE")
-_ALONE = Stage(0, 1, 0, 0)
+_ALONE = PipelineStage(0, 1, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Dialect:
 
 
 def table_of_layers(
-    file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int], stage: Stage = _ALONE
+    file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int], stage: PipelineStage = _ALONE
 ) -> TraceTable:
     """Return the trace of every NPU of a pipeline stage.
 
@@ -60,7 +60,7 @@ class _Steps:
     `members` has the number of NPUs by group. Collectives return their row.
     """
 
-    def __init__(self, file: LayerFile, dialect: Dialect, members: dict[str, int], stage: Stage) -> None:
+    def __init__(self, file: LayerFile, dialect: Dialect, members: dict[str, int], stage: PipelineStage) -> None:
         self._file, self._dialect, self._members, self._stage = file, dialect, members, stage
         self._slots = slots_of(file, stage.stages)
         self._message_bytes = file.numbers.get("pp_comm", 0)

@@ -27,7 +27,7 @@ class Slot(NamedTuple):
     chunk: int = 0  # number of the stage's chunk of the model
 
 
-class Stage(NamedTuple):
+class PipelineStage(NamedTuple):
     """The place of an NPU in its pipeline."""
 
     number: int  # number of its stage

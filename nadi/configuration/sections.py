@@ -597,6 +597,11 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         return fidelity.networks()[self.fidelity]
 
     @property
+    def own_keys(self) -> Any:  # noqa: ANN401 - of the model's class
+        """Values of the keys that only this model of the network has, as pdes.Fidelity takes them."""
+        return self.model.own(**engine_settings(self.model.own, self))
+
+    @property
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share a run."""
         return self.model.several_workers and not self.flows
@@ -713,7 +718,11 @@ class OutputSection(Section):
         None, description="folder of the results; --out overrides it; without both, the run writes no files"
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row per trace node and NPU")
-    flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row per message")
+    flows: Literal["auto", "all", "none"] = Field(
+        "auto",
+        description='flows.parquet, a row per message; "auto": in runs of more than 4,194,304 messages, those of '
+        "collectives that are replayed have no rows",
+    )
     report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
 
 

@@ -131,6 +131,7 @@ class Settings:
     faults: Faults = setting(NO_FAULTS, "failures, slowdowns and recoveries", is_given=False)
     record_nodes: bool = setting(True, "keep the times of trace nodes", is_given=False)
     record_flows: bool = setting(True, "keep a row for each message", is_given=False)
+    record_replayed: bool = setting(True, "also for each message of a replayed collective", is_given=False)
     queue_samples: int = setting(0, "intervals whose longest queue is recorded", is_given=False)
     logged_pauses: int = setting(0, "pauses and resumes that are kept", is_given=False)
 

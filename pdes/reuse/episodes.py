@@ -81,6 +81,11 @@ class EpisodeRecord(NamedTuple):
         return self.sums[first]
 
     @property
+    def message_count(self) -> int:
+        """Number of messages."""
+        return sum(len(messages.src) for messages in self.messages)
+
+    @property
     def size_bytes(self) -> int:
         """Memory of the record in bytes, approximately."""
         return RECORD_BYTES + sum(column.nbytes for messages in self.messages for column in messages)

@@ -21,6 +21,7 @@ class Records:
         self.replayed = 0
         self.simulated_hops = 0  # packet-hops
         self.replayed_hops = 0
+        self.replayed_messages = 0
         self.size_bytes = 0
         self._max_bytes = max_bytes
         self._records: OrderedDict[Episode, EpisodeRecord] = OrderedDict()
@@ -49,6 +50,7 @@ class Records:
         with self._lock:
             self.replayed += 1
             self.replayed_hops += record.hops
+            self.replayed_messages += record.message_count
 
     def counts(self) -> dict[str, int]:
         """Return the counts of `Results.reuse`."""
@@ -57,6 +59,7 @@ class Records:
             "episodes_replayed": self.replayed,
             "episode_hops": self.simulated_hops,
             "replayed_hops": self.replayed_hops,
+            "replayed_messages": self.replayed_messages,
             "record_bytes": self.size_bytes,
         }
 

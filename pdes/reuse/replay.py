@@ -250,7 +250,7 @@ class Replay:
         for running, messages, sum_of_messages in zip(state.running, record.messages, sums, strict=True):
             tag = message_tag(running.group.number, running.seq, 0)
             count_messages(self._lp.address, tag, state.begin_ps, len(messages.src), sum_of_messages)
-            if self._sim.settings.record_flows:
+            if self._sim.settings.record_flows and self._sim.settings.record_replayed:
                 self._record_flows(state, running, messages)
         words = words_of(self._lp.world.net.count)
         words += record.counters

@@ -39,7 +39,7 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     if settings is not None and settings.fidelity.hooks.act:
-        compile_for(message_loop.work_messages, 0, 0)
+        compile_for(message_loop.work_messages, 0, 0, 0)
     else:
         compile_for(tm.work, 0, 0, 0, 0)
         if settings is None or settings.reuse:
@@ -59,7 +59,7 @@ def compile_all() -> float:
     """Compile or load all kernels of any run, and return the seconds."""
     begun = time.perf_counter()
     compile_kernels()
-    compile_for(message_loop.work_messages, 0, 0)
+    compile_for(message_loop.work_messages, 0, 0, 0)
     for function in [*all_hooks(), *OTHER_TEAMS.values()]:
         hook_address(function)
     return time.perf_counter() - begun
@@ -171,15 +171,10 @@ class Crew:
         own.lasted_ns = time.perf_counter_ns() - begun_ns
 
     def _work_messages(self) -> None:
-        """Run at message level, where one worker has all NPUs in one LP: each with work begins at 0."""
+        """Run at message level, where one worker has all NPUs in one LP."""
         (lp,) = self.sim.lps
-        world = lp.world
-        ready = np.flatnonzero(world.npus.npu.ready_head[: lp.part.npus] >= 0)
-        orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
-        if self.sim.settings.fidelity.hooks.settle and self.sim.settings.faults:
-            orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)
-        begin_with(world.messages, world.net.ctl, orders, items)
-        while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
+        begin_messages(lp, self.sim.settings)
+        while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE, s.INF)) != DONE:
             if status == FULL:
                 make_room(lp)
             elif status == message_loop.TOO_LATE:
@@ -195,6 +190,16 @@ class Crew:
         self.first_event_s = self.first_event_s or wall_s
         if self._progress is not None:
             self._progress(Snapshot(int(now_ps), int(hops), int(nodes_done), self._nodes_total, wall_s, messages))
+
+
+def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
+    """Begin a run at message level: with each NPU that has work, and with the changes of the network."""
+    world = lp.world
+    ready = np.flatnonzero(world.npus.npu.ready_head[: lp.part.npus] >= 0)
+    orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
+    if settings.fidelity.hooks.settle and settings.faults:
+        orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)
+    begin_with(world.messages, world.net.ctl, orders, items)
 
 
 def make_room(lp: LogicalProcess) -> None:

@@ -243,7 +243,7 @@ def test_records_are_bounded():
     kept = Records(max_bytes=5000)
 
     class Record:
-        size_bytes, hops = 2048, 7
+        size_bytes, hops, message_count = 2048, 7, 3
 
     made = []
     for episode in [1, 2, 1, 3, 1, 2]:
