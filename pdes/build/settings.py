@@ -48,7 +48,7 @@ class SharedBuffer:
     discipline: Discipline | None = setting(
         None, "order in which a port sends its data classes; auto: weighted with class_weights, else strict", "auto"
     )
-    # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, instead of ecn_kmin, ecn_kmax and ecn_pmax
+    # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, in place of the three keys above
     ecn_by_rate: tuple[tuple[int, int, int, float], ...] = setting(
         (), "ecn_kmin, ecn_kmax and ecn_pmax of links of exactly some rates, by rate", "none"
     )
@@ -93,6 +93,11 @@ class Settings:
     switch: SharedBuffer | None = setting(None, "whether the ports of a switch share its buffer", "output-queued")
     p2p_share: float = setting(
         1.0, "share of its NIC's rate that an NPU uses for point-to-point messages to other hosts, in total"
+    )
+    queue_pairs: str = setting(
+        "pair",
+        "queue pairs of point-to-point messages: pair = one for all from one NPU to another, in order; message = each "
+        "has its own, with its own path and congestion control",
     )
     p2p_class: int = setting(0, "data class of point-to-point messages; collectives have 0")
     congestion_control: Control = setting(
