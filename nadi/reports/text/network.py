@@ -64,7 +64,7 @@ def _messages(completion_rows: list[dict[str, Any]] | None) -> Iterator[Renderab
         names = completion_rows[0][column]
         if names is None:
             continue
-        needs = {"p50": 0, "p90": 2, "p99": 1, "p99.9": 3, "p100": 0}
+        needs = {"p50": 0, "p95": 2, "p99": 1, "p99.9": 3, "p100": 0}
         shown = (("max" if name == "p100" else name, needs.get(name, 4)) for name in names)
         table = FittedTable(title, "size from", "messages", *shown)
         for row in completion_rows:
