@@ -84,7 +84,7 @@ _TEXT = _compiled(
     ),
     (
         r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
-        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "see `nadi topology show 'stack:dims=...'`"),
+        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "`nadi astra-sim` reads it"),
     ),
     (
         r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",
