@@ -48,7 +48,7 @@ class SharedBuffer:
     discipline: Discipline | None = setting(
         None, "order in which a port sends its data classes; auto: weighted with class_weights, else strict", "auto"
     )
-    # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, instead of ecn_kmin, ecn_kmax and ecn_pmax
+    # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, in place of the keys without rate
     ecn_by_rate: tuple[tuple[int, int, int, float], ...] = setting(
         (), "ecn_kmin, ecn_kmax and ecn_pmax of links of exactly some rates, by rate", "none"
     )

@@ -73,9 +73,23 @@ _JSON_CONFIG = {
         "pmax_map": {"100000000000": 0.2, "400000000000": 0.2},
     },
 }
+_TREE = """Nodes 4
+Tiers 2
+Podsize 4
+Tier 0
+Downlink_speed_Gbps 200
+Radix_Down 2
+Radix_Up 2
+Downlink_Latency_ns 1000
+Tier 1
+Downlink_speed_Gbps 200
+Radix_Down 2
+Downlink_Latency_ns 1000
+"""
 _TEXTS = {
     "analytical": {"network.yml": _NETWORK, "system.json": _SYSTEM},
     "two dimensions": {"network.yml": _NETWORK_2D, "system.json": _SYSTEM | _TWO},
+    "htsim": {"network.yml": _NETWORK_2D, "tree.topo": _TREE, "system.json": _SYSTEM | _TWO},
     "ns-3": {
         "network.yml": _CONFIG,
         "physical.txt": _PHYSICAL,
@@ -152,4 +166,5 @@ def astra_sim(rng, traces, folder):
     ]
     command += [f"--logical-topology-configuration={folder}/logical.json"] * ("logical.json" in files)
     command += [f"--write={folder}/out"] * (rng.random() < 0.3)
+    command += ["--htsim_opts", "-topo", f"{folder}/tree.topo", "-sub", "2"] * ("tree.topo" in files)
     return what, ["astra-sim", *command]

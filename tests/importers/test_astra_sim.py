@@ -336,3 +336,61 @@ def test_every_key_of_the_typed_schemas_is_known(shared_data):
     assert set(names) <= known
     text = (shared_data / "formats/astra-sim-service/remote_memory_configuration.yaml").read_text()
     assert set(re.findall(r"x-astra-sim-name: (\S+)", text)) <= {f.alias for f in MemoryFile.model_fields.values()}
+
+
+TREE = """Nodes 4
+Tiers 2
+Podsize 4
+Tier 0
+Downlink_speed_Gbps 200
+Radix_Down 2
+Radix_Up 2
+Downlink_Latency_ns 1000
+Tier 1
+Downlink_speed_Gbps 200
+Radix_Down 2
+Downlink_Latency_ns 1000
+"""
+
+
+def test_the_htsim_back_end(astra_sim, nadi):
+    """The tree is htsim's, the dimensions are the network's; the protocol is not TCP, which the warning says."""
+    files = astra_sim()
+    (files.folder / "tree.topo").write_text(TREE)
+    options = ["--htsim-proto=tcp", "--htsim_opts", "-topo", files.folder / "tree.topo", "-o", "x.dat", "UNCOUPLED"]
+    done = nadi("astra-sim", *files.arguments, *options)
+    assert done.code == 0, done.err
+    assert "bandwidth, latency, TCP (windows of a round trip, no losses), -o, UNCOUPLED" in done.err
+    sections, _ = files.sections(htsim=("--htsim_opts", "-topo", str(files.folder / "tree.topo"), "-nodes", "4"))
+    graph = simulate(load_config(None, sections=sections), NoProgress()).graph
+    assert (graph.npus, graph.dims, set(graph.link_rate_bps.tolist())) == (4, (4,), {200 * 10**9})
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--htsim-proto=tcp"], "found no -topo; expected -topo FILE"),
+        (["--htsim_opts", "-topo"], "-topo: found no value; expected one"),
+        (["--htsim_opts", "-topo", "x", "-nodes", "8"], "-nodes: found 8; expected 4"),
+        (["--htsim_opts", "-top", "x"], "found '-top'; expected one of -o"),
+        (["--frob"], "found --frob; expected a known option"),
+    ],
+)
+def test_wrong_options_of_htsim(astra_sim, nadi, options, complaint):
+    done = nadi("astra-sim", *astra_sim().arguments, *options)
+    assert done.code == 2
+    assert complaint in " ".join(done.err.split())
+
+
+def test_shipped_tree_of_htsim(shared_data, nadi):
+    data = shared_data / "astra-sim"
+    done = nadi(
+        "astra-sim",
+        f"--workload-configuration={shared_data}/chakra/microbenchmarks/all_reduce/8npus_1MB/all_reduce",
+        f"--system-configuration={data}/system/native_collectives/Ring_4chunks.json",
+        f"--network-configuration={data}/network/analytical/Ring_8npus.yml",
+        f"--remote-memory-configuration={data}/remote_memory/analytical/no_memory_expansion.json",
+        *("--htsim_opts", "-topo", data / "network" / "htsim" / "8nodes.topo"),
+    )
+    assert done.code == 0, done.err
+    assert len(re.findall(r"sys\[\d\] finished", done.out)) == 8

@@ -20,7 +20,7 @@ from topologies.errors import TopologyError
 from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.graph_builder import GraphBuilder
-from topologies.parameters import FilePath, Parameters
+from topologies.parameters import FilePath, Parameters, Sizes
 from topologies.units import GBPS, NS
 
 NAME = "htsim"
@@ -46,6 +46,7 @@ class Arguments(Parameters):
     """Parameters of a network in a .topo file."""
 
     path: FilePath = Field(description="path of the file")
+    dims: Sizes = Field((), description="logical dimensions, fastest first, of all hosts; default: one")
 
 
 class HtsimTree(NamedTuple):
@@ -123,7 +124,7 @@ def build(arguments: Arguments, name: str) -> Graph:
         agg = np.repeat(np.arange(len(switch[1])), uplinks)
         core = agg % tree.aggs + tree.aggs * np.tile(np.arange(uplinks), len(switch[1]))
         builder.add_cables(switch[1][agg], switch[2][core], rates[2], delays[2], tree.tiers[2]["bundle"])
-    return builder.graph()
+    return builder.graph(dims=arguments.dims)
 
 
 def estimate(arguments: Arguments) -> Extent | None:
