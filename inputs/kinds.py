@@ -44,6 +44,10 @@ def _compiled(*pairs: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], File
 _MAGIC = (
     (0, b"PAR1", FileKind("parquet", "a Parquet table", "`nadi net` reads the folder that it lies in")),
     (0, b"\x93NUMPY", FileKind("npy", "a NumPy array (.npy)", "`nadi collective --matrix` reads one")),
+    *(
+        (0, magic.to_bytes(8, "little"), FileKind("goal-binary", "a GOAL schedule (binary)", _CONVERTER))
+        for magic in (4223, 2342)  # of LogGOPSim; the second after a run with --save-mem
+    ),
     (257, b"ustar", FileKind("tar", "a tar archive", _UNPACK)),
 )
 _JSON = _compiled(
@@ -84,7 +88,7 @@ _TEXT = _compiled(
     ),
     (
         r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
-        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "see `nadi topology show 'stack:dims=...'`"),
+        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "`nadi astra-sim` reads it"),
     ),
     (
         r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",

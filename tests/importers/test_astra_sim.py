@@ -10,6 +10,7 @@ from nadi.configuration.run_file import load_config, put_over
 from nadi.errors import ConfigError
 from nadi.importers.astra_sim.memory import MemoryFile
 from nadi.importers.astra_sim.system import SystemFile
+from nadi.importers.files import find_named
 from nadi.launching.progress import NoProgress
 from nadi.simulation.run import simulate
 
@@ -151,6 +152,18 @@ def test_the_workload_is_a_prefix(astra_sim, nadi):
     assert done.code == 2
     assert "work.2.et: no such file" in done.err
     assert "expected the prefix of traces of 4 NPUs" in done.err
+
+
+def test_a_rendezvous_needs_packets(astra_sim, nadi):
+    files = astra_sim()
+    options = [*files.arguments, "--rendezvous-protocol=true"]
+    assert "options: --rendezvous-protocol (needs" in nadi("astra-sim", *options).err
+    cycles = []
+    for more in ([], ["--rendezvous-protocol=true"]):
+        done = nadi("astra-sim", *files.arguments, "--set", "network.fidelity=packet", *more)
+        cycles.append(int(re.search(r"sys\[0\] finished, (\d+) cycles", done.out)[1]))
+    assert cycles[0] < cycles[1]
+    assert nadi("astra-sim", *files.arguments, "--rendezvous-protocol=maybe").code == 2
 
 
 def test_keys_without_effect_are_named_once(astra_sim, nadi):
@@ -297,6 +310,22 @@ def test_the_written_run_file_is_the_same_run(astra_sim, nadi):
     assert nadi("run", run_file, "--json").document["finish_time_ps"] == 1000 * finish_ns(files.sections()[0])
 
 
+def test_a_written_run_file_counts_from_any_folder(astra_sim, nadi, monkeypatch):
+    """Relative paths of the options count from the current folder; --set is in the file, too."""
+    files = astra_sim({"all-reduce-implementation-custom": ["work"], "all-reduce-implementation": None})
+    (files.folder / "groups.json").write_text('{"1": [0, 1]}')
+    (files.folder / "elsewhere").mkdir()
+    monkeypatch.chdir(files.folder)
+    options = ["--workload-configuration=work", "--comm-group-configuration=groups.json", *files.arguments[1:]]
+    done = nadi("astra-sim", *options, "--write=elsewhere/run.toml", "--set", "network.endpoint_delay=1us")
+    assert done.code == 0, done.err
+    config = load_config(files.folder / "elsewhere" / "run.toml")
+    assert (config.workload.traces, config.workload.groups) == (files.folder / "work", files.folder / "groups.json")
+    assert config.system.collectives["all-reduce"] == f"custom:file={files.folder}/work"
+    assert config.network.endpoint_delay == 10**6
+    assert config.network.fidelity == "analytical"
+
+
 @pytest.mark.parametrize("name", ["microAllReduce", "Resnet50_DataParallel", "DLRM_HybridParallel"])
 def test_layers_of_astra_sim_1(shared_data, astra_sim, nadi, tmp_path, name):
     """The text workloads that ASTRA-sim ships run in memory, and from the run file that is written of them."""
@@ -394,3 +423,17 @@ def test_shipped_tree_of_htsim(shared_data, nadi):
     )
     assert done.code == 0, done.err
     assert len(re.findall(r"sys\[\d\] finished", done.out)) == 8
+
+
+def test_named_files_are_searched_around_the_file_that_names_them(tmp_path):
+    """From the current folder, then from folders above; a bare name only beside the file."""
+    naming = tmp_path / "a" / "b" / "system.json"
+    naming.parent.mkdir(parents=True)
+    for name in ("a/x/y.0.et", "top.0.et", "a/b/beside.0.et"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    found = {name: find_named(name, naming, ".0.et") for name in ("examples/x/y", "top", "../../z/beside", "none")}
+    assert found["examples/x/y"] == tmp_path / "a" / "x" / "y"
+    assert found["../../z/beside"] == tmp_path / "a" / "b" / "beside"
+    assert (str(found["top"]), str(found["none"])) == ("top", "none")
+    assert find_named(str(tmp_path / "top"), naming, ".0.et") == tmp_path / "top"

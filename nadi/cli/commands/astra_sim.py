@@ -1,5 +1,6 @@
 """`nadi astra-sim`: run the files of ASTRA-sim 2 unchanged, with its options."""
 
+import os
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -80,7 +81,8 @@ def astra_sim(
     from nadi.importers.astra_sim.lines import print_lines
     from nadi.importers.astra_sim.translation import Options, translated
     from nadi.importers.run_files import write_run_file
-    from nadi.launching.world import ALONE
+    from nadi.launching.launcher import connected_ranks
+    from nadi.launching.world import together
 
     given = {
         "--compute-scale": compute_scale != 1,
@@ -101,15 +103,19 @@ def astra_sim(
         htsim=_htsim_options(context.args) or ((_HTSIM_OPTIONS,) if htsim_proto else ()),
         unused=tuple(option for option, is_given in given.items() if is_given),
     )
-    sections, warning = translated(options)
-    # Only keys of --set count as named by the user: those of the files have names of ASTRA-sim in the warning.
-    named = [override.partition("=")[0].strip() for override in overrides]
-    config = load_config(None, overrides, sections, source="nadi astra-sim").with_named(named)
-    if warning:
+    ranks = connected_ranks(os.environ)
+    with together(ranks):
+        sections, warning = translated(options)
+        # Only keys of --set count as named by the user: those of the files have names of ASTRA-sim in the warning.
+        named = [override.partition("=")[0].strip() for override in overrides]
+        config = load_config(None, overrides, sections, source="nadi astra-sim").with_named(named)
+    if warning and ranks.rank == 0:
         say(f"nadi: warning: {warning}", err=True)
     if write is not None:
-        write_run_file(write, sections, f"From files of ASTRA-sim: {system_configuration}, {network_configuration}")
-        say(f"run file: {write}")
+        if ranks.rank == 0:
+            header = f"From files of ASTRA-sim: {system_configuration}, {network_configuration}"
+            write_run_file(write, config, sections, header)
+            say(f"run file: {write}")
         return
-    end = partial(print_lines, log_folder=logging_folder)
-    simulate_and_report(ALONE, config, out, begin_s, force=force, as_json=False, quiet=quiet, before_report=end)
+    end = partial(print_lines, log_folder=logging_folder) if ranks.size == 1 else None
+    simulate_and_report(ranks, config, out, begin_s, force=force, as_json=False, quiet=quiet, before_report=end)

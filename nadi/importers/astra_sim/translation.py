@@ -48,6 +48,11 @@ def translated(options: Options) -> tuple[dict[str, Any], str]:
         network, dims = ns3.read_network(options.network, options.logical_topology)
     else:
         network, dims = read_analytical(options.network, congestion_aware=options.congestion_aware)
+    unused = list(options.unused)
+    if options.congestion_aware is not None and "congestion_aware" not in network.sections["network"]:
+        unused.append("--congestion-aware" if options.congestion_aware else "--congestion-unaware")
+    if options.rendezvous and "fidelity" in network.sections["network"]:
+        unused.append("--rendezvous-protocol (needs --set network.fidelity=packet)")
     npus = math.prod(dims)
     if npus > MAX_NPUS:
         raise ConfigError(f"{options.network}: {npus:.6g} NPUs; expected at most {MAX_NPUS}")
@@ -64,7 +69,7 @@ def translated(options: Options) -> tuple[dict[str, Any], str]:
         (str(options.system), system),
         (options.workload, read_workload(options.workload, npus)),
         (options.groups, groups),
-        ("options", _rendezvous(is_on=options.rendezvous)._replace(unused=options.unused)),
+        ("options", _rendezvous(is_on=options.rendezvous)._replace(unused=tuple(unused))),
     ]
     if options.remote_memory is not None:
         parts.append((str(options.remote_memory), read_memory(options.remote_memory, npus)))

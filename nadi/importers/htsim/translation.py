@@ -85,9 +85,10 @@ def translated(options: HtsimOptions) -> HtsimRun:
         "workload": {"trace_set": traces},
         "topology": {"graph": graph},
         "network": network,
-        "compute": {"peak_flops": PEAK_FLOPS},
         "engine": {"seed": options.seed},
     }
+    if matrix is not None:
+        sections["compute"] = {"peak_flops": PEAK_FLOPS}
     if matrix is not None and matrix.failures:
         sections["faults"] = list(_faults(matrix, tree))
     return HtsimRun(sections, (*remarks, *differences))
