@@ -252,7 +252,9 @@ def test_shared_remote_memories_are_named_in_the_warning(astra_sim, kind):
 WRONG = {
     "system": [
         ({"scheduling-policy": "RANDOM"}, "scheduling-policy: found 'RANDOM'; expected 'LIFO', 'FIFO' or 'EXPLICIT'"),
-        ({"all-reduce-implementation": ["rings"]}, "all-reduce-implementation: found 'rings'; expected ring"),
+        ({"all-reduce-implementation": ["rings"]}, "all-reduce-implementation: found 'rings'; expected one of ring"),
+        ({"all-reduce-implementation": ["Direct"]}, "all-reduce-implementation: found 'Direct'; expected one of ring"),
+        ({"all-reduce-implementation": ["ring2"]}, "all-reduce-implementation: found 'ring2'; expected one of ring"),
         ({"all-reduce-implementation": "ring"}, "all-reduce-implementation: found 'ring'; expected a valid list"),
         ({"preferred-dataset-splits": 2000}, "preferred-dataset-splits: found 2000; expected 0 to 1024"),
         ({"endpoint-delay": -1}, "endpoint-delay: found -1; expected 0 to"),
