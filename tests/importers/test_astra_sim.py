@@ -133,6 +133,18 @@ def test_groups_are_rings_whatever_the_implementation(astra_sim, dims):
     assert found_ns[8] == finish_ns(alone)
 
 
+def test_a_point_to_point_message_takes_the_endpoint_delay(astra_sim, nadi):
+    """ASTRA-sim's takes floor(500 + S / B) alone: a difference that the page of equivalence names."""
+    files = astra_sim(nodes=[et.send_node(1, "s", 0, 1, 1 << 20)])
+    et.write_trace(files.folder / "work.1.et", et.metadata(), [et.recv_node(1, "r", 0, 1, 1 << 20)])
+    for npu in (2, 3):
+        et.write_trace(files.folder / f"work.{npu}.et", et.metadata(), [et.comp_node(1, "nothing")])
+    done = nadi("astra-sim", *files.arguments)
+    arrival = int(500 + (1 << 20) / (50 * 2**30 / 1e9))
+    assert f"sys[1] finished, {arrival + 10} cycles" in done.out
+    assert f"sys[0] finished, {arrival - 500} cycles" in done.out  # the last byte has left
+
+
 def test_the_workload_is_a_prefix(astra_sim, nadi):
     """A folder or a file of that name does not matter, further traces are ignored, and no rank may be missing."""
     files = astra_sim()
