@@ -31,6 +31,7 @@ from nadi.configuration.values import (
     BufferSizeOrAuto,
     ChoiceOrAuto,
     CountOrUnlimited,
+    EcnByRate,
     FactorOrAuto,
     FilePath,
     GivenGraph,
@@ -198,7 +199,8 @@ class SystemSection(Section):
 
 
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
-ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
+ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate")
+_WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate")  # keys of shared buffers that are set or are not
 FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")  # keys that only switches with shared buffers have
 
 
@@ -261,6 +263,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         'point-to-point messages, "all" for collectives of all NPUs',
     )
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
+    queue_pairs: Literal["pair", "message"] = _engine("queue_pairs")
     switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
     buffer: BufferSize | None = _engine_if("buffer")
     pfc: StrictBool | None = _engine_if("pfc")
@@ -271,6 +274,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     ecn_kmin: BufferSizeFromZero | None = _engine_if("ecn_kmin")
     ecn_kmax: BufferSizeFromZero | None = _engine_if("ecn_kmax")
     ecn_pmax: float | None = _engine_if("ecn_pmax", ge=0, le=1)
+    ecn_by_rate: EcnByRate | None = _engine_if("ecn_by_rate")
     trimming: StrictBool | None = _engine_if("trimming")
     class_weights: tuple[Weight, ...] | None = _engine_if("class_weights", min_length=2, max_length=2)
     discipline: str | None = _engine_if("discipline")
@@ -301,7 +305,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
         if values["switch"] == "shared-buffer":
-            defaults = {key: given_default(key) for key in FABRIC_KEYS if key != "class_weights"}
+            defaults = {key: given_default(key) for key in FABRIC_KEYS if key not in _WITHOUT_DEFAULT}
             for switch, dependent_keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
                 if (defaults | values)[switch] is not True:
                     defaults = {key: value for key, value in defaults.items() if key not in dependent_keys}
@@ -351,6 +355,11 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     def model(self) -> NetworkModel:
         """Model of the network, with its capabilities."""
         return fidelity.networks()[self.fidelity]
+
+    @property
+    def own_keys(self) -> Any:  # noqa: ANN401 - of the model's class
+        """Values of the keys that only this model of the network has, as pdes.Fidelity takes them."""
+        return self.model.own(**engine_settings(self.model.own, self))
 
     @property
     def several_workers(self) -> bool:
@@ -469,7 +478,11 @@ class OutputSection(Section):
         None, description="folder of the results; --out overrides it; without both, the run writes no files"
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row per trace node and NPU")
-    flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row per message")
+    flows: Literal["auto", "all", "none"] = Field(
+        "auto",
+        description='flows.parquet, a row per message; "auto": in runs of more than 4,194,304 messages, those of '
+        "collectives that are replayed have no rows",
+    )
     report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
     alone: bool = Field(
         default=False,

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from nadi.configuration import bounds
 from topologies import Graph
-from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
+from topologies.bounds import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
 from topologies.units import (
     format_bytes,
     format_flops,
@@ -82,6 +82,31 @@ def _parse_choice(value: object) -> bool | str:
     return value
 
 
+def _parse_ecn_by_rate(value: object) -> object:
+    """Return the thresholds of links by rate, from {"400Gbps": ["800kB", "3200kB", 0.2]}."""
+    if not isinstance(value, dict):
+        return value
+    rows = []
+    for rate, own in value.items():
+        if not isinstance(own, list | tuple) or len(own) != 3:
+            raise ValueError(f'{rate}: found {short(own)}; expected kmin, kmax and pmax, as ["800kB", "3200kB", 0.2]')
+        kmin, kmax = (parse_bytes_within(size, bounds.MAX_BUFFER_BYTES) for size in own[:2])
+        pmax = own[2]
+        if kmin > kmax:
+            raise ValueError(f"{rate}: found kmin {format_bytes(kmin)} above kmax {format_bytes(kmax)}; expected less")
+        if isinstance(pmax, bool) or not isinstance(pmax, int | float) or not 0 <= pmax <= 1:
+            raise ValueError(f"{rate}: found pmax {short(pmax)}; expected a number from 0 to 1")
+        rows.append((parse_rate_within(rate, LINK_RATE_BPS), kmin, kmax, float(pmax)))
+    return tuple(rows)
+
+
+def _show_ecn_by_rate(rows: tuple[tuple[int, int, int, float], ...] | None) -> dict[str, list[object]] | None:
+    """Return the notation of `_parse_ecn_by_rate`."""
+    if rows is None:
+        return None
+    return {format_rate(rate): [format_bytes(kmin), format_bytes(kmax), pmax] for rate, kmin, kmax, pmax in rows}
+
+
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 PacketSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
 MessageSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
@@ -99,6 +124,10 @@ TimeOrAuto = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS), "auto"), _
 PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
 ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
 CountOrUnlimited = Annotated[int, _above_zero(_parse_count, "unlimited"), _word_or("unlimited", str)]
+EcnByRate = Annotated[
+    tuple[tuple[int, int, int, float], ...], BeforeValidator(_parse_ecn_by_rate), PlainSerializer(_show_ecn_by_rate)
+]
+"""Rates in bits per second, each with its thresholds in bytes and its share of marked packets."""
 FactorOrAuto = Annotated[
     float | None,
     BeforeValidator(lambda value: None if value == "auto" else value),

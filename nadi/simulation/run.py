@@ -24,7 +24,7 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives, couples, of_coupled
+from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
 from nadi.simulation.job_times import times_alone_ps
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
@@ -102,11 +102,13 @@ def simulate(
         with together(ranks):
             work, own, is_coupled = _estimated(config.network, graph, work, settings)
             if is_coupled and ranks.rank == 0:
-                network = config.network.model_copy(update={"collectives": "coupled"})
+                network = config.network.model_copy(update=settings.fidelity.own.coupled)
                 config = config.model_copy(update={"network": network})
                 kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
                 settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
+        if affordable.leaves_out_replayed(config.output.flows, settings, expected):
+            settings, own = replace(settings, record_replayed=False), affordable.without_replayed(own)
         with together(ranks):
             affordable.check_run(own, expected, settings, workers.total, force=force)
             # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
@@ -149,6 +151,8 @@ def check_job(
         _, folded = _lay_out(graph, work, settings, force=force)
         return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
     work, expected, _ = _estimated(config.network, graph, work, settings)
+    if affordable.leaves_out_replayed(config.output.flows, settings, expected):
+        settings, expected = replace(settings, record_replayed=False), affordable.without_replayed(expected)
     cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
     affordable.check_counters(graph, work.program, expected)
     return cost
@@ -165,7 +169,7 @@ def _set_up(
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
     config = with_interference(config, graph, work.frameworks)
-    network, record_flows = config.network, keep_flows and config.output.flows == "all"
+    network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     settings = replace(settings, reuse=config.engine.reuse == "exact")
     check_supported(config.faults, network.model)
@@ -188,10 +192,10 @@ def _estimated(
 ) -> tuple[LoadedWorkload, Estimate, bool]:
     """Return the work with [network] nvlink, its estimate, and whether collectives are coupled; then without nvlink."""
     loaded = work
-    if network.nvlink != "messages" and not couples(settings, 0):
+    if network.nvlink != "messages" and not settings.fidelity.own.couples(0):
         work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
     own = estimate(graph, work.program, settings)
-    if not couples(settings, own.messages):
+    if not settings.fidelity.own.couples(own.messages):
         return work, own, False
     if loaded is not work:
         own = estimate(graph, loaded.program, settings)

@@ -9,9 +9,11 @@ from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.inputs import Array, Int64, Program
 from pdes.core.memory import aligned, full, rows_of, zeros
+from pdes.core.message_digest import PRIME_A, PRIME_B
 from pdes.core.rows.jobs import JobTotal
 
 NOBODY = (1 << 20) - 1  # rank of NPUs without a job, where there are several jobs
+_PLAIN_WORDS = 4  # words of totals that are not modulo a prime
 _JOB_SHIFT = 20  # of the job in `Jobs.who`
 
 
@@ -69,9 +71,12 @@ def places(program: Program, npus: Array) -> Any:
 def digests(totals: Int64, program: Program) -> dict[str, Any]:
     """Return the fields digest and job_digests of Results, the same for any partition.
 
-    totals: int64[jobs, 4], sums of hashes, messages and trace rows of each job (JobTotal); the last of several is none.
+    totals: int64[jobs, 4 or 6], digests, messages, trace rows, and sums of messages of each job (JobTotal), which may
+    be sums of several LPs; the last of several jobs is none.
     """
     jobs = program.jobs
+    if totals.shape[1] > _PLAIN_WORDS:
+        totals = np.concatenate([totals[:, :_PLAIN_WORDS], totals[:, _PLAIN_WORDS:] % (PRIME_A, PRIME_B)], axis=1)
     if jobs is None:
         return {"digest": _digest(totals)}
     whole = np.concatenate([totals.reshape(-1), jobs.npu, jobs.begin_ps])

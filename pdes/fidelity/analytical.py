@@ -20,7 +20,8 @@ from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
 from pdes.core.setting import setting
 from pdes.core.state import INF, whole_messages, world_at
-from pdes.fidelity.contract import MessageHooks, NetworkModel
+from pdes.fidelity import packet
+from pdes.fidelity.contract import MessageHooks, NetworkModel, OwnKeys
 from pdes.messages.events import ARRIVE, STEP
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
 from pdes.network.link import count_for_job, count_sent, link_psb
@@ -112,13 +113,24 @@ def unhindered_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_byte
 
 
 @dataclass(frozen=True)
-class AnalyticalKeys:
+class AnalyticalKeys(OwnKeys):
     """Keys of this model."""
 
     congestion_aware: bool = setting(
         True, "analytical: a link sends one whole message at a time; false: messages do not wait for each other"
     )
     resolution_ps: int = setting(1, "analytical: unit to which times of transfers and reductions are rounded down")
+
+    @property
+    def unit_ps(self) -> int:
+        """Unit in ps to which times are rounded down."""
+        return self.resolution_ps
+
+
+UNAWARE = (
+    "with [network] congestion_aware = false no message waits for another, so times are too short; "
+    f'congestion_aware = true or fidelity = "{packet.NETWORK.name}" shows by how much'
+)
 
 
 NETWORK = NetworkModel(
@@ -128,7 +140,14 @@ NETWORK = NetworkModel(
     use="comparison with ASTRA-sim; fabrics with large numbers of small messages",
     own=AnalyticalKeys,
     hooks=(
-        MessageHooks("congestion_aware", send_over_next_link, stored_ps),
-        MessageHooks("congestion_unaware", send_over_path, unhindered_ps, contends=False),
+        MessageHooks("congestion_aware", send_over_next_link, stored_ps, chosen_by={"congestion_aware": True}),
+        MessageHooks(
+            "congestion_unaware",
+            send_over_path,
+            unhindered_ps,
+            contends=False,
+            overload=UNAWARE,
+            chosen_by={"congestion_aware": False},
+        ),
     ),
 )

@@ -5,8 +5,9 @@ it. Its last byte leaves when the flow ends, and arrives after the latencies of 
 over every link but the slowest. Closed forms are those of packets.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from pdes.core.packet import destination
 from pdes.core.rows.row import INF
 from pdes.core.setting import setting
 from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
-from pdes.fidelity.contract import PATH_KEYS, MessageHooks, NetworkModel
+from pdes.fidelity.contract import PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
 from pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
 from pdes.messages.flows.coupled import end_stage, lay_coupled
 from pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
@@ -33,6 +34,8 @@ from pdes.messages.flows.rates import (
 )
 from pdes.messages.whole import add_message_event, leaves
 from pdes.network.link import count_for_job, count_sent
+
+COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run, 40 s at 10 us each, above which "auto" couples collectives
 
 
 @inline
@@ -207,14 +210,20 @@ def settle(world_address, kind, now_ps):
 
 
 @dataclass(frozen=True)
-class FlowKeys:
+class FlowKeys(OwnKeys):
     """Keys of this model."""
+
+    coupled: ClassVar[Mapping[str, str]] = {"collectives": "coupled"}
 
     collectives: Literal["steps", "coupled", "auto"] = setting(
         "auto",
         'flow: "steps" = each message of a collective is a flow, "coupled" = each collective is one flow over all its '
-        'links, "auto" = coupled if the run has more than 4,194,304 messages',
+        f'links, "auto" = coupled if the run has more than {COUPLED_ABOVE_MESSAGES:,} messages',
     )
+
+    def couples(self, num_messages: float) -> bool:
+        """Return whether collectives are coupled flows in a run with about this number of messages."""
+        return self.collectives == "coupled" or (self.collectives == "auto" and num_messages > COUPLED_ABOVE_MESSAGES)
 
 
 NETWORK = NetworkModel(
@@ -223,6 +232,7 @@ NETWORK = NetworkModel(
     use="contention and oversubscription where packets are too many; faults of links",
     keys=PATH_KEYS | {"detection_time", "load_balancing", "nvlink"},
     own=FlowKeys,
+    conditions={"nvlink": ('collectives = "steps"', lambda network: network.collectives != "coupled")},
     hooks=(MessageHooks("flow", act, settle=settle),),
     refused_faults={"error_rate": "messages as a whole are never lost; expected another fault"},
     max_link_rate_bps=MAX_RATE_BPS,

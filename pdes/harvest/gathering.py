@@ -36,7 +36,7 @@ _OTHER_NAMES = {
 _NO_RESULTS = {"consumed_packets"}
 # counter of results -> word of Counters
 COUNTERS = {_OTHER_NAMES.get(word, word): word for word in Counters.declared if word not in _NO_RESULTS}
-_JOB_WORDS = ("digest_a", "digest_b", "messages", "trace_rows")  # what digests are made of
+_JOB_WORDS = ("digest_a", "digest_b", "messages", "trace_rows", "messages_a", "messages_b")  # what digests have
 _GATE_WORDS = ("longest_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
 LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", "buffered_bytes", *_GATE_WORDS[1:])
 LIMIT_COLUMNS = ("src", "dst", "group", "link", "limited_ps")
@@ -72,7 +72,7 @@ class Harvest:
     """The outcome of one LP, of a process's LPs, or of all; each annotation holds the function that merges a field."""
 
     count: Annotated[Record, _summed]  # Counters
-    jobs: Annotated[Int64, sum]  # int64[jobs, 4] digests, messages and trace rows of each; the last of several is none
+    jobs: Annotated[Int64, sum]  # int64[jobs, 6] _JOB_WORDS of each; the last of several is none
     job_bytes: Annotated[Int64, np.concatenate]  # int64[own links, jobs] bytes of each job; no columns for one job
     finish_ps: Annotated[int, max]  # last trace row finished
     now_ps: Annotated[int, max]  # where the last LP stopped

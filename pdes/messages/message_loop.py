@@ -13,6 +13,7 @@ from pdes.core.state import (
     COMPUTE_LANE,
     DONE,
     FULL,
+    INF,
     LANES,
     LONGEST_RUN_PS,
     NEED_EVENTS,
@@ -34,6 +35,7 @@ from pdes.messages.events import (
     SOLVE,
     TAKE,
     add_event,
+    next_event_ps,
     take_event,
 )
 from pdes.messages.whole import add_message_event, ends_of
@@ -220,9 +222,10 @@ def happen(world, node, kind, order, which, now_ps):
 
 
 @kernel
-def work_messages(world_address, max_events):
-    """Process events until no event is left (DONE), a pool is full (FULL), or `max_events` events are done (PAUSED)."""
-    # TOO_LATE: the next event lies beyond LONGEST_RUN_PS
+def work_messages(world_address, max_events, until_ps):
+    """Process events before until_ps until no event is left (DONE), a pool is full (FULL), or the kernel is PAUSED."""
+    # PAUSED: the next event is at until_ps or later, or `max_events` events are done. TOO_LATE: the next event lies
+    # beyond LONGEST_RUN_PS.
     world = world_at(world_address)
     net = world.net
     ctl = net.ctl
@@ -239,7 +242,7 @@ def work_messages(world_address, max_events):
             if ctl.events == 0:
                 ctl.resume_node = -1
                 return DONE
-            if events == max_events:
+            if events == max_events or (until_ps < INF and next_event_ps(ctl, world.messages) >= until_ps):
                 return PAUSED
             events += 1
             net.count.events += 1

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import inline
+from pdes.core.message_digest import add_message
 from pdes.core.packet import (
     CONTROL,
     GROUP_SHIFT,
@@ -42,20 +42,28 @@ def count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps):
 
 
 @inline
+def total_of(net, src, dst):
+    """Return the row of the totals of the job of a message's receiver or, if that has none, of its sender (`who`)."""
+    job = job_of(dst)
+    if job == net.jobs.total.shape[0] - 1:
+        job = job_of(src)
+    return net.jobs.total[job]
+
+
+@inline
+def tag_within_job(net, tag):
+    """Return a tag with the number of its group within the job, so that the digest does not depend on other jobs."""
+    group = tag_group(tag)
+    return tag if group == P2P else tag - ((group - np.int64(net.jobs.group[group])) << GROUP_SHIFT)
+
+
+@inline
 def count_message(net, pair, tag, now_ps):
     """Count a message that is complete at now_ps, by its pair of NPUs (`pair_word`) and its tag, in the digest too."""
-    # The digest has the ranks and the group's number within the job, so that it does not depend on other jobs.
     src, dst = net.jobs.who[pair_source(pair)], net.jobs.who[pair_destination(pair)]
-    total = net.jobs.total[job_of(dst)]
-    group = tag_group(tag)
-    if group != P2P:
-        tag -= (group - np.int64(net.jobs.group[group])) << GROUP_SHIFT
-    h = mix3(pair_word(rank_of(src), rank_of(dst)), tag, 0)
-    since_ps = now_ps - total.begin_ps
+    total = total_of(net, src, dst)
     net.count.flows += 1
-    total.messages += 1
-    total.digest_a += mix2(h, since_ps)
-    total.digest_b += mix2(since_ps * 3 + 1, h)
+    add_message(total, pair_word(rank_of(src), rank_of(dst)), tag_within_job(net, tag), now_ps - total.begin_ps)
 
 
 @inline

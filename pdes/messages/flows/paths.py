@@ -189,7 +189,7 @@ def load_message(world, pair, size_bytes):
         hop.weight = np.int64(np.float64(use.share) * on_link / wire + 0.5)
         if use.is_back == 0 and starts_at(net, link, node):
             packet_ps = on_link_bytes(net, link, 0, full) * nominal_psb(net, link)
-            if packet_ps > slowest_ps:
+            if packet_ps >= slowest_ps:  # the last of equal ones: switches before it may cut packets through
                 slowest_ps = packet_ps
                 slowest = np.int64(h)
                 # so that a weight, which is rounded, changes nothing on an idle path
