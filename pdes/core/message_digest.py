@@ -1,9 +1,10 @@
 """The digest of messages: two sums that are linear in time, so that a replay adds many messages at once.
 
-A message on lane `lane` from one rank of a job to another, in the seq-th collective of a group, that is complete at time
-t adds K(pair, lane) * F(group, seq) * t modulo a prime, where K and F are hashes. Those of a collective that is replayed
-from begin_ps on, complete at begin_ps + f, add F(group, seq) * (begin_ps * sum(K) + sum(K * f)), whose two sums do not
-change from one replay to the next. There are two primes, because one alone would not see a shift by a multiple of it.
+A message on lane `lane` from one rank of a job to another, in the seq-th collective of a group, that is complete at
+time t adds K(pair, lane) * F(group, seq) * t modulo a prime, where K and F are hashes. Those of a collective that is
+replayed from begin_ps on, complete at begin_ps + f, add F(group, seq) * (begin_ps * sum(K) + sum(K * f)), whose two
+sums do not change from one replay to the next. There are two primes, because one alone would not see a shift by a
+multiple of it.
 """
 
 from pdes.core.hashing import mix, mix2

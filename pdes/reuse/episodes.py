@@ -41,7 +41,8 @@ NOT_STARTED = -1
 RECORD_BYTES = 2048  # memory of a record besides its messages
 # Trace rows end in the world of the run, and messages are counted by their sums.
 _ONCE = "trace_rows flows windows events"
-_IS_ADDED = np.array([name not in _ONCE.split() for name in Counters.declared])
+_IS_ADDED = np.zeros(Counters.words, bool)
+_IS_ADDED[: len(Counters.declared)] = [name not in _ONCE.split() for name in Counters.declared]
 
 
 class Messages(NamedTuple):

@@ -11,7 +11,7 @@ from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.closed_forms.running import costed, laid_out
 from nadi.simulation.closed_forms.running import run as run_closed_forms
-from nadi.simulation.coupled_flows import coupled_collectives, couples
+from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import network_settings, run_program
 from nadi.simulation.wiring.flow_traffic import with_flows
 from topologies import build
@@ -58,7 +58,7 @@ def run(graph, program, network=None, **how):
     """Results of a program by the model of the network that `network`, keys of [network], names."""
     section = NetworkSection(**(network or {}))
     settings = with_flows(network_settings(section), program, section.flows)
-    if couples(settings, 0):
+    if settings.fidelity.own.couples(0):
         costs = CollectiveCosts(graph, settings)
         settings = replace(settings, coupled=coupled_collectives(program, costs, CollectiveSettings()))
     if not settings.fidelity.model.has_links:
