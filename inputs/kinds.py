@@ -29,6 +29,7 @@ _CHAKRA = FileKind("chakra", "a Chakra trace", "`nadi trace show` and [workload]
 _CONVERTER = "`nadi trace convert` makes Chakra traces of it"
 _BY_TOPOLOGY = "`nadi topology show` and [topology] file read it"
 _UNPACK = "unpack it first"
+_COMMENTS = r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"  # empty lines and lines of comments
 
 
 def _compiled(*pairs: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind], ...]:
@@ -43,6 +44,10 @@ def _compiled(*pairs: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], File
 _MAGIC = (
     (0, b"PAR1", FileKind("parquet", "a Parquet table", "`nadi net` reads the folder that it lies in")),
     (0, b"\x93NUMPY", FileKind("npy", "a NumPy array (.npy)", "`nadi collective --matrix` reads one")),
+    *(
+        (0, magic.to_bytes(8, "little"), FileKind("goal-binary", "a GOAL schedule (binary)", _CONVERTER))
+        for magic in (4223, 2342)  # of LogGOPSim; the second after a run with --save-mem
+    ),
     (257, b"ustar", FileKind("tar", "a tar archive", _UNPACK)),
 )
 _JSON = _compiled(
@@ -83,7 +88,7 @@ _TEXT = _compiled(
     ),
     (
         r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
-        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "see `nadi topology show 'stack:dims=...'`"),
+        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "`nadi astra-sim` reads it"),
     ),
     (
         r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",
@@ -92,6 +97,14 @@ _TEXT = _compiled(
     (
         r"\A(?:\s++|//[^\n]*+\n|/\*(?:[^*]++|\*(?!/))*+\*/)*+num_ranks\s+\d+\s",
         FileKind("goal", "a GOAL schedule (text of LogGOPSim and ATLAHS)", _CONVERTER),
+    ),
+    (
+        rf"\A{_COMMENTS}Nodes[ \t]++\d++\s++(?:Tiers|Podsize)[ \t]++\d",
+        FileKind("htsim-topology", "a topology (htsim's .topo)", _BY_TOPOLOGY),
+    ),
+    (
+        rf"\A{_COMMENTS}Nodes[ \t]++\d++\s++(?:Connections|Triggers|Failures)[ \t]++\d",
+        FileKind("htsim-connections", "a connection matrix (htsim's .cm)", "`nadi htsim -tm FILE` reads it"),
     ),
     (
         r"\A\s*+(?:\d++[ \t]++){3,5}\S++[ \t\r]*+\n(?:[ \t]*+\d++)++[ \t\r]*+\n(?:[ \t]*+\d++){2}[ \t]++[\d.]++\w*bps",

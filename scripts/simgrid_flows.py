@@ -1,8 +1,9 @@
 """Compare the flow model with SimGrid: `python scripts/simgrid_flows.py ./simgrid_flows NPUS`.
 
 Random flows begin at once on a leaf-spine fabric. Both programs send them over the links that Nadi's ECMP chooses,
-without headers, acknowledgements and latencies, in packets of a byte: SimGrid's network model CM02 has none. ./simgrid_flows is the
-program that scripts/simgrid_flows.cpp compiles to. The script prints the largest difference of ends, and both times.
+without headers, acknowledgements and latencies, in packets of a byte: SimGrid's network model CM02 has none of them.
+./simgrid_flows is the program that scripts/simgrid_flows.cpp compiles to. The script prints the largest difference of
+ends, and both times.
 """
 
 import subprocess

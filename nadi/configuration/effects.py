@@ -162,7 +162,7 @@ _NETWORK = {
     **{key: _of_models(key) for model in fidelity.networks().values() for key in model.conditions},
     **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _SHARED),
     **_keys("pfc_headroom pfc_resume_offset", _SHARED, _PFC),
-    **_keys("ecn_kmin ecn_kmax ecn_pmax", _SHARED, _ECN),
+    **_keys("ecn_kmin ecn_kmax ecn_pmax ecn_by_rate", _SHARED, _ECN),
     **_keys("discipline", _SHARED, _CLASSES),
     **_keys("class_weights", _SHARED, _CLASSES, _WEIGHTED),
     **_keys("congestion", _CONTROL),

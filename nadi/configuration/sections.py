@@ -34,7 +34,7 @@ from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
 from pdes import Faults, Fidelity, NetworkModel, Setting, Settings, SharedBuffer, fidelity, settings_of
 from topologies import Graph, parse_spec
-from topologies.bounds import LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MAX_NODES, MEMORY_RATE_BPS
+from topologies.bounds import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MAX_NODES, MEMORY_RATE_BPS
 from topologies.clusters import find
 from topologies.parameters import parse_pairs
 from topologies.units import (
@@ -113,6 +113,31 @@ def _parse_choice(value: object) -> bool | str:
     return value
 
 
+def _parse_ecn_by_rate(value: object) -> object:
+    """Return the thresholds of links by rate, from {"400Gbps": ["800kB", "3200kB", 0.2]}."""
+    if not isinstance(value, dict):
+        return value
+    rows = []
+    for rate, own in value.items():
+        if not isinstance(own, list | tuple) or len(own) != 3:
+            raise ValueError(f'{rate}: found {short(own)}; expected kmin, kmax and pmax, as ["800kB", "3200kB", 0.2]')
+        kmin, kmax = (parse_bytes_within(size, bounds.MAX_BUFFER_BYTES) for size in own[:2])
+        pmax = own[2]
+        if kmin > kmax:
+            raise ValueError(f"{rate}: found kmin {format_bytes(kmin)} above kmax {format_bytes(kmax)}; expected less")
+        if isinstance(pmax, bool) or not isinstance(pmax, int | float) or not 0 <= pmax <= 1:
+            raise ValueError(f"{rate}: found pmax {short(pmax)}; expected a number from 0 to 1")
+        rows.append((parse_rate_within(rate, LINK_RATE_BPS), kmin, kmax, float(pmax)))
+    return tuple(rows)
+
+
+def _show_ecn_by_rate(rows: tuple[tuple[int, int, int, float], ...] | None) -> dict[str, list[object]] | None:
+    """Return the notation of `_parse_ecn_by_rate`."""
+    if rows is None:
+        return None
+    return {format_rate(rate): [format_bytes(kmin), format_bytes(kmax), pmax] for rate, kmin, kmax, pmax in rows}
+
+
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 PacketSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
 MessageSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
@@ -130,6 +155,10 @@ TimeOrAuto = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS), "auto"), _
 PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
 ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
 CountOrUnlimited = Annotated[int, _above_zero(_parse_count, "unlimited"), _word_or("unlimited", str)]
+EcnByRate = Annotated[
+    tuple[tuple[int, int, int, float], ...], BeforeValidator(_parse_ecn_by_rate), PlainSerializer(_show_ecn_by_rate)
+]
+"""Rates in bits per second, each with its thresholds in bytes and its share of marked packets."""
 FactorOrAuto = Annotated[
     float | None,
     BeforeValidator(lambda value: None if value == "auto" else value),
@@ -411,7 +440,8 @@ class SystemSection(Section):
 
 
 PFC_KEYS = ("pfc_headroom", "pfc_resume_offset")
-ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax")
+ECN_KEYS = ("ecn_kmin", "ecn_kmax", "ecn_pmax", "ecn_by_rate")
+_WITHOUT_DEFAULT = ("class_weights", "ecn_by_rate")  # keys of shared buffers that are set or are not
 FABRIC_KEYS = (*_SHARED_BUFFER, "p2p_class")  # keys that only switches with shared buffers have
 
 
@@ -484,6 +514,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     ecn_kmin: BufferSizeFromZero | None = _engine_if("ecn_kmin")
     ecn_kmax: BufferSizeFromZero | None = _engine_if("ecn_kmax")
     ecn_pmax: float | None = _engine_if("ecn_pmax", ge=0, le=1)
+    ecn_by_rate: EcnByRate | None = _engine_if("ecn_by_rate")
     trimming: StrictBool | None = _engine_if("trimming")
     class_weights: tuple[Weight, ...] | None = _engine_if("class_weights", min_length=2, max_length=2)
     discipline: str | None = _engine_if("discipline")
@@ -514,7 +545,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
             shares = values.get("congestion_control", "none") != "none" or any(key in values for key in FABRIC_KEYS)
             values["switch"] = "shared-buffer" if shares else "output-queued"
         if values["switch"] == "shared-buffer":
-            defaults = {key: given_default(key) for key in FABRIC_KEYS if key != "class_weights"}
+            defaults = {key: given_default(key) for key in FABRIC_KEYS if key not in _WITHOUT_DEFAULT}
             for switch, dependent_keys in (("pfc", PFC_KEYS), ("ecn", ECN_KEYS)):
                 if (defaults | values)[switch] is not True:
                     defaults = {key: value for key, value in defaults.items() if key not in dependent_keys}
@@ -687,7 +718,11 @@ class OutputSection(Section):
         None, description="folder of the results; --out overrides it; without both, the run writes no files"
     )
     nodes: Literal["all", "none"] = Field("all", description="nodes.parquet, a row per trace node and NPU")
-    flows: Literal["all", "none"] = Field("all", description="flows.parquet, a row per message")
+    flows: Literal["auto", "all", "none"] = Field(
+        "auto",
+        description='flows.parquet, a row per message; "auto": in runs of more than 4,194,304 messages, those of '
+        "collectives that are replayed have no rows",
+    )
     report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
 
 

@@ -66,8 +66,8 @@ def find_named(name: str, named_in: Path, ending: str = "") -> Path:
     """Return the path of a file, without an ending, that another file names.
 
     Other simulators start in folders of their own, so that a relative path is searched from the current folder, then
-    from the folder of `named_in` and those above it, there also without its first folders. An unknown path is returned
-    as it is.
+    from the folder of `named_in` and those above it, there also without its first folders; its last word alone only in
+    the folder itself. An unknown path is returned as it is.
     """
     return next((path for path in _places(name, named_in) if _exists(path, ending)), Path(name))
 
@@ -75,8 +75,9 @@ def find_named(name: str, named_in: Path, ending: str = "") -> Path:
 def _places(name: str, named_in: Path) -> Iterator[Path]:
     yield Path(name)
     parts = [part for part in Path(name).parts if part not in {"..", "/"}]
+    folders = list(named_in.absolute().parents)
     for first in range(len(parts)):
-        for folder in named_in.absolute().parents:
+        for folder in folders if first < len(parts) - 1 else folders[:1]:
             yield folder.joinpath(*parts[first:])
 
 

@@ -24,7 +24,6 @@ CONTROLS = {1: "dcqcn", 3: "hpcc", 7: "timely", 8: "dctcp", 10: "hpcc"}
 _HEADER_BYTES, _ACK_BYTES = 48, 60  # PPP 14, IPv4 20, UDP 8, sequence 6; an acknowledgement is padded to 60
 _RESUME_OFFSET = "3KiB"  # SwitchMmu's resume_offset
 _PFC_ALPHA = 1 / 8  # SetupNetwork's pfc_a_shift of 3
-_ECN_REFERENCE_BPS = 25 * 10**9  # rate for which [network] ecn_kmin and ecn_kmax hold
 _FIRST_SEND_PS = 2 * PS_PER_S  # LINK_DOWN counts from second 2
 _MAPS = ("KMIN_MAP", "KMAX_MAP", "PMAX_MAP")
 _FLAGS = ("ENABLE_QCN", "HAS_WIN")
@@ -127,9 +126,7 @@ def ns3_part(config: Ns3Config, graph: Graph) -> FileSections:
     translated = (_TRANSLATED - set(_RATES)) | parameters.keys()
     unused = [key for key in config.words if key not in translated and not _says_what_holds(config, key)]
     if has_ecn:
-        thresholds, different = _thresholds(config, graph)
-        network |= thresholds
-        unused += different
+        network |= _thresholds(config, graph)
     headroom, phrase = _headroom(graph, config.number("BUFFER_SIZE", 16) * MIB)
     network |= headroom
     unused += phrase
@@ -153,28 +150,18 @@ def _parameters(config: Ns3Config, name: str) -> dict[str, float]:
     return found
 
 
-def _thresholds(config: Ns3Config, graph: Graph) -> tuple[dict[str, Any], list[str]]:
-    """Return ecn_kmin, ecn_kmax and ecn_pmax for the most frequent rate of switch ports, and a phrase about others.
-
-    The maps are looked up by exact rate, in units of 1,000 bytes.
-    """
+def _thresholds(config: Ns3Config, graph: Graph) -> dict[str, Any]:
+    """Return ecn_by_rate for the rates of switch ports, which the maps must have; they are in units of 1,000 bytes."""
     of_switch = graph.node_kind[graph.link_src] == SWITCH
-    rates, counts = np.unique(graph.link_rate_bps[of_switch], return_counts=True)
     maps = [config.rate_map(key) for key in _MAPS]
-    found = {}
-    for rate in rates.tolist():
+    found: dict[str, list[Any]] = {}
+    for rate in np.unique(graph.link_rate_bps[of_switch]).tolist():
         for key, values in zip(_MAPS, maps, strict=True):
             if rate not in values:
                 raise ConfigError(f"{config.path}: {key} has no {rate}, expected each rate of a switch's links")
-        scale = _ECN_REFERENCE_BPS / rate
-        found[rate] = round(maps[0][rate] * 1000 * scale), round(maps[1][rate] * 1000 * scale), maps[2][rate]
-    if not found:
-        return {}, []
-    chosen = int(rates[np.argmax(counts)])
-    others = [format_rate(rate) for rate, values in found.items() if values != found[chosen]]
-    phrase = f"KMIN_MAP, KMAX_MAP and PMAX_MAP of {', '.join(others)} (those of {format_rate(chosen)}, scaled, hold)"
-    kmin, kmax, pmax = found[chosen]
-    return {"ecn_kmin": f"{kmin}B", "ecn_kmax": f"{kmax}B", "ecn_pmax": pmax}, [phrase] if others else []
+        kmin, kmax, pmax = (values[rate] for values in maps)
+        found[format_rate(rate)] = [f"{kmin:g}kB", f"{kmax:g}kB", pmax]
+    return {"ecn_by_rate": found} if found else {}
 
 
 def _headroom(graph: Graph, buffer_bytes: float) -> tuple[dict[str, Any], list[str]]:

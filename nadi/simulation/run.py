@@ -105,6 +105,8 @@ def simulate(
                 kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
                 settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
+        if affordable.leaves_out_replayed(config.output.flows, settings, expected):
+            settings, own = replace(settings, record_replayed=False), affordable.without_replayed(own)
         with together(ranks):
             affordable.check_run(own, expected, settings, workers.total, force=force)
             # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
@@ -137,6 +139,8 @@ def check_job(
         _, folded = _lay_out(graph, work, settings, force=force)
         return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
     work, expected, _ = _estimated(config.network, graph, work, settings)
+    if affordable.leaves_out_replayed(config.output.flows, settings, expected):
+        settings, expected = replace(settings, record_replayed=False), affordable.without_replayed(expected)
     cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
     affordable.check_counters(graph, work.program, expected)
     return cost
@@ -153,7 +157,7 @@ def _set_up(
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
     config = with_interference(config, graph, work.framework)
-    network, record_flows = config.network, keep_flows and config.output.flows == "all"
+    network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     settings = replace(settings, reuse=config.engine.reuse == "exact")
     check_supported(config.faults, network.model)

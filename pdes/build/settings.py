@@ -48,6 +48,10 @@ class SharedBuffer:
     discipline: Discipline | None = setting(
         None, "order in which a port sends its data classes; auto: weighted with class_weights, else strict", "auto"
     )
+    # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, in place of the keys without rate
+    ecn_by_rate: tuple[tuple[int, int, int, float], ...] = setting(
+        (), "ecn_kmin, ecn_kmax and ecn_pmax of links of exactly some rates, by rate", "none"
+    )
 
     def __post_init__(self) -> None:
         if self.discipline is None:
@@ -127,6 +131,7 @@ class Settings:
     faults: Faults = setting(NO_FAULTS, "failures, slowdowns and recoveries", is_given=False)
     record_nodes: bool = setting(True, "keep the times of trace nodes", is_given=False)
     record_flows: bool = setting(True, "keep a row for each message", is_given=False)
+    record_replayed: bool = setting(True, "also for each message of a replayed collective", is_given=False)
     queue_samples: int = setting(0, "intervals whose longest queue is recorded", is_given=False)
     logged_pauses: int = setting(0, "pauses and resumes that are kept", is_given=False)
 

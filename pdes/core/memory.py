@@ -75,6 +75,12 @@ def row_of(kind: type[Row], **words: ArrayLike) -> Record:
     return rows_of(kind, 1, **words)[0]
 
 
+def words_of(row: Record) -> NDArray[np.int64]:
+    """Return the words of a row of `row_of` as int64[words], in the row's own memory."""
+    words: NDArray[np.int64] = np.asarray(row.base).view(np.int64)
+    return words
+
+
 def unused(record: Any) -> Any:
     """Return a NamedTuple class (pdes/core/state.py) filled with one-item arrays, for a feature that is not used."""
 

@@ -16,6 +16,7 @@ from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Graph, Int8, Int64, Record, Rows
 from pdes.core.memory import peak_rss_bytes, rows_of
+from pdes.core.message_digest import PRIME_A, PRIME_B
 from pdes.core.packet import bytes_sent, longest_wait_ps, packets_sent
 from pdes.core.rows.network import Gate
 from pdes.core.rows.nic import FlowIn, FlowOut
@@ -33,7 +34,7 @@ _OTHER_NAMES = {
     "dropped_bytes": "bytes_dropped",
     "trace_rows": "trace_nodes",
 }  # word of Counters -> its name in results, where they differ
-_NO_RESULTS = {"consumed_packets", "digest_a", "digest_b"}
+_NO_RESULTS = {"consumed_packets", "digest_a", "digest_b", "messages_a", "messages_b"}
 # counter of results -> word of Counters
 COUNTERS = {_OTHER_NAMES.get(word, word): word for word in Counters.declared if word not in _NO_RESULTS}
 _GATE_WORDS = ("longest_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
@@ -342,7 +343,8 @@ def results(total: Harvest, own: Harvest, graph: Graph, settings: Settings, **se
     # seconds: wall times in seconds, by fields of Results: wall_s and the like.
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
     # the completion time of every trace row and flow, the same for any partition
-    happened = np.array([total.count[word] for word in ("digest_a", "digest_b", "flows", "trace_rows")])
+    words = [int(total.count[word]) for word in ("digest_a", "digest_b", "flows", "trace_rows")]
+    happened = np.array([*words, int(total.count.messages_a) % PRIME_A, int(total.count.messages_b) % PRIME_B])
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
     rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)
     rows[own.npus] = own.rows

@@ -8,8 +8,9 @@ recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 
 import numpy as np
 
-from pdes.core.hashing import FREE, find, find_row, mix2, mix3
+from pdes.core.hashing import FREE, find, find_row, mix3
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
+from pdes.core.message_digest import add_message
 from pdes.core.packet import (
     CONNECTION_SHIFT,
     FLAG_ACK,
@@ -282,19 +283,10 @@ def payload_bytes(net, qps, receiver, end_seq, word1):
 
 
 @inline
-def count_message(net, pair, tag, now_ps):
-    """Count a message that is complete at now_ps, by its pair of NPUs (`pair_word`) and its tag, in the digest too."""
-    h = mix3(pair, tag, 0)
-    net.count.flows += 1
-    net.count.digest_a += mix2(h, now_ps)
-    net.count.digest_b += mix2(now_ps * 3 + 1, h)
-
-
-@inline
 def finish_flow(net, qps, word1, tag, ordinal, now_ps):
     """Count and record a message that is complete at its receiver; word1: of its last packet."""
     pair = pair_word(source(word1), destination(word1))
-    count_message(net, pair, tag, now_ps)
+    add_message(net.count, pair, tag, now_ps)
     if net.const.record_flows == 1:
         flow = qps.flow_in[net.ctl.flows_in]
         net.ctl.flows_in += 1

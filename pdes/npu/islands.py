@@ -13,18 +13,16 @@ import numpy as np
 
 from pdes.core.fifo import NONE, after, free_block, step
 from pdes.core.jit import hook, inline, kernel
+from pdes.core.message_digest import add_messages
 from pdes.core.packet import (
     end_of,
     inbox_later_ps,
     inbox_link,
     longest_wait_ps,
-    message_tag,
-    pair_word,
     with_longest_wait,
 )
 from pdes.core.state import BLOCK_SHIFT, INF, SIDES, later_messages, take_row, world_at
 from pdes.network.link import inbox_of, wait
-from pdes.nic.transport import count_message
 from pdes.npu.collective import begins_after, plan_of
 from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
@@ -207,14 +205,9 @@ def end_members(world_address, nodes, rows, slots, end_ps):
 
 
 @kernel
-def count_messages(world_address, group, seq, begin_ps, npus, src, dst, lane, finish_ps):
-    """Count the messages of a replayed collective, number seq of a group, as if they had been received."""
-    # npus: int64[n], NPU of each place in the island. src, dst, lane, finish_ps: int64[m], places of the ends of each
-    # message, lane, and arrival since begin_ps.
-    net = world_at(world_address).net
-    for i in range(src.shape[0]):
-        pair = pair_word(npus[src[i]], npus[dst[i]])
-        count_message(net, pair, message_tag(group, seq, lane[i]), begin_ps + finish_ps[i])
+def count_messages(world_address, tag, begin_ps, messages, sums):
+    """Count the messages of a replayed collective that began at begin_ps; see pdes.core.message_digest.add_messages."""
+    add_messages(world_at(world_address).net.count, tag, begin_ps, messages, sums)
 
 
 @kernel

@@ -14,6 +14,7 @@ from pdes.core.errors import RunError
 from pdes.core.hashing import rehash
 from pdes.core.inputs import Graph, Rows
 from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
+from pdes.core.message_digest import sum_messages
 from pdes.core.state import DONE, FAILED, FULL
 from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
@@ -43,7 +44,8 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
         compile_for(tm.work, 0, 0, 0, 0)
         if settings is None or settings.reuse:
             compile_for(end_members, 0, words, words, words, words)
-            compile_for(count_messages, 0, 0, 0, 0, words, words, words, words, words)
+            compile_for(sum_messages, words, words, words, words, words, words)
+            compile_for(count_messages, 0, 0, 0, 0, words)
             compile_for(count_links, 0, 0, words, words, words)
             compile_for(take_packets, 0, words, words, words, words, words)
             compile_for(begin_cells, 0, 0, words, words, words, words, words)

@@ -23,6 +23,7 @@ COMMANDS = (
     "doctor",
     "net",
     "run",
+    "htsim",
     "simai",
     "partition",
     "plan",

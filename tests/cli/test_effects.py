@@ -51,6 +51,7 @@ VALUES = {
     "network.ecn_kmin": "1kB",
     "network.ecn_kmax": "500kB",
     "network.ecn_pmax": 1.0,
+    "network.ecn_by_rate": {"100Gbps": ["1kB", "2kB", 1.0]},
     "network.trimming": True,
     "network.discipline": "weighted",
     "network.class_weights": [3, 1],

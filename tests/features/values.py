@@ -50,6 +50,7 @@ _VALUES = {
         "ecn_kmin": ["20KB"],
         "ecn_kmax": ["1MB"],
         "ecn_pmax": [0.5],
+        "ecn_by_rate": [{"100Gbps": ["10KB", "40KB", 0.5]}],
         "trimming": [True],
         "discipline": disciplines.names(),
         "class_weights": [[3, 1]],

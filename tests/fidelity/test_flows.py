@@ -168,7 +168,7 @@ def test_channels_of_a_ring_take_turns(size):
 @pytest.mark.parametrize("step", [0, 1, 3])
 @pytest.mark.parametrize("more", [0, MIB // 64])
 def test_messages_that_share_a_port_end_in_turn(count, step, more):
-    """Messages that begin at one moment take turns as packets do; of others, a turn depends on the packet on the wire."""
+    """Messages that begin at one moment take turns as packets do; others within the order of packets on the wire."""
     ends = []
     for name in ("packet", "flow"):
         network = open_network(build("switch:npus=10,rate=100Gbps,delay=500ns"),

@@ -1,14 +1,16 @@
 """Files of ASTRA-sim: units, names and conventions that differ from Nadi's, and complaints in one line."""
 
+import json
 import re
 
 import pytest
 
 import et
-from nadi.configuration.run_file import load_config
+from nadi.configuration.run_file import load_config, put_over
 from nadi.errors import ConfigError
 from nadi.importers.astra_sim.memory import MemoryFile
 from nadi.importers.astra_sim.system import SystemFile
+from nadi.importers.files import find_named
 from nadi.launching.progress import NoProgress
 from nadi.simulation.run import simulate
 
@@ -63,6 +65,26 @@ def test_several_dimensions(astra_sim):
         astra_sim(implementations | {"all-reduce-implementation": ["ring"]}, network).sections()
 
 
+def test_baseline_reduces_the_whole_buffer_in_each_dimension(astra_sim):
+    """By hand: a ring of 4, then two NPUs on a switch, each with all of 1 MiB."""
+    network = {"topology": ["Ring", "Switch"], "npus_count": [4, 2], "bandwidth": [50, 25], "latency": [500, 1000]}
+    rings = {f"{kind}-implementation": ["ring"] * 2 for kind in ("all-reduce", "all-gather", "reduce-scatter")}
+    found_ns = {}
+    for optimization in ("baseline", "localBWAware"):
+        system = rings | {"all-to-all-implementation": None, "collective-optimization": optimization}
+        found_ns[optimization] = finish_ns(astra_sim(system, network).sections()[0])
+
+    def ring_ns(size, npus, latency_ns, gib_s, steps, additions):
+        part = size // npus
+        step = int(latency_ns + part / (gib_s * 2**30 / 1e9)) + 10
+        return steps * step + additions * 3 * (part // 1600)
+
+    whole = 1 << 20
+    assert found_ns["baseline"] == ring_ns(whole, 4, 500, 50, 6, 3) + 10 + ring_ns(whole, 2, 2000, 25, 2, 1) + 10
+    halves = ring_ns(whole, 4, 500, 50, 3, 3) + ring_ns(whole, 4, 500, 50, 3, 0)
+    assert found_ns["localBWAware"] == halves + 3 * 10 + ring_ns(whole // 4, 2, 2000, 25, 2, 1)
+
+
 def test_endpoint_delay_queues_and_policy(astra_sim):
     system = {"endpoint-delay": 7, "active-chunks-per-dimension": 5, "scheduling-policy": "EXPLICIT"}
     files = astra_sim(system | {"preferred-dataset-splits": 8})
@@ -83,12 +105,32 @@ def test_a_groups_path_that_contains_empty_means_none(astra_sim, name):
     assert "groups" not in astra_sim().sections(groups=name)[0]["workload"]
 
 
-def test_groups_are_rings_of_their_members(astra_sim):
-    nodes = [et.coll_node(1, "all_reduce", COLL.ALL_REDUCE, 1 << 20, pg_name="7")]
-    files = astra_sim(nodes=nodes)
-    (files.folder / "groups.json").write_text('{"7": [0, 1, 2, 3]}')
-    sections, _ = files.sections(groups=str(files.folder / "groups.json"))
-    assert finish_ns(sections) == finish_ns(astra_sim().sections()[0])
+@pytest.mark.parametrize("dims", [[8], [2, 4]])
+def test_groups_are_rings_whatever_the_implementation(astra_sim, dims):
+    """Of four of eight NPUs, in one dimension also by hand; a group of all NPUs takes the implementation."""
+    network = {"topology": ["Ring"] * len(dims), "npus_count": dims}
+    network |= {"bandwidth": [50.0] * len(dims), "latency": [500.0] * len(dims)}
+    native = ["direct"] * len(dims)
+    system = dict.fromkeys(("all-reduce-implementation", "all-gather-implementation"), native)
+    system |= dict.fromkeys(("reduce-scatter-implementation", "all-to-all-implementation"))
+    alone = astra_sim(system, network).sections(congestion_aware=False)[0]
+    found_ns = {}
+    for own in (range(0, 8, 2), range(8)):
+        nodes = [et.coll_node(1, "all_reduce", COLL.ALL_REDUCE, 1 << 20, pg_name="7")]
+        files = astra_sim(system, network, nodes=nodes)
+        for npu in set(range(8)) - set(own):
+            et.write_trace(files.folder / f"work.{npu}.et", et.metadata(), [et.comp_node(1, "nothing")])
+        (files.folder / "groups.json").write_text(json.dumps({"7": list(own)}))
+        sections, _ = files.sections(groups=str(files.folder / "groups.json"), congestion_aware=False)
+        found_ns[len(own)] = finish_ns(sections)
+        if len(own) == 4:
+            assert found_ns[4] == finish_ns(put_over(sections, {"system": {"collectives": {"all-reduce": "ring"}}}))
+    if len(dims) == 1:  # neighbours are two hops away
+        part = (1 << 20) // 4
+        assert found_ns[4] == 6 * (int(2 * 500 + part / (50 * 2**30 / 1e9)) + 10) + 3 * 3 * (part // 1600) + 10
+    for npu in range(8):
+        et.write_trace(files.folder / f"work.{npu}.et", et.metadata(), [et.coll_node(1, "a", COLL.ALL_REDUCE, 1 << 20)])
+    assert found_ns[8] == finish_ns(alone)
 
 
 def test_the_workload_is_a_prefix(astra_sim, nadi):
@@ -110,6 +152,18 @@ def test_the_workload_is_a_prefix(astra_sim, nadi):
     assert done.code == 2
     assert "work.2.et: no such file" in done.err
     assert "expected the prefix of traces of 4 NPUs" in done.err
+
+
+def test_a_rendezvous_needs_packets(astra_sim, nadi):
+    files = astra_sim()
+    options = [*files.arguments, "--rendezvous-protocol=true"]
+    assert "options: --rendezvous-protocol (needs" in nadi("astra-sim", *options).err
+    cycles = []
+    for more in ([], ["--rendezvous-protocol=true"]):
+        done = nadi("astra-sim", *files.arguments, "--set", "network.fidelity=packet", *more)
+        cycles.append(int(re.search(r"sys\[0\] finished, (\d+) cycles", done.out)[1]))
+    assert cycles[0] < cycles[1]
+    assert nadi("astra-sim", *files.arguments, "--rendezvous-protocol=maybe").code == 2
 
 
 def test_keys_without_effect_are_named_once(astra_sim, nadi):
@@ -256,6 +310,22 @@ def test_the_written_run_file_is_the_same_run(astra_sim, nadi):
     assert nadi("run", run_file, "--json").document["finish_time_ps"] == 1000 * finish_ns(files.sections()[0])
 
 
+def test_a_written_run_file_counts_from_any_folder(astra_sim, nadi, monkeypatch):
+    """Relative paths of the options count from the current folder; --set is in the file, too."""
+    files = astra_sim({"all-reduce-implementation-custom": ["work"], "all-reduce-implementation": None})
+    (files.folder / "groups.json").write_text('{"1": [0, 1]}')
+    (files.folder / "elsewhere").mkdir()
+    monkeypatch.chdir(files.folder)
+    options = ["--workload-configuration=work", "--comm-group-configuration=groups.json", *files.arguments[1:]]
+    done = nadi("astra-sim", *options, "--write=elsewhere/run.toml", "--set", "network.endpoint_delay=1us")
+    assert done.code == 0, done.err
+    config = load_config(files.folder / "elsewhere" / "run.toml")
+    assert (config.workload.traces, config.workload.groups) == (files.folder / "work", files.folder / "groups.json")
+    assert config.system.collectives["all-reduce"] == f"custom:file={files.folder}/work"
+    assert config.network.endpoint_delay == 10**6
+    assert config.network.fidelity == "analytical"
+
+
 @pytest.mark.parametrize("name", ["microAllReduce", "Resnet50_DataParallel", "DLRM_HybridParallel"])
 def test_layers_of_astra_sim_1(shared_data, astra_sim, nadi, tmp_path, name):
     """The text workloads that ASTRA-sim ships run in memory, and from the run file that is written of them."""
@@ -295,3 +365,75 @@ def test_every_key_of_the_typed_schemas_is_known(shared_data):
     assert set(names) <= known
     text = (shared_data / "formats/astra-sim-service/remote_memory_configuration.yaml").read_text()
     assert set(re.findall(r"x-astra-sim-name: (\S+)", text)) <= {f.alias for f in MemoryFile.model_fields.values()}
+
+
+TREE = """Nodes 4
+Tiers 2
+Podsize 4
+Tier 0
+Downlink_speed_Gbps 200
+Radix_Down 2
+Radix_Up 2
+Downlink_Latency_ns 1000
+Tier 1
+Downlink_speed_Gbps 200
+Radix_Down 2
+Downlink_Latency_ns 1000
+"""
+
+
+def test_the_htsim_back_end(astra_sim, nadi):
+    """The tree is htsim's, the dimensions are the network's; the protocol is not TCP, which the warning says."""
+    files = astra_sim()
+    (files.folder / "tree.topo").write_text(TREE)
+    options = ["--htsim-proto=tcp", "--htsim_opts", "-topo", files.folder / "tree.topo", "-o", "x.dat", "UNCOUPLED"]
+    done = nadi("astra-sim", *files.arguments, *options)
+    assert done.code == 0, done.err
+    assert "bandwidth, latency, TCP (windows of a round trip, no losses), -o, UNCOUPLED" in done.err
+    sections, _ = files.sections(htsim=("--htsim_opts", "-topo", str(files.folder / "tree.topo"), "-nodes", "4"))
+    graph = simulate(load_config(None, sections=sections), NoProgress()).graph
+    assert (graph.npus, graph.dims, set(graph.link_rate_bps.tolist())) == (4, (4,), {200 * 10**9})
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--htsim-proto=tcp"], "found no -topo; expected -topo FILE"),
+        (["--htsim_opts", "-topo"], "-topo: found no value; expected one"),
+        (["--htsim_opts", "-topo", "x", "-nodes", "8"], "-nodes: found 8; expected 4"),
+        (["--htsim_opts", "-top", "x"], "found '-top'; expected one of -o"),
+        (["--frob"], "found --frob; expected a known option"),
+    ],
+)
+def test_wrong_options_of_htsim(astra_sim, nadi, options, complaint):
+    done = nadi("astra-sim", *astra_sim().arguments, *options)
+    assert done.code == 2
+    assert complaint in " ".join(done.err.split())
+
+
+def test_shipped_tree_of_htsim(shared_data, nadi):
+    data = shared_data / "astra-sim"
+    done = nadi(
+        "astra-sim",
+        f"--workload-configuration={shared_data}/chakra/microbenchmarks/all_reduce/8npus_1MB/all_reduce",
+        f"--system-configuration={data}/system/native_collectives/Ring_4chunks.json",
+        f"--network-configuration={data}/network/analytical/Ring_8npus.yml",
+        f"--remote-memory-configuration={data}/remote_memory/analytical/no_memory_expansion.json",
+        *("--htsim_opts", "-topo", data / "network" / "htsim" / "8nodes.topo"),
+    )
+    assert done.code == 0, done.err
+    assert len(re.findall(r"sys\[\d\] finished", done.out)) == 8
+
+
+def test_named_files_are_searched_around_the_file_that_names_them(tmp_path):
+    """From the current folder, then from folders above; a bare name only beside the file."""
+    naming = tmp_path / "a" / "b" / "system.json"
+    naming.parent.mkdir(parents=True)
+    for name in ("a/x/y.0.et", "top.0.et", "a/b/beside.0.et"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    found = {name: find_named(name, naming, ".0.et") for name in ("examples/x/y", "top", "../../z/beside", "none")}
+    assert found["examples/x/y"] == tmp_path / "a" / "x" / "y"
+    assert found["../../z/beside"] == tmp_path / "a" / "b" / "beside"
+    assert (str(found["top"]), str(found["none"])) == ("top", "none")
+    assert find_named(str(tmp_path / "top"), naming, ".0.et") == tmp_path / "top"

@@ -95,6 +95,12 @@ def test_logical_dimensions_are_texts(ns3, dims):
     assert sections["system"]["collectives"]["all-reduce"] == "grid:algorithms=ring/direct"
 
 
+def test_the_analytical_back_end_does_not_matter_to_ns3(ns3):
+    files, options = ns3()
+    assert files.sections(**options, congestion_aware=False)[1].endswith("options: --congestion-unaware")
+    assert "--congestion" not in files.sections(**options)[1]
+
+
 def test_mode_12_is_no_congestion_control_and_others_are_theirs(ns3):
     files, options = ns3()
     assert files.sections(**options)[0]["network"]["congestion_control"] == "none"

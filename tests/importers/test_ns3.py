@@ -35,8 +35,7 @@ def network(tmp_path, text, fabric=LEAF_SPINE):
 
 def test_thresholds_hold_at_the_rate_of_the_links(tmp_path):
     found = network(tmp_path, TEXT)
-    scale = 400 // 25
-    assert (found.ecn_kmin * scale, found.ecn_kmax * scale, found.ecn_pmax) == (800_000, 3_200_000, 0.3)
+    assert found.ecn_by_rate == ((400 * 10**9, 800_000, 3_200_000, 0.3),)
     assert (found.mtu, found.header, found.buffer) == (9000, 48, 32 << 20)
     assert (found.congestion_control, found.congestion) == (
         "dcqcn",
@@ -44,15 +43,14 @@ def test_thresholds_hold_at_the_rate_of_the_links(tmp_path):
     )
 
 
-def test_keys_without_effect_and_rates_with_other_thresholds_are_named(tmp_path):
-    unused = part(
-        tmp_path, TEXT + "L2_CHUNK_SIZE 4000\nL2_ACK_INTERVAL 1\n", LEAF_SPINE + ",uplink_rate=100Gbps"
-    ).unused
-    assert unused == (
-        "GLOBAL_T",
-        "L2_CHUNK_SIZE",
-        "KMIN_MAP, KMAX_MAP and PMAX_MAP of 100Gbps (those of 400Gbps, scaled, hold)",
-    )
+def test_each_rate_has_its_thresholds(tmp_path):
+    found = network(tmp_path, TEXT, LEAF_SPINE + ",uplink_rate=100Gbps")
+    assert found.ecn_by_rate == ((10**11, 400_000, 1_600_000, 0.2), (4 * 10**11, 800_000, 3_200_000, 0.3))
+
+
+def test_keys_without_effect_are_named(tmp_path):
+    unused = part(tmp_path, TEXT + "L2_CHUNK_SIZE 4000\nL2_ACK_INTERVAL 1\n").unused
+    assert unused == ("GLOBAL_T", "L2_CHUNK_SIZE")
 
 
 @pytest.mark.parametrize(("mode", "control"), [(3, "hpcc"), (7, "timely"), (8, "dctcp"), (10, "hpcc"), (12, "none")])

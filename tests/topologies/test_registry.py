@@ -20,6 +20,7 @@ NAMES = [
     "fully-connected",
     "gb200-nvl72",
     "gb300-nvl72",
+    "htsim",
     "leaf-spine",
     "mi300x-servers",
     "rail-fat-tree",

@@ -1,6 +1,8 @@
 """`nadi astra-sim`: run the files of ASTRA-sim 2 unchanged, with its options."""
 
+import os
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +23,8 @@ _QUEUES = "Number of queues per dimension, which share its active chunks."
 _INJECTION = "Factor of the endpoint delay."
 _RENDEZVOUS = "Announce each message before its data moves: true or false."
 _AWARE = "Analytical back end. Default: aware with one dimension, else unaware."
+_HTSIM = "Protocol of htsim: tcp; its other options follow --htsim_opts, the last option: -topo FILE."
+_HTSIM_OPTIONS = "--htsim_opts"
 _NO_EFFECT = "Accepted; ASTRA-sim does not use it either."
 _OUT = "Folder for summary.json and the tables."
 _WRITE = "Write the equivalent run file, and do not run it."
@@ -35,10 +39,19 @@ def _boolean(text: str) -> bool:
 
 def register(group: typer.Typer) -> None:
     """Add the command, whose name has a hyphen."""
-    group.command("astra-sim")(astra_sim)
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}  # for what follows --htsim_opts
+    group.command("astra-sim", context_settings=settings)(astra_sim)
+
+
+def _htsim_options(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return --htsim_opts and the words behind it, which are htsim's; refuse other unknown options."""
+    if arguments and arguments[0] != _HTSIM_OPTIONS:
+        raise typer.BadParameter(f"found {arguments[0]}; expected a known option, or {_HTSIM_OPTIONS} before it")
+    return tuple(arguments)
 
 
 def astra_sim(
+    context: typer.Context,
     workload_configuration: str = typer.Option(..., metavar="PREFIX", show_default=False, help=_WORKLOAD),
     system_configuration: Path = typer.Option(..., metavar="FILE", parser=named_path, help=_SYSTEM),
     network_configuration: Path = typer.Option(..., metavar="FILE", parser=named_path, help=_NETWORK),
@@ -51,6 +64,7 @@ def astra_sim(
     injection_scale: float = typer.Option(1.0, min=0, max=1e6, metavar="FACTOR", help=_INJECTION),
     compute_scale: float = typer.Option(1.0, metavar="FACTOR", help=_NO_EFFECT),
     comm_scale: float = typer.Option(1.0, metavar="FACTOR", help=_NO_EFFECT),
+    htsim_proto: str = typer.Option("", metavar="NAME", show_default=False, help=_HTSIM),
     rendezvous_protocol: str = typer.Option("false", metavar="BOOL", help=_RENDEZVOUS),
     congestion_aware: bool | None = typer.Option(
         None, "--congestion-aware/--congestion-unaware", show_default=False, help=_AWARE
@@ -67,7 +81,8 @@ def astra_sim(
     from nadi.importers.astra_sim.lines import print_lines
     from nadi.importers.astra_sim.translation import Options, translated
     from nadi.importers.run_files import write_run_file
-    from nadi.launching.world import ALONE
+    from nadi.launching.launcher import connected_ranks
+    from nadi.launching.world import together
 
     given = {
         "--compute-scale": compute_scale != 1,
@@ -85,17 +100,22 @@ def astra_sim(
         injection_scale=injection_scale,
         rendezvous=_boolean(rendezvous_protocol),
         congestion_aware=congestion_aware,
+        htsim=_htsim_options(context.args) or ((_HTSIM_OPTIONS,) if htsim_proto else ()),
         unused=tuple(option for option, is_given in given.items() if is_given),
     )
-    sections, warning = translated(options)
-    # Only keys of --set count as named by the user: those of the files have names of ASTRA-sim in the warning.
-    named = [override.partition("=")[0].strip() for override in overrides]
-    config = load_config(None, overrides, sections, source="nadi astra-sim").with_named(named)
-    if warning:
+    ranks = connected_ranks(os.environ)
+    with together(ranks):
+        sections, warning = translated(options)
+        # Only keys of --set count as named by the user: those of the files have names of ASTRA-sim in the warning.
+        named = [override.partition("=")[0].strip() for override in overrides]
+        config = load_config(None, overrides, sections, source="nadi astra-sim").with_named(named)
+    if warning and ranks.rank == 0:
         say(f"nadi: warning: {warning}", err=True)
     if write is not None:
-        write_run_file(write, sections, f"From files of ASTRA-sim: {system_configuration}, {network_configuration}")
-        say(f"run file: {write}")
+        if ranks.rank == 0:
+            header = f"From files of ASTRA-sim: {system_configuration}, {network_configuration}"
+            write_run_file(write, config, sections, header)
+            say(f"run file: {write}")
         return
-    end = partial(print_lines, log_folder=logging_folder)
-    simulate_and_report(ALONE, config, out, begin_s, force=force, as_json=False, quiet=quiet, before_report=end)
+    end = partial(print_lines, log_folder=logging_folder) if ranks.size == 1 else None
+    simulate_and_report(ranks, config, out, begin_s, force=force, as_json=False, quiet=quiet, before_report=end)

@@ -58,9 +58,10 @@ def print_lines(run: FinishedRun, log_folder: Path | None) -> None:
 
 def lines(run: FinishedRun) -> Iterator[str]:
     """Return the lines of each NPU with a trace, as ASTRA-sim's loggers "workload" and "statistics" print them."""
+    folded = run.results.folded
     for npu in range(run.graph.npus):
-        trace = int(run.trace_of_npu[npu]) if npu < len(run.trace_of_npu) else -1
-        rows = slice(*run.results.npu_node_ptr[npu : npu + 2].tolist())
+        trace, shown = int(run.trace_of_npu[npu]), npu if folded is None else int(folded.like[npu])
+        rows = slice(*run.results.npu_node_ptr[shown : shown + 2].tolist())
         if trace >= 0 and rows.stop > rows.start:
             times = _Times(run.results.node_start_ps[rows] // PS_PER_NS, run.results.node_finish_ps[rows] // PS_PER_NS)
             yield from _of_npu(run, npu, run.traces[trace], times)

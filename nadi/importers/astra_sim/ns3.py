@@ -40,7 +40,7 @@ class LogicalTopology(PeerFile):
 
 def is_ns3(path: Path) -> bool:
     """Return whether a network file is one of the ns-3 back end; ConfigError if it cannot be read."""
-    text = read_text(path, _EXPECTED)
+    text = read_text(path, "a network file of ASTRA-sim")
     return bool(_KEY_LINE.match(text)) or (text.lstrip().startswith("{") and "topology_file" in text)
 
 

@@ -73,15 +73,18 @@ class SystemFile(PeerFile):
     boost_mode: Switch | None = _key("boost-mode")
 
 
-def read_system(path: Path, dims: Sequence[int], *, injection_scale: float, queues_per_dim: int) -> FileSections:
+def read_system(
+    path: Path, dims: Sequence[int], *, injection_scale: float, queues_per_dim: int, has_groups: bool
+) -> FileSections:
     """Return what a system file says about a network of dimensions of the sizes `dims`, fastest first.
 
     `injection_scale` multiplies the endpoint delay; `queues_per_dim` queues of a dimension share its active chunks.
+    `has_groups`: whether there are communicators, which are rings unless they have all NPUs.
     """
     file = read_model(path, SystemFile, _EXPECTED)
     if file.replay_only:
         raise ConfigError(f"{path}: replay-only: found {file.replay_only}; expected 0: `nadi trace replay` does that")
-    algorithms = {kind: _algorithm(path, file, kind, dims) for kind in _KINDS}
+    algorithms = {kind: _algorithm(path, file, kind, dims, has_groups=has_groups) for kind in _KINDS}
     unfit = [kind for kind, algorithm in algorithms.items() if not _fits(kind, algorithm)]
     # Each queue of a dimension has its own limit, and the chunks take the queues in turn (Sys.cc, concurrent_streams).
     at_once = queues_per_dim * math.ceil(file.active_chunks / queues_per_dim)
@@ -102,9 +105,7 @@ def read_system(path: Path, dims: Sequence[int], *, injection_scale: float, queu
         "network": network,
         **_compute(path, file),
     }
-    return FileSections(
-        sections, (*(f"{kind}-implementation ({algorithms[kind]})" for kind in unfit), *_unused(file, dims))
-    )
+    return FileSections(sections, (*(f"{kind}-implementation ({algorithms[kind]})" for kind in unfit), *_unused(file)))
 
 
 def _compute(path: Path, file: SystemFile) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def _rate(gb_s: float) -> str:
     return f"{gb_s:g}GB/s" if float(f"{gb_s:g}") == gb_s else f"{round(gb_s * 8e9)}bps"
 
 
-def _algorithm(path: Path, file: SystemFile, kind: str, dims: Sequence[int]) -> str:
+def _algorithm(path: Path, file: SystemFile, kind: str, dims: Sequence[int], *, has_groups: bool) -> str:
     """Return the algorithm of a kind in the notation of run files, "" if the file has none."""
     name = kind.replace("-", "_")
     custom, native = getattr(file, f"{name}_custom"), getattr(file, name)
@@ -139,15 +140,21 @@ def _algorithm(path: Path, file: SystemFile, kind: str, dims: Sequence[int]) -> 
         raise ConfigError(
             f"{path}: {key}: found {len(native)} algorithms for {len(dims)} dimensions; expected one for each"
         )
-    return algorithms[0] if len(dims) == 1 else f"grid:algorithms={'/'.join(algorithms).replace(',', '+')}"
+    is_whole = kind == "all-reduce" and file.collective_optimization == "baseline"
+    options = [",order=whole"] * (is_whole and len(dims) > 1)
+    options += [f",ring_below={math.prod(dims)}"] * (has_groups and set(algorithms) != {"ring"})
+    if len(dims) == 1 and not options:
+        return algorithms[0]
+    return f"grid:algorithms={'/'.join(algorithms).replace(',', '+')}{''.join(options)}"
 
 
 def _fits(kind: str, algorithm: str) -> bool:
     """Return whether the algorithms of all dimensions implement a kind; ASTRA-sim fails when such a one starts."""
     if algorithm.startswith("custom:"):
         return True
-    specs = algorithm.removeprefix("grid:algorithms=").replace("+", ",").split("/")
     modules = known_algorithms()
+    is_grid = algorithm.startswith("grid:")
+    specs = algorithm.removeprefix("grid:algorithms=").partition(",")[0].split("/") if is_grid else [algorithm]
     return all(not spec or kind in modules[spec.partition(":")[0]].KINDS for spec in specs)
 
 
@@ -162,12 +169,10 @@ def _translated(path: Path, key: str, text: str) -> str:
     return _ALGORITHMS[name] + (f":window={window}" if window else "")
 
 
-def _unused(file: SystemFile, dims: Sequence[int]) -> list[str]:
-    """Return the keys of a file that have no effect here, and differences that matter."""
+def _unused(file: SystemFile) -> list[str]:
+    """Return the keys of a file that have no effect here."""
     given = {field.alias or name: getattr(file, name) for name, field in SystemFile.model_fields.items()}
     keys = [key for key, off in _OFF.items() if given[key] not in {None, off}]
     keys += [key for key in _NEVER if given[key] is not None]
     keys += ["peak-perf"] * bool(file.peak_tflops and not file.roofline)
-    if len(dims) > 1 and file.collective_optimization == "baseline" and file.all_reduce:
-        keys.append("collective-optimization baseline (all-reduces take localBWAware)")
     return keys + file.unknown_keys()

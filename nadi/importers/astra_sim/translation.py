@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from inputs.limits import MAX_NPUS
 from inputs.units import KIB
 from nadi.configuration.run_file import put_over
-from nadi.importers.astra_sim import ns3
+from nadi.errors import ConfigError
+from nadi.importers.astra_sim import htsim, ns3
 from nadi.importers.astra_sim.analytical import read_analytical
 from nadi.importers.astra_sim.memory import read_memory
 from nadi.importers.astra_sim.system import read_system
@@ -31,6 +33,7 @@ class Options(NamedTuple):
     injection_scale: float = 1.0  # factor of the endpoint delay
     rendezvous: bool = False
     congestion_aware: bool | None = None  # analytical back end; None = by the number of dimensions
+    htsim: tuple[str, ...] = ()  # arguments of --htsim_opts, with htsim; empty for other back ends
     unused: tuple[str, ...] = ()  # given options that have no effect
 
 
@@ -39,18 +42,34 @@ def translated(options: Options) -> tuple[dict[str, Any], str]:
 
     Raises ConfigError, WorkloadError or TraceError: a file is wrong.
     """
-    if options.logical_topology is not None or ns3.is_ns3(options.network):
+    if options.htsim:
+        network, dims = htsim.read_network(options.network, options.htsim)
+    elif options.logical_topology is not None or ns3.is_ns3(options.network):
         network, dims = ns3.read_network(options.network, options.logical_topology)
     else:
         network, dims = read_analytical(options.network, congestion_aware=options.congestion_aware)
+    unused = list(options.unused)
+    if options.congestion_aware is not None and "congestion_aware" not in network.sections["network"]:
+        unused.append("--congestion-aware" if options.congestion_aware else "--congestion-unaware")
+    if options.rendezvous and "fidelity" in network.sections["network"]:
+        unused.append("--rendezvous-protocol (needs --set network.fidelity=packet)")
     npus = math.prod(dims)
-    scale, queues = options.injection_scale, options.queues_per_dim
+    if npus > MAX_NPUS:
+        raise ConfigError(f"{options.network}: {npus:.6g} NPUs; expected at most {MAX_NPUS}")
+    groups = read_groups_of(options.groups)
+    system = read_system(
+        options.system,
+        dims,
+        injection_scale=options.injection_scale,
+        queues_per_dim=options.queues_per_dim,
+        has_groups=bool(groups.sections),
+    )
     parts = [
         (str(options.network), network),
-        (str(options.system), read_system(options.system, dims, injection_scale=scale, queues_per_dim=queues)),
+        (str(options.system), system),
         (options.workload, read_workload(options.workload, npus)),
-        (options.groups, read_groups_of(options.groups)),
-        ("options", _rendezvous(is_on=options.rendezvous)._replace(unused=options.unused)),
+        (options.groups, groups),
+        ("options", _rendezvous(is_on=options.rendezvous)._replace(unused=tuple(unused))),
     ]
     if options.remote_memory is not None:
         parts.append((str(options.remote_memory), read_memory(options.remote_memory, npus)))

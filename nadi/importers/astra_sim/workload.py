@@ -3,6 +3,7 @@
 Source: astra-sim/astra-sim, workload/Workload.cc.
 """
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ def read_workload(prefix: str, npus: int) -> FileSections:
     ASTRA-sim appends the NPU's number and ".et" to the text, even if a folder or a file has that name, and ignores
     traces of further NPUs. A file of layers of ASTRA-sim 1.0 is converted in memory.
     """
-    files = [_trace(f"{prefix}.{npu}") for npu in range(npus)]
-    found = [file for file in files if file is not None]
+    named = (_trace(f"{prefix}.{npu}") for npu in range(npus))
+    found = [file for file in itertools.takewhile(lambda file: file is not None, named) if file is not None]
     if len(found) == npus:
         is_plain = set(files_of_traces(Path(prefix))) == set(found)
         workload: dict[str, Any] = {"traces": prefix} if is_plain else {"trace_set": _trace_set(found)}
@@ -37,7 +38,7 @@ def read_workload(prefix: str, npus: int) -> FileSections:
     else:
         kind = inputs.kind_of(prefix)
         hint = f"; {prefix} is {kind.words}" if kind else ""
-        missing = f"{prefix}.{files.index(None)}.et"
+        missing = f"{prefix}.{len(found)}.et"
         raise ConfigError(f"{missing}: no such file{hint}; expected the prefix of traces of {npus} NPUs")
     return FileSections({"workload": workload})
 

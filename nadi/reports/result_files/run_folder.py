@@ -39,7 +39,7 @@ def write_results(
     if output.nodes == "all":
         run_tables.write_nodes(simulation, folder, ranks)
     if findings and folder:
-        if output.flows == "all":
+        if output.flows != "none":
             run_tables.write_flows(simulation, folder)
         run_tables.write_findings(simulation, findings, folder)
         run_tables.write_logs(simulation.results, folder)

@@ -61,8 +61,8 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
-    "network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport "
+    written_by="core.message_digest fidelity.* harvest.gathering messages.flows.coupled messages.message_loop "
+    "messages.whole network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport "
     "npu.npu_window npu.trace reuse.replay window",
 ):
     """Counters of a run; sums over LPs are results."""
@@ -81,8 +81,10 @@ class Counters(
     flows = word("count", "completed messages")
     timeouts = word("count", "timeouts of retransmission timers")
     trace_rows = word("count", "finished trace rows")
-    digest_a = word("packed", "sum of a hash of every completion")
+    digest_a = word("packed", "sum of a hash of every finished trace row")
     digest_b = word("packed", "sum of a second hash")
+    messages_a = word("packed", "sum over completed messages modulo a prime (pdes.core.message_digest)")
+    messages_b = word("packed", "sum modulo another prime")
     payload_bytes = word("bytes", "payload of completed messages")
     lost_packets = word("count", "dropped packets that errors and failures of links lost")
     marked_packets = word("count", "packets sent with a congestion mark")
