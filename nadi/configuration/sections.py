@@ -504,6 +504,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
         'point-to-point messages, "all" for collectives of all NPUs',
     )
     p2p_share: float = _engine("p2p_share", ge=0.001, le=1)
+    queue_pairs: Literal["pair", "message"] = _engine("queue_pairs")
     switch: Literal["output-queued", "shared-buffer"] = _engine("switch")
     buffer: BufferSize | None = _engine_if("buffer")
     pfc: StrictBool | None = _engine_if("pfc")

@@ -94,6 +94,11 @@ class Settings:
     p2p_share: float = setting(
         1.0, "share of its NIC's rate that an NPU uses for point-to-point messages to other hosts, in total"
     )
+    queue_pairs: str = setting(
+        "pair",
+        "queue pairs of point-to-point messages: pair = one for all from one NPU to another, in order; message = each "
+        "has its own, with its own path and congestion control",
+    )
     p2p_class: int = setting(0, "data class of point-to-point messages; collectives have 0")
     congestion_control: Control = setting(
         NO_CONTROL, "congestion control of queue pairs: `nadi net controls` lists names and parameters"

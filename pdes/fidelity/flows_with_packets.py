@@ -64,7 +64,7 @@ def post_by_kind(world_address, node, dst, connection, tag, size_bytes, waiter, 
         flows.turn[dst].flow_messages += 1
         post_message(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)
     else:
-        pair = queue_pair(net, npus, qps, node, dst, connection)
+        pair = queue_pair(net, npus, qps, node, dst, connection, tag)
         line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)
         count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps)
         announce(world, pair, BEGINS, now_ps)

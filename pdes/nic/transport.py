@@ -8,7 +8,7 @@ recovered (InfiniBand volume 1, 9.7: PSN, ACK, NAK sequence error, retry).
 
 import numpy as np
 
-from pdes.core.hashing import FREE, find, find_row, mix3
+from pdes.core.hashing import FREE, find, find_row, mix2, mix3
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
 from pdes.core.message_digest import add_message
 from pdes.core.packet import (
@@ -58,29 +58,36 @@ from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 
 @inline
-def queue_pair(net, npus, qps, node, dst, connection):
-    """Return the row of NPU `node`'s queue pair to NPU `dst` of a connection (pdes.core.packet), new at first use."""
+def queue_pair(net, npus, qps, node, dst, connection, tag):
+    """Return the row of NPU `node`'s queue pair to NPU `dst` for a message, new at first use.
+
+    connection: of the message (pdes.core.packet), which names the queue pair; tag: word 3 of its last packet, which
+    also names it if each point-to-point message has a queue pair of its own.
+    """
     # The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules ensures it.
     npu = npus.npu[node]
     shares = connection >> SHARES_SHIFT
     connection &= (1 << SHARES_SHIFT) - 1
     src = npu.number
-    key = connection_key(src, dst, connection)
-    at = find(qps.qp_key, key)
-    if qps.qp_key[at] != FREE:
-        return np.int64(qps.qp_val[at])
     pair = net.ctl.queue_pairs
+    is_of_message = net.const.pair_per_message == 1 and connection == P2P
+    if not is_of_message:
+        key = connection_key(src, dst, connection)
+        at = find(qps.qp_key, key)
+        if qps.qp_key[at] != FREE:
+            return np.int64(qps.qp_val[at])
+        qps.qp_key[at] = key
+        qps.qp_val[at] = pair
     qp = qps.qp[pair]
     net.ctl.queue_pairs = pair + 1
     net.ctl.check = 1
-    qps.qp_key[at] = key
-    qps.qp_val[at] = pair
     clear_row(qps.qp, pair)
     qp.head_message = qp.tail_message = qp.current_message = -1
     qp.deadline_ps = INF
     is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
     qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
-    qp.w2 = path_word(pair, mix3(src + net.const.seed, dst, connection))
+    path = mix3(src + net.const.seed, dst, connection)
+    qp.w2 = path_word(pair, mix2(path, tag) if is_of_message else path)
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
     qp.connection = connection
@@ -115,7 +122,7 @@ def post(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
     if hooks.post != 0:
         call_hook(hooks.post, world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)
     else:
-        pair = queue_pair(world.net, world.npus, world.qps, node, dst, connection)
+        pair = queue_pair(world.net, world.npus, world.qps, node, dst, connection, tag)
         line_up(world.net, world.npus, world.qps, node, pair, tag, size_bytes, waiter, now_ps)
         count_posted(world.net, world.npus, world.qps, node, pair, tag, size_bytes, now_ps)
 

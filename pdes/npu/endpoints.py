@@ -95,7 +95,7 @@ def post_at_ends(world_address, node, dst, connection, tag, size_bytes, waiter, 
     world = world_at(world_address)
     net, npus, qps = world.net, world.npus, world.qps
     latency = net.const.send_latency_ps
-    pair = queue_pair(net, npus, qps, node, dst, connection)
+    pair = queue_pair(net, npus, qps, node, dst, connection, tag)
     count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps)
     if latency == 0:
         send(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps)

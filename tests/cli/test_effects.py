@@ -56,6 +56,7 @@ VALUES = {
     "network.discipline": "weighted",
     "network.class_weights": [3, 1],
     "network.p2p_class": 1,
+    "network.queue_pairs": "message",
     "network.congestion_control": "timely",
     "network.congestion": {"g": 0.5},
     "network.cnp_interval": "1ns",

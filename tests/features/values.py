@@ -55,6 +55,7 @@ _VALUES = {
         "discipline": disciplines.names(),
         "class_weights": [[3, 1]],
         "p2p_class": [1],
+        "queue_pairs": ["message"],
         "congestion_control": [name for name in congestion.names() if name != "none"],
         "congestion": [{"dcqcn": {"g": 0.01}}, {"hpcc": {"eta": 0.9}}, {"swift": {"ai_packets": 2.0}}],
         "cnp_interval": ["10us"],

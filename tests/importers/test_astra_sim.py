@@ -133,6 +133,18 @@ def test_groups_are_rings_whatever_the_implementation(astra_sim, dims):
     assert found_ns[8] == finish_ns(alone)
 
 
+def test_a_point_to_point_message_takes_the_endpoint_delay(astra_sim, nadi):
+    """ASTRA-sim's takes floor(500 + S / B) alone: a difference that the page of equivalence names."""
+    files = astra_sim(nodes=[et.send_node(1, "s", 0, 1, 1 << 20)])
+    et.write_trace(files.folder / "work.1.et", et.metadata(), [et.recv_node(1, "r", 0, 1, 1 << 20)])
+    for npu in (2, 3):
+        et.write_trace(files.folder / f"work.{npu}.et", et.metadata(), [et.comp_node(1, "nothing")])
+    done = nadi("astra-sim", *files.arguments)
+    arrival = int(500 + (1 << 20) / (50 * 2**30 / 1e9))
+    assert f"sys[1] finished, {arrival + 10} cycles" in done.out
+    assert f"sys[0] finished, {arrival - 500} cycles" in done.out  # the last byte has left
+
+
 def test_the_workload_is_a_prefix(astra_sim, nadi):
     """A folder or a file of that name does not matter, further traces are ignored, and no rank may be missing."""
     files = astra_sim()
@@ -252,7 +264,9 @@ def test_shared_remote_memories_are_named_in_the_warning(astra_sim, kind):
 WRONG = {
     "system": [
         ({"scheduling-policy": "RANDOM"}, "scheduling-policy: found 'RANDOM'; expected 'LIFO', 'FIFO' or 'EXPLICIT'"),
-        ({"all-reduce-implementation": ["rings"]}, "all-reduce-implementation: found 'rings'; expected ring"),
+        ({"all-reduce-implementation": ["rings"]}, "all-reduce-implementation: found 'rings'; expected one of ring"),
+        ({"all-reduce-implementation": ["Direct"]}, "all-reduce-implementation: found 'Direct'; expected one of ring"),
+        ({"all-reduce-implementation": ["ring2"]}, "all-reduce-implementation: found 'ring2'; expected one of ring"),
         ({"all-reduce-implementation": "ring"}, "all-reduce-implementation: found 'ring'; expected a valid list"),
         ({"preferred-dataset-splits": 2000}, "preferred-dataset-splits: found 2000; expected 0 to 1024"),
         ({"endpoint-delay": -1}, "endpoint-delay: found -1; expected 0 to"),

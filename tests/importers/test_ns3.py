@@ -1,11 +1,13 @@
 """Configurations of HPCC's ns-3: keys that have a counterpart, those without one, and wrong values."""
 
+import re
+
 import pytest
 
 import topologies
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
-from nadi.importers.ns3 import ns3_part, read_ns3
+from nadi.importers.ns3 import _OTHER_KEYS, _TRANSLATED, ns3_part, read_ns3
 
 TEXT = """ENABLE_QCN 1
 PACKET_PAYLOAD_SIZE 9000
@@ -107,3 +109,11 @@ def test_what_is_wrong_is_said_in_one_line(old, new, complaint, tmp_path):
 def test_their_own_files(shared_data, conf, fabric, control):
     found = ns3_part(read_ns3(shared_data / conf), topologies.build(shared_data / fabric))
     assert found.sections["network"]["congestion_control"] == control
+
+
+def test_every_key_of_the_typed_schema_is_known(shared_data):
+    """Each has an effect, says what holds anyway, or is named in the warning."""
+    text = (shared_data / "formats" / "astra-sim-service" / "backend_ns3.yaml").read_text()
+    keys = set(re.findall(r"x-astra-sim-name: ([A-Z][A-Z0-9_]+)", text))
+    assert len(keys) == 49
+    assert keys <= _TRANSLATED | _OTHER_KEYS

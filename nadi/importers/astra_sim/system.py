@@ -24,7 +24,9 @@ _ALGORITHMS = {
     "direct": "direct",
     "halvingDoubling": "halving-doubling",
 }
-_SPEC = re.compile(r"(?:one(?=[RDH]))?(?P<name>[A-Za-z]+)(?P<window>[0-9]{0,5})")
+_SPEC = re.compile(r"(?P<name>[A-Za-z]+)(?P<window>[0-9]{0,5})")
+_OF_ALL = {f"one{name[0].upper()}{name[1:]}": name for name in ("ring", "direct", "halvingDoubling")}
+"""Names that make one dimension of all NPUs, with the name of their algorithm."""
 _KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 # Keys that ASTRA-sim reads and that nothing depends on, in it or here, with the value that means "off"
 _OFF = {"boost-mode": 0, "model-shared-bus": 0, "trace-enabled": 0, "track-local-mem": 0}
@@ -57,7 +59,7 @@ class SystemFile(PeerFile):
     local_reduction_delay: FiniteFloat | None = _key("local-reduction-delay")
     active_chunks: int = _key("active-chunks-per-dimension", 1, ge=1, le=1 << 20)
     splits: int = _key("preferred-dataset-splits", 1, ge=0, le=1024)
-    endpoint_delay_ns: int = _key("endpoint-delay", 10, ge=0, le=10**12)
+    endpoint_delay_ns: FiniteFloat = _key("endpoint-delay", 10.0, ge=0, le=1e12)
     memory_latency: FiniteFloat | None = _key("L")
     memory_overhead: FiniteFloat | None = _key("o")
     memory_gap: FiniteFloat | None = _key("g")
@@ -90,7 +92,7 @@ def read_system(
     at_once = queues_per_dim * math.ceil(file.active_chunks / queues_per_dim)
     # Messages of custom collectives have no endpoint delay (custom_collectives/CustomAlgorithm.cc).
     is_custom = all(not text or text.startswith("custom:") for text in algorithms.values())
-    delay_ns = 0 if is_custom else int(file.endpoint_delay_ns * injection_scale)
+    delay_ns = 0 if is_custom else int(int(file.endpoint_delay_ns) * injection_scale)
     network: dict[str, Any] = {"endpoint_delay": f"{delay_ns}ns"}
     if file.memory_gb_s:
         network["reduction_bandwidth"] = _rate(file.memory_gb_s)
@@ -115,7 +117,7 @@ def _compute(path: Path, file: SystemFile) -> dict[str, Any]:
     for key, value in (("peak-perf", file.peak_tflops), ("local-mem-bw", file.memory_gb_s)):
         if not value:
             raise ConfigError(f"{path}: {key}: found 0 with roofline-enabled; expected more than 0")
-    compute = {"model": "roofline", "peak_flops": f"{file.peak_tflops:f}TFLOPS"}
+    compute = {"model": "roofline", "peak_flops": f"{file.peak_tflops:.15g}TFLOPS"}
     return {"compute": compute, "memory": {"bandwidth": _rate(file.memory_gb_s)}}
 
 
@@ -161,11 +163,11 @@ def _fits(kind: str, algorithm: str) -> bool:
 def _translated(path: Path, key: str, text: str) -> str:
     """Return the name of one dimension's algorithm here, direct4 as direct:window=4."""
     match = _SPEC.fullmatch(text)
-    name = match["name"][:1].lower() + match["name"][1:] if match else ""
-    window = match["window"].lstrip("0") if match else ""
-    if match is None or name not in _ALGORITHMS or (match["window"] and name != "direct"):
-        known = ", ".join(_ALGORITHMS)
-        raise ConfigError(f"{path}: {key}: found {text!r}; expected {known}, direct4 or one of these as oneRing")
+    name, window = (match["name"], match["window"].lstrip("0")) if match else ("", "")
+    name = _OF_ALL.get(name, name)
+    if name not in _ALGORITHMS or (window and name != "direct"):
+        known = ", ".join((*_ALGORITHMS, *_OF_ALL))
+        raise ConfigError(f"{path}: {key}: found {text!r}; expected one of {known}, or direct4 with a window")
     return _ALGORITHMS[name] + (f":window={window}" if window else "")
 
 

@@ -157,6 +157,7 @@ def _network(options: HtsimOptions, graph: Graph, tree: HtsimTree | None) -> tup
         "ecn_kmax": f"{round(high * scale)}B",
         "ecn_pmax": 1.0,
         "congestion_control": control,
+        "queue_pairs": "message",
         "load_balancing": _balancing(options),
     }
     if options.window_packets:

@@ -25,6 +25,7 @@ from topologies import NVSWITCH, Graph
 from topologies.bounds import MAX_BYTES
 from topologies.routing import path_links
 from workload import Program
+from workload.node_kinds import SEND
 from workload.program.traffic import sample, traffic
 
 HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
@@ -80,7 +81,10 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     sent = float((sampled.weight * sampled.messages).sum())
     pairs = float(sampled.weight.sum())
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
-    memory = fabric_bytes(graph) + per_pair * min(pairs, float(graph.npus) ** 2)
+    queue_pairs = min(pairs, float(graph.npus) ** 2)
+    if settings.queue_pairs == "message":
+        queue_pairs += _sends(program)
+    memory = fabric_bytes(graph) + per_pair * queue_pairs
     memory += _MESSAGE_BYTES * sent * settings.record_flows
     rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
     memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
@@ -91,6 +95,12 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
         rest = estimate(graph, of_packets(program, settings.flow_groups), replace(settings, flow_groups=None))
         return own._replace(packets=rest.packets, packet_hops=rest.packet_hops)
     return own
+
+
+def _sends(program: Program) -> int:
+    """Return the number of point-to-point messages of a rank's NPUs."""
+    before = np.concatenate([[0], np.cumsum(program.node_kind == SEND)])
+    return int(np.diff(before[program.trace_ptr])[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
 
 
 def leaves_out_replayed(flows: str, settings: Settings, expected: Estimate) -> bool:
