@@ -25,13 +25,13 @@ from pdes.messages.flows.rates import (
     ask_to_solve,
     bring_up_to_date,
     capacity_of,
-    count_limit,
     enter,
     leave,
     set_capacity,
     set_finish,
     solve,
 )
+from pdes.messages.flows.turns import first_to_end, leave_turn, wait_for_turn
 from pdes.messages.whole import add_message_event, leaves
 from pdes.network.link import count_for_job, count_sent
 
@@ -57,6 +57,7 @@ def begin(world, pair, now_ps):
     if flow.epoch != flows.state.epoch:
         lay_path(world, pair, now_ps)
     load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+    wait_for_turn(flows, pair, now_ps)
     enter(flows, pair, now_ps)
     ask_to_solve(world, now_ps)
 
@@ -91,7 +92,8 @@ def end(world, pair, now_ps):
     size = msg.payload_bytes
     count_on_links(world, pair, size)
     following = msg.following
-    count_limit(flow, flow.limit, now_ps)
+    bring_up_to_date(flows, pair, flow.rate, flow.limit, now_ps)
+    rest_bytes, port = flow.remaining_bytes, np.int64(flows.hop[flow.first_hop].link)
     flow.first_message = following
     flow.messages -= 1
     flows.state.held -= 1
@@ -102,11 +104,12 @@ def end(world, pair, now_ps):
     if flow.messages > 0 and whole_messages(qps.msg)[following].payload_bytes == size:
         rate = flow.rate
         load_message(world, pair, size)  # the same weights, so no rate changes
-        flow.since_ps = now_ps
+        flow.remaining_bytes += rest_bytes
         flow.rate = rate
         set_finish(flows, pair)
         return
     leave(flows, pair)
+    leave_turn(flows, port, rest_bytes, now_ps)
     ask_to_solve(world, now_ps)
     if flow.messages > 0:
         begin(world, pair, now_ps)
@@ -204,7 +207,7 @@ def settle(world_address, kind, now_ps):
                     break
                 end_stage(world, flow_id, now_ps)
             else:
-                end(world, flow_id, now_ps)
+                end(world, first_to_end(flows, flow_id, now_ps), now_ps)
     set_alarm(world)
     return 0
 
