@@ -94,7 +94,7 @@ ALGORITHMS = {
     ),
     "flash-attention-4": AttentionAlgorithm(
         *(1.0, 0.8, 3_000_000, 64),
-        (AttentionTile(128, 256, 128, 1.0, 0.40), AttentionTile(math.inf, 128, 128, 1.0, 0.7)),
+        (AttentionTile(128, 256, 128, 1.0, 0.44), AttentionTile(math.inf, 128, 128, 1.0, 0.76)),
         *(0.82, 1_200_000, False, 0.25),
         combine_ps=1_300_000,
         decoding_rows=16,
