@@ -2,7 +2,8 @@
 
 A collective on a device is under way from the start of its own member. If a trace has `wait_micros` for it, the rest is
 without the waiting for other members: start_time_micros is when the last member arrived, and duration_micros is the
-transfer. `duration_nanos` is the time of a computation of a GOAL schedule that is no whole number of microseconds.
+transfer. `duration_nanos` is the time of a computation of a GOAL schedule that is no whole number of microseconds,
+`cpu` and `nic` are the numbers of where a schedule puts an operation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from et.table import TraceTable
 
 Others = tuple[bytes, ...]
 WAIT_MICROS, NANOS = "wait_micros", "duration_nanos"
+CPU, NIC = "cpu", "nic"
 
 
 class OtherAttributes(Sequence[Others]):

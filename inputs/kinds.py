@@ -29,6 +29,7 @@ _CHAKRA = FileKind("chakra", "a Chakra trace", "`nadi trace show` and [workload]
 _CONVERTER = "`nadi trace convert` makes Chakra traces of it"
 _BY_TOPOLOGY = "`nadi topology show` and [topology] file read it"
 _UNPACK = "unpack it first"
+_COMMENTS = r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"  # empty lines and lines of comments
 
 
 def _compiled(*pairs: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], FileKind], ...]:
@@ -43,6 +44,10 @@ def _compiled(*pairs: tuple[str, FileKind]) -> tuple[tuple[re.Pattern[str], File
 _MAGIC = (
     (0, b"PAR1", FileKind("parquet", "a Parquet table", "`nadi net` reads the folder that it lies in")),
     (0, b"\x93NUMPY", FileKind("npy", "a NumPy array (.npy)", "`nadi collective --matrix` reads one")),
+    *(
+        (0, magic.to_bytes(8, "little"), FileKind("goal-binary", "a GOAL schedule (binary)", _CONVERTER))
+        for magic in (4223, 2342)  # of LogGOPSim; the second after a run with --save-mem
+    ),
     (257, b"ustar", FileKind("tar", "a tar archive", _UNPACK)),
 )
 _JSON = _compiled(
@@ -82,8 +87,16 @@ _TEXT = _compiled(
         FileKind("msccl", "an algorithm (MSCCL's XML)", "`--algorithm custom:file=FILE` reads it"),
     ),
     (
+        r"\A\s*(?:<\?xml[^>]*>\s*)?<system\b",
+        FileKind("nccl-topology", "a topology of NCCL (XML with system)", _BY_TOPOLOGY),
+    ),
+    (
+        r"\A\s*+(?:\x1b?+\[[\d;]*+m)?+\s*+(?:GPU|NIC)0(?:\x1b?+\[[\d;]*+m)?+[ \t]",
+        FileKind("nvidia-smi", "a matrix of `nvidia-smi topo -m`", _BY_TOPOLOGY),
+    ),
+    (
         r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
-        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "see `nadi topology show 'stack:dims=...'`"),
+        FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "`nadi astra-sim` reads it"),
     ),
     (
         r"\A(DATA|MODEL|MICRO|HYBRID_[A-Z_]+|TRANSFORMER\w*|DLRM\w*)\b[^\n]*\n\s*\d+\s*\n",
@@ -94,12 +107,20 @@ _TEXT = _compiled(
         FileKind("goal", "a GOAL schedule (text of LogGOPSim and ATLAHS)", _CONVERTER),
     ),
     (
+        rf"\A{_COMMENTS}Nodes[ \t]++\d++\s++(?:Tiers|Podsize)[ \t]++\d",
+        FileKind("htsim-topology", "a topology (htsim's .topo)", _BY_TOPOLOGY),
+    ),
+    (
+        rf"\A{_COMMENTS}Nodes[ \t]++\d++\s++(?:Connections|Triggers|Failures)[ \t]++\d",
+        FileKind("htsim-connections", "a connection matrix (htsim's .cm)", "`nadi htsim -tm FILE` reads it"),
+    ),
+    (
         r"\A\s*+(?:\d++[ \t]++){3,5}\S++[ \t\r]*+\n(?:[ \t]*+\d++)++[ \t\r]*+\n(?:[ \t]*+\d++){2}[ \t]++[\d.]++\w*bps",
         FileKind("simai-topology", "a topology (SimAI's text)", _BY_TOPOLOGY),
     ),
     (r"", FileKind("text", "text")),
 )
-_JSON_BEGINS = re.compile(r'\s*(\{\s*("|\}|\Z)|\[\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))')
+_JSON_BEGINS = re.compile(r'\s*(\{\s*("|\}|\Z)|\[(?!\d{1,3}m)\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))')
 _TOML_BEGINS = re.compile(
     r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"
     r'(?:\[\[?[ \t]*+[A-Za-z_"][^\n\]]*+\]\]?[ \t]*+(?:#[^\n]*+)?(?:\r?\n|\Z)|[\w."-]++[ \t]*+=[^=])'
@@ -183,6 +204,6 @@ def _text(head: bytes) -> str | None:
             text = head[: len(head) - cut].decode("utf-8-sig")
         except UnicodeDecodeError:
             continue
-        printable = all(c.isprintable() or c in "\t\n\r" for c in text[:4096])
+        printable = all(c.isprintable() or c in "\t\n\r\x1b" for c in text[:4096])
         return text if printable else None
     return None

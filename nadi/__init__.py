@@ -3,6 +3,7 @@
 `nadi.simulate(...)` runs a simulation from Python, `nadi.generate(...)` generates traces of a model for it, and
 `nadi.Run(folder)` opens the results of an earlier run. `nadi.plan(...)` ranks parallel plans. `nadi.explain(run)`,
 `nadi.compare(run, other)` and `nadi.net(run)` return what the commands of these names print as JSON.
+`nadi.open_network(...)` is a network without NPUs, for simulators that have their own.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nadi.errors import ConfigError, OutputError
 
 if TYPE_CHECKING:
-    from nadi.api import compare, explain, generate, net, plan, simulate
+    from nadi.api import compare, explain, generate, net, open_network, plan, simulate
     from nadi.insight.runs import Run
 
 __version__ = "0.4.0.dev0"
@@ -24,6 +25,7 @@ __all__ = [
     "explain",
     "generate",
     "net",
+    "open_network",
     "plan",
     "simulate",
 ]
@@ -31,7 +33,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the module offers
     """Import a heavy module on first use of its name, because `nadi --help` must start fast."""
-    if name in {"compare", "explain", "generate", "net", "plan", "simulate"}:
+    if name in {"compare", "explain", "generate", "net", "open_network", "plan", "simulate"}:
         from nadi import api
 
         return getattr(api, name)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
     from et import TraceTable
+    from pdes.fidelity.contract import Network
     from topologies import Graph
     from workload import Plans, TraceSet
     from workload.generators.models import Model
@@ -197,6 +198,34 @@ def plan(
         request = replace(request, reserve=MemoryReserve.parse(reserve))
     with shown(quiet=not progress) as display:
         return document(rank_plans(request, display))
+
+
+def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **network: Any) -> "Network":  # noqa: ANN401 - keys of any type
+    """Return an idle network of any fidelity, to which the caller posts messages in place of NPUs with traces.
+
+    Args:
+        topology: Keys of that section, a specification as text, or a fabric, as for `simulate`.
+        network: Keys of [network] of a run file, such as `fidelity="flow"`; without `fidelity`, packets.
+
+    Returns:
+        A network with the methods of `pdes.fidelity.contract.Network`: `post` sends a message at the time `now_ps`,
+        `next_event_ps` is when something happens next, and `advance` returns what messages did up to a time. They raise
+        ValueError for NPUs that do not exist, and pdes.RunError if the network fails.
+
+    Raises:
+        ConfigError: A key is unknown, its value wrong, or the fabric does not suit the model.
+        TopologyError: The fabric is wrong.
+    """
+    from nadi.configuration.run_file import load_config
+    from nadi.simulation.fidelities.fabric_settings import fitted
+    from nadi.simulation.open_network import open_network as opened
+    from nadi.simulation.run import network_settings
+    from nadi.simulation.wiring.reading import built_fabric
+
+    sections, _ = _with_topology({"workload": {"traces": "."}, "network": network}, topology)
+    config = load_config(None, sections=sections)
+    graph = built_fabric(config)
+    return opened(graph, fitted(graph, network_settings(config.network)))
 
 
 def explain(run: Run | str | Path, faster: float = 1.1) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from pdes.harvest.stall import TOO_LATE_TEXT
 from pdes.messages.message_loop import work_messages
 from pdes.network import balancing, disciplines
 from pdes.nic import congestion
+from pdes.open_network import OpenNetwork
 from pdes.results import FoldedRows, Results
 from pdes.workers.crew import compile_all
 from pdes.workers.processes import Processes

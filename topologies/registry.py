@@ -1,8 +1,9 @@
 """The registry of topologies, which builds networks from user input: `topologies/builders` and `topologies/machines`.
 
 A network is written as a spec ("fat-tree:k=16,rate=100Gbps"), as a table with the same keys ({"name": "fat-tree",
-"k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, else SimAI's text. The name may be that of a
-cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and parameters of its topology.
+"k": 16}), or as the path of a file: TOML if it is TOML or ends in .toml, a kind of file that a builder reads, else
+SimAI's text. The name may be that of a cluster ("selene:gpus=1024") or the file of one, whose other keys are "gpus" and
+parameters of its topology.
 """
 
 import functools
@@ -26,6 +27,10 @@ from topologies.extent import Extent
 from topologies.graph import Graph
 from topologies.machines import machines
 from topologies.parameters import Form, Parameters, parse_pairs, suggest
+
+_BUILDERS_OF_KINDS = {"htsim-topology": "htsim", "nccl-topology": "nccl", "nvidia-smi": "nvidia-smi"}
+"""Builder of the files of a kind that a path alone may name."""
+_BUILDERS_OF_ENDINGS = {".topo": "htsim"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ def names_cluster(name: object, keys: Container[str]) -> bool:
 def format_spec(values: Mapping[str, object]) -> str:
     """Return the spec ("ring:npus=8") of a topology's values by key, "name" and parameters; for a file, its path."""
     others = {key: value for key, value in values.items() if key != "name"}
-    if values.get("name") in {"file", "simai"} and set(others) == {"path"}:
+    if values.get("name") in {"file", "simai", *_BUILDERS_OF_KINDS.values()} and set(others) == {"path"}:
         return str(others["path"])
     pairs = ",".join(f"{key}={_format_value(value)}" for key, value in others.items())
     return f"{values.get('name')}:{pairs}" if pairs else str(values.get("name"))
@@ -185,6 +190,9 @@ def _parse_path(path_text: str) -> dict[str, object]:
     kind = inputs.kind_of(path)
     if path.endswith(".toml") or (kind is not None and kind.key in {"fabric", "toml", "run-file"}):
         return {"name": "file", "path": path}
+    builder = _BUILDERS_OF_ENDINGS.get(Path(path).suffix, kind and _BUILDERS_OF_KINDS.get(kind.key))
+    if builder and Path(path).is_file():
+        return {"name": builder, "path": path}
     if Path(path).is_file() or (kind is not None and kind.key == "fifo"):
         return {"name": "simai", "path": path}
     name = path.partition(":")[0]

@@ -1,23 +1,24 @@
-"""GOAL schedules, a text format with a rank per NPU, made of computations and messages."""
+"""GOAL schedules, text or binary, with a rank per NPU, made of computations and messages."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import inputs
 from et.errors import TraceError
+from et.goal.binary import BinaryGoalFile
 from et.goal.reading import GoalFile
 from et.goal.writing import RankWriter
 from et.table import LazyTraces, TraceTables
 
 NAME = "goal"
-TITLE = "a GOAL schedule of LogGOPSim and ATLAHS (text)"
+TITLE = "a GOAL schedule of LogGOPSim and ATLAHS (text or binary)"
 OPTIONS = {
     "tflops": "TFLOP/s of computations that have num_ops and no duration, for writing",
     "memory_gbps": "GB/s of memory accesses that have no duration, for writing",
 }
 _NOTES = (
     "Times are nanoseconds in the file and microseconds in traces; duration_nanos keeps times with fractions of one.",
-    "All computations of a rank share the NPU's compute lane, whatever cpu and nic the file names.",
+    "All computations of a rank share the NPU's compute lane; the file's cpu and nic are kept as attributes.",
     "Tags from 2^24 on are mapped to smaller ones, equally at both ends.",
     "An operation with irequires waits for the parents of the named one, so that it starts no earlier.",
 )
@@ -25,15 +26,14 @@ _NOTES = (
 
 def recognises(path: Path) -> bool:
     """Return whether the path is a GOAL schedule, gzipped or not."""
-    kind = inputs.kind_of(path)
-    return kind is not None and kind.key in {"goal", "gzip:goal"}
+    return _kind(path) in {"goal", "goal-binary"}
 
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:  # noqa: ARG001 - none for reading
     """Return the ranks of one file, each read on demand."""
     if len(paths) != 1:
         raise TraceError(f"{paths[1]}: a second file, expected one GOAL schedule")
-    file = GoalFile(paths[0])
+    file = BinaryGoalFile(paths[0]) if _kind(paths[0]) == "goal-binary" else GoalFile(paths[0])
     return TraceTables(LazyTraces(range(file.ranks), file.table), notes=_NOTES)
 
 
@@ -54,6 +54,12 @@ def write(traces: TraceTables, folder: Path, prefix: str, options: Mapping[str, 
                 file.writelines(RankWriter(traces.tables[rank], rank, ranks, traces.groups, *rates).lines())
             else:
                 file.write(f"rank {rank} {{\n}}\n")
+
+
+def _kind(path: Path) -> str:
+    """Return the key of the kind of a file, whether it is gzipped or not."""
+    kind = inputs.kind_of(path)
+    return kind.key.removeprefix("gzip:") if kind else ""
 
 
 def _rate(option: str, text: str) -> float:

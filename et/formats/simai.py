@@ -13,7 +13,7 @@ from et.table import TraceTables
 NAME = "simai"
 TITLE = "a workload of layers of SimAI (AICB)"
 OPTIONS = LAYER_OPTIONS
-_DIALECT = Dialect(min_forward_bytes=4096, gather_total=True)
+DIALECT = Dialect(min_forward_bytes=4096, gather_total=True)
 
 
 def recognises(path: Path) -> bool:
@@ -23,4 +23,4 @@ def recognises(path: Path) -> bool:
 
 def read(paths: Sequence[Path], options: Mapping[str, str]) -> TraceTables:
     """Return the traces of one file; the option npus is the number of NPUs if the file has no all_gpus."""
-    return traces_of_layers(paths, options, _DIALECT)
+    return traces_of_layers(paths, options, DIALECT)

@@ -11,21 +11,14 @@ Source: ATLAHS, sim/LogGOPSim/txt2bin.re; Hoefler, Siebert and Lumsdaine, GOAL (
 """
 
 import re
-import zlib
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 
 import inputs
-from et.blocks import Block, TraceColumns
-from et.builders import attribute
-from et.dependencies import compress
+from et.blocks import TraceColumns
 from et.errors import TraceError
-from et.order import order_of
-from et.other_attributes import NANOS
+from et.goal.operations import GoalOperation, checked, table_of
 from et.table import TraceTable
-from inputs.limits import MAX_NPUS, TAGS
+from inputs.limits import MAX_NPUS
 
 _MAX_HEAD_BYTES = 1 << 16  # of the text up to num_ranks
 _COMMENT = re.compile(r"//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/|\Z)")
@@ -38,17 +31,8 @@ _OPERATION = re.compile(
     r"(?:\s+(?P<way>to|from)\s+(?P<peer>-?\d{1,9}))?(?P<rest>(?:\s+(?:tag|cpu|nic)\s+-?\d{1,18})*)"
 )
 _WAITS = re.compile(rf"(?P<label>{_NAME})\s+(?P<how>i?requires)\s+(?P<parent>{_NAME})")
+_Pairs = list[tuple[int, int]]
 _EXPECTED = "calc, send, recv, requires or irequires of GOAL"
-
-
-class _Operation(NamedTuple):
-    """An operation of a line; peer and tag are -1 for calc."""
-
-    what: str
-    size: int
-    peer: int
-    tag: int
-    label: str
 
 
 class GoalFile:
@@ -88,7 +72,7 @@ def _table(file: Path, rank: int, num_ranks: int, text: str) -> TraceTable:
     text = _COMMENT.sub(" ", text).strip()
     if not text.endswith("}"):
         raise TraceError(f"{source}: ends without a bracket, expected }} after its lines")
-    operations: list[_Operation] = []
+    operations: list[GoalOperation] = []
     waits: list[tuple[str, str, str]] = []
     for line in re.split(r"[\n;]", text[:-1]):
         statement = line.strip()
@@ -98,16 +82,10 @@ def _table(file: Path, rank: int, num_ranks: int, text: str) -> TraceTable:
             waits.append((waiting["label"], waiting["how"], waiting["parent"]))
         else:
             operations.append(_operation(source, rank, num_ranks, statement))
-    parents = _parents(source, operations, waits)
-    pairs = np.array([(i, parent) for i, of_i in enumerate(parents) for parent in of_i], np.int64).reshape(-1, 2)
-    order, waits_for = order_of(*compress(len(operations), pairs[:, 0], pairs[:, 1]))
-    if len(order) < len(operations):
-        label = next(op.label for op, count in zip(operations, waits_for, strict=True) if count)
-        raise TraceError(f"{source}: {label} waits for itself, expected no cycle")
-    return _built(file, rank, operations, parents, order.tolist())
+    return table_of(file, rank, operations, *_waits(source, operations, waits))
 
 
-def _operation(source: str, rank: int, num_ranks: int, statement: str) -> _Operation:
+def _operation(source: str, rank: int, num_ranks: int, statement: str) -> GoalOperation:
     """Return the operation in a statement of a rank; raise TraceError, which begins with `source`, if it is wrong."""
     found = _OPERATION.fullmatch(statement)
     if found is None:
@@ -117,60 +95,24 @@ def _operation(source: str, rank: int, num_ranks: int, statement: str) -> _Opera
         raise TraceError(f"{source}: found {statement[:60]!r}, expected send ... to, recv ... from, or calc")
     words = found["rest"].split()
     numbers = dict(zip(words[::2], map(int, words[1::2]), strict=True))
-    peer, tag = int(found["peer"] or -1), numbers.get("tag", 0)
-    if what != "calc" and not (0 <= peer < num_ranks and peer != rank):
-        kind = "any rank" if peer == -1 else f"rank {peer}"
-        raise TraceError(f"{source}: {what} with {kind}, expected another of the {num_ranks} ranks, by its number")
-    if what != "calc" and not 0 <= tag < 2**31:
-        raise TraceError(f"{source}: tag {tag}, expected 0 to {2**31 - 1}")
-    if tag >= TAGS:  # the engine's limit; both ends map the tag equally
-        tag = TAGS // 2 + zlib.crc32(str(tag).encode()) % (TAGS // 2)
-    return _Operation(what, int(found["size"]), peer, tag, found["label"] or "")
+    places = numbers.get("tag", 0), numbers.get("cpu", 0), numbers.get("nic", 0)
+    operation = GoalOperation(what, int(found["size"]), int(found["peer"] or -1), *places, found["label"] or "")
+    return checked(source, operation, rank, num_ranks)
 
 
-def _parents(source: str, operations: list[_Operation], waits: list[tuple[str, str, str]]) -> list[list[int]]:
-    """Return the parents of each operation, from (label, "requires" or "irequires", parent's label) of each wait.
+def _waits(source: str, operations: list[GoalOperation], waits: list[tuple[str, str, str]]) -> tuple[_Pairs, _Pairs]:
+    """Return the pairs of `requires` and of `irequires`, from (label, which of them, parent's label) of each wait.
 
-    `irequires X` waits for the parents of X, when X starts. TraceError begins with `source`.
+    TraceError begins with `source`.
     """
     place: dict[str, int] = {}
     for i, operation in enumerate(operations):
         if operation.label and place.setdefault(operation.label, i) != i:
             raise TraceError(f"{source}: label {operation.label} occurs twice, expected each once")
-    parents: list[list[int]] = [[] for _ in operations]
-    with_start: list[tuple[int, int]] = []
+    pairs: dict[str, _Pairs] = {"requires": [], "irequires": []}
     for label, how, parent in waits:
         if label not in place or parent not in place:
             missing = label if label not in place else parent
             raise TraceError(f"{source}: {label} {how} {parent}: no label {missing}, expected one of the rank")
-        if how == "requires":
-            parents[place[label]].append(place[parent])
-        else:
-            with_start.append((place[label], place[parent]))
-    for i, started in with_start:
-        parents[i] += parents[started]
-    return parents
-
-
-def _built(
-    path: Path, rank: int, operations: list[_Operation], parents: list[list[int]], order: list[int]
-) -> TraceTable:
-    """Return the trace of a rank: its operations in the given order, with the indices of each one's parents."""
-    block, nanos = Block(), 0
-    row: dict[int, int] = {}
-    for i in order:
-        operation = operations[i]
-        after = [row[parent] for parent in parents[i]]
-        name = operation.label or f"{operation.what}{i}"
-        if operation.what == "calc":
-            micros, nanos = divmod(nanos + operation.size, 1000)
-            attrs = [attribute(NANOS, "uint64", operation.size)] if operation.size != micros * 1000 else []
-            idle = operation.size == 0  # a joint of dependencies, not work of the accelerator
-            row[i] = block.comp(name, duration_micros=micros, is_cpu_op=idle, after=after, attrs=attrs)
-        elif operation.what == "send":
-            row[i] = block.send(name, operation.size, peer=operation.peer, tag=operation.tag, after=after)
-        else:
-            row[i] = block.recv(name, operation.size, peer=operation.peer, tag=operation.tag, after=after)
-    columns = TraceColumns(rank, f"{path}: rank {rank}")
-    columns.stamp(block)
-    return columns.table()
+        pairs[how].append((place[label], place[parent]))
+    return pairs["requires"], pairs["irequires"]

@@ -8,7 +8,7 @@ import numpy as np
 from et.errors import TraceError
 from et.goal.expansion import rounds
 from et.order import occurrence, topological_order
-from et.other_attributes import NANOS, other_numbers
+from et.other_attributes import CPU, NANOS, NIC, other_numbers
 from et.schema import CollectiveCommType, NodeType
 from et.table import TraceTable
 from inputs.limits import TAGS
@@ -32,7 +32,9 @@ class RankWriter:
     ) -> None:
         self._table, self._rank, self._ranks, self._groups = table, rank, ranks, groups
         self._tflops, self._memory_gbps = tflops, memory_gbps
-        self._nanos = other_numbers(table, NANOS, np.arange(len(table)))
+        self._nanos, self._cpus, self._nics = (
+            other_numbers(table, key, np.arange(len(table))) for key in (NANOS, CPU, NIC)
+        )
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the rank, including the brackets."""
@@ -60,8 +62,11 @@ class RankWriter:
             if not 0 <= peer < self._ranks or size < 0:
                 raise self._error(row, f"peer {peer} and {size} B, expected an NPU below {self._ranks} and a size")
             what = f"send {size}b to" if is_send else f"recv {size}b from"
-            return f"{what} {peer} tag {max(int(table.comm_tag[row]), 0)}"
-        cpu = _MEMORY if table.type[row] in _MEMORY_TYPES else _HOST if table.is_cpu_op[row] else _CPU
+            places = "".join(f" {key} {n[row]}" for key, n in ((CPU, self._cpus), (NIC, self._nics)) if row in n)
+            return f"{what} {peer} tag {max(int(table.comm_tag[row]), 0)}{places}"
+        cpu = self._cpus.get(row)
+        if cpu is None:
+            cpu = _MEMORY if table.type[row] in _MEMORY_TYPES else _HOST if table.is_cpu_op[row] else _CPU
         nanos = self._time(row)
         return f"calc {nanos} cpu {cpu}" if nanos else "calc 0"
 

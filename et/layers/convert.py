@@ -4,10 +4,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 import inputs
 from et.errors import TraceError
 from et.layers.file import POLICIES, LayerFile, read_layers
 from et.layers.loops import Dialect, table_of_layers
+from et.layers.pipeline import PipelineStage
 from et.table import LazyTraces, TraceTable, TraceTables
 from inputs.limits import MAX_NPUS
 
@@ -44,19 +47,32 @@ class RankNumbering:
         """Number of members of each group."""
         return {"": self.npus, "TP": self.tensor, "DP": self.data, "EP": self.expert, "DP_EP": self.data // self.expert}
 
-    def group(self, kind: str, npu: int) -> tuple[int, ...]:
-        """Return the members of an NPU's group of a kind."""
-        rest, tensor = divmod(npu, self.tensor)
-        if kind == "TP":
-            return tuple(range(npu - tensor, npu - tensor + self.tensor))
-        stage, data = divmod(rest, self.data)
-        first_expert = data - data % self.expert
+    @property
+    def stages(self) -> list[PipelineStage]:
+        """Stages of the pipeline, with the first NPU of each."""
+        stride = self.data * self.tensor
+        return [PipelineStage(number, self.pipeline, number * stride, stride) for number in range(self.pipeline)]
+
+    def family(self, kind: str) -> list[tuple[int, ...]]:
+        """Return the members of all groups of a kind, each group once, in the order of the first members."""
+        tensors, experts = range(self.tensor), range(self.expert)
         replicas = {
-            "DP": range(self.data),
-            "EP": range(first_expert, first_expert + self.expert),
-            "DP_EP": range(data % self.expert, self.data, self.expert),
-        }[kind]
-        return tuple((stage * self.data + replica) * self.tensor + tensor for replica in replicas)
+            "DP": [range(self.data)],
+            "EP": [range(first, first + self.expert) for first in range(0, self.data, self.expert)],
+            "DP_EP": [range(expert, self.data, self.expert) for expert in experts],
+        }
+        groups = []
+        for stage in self.stages:
+            if kind == "TP":
+                ends = range(stage.first_npu, stage.first_npu + stage.stride, self.tensor)
+                groups += [tuple(range(first, first + self.tensor)) for first in ends]
+            else:
+                groups += [
+                    tuple(stage.first_npu + replica * self.tensor + tensor for replica in of_group)
+                    for of_group in replicas[kind]
+                    for tensor in tensors
+                ]
+        return groups
 
     def groups(self, kinds: list[str]) -> tuple[Groups, dict[str, list[str]]]:
         """Return all groups by number from 1 on, and for each kind the name of each NPU's group."""
@@ -64,14 +80,24 @@ class RankNumbering:
         names: dict[str, list[str]] = {}
         for kind in kinds:
             names[kind] = [""] * self.npus
-            for npu in range(self.npus):
-                if not names[kind][npu]:
-                    members = self.group(kind, npu)
-                    name = str(len(found) + 1)
-                    found[name] = members
-                    for member in members:
-                        names[kind][member] = name
+            for members in self.family(kind):
+                found[str(len(found) + 1)] = members
+                for member in members:
+                    names[kind][member] = str(len(found))
         return found, names
+
+
+def stage_tables(
+    file: LayerFile, dialect: Dialect, passes: int, ranks: RankNumbering
+) -> tuple[list[TraceTable], list[int]]:
+    """Return the distinct traces, each of the first NPU of a stage that has it, and the trace of each stage.
+
+    Without messages all stages share a trace; with them, those between the first and the last do.
+    """
+    stages = ranks.stages
+    distinct = sorted({0, min(1, len(stages) - 1), len(stages) - 1}) if file.numbers.get("pp_comm") else [0]
+    tables = [table_of_layers(file, dialect, passes, ranks.members, stages[number]) for number in distinct]
+    return tables, [max(i for i, first in enumerate(distinct) if first <= stage.number) for stage in stages]
 
 
 def npus_of(file: LayerFile, npus_option: str | None) -> int:
@@ -123,16 +149,22 @@ def traces_of_layers(paths: Sequence[Path], options: Mapping[str, str], dialect:
             "layers in all"
         )
     ranks = RankNumbering(file, npus)
-    table = table_of_layers(file, dialect, passes, ranks.members)
-    groups, names = ranks.groups([name for name in table.group_names if name])
+    tables, table_of_stage = stage_tables(file, dialect, passes, ranks)
+    groups, names = ranks.groups([name for name in tables[0].group_names if name])
 
     def of_npu(npu: int) -> TraceTable:
+        number = table_of_stage[npu // ranks.stages[0].stride]
+        table = tables[number]
         own_names = tuple(names[name][npu] if name in names else name for name in table.group_names)
-        return dataclasses.replace(table, group_names=own_names)
+        own = np.int32(npu - ranks.stages[table_of_stage.index(number)].first_npu)
+        src, dst = (np.where(column >= 0, column + own, column) for column in (table.comm_src, table.comm_dst))
+        return dataclasses.replace(table, group_names=own_names, comm_src=src, comm_dst=dst)
 
-    report = {"policy": file.policy, "layers": len(file.layers), "passes": passes, "nodes": len(table)}
+    report = {"policy": file.policy, "layers": len(file.layers), "passes": passes, "nodes": len(tables[0])}
     report |= {name: getattr(ranks, name) for name in ("tensor", "data", "expert", "pipeline")}
-    return TraceTables(LazyTraces(range(npus), of_npu), groups, tuple(_notes(file, dialect, ranks)), report, len(table))
+    return TraceTables(
+        LazyTraces(range(npus), of_npu), groups, tuple(_notes(file, dialect, ranks)), report, len(tables[0])
+    )
 
 
 def _notes(file: LayerFile, dialect: Dialect, ranks: RankNumbering) -> list[str]:
@@ -151,8 +183,7 @@ def _notes(file: LayerFile, dialect: Dialect, ranks: RankNumbering) -> list[str]
             "All-to-alls are over all NPUs; ASTRA-sim 1.0 runs them in no dimension, so that they take no time there."
         )
     if ranks.pipeline > 1:
-        notes.append(
-            f"All {ranks.pipeline} stages of the pipeline run the layers of the file side by side and send each "
-            "other nothing, as in SimAI's packet simulation."
-        )
+        told = "send each other their micro-batches (pp_comm), which SimAI's packet simulation leaves out"
+        sent = told if file.numbers.get("pp_comm") else "send each other nothing, for want of pp_comm"
+        notes.append(f"All {ranks.pipeline} stages of the pipeline run the layers of the file side by side and {sent}.")
     return notes

@@ -2,18 +2,21 @@
 
 Computation is one chain. *Blocking* collectives are part of it; the next layer waits. Others run beside it: the
 collective of a layer's weight gradients must end before the layer's forward pass of the next step, that of its input
-gradients before what follows the computation of its weight gradients.
+gradients before what follows the computation of its weight gradients. A stage of a pipeline receives each micro-batch
+before, and sends it after, its layers (et.layers.pipeline), which neither original does with packets.
 
 Source: workload/Workload.cc (iterate_*), workload/Layer.cc.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 
 from et.blocks import Block, TraceColumns
 from et.errors import TraceError
 from et.layers.file import Layer, LayerFile, LayerPass
+from et.layers.pipeline import PipelineStage, Slot, slots_of
 from et.schema import CollectiveCommType
 from et.summary import collective_name
 from et.table import TraceTable
@@ -24,6 +27,7 @@ _MAX_NODES = 20_000_000
 _TRANSFORMERS = ("HYBRID_TRANSFORMER", "HYBRID_TRANSFORMER_FWD_IN_BCKWD")
 _DLRM = ("HYBRID_DLRM", "HYBRID_DLRM_ENHANCED")
 _NO_WEIGHT_COMM = ("MODEL", "DISTRIBUTED_INFERENCE")
+_ALONE = PipelineStage(0, 1, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,13 +36,21 @@ class Dialect:
 
     min_forward_bytes: int  # minimum size of a collective of the forward pass; smaller ones are rounded up to it
     gather_total: bool  # whether the size of an all-gather is the gathered buffer's, not one member's contribution
+    # function of a collective's group, kind, bytes as written and number of members; it returns the time in
+    # nanoseconds; with it the traces have computations in place of collectives
+    collective_nanos: Callable[[str, CollectiveCommType, int, int], float] | None = None
 
 
-def table_of_layers(file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int]) -> TraceTable:
-    """Return the trace of every NPU, with groups "TP", "DP", "EP", "DP_EP" of `members` NPUs, and "" for all."""
+def table_of_layers(
+    file: LayerFile, dialect: Dialect, passes: int, members: dict[str, int], stage: PipelineStage = _ALONE
+) -> TraceTable:
+    """Return the trace of every NPU of a pipeline stage.
+
+    Groups are "TP", "DP", "EP", "DP_EP" of `members` NPUs, and "" for all.
+    """
     if passes * len(file.layers) * 8 > _MAX_NODES:
         raise TraceError(f"{file.path}: {len(file.layers)} layers in {passes} passes, expected fewer")
-    return _Steps(file, dialect, members).table(passes)
+    return _Steps(file, dialect, members, stage).table(passes)
 
 
 class _Steps:
@@ -48,8 +60,11 @@ class _Steps:
     `members` has the number of NPUs by group. Collectives return their row.
     """
 
-    def __init__(self, file: LayerFile, dialect: Dialect, members: dict[str, int]) -> None:
-        self._file, self._dialect, self._members = file, dialect, members
+    def __init__(self, file: LayerFile, dialect: Dialect, members: dict[str, int], stage: PipelineStage) -> None:
+        self._file, self._dialect, self._members, self._stage = file, dialect, members, stage
+        self._slots = slots_of(file, stage.stages)
+        self._message_bytes = file.numbers.get("pp_comm", 0)
+        self._chunks = 1 + max(slot.chunk for slot in self._slots)
         self._block = Block()
         self._dims: dict[int, int] = {}
         self._last: list[int] = []
@@ -80,7 +95,7 @@ class _Steps:
                 self._dlrm()
             else:
                 self._hybrid()
-        columns = TraceColumns(path=str(self._file.path))
+        columns = TraceColumns(self._stage.first_npu, str(self._file.path))
         columns.stamp(self._block)
         table = columns.table()
         dims = np.full(len(table), _ALL_DIMS, np.int32)
@@ -118,26 +133,57 @@ class _Steps:
 
     def _hybrid(self) -> None:
         """Add a step with input gradients before weight gradients; transformers block on the former's collectives."""
+        policy = self._file.policy
+        for slot in self._slots:
+            self._receive(slot, backward=False)
+            for i in slot.layers:
+                self._forward_layer("forward", i)
+            self._send(slot, backward=False)
+        for slot in reversed(self._slots) if policy != "DISTRIBUTED_INFERENCE" else ():
+            self._receive(slot, backward=True)
+            for i in reversed(slot.layers):
+                self._backward_layer(i)
+            self._send(slot, backward=True)
+
+    def _backward_layer(self, i: int) -> None:
+        """Add the input gradients and then the weight gradients of a layer."""
         layers, policy = self._file.layers, self._file.policy
         blocking = policy in _TRANSFORMERS
-        for i in range(len(layers)):
-            self._forward_layer("forward", i)
-        for i in reversed(range(len(layers))) if policy != "DISTRIBUTED_INFERENCE" else ():
-            if policy == "HYBRID_TRANSFORMER_FWD_IN_BCKWD" and i in self._file.lists.get("checkpoint_initiates", ()):
-                before = [c for c in self._file.lists.get("checkpoints", ()) if c <= i]
-                if not before:
-                    raise TraceError(f"{self._file.path}: line 1: layer {i} initiates, expected a checkpoint up to it")
-                for layer in range(max(before), i):
-                    self._forward_layer("forward-again", layer)
-            phase = layers[i].input_gradient
-            self._compute("backward", i, phase)
-            mine = None
-            if phase.kind is not None and (blocking or i > 0):
-                mine = self._collective("backward", i, phase, blocking=blocking)
-            self._compute("backward-weights", i, layers[i].weight_gradient)
-            if policy not in _NO_WEIGHT_COMM:
-                self._weight_collective(i)
-            self._await(None if blocking else mine)
+        if policy == "HYBRID_TRANSFORMER_FWD_IN_BCKWD" and i in self._file.lists.get("checkpoint_initiates", ()):
+            before = [c for c in self._file.lists.get("checkpoints", ()) if c <= i]
+            if not before:
+                raise TraceError(f"{self._file.path}: line 1: layer {i} initiates, expected a checkpoint up to it")
+            for layer in range(max(before), i):
+                self._forward_layer("forward-again", layer)
+        phase = layers[i].input_gradient
+        self._compute("backward", i, phase)
+        mine = None
+        if phase.kind is not None and (blocking or i > 0):
+            mine = self._collective("backward", i, phase, blocking=blocking)
+        self._compute("backward-weights", i, layers[i].weight_gradient)
+        if policy not in _NO_WEIGHT_COMM:
+            self._weight_collective(i)
+        self._await(None if blocking else mine)
+
+    def _receive(self, slot: Slot, *, backward: bool) -> None:
+        """Let a slot wait for its micro-batch from the neighbouring stage, if it has one."""
+        source = self._stage.next_of(slot.chunk, self._chunks, backward=not backward)
+        if slot.micro_batch >= 0 and source and self._message_bytes:
+            name, tag = self._message("recv", slot, slot.chunk, backward=backward)
+            self._await(self._block.recv(name, self._message_bytes, peer=source[0], tag=tag))
+
+    def _send(self, slot: Slot, *, backward: bool) -> None:
+        """Send the micro-batch of a slot to the neighbouring stage, if it has one; nothing waits for it."""
+        target = self._stage.next_of(slot.chunk, self._chunks, backward=backward)
+        if slot.micro_batch >= 0 and target and self._message_bytes:
+            name, tag = self._message("send", slot, target[1], backward=backward)
+            self._block.send(name, self._message_bytes, peer=target[0], tag=tag, after=self._last)
+
+    def _message(self, what: str, slot: Slot, chunk: int, *, backward: bool) -> tuple[str, int]:
+        """Return name and tag of the message of a slot's micro-batch to a chunk of the receiver."""
+        phase = "backward" if backward else "forward"
+        name = f"{self._step}/{phase}/microbatch{slot.micro_batch}-chunk{chunk}/{what}"
+        return name, 2 * (slot.micro_batch * self._chunks + chunk) + backward
 
     def _compute(self, name: str, i: int, phase: LayerPass) -> None:
         """Add a computation; the fraction of a microsecond is carried over to the next one."""
@@ -170,12 +216,18 @@ class _Steps:
         size = phase.size
         if name == "forward" and 0 < size < self._dialect.min_forward_bytes:
             size = self._dialect.min_forward_bytes
-        if kind == CollectiveCommType.ALL_GATHER and self._dialect.gather_total:
-            size = -(-size // self._members.get(group, 1))
+        members = self._members.get(group, 1)
         label = self._name(name, i, f"{group.lower().replace('_', '-') or 'world'}:{collective_name(kind)}")
         if size == 0:  # the originals allow this, and nothing is sent
             return self._block.comp(label, is_cpu_op=True, after=self._last)
-        row = self._block.coll(label, kind, size, group=group, after=self._last)
+        if self._dialect.collective_nanos is not None:
+            micros = round(self._dialect.collective_nanos(group, kind, size, members) / 1000)
+            # Those beside the chain are on the host, so that they delay no computation.
+            row = self._block.comp(label, duration_micros=micros, is_cpu_op=not blocking, after=self._last)
+        else:
+            if kind == CollectiveCommType.ALL_GATHER and self._dialect.gather_total:
+                size = -(-size // members)
+            row = self._block.coll(label, kind, size, group=group, after=self._last)
         if dims != _ALL_DIMS:
             self._dims[row] = dims
         if blocking:

@@ -54,6 +54,16 @@ def _takes(key: str) -> tuple[Condition, ...]:
     return () if is_common else (_models(lambda model: key in model.keys),)
 
 
+def _of_models(key: str) -> tuple[Condition, ...]:
+    """Return the conditions that models of the network declare for a key, each for runs with that model."""
+
+    def condition(model: NetworkModel) -> Condition:
+        needs, holds = model.conditions[key]
+        return Condition(needs, lambda run: run.network.model is not model or holds(run.network))
+
+    return tuple(condition(model) for model in fidelity.networks().values() if key in model.conditions)
+
+
 def _signals(network: NetworkSection) -> frozenset[str]:
     """Return the signals that the congestion control takes; none if its name is unknown."""
     try:
@@ -101,7 +111,6 @@ _CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or 
 _WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network.discipline != "strict")
 _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
 _NOTIFIED = Condition("a congestion_control with notifications, as dcqcn", lambda run: "cnp" in _signals(run.network))
-_STEPS = Condition('collectives = "steps"', lambda run: getattr(run.network, "collectives", None) != "coupled")
 _FLOWLETS = Condition('load_balancing = "flowlet"', lambda run: _balancing(run.network).has_flowlets)
 _SELECTIVE = Condition("selective_repeat = true", _repeats_selectively)
 (_ROUTED,) = _takes("load_balancing")
@@ -119,6 +128,7 @@ _ASKED = Condition(
     "rendezvous or collectives_in_flight",
     lambda run: bool(run.config.system.rendezvous or run.config.system.collectives_in_flight),
 )
+_JOBS = Condition("[[jobs]]", lambda run: bool(run.config.jobs))
 _MODEL = Condition("[workload] model", lambda run: run.config.workload.model is not None)
 _TRACES = Condition("[workload] traces", lambda run: run.config.workload.traces is not None)
 _MODELLED = Condition('[compute] model = "auto" or "roofline"', lambda run: run.config.compute.model != "trace")
@@ -150,10 +160,10 @@ _NETWORK = {
     **_keys("queue_limit", _QUEUES),
     **_keys("max_retries", _TIMEOUTS),
     **_keys("detection_time", _DOWN),
-    **_keys("nvlink", _STEPS),
+    **{key: _of_models(key) for model in fidelity.networks().values() for key in model.conditions},
     **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _SHARED),
     **_keys("pfc_headroom pfc_resume_offset", _SHARED, _PFC),
-    **_keys("ecn_kmin ecn_kmax ecn_pmax", _SHARED, _ECN),
+    **_keys("ecn_kmin ecn_kmax ecn_pmax ecn_by_rate", _SHARED, _ECN),
     **_keys("discipline", _SHARED, _CLASSES),
     **_keys("class_weights", _SHARED, _CLASSES, _WEIGHTED),
     **_keys("congestion", _CONTROL),
@@ -200,10 +210,11 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("reuse", _PACKETS),
         **_keys("backend workers share_memory lps_per_worker partitioner weights", _DIVIDED),
     },
-    "output": _keys("dir nodes flows report"),
+    "output": {**_keys("dir nodes flows report"), **_keys("alone", _JOBS)},
     "energy": _keys("table"),
 }
-"""Conditions by section and key; a key has no effect unless all of them hold. [[faults]] have separate rules."""
+"""Conditions by section and key; a key has no effect unless all of them hold. [[faults]] have separate rules,
+and all keys of [[jobs]] have an effect."""
 
 
 def without_effect(

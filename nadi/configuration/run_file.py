@@ -33,18 +33,22 @@ _EXPECTED = "a run file (TOML with [workload] and [topology])"
 
 
 def load_config(
-    path: Path | None, overrides: Sequence[str] = (), sections: Mapping[str, Mapping[str, Any]] | None = None
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    sections: Mapping[str, Any] | None = None,
+    source: str = "nadi run",
 ) -> RunConfig:
     """Return the configuration of a TOML file, from whose folder relative paths count; None = no file.
 
     `sections` are further mappings of keys to values by section, and `overrides` texts "section.key=value" that replace
-    values. Raises ConfigError if the file or a key is wrong, WorkloadError if model and plan do not fit each other.
+    values. `source` is what messages name if there is no file. Raises ConfigError if the file or a key is wrong,
+    WorkloadError if model and plan do not fit each other.
     """
     tree = put_over(_read_toml(path) if path else {}, sections or {})
     for override in overrides:
         _apply(tree, override)
-    source, folder = path or "nadi run", path.parent if path else Path()
-    config = _validated(tree, str(source), folder)
+    source, folder = str(path or source), path.parent if path else Path()
+    config = _validated(tree, source, folder)
     try:
         config = settled(with_paths_from(config, folder))
     except ValueError as error:

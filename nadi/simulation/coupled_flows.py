@@ -13,16 +13,8 @@ from topologies import Graph
 from workload import CollectiveSettings, Program
 from workload.node_kinds import COLLECTIVE
 
-COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run above which collectives = "auto" couples the flows of a collective
 # messages of a run up to which collectives in stages of single messages are not coupled: 10 s at 10 us per message
 MAX_STAGED_MESSAGES = 1 << 20
-
-
-def couples(settings: pdes.Settings, num_messages: float) -> bool:
-    """Return whether the collectives of a run with about this number of messages are coupled flows."""
-    way = settings.fidelity.collectives
-    has_flows = settings.fidelity.hooks.settle is not None
-    return has_flows and (way == "coupled" or (way == "auto" and num_messages > COUPLED_ABOVE_MESSAGES))
 
 
 def coupled_schedules(program: Program) -> NDArray[np.bool_]:

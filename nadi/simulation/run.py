@@ -24,8 +24,9 @@ from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.advance import advance
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
-from nadi.simulation.coupled_flows import coupled_collectives, couples, of_coupled
+from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
+from nadi.simulation.job_times import times_alone_ps
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
@@ -58,6 +59,7 @@ class FinishedRun:
     files: Sequence[InputFiles] = ()  # user files that the run read, as they were when it began
     # schedule and size of the collectives that a closed-form run computes by formula; it plays the others
     formulas: frozenset[tuple[int, int]] = frozenset()
+    alone_ps: tuple[int, ...] = ()  # time in picoseconds of each job alone on the fabric; () = not simulated
 
     def peak_rss_bytes(self) -> int:
         """Return the peak resident memory in bytes of this rank and of the processes that it forked."""
@@ -100,11 +102,13 @@ def simulate(
         with together(ranks):
             work, own, is_coupled = _estimated(config.network, graph, work, settings)
             if is_coupled and ranks.rank == 0:
-                network = config.network.model_copy(update={"collectives": "coupled"})
+                network = config.network.model_copy(update=settings.fidelity.own.coupled)
                 config = config.model_copy(update={"network": network})
                 kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
                 settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
+        if affordable.leaves_out_replayed(config.output.flows, settings, expected):
+            settings, own = replace(settings, record_replayed=False), affordable.without_replayed(own)
         with together(ranks):
             affordable.check_run(own, expected, settings, workers.total, force=force)
             # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
@@ -112,7 +116,17 @@ def simulate(
         _warn(config, progress, ranks)
         results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     inputs = config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers
-    return FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
+    finished = FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
+    if not (config.output.alone and config.jobs):
+        return finished
+    alone = functools.partial(_alone, force=force)
+    return replace(finished, alone_ps=times_alone_ps(finished, alone, progress, ranks))
+
+
+def _alone(config: RunConfig, progress: NoProgress, ranks: RankGather, *, force: bool) -> FinishedRun:
+    """Simulate the only job of a configuration, without further results."""
+    output = config.output.model_copy(update={"alone": False})
+    return simulate(config.model_copy(update={"output": output}), progress, ranks, force=force, keep_flows=False)
 
 
 def check_job(
@@ -137,6 +151,8 @@ def check_job(
         _, folded = _lay_out(graph, work, settings, force=force)
         return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
     work, expected, _ = _estimated(config.network, graph, work, settings)
+    if affordable.leaves_out_replayed(config.output.flows, settings, expected):
+        settings, expected = replace(settings, record_replayed=False), affordable.without_replayed(expected)
     cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
     affordable.check_counters(graph, work.program, expected)
     return cost
@@ -152,8 +168,8 @@ def _set_up(
     """
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
-    config = with_interference(config, graph, work.framework)
-    network, record_flows = config.network, keep_flows and config.output.flows == "all"
+    config = with_interference(config, graph, work.frameworks)
+    network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     settings = replace(settings, reuse=config.engine.reuse == "exact")
     check_supported(config.faults, network.model)
@@ -176,10 +192,10 @@ def _estimated(
 ) -> tuple[LoadedWorkload, Estimate, bool]:
     """Return the work with [network] nvlink, its estimate, and whether collectives are coupled; then without nvlink."""
     loaded = work
-    if network.nvlink != "messages" and not couples(settings, 0):
+    if network.nvlink != "messages" and not settings.fidelity.own.couples(0):
         work = work._replace(program=with_nvlink_closed_forms(graph, work.program, settings, work.collectives))
     own = estimate(graph, work.program, settings)
-    if not couples(settings, own.messages):
+    if not settings.fidelity.own.couples(own.messages):
         return work, own, False
     if loaded is not work:
         own = estimate(graph, loaded.program, settings)
@@ -194,14 +210,16 @@ def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
         affordable.check_fabric(config.topology.source(), force=force)
     from workload.generators.training.generator import NODE_BYTES, nodes_at_most
 
-    served, trained = serving_and_requests(config), model_and_plan(config)
-    if served is not None:
-        from workload.generators.inference.generator import nodes_at_least
+    for single in config.single_jobs():
+        served, trained = serving_and_requests(single), model_and_plan(single)
+        if served is not None:
+            from workload.generators.inference.generator import nodes_at_least
 
-        affordable.check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
-    if trained is not None:
-        nodes = nodes_at_most(*trained, config.workload.framework)
-        affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+            nodes = nodes_at_least(*served)
+            affordable.check_trace(nodes, fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
+        if trained is not None:
+            nodes = nodes_at_most(*trained, single.workload.framework)
+            affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
 
 def _lay_out(

@@ -31,6 +31,7 @@ class Fabric:
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
         """Compute the columns below from a graph, in ps, and from Settings, whose faults and switches change them."""
+        self._rate_bps = graph.link_rate_bps  # [links] rate without faults
         self.psb = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps.astype(np.float64)  # [links] ps per byte
         self.fastest_psb = fastest_psb(self.psb, settings.faults)  # [links] its minimum during the run
         switches = np.arange(graph.nodes) >= graph.npus
@@ -110,6 +111,10 @@ class Fabric:
             rows.kmin_bytes = switch.ecn_kmin_bytes * scale
             rows.kmax_bytes = switch.ecn_kmax_bytes * scale
             rows.pmax = int(switch.ecn_pmax * 2**32)
+            for rate_bps, kmin_bytes, kmax_bytes, pmax in switch.ecn_by_rate:
+                own = self._rate_bps == rate_bps
+                rows.kmin_bytes[own], rows.kmax_bytes[own] = kmin_bytes, kmax_bytes
+                rows.pmax[own] = int(pmax * 2**32)
         words = rows[: len(seen_bytes)].view(np.int64).reshape(-1, LinkClass.words)
         kinds, number = np.unique(words, axis=0, return_inverse=True)
         return kinds.reshape(-1).view(LinkClass.dtype).view(np.recarray), number.reshape(-1)

@@ -48,6 +48,10 @@ class SharedBuffer:
     discipline: Discipline | None = setting(
         None, "order in which a port sends its data classes; auto: weighted with class_weights, else strict", "auto"
     )
+    # (rate in bit/s, kmin and kmax in bytes, pmax) of links of exactly that rate, in place of the keys without rate
+    ecn_by_rate: tuple[tuple[int, int, int, float], ...] = setting(
+        (), "ecn_kmin, ecn_kmax and ecn_pmax of links of exactly some rates, by rate", "none"
+    )
 
     def __post_init__(self) -> None:
         if self.discipline is None:
@@ -90,6 +94,11 @@ class Settings:
     p2p_share: float = setting(
         1.0, "share of its NIC's rate that an NPU uses for point-to-point messages to other hosts, in total"
     )
+    queue_pairs: str = setting(
+        "pair",
+        "queue pairs of point-to-point messages: pair = one for all from one NPU to another, in order; message = each "
+        "has its own, with its own path and congestion control",
+    )
     p2p_class: int = setting(0, "data class of point-to-point messages; collectives have 0")
     congestion_control: Control = setting(
         NO_CONTROL, "congestion control of queue pairs: `nadi net controls` lists names and parameters"
@@ -127,6 +136,7 @@ class Settings:
     faults: Faults = setting(NO_FAULTS, "failures, slowdowns and recoveries", is_given=False)
     record_nodes: bool = setting(True, "keep the times of trace nodes", is_given=False)
     record_flows: bool = setting(True, "keep a row for each message", is_given=False)
+    record_replayed: bool = setting(True, "also for each message of a replayed collective", is_given=False)
     queue_samples: int = setting(0, "intervals whose longest queue is recorded", is_given=False)
     logged_pauses: int = setting(0, "pauses and resumes that are kept", is_given=False)
 

@@ -134,7 +134,7 @@ class _Deferred:
         """Numba's compiler of the function."""
         use = self._how
         if use in {"kernel", "hook"}:
-            use = "c" if use == "hook" or kernel_cache.is_kept(self.py_func) else "python"
+            use = "c" if use == "hook" or self._is_kept else "python"
         return _module("compiler").dispatcher(self.py_func, use)
 
     @property
@@ -154,9 +154,14 @@ class _Deferred:
         """Run a kernel; or, as plain Python and for arrays too, a function that is merged into kernels."""
         return (self.py_func if self._how == "inline" else self.ready(arguments))(*arguments)
 
+    @functools.cached_property
+    def _is_kept(self) -> bool:
+        """Whether the cache may have the function's code."""
+        return kernel_cache.is_kept(self.py_func)
+
     def ready(self, arguments: tuple[Any, ...]) -> Any:
         """Return the callable that runs the kernel with arguments of these types, loaded or compiled at first use."""
-        if not kernel_cache.is_kept(self.py_func):
+        if not self._is_kept:
             return self.dispatcher
         parameters = "".join("a" if isinstance(each, np.ndarray) else "i" for each in arguments)
         if parameters not in self._ready:
@@ -170,7 +175,7 @@ class _Deferred:
     def _address(self, parameter_letters: str) -> int:
         """Return the address of the C function, loaded or compiled; a letter per parameter: a = array, i = int64."""
         if parameter_letters not in self._addresses:
-            folder = kernel_cache.settled_folder() if kernel_cache.is_kept(self.py_func) else None
+            folder = kernel_cache.settled_folder() if self._is_kept else None
             address = None if folder is None else _module("machine_code").load(folder, self.py_func, parameter_letters)
             if address is None:
                 address, symbol, code = _module("compiler").compiled_c_function(self.dispatcher, parameter_letters)

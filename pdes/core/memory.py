@@ -75,11 +75,19 @@ def row_of(kind: type[Row], **words: ArrayLike) -> Record:
     return rows_of(kind, 1, **words)[0]
 
 
+def words_of(row: Record) -> NDArray[np.int64]:
+    """Return the words of a row of `row_of` as int64[words], in the row's own memory."""
+    words: NDArray[np.int64] = np.asarray(row.base).view(np.int64)
+    return words
+
+
 def unused(record: Any) -> Any:
     """Return a NamedTuple class (pdes/core/state.py) filled with one-item arrays, for a feature that is not used."""
 
     def single_item(declared: Any) -> Any:
         """Return a zeroed item or array of one, as a field of `kind` is annotated."""
+        if not hasattr(declared, "__metadata__"):
+            return unused(declared)  # a record within the record
         kind = declared.__metadata__[0]
         items = rows_of(kind, 1) if issubclass(kind, Row) else zeros(1, kind)
         return items[0] if declared.__origin__ is np.record else items

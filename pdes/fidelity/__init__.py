@@ -45,7 +45,7 @@ def accepts(model: NetworkModel, key: str) -> bool:
 class Fidelity:
     """The model of a run with its parameters.
 
-    `own` has the values of the model's own keys; None = their defaults.
+    `own` has the values of the model's own keys, an OwnKeys; None = their defaults.
     A reduction adds three times the message's bytes at reduction_bandwidth_bps (two reads and a write).
     """
 
@@ -74,18 +74,12 @@ class Fidelity:
     @property
     def hooks(self) -> MessageHooks:
         """Hooks that move whole messages; without `act` for models that have none."""
-        contends = getattr(self.own, "congestion_aware", None)
-        return next((hooks for hooks in self.model.hooks if hooks.contends == contends), self.model.hooks[0])
+        return self.model.hooks_with(self.own)
 
     @property
     def resolution_ps(self) -> int:
-        """Unit to which times at message level are rounded down; 1 for models without this key."""
-        return getattr(self.own, "resolution_ps", 1)
-
-    @property
-    def collectives(self) -> str:
-        """How collectives send: "steps", "coupled" or "auto" (pdes/fidelity/flow.py)."""
-        return getattr(self.own, "collectives", "steps")
+        """Unit to which times at message level are rounded down."""
+        return self.own.unit_ps
 
     @property
     def reduction_psb(self) -> float:
@@ -98,8 +92,7 @@ def fidelity(name: str, **parameters: Any) -> Fidelity:
     for model in networks().values():
         for hooks in model.hooks:
             if name in {model.name, hooks.name}:
-                own = {"congestion_aware": hooks.contends} if len(model.hooks) > 1 else {}
-                names = {each.name for each in settings_of(model.own)}
-                own |= {name: parameters.pop(name) for name in names & parameters.keys()}
+                names = {each.name for each in settings_of(model.own)} & parameters.keys()
+                own = {**hooks.chosen_by, **{name: parameters.pop(name) for name in names}}
                 return Fidelity(model, own=model.own(**own), **parameters)
     raise RunError(f"fidelity {name!r}; expected one of {', '.join(networks())}")

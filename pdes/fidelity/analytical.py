@@ -20,10 +20,11 @@ from pdes.core.jit import hook
 from pdes.core.packet import SHARE_UNITS, class_of, destination, end_of
 from pdes.core.setting import setting
 from pdes.core.state import INF, whole_messages, world_at
-from pdes.fidelity.contract import MessageHooks, NetworkModel
+from pdes.fidelity import packet
+from pdes.fidelity.contract import MessageHooks, NetworkModel, OwnKeys
 from pdes.messages.events import ARRIVE, STEP
 from pdes.messages.whole import add_message_event, leaves, link_of_connection, whole_ps
-from pdes.network.link import count_sent, link_psb
+from pdes.network.link import count_for_job, count_sent, link_psb
 from pdes.network.routing import forwarding_ps
 
 
@@ -45,6 +46,7 @@ def send_over_next_link(world_address, message, now_ps):
     sent = start + whole_ps(net, size, psb, 0)
     tx.busy_ps = sent
     count_sent(net, link, size, start - now_ps)
+    count_for_job(net, link, destination(qp.w1), size)
     net.count.hops += 1
     at_npu = node == qp.npu
     if at_npu and qp.shares > SHARE_UNITS:
@@ -94,6 +96,7 @@ def send_over_path(world_address, message, now_ps):
         slowest = max(slowest, link_psb(net, link) * shares)
         shares = 1.0
         count_sent(net, link, size, 0)
+        count_for_job(net, link, dst, size)
         net.count.hops += 1
         node = end_of(meta)
     arrived = max(now_ps + whole_ps(net, size, slowest, latency), qps.arrived[pair])
@@ -110,13 +113,24 @@ def unhindered_ps(psb: Float64, delay_ps: Int64, forwarding_ps: Int64, size_byte
 
 
 @dataclass(frozen=True)
-class AnalyticalKeys:
+class AnalyticalKeys(OwnKeys):
     """Keys of this model."""
 
     congestion_aware: bool = setting(
         True, "analytical: a link sends one whole message at a time; false: messages do not wait for each other"
     )
     resolution_ps: int = setting(1, "analytical: unit to which times of transfers and reductions are rounded down")
+
+    @property
+    def unit_ps(self) -> int:
+        """Unit in ps to which times are rounded down."""
+        return self.resolution_ps
+
+
+UNAWARE = (
+    "with [network] congestion_aware = false no message waits for another, so times are too short; "
+    f'congestion_aware = true or fidelity = "{packet.NETWORK.name}" shows by how much'
+)
 
 
 NETWORK = NetworkModel(
@@ -126,7 +140,14 @@ NETWORK = NetworkModel(
     use="comparison with ASTRA-sim; fabrics with large numbers of small messages",
     own=AnalyticalKeys,
     hooks=(
-        MessageHooks("congestion_aware", send_over_next_link, stored_ps),
-        MessageHooks("congestion_unaware", send_over_path, unhindered_ps, contends=False),
+        MessageHooks("congestion_aware", send_over_next_link, stored_ps, chosen_by={"congestion_aware": True}),
+        MessageHooks(
+            "congestion_unaware",
+            send_over_path,
+            unhindered_ps,
+            contends=False,
+            overload=UNAWARE,
+            chosen_by={"congestion_aware": False},
+        ),
     ),
 )

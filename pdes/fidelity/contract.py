@@ -6,9 +6,48 @@ packets or, with the hooks of `MessageHooks`, whole messages; and, for a model w
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pdes.core.setting import settings_of
+
+MAX_MESSAGE_BYTES = 1 << 40
+
+
+class MessageReport(NamedTuple):
+    """What a message has done, first to last in order of time."""
+
+    time_ps: int
+    message: int  # number of the message, as `post` returned it
+    has_arrived: bool  # True: its last byte is in at its receiver; False: its last byte has left its sender
+
+
+class Network(Protocol):
+    """What every model does: it moves messages.
+
+    Times are in picoseconds since the network was opened. A message that begins, or a link that changes, changes the
+    times of messages under way (models whose messages contend); nobody else does, so that reports are final.
+    """
+
+    now_ps: int  # messages are posted at this time
+    grid_ps: int  # now_ps is a multiple of it
+
+    def post(self, src: int, dst: int, size_bytes: int) -> int:
+        """Let NPU src send size_bytes to NPU dst now; return the number of the message, of which the first has 0."""
+
+    def next_event_ps(self) -> int | None:
+        """Return a time before which nothing happens; None = nothing is left."""
+
+    def advance(self, until_ps: int) -> list[MessageReport]:
+        """Do all that happens before until_ps, rounded up to the grid; now_ps is then this time."""
+
+
+def check_message(npus: int, src: int, dst: int, size_bytes: int) -> None:
+    """Raise ValueError if no message of size_bytes can go from NPU src to NPU dst, of `npus`."""
+    if not 0 <= src < npus or not 0 <= dst < npus or src == dst:
+        raise ValueError(f"message from npu {src} to npu {dst}: expected two different numbers from 0 to {npus - 1}")
+    if not 0 < size_bytes <= MAX_MESSAGE_BYTES:
+        raise ValueError(f"message of {size_bytes} bytes: expected 1 to {MAX_MESSAGE_BYTES}")
 
 
 def keys_with(more: str) -> frozenset[str]:
@@ -16,13 +55,24 @@ def keys_with(more: str) -> frozenset[str]:
     return frozenset({"fidelity", "endpoint_delay", "reduction_bandwidth", *more.split()})
 
 
-PATH_KEYS = keys_with("send_latency mtu header ack window cut_through nvlink_framing p2p_share")
+PATH_KEYS = keys_with("send_latency mtu header ack window cut_through nvlink_framing p2p_share queue_pairs")
 """Keys of [network] of every model whose messages have the headers of packets."""
 
 
 @dataclass(frozen=True)
-class NoOwnKeys:
-    """The keys of a model that has none of its own."""
+class OwnKeys:
+    """The keys of one model, none unless its file adds fields (pdes.core.setting), and what their values decide."""
+
+    coupled: ClassVar[Mapping[str, str]] = {}  # values of keys of a run whose collectives are coupled flows
+
+    @property
+    def unit_ps(self) -> int:
+        """Unit in ps to which times at message level are rounded down."""
+        return 1
+
+    def couples(self, _num_messages: float) -> bool:
+        """Return whether collectives are coupled flows in a run with about this number of messages."""
+        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +90,9 @@ class MessageHooks:
     # time of messages on an idle path; None = messages have headers and acknowledgements, and the times of packets
     alone_ps: Callable | None = None
     settle: Callable | None = None  # hook (world_address, kind, now_ps) for events that are not of one message
-    contends: bool = True  # whether messages wait for each other, or share links; `congestion_aware` chooses
+    contends: bool = True  # whether messages wait for each other, or share links
+    overload: str = ""  # if not: the end of a warning that links would have to carry more than they can
+    chosen_by: Mapping[str, Any] = field(default_factory=dict)  # values of own keys with which the engine calls these
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +103,10 @@ class NetworkModel:
     title: str  # what a message does, and what it waits for
     use: str  # questions that the model answers
     keys: frozenset[str] = keys_with("")  # keys of [network] that have an effect, those of `own` included
-    own: type = NoOwnKeys  # dataclass of the settings (pdes.core.setting) that are keys of this model alone
-    hooks: tuple[MessageHooks, ...] = (MessageHooks(),)  # two if `congestion_aware` is a key
+    own: type[OwnKeys] = OwnKeys  # keys of this model alone
+    # key -> what it needs besides this model, in words of run files, and whether the section [network] meets that
+    conditions: Mapping[str, tuple[str, Callable[[Any], bool]]] = field(default_factory=dict)
+    hooks: tuple[MessageHooks, ...] = (MessageHooks(),)  # several if its own keys choose between them
     has_packets: bool = False  # packets in queues, with transport, congestion control and rendezvous
     several_workers: bool = False  # threads, processes and ranks may share a run
     has_links: bool = True  # messages cross links and fill their counters; without, all take their time alone
@@ -62,6 +116,12 @@ class NetworkModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "keys", self.keys | {setting.key for setting in settings_of(self.own)})
+
+    def hooks_with(self, own: OwnKeys) -> MessageHooks:
+        """Return the hooks that the engine calls with these values of the model's own keys."""
+        return next(
+            hooks for hooks in self.hooks if all(getattr(own, key) == value for key, value in hooks.chosen_by.items())
+        )
 
     @property
     def has_headers(self) -> bool:

@@ -13,6 +13,7 @@ from pdes.core.state import (
     COMPUTE_LANE,
     DONE,
     FULL,
+    INF,
     LANES,
     LONGEST_RUN_PS,
     NEED_EVENTS,
@@ -34,15 +35,16 @@ from pdes.messages.events import (
     SOLVE,
     TAKE,
     add_event,
+    next_event_ps,
     take_event,
 )
 from pdes.messages.whole import add_message_event, ends_of
-from pdes.nic.transport import finish_flow
-from pdes.npu.agenda import take_due
+from pdes.nic.counting import finish_flow
+from pdes.npu.agenda import begin_slot, take_due
 from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
 from pdes.npu.delivery import in_lane_at, receive_row
 from pdes.npu.npu_window import short_of
-from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, post_send, start_row
+from pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, post_send, start_row
 
 PAUSED, TOO_LATE = 4, 5  # status values in addition to those of pdes.core.state
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
@@ -189,7 +191,11 @@ def happen(world, node, kind, order, which, now_ps):
             post_send(world.net, world.npus, world.trace, node, row, now_ps)
         elif lane < LANES:
             done = leave_lane(world.npus.npu[node], world.rows, lane)
-        elif lane > LANES:
+        elif lane == LANES:
+            move_lanes(world, node)  # the begin of its job, if that is later
+        elif lane == begin_slot(world.npus.npu[node].ports) - world.npus.npu[node].ports:
+            begin_job(world.npus.npu[node])
+        else:
             inst = take_due(world.net, world.npus, world.insts, node, now_ps)
             move_lanes(world, node)
     elif kind == LEFT:
@@ -216,9 +222,10 @@ def happen(world, node, kind, order, which, now_ps):
 
 
 @kernel
-def work_messages(world_address, max_events):
-    """Process events until no event is left (DONE), a pool is full (FULL), or `max_events` events are done (PAUSED)."""
-    # TOO_LATE: the next event lies beyond LONGEST_RUN_PS
+def work_messages(world_address, max_events, until_ps):
+    """Process events before until_ps until no event is left (DONE), a pool is full (FULL), or the kernel is PAUSED."""
+    # PAUSED: the next event is at until_ps or later, or `max_events` events are done. TOO_LATE: the next event lies
+    # beyond LONGEST_RUN_PS.
     world = world_at(world_address)
     net = world.net
     ctl = net.ctl
@@ -235,7 +242,7 @@ def work_messages(world_address, max_events):
             if ctl.events == 0:
                 ctl.resume_node = -1
                 return DONE
-            if events == max_events:
+            if events == max_events or (until_ps < INF and next_event_ps(ctl, world.messages) >= until_ps):
                 return PAUSED
             events += 1
             net.count.events += 1

@@ -33,7 +33,7 @@ def ask(world_address, node, dst, group, tag, size_bytes, waiter, now_ps):
     """Send a request for a message, which waits for the answer; arguments as of pdes.nic.transport.post."""
     world = world_at(world_address)
     net, qps = world.net, world.qps
-    qp = qps.qp[queue_pair(net, world.npus, qps, node, dst, CONTROL)]
+    qp = qps.qp[queue_pair(net, world.npus, qps, node, dst, CONTROL, tag)]
     waiting = requests(qps.msg)
     message = take_row(net, qps)
     request = waiting[message]
@@ -72,7 +72,7 @@ def answer(net, node, src, tag, now_ps):
 @inline
 def send_cleared(net, npus, qps, node, dst, tag, now_ps):
     """Handle an answer of NPU `dst`: post its message, the one requested first among several with this tag."""
-    qp = qps.qp[queue_pair(net, npus, qps, node, dst, CONTROL)]
+    qp = qps.qp[queue_pair(net, npus, qps, node, dst, CONTROL, tag)]
     waiting = requests(qps.msg)
     before = np.int64(-1)
     message = qp.pending - 1

@@ -28,7 +28,6 @@ from pdes.core.packet import (
     flags,
     header,
     numbered,
-    pair_word,
     path_word,
     receiver_key,
     sender_pair,
@@ -52,34 +51,42 @@ from pdes.core.state import (
 from pdes.network.link import class_row, link_send, share_psb
 from pdes.network.routing import npu_route
 from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
+from pdes.nic.counting import count_posted, finish_flow, within_job
 from pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 
 @inline
-def queue_pair(net, npus, qps, node, dst, connection):
-    """Return the row of NPU `node`'s queue pair to NPU `dst` of a connection (pdes.core.packet), new at first use."""
+def queue_pair(net, npus, qps, node, dst, connection, tag):
+    """Return the row of NPU `node`'s queue pair to NPU `dst` for a message, new at first use.
+
+    connection: of the message (pdes.core.packet), which names the queue pair; tag: word 3 of its last packet, which
+    also names it if each point-to-point message has a queue pair of its own.
+    """
     # The share of the line rate (SHARES_SHIFT) is the same at each use: workload.collectives.schedules ensures it.
     npu = npus.npu[node]
     shares = connection >> SHARES_SHIFT
     connection &= (1 << SHARES_SHIFT) - 1
     src = npu.number
-    key = connection_key(src, dst, connection)
-    at = find(qps.qp_key, key)
-    if qps.qp_key[at] != FREE:
-        return np.int64(qps.qp_val[at])
     pair = net.ctl.queue_pairs
+    is_of_message = net.const.pair_per_message == 1 and connection == P2P
+    if not is_of_message:
+        key = connection_key(src, dst, connection)
+        at = find(qps.qp_key, key)
+        if qps.qp_key[at] != FREE:
+            return np.int64(qps.qp_val[at])
+        qps.qp_key[at] = key
+        qps.qp_val[at] = pair
     qp = qps.qp[pair]
     net.ctl.queue_pairs = pair + 1
     net.ctl.check = 1
-    qps.qp_key[at] = key
-    qps.qp_val[at] = pair
     clear_row(qps.qp, pair)
     qp.head_message = qp.tail_message = qp.current_message = -1
     qp.deadline_ps = INF
     is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
     qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
-    qp.w2 = path_word(pair, mix3(src + net.const.seed, dst, connection))
+    path = mix3(src + net.const.seed, dst, within_job(net, connection))
+    qp.w2 = path_word(pair, mix2(path, tag) if is_of_message else path)
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
     qp.connection = connection
@@ -114,7 +121,7 @@ def post(world_address, node, dst, connection, tag, size_bytes, waiter, now_ps):
     if hooks.post != 0:
         call_hook(hooks.post, world_address, node, dst, connection, tag, size_bytes, waiter, now_ps)
     else:
-        pair = queue_pair(world.net, world.npus, world.qps, node, dst, connection)
+        pair = queue_pair(world.net, world.npus, world.qps, node, dst, connection, tag)
         line_up(world.net, world.npus, world.qps, node, pair, tag, size_bytes, waiter, now_ps)
         count_posted(world.net, world.npus, world.qps, node, pair, tag, size_bytes, now_ps)
 
@@ -148,21 +155,6 @@ def line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
             call_hook(net.hooks.begin_message, net.const.address, pair, now_ps)
     activate(net, npus, qps, node, pair)
     return message
-
-
-@inline
-def count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps):
-    """Count and record a message that is posted to a queue pair; arguments as of `line_up`."""
-    qp = qps.qp[pair]
-    if net.const.record_flows == 1:
-        flow = qps.flow_out[net.ctl.flows_out]
-        net.ctl.flows_out += 1
-        flow.pair = pair_word(npus.npu[node].number, destination(qp.w1))
-        flow.tag = tag
-        flow.payload_bytes = size_bytes
-        flow.posted_ps = now_ps
-        flow.ordinal = qp.messages
-    qp.messages += 1
 
 
 @inline
@@ -279,30 +271,6 @@ def payload_bytes(net, qps, receiver, end_seq, word1):
     full = end_seq - 1 - qps.begun[receiver]
     qps.begun[receiver] = end_seq
     return full * net.const.mtu_bytes + wire_bytes(word1) - net.const.header_bytes
-
-
-@inline
-def count_message(net, pair, tag, now_ps):
-    """Count a message that is complete at now_ps, by its pair of NPUs (`pair_word`) and its tag, in the digest too."""
-    h = mix3(pair, tag, 0)
-    net.count.flows += 1
-    net.count.digest_a += mix2(h, now_ps)
-    net.count.digest_b += mix2(now_ps * 3 + 1, h)
-
-
-@inline
-def finish_flow(net, qps, word1, tag, ordinal, now_ps):
-    """Count and record a message that is complete at its receiver; word1: of its last packet."""
-    pair = pair_word(source(word1), destination(word1))
-    count_message(net, pair, tag, now_ps)
-    if net.const.record_flows == 1:
-        flow = qps.flow_in[net.ctl.flows_in]
-        net.ctl.flows_in += 1
-        net.ctl.check = 1
-        flow.pair = pair
-        flow.tag = tag
-        flow.ordinal = ordinal
-        flow.finished_ps = now_ps
 
 
 @inline

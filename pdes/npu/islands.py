@@ -13,21 +13,21 @@ import numpy as np
 
 from pdes.core.fifo import NONE, after, free_block, step
 from pdes.core.jit import hook, inline, kernel
+from pdes.core.message_digest import add_messages
 from pdes.core.packet import (
     end_of,
     inbox_later_ps,
     inbox_link,
+    job_of,
     longest_wait_ps,
-    message_tag,
-    pair_word,
     with_longest_wait,
 )
 from pdes.core.state import BLOCK_SHIFT, INF, SIDES, later_messages, take_row, world_at
 from pdes.network.link import inbox_of, wait
-from pdes.nic.transport import count_message
+from pdes.nic.counting import tag_within_job
 from pdes.npu.collective import begins_after, plan_of
 from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
+from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank
 
 OUTSIDE, CROSSING, INSIDE = range(3)
 """Roles of a group for an island: at most one member in it; several, or not replayed; all, and replayed."""
@@ -98,7 +98,7 @@ def enter_island(world_address, node, row, now_ps):
     island = islands.island[number]
     replays, slot, first_ps = False, npu.slot_base, now_ps
     if trace.kind[r] == KIND_SEND:
-        if islands.island_of[npu.number + trace.peer[r]] != number:
+        if islands.island_of[npu_of_rank(net, npu, trace.peer[r])] != number:
             return 0
         first_ps += trace.duration_ps[r]
     else:
@@ -175,7 +175,7 @@ def leave_island(world_address, node, row, now_ps):
     r = npu.trace_base + row
     slot = npu.slot_base + trace.group[r]
     if trace.kind[r] == KIND_SEND:
-        if islands.island_of[npu.number + trace.peer[r]] != number:
+        if islands.island_of[npu_of_rank(world.net, npu, trace.peer[r])] != number:
             return 0
     elif trace.kind[r] == KIND_COLLECTIVE and islands.packet_row[slot] == row + 1:
         islands.packet_row[slot] = 0
@@ -207,14 +207,13 @@ def end_members(world_address, nodes, rows, slots, end_ps):
 
 
 @kernel
-def count_messages(world_address, group, seq, begin_ps, npus, src, dst, lane, finish_ps):
-    """Count the messages of a replayed collective, number seq of a group, as if they had been received."""
-    # npus: int64[n], NPU of each place in the island. src, dst, lane, finish_ps: int64[m], places of the ends of each
-    # message, lane, and arrival since begin_ps.
+def count_messages(world_address, tag, npu, begin_ps, messages, sums):
+    """Count the messages of a replayed collective that began at begin_ps; see pdes.core.message_digest.add_messages."""
+    # npu: a member that is no aggregator, for its job.
     net = world_at(world_address).net
-    for i in range(src.shape[0]):
-        pair = pair_word(npus[src[i]], npus[dst[i]])
-        count_message(net, pair, message_tag(group, seq, lane[i]), begin_ps + finish_ps[i])
+    total = net.jobs.total[job_of(net.jobs.who[npu])]
+    net.count.flows += messages
+    add_messages(total, tag_within_job(net, tag), begin_ps - total.begin_ps, messages, sums)
 
 
 @kernel

@@ -16,6 +16,8 @@ from pdes.build.schedule import NO_FAULTS
 from pdes.build.settings import Settings
 from pdes.build.worlds import build_world
 from pdes.core.inputs import Graph, Int64, Program, Record, Rows
+from pdes.core.memory import words_of
+from pdes.core.message_digest import sum_messages
 from pdes.core.packet import (
     bytes_sent,
     longest_wait_ps,
@@ -27,6 +29,7 @@ from pdes.core.packet import (
     tag_seq,
 )
 from pdes.core.rows.nic import FlowIn, FlowOut
+from pdes.core.rows.run import Counters
 from pdes.harvest.gathering import Harvest, harvest, order_of_posts
 from pdes.npu.trace import KIND_COLLECTIVE
 from pdes.reuse.own_world import Episode, episode_program
@@ -36,6 +39,10 @@ from pdes.workers.mailbox import ProcessPlace, SingleProcess
 OF_FABRIC = "window_packets rto_ps base_rtt_ps tie_pause_ps"  # constants that follow from the whole fabric
 NOT_STARTED = -1
 RECORD_BYTES = 2048  # memory of a record besides its messages
+# Trace rows end in the world of the run, and messages are counted by their sums.
+_ONCE = "trace_rows flows windows events"
+_IS_ADDED = np.zeros(Counters.words, bool)
+_IS_ADDED[: len(Counters.declared)] = [name not in _ONCE.split() for name in Counters.declared]
 
 
 class Messages(NamedTuple):
@@ -54,11 +61,30 @@ class EpisodeRecord(NamedTuple):
 
     finish_ps: tuple[Int64, ...]  # of each collective: int64[members], -1 = not done, as members have not started
     messages: tuple[Messages, ...]  # of each collective
-    counters: Record  # Counters
+    counters: Int64  # words of Counters that a replay adds to those of the run, 0 for the others
     link_bytes: Int64  # int64[links of the domain]
     link_packets: Int64
     link_wait_ps: Int64
     quiet_ps: int  # when the last packet has arrived
+    hops: int  # packet-hops
+    sums: dict[int, list[Int64]]  # by the domain's first NPU: int64[4] of each collective (`sum_messages`)
+
+    def message_sums(self, npus: Int64, ranks: Int64) -> list[Int64]:
+        """Return int64[4] for each collective: the sums of its messages in the digest (`sum_messages`).
+
+        npus, ranks: int64[n], NPUs of the domain that replays the episode, and their ranks within their jobs.
+        """
+        first = int(npus[0])
+        if first not in self.sums:
+            self.sums[first] = [np.zeros(4, np.int64) for _ in self.messages]
+            for messages, sums in zip(self.messages, self.sums[first], strict=True):
+                sum_messages(ranks, messages.src, messages.dst, messages.lane, messages.finish_ps, sums)
+        return self.sums[first]
+
+    @property
+    def message_count(self) -> int:
+        """Number of messages."""
+        return sum(len(messages.src) for messages in self.messages)
 
     @property
     def size_bytes(self) -> int:
@@ -89,11 +115,13 @@ def simulate(graph: Graph, program: Program, settings: Settings, constants: Reco
     return EpisodeRecord(
         finish_ps=_ends(own, episode, lp.world.rows.finish),
         messages=_messages(own, episode, plain, lp.flows_out, lp.flows_in),
-        counters=net.count.copy(),
+        counters=np.where(_IS_ADDED, words_of(net.count), 0),
         link_bytes=bytes_sent(tx.sent_bytes),
         link_packets=packets_sent(tx.sent_packets),
         link_wait_ps=longest_wait_ps(tx.sent_bytes, tx.sent_packets),
         quiet_ps=int(tx.busy_ps.max()) + int(graph.link_delay_ps.max()),
+        hops=int(net.count.hops),
+        sums={},
     )
 
 

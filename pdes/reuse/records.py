@@ -21,6 +21,7 @@ class Records:
         self.replayed = 0
         self.simulated_hops = 0  # packet-hops
         self.replayed_hops = 0
+        self.replayed_messages = 0
         self.size_bytes = 0
         self._max_bytes = max_bytes
         self._records: OrderedDict[Episode, EpisodeRecord] = OrderedDict()
@@ -36,7 +37,7 @@ class Records:
         record = simulate(episode)
         with self._lock:
             self.simulated += 1
-            self.simulated_hops += int(record.counters.hops)
+            self.simulated_hops += record.hops
             if episode not in self._records:
                 self._records[episode] = record
                 self.size_bytes += record.size_bytes
@@ -48,7 +49,8 @@ class Records:
         """Count an episode that is over."""
         with self._lock:
             self.replayed += 1
-            self.replayed_hops += int(record.counters.hops)
+            self.replayed_hops += record.hops
+            self.replayed_messages += record.message_count
 
     def counts(self) -> dict[str, int]:
         """Return the counts of `Results.reuse`."""
@@ -57,6 +59,7 @@ class Records:
             "episodes_replayed": self.replayed,
             "episode_hops": self.simulated_hops,
             "replayed_hops": self.replayed_hops,
+            "replayed_messages": self.replayed_messages,
             "record_bytes": self.size_bytes,
         }
 

@@ -14,6 +14,7 @@ from pdes.core.errors import RunError
 from pdes.core.hashing import rehash
 from pdes.core.inputs import Graph, Rows
 from pdes.core.jit import Directory, compile_for, hook_address, jit_enabled
+from pdes.core.message_digest import sum_messages
 from pdes.core.state import DONE, FAILED, FULL
 from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
@@ -38,12 +39,13 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     if settings is not None and settings.fidelity.hooks.act:
-        compile_for(message_loop.work_messages, 0, 0)
+        compile_for(message_loop.work_messages, 0, 0, 0)
     else:
         compile_for(tm.work, 0, 0, 0, 0)
         if settings is None or settings.reuse:
             compile_for(end_members, 0, words, words, words, words)
-            compile_for(count_messages, 0, 0, 0, 0, words, words, words, words, words)
+            compile_for(sum_messages, words, words, words, words, words, words)
+            compile_for(count_messages, 0, 0, 0, 0, 0, words)
             compile_for(count_links, 0, 0, words, words, words)
             compile_for(take_packets, 0, words, words, words, words, words)
             compile_for(begin_cells, 0, 0, words, words, words, words, words)
@@ -57,7 +59,7 @@ def compile_all() -> float:
     """Compile or load all kernels of any run, and return the seconds."""
     begun = time.perf_counter()
     compile_kernels()
-    compile_for(message_loop.work_messages, 0, 0)
+    compile_for(message_loop.work_messages, 0, 0, 0)
     for function in [*all_hooks(), *OTHER_TEAMS.values()]:
         hook_address(function)
     return time.perf_counter() - begun
@@ -169,15 +171,10 @@ class Crew:
         own.lasted_ns = time.perf_counter_ns() - begun_ns
 
     def _work_messages(self) -> None:
-        """Run at message level, where one worker has all NPUs in one LP: each with work begins at 0."""
+        """Run at message level, where one worker has all NPUs in one LP."""
         (lp,) = self.sim.lps
-        world = lp.world
-        ready = np.flatnonzero(world.npus.npu.ready_head[: lp.part.npus] >= 0)
-        orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
-        if self.sim.settings.fidelity.hooks.settle and self.sim.settings.faults:
-            orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)
-        begin_with(world.messages, world.net.ctl, orders, items)
-        while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE)) != DONE:
+        begin_messages(lp, self.sim.settings)
+        while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE, s.INF)) != DONE:
             if status == FULL:
                 make_room(lp)
             elif status == message_loop.TOO_LATE:
@@ -193,6 +190,17 @@ class Crew:
         self.first_event_s = self.first_event_s or wall_s
         if self._progress is not None:
             self._progress(Snapshot(int(now_ps), int(hops), int(nodes_done), self._nodes_total, wall_s, messages))
+
+
+def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
+    """Begin a run at message level: each NPU with work has an event at 0, and so have changes of the network."""
+    world = lp.world
+    npu: Rows = world.npus.npu[: lp.part.npus]
+    ready = np.flatnonzero((npu.ready_head >= 0) | (npu.job_row >= 0))
+    orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
+    if settings.fidelity.hooks.settle and settings.faults:
+        orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)
+    begin_with(world.messages, world.net.ctl, orders, items)
 
 
 def make_room(lp: LogicalProcess) -> None:

@@ -11,6 +11,7 @@ from nadi import __version__
 from nadi.cli.app import build_app, command_line
 
 COMMANDS = (
+    "astra-sim",
     "bench",
     "compare",
     "energy",
@@ -22,6 +23,8 @@ COMMANDS = (
     "doctor",
     "net",
     "run",
+    "htsim",
+    "simai",
     "partition",
     "plan",
     "slurm",
@@ -150,7 +153,7 @@ COMPLETED = {
     "nadi coll": {"collective"},
     "nadi topology show r": {"ring", "rail-fat-tree", "rail-optimised"},
     "nadi collective all-r": {"all-reduce"},
-    "nadi collective all-reduce -t torus:sizes=4x4 --algorithm r": {"ring", "recursive-doubling"},
+    "nadi collective all-reduce -t torus:sizes=4x4 --algorithm r": {"ring", "recursive-doubling", "rotated-ring"},
     "nadi collective barrier -t ring:npus=4 --algorithm dissemination,r": {"dissemination,recursive-doubling"},
     "nadi collective all-to-all-v --algorithm h": {"hierarchical"},
     "nadi partition run.toml --method bl": {"blocks"},

@@ -243,7 +243,7 @@ def test_collectives_are_coupled_flows_if_the_user_asks_or_the_run_has_many_mess
     run = write_run([step] * 4, FLOWS)
     found = []
     for name, most in (("auto", 10**6), ("coupled", 10**6), ("auto", 47)):
-        monkeypatch.setattr("nadi.simulation.coupled_flows.COUPLED_ABOVE_MESSAGES", most)
+        monkeypatch.setattr("pdes.fidelity.flow.COUPLED_ABOVE_MESSAGES", most)
         outcome = nadi("run", run, "--out", tmp_path / "out", "--force", "--set", f"network.collectives={name}")
         assert outcome.code == 0, outcome.err
         way = "auto" if name == "auto" and most > 48 else "coupled"
@@ -260,7 +260,7 @@ def test_collectives_are_coupled_flows_if_the_user_asks_or_the_run_has_many_mess
 
 def test_coupled_flows_have_no_stand_ins_of_nvlink(nadi, tmp_path, monkeypatch):
     """Neither if the user asks for coupled flows, nor if the run has many messages."""
-    monkeypatch.setattr("nadi.simulation.coupled_flows.COUPLED_ABOVE_MESSAGES", 100)
+    monkeypatch.setattr("pdes.fidelity.flow.COUPLED_ABOVE_MESSAGES", 100)
     given = ("--model", "gpt3-125m", "--plan", "tp4,dp4,gb4", "--cluster", "dgx-h100-superpod", "--gpus", "16")
     found = []
     for nvlink, how in (("messages", "coupled"), ("closed-form", "coupled"), ("closed-form", "auto")):

@@ -1,4 +1,4 @@
-"""Read damaged results, plans, Kineto traces and MSCCL files: python -m tests.damaged.fuzz_results --files 10000
+"""Read damaged results, plans, traces and files of other programs: python -m tests.damaged.fuzz_results --files 10000
 
 Prints each example that a command does not treat well, with the seed that makes it again. The exit code is 1 if there
 is one.
@@ -21,6 +21,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m tests.damaged.fuzz_results", description=__doc__)
     parser.add_argument("--files", type=int, default=10_000, help="number of examples")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first example")
+    parser.add_argument("--kind", default="", help="kind of the examples, as astra-sim; any if not given")
     parser.add_argument("--stop", action="store_true", help="stop at the first complaint")
     given = parser.parse_args(arguments)
     begin, complaints, kinds = time.monotonic(), 0, collections.Counter()
@@ -32,7 +33,7 @@ def main(arguments=None):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             faulthandler.dump_traceback_later(300, exit=True)
-            made = example(seed, bases, folder)
+            made = example(seed, bases, folder, given.kind)
             kinds[made.kind] += 1
             said = complaint(made, folder)
             faulthandler.cancel_dump_traceback_later()

@@ -5,7 +5,6 @@ exit code 2 and leave nothing half-written; `complaints` returns whatever else h
 """
 
 import contextlib
-import copy
 import io
 import json
 import random
@@ -17,44 +16,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nadi.cli.main import main
+from tests.damaged import peers
+from tests.damaged.documents import damage_document
 from tests.et.mutations import changed_bytes, changed_text
 from tests.et.pytorch.recorded import call, host, host_node, kernel, kineto, nccl_kernel, op
 from tests.workload import msccl_files
 
+CODES = {"astra-sim": {0, 1, 2}}
+"""Exit codes by kind of example: a damaged network may lose all packets, so that the run fails."""
 LONGEST_S = 30
 """CPU time in seconds that a command may take for one example."""
-VALUES = (
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    2**31,
-    2**53 + 1,
-    2**63,
-    -(2**63),
-    10**30,
-    0.5,
-    -1.5,
-    1e308,
-    float("nan"),
-    float("inf"),
-    float("-inf"),
-    "",
-    "x",
-    "12",
-    "1e400",
-    "9" * 5000,
-    "a\nb",
-    "\ud800",
-    "\x1b[31m",
-    [],
-    [[]],
-    [1, "2", None],
-    {},
-    {"a": {"b": []}},
-)
 _RUN = """
 [workload]
 traces = "{traces}"
@@ -79,7 +50,7 @@ class Example(NamedTuple):
     """One damaged input.
 
     Attributes:
-        kind: "results", "plan", "kineto" or "msccl".
+        kind: "results", "plan", "kineto", "msccl" or "astra-sim".
         what: Description of the changes, for a person who looks at a failure.
         command: Arguments of `nadi`.
     """
@@ -106,6 +77,7 @@ def make_bases(folder):
     _must(*plan, "--shard", "1/2", "--out", folder / "part1")
     sweep = folder / "sweep.toml"
     sweep.write_text('run = "run.toml"\n[values]\n"engine.seed" = [1, 2]\n')
+    peers.make_astra_sim(folder / "astra-sim")
     _must("sweep", sweep, "--out", folder / "sweep", "--jobs", 1)
 
 
@@ -123,16 +95,19 @@ def run(*arguments):
     return code, out.getvalue(), err.getvalue()
 
 
-def example(seed, bases, folder):
+def example(seed, bases, folder, kind=""):
     """Make the damaged input of a seed.
 
     Args:
         seed: Number of the example.
+        kind: Kind of the example, "" = any.
         bases: Folder that `make_bases` filled.
         folder: Empty folder for the damaged input.
     """
     rng = random.Random(seed)  # noqa: S311 - examples, no secrets
-    kind = rng.choice(("results", "results", "plan", "kineto", "kineto", "msccl"))
+    kind = kind or rng.choice(("results", "results", "plan", "kineto", "kineto", "msccl", "astra-sim", "astra-sim"))
+    if kind == "astra-sim":
+        return Example(kind, *peers.astra_sim(rng, bases / kind, folder))
     if kind in {"results", "plan"}:
         return (_results if kind == "results" else _plan)(rng, bases, folder)
     return (_kineto if kind == "kineto" else _msccl)(rng, folder)
@@ -144,11 +119,11 @@ def complaint(made, folder):
     code, said, err = run(*made.command)
     took_s = time.process_time() - begin
     found = ""
-    if code not in {0, 2} or "Traceback" in err:
+    if code not in CODES.get(made.kind, {0, 2}) or "Traceback" in err:
         found = f"exit code {code}: {err}{said[-300:]}"
-    elif code == 2 and sum(not _is_progress(line) for line in err.splitlines()) != 1:
+    elif code and sum(not _is_progress(line) for line in err.splitlines()) != 1:
         found = f"more than one line: {err}"
-    elif code == 2 and (folder / "out").exists():
+    elif code and (folder / "out").exists():
         found = f"something half-written is left: {err}"
     elif took_s > LONGEST_S:
         found = f"took {took_s:.1f} s of CPU"
@@ -200,33 +175,6 @@ def _damage(rng, file):
         return "other bytes"
     file.write_bytes(changed_text(rng, file.read_text()))
     return "other words"
-
-
-def damage_document(rng, document):
-    """Replace, remove or copy a few values of a JSON document in place; returns a description."""
-    said = []
-    for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        places = list(_places(document))
-        if not places:
-            break
-        path, parent, key = rng.choice(places)
-        if rng.random() < 0.3:
-            said.append(f"{path} removed")
-            del parent[key]
-        else:
-            value = copy.deepcopy(rng.choice(VALUES) if rng.random() < 0.8 else rng.choice(places)[1])
-            said.append(f"{path} = {str(value)[:40]!r}")
-            parent[key] = value
-    return "; ".join(said)
-
-
-def _places(document, path=""):
-    """Every value within a document: its path, what holds it, and its key there."""
-    items = document.items() if isinstance(document, dict) else enumerate(document)
-    for key, value in list(items):
-        yield f"{path}/{key}", document, key
-        if isinstance(value, (dict, list)):
-            yield from _places(value, f"{path}/{key}")
 
 
 def _damage_table(rng, file):

@@ -49,6 +49,14 @@ def test_no_other_file_names_a_model():
     assert not found
 
 
+def test_no_other_file_reads_the_keys_of_one_model():
+    """Those of `own`; "collectives" is also a key of [system]."""
+    pattern = re.compile(r"congestion_aware|(?:network|fidelity|own)\.(?:collectives|resolution)\b")
+    assert pattern.search("settings.fidelity.collectives")
+    files = [path for room in ("nadi", "pdes") for path in (ROOT / room).rglob("*.py") if FOLDER not in path.parents]
+    assert [str(path) for path in nonempty(files) if pattern.search(path.read_text())] == []
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -78,7 +86,9 @@ def test_capabilities_agree(name):
     assert moves or model.has_packets or not model.has_links
     assert model.has_packets or not model.several_workers
     assert model.has_links or not moves, "whole messages cross links"
-    assert ("congestion_aware" in model.keys) == (len({hooks.contends for hooks in model.hooks}) == 2)
+    assert len(model.hooks) == 1 or all(hooks.chosen_by for hooks in model.hooks)
+    assert all(hooks.contends or hooks.overload or not model.has_links for hooks in model.hooks)
+    assert model.conditions.keys() <= model.keys
 
 
 @pytest.mark.parametrize("name", NAMES)

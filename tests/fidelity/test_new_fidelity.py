@@ -35,6 +35,21 @@ def test_a_ring_takes_a_constant_time_per_step():
     assert row["time_ps"] == 14 * 10**6
 
 
+def test_its_verbs_are_those_of_all_models():
+    """`nadi.open_network` opens it: a message arrives a microsecond after it was posted."""
+    code = CODE.format(toy=str(TOY), arguments=[]).split("import sys")[0]
+    code += """
+import nadi
+network = nadi.open_network("ring:npus=8", fidelity="constant")
+network.advance(5)
+network.post(0, 3, 77)
+print([tuple(report) for report in network.advance(10**9)], network.now_ps)
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout == "[(5, 0, False), (1000005, 0, True)] 1000000000\n", done.stderr
+
+
 def test_others_are_still_refused_and_all_are_named():
     done = nadi("collective", "all-reduce", "-t", "ring:npus=8", "--set", "network.fidelity=constantly")
     assert done.returncode == 2

@@ -397,4 +397,4 @@ def test_an_exact_formula_stands_in_sooner(monkeypatch):
 
 def test_who_has_no_exact_form():
     inexact = {name for name in collectives.known_algorithms() if not collectives.AlgorithmChoice(name, ()).is_exact}
-    assert inexact == {TREE, "nccl", "nvls-tree"}
+    assert inexact == {TREE, "nccl", "nvls-tree", "rotated-ring"}

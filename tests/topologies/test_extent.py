@@ -49,7 +49,13 @@ def test_it_is_as_large_as_it_was_said_to_be(spec):
 
 
 def test_every_topology_with_parameters_says_it():
-    assert {name for name, known in topologies.topologies().items() if known.extent is None} == {"file", "simai"}
+    assert {name for name, known in topologies.topologies().items() if known.extent is None} == {
+        "file",
+        "htsim",
+        "nccl",
+        "nvidia-smi",
+        "simai",
+    }
     assert topologies.extent("nothing.toml") is None
 
 

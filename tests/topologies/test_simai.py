@@ -132,3 +132,25 @@ def test_files_of_simai(shared_data, name, switches, rails, tmp_path):
     again = topologies.build(tmp_path / "net.toml")
     assert (again.link_src == graph.link_src).all()
     assert (again.link_rate_bps == graph.link_rate_bps).all()
+
+
+FOUR = "5 1 5\n0\n" + "".join(f"{gpu} 0 {gpu}00Gbps 1us 0\n" for gpu in (1, 2, 3, 4)) + "0 2 700Gbps 1us 0\n"
+
+
+def test_logical_dimensions_are_those_of_the_first_gpus(tmp_path):
+    """GPUs 1 and 2 of four, the second with two links."""
+    graph = build(tmp_path, FOUR, dims="2x1")
+    assert (graph.npus, graph.nodes, graph.dims, graph.switch_names) == (2, 3, (2, 1), ("switch 0",))
+    assert sorted(graph.link_rate_bps[::2]) == [10**11, 2 * 10**11, 7 * 10**11]
+    assert build(tmp_path, FOUR, dims="2x2").dims == (2, 2)
+    assert build(tmp_path, FOUR).dims == (4,)
+    with pytest.raises(topologies.TopologyError, match="dims 3x2 for 4 GPUs; expected at most as many"):
+        build(tmp_path, FOUR, dims="3x2")
+
+
+def test_the_last_of_parallel_links(tmp_path):
+    graph = build(tmp_path, FOUR, parallel_links="last")
+    assert sorted(graph.link_rate_bps[::2]) == [10**11, 3 * 10**11, 4 * 10**11, 7 * 10**11]
+    assert build(tmp_path, FOUR).links == 10
+    with pytest.raises(topologies.TopologyError, match="parallel_links"):
+        build(tmp_path, FOUR, parallel_links="first")

@@ -168,7 +168,8 @@ def test_remote_memory_takes_its_own_latency_and_bandwidth():
     local, remote = 500 + 100_000, 700 + 200_000
     assert picoseconds(ComputeModel(**RATES), *nodes) == [local, local, local, 1e6, 1e5]
     assert picoseconds(ComputeModel(**RATES, remote=REMOTE), *nodes) == [local, remote, remote, 1e6, 1e5]
-    assert picoseconds(ComputeModel("trace", remote=REMOTE), *nodes) == [0, 0, 0, 1e6, 0]
+    assert picoseconds(ComputeModel("trace", remote=REMOTE), *nodes) == [0, remote, remote, 1e6, 0]
+    assert picoseconds(ComputeModel("trace"), *nodes) == [0, 0, 0, 1e6, 0]
     only = ComputeModel(remote=REMOTE)
     assert picoseconds(only, away(1, 100)) == [remote]
     with pytest.raises(WorkloadError, match="node 0: tensor_size is given but no rate to divide it by, expected"):

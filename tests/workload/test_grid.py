@@ -40,6 +40,8 @@ def made(kind, spec, of_shape, size_bytes=1 << 20):
         "grid",
         "grid:splits=3",
         "grid:order=bandwidth-aware,splits=2",
+        "grid:order=whole,splits=2",
+        "grid:algorithms=direct,ring_below=1000",
         "grid:order=themis,splits=4",
         "grid:algorithms=direct,splits=2",
         "hierarchical",
@@ -168,7 +170,7 @@ def of_network(grid, latencies):
 def test_closed_form_is_what_an_idle_network_takes(grid, latencies, kind, splits, algorithms):
     size = 5 * math.prod(grid) * 1024
     fabric, dimensions = of_network(grid, latencies)
-    for order in ("baseline", "bandwidth-aware", "themis"):
+    for order in ("baseline", "bandwidth-aware", "themis", "whole"):
         spec = f"grid:algorithms={algorithms},splits={splits},order={order}"
         simulated = Network(made(kind, spec, fabric, size), 0, size, dimensions=dimensions, tokens=True).finish_time()
         form = closed_form(kind, spec, fabric.members, size, 0.0, 0.0, fabric)
@@ -257,7 +259,9 @@ def test_settings_of_the_run_fill_what_algorithms_leave_open():
     assert settings.algorithm_of("reduce-scatter") == "hierarchical:splits=8"
     assert settings.algorithm_of("broadcast") == "ring"
     assert CollectiveSettings(chosen).algorithm_of("reduce-scatter") == "hierarchical"
-    with pytest.raises(WorkloadError, match=r"order is 'up', expected one of baseline, bandwidth-aware, themis$"):
+    with pytest.raises(
+        WorkloadError, match=r"order is 'up', expected one of baseline, bandwidth-aware, themis, whole$"
+    ):
         CollectiveSettings(chosen, dimension_order="up")
 
 

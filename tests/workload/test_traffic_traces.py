@@ -18,12 +18,41 @@ def test_sizes_are_those_of_their_distribution():
     assert message_sizes("uniform:1MB-3MB").mean_bytes == 2e6
     assert message_sizes("web-search").mean_bytes == pytest.approx(1.712e6, rel=1e-3)
     shares = (np.arange(100_000) + 0.5) / 100_000
-    for text in ("uniform:64KiB-1MiB", "web-search", "hadoop"):
+    for text in ("uniform:64KiB-1MiB", "web-search", "hadoop", "storage", "data-mining"):
         sizes = message_sizes(text)
         drawn = sizes.at(shares)
-        assert drawn.mean() == pytest.approx(sizes.mean_bytes, rel=1e-3)
+        assert drawn.mean() == pytest.approx(sizes.mean_bytes, rel=2e-3)
         for size, share in nonempty(zip(sizes.bytes[1:], sizes.share[1:], strict=True)):
             assert np.mean(drawn <= size) == pytest.approx(share, abs=2e-3)
+
+
+def test_sizes_of_a_file(tmp_path):
+    path = tmp_path / "sizes.txt"
+    path.write_text("# bytes, percent\n\n0 0\n1000 50\n3000 100\n")
+    assert message_sizes(str(path)).mean_bytes == 500 / 2 + 2000 / 2
+    path.write_text("1000 50\n1000 100\n")
+    assert message_sizes(str(path)).mean_bytes == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "found no line at its end; expected at least 1 byte, and 100 %"),
+        ("0 0\n10 90\n", "found 10 bytes and 90 % at its end; expected at least 1 byte, and 100 %"),
+        ("5 0\n4 100\n", "line 2: found '4 100'; expected bytes up to 64 TiB and a percentage, none less than"),
+        ("5 60\n6 50\n", "line 2: found '6 50'"),
+        ("5 101\n", "line 1: found '5 101'"),
+        ("nan 100\n", "line 1: found 'nan 100'"),
+        ("1 2 3\n", "line 1: found '1 2 3'"),
+        ("1e300 100\n", "line 1: found '1e300 100'"),
+    ],
+)
+def test_a_bad_file_of_sizes_is_refused(tmp_path, text, complaint):
+    path = tmp_path / "sizes.txt"
+    path.write_text(text)
+    with pytest.raises(WorkloadError) as refused:
+        message_sizes(str(path))
+    assert str(refused.value).startswith(f"{path}: {complaint}")
 
 
 def test_patterns_send_what_they_say():
@@ -104,7 +133,7 @@ def test_other_npus_may_have_traces_beside(tmp_path):
     [
         (
             lambda: message_sizes("large"),
-            "sizes 'large': expected a size, uniform:64KiB-1MiB, or one of web-search, hadoop",
+            "sizes 'large': expected a size, uniform:64KiB-1MiB, one of web-search, hadoop, storage, data-mining, or",
         ),
         (lambda: message_sizes("uniform:2MB-1MB"), "the smaller size first"),
         (lambda: message_sizes("0B"), "expected at least 1 byte"),

@@ -5,7 +5,9 @@ Line 1 holds `nodes gpus_per_server nvswitches switches links gpu_type` (or, in 
 `source destination rate delay error_rate` per cable follows. All other nodes are GPUs.
 """
 
+import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -16,12 +18,13 @@ from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
 from topologies.graph_builder import GraphBuilder
-from topologies.parameters import FilePath, Parameters, Time
+from topologies.parameters import FilePath, Parameters, Sizes, Time
 from topologies.units import parse_delay, parse_link_rate
 
 NAME = "simai"
 _FULL_HEADER, _SHORT_HEADER = 6, 3
 _MAX_DIGITS = 12
+_LEFT_OUT = -1  # node of a GPU that the fabric lacks
 
 
 class Arguments(Parameters):
@@ -30,6 +33,13 @@ class Arguments(Parameters):
     path: FilePath = Field(description="path of the file")
     switch_latency: Time = Field(0, description="forwarding latency of a switch")
     nvswitch_latency: Time = Field(0, description="forwarding latency of an NVSwitch")
+    dims: Sizes = Field(
+        (),
+        description="logical dimensions of the first GPUs, fastest first; other GPUs are left out; default: one of all",
+    )
+    parallel_links: Literal["all", "last"] = Field(
+        "all", description='which of several links between two nodes exist; "last" = as in ns-3, whose routing uses one'
+    )
 
 
 def build(arguments: Arguments, name: str) -> Graph:
@@ -44,23 +54,30 @@ def build(arguments: Arguments, name: str) -> Graph:
         raise TopologyError(f"{name}: line 1: {nodes} nodes; expected at most {MAX_NODES}")
     switch = _switch_numbers(lines, name, nodes, nvswitches, switches)
     gpus = np.setdiff1d(np.arange(nodes), switch)
+    if math.prod(arguments.dims or (0,)) > len(gpus):
+        sizes = "x".join(map(str, arguments.dims))
+        raise TopologyError(f"{name}: dims {sizes} for {len(gpus)} GPUs; expected at most as many")
+    gpus = gpus[: math.prod(arguments.dims)] if arguments.dims else gpus
     kind = np.where(np.arange(len(switch)) < nvswitches, NVSWITCH, SWITCH)
 
     builder = GraphBuilder(name, len(gpus))
     latency = np.where(kind == NVSWITCH, arguments.nvswitch_latency, arguments.switch_latency)
     names = [f"{'nvswitch' if k == NVSWITCH else 'switch'} {number}" for k, number in zip(kind, switch, strict=True)]
     builder.add_named_switches(names, latency_ps=latency, kind=kind)
-    node_of = np.empty(nodes, np.int64)
-    node_of[np.concatenate([gpus, switch])] = np.arange(nodes)
+    node_of = np.full(nodes, _LEFT_OUT)
+    node_of[np.concatenate([gpus, switch])] = np.arange(len(gpus) + len(switch))
     cables = [_cable(line, f"{name}: line {number}", nodes) for number, line in enumerate(lines[2:], 3) if line.strip()]
     if len(cables) != links:
         raise TopologyError(f"{name}: {len(cables)} links found; expected {links} of the header")
+    if arguments.parallel_links == "last":
+        cables = list({(min(cable[:2]), max(cable[:2])): cable for cable in cables}.values())
     if cables:
         a, b, rate_bps, delay_ps = np.array(cables, np.int64).T
-        builder.add_cables(node_of[a], node_of[b], rate_bps, delay_ps)
+        kept = (node_of[a] != _LEFT_OUT) & (node_of[b] != _LEFT_OUT)
+        builder.add_cables(node_of[a][kept], node_of[b][kept], rate_bps[kept], delay_ps[kept])
     per_host = per_server if nvswitches else 1
     dims = (per_host, len(gpus) // per_host) if len(gpus) % per_host == 0 and 1 < per_host < len(gpus) else ()
-    return builder.graph(dims=dims, host=np.arange(len(gpus)) // per_host)
+    return builder.graph(dims=arguments.dims or dims, host=np.arange(len(gpus)) // per_host)
 
 
 def estimate(arguments: Arguments) -> Extent | None:
@@ -78,7 +95,7 @@ def estimate(arguments: Arguments) -> Extent | None:
         size = of_cables(nodes, switches, cables, sum(map(len, lines)))
     except (TopologyError, ValueError, IndexError):
         return None
-    return size._replace(npus=max(nodes - switches, 0))
+    return size._replace(npus=math.prod(arguments.dims) if arguments.dims else max(nodes - switches, 0))
 
 
 def _read(path: str, label: str) -> list[str]:

@@ -36,9 +36,10 @@ class ComputeModel:
     the trace's duration. With a GPU, a node with operators takes the sum of their times instead of the roofline.
     """
 
-    # Mode of the model. "trace" uses the trace's durations. "roofline" uses operators or the roofline, and refuses
-    # compute nodes without operators, num_ops and tensor_size. "auto" uses the trace's duration if it is not 0, else
-    # operators or the roofline if the node has any of them (memory nodes: tensor_size), else 0.
+    # Mode of the model. "trace" uses the trace's durations; a remote access without one takes the time of the remote
+    # memory. "roofline" uses operators or the roofline, and refuses compute nodes without operators, num_ops and
+    # tensor_size. "auto" uses the trace's duration if it is not 0, else operators or the roofline if the node has any
+    # of them (memory nodes: tensor_size), else 0.
     model: Literal["auto", "trace", "roofline"] = "auto"
     peak_flops: float | None = None  # Operations per second, None = the rate of the GPU's matrix products
     # Memory bandwidth in bytes per second, None = that of the GPU
@@ -73,10 +74,11 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     too_long = timed & (table.duration_micros > _LONGEST_MICROS)
     _refuse(view, too_long, f"duration_micros is beyond {_LONGEST_MICROS}, expected less")
     recorded = np.where(timed & ~too_long, table.duration_micros, 0) * PS_PER_US
-    if model.model == "trace":
-        return recorded
     modelled = timed & ~on_cpu
-    if model.model == "auto":
+    if model.model == "trace":
+        is_away = is_remote(view) if model.remote is not None else np.zeros(len(timed), np.bool_)
+        modelled = is_away & (recorded == 0)
+    elif model.model == "auto":
         modelled &= (recorded == 0) & np.where(view.kind == MEMORY, table.tensor_size >= 0, has_work)
     else:
         without = 'no operators, num_ops or tensor_size, expected one, or [compute] model = "auto" in the run file'

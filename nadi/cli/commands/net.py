@@ -1,7 +1,7 @@
 """`nadi net`: network analysis of a run, and the lists of congestion controls and network models."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
     """Add the group of commands."""
     group = typer.Typer(cls=_Group, help="The network of a run (nadi net DIR), its models, and congestion controls.")
     group.command()(show)
+    group.command()(slowdown)
     group.command()(controls)
     group.command()(fidelities)
     app.add_typer(group, name="net")
@@ -50,6 +51,30 @@ def show(
     if out:
         write_page(out, page(run, findings))
     print_document(findings, render, as_json=as_json)
+    if out:
+        say(f"page: {out}", err=as_json)
+
+
+def slowdown(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR ...", help="Results of runs with several seeds.")],
+    by: Annotated[str, typer.Option(metavar="KEY", help="Compare groups of runs: network.congestion_control.")] = "",
+    out: Path | None = typer.Option(
+        None, "-o", "--out", metavar="FILE", parser=named_path, help="Page to write, FILE.html."
+    ),
+    as_json: AsJson = False,
+) -> None:
+    """Show the slow-down of messages by size over several runs, with 95 % confidence intervals."""
+    from nadi.insight.analysis.slowdown import slowdown_by_size
+    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.pages.slowdown import page
+    from nadi.reports.text.network import slowdown_table
+
+    if out:
+        check_page(out)
+    rows = slowdown_by_size(folders, by)
+    if out:
+        write_page(out, page(rows))
+    print_document(rows, slowdown_table, as_json=as_json)
     if out:
         say(f"page: {out}", err=as_json)
 

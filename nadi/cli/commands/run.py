@@ -3,21 +3,15 @@
 import json
 import os
 import time
-from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from nadi.cli.options import Force, Overrides, Quiet, named_path
-from nadi.cli.output import print_json
+from nadi.cli.simulating import simulate_and_report
 from nadi.configuration.bounds import MAX_WORKERS
 from nadi.errors import ConfigError
 from nadi.terminal.printing import say
-
-if TYPE_CHECKING:
-    from nadi.configuration.sections import RunConfig
-    from nadi.launching.world import RankGather
 
 _FILE = "Run file; docs/reference/run-file.md lists its keys."
 _MODEL = "Model to train, by name or file: `nadi workload models`."
@@ -90,48 +84,7 @@ def run(
             raise ConfigError(f"{source}: found no folder of results; expected --out DIR, or dir in [output]")
         if has_page and folder:
             check_page(folder / REPORT)
-    _simulate(ranks, config, folder, begin_s, force=force, as_json=as_json, quiet=quiet)
+    simulate_and_report(ranks, config, folder, begin_s, force=force, as_json=as_json, quiet=quiet)
     if has_page and folder and ranks.rank == 0:
         write_page(folder / REPORT, report_page(Run(folder)))
         say(f"page: {folder / REPORT}", err=as_json)
-
-
-def _simulate(
-    ranks: "RankGather",
-    config: "RunConfig",
-    folder: Path | None,
-    begin_s: float,
-    *,
-    force: bool,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Simulate a configuration; write and print the results, with the time since `begin_s` of the monotonic clock."""
-    from nadi.configuration.from_model import remarks
-    from nadi.insight.analysis.findings import merge, part
-    from nadi.launching.progress import progress
-    from nadi.launching.world import together
-    from nadi.reports.result_files.run_folder import RUN_FILES, SUMMARY_KEY, summary, write_results
-    from nadi.reports.result_files.staging import staged
-    from nadi.reports.text.run import print_report
-    from nadi.simulation.run import simulate
-
-    is_first = ranks.rank == 0
-    for remark in remarks(config) if is_first else ():
-        say(f"nadi: {remark}", err=True)
-    with staged(folder, RUN_FILES, ranks, key=SUMMARY_KEY) if folder else nullcontext() as staging:
-        with progress(quiet=quiet or not is_first) as shown:
-            simulation = simulate(config, shown, ranks, force=force, keep_flows=folder is not None)
-        with together(ranks):
-            parts = ranks.gather(part(simulation, ranks.exchange))
-            findings = merge(simulation, parts) if parts is not None else None
-            if folder:
-                write_results(simulation, findings, staging, ranks)
-            peaks = ranks.gather(simulation.peak_rss_bytes())
-    if findings is None:
-        return
-    if as_json:
-        print_json(summary(simulation, peaks, findings))
-        say(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
-    else:
-        print_report(simulation, findings, folder, time.monotonic() - begin_s)

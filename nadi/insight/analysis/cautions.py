@@ -10,15 +10,9 @@ from nadi.configuration.from_model import remarks
 from nadi.insight.analysis.node_times import utilisation
 from nadi.simulation.run import FinishedRun
 from nadi.simulation.wiring.reading import memory_nodes
-from pdes.fidelity import REFERENCE
 from pdes.wire import SELECTIVE_PACKETS, covering_packets
 from topologies.units import format_time
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
-
-NOBODY_WAITS = (
-    "with [network] congestion_aware = false no message waits for another, so times are too short; "
-    f'congestion_aware = true or fidelity = "{REFERENCE}" shows by how much'
-)
 
 
 class WorkCounts(NamedTuple):
@@ -87,7 +81,7 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
     warnings += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
     if simulation.results.finish_time_ps == 0:
         warnings.append(_why_no_time(simulation, total))
-    if not simulation.settings.fidelity.hooks.contends:
+    if simulation.settings.fidelity.hooks.overload:
         warnings += _too_much(simulation)
     return warnings
 
@@ -129,7 +123,8 @@ def _too_much(simulation: FinishedRun) -> list[str]:
     most = int(share.argmax())
     name = f"{graph.node_name(graph.link_src[most])} → {graph.node_name(graph.link_dst[most])}"
     count = f"{np.count_nonzero(share > 1):,} of {graph.links:,} links"
-    return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {NOBODY_WAITS}"]
+    why = simulation.settings.fidelity.hooks.overload
+    return [f"{count} would have to carry more than they can, up to {share[most]:.0%} of it ({name}): {why}"]
 
 
 def _why_no_time(simulation: FinishedRun, work_counts: WorkCounts) -> str:

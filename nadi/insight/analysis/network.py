@@ -29,7 +29,7 @@ Table = Mapping[str, Any]  # columns by name: arrays, or lists of text
 MAX_PAUSES = 100_000  # number of pauses whose causes are searched
 MAX_PAIRS = 20_000  # number of NPU pairs whose paths are searched for paused links
 MAX_MESSAGES = 200_000  # number of messages, the slowest ones, that are searched for victims
-PERCENTILES = (50.0, 90.0, 99.0, 99.9, 100.0)  # percentiles of completion times and slow-downs
+PERCENTILES = (50.0, 95.0, 99.0, 99.9, 100.0)  # percentiles of completion times and slow-downs
 MAX_LINKS, MAX_TREES, MAX_VICTIMS = 10, 5, 20  # links per ranking, trees and delayed messages in the document
 # columns of links.parquet that rank links, and the headings of these rankings
 COLUMNS = {

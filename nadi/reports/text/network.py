@@ -1,6 +1,6 @@
 """Text of `nadi net`: the result of nadi.insight.analysis.network.document on the terminal."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -64,7 +64,7 @@ def _messages(completion_rows: list[dict[str, Any]] | None) -> Iterator[Renderab
         names = completion_rows[0][column]
         if names is None:
             continue
-        needs = {"p50": 0, "p90": 2, "p99": 1, "p99.9": 3, "p100": 0}
+        needs = {"p50": 0, "p95": 2, "p99": 1, "p99.9": 3, "p100": 0}
         shown = (("max" if name == "p100" else name, needs.get(name, 4)) for name in names)
         table = FittedTable(title, "size from", "messages", *shown)
         for row in completion_rows:
@@ -73,6 +73,21 @@ def _messages(completion_rows: list[dict[str, Any]] | None) -> Iterator[Renderab
             cells = [in_unit(values[n], unit) if column == "time_ps" else f"{values[n]:.2f}" for n in values or ()]
             table.add_row(size, row["messages"], *(cells or ["-"] * len(names)))
         yield table
+
+
+def slowdown_table(rows: Sequence[dict[str, Any]]) -> FittedTable:
+    """Return the rows of nadi.insight.analysis.slowdown.slowdown_by_size as a table."""
+    group = [name_column("group")] if any(row["group"] for row in rows) else []
+    needs = {"p50": 0, "p95": 2, "p99": 1, "p99.9": 3}
+    shown = ((name, needs[name]) for name in rows[0]["slowdown"])
+    title = "slow-down of messages against an idle network, by size: mean over runs ± 95 % confidence"
+    table = FittedTable(title, *group, "size from", "runs", "messages", *shown)
+    for row in rows:
+        size = "all" if row["from_bytes"] is None else amount_text(row["from_bytes"])
+        width = row["half_width"]
+        cells = [f"{value:.2f}" + (f" ± {width[name]:.2f}" if width else "") for name, value in row["slowdown"].items()]
+        table.add_row(*([row["group"]] if group else []), size, row["runs"], row["messages"], *cells)
+    return table
 
 
 def spread_heading(document: Mapping[str, Any], remark: str = "") -> str:

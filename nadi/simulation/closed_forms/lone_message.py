@@ -49,6 +49,7 @@ class Hop(NamedTuple):
     framed: bool  # True if the link frames packets as NVLink does (pdes.network.framing)
     delay_ps: int  # propagation delay of the link in picoseconds
     latency_ps: int  # latency in picoseconds of the switch that sends on the link; 0 for the first link
+    cuts: bool  # True if a switch that cuts packets through receives from the link
     # divisor of the first link's rate: its NPU drives the message at rate / shares. It applies to messages between two
     # NPUs, and at message level.
     shares: float = 1
@@ -72,7 +73,8 @@ def ways_of(graph: Graph, settings: Settings, routes: list[list[int]]) -> list[W
     latency = graph.node_latency_ps[graph.link_src[links]]
     latency[ends - lengths] = 0
     framed = is_framed(graph, settings)[links]
-    columns = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency
+    cuts = settings.cut_through & (graph.link_dst[links] >= graph.npus)
+    columns = PS_PER_BYTE_AT_1_BPS / graph.link_rate_bps[links], framed, graph.link_delay_ps[links], latency, cuts
     hops = [Hop(*values) for values in zip(*(column.tolist() for column in columns), strict=True)]
     known: dict[Way, Way] = {}
     ways = (tuple(hops[end - len(route) : end]) for route, end in zip(routes, ends.tolist(), strict=True))
@@ -100,9 +102,9 @@ def bytes_on(hops: Way, size_bytes: int | Int64, settings: Settings) -> Int64:
     return wire_bytes(size_bytes, framed, settings)
 
 
-def bytes_seen(wire_bytes: Int64, settings: Settings) -> Int64:
-    """Return how many bytes of packets of `wire_bytes` a switch must have received before it forwards them."""
-    return np.minimum(wire_bytes, settings.header_bytes) if settings.cut_through else wire_bytes
+def bytes_seen(hops: Way, wire_bytes: Int64, settings: Settings) -> Int64:
+    """Return how many bytes of a packet the end of each link needs before it acts; wire_bytes: int64[links]."""
+    return np.where([hop.cuts for hop in hops], np.minimum(wire_bytes, settings.header_bytes), wire_bytes)
 
 
 def rates_of(hops: Way) -> Float64:
@@ -179,12 +181,11 @@ def train(
     packets = max(1, -(-size_bytes // settings.mtu_bytes))
     full_ps = bytes_on(way, settings.mtu_bytes, settings) * ps_per_byte
     last = bytes_on(way, size_bytes - (packets - 1) * settings.mtu_bytes, settings)
-    slowest = int(np.argmax(full_ps))
-    before_ps = float(np.delete(bytes_seen(last, settings) * ps_per_byte, slowest).sum()) + _fixed_ps(way)
+    slowest = len(way) - 1 - int(np.argmax(full_ps[::-1]))  # the last of equal ones: others may cut packets through
+    before_ps = float(np.delete(bytes_seen(way, last, settings) * ps_per_byte, slowest).sum()) + _fixed_ps(way)
     before_ps += model.send_latency_ps + model.endpoint_delay_ps
     if model.acknowledged:
-        (back,) = ways_of(graph, settings, [[link ^ 1 for link in reversed(links)]])
-        before_ps += float((bytes_on(back, ACKNOWLEDGEMENT, settings) * rates_of(back)).sum() + _fixed_ps(back))
+        before_ps += _answer_ps(graph, links, settings)
     serial_ps = float((packets - 1) * full_ps[slowest] + last[slowest] * ps_per_byte[slowest])
     if both_ways:
         # acknowledgements begin when the first packet arrives; one of them delays the start of the next message
@@ -194,11 +195,18 @@ def train(
     return TrainTimes(serial_ps + before_ps, serial_ps)
 
 
+def _answer_ps(graph: Graph, links: list[int], settings: Settings) -> int:
+    """Return the time in ps of an acknowledgement on the idle way back along `links`."""
+    (back,) = ways_of(graph, settings, [[link ^ 1 for link in reversed(links)]])
+    seen = bytes_seen(back, bytes_on(back, ACKNOWLEDGEMENT, settings), settings)
+    return int((seen * rates_of(back) + 0.5).astype(np.int64).sum()) + _fixed_ps(back)
+
+
 def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> MessageTimes:
     """Return the times of messages between two NPUs, for runs and clocks of closed forms.
 
-    The times are exact, except with cut-through switches or acknowledged messages, which use the formula of `train`.
-    Such a message, if driven at a share, takes longer by the extra time that its bytes need to leave.
+    The times are exact, except with cut-through switches, which use the formula of `train`. Such a message, if driven
+    at a share, takes longer by the extra time that its bytes need to leave.
     """
     model = settings.fidelity
     times = np.zeros((3, len(keys.src)), np.int64)
@@ -215,8 +223,10 @@ def message_times(graph: Graph, settings: Settings, keys: MessageKeys) -> Messag
             if not inside and settings.p2p_share < 1:  # else other messages may use the port beside this one
                 hold_ps = max(hold_ps, float(_times_ps(way[:1], size[:, None], settings)[0, 0]))
         total_ps = round(formula.total_ps + left_ps - formula.serial_ps)
-        if not (model.acknowledged or settings.cut_through):
+        if not any(hop.cuts for hop in way):
             total_ps = int(alone_ps(way, size, settings)[0]) + model.endpoint_delay_ps
+            if model.acknowledged:
+                total_ps += _answer_ps(graph, links, settings)
         left_ps += model.send_latency_ps
         if model.acknowledged:
             left_ps = total_ps - model.endpoint_delay_ps
@@ -235,7 +245,7 @@ def shares_of(program: Program, messages: Mapping[str, NDArray]) -> Float64:
     between_npus = np.flatnonzero(messages["group"] < 0)
     traces = program.trace_of_npu[messages["src"][between_npus]]
     src, dst, tag, seq = (messages[name][between_npus].astype(np.int64) for name in ("src", "dst", "lane", "seq"))
-    key = receive_key(dst - src, tag, seq)
+    key = receive_key(program.ranks_apart(src, dst), tag, seq)
     of_channel = np.append(program.channels.shares, 1.0)  # the last entry is for channel -1
     for trace in np.unique(traces).tolist():
         first, end = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1])

@@ -25,7 +25,7 @@ def settings(network: NetworkSection) -> dict[str, Any]:
     keywords = engine_settings(pdes.Settings, network) | {
         "fidelity": pdes.Fidelity(
             model,
-            own=model.own(**engine_settings(model.own, network)),
+            own=network.own_keys,
             **engine_settings(pdes.Fidelity, network, model.keys),
         ),
         "switch": fabric.shared_buffer(network),

@@ -25,6 +25,7 @@ from topologies import NVSWITCH, Graph
 from topologies.bounds import MAX_BYTES
 from topologies.routing import path_links
 from workload import Program
+from workload.node_kinds import SEND
 from workload.program.traffic import sample, traffic
 
 HOPS_PER_S = 5e6  # packet-hops per second of one worker, a lower bound for machines of 2025
@@ -43,6 +44,7 @@ MAX_PAIRS = 1 << 18  # maximum number of pairs of NPUs whose paths and packets a
 # Memory in bytes, measured with fabrics of 10^3 to 10^4 NPUs, 2026-11-22.
 _PAIR_BYTES, _CONTROLLED_PAIR_BYTES = 450, 250  # per pair of NPUs, and more with congestion control
 _MESSAGE_BYTES = 120  # per recorded message
+MAX_ROWS_OF_MESSAGES = 1 << 22  # messages of a run in which, by default, those of replayed collectives have rows too
 _LINK_BYTES, _NPU_BYTES, _BASE_BYTES = 1000, 3000, 60_000_000  # per link, per NPU, and per rank
 # per row of an NPU's trace: the count of unfinished parents; and, if recorded, start and end
 _ROW_BYTES, _ROW_TIMES_BYTES = 4, 16
@@ -58,6 +60,7 @@ class Estimate(NamedTuple):
     pairs: float  # number of pairs of sender and receiver, counted per size that a collective has
     # approximate memory of the engine in bytes, including rows of traces, excluding the fabric and files
     memory_bytes: float
+    replayable: float = 0  # of `messages`, those inside NVLink domains, whose collectives may be replayed
 
 
 def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
@@ -70,22 +73,47 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     packets = sampled.weight * messages * (of_message if model.has_headers else 1)
     moved = packets if model.has_packets else sampled.weight * messages
     hops = moved * path_links(fabric, sampled.src, sampled.dst) * (2 if model.has_packets else 1)
+    replayable = 0.0
     if may_replay(fabric, settings):  # collectives of NVLink domains are taken to repeat
-        hops = np.where(_are_inside(fabric, sampled.src, sampled.dst), 0.0, hops)
+        is_inside = _are_inside(fabric, sampled.src, sampled.dst)
+        hops = np.where(is_inside, 0.0, hops)
+        replayable = float((sampled.weight * sampled.messages)[is_inside].sum())
     sent = float((sampled.weight * sampled.messages).sum())
     pairs = float(sampled.weight.sum())
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
-    memory = fabric_bytes(graph) + per_pair * min(pairs, float(graph.npus) ** 2)
+    queue_pairs = min(pairs, float(graph.npus) ** 2)
+    if settings.queue_pairs == "message":
+        queue_pairs += _sends(program)
+    memory = fabric_bytes(graph) + per_pair * queue_pairs
     memory += _MESSAGE_BYTES * sent * settings.record_flows
     rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
     memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((sampled.weight * sampled.bytes).sum())
     wire += model.has_headers * float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
-    own = Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory)
+    own = Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory, replayable)
     if settings.flow_groups is not None:
         rest = estimate(graph, of_packets(program, settings.flow_groups), replace(settings, flow_groups=None))
         return own._replace(packets=rest.packets, packet_hops=rest.packet_hops)
     return own
+
+
+def _sends(program: Program) -> int:
+    """Return the number of point-to-point messages of a rank's NPUs."""
+    before = np.concatenate([[0], np.cumsum(program.node_kind == SEND)])
+    return int(np.diff(before[program.trace_ptr])[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
+
+
+def leaves_out_replayed(flows: str, settings: Settings, expected: Estimate) -> bool:
+    """Return whether messages of replayed collectives have no rows in a run.
+
+    flows: [output] flows; expected: work of all ranks.
+    """
+    return flows == "auto" and settings.record_flows and expected.messages > MAX_ROWS_OF_MESSAGES
+
+
+def without_replayed(own: Estimate) -> Estimate:
+    """Return the estimate of a run in which messages of replayed collectives have no rows."""
+    return own._replace(memory_bytes=own.memory_bytes - _MESSAGE_BYTES * own.replayable)
 
 
 def _are_inside(graph: Graph, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.bool_]:

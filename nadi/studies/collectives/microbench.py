@@ -234,7 +234,7 @@ def measure(
             if owner is None:
                 owner = _owner(graph, program, workers)
             own = settings
-            if settings.fidelity.collectives == "coupled" and settings.fidelity.hooks.settle:
+            if settings.fidelity.own.couples(0):
                 how = CollectiveSettings({case.kind: algorithm})
                 own = replace(settings, coupled=coupled_collectives(program, CollectiveCosts(graph, settings), how))
             results = run_program(graph, program, own, progress, workers, owner)

@@ -8,7 +8,6 @@ from typing import Any
 
 from inputs.units import PS_PER_US
 from nadi import __version__
-from nadi.insight.analysis.cautions import NOBODY_WAITS
 from nadi.insight.analysis.node_times import bus_factor
 from nadi.reports import pages
 from nadi.reports.pages.charts import SeriesStyle, style
@@ -169,8 +168,9 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
         if several:
             table.end_group()
     busiest = max((row.busiest_link for row in sweep.rows), default=0.0)
-    if busiest > 1 and getattr(sweep.network, "congestion_aware", None) is False:
-        table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {NOBODY_WAITS}")
+    hooks = sweep.network.model.hooks_with(sweep.network.own_keys)
+    if busiest > 1 and hooks.overload:
+        table.notes.append(f"links carry up to {busiest:.0%} of their capacity: {hooks.overload}")
     return table
 
 

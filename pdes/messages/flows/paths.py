@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.core.jit import inline, outline
-from pdes.core.packet import SHARE_UNITS, destination, end_of, header
+from pdes.core.packet import SHARE_UNITS, SHARES_SHIFT, destination, end_of, header
 from pdes.core.state import FRAMED
 from pdes.messages.flows.rates import UNITS_PER_PS, WEIGHT_SHIFT
 from pdes.network.framing import FLIT_BYTES, framed_bytes
@@ -131,6 +131,7 @@ def lay_path(world, pair, now_ps):
     there_ps = idle_way(world, pair, src, dst, 0, full_packet_bytes(net))
     back_ps = idle_way(world, pair, dst, src, 1, net.const.ack_bytes)
     flow.round_trip_ps = there_ps + back_ps
+    flow.turn = dst << SHARES_SHIFT | qp.connection
 
 
 @inline
@@ -179,6 +180,7 @@ def load_message(world, pair, size_bytes):
     node = np.int64(qp.npu)
     full = full_packet_bytes(net)
     flow.remaining_bytes = float(wire)
+    flow.packet_bytes = float(full) if packets > 1 else 0.0
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
         link = np.int64(hop.link)
@@ -189,7 +191,7 @@ def load_message(world, pair, size_bytes):
         hop.weight = np.int64(np.float64(use.share) * on_link / wire + 0.5)
         if use.is_back == 0 and starts_at(net, link, node):
             packet_ps = on_link_bytes(net, link, 0, full) * nominal_psb(net, link)
-            if packet_ps > slowest_ps:
+            if packet_ps >= slowest_ps:  # the last of equal ones: switches before it may cut packets through
                 slowest_ps = packet_ps
                 slowest = np.int64(h)
                 # so that a weight, which is rounded, changes nothing on an idle path

@@ -167,6 +167,70 @@ def test_simai_rounds_small_sizes_up_and_counts_gathered_buffers(tmp_path):
     assert of_group == {(10, 11), (9, 11), (11, 15)}  # second stage, second tensor rank, replica 1 of 4
 
 
+PIPELINE = "HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 1 pp: {pp} vpp: {vpp} ga: {ga} all_gpus: {npus} "
+PIPELINE += "pp_comm {size}\n"
+
+
+def pipeline_of(pp, vpp, ga, npus, size=64):
+    """A file of AICB's form: a layer before the micro-batches, an embedding and two layers each, and one behind."""
+    layer = " -1 1000 NONE 0 2000 NONE 0 1000 NONE 0 0\n"
+    batch = ["embedding_layer", "attention_layer", "mlp_layer", "attention_layer", "mlp_layer"]
+    lines = ["grad_gather", *batch * ga, "cross_entropy1"]
+    text = PIPELINE.format(pp=pp, vpp=vpp, ga=ga, npus=npus, size=size) + f"{len(lines)}\n"
+    return text + "".join(line + layer for line in lines)
+
+
+def messages_of(table):
+    """What a trace sends and receives, in order: kind, peer, name."""
+    kinds = {NodeType.COMM_SEND_NODE: ("send", table.comm_dst), NodeType.COMM_RECV_NODE: ("recv", table.comm_src)}
+    found = []
+    for row, name in enumerate(table.names):
+        if table.type[row] in kinds:
+            kind, peer = kinds[table.type[row]]
+            found.append((kind, int(peer[row]), *name.split("/")[1:3]))
+    return found
+
+
+def test_stages_exchange_each_micro_batch(tmp_path):
+    traces = read(tmp_path, pipeline_of(pp=3, vpp=1, ga=2, npus=6), SIMAI, npus="6")
+    assert messages_of(traces.tables[1]) == [
+        ("send", 3, "forward", "microbatch0-chunk0"),
+        ("send", 3, "forward", "microbatch1-chunk0"),
+        ("recv", 3, "backward", "microbatch1-chunk0"),
+        ("recv", 3, "backward", "microbatch0-chunk0"),
+    ]
+    assert messages_of(traces.tables[2])[:2] == [
+        ("recv", 0, "forward", "microbatch0-chunk0"),
+        ("send", 4, "forward", "microbatch0-chunk0"),
+    ]
+
+
+def test_chunks_go_round_the_stages_for_as_many_micro_batches_as_there_are(tmp_path):
+    traces = read(tmp_path, pipeline_of(pp=2, vpp=2, ga=3, npus=2), SIMAI, npus="2")
+    sent = [name for kind, _, phase, name in messages_of(traces.tables[1]) if (kind, phase) == ("send", "forward")]
+    assert sent == ["microbatch0-chunk1", "microbatch1-chunk1", "microbatch2-chunk1"]
+    received = [name for kind, _, phase, name in messages_of(traces.tables[1]) if (kind, phase) == ("recv", "forward")]
+    assert received == [f"microbatch{m}-chunk{c}" for m, c in [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]]
+
+
+@pytest.mark.parametrize(("pp", "vpp", "ga"), [(2, 1, 1), (2, 2, 4), (4, 2, 3), (4, 1, 8)])
+def test_each_message_of_a_pipeline_has_both_ends_and_nothing_waits_for_itself(tmp_path, pp, vpp, ga):
+    npus = 2 * pp
+    traces = read(tmp_path, pipeline_of(pp, vpp, ga, npus), SIMAI, npus=str(npus))
+    report = written_and_checked(traces, tmp_path / "out", npus)
+    assert (report.count("error"), report.count("warning")) == (0, 0), report.described(2)
+    hops = 2 * (pp * vpp - 1) * ga * 2  # forward and backward, of two replicas
+    assert sum(len(messages_of(traces.tables[npu])) for npu in range(npus)) == 2 * hops
+
+
+def test_blocks_that_are_not_aicbs_are_one_micro_batch(tmp_path):
+    text = pipeline_of(pp=2, vpp=2, ga=2, npus=2).replace("ga: 2", "ga: 5")
+    told_messages = messages_of(read(tmp_path, text, SIMAI, npus="2").tables[0])
+    assert [name for *_, name in told_messages] == ["microbatch0-chunk0"] * 2
+    silent = pipeline_of(pp=2, vpp=2, ga=2, npus=2, size=0)
+    assert messages_of(read(tmp_path, silent, SIMAI, npus="2").tables[0]) == []
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

@@ -5,9 +5,14 @@ The buffer is cut into splits that follow each other through the dimensions.
 All-reduce is a reduce-scatter in one dimension after another, each on the result of the previous one, an all-reduce in
 the last and all-gathers back (Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous
 network hierarchy", 2019); reduce-scatter and all-gather are one half of that. All-to-all sends the whole buffer in
-every dimension. On tori this is the usual algorithm of rings along each dimension. A group that is not a full grid of
-the fabric's dimensions has one dimension.
+every dimension; with the order "whole" an all-reduce does so, too. On tori this is the usual algorithm of rings along
+each dimension. A group that is not a full grid of the fabric's dimensions has one dimension.
+
+With `ring_below`, groups of fewer members are one ring in member order, whatever the algorithms: so are the
+communicators of ASTRA-sim that are not all NPUs (system/CommunicatorGroup.cc).
 """
+
+from typing import NamedTuple
 
 from workload.collectives import grid
 from workload.collectives.plans.extent import PlanExtent
@@ -17,36 +22,57 @@ from workload.shape import GroupShape
 NAME = "grid"
 KINDS = ("all-reduce", "reduce-scatter", "all-gather", "all-to-all")
 NEEDS_SHAPE = True
-PARAMETERS = {"algorithms": "default", "splits": 1, "order": "baseline"}
-LIMITS = {"splits": (1, 1024), "order": grid.ORDERS}
+PARAMETERS = {"algorithms": "default", "splits": 1, "order": "baseline", "ring_below": 0}
+LIMITS = {"splits": (1, 1024), "order": grid.ORDERS, "ring_below": (0, 1 << 20)}
 
 
-def plan(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str) -> Plans:
+class _Layout(NamedTuple):
+    """Dimensions of a group, and what runs in them."""
+
+    levels: grid.Levels
+    kind: str  # kind of the phases (workload.collectives.grid.phases.ordered_kind)
+    orders: list[tuple[int, ...]]  # order of the dimensions of each split
+    algorithms: str  # algorithms of the dimensions (grid.phases.chosen)
+
+
+def plan(
+    kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str, ring_below: int
+) -> Plans:
     """Return a chain of phases per split, one phase per dimension (all-reduce: two in all but the last)."""
     # algorithms: of the dimensions (grid.phases.chosen); order: of the dimensions, one of grid.phases.ORDERS.
-    levels, size = grid.along_dimensions(shape), _typical(size_bytes, order)
-    return grid.plans(levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms)
+    return grid.plans(*_layout(kind, shape, size_bytes, algorithms, splits, order, ring_below))
 
 
-def extent(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str) -> PlanExtent:
+def extent(
+    kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str, ring_below: int
+) -> PlanExtent:
     """Return a bound of the number of steps and lanes of `plan`."""
-    levels, size = grid.along_dimensions(shape), _typical(size_bytes, order)
-    return grid.extent(levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms)
+    return grid.extent(*_layout(kind, shape, size_bytes, algorithms, splits, order, ring_below))
 
 
-def closed_form(kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str) -> float:
+def closed_form(
+    kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str, ring_below: int
+) -> float:
     """Return the time in picoseconds: for one split, the sum of its phases at each dimension's rate and latency."""
     # Several splits end when the last is done, if a dimension runs one phase at a time, first come first served: for
     # equal splits that use each dimension once, one split's phases and splits - 1 times the longest of them.
-    levels, size = grid.along_dimensions(shape), _typical(size_bytes, order)
-    return grid.idle_ps(
-        levels, kind, grid.orders(levels, kind, order, algorithms, splits, size), algorithms, size_bytes
-    )
+    return grid.idle_ps(*_layout(kind, shape, size_bytes, algorithms, splits, order, ring_below), size_bytes)
 
 
 def size_class(_kind: str, _shape: GroupShape, size_bytes: int, *, order: str, **_others: str | int) -> int:
     """Return the class of a size: for themis, whose loads depend little on the size, the next power of two; else 0."""
     return _typical(size_bytes, order)
+
+
+def _layout(
+    kind: str, shape: GroupShape, size_bytes: int, algorithms: str, splits: int, order: str, ring_below: int
+) -> _Layout:
+    """Return the dimensions of a group and the order of its splits; the arguments are those of `plan`."""
+    is_ring = shape.members < ring_below
+    levels = grid.in_a_line(shape) if is_ring else grid.along_dimensions(shape)
+    algorithms, kind = "ring" if is_ring else algorithms, grid.ordered_kind(kind, order)
+    orders = grid.orders(levels, kind, order, algorithms, splits, _typical(size_bytes, order))
+    return _Layout(levels, kind, orders, algorithms)
 
 
 def _typical(size_bytes: int, order: str) -> int:

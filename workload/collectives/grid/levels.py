@@ -51,6 +51,11 @@ def along_dimensions(shape: GroupShape) -> Levels:
     return _kept(digits, shape.grid, shape.rate_bps, shape.latency_ps)
 
 
+def in_a_line(shape: GroupShape) -> Levels:
+    """Return one dimension of all members in their order, with the minimum rate and the total latency of the grid's."""
+    return _kept([np.arange(shape.members)], (shape.members,), (min(shape.rate_bps),), (sum(shape.latency_ps),))
+
+
 def by_hosts(shape: GroupShape) -> Levels:
     """Return two dimensions, places in a host and hosts; a dimension with one place is omitted.
 

@@ -7,6 +7,8 @@ Orders of the dimensions for the splits of a collective:
 - themis: each split begins where earlier splits left the smallest load, so that dimensions of different rates are
   busy equally long (Rashidi et al., "Themis: a network bandwidth-aware collective scheduling policy for distributed
   training of DL models", ISCA 2022, section 4).
+- whole: ascending; an all-reduce is an all-reduce of the whole split in each dimension, without reduce-scatters and
+  all-gathers (ASTRA-sim's collective-optimization "baseline").
 """
 
 import heapq
@@ -20,6 +22,7 @@ from workload.collectives.grid.levels import Levels
 from workload.errors import WorkloadError
 
 DEFAULT = "default"
+WHOLE = "all-reduce of the whole split"  # kind of an all-reduce with the order "whole"
 
 
 class GridPhase(NamedTuple):
@@ -32,8 +35,8 @@ class GridPhase(NamedTuple):
 
 def phases(kind: str, dimensions: Sequence[int]) -> list[GridPhase]:
     """Return the phases of a split by its order of dimensions; all-reduce goes there and back, all-gather back."""
-    if kind == "all-to-all":
-        return [GridPhase(kind, d, ()) for d in dimensions]
+    if kind in {"all-to-all", WHOLE}:
+        return [GridPhase("all-reduce" if kind == WHOLE else kind, d, ()) for d in dimensions]
     there = [GridPhase("reduce-scatter", d, tuple(dimensions[:i])) for i, d in enumerate(dimensions)]
     back = [phase._replace(kind="all-gather") for phase in reversed(there)]
     if kind == "all-reduce":
@@ -75,7 +78,12 @@ def phase_ps(levels: Levels, phase: GridPhase, algorithms: str, split_bytes: flo
     )
 
 
-ORDERS = ("baseline", "bandwidth-aware", "themis")
+ORDERS = ("baseline", "bandwidth-aware", "themis", "whole")
+
+
+def ordered_kind(kind: str, order: str) -> str:
+    """Return the kind of the phases of a collective: WHOLE for an all-reduce with the order "whole", else its own."""
+    return WHOLE if (kind, order) == ("all-reduce", "whole") else kind
 
 
 def orders(
@@ -84,7 +92,7 @@ def orders(
     """Return the order of dimensions of each split, by one of ORDERS; only themis depends on the size of the buffer."""
     # algorithms: as in `chosen`; splits: number of splits.
     dimensions = tuple(range(len(levels.extent)))
-    if order == "baseline":
+    if order in {"baseline", "whole"}:
         return [dimensions] * splits
     if order == "bandwidth-aware":
         return [tuple(sorted(dimensions, key=lambda d: (-levels.rate_bps[d], d)))] * splits

@@ -17,7 +17,7 @@ import numpy as np
 
 from et.arrays import Int32
 from workload.collectives.grid.levels import Levels
-from workload.collectives.grid.phases import GridPhase, chosen, phases
+from workload.collectives.grid.phases import WHOLE, GridPhase, chosen, phases
 from workload.collectives.plans.extent import PlanExtent
 from workload.collectives.plans.plan import (
     AT_ONCE,
@@ -109,7 +109,7 @@ class _Maker:
             for d in dimensions:
                 first = (d, *(e for e in reversed(dimensions) if e != d))
                 self.arrangement_of[d] = self._arrangement([first] * splits)
-        elif self.kind != "all-reduce":
+        elif self.kind not in {"all-reduce", WHOLE}:
             self.arrangement_of = [self._arrangement(orders_of_splits)] * len(dimensions)
 
     def _arrangement(self, orders_of_splits: Sequence[Sequence[int]]) -> int:

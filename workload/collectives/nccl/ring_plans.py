@@ -7,6 +7,7 @@ buffer in the order of its ring. Broadcast and reduce are chains that begin or e
 """
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -115,31 +116,51 @@ def _lane(decision: NcclDecision, channel: int, wait_ps: int, **attributes: Any)
 
 def _round(kind: str, shape: GroupShape, decision: NcclDecision, rings: list[tuple[int, ...]]) -> Plans:
     """Return plans of a kind that goes round the rings; rings: order of the members, by channel."""
+    wait_ps = _mean_wait_ps(shape, decision)
+
+    def lane_of(channel: int, **attributes: Any) -> Lane:  # noqa: ANN401 - of plans.plan.Lane
+        return _lane(decision, channel, wait_ps, **attributes)
+
+    return round_plans(kind, rings, lane_of, decision.pieces, decision.slices, decision.launch_ps)
+
+
+def round_plans(
+    kind: str,
+    rings: list[tuple[int, ...]],
+    lane_of: Callable[..., Lane],
+    loops: int = 1,
+    slices: int = 1,
+    launch_ps: int = 0,
+) -> Plans:
+    """Return plans of a kind that goes round rings, in which each channel moves its share of every chunk.
+
+    rings: order of the members, by channel; lane_of: function of the channel and attributes that returns an empty lane;
+    loops: number of parts of a channel's share, one after another; slices: number of messages of a chunk.
+    """
     # In an all-reduce each channel has its part of the buffer. In an all-gather or reduce-scatter the channels share
     # the members' parts, and each lane sees these parts in the order of its ring.
-    n, orders = shape.members, list(dict.fromkeys(rings))
-    in_parts, wait_ps = kind != "all-reduce", _mean_wait_ps(shape, decision)
-    chunks_of_member = decision.pieces * decision.slices * (decision.channels if in_parts else 1)
+    n, orders = len(rings[0]), list(dict.fromkeys(rings))
+    in_parts = kind != "all-reduce"
+    chunks_of_member = loops * slices * (len(rings) if in_parts else 1)
     # a chunk is sent by its owner in step 0 of an all-gather, and by the owner's successor in step 0 of a reduction
     first = 0 if kind == "all-gather" else 1
     steps = range(first, first + (n - 1) * (1 if in_parts else 2))
     lanes = []
     for channel, order in enumerate(rings):
         row = orders.index(order)
-        own: dict[str, int] = {"part": channel, "parts": decision.channels, "chunks": n * chunks_of_member}
-        lane = _lane(decision, channel, wait_ps, view=row, **({"arrangement": row} if in_parts else own))
-        first_loop = channel * decision.pieces if in_parts else 0
-        for loop in range(first_loop, first_loop + decision.pieces):
+        own: dict[str, int] = {"part": channel, "parts": len(rings), "chunks": n * chunks_of_member}
+        lane = lane_of(channel, view=row, **({"arrangement": row} if in_parts else own))
+        first_loop = channel * loops if in_parts else 0
+        for loop in range(first_loop, first_loop + loops):
             for k in steps:
                 reduce = first <= k < n and kind != "all-gather"
-                for piece in range(loop * decision.slices, (loop + 1) * decision.slices):
+                for piece in range(loop * slices, (loop + 1) * slices):
                     send, receive = (-distance % n * chunks_of_member + piece for distance in (k, k + 1))
                     lane.step(send_to=1, to_lane=channel, send=send, receive_from=n - 1, receive=receive, reduce=reduce)
         lanes.append(lane)
     views = [lines([order]) for order in orders]
     arrangements = [np.array(order, np.int32) for order in orders] if in_parts else []
-    chunks = n * chunks_of_member
-    return everyone_alike(n, chunks, lanes, views=views, arrangements=arrangements, launch_ps=decision.launch_ps)
+    return everyone_alike(n, n * chunks_of_member, lanes, views=views, arrangements=arrangements, launch_ps=launch_ps)
 
 
 def _with_fewer_chunks(shape: GroupShape, decision: NcclDecision) -> NcclDecision:

@@ -24,7 +24,8 @@ _STRIDE = "Distance of the NPUs of a pair. Default: half of the NPUs."
 
 Prefix = Annotated[str, typer.Option(help="Prefix of the file names PREFIX.<npu>.et.")]
 Npus = Annotated[int, typer.Option(help="Number of NPUs.")]
-Size = Annotated[str, typer.Option(help="Size of messages: 1MiB, uniform:64KiB-1MiB, web-search or hadoop.")]
+_SIZES = "Size of messages: 1MiB, uniform:64KiB-1MiB, web-search, hadoop, storage, data-mining, or FILE: BYTES PERCENT."
+Size = Annotated[str, typer.Option(help=_SIZES)]
 Rounds = Annotated[int, typer.Option(min=1, help="Number of consecutive messages to each receiver.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of random choices.")]
 First = Annotated[int, typer.Option(min=0, help="Number of the first NPU; DIR may contain traces of lower ones.")]

@@ -22,6 +22,7 @@ def _reuse(counts: Mapping[str, int]) -> list[Fact]:
     replayed, simulated = counts["episodes_replayed"], counts["episodes_simulated"]
     return [
         Fact("replayed", f"{counts['replayed_hops']:,}", "Packet-hops of collectives that were simulated once before."),
+        Fact("messages", f"{counts['replayed_messages']:,}", "Messages of replayed collectives."),
         Fact("replays", f"{replayed:,}", "Number of times that collectives of an NVLink domain were replayed."),
         Fact("episodes", f"{simulated:,}", "Different collectives of NVLink domains that were simulated."),
         Fact("records", amount_text(counts["record_bytes"]), "Memory of the recorded collectives."),

@@ -1,0 +1,102 @@
+"""Operations of a rank of a GOAL schedule, and the trace that they become."""
+
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from google.protobuf.message import Message
+
+from et.blocks import Block, TraceColumns
+from et.builders import attribute
+from et.dependencies import compress
+from et.errors import TraceError
+from et.order import order_of
+from et.other_attributes import CPU, NANOS, NIC
+from et.table import TraceTable
+from inputs.limits import TAGS
+
+
+class GoalOperation(NamedTuple):
+    """An operation; peer and tag are -1 and 0 for calc."""
+
+    what: str  # "calc", "send" or "recv"
+    size: int  # nanoseconds or bytes
+    peer: int = -1
+    tag: int = 0
+    cpu: int = 0
+    nic: int = 0
+    label: str = ""
+
+
+def checked(source: str, operation: GoalOperation, rank: int, ranks: int) -> GoalOperation:
+    """Return the operation of a rank with the engine's tag; TraceError, which begins with `source`, if it is wrong."""
+    what, peer, tag = operation.what, operation.peer, operation.tag
+    if what != "calc" and not (0 <= peer < ranks and peer != rank):
+        kind = "any rank" if peer == -1 else f"rank {peer}"
+        raise TraceError(f"{source}: {what} with {kind}, expected another of the {ranks} ranks, by its number")
+    if what != "calc" and not 0 <= tag < 2**31:
+        raise TraceError(f"{source}: tag {tag}, expected 0 to {2**31 - 1}")
+    if min(operation.cpu, operation.nic) < 0:
+        raise TraceError(f"{source}: cpu {operation.cpu} and nic {operation.nic}, expected numbers from 0")
+    if tag >= TAGS:  # the engine's limit; both ends map the tag equally
+        tag = TAGS // 2 + zlib.crc32(str(tag).encode()) % (TAGS // 2)
+    return operation._replace(tag=tag)
+
+
+def table_of(
+    path: Path,
+    rank: int,
+    operations: Sequence[GoalOperation],
+    waits: Iterable[tuple[int, int]],
+    waits_for_starts: Iterable[tuple[int, int]],
+) -> TraceTable:
+    """Return the trace of a rank from its operations and the waits among them, each as (index, index of its parent).
+
+    An operation that waits for the start of another waits for the parents of that one.
+    """
+    parents: list[list[int]] = [[] for _ in operations]
+    for i, parent in waits:
+        parents[i].append(parent)
+    for i, started in list(waits_for_starts):
+        parents[i] += parents[started]
+    pairs = np.array([(i, parent) for i, of_i in enumerate(parents) for parent in of_i], np.int64).reshape(-1, 2)
+    order, waits_for = order_of(*compress(len(operations), pairs[:, 0], pairs[:, 1]))
+    if len(order) < len(operations):
+        name = next(_name(operations, i) for i, count in enumerate(waits_for) if count)
+        raise TraceError(f"{path}: rank {rank}: {name} waits for itself, expected no cycle")
+    return _built(path, rank, operations, parents, order.tolist())
+
+
+def _name(operations: Sequence[GoalOperation], i: int) -> str:
+    return operations[i].label or f"{operations[i].what}{i}"
+
+
+def _built(
+    path: Path, rank: int, operations: Sequence[GoalOperation], parents: list[list[int]], order: list[int]
+) -> TraceTable:
+    """Return the trace of a rank: its operations in the given order, with the indices of each one's parents."""
+    block, nanos = Block(), 0
+    row: dict[int, int] = {}
+    for i in order:
+        operation = operations[i]
+        after = [row[parent] for parent in parents[i]]
+        name, attrs = _name(operations, i), _places(operation)
+        if operation.what == "calc":
+            micros, nanos = divmod(nanos + operation.size, 1000)
+            if operation.size != micros * 1000:
+                attrs.append(attribute(NANOS, "uint64", operation.size))
+            idle = operation.size == 0  # a joint of dependencies, not work of the accelerator
+            row[i] = block.comp(name, duration_micros=micros, is_cpu_op=idle, after=after, attrs=attrs)
+        else:
+            add = block.send if operation.what == "send" else block.recv
+            row[i] = add(name, operation.size, peer=operation.peer, tag=operation.tag, after=after, attrs=attrs)
+    columns = TraceColumns(rank, f"{path}: rank {rank}")
+    columns.stamp(block)
+    return columns.table()
+
+
+def _places(operation: GoalOperation) -> list[Message]:
+    """Return the attributes for the cpu and nic of an operation; none for 0, which GOAL takes where a line has none."""
+    return [attribute(key, "uint64", n) for key, n in ((CPU, operation.cpu), (NIC, operation.nic)) if n]

@@ -1,0 +1,63 @@
+"""Simulation of a configuration with progress, results and report: the end of every command that runs one."""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nadi.cli.output import print_json
+from nadi.terminal.printing import say
+
+if TYPE_CHECKING:
+    from nadi.configuration.sections import RunConfig
+    from nadi.launching.world import RankGather
+    from nadi.simulation.run import FinishedRun
+
+
+def simulate_and_report(
+    ranks: "RankGather",
+    config: "RunConfig",
+    folder: Path | None,
+    begin_s: float,
+    *,
+    force: bool,
+    as_json: bool,
+    quiet: bool,
+    before_report: Callable[["FinishedRun"], None] | None = None,
+) -> None:
+    """Simulate a configuration; write and print the results, with the time since `begin_s` of the monotonic clock.
+
+    `folder` is where the results go, None = nowhere. `before_report` is called with the finished run on the first rank
+    before the report is printed.
+    """
+    from nadi.configuration.from_model import remarks
+    from nadi.insight.analysis.findings import merge, part
+    from nadi.launching.progress import progress
+    from nadi.launching.world import together
+    from nadi.reports.result_files.run_folder import RUN_FILES, SUMMARY_KEY, summary, write_results
+    from nadi.reports.result_files.staging import staged
+    from nadi.reports.text.run import print_report
+    from nadi.simulation.run import simulate
+
+    is_first = ranks.rank == 0
+    for remark in remarks(config) if is_first else ():
+        say(f"nadi: {remark}", err=True)
+    with staged(folder, RUN_FILES, ranks, key=SUMMARY_KEY) if folder else nullcontext() as staging:
+        with progress(quiet=quiet or not is_first) as shown:
+            simulation = simulate(config, shown, ranks, force=force, keep_flows=folder is not None)
+        with together(ranks):
+            parts = ranks.gather(part(simulation, ranks.exchange))
+            findings = merge(simulation, parts) if parts is not None else None
+            if folder:
+                write_results(simulation, findings, staging, ranks)
+            peaks = ranks.gather(simulation.peak_rss_bytes())
+    if findings is None:
+        return
+    if before_report is not None:
+        before_report(simulation)
+    if as_json:
+        print_json(summary(simulation, peaks, findings))
+        say(f"results: {folder}" if folder else "results are not kept: no --out DIR", err=True)
+    else:
+        print_report(simulation, findings, folder, time.monotonic() - begin_s)

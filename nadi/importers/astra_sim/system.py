@@ -1,0 +1,180 @@
+"""System files of ASTRA-sim: algorithms and scheduling of collectives, delays of endpoints, roofline of compute.
+
+Source: astra-sim/astra-sim, system/Sys.cc and system/astraccl/CollectiveImplLookup.cc. Bandwidths are in GB/s of 10^9
+bytes, endpoint-delay in ns, peak-perf in TFLOPS.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, FiniteFloat, StringConstraints
+
+from nadi.errors import ConfigError
+from nadi.importers.file_sections import FileSections
+from nadi.importers.files import PeerFile, find_named, read_model
+from workload.collectives import known_algorithms
+
+_EXPECTED = "a system file of ASTRA-sim (JSON)"
+_ALGORITHMS = {
+    "ring": "ring",
+    "doubleBinaryTree": "double-binary-tree",
+    "direct": "direct",
+    "halvingDoubling": "halving-doubling",
+}
+_SPEC = re.compile(r"(?P<name>[A-Za-z]+)(?P<window>[0-9]{0,5})")
+_OF_ALL = {f"one{name[0].upper()}{name[1:]}": name for name in ("ring", "direct", "halvingDoubling")}
+"""Names that make one dimension of all NPUs, with the name of their algorithm."""
+_KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+# Keys that ASTRA-sim reads and that nothing depends on, in it or here, with the value that means "off"
+_OFF = {"boost-mode": 0, "model-shared-bus": 0, "trace-enabled": 0, "track-local-mem": 0}
+_NEVER = ("L", "o", "g", "G", "local-reduction-delay", "local-mem-trace-filename", "per-node-custom-implementation")
+
+Implementations = Annotated[list[Annotated[str, StringConstraints(max_length=64)]], Field(min_length=1, max_length=8)]
+Custom = Annotated[list[str], Field(min_length=1, max_length=1)]
+Switch = Annotated[int, Field(ge=0)]
+Rate = Annotated[FiniteFloat, Field(ge=0, le=1e9)]
+
+
+def _key(name: str, default: Any = None, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's Field
+    return Field(default, alias=name, **limits)
+
+
+class SystemFile(PeerFile):
+    """Keys of a system file; None = the file does not have the key."""
+
+    scheduling_policy: Literal["LIFO", "FIFO", "EXPLICIT"] = _key("scheduling-policy", "FIFO")
+    all_reduce: Implementations | None = _key("all-reduce-implementation")
+    all_gather: Implementations | None = _key("all-gather-implementation")
+    reduce_scatter: Implementations | None = _key("reduce-scatter-implementation")
+    all_to_all: Implementations | None = _key("all-to-all-implementation")
+    all_reduce_custom: Custom | None = _key("all-reduce-implementation-custom")
+    all_gather_custom: Custom | None = _key("all-gather-implementation-custom")
+    reduce_scatter_custom: Custom | None = _key("reduce-scatter-implementation-custom")
+    all_to_all_custom: Custom | None = _key("all-to-all-implementation-custom")
+    per_node_custom: str | None = _key("per-node-custom-implementation")
+    collective_optimization: Literal["baseline", "localBWAware"] = _key("collective-optimization", "baseline")
+    local_reduction_delay: FiniteFloat | None = _key("local-reduction-delay")
+    active_chunks: int = _key("active-chunks-per-dimension", 1, ge=1, le=1 << 20)
+    splits: int = _key("preferred-dataset-splits", 1, ge=0, le=1024)
+    endpoint_delay_ns: FiniteFloat = _key("endpoint-delay", 10.0, ge=0, le=1e12)
+    memory_latency: FiniteFloat | None = _key("L")
+    memory_overhead: FiniteFloat | None = _key("o")
+    memory_gap: FiniteFloat | None = _key("g")
+    memory_gap_per_byte: FiniteFloat | None = _key("G")
+    model_shared_bus: Switch | None = _key("model-shared-bus")
+    peak_tflops: Rate = _key("peak-perf", 0.0)
+    memory_gb_s: Rate = _key("local-mem-bw", 0.0)
+    roofline: Switch = _key("roofline-enabled", 0)
+    trace_enabled: Switch | None = _key("trace-enabled")
+    replay_only: Switch = _key("replay-only", 0)
+    track_local_mem: Switch | None = _key("track-local-mem")
+    local_mem_trace_filename: str | None = _key("local-mem-trace-filename")
+    boost_mode: Switch | None = _key("boost-mode")
+
+
+def read_system(
+    path: Path, dims: Sequence[int], *, injection_scale: float, queues_per_dim: int, has_groups: bool
+) -> FileSections:
+    """Return what a system file says about a network of dimensions of the sizes `dims`, fastest first.
+
+    `injection_scale` multiplies the endpoint delay; `queues_per_dim` queues of a dimension share its active chunks.
+    `has_groups`: whether there are communicators, which are rings unless they have all NPUs.
+    """
+    file = read_model(path, SystemFile, _EXPECTED)
+    if file.replay_only:
+        raise ConfigError(f"{path}: replay-only: found {file.replay_only}; expected 0: `nadi trace replay` does that")
+    algorithms = {kind: _algorithm(path, file, kind, dims, has_groups=has_groups) for kind in _KINDS}
+    unfit = [kind for kind, algorithm in algorithms.items() if not _fits(kind, algorithm)]
+    # Each queue of a dimension has its own limit, and the chunks take the queues in turn (Sys.cc, concurrent_streams).
+    at_once = queues_per_dim * math.ceil(file.active_chunks / queues_per_dim)
+    # Messages of custom collectives have no endpoint delay (custom_collectives/CustomAlgorithm.cc).
+    is_custom = all(not text or text.startswith("custom:") for text in algorithms.values())
+    delay_ns = 0 if is_custom else int(int(file.endpoint_delay_ns) * injection_scale)
+    network: dict[str, Any] = {"endpoint_delay": f"{delay_ns}ns"}
+    if file.memory_gb_s:
+        network["reduction_bandwidth"] = _rate(file.memory_gb_s)
+    sections = {
+        "workload": {"all_gather_size": "contribution"},
+        "system": {
+            "collectives": {kind: text for kind, text in algorithms.items() if text and kind not in unfit},
+            "dataset_splits": max(file.splits, 1),
+            "phases_per_dimension": at_once,
+            "scheduling": "priority" if file.scheduling_policy == "EXPLICIT" else "fifo",
+        },
+        "network": network,
+        **_compute(path, file),
+    }
+    return FileSections(sections, (*(f"{kind}-implementation ({algorithms[kind]})" for kind in unfit), *_unused(file)))
+
+
+def _compute(path: Path, file: SystemFile) -> dict[str, Any]:
+    """Return the sections [compute] and [memory]; ConfigError for a roofline without its rates."""
+    if not file.roofline:
+        return {"compute": {"model": "trace"}}
+    for key, value in (("peak-perf", file.peak_tflops), ("local-mem-bw", file.memory_gb_s)):
+        if not value:
+            raise ConfigError(f"{path}: {key}: found 0 with roofline-enabled; expected more than 0")
+    compute = {"model": "roofline", "peak_flops": f"{file.peak_tflops:.15g}TFLOPS"}
+    return {"compute": compute, "memory": {"bandwidth": _rate(file.memory_gb_s)}}
+
+
+def _rate(gb_s: float) -> str:
+    """Return a bandwidth in GB/s of 10^9 bytes in the notation of run files, in whole bits per second."""
+    return f"{gb_s:g}GB/s" if float(f"{gb_s:g}") == gb_s else f"{round(gb_s * 8e9)}bps"
+
+
+def _algorithm(path: Path, file: SystemFile, kind: str, dims: Sequence[int], *, has_groups: bool) -> str:
+    """Return the algorithm of a kind in the notation of run files, "" if the file has none."""
+    name = kind.replace("-", "_")
+    custom, native = getattr(file, f"{name}_custom"), getattr(file, name)
+    if custom:
+        return f"custom:file={find_named(custom[0], path, '.0.et')}"
+    if native is None:
+        return ""
+    key = f"{kind}-implementation"
+    algorithms = [_translated(path, key, text) for text in native]
+    if native[0].startswith("one"):  # one dimension of all NPUs
+        return algorithms[0]
+    if len(native) != len(dims):
+        raise ConfigError(
+            f"{path}: {key}: found {len(native)} algorithms for {len(dims)} dimensions; expected one for each"
+        )
+    is_whole = kind == "all-reduce" and file.collective_optimization == "baseline"
+    options = [",order=whole"] * (is_whole and len(dims) > 1)
+    options += [f",ring_below={math.prod(dims)}"] * (has_groups and set(algorithms) != {"ring"})
+    if len(dims) == 1 and not options:
+        return algorithms[0]
+    return f"grid:algorithms={'/'.join(algorithms).replace(',', '+')}{''.join(options)}"
+
+
+def _fits(kind: str, algorithm: str) -> bool:
+    """Return whether the algorithms of all dimensions implement a kind; ASTRA-sim fails when such a one starts."""
+    if algorithm.startswith("custom:"):
+        return True
+    modules = known_algorithms()
+    is_grid = algorithm.startswith("grid:")
+    specs = algorithm.removeprefix("grid:algorithms=").partition(",")[0].split("/") if is_grid else [algorithm]
+    return all(not spec or kind in modules[spec.partition(":")[0]].KINDS for spec in specs)
+
+
+def _translated(path: Path, key: str, text: str) -> str:
+    """Return the name of one dimension's algorithm here, direct4 as direct:window=4."""
+    match = _SPEC.fullmatch(text)
+    name, window = (match["name"], match["window"].lstrip("0")) if match else ("", "")
+    name = _OF_ALL.get(name, name)
+    if name not in _ALGORITHMS or (window and name != "direct"):
+        known = ", ".join((*_ALGORITHMS, *_OF_ALL))
+        raise ConfigError(f"{path}: {key}: found {text!r}; expected one of {known}, or direct4 with a window")
+    return _ALGORITHMS[name] + (f":window={window}" if window else "")
+
+
+def _unused(file: SystemFile) -> list[str]:
+    """Return the keys of a file that have no effect here."""
+    given = {field.alias or name: getattr(file, name) for name, field in SystemFile.model_fields.items()}
+    keys = [key for key, off in _OFF.items() if given[key] not in {None, off}]
+    keys += [key for key in _NEVER if given[key] is not None]
+    keys += ["peak-perf"] * bool(file.peak_tflops and not file.roofline)
+    return keys + file.unknown_keys()

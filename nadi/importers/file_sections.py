@@ -1,0 +1,19 @@
+"""What one file of another simulator contributes to a run."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+Sections = Mapping[str, Any]  # sections of a run file by name, each a mapping of keys to values
+
+
+class FileSections(NamedTuple):
+    """Contribution of one file of another simulator."""
+
+    sections: Sections  # sections of a run file
+    unused: tuple[str, ...] = ()  # keys of the file that have no effect here, and phrases about other differences
+
+
+def warning(parts: Iterable[tuple[str, FileSections]]) -> str:
+    """Return one sentence that names the keys without effect, by label of their file; "" if there are none."""
+    texts = [f"{label}: {', '.join(part.unused)}" for label, part in parts if part.unused]
+    return f"without effect here: {'; '.join(texts)}" if texts else ""

@@ -1,0 +1,88 @@
+"""Reading of other simulators' files: JSON, YAML, and files that they name by paths from another folder."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+import inputs
+from inputs.documents import checked
+from nadi.errors import ConfigError
+
+LARGEST_BYTES = 1 << 22  # maximum size of a configuration; the largest published ones have a few kB
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class PeerFile(BaseModel):
+    """Base of the models of files: unknown keys are kept, because other simulators ignore them."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=False)
+
+    def unknown_keys(self) -> list[str]:
+        """Return the keys of the file that the model does not have."""
+        return sorted(self.model_extra or {})
+
+
+class _Loader(yaml.BaseLoader):
+    """YAML of texts, lists and mappings, without types and aliases: pydantic gives the values their types."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("an alias; expected values")
+        return super().compose_node(parent, index)
+
+
+def read_text(path: Path, expected: str) -> str:
+    """Return the text of a file; ConfigError if it cannot be read. `expected` is a phrase for messages."""
+    try:
+        return inputs.read_bytes(path, LARGEST_BYTES).decode("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}; expected {expected}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: no text; expected {expected}") from None
+
+
+def read_model(path: Path, model: type[Model], expected: str) -> Model:
+    """Return the validated content of a JSON or YAML file; ConfigError if a value is wrong."""
+    return checked(model, parsed(read_text(path, expected), path, expected), path, ConfigError)
+
+
+def parsed(text: str, path: Path, expected: str) -> Any:  # noqa: ANN401 - of JSON or YAML
+    """Return the mapping that a JSON or YAML text holds; ConfigError if it holds none."""
+    try:
+        content = json.loads(text) if text.lstrip()[:1] == "{" else yaml.load(text, _Loader)  # noqa: S506 - makes texts only
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split()) or "values are nested too deeply"
+        raise ConfigError(f"{path}: {inputs.shown(reason)[:200]}; expected {expected}") from None
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        raise ConfigError(f"{path}: no mapping of keys to values; expected {expected}")
+    return content
+
+
+def find_named(name: str, named_in: Path, ending: str = "") -> Path:
+    """Return the path of a file, without an ending, that another file names.
+
+    Other simulators start in folders of their own, so that a relative path is searched from the current folder, then
+    from the folder of `named_in` and those above it, there also without its first folders; its last word alone only in
+    the folder itself. An unknown path is returned as it is.
+    """
+    return next((path for path in _places(name, named_in) if _exists(path, ending)), Path(name))
+
+
+def _places(name: str, named_in: Path) -> Iterator[Path]:
+    yield Path(name)
+    parts = [part for part in Path(name).parts if part not in {"..", "/"}]
+    folders = list(named_in.absolute().parents)
+    for first in range(len(parts)):
+        for folder in folders if first < len(parts) - 1 else folders[:1]:
+            yield folder.joinpath(*parts[first:])
+
+
+def _exists(path: Path, ending: str) -> bool:
+    try:
+        return Path(f"{path}{ending}").is_file()
+    except (OSError, ValueError):
+        return False

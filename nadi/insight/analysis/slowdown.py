@@ -1,0 +1,89 @@
+"""Slow-down of messages by size class, over several runs: the means of percentiles with their confidence intervals.
+
+Runs of one group differ in the seed of their traffic only. Their percentiles are taken as normally distributed, so that
+the mean over n runs has a confidence interval of Student's t with n - 1 degrees of freedom.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nadi.errors import ConfigError
+from nadi.insight.runs import Run
+from nadi.simulation.schemas import FLOWS
+
+PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+_COLUMNS = ("bytes", "slowdown")
+# quantile 0.975 of Student's t by degrees of freedom from 1 (NIST/SEMATECH e-Handbook, section 1.3.6.7.2)
+_STUDENT_T = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
+    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+_STUDENT_T_OF_MANY = 1.96
+_Samples = dict[int | None, list[tuple[int, list[float]]]]  # size class -> number of messages and percentiles by run
+
+
+def slowdown_by_size(folders: Sequence[Path], key: str = "") -> list[dict[str, Any]]:
+    """Return a row for each group of runs and size class, as a JSON document.
+
+    folders: Results of runs. key: Section and key of the run file whose values distinguish groups,
+    "network.congestion_control"; "" = all runs are one group. A class holds the messages of one decade of sizes;
+    `from_bytes` None is the class of all messages. `slowdown` has the mean of each percentile over runs, and
+    `half_width` half of its 95 % confidence interval, None with a single run. Raises ConfigError for a folder without
+    slow-downs or a key that the run file does not have.
+    """
+    groups: dict[str, _Samples] = {}
+    for folder in folders:
+        run = Run(folder)
+        samples = groups.setdefault(_value(run, key), {})
+        flows = run.read(FLOWS, _COLUMNS, _COLUMNS)
+        if flows is None:
+            raise ConfigError(f"{folder}: no flows.parquet; expected results of a run that keeps its messages")
+        flows = flows.drop_null()
+        if not len(flows):
+            raise ConfigError(f"{folder}: no message with a known slow-down")
+        size, slowdown = (np.asarray(flows[name], np.float64) for name in ("bytes", "slowdown"))
+        decade = np.floor(np.log10(np.maximum(size, 1))).astype(np.int64)
+        for number in (None, *np.unique(decade).tolist()):
+            own = slowdown if number is None else slowdown[decade == number]
+            values = np.percentile(own, PERCENTILES, method="inverted_cdf").tolist()
+            samples.setdefault(number, []).append((len(own), values))
+    return [
+        _row(group, number, samples[number])
+        for group, samples in groups.items()
+        for number in sorted(samples, key=lambda number: -1 if number is None else number)
+    ]
+
+
+def _value(run: Run, key: str) -> str:
+    """Return the value of a key of a run's settled configuration as text, "" without a key."""
+    if not key:
+        return ""
+    section, _, name = key.partition(".")
+    config = run.summary.get("config", {}).get(section, {})
+    if name not in config:
+        raise ConfigError(f"--by {key}: {run.folder} has no such key; expected one such as network.congestion_control")
+    return str(config[name])
+
+
+def _row(group: str, decade: int | None, samples: list[tuple[int, list[float]]]) -> dict[str, Any]:
+    """Return the row of a group and size class; samples: number of messages and percentiles of each run."""
+    values = np.array([percentiles for _, percentiles in samples])
+    names = [f"p{percent:g}" for percent in PERCENTILES]
+    means = dict(zip(names, values.mean(axis=0).tolist(), strict=True))
+    half_width = None
+    if (freedom := len(samples) - 1) > 0:
+        factor = _STUDENT_T[freedom - 1] if freedom <= len(_STUDENT_T) else _STUDENT_T_OF_MANY
+        widths = factor * values.std(axis=0, ddof=1) / math.sqrt(len(samples))
+        half_width = dict(zip(names, widths.tolist(), strict=True))
+    return {
+        "group": group,
+        "from_bytes": None if decade is None else 10**decade,
+        "runs": len(samples),
+        "messages": sum(messages for messages, _ in samples),
+        "slowdown": means,
+        "half_width": half_width,
+    }

@@ -1,0 +1,34 @@
+"""Kernels of an open network (pdes/open_network.py): messages that its owner posts, not the NPUs' traces."""
+
+import numpy as np
+
+from pdes.core.jit import kernel
+from pdes.core.packet import P2P, message_tag
+from pdes.core.state import DONE, FULL, world_at
+from pdes.messages.events import next_event_ps
+from pdes.messages.message_loop import are_events_short, are_hops_short
+from pdes.network.batch import blocks_short
+from pdes.nic.transport import post
+from pdes.npu.npu_window import short_of
+
+
+@kernel
+def post_from_outside(world_address, node, dst, row, size_bytes, now_ps):
+    """Post a message of NPU `node`, whose trace row `row` is done when the last byte has left; return DONE or FULL."""
+    # after FULL: make room and call again
+    world = world_at(world_address)
+    net = world.net
+    if blocks_short(net) or short_of(net, world.qps) > 0 or are_events_short(world) or are_hops_short(world):
+        return FULL
+    world.npus.npu[node].now_ps = now_ps
+    net.next_time[node] = now_ps
+    tag = message_tag(np.int64(P2P), np.int64(0), row)
+    post(world_address, node, dst, np.int64(P2P), tag, size_bytes, row, now_ps)
+    return DONE
+
+
+@kernel
+def next_message_event_ps(world_address):
+    """Return the time in ps of the next event at message level, INF without one."""
+    world = world_at(world_address)
+    return next_event_ps(world.net.ctl, world.messages)
