@@ -14,6 +14,7 @@ import pytest
 from nadi.cli.main import main
 from tests.docs.pages import DOCS
 from tests.et.pytorch.recorded import call, kernel, kineto, nccl_kernel, op, written
+from tests.topologies.test_hosts import MATRIX, PARTIAL
 
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 LIMIT_S = 300
@@ -81,6 +82,9 @@ def prepare(page: str, folder: Path) -> None:
     if page == "cluster-run":
         (folder / "run.toml").write_text(CLUSTER_RUN)
         assert main(["workload", *INCAST[:-1], str(folder / INCAST[-1])]) == 0
+    if page == "my-fabric":
+        (folder / "topo.xml").write_text(PARTIAL)
+        (folder / "server.txt").write_text(MATRIX)
     if page == "my-model":
         (folder / "config.json").write_text(MODEL)
     if page == "my-trace":
