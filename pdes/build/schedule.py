@@ -68,11 +68,11 @@ class Faults:
 
     links: tuple[LinkFault, ...] = setting((), "faults of links", is_given=False)
     npus: tuple[NpuFault, ...] = setting((), "faults of NPUs", is_given=False)
-    storms: tuple[PauseStorm, ...] = setting((), "NICs that pause links for ever", is_given=False)
     detection_time_ps: int = setting(1_000_000_000, "time from a link's failure or recovery until routes change")
     routings: Mapping[frozenset[int], Any] = field(  # without each of the sets of links that `down_sets` returns
         default_factory=dict, metadata={"setting": Setting("routing without the links that are down", is_given=False)}
     )
+    storms: tuple[PauseStorm, ...] = setting((), "NICs that pause links for ever", is_given=False)
 
     def __bool__(self) -> bool:
         return bool(self.links or self.npus or self.storms)

@@ -131,7 +131,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
             )
         )
     routings = {down: routing_without(graph, down) for _, down in pdes.down_sets(links) if down}
-    return pdes.Faults(tuple(links), tuple(npus), tuple(storms), detection_time_ps, routings)
+    return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings, tuple(storms))
 
 
 def check_supported(faults: Sequence[FaultSection], network: NetworkSection) -> None:
