@@ -87,6 +87,14 @@ _TEXT = _compiled(
         FileKind("msccl", "an algorithm (MSCCL's XML)", "`--algorithm custom:file=FILE` reads it"),
     ),
     (
+        r"\A\s*(?:<\?xml[^>]*>\s*)?<system\b",
+        FileKind("nccl-topology", "a topology of NCCL (XML with system)", _BY_TOPOLOGY),
+    ),
+    (
+        r"\A\s*+(?:\x1b?+\[[\d;]*+m)?+\s*+(?:GPU|NIC)0(?:\x1b?+\[[\d;]*+m)?+[ \t]",
+        FileKind("nvidia-smi", "a matrix of `nvidia-smi topo -m`", _BY_TOPOLOGY),
+    ),
+    (
         r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
         FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "`nadi astra-sim` reads it"),
     ),
@@ -112,7 +120,7 @@ _TEXT = _compiled(
     ),
     (r"", FileKind("text", "text")),
 )
-_JSON_BEGINS = re.compile(r'\s*(\{\s*("|\}|\Z)|\[\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))')
+_JSON_BEGINS = re.compile(r'\s*(\{\s*("|\}|\Z)|\[(?!\d{1,3}m)\s*(\{|\[|"|-?\d|\]|true\b|false\b|null\b))')
 _TOML_BEGINS = re.compile(
     r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"
     r'(?:\[\[?[ \t]*+[A-Za-z_"][^\n\]]*+\]\]?[ \t]*+(?:#[^\n]*+)?(?:\r?\n|\Z)|[\w."-]++[ \t]*+=[^=])'
@@ -196,6 +204,6 @@ def _text(head: bytes) -> str | None:
             text = head[: len(head) - cut].decode("utf-8-sig")
         except UnicodeDecodeError:
             continue
-        printable = all(c.isprintable() or c in "\t\n\r" for c in text[:4096])
+        printable = all(c.isprintable() or c in "\t\n\r\x1b" for c in text[:4096])
         return text if printable else None
     return None

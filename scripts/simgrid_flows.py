@@ -1,8 +1,9 @@
 """Compare the flow model with SimGrid: `python scripts/simgrid_flows.py ./simgrid_flows NPUS`.
 
 Random flows begin at once on a leaf-spine fabric. Both programs send them over the links that Nadi's ECMP chooses,
-without headers, acknowledgements and latencies: SimGrid's network model CM02 has no others. ./simgrid_flows is the
-program that scripts/simgrid_flows.cpp compiles to. The script prints the largest difference of ends, and both times.
+without headers, acknowledgements and latencies, in packets of a byte: SimGrid's network model CM02 has none of them.
+./simgrid_flows is the program that scripts/simgrid_flows.cpp compiles to. The script prints the largest difference of
+ends, and both times.
 """
 
 import subprocess
@@ -29,7 +30,7 @@ def main() -> None:
     for npu in range(npus):
         receivers = random.choice(np.delete(np.arange(npus), npu), PARTNERS, replace=False)
         sizes[npu, receivers] = random.integers(10**6, 11 * 10**6, PARTNERS, endpoint=True)
-    settings = pdes.Settings(fidelity=pdes.fidelity.fidelity("flow"), header_bytes=0, ack_bytes=0)
+    settings = pdes.Settings(fidelity=pdes.fidelity.fidelity("flow"), mtu_bytes=1, header_bytes=0, ack_bytes=0)
     for _ in range(2):  # the first run may compile kernels
         simulation = pdes.build_world(graph, workload.uneven_program(sizes, "direct"), settings)
         begun = time.perf_counter()

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pdes.core.jit import call_hook, clock_ns, hook, inline, outline
+from pdes.core.packet import destination
 from pdes.core.rows.row import INF
 from pdes.core.setting import setting
 from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
@@ -24,15 +25,15 @@ from pdes.messages.flows.rates import (
     ask_to_solve,
     bring_up_to_date,
     capacity_of,
-    count_limit,
     enter,
     leave,
     set_capacity,
     set_finish,
     solve,
 )
+from pdes.messages.flows.turns import first_to_end, leave_turn, wait_for_turn
 from pdes.messages.whole import add_message_event, leaves
-from pdes.network.link import count_sent
+from pdes.network.link import count_for_job, count_sent
 
 COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run, 40 s at 10 us each, above which "auto" couples collectives
 
@@ -56,6 +57,7 @@ def begin(world, pair, now_ps):
     if flow.epoch != flows.state.epoch:
         lay_path(world, pair, now_ps)
     load_message(world, pair, whole_messages(world.qps.msg)[flow.first_message].payload_bytes)
+    wait_for_turn(flows, pair, now_ps)
     enter(flows, pair, now_ps)
     ask_to_solve(world, now_ps)
 
@@ -66,14 +68,18 @@ def count_on_links(world, pair, size_bytes):
     net, flows = world.net, world.flows
     flow = flows.flow[pair]
     packets = packets_of(net, size_bytes)
+    dst = destination(world.qps.qp[pair].w1)  # of the same job as its sender
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
         link = np.int64(hop.link)
         if use.is_back == 1:
-            net.tx[link].sent_bytes += back_bytes_on(net, link, packets) * use.share // WHOLE
+            on_link = back_bytes_on(net, link, packets) * use.share // WHOLE
+            net.tx[link].sent_bytes += on_link
         else:
-            count_sent(net, link, bytes_on(net, link, size_bytes, packets) * use.share // WHOLE, 0)
+            on_link = bytes_on(net, link, size_bytes, packets) * use.share // WHOLE
+            count_sent(net, link, on_link, 0)
             net.count.hops += 1
+        count_for_job(net, link, dst, on_link)
 
 
 @outline
@@ -86,7 +92,8 @@ def end(world, pair, now_ps):
     size = msg.payload_bytes
     count_on_links(world, pair, size)
     following = msg.following
-    count_limit(flow, flow.limit, now_ps)
+    bring_up_to_date(flows, pair, flow.rate, flow.limit, now_ps)
+    rest_bytes, port = flow.remaining_bytes, np.int64(flows.hop[flow.first_hop].link)
     flow.first_message = following
     flow.messages -= 1
     flows.state.held -= 1
@@ -97,11 +104,12 @@ def end(world, pair, now_ps):
     if flow.messages > 0 and whole_messages(qps.msg)[following].payload_bytes == size:
         rate = flow.rate
         load_message(world, pair, size)  # the same weights, so no rate changes
-        flow.since_ps = now_ps
+        flow.remaining_bytes += rest_bytes
         flow.rate = rate
         set_finish(flows, pair)
         return
     leave(flows, pair)
+    leave_turn(flows, port, rest_bytes, now_ps)
     ask_to_solve(world, now_ps)
     if flow.messages > 0:
         begin(world, pair, now_ps)
@@ -199,7 +207,7 @@ def settle(world_address, kind, now_ps):
                     break
                 end_stage(world, flow_id, now_ps)
             else:
-                end(world, flow_id, now_ps)
+                end(world, first_to_end(flows, flow_id, now_ps), now_ps)
     set_alarm(world)
     return 0
 

@@ -181,13 +181,12 @@ def waiting_rows(lp: LogicalProcess) -> list[str]:
         npu = int(lp.part.nodes[own])
         at = int(w.npus.npu[own].trace_base) + row
         kind = t.kind[at]
+        peer = int(w.net.jobs.npu[w.npus.npu[own].place + t.peer[at]])
         if kind == KIND_RECV:
-            lines.append(
-                f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {npu + t.peer[at]}"
-            )
+            lines.append(f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {peer}")
         elif kind == KIND_SEND:
             waits = "waits for its receive to be posted" if (own, row) in requests else "has not left"
-            lines.append(f"npu {npu} row {row}: send to npu {npu + t.peer[at]} {waits}")
+            lines.append(f"npu {npu} row {row}: send to npu {peer} {waits}")
         elif kind == KIND_COLLECTIVE:
             lines.append(_collective_waits(lp, own, row, at, requests))
         else:

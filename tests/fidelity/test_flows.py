@@ -13,6 +13,7 @@ import workload
 from inputs.units import MIB
 from nadi.configuration.sections import NetworkSection
 from nadi.launching.progress import NoProgress
+from nadi.simulation.open_network import open_network
 from nadi.simulation.run import network_settings, run_program
 from pdes import Faults, LinkFault, NpuFault
 from pdes.fidelity import fidelity
@@ -152,6 +153,35 @@ def test_results_do_not_depend_on_the_order_of_posts():
             tuple(sorted(zip(flows["dst"].tolist(), flows["bytes"].tolist(), flows["finish_ps"].tolist(), strict=True)))
         )
     assert len(ends) == 1
+
+
+@pytest.mark.parametrize("size", [MIB, 4 * MIB, 16 * MIB])
+def test_channels_of_a_ring_take_turns(size):
+    """Two channels per port begin at one moment; soon one sends while the other waits for latencies."""
+    graph = build("switch:npus=8,rate=100Gbps,delay=500ns")
+    program = workload.collective_program("all-reduce", 8, size, "nccl:algo=ring", graph)
+    packets, flows = (ran(graph, program, fidelity=name).finish_time_ps for name in ("packet", "flow"))
+    assert flows == pytest.approx(packets, rel=0.05)  # without turns 9 to 38 % longer
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 8])
+@pytest.mark.parametrize("step", [0, 1, 3])
+@pytest.mark.parametrize("more", [0, MIB // 64])
+def test_messages_that_share_a_port_end_in_turn(count, step, more):
+    """Messages that begin at one moment take turns as packets do; others within the order of packets on the wire."""
+    ends = []
+    for name in ("packet", "flow"):
+        network = open_network(build("switch:npus=10,rate=100Gbps,delay=500ns"),
+                               network_settings(NetworkSection(fidelity=name)))  # fmt: skip
+        found = []
+        for number in range(count):
+            found += network.advance(number * step * 506_560)  # a cell of packets
+            network.post(0, number + 1, 98_304 + number * more)
+        while (next_ps := network.next_event_ps()) is not None:
+            found += network.advance(next_ps + 1)
+        ends.append({each.message: each.time_ps for each in found if each.has_arrived})
+    most_ps = (0.65 * count if step else 0.01) * FULL_PACKET_PS
+    assert max(abs(ends[0][number] - ends[1][number]) for number in range(count)) <= most_ps
 
 
 def test_pools_grow():

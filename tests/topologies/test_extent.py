@@ -52,6 +52,8 @@ def test_every_topology_with_parameters_says_it():
     assert {name for name, known in topologies.topologies().items() if known.extent is None} == {
         "file",
         "htsim",
+        "nccl",
+        "nvidia-smi",
         "simai",
     }
     assert topologies.extent("nothing.toml") is None

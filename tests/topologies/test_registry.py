@@ -23,6 +23,8 @@ NAMES = [
     "htsim",
     "leaf-spine",
     "mi300x-servers",
+    "nccl",
+    "nvidia-smi",
     "rail-fat-tree",
     "rail-optimised",
     "ring",

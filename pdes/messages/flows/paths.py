@@ -3,7 +3,7 @@
 import numpy as np
 
 from pdes.core.jit import inline, outline
-from pdes.core.packet import SHARE_UNITS, destination, end_of, header
+from pdes.core.packet import SHARE_UNITS, SHARES_SHIFT, destination, end_of, header
 from pdes.core.state import FRAMED
 from pdes.messages.flows.rates import UNITS_PER_PS, WEIGHT_SHIFT
 from pdes.network.framing import FLIT_BYTES, framed_bytes
@@ -131,6 +131,7 @@ def lay_path(world, pair, now_ps):
     there_ps = idle_way(world, pair, src, dst, 0, full_packet_bytes(net))
     back_ps = idle_way(world, pair, dst, src, 1, net.const.ack_bytes)
     flow.round_trip_ps = there_ps + back_ps
+    flow.turn = dst << SHARES_SHIFT | qp.connection
 
 
 @inline
@@ -179,6 +180,7 @@ def load_message(world, pair, size_bytes):
     node = np.int64(qp.npu)
     full = full_packet_bytes(net)
     flow.remaining_bytes = float(wire)
+    flow.packet_bytes = float(full) if packets > 1 else 0.0
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
         link = np.int64(hop.link)

@@ -27,6 +27,8 @@ WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 
 MAX_RATE_BPS = 6 * 10**13  # bit/s of a link: times RATE_UNITS / 8 * 2^WEIGHT_SHIFT it is 7.9e18 < 2^63
 UNITS_PER_PS = RATE_UNITS * PS_PER_S  # divided by a rate, picoseconds per byte
 OVERLOADED = INF - 1  # level of a link whose flows together have more than its capacity, until a solution visits it
+MAX_TURNS = 16  # flows of a port up to which packets take turns; their ends are that many solutions in place of one
+FULL_SHIFT = 6  # a port is full with all but 1 / 64 of its capacity: acknowledgements may be limited elsewhere
 LINK_FLOWS_PER_HOP = 4  # a link with n flows has had at most 1 + 2 + 4 + ... + 2n < 4n rows of `link_flow`
 ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.build.schedule)
 
@@ -212,12 +214,26 @@ def bring_up_to_date(flows, flow_id, rate, limit, now_ps):
 
 
 @inline
+def turn_bytes(flows, flow_id):
+    """Return the bytes that a flow has left when the last packet of its message has left, as packets take turns."""
+    # Where a port is full, packets leave at its rate: of n flows, the first to end has sent its last packet n - 1
+    # packets before the others have sent as many. Until then, all of them have sent 1 / n of that packet as fluids.
+    flow = flows.flow[flow_id]
+    hop = flows.hop[flow.first_hop]
+    row = flows.link[hop.link]
+    load = np.int64(hop.weight) * flow.rate
+    if row.load < row.capacity - (row.capacity >> FULL_SHIFT) or load < row.capacity // MAX_TURNS:
+        return 0.0
+    return flow.packet_bytes * (1.0 - np.float64(load) / row.capacity)
+
+
+@inline
 def set_finish(flows, flow_id):
     """Set the end of a flow's current message, from since_ps on at its rate."""
     flow = flows.flow[flow_id]
     finish_ps = np.int64(INF)
     if flow.rate > 0:
-        took_ps = flow.remaining_bytes * (UNITS_PER_PS / flow.rate)
+        took_ps = max(0.0, flow.remaining_bytes - turn_bytes(flows, flow_id)) * (UNITS_PER_PS / flow.rate)
         if took_ps < INF - flow.since_ps:
             finish_ps = flow.since_ps + 1 + np.int64(took_ps)
     place = flows.finish_place[flow_id] - 1

@@ -1,0 +1,148 @@
+"""Servers from a description of one: GPUs, NVLinks, PCIe switches, CPUs and NICs, which meet those of others on rails.
+
+NVLink is nearer than PCIe: a GPU reaches the PCIe tree through a port of its own, so that packets take PCIe only where
+no NVLink joins two GPUs. Two GPUs with a direct NVLink have a node between them, as NPUs carry no transit.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pydantic import Field
+
+from topologies.errors import TopologyError
+from topologies.graph import NVSWITCH, Graph
+from topologies.graph_builder import GraphBuilder
+from topologies.parameters import Count, Parameters, Time
+from topologies.units import GBPS, NS
+
+Cable = tuple[int, int, int]  # two nodes, rate in bps
+
+
+class GpuGeneration(NamedTuple):
+    """What a description may leave out about GPUs and their servers."""
+
+    accelerator: str  # model for NCCL's constants
+    nvlink_bps: int  # rate of an NVLink, each direction
+    nvlinks: int  # NVLinks of a GPU
+    pcie_bps: int  # rate of its PCIe link of 16 lanes, as NCCL takes it
+    nic_bps: int  # rate of the NICs of its servers
+
+
+GENERATIONS = {
+    "v100": GpuGeneration("v100", 200 * GBPS, 6, 96 * GBPS, 100 * GBPS),
+    "a100": GpuGeneration("a100", 200 * GBPS, 12, 192 * GBPS, 200 * GBPS),
+    "h100": GpuGeneration("h100", 200 * GBPS, 18, 384 * GBPS, 400 * GBPS),
+    "b200": GpuGeneration("b200", 400 * GBPS, 18, 384 * GBPS, 400 * GBPS),
+}
+
+
+class HostArguments(Parameters):
+    """Parameters that descriptions of servers do not have."""
+
+    servers: Count = Field(1, description="number of servers of this kind; their NICs meet on a switch for each NIC")
+    nvlink_delay: Time = Field(25 * NS, description="propagation delay between a GPU and an NVSwitch or another GPU")
+    pcie_delay: Time = Field(100 * NS, description="propagation delay of a PCIe link or a link between CPUs")
+    delay: Time = Field(500 * NS, description="propagation delay between a NIC and the switch of its rail")
+    switch_latency: Time = Field(0, description="forwarding latency of the switch of a rail")
+
+
+class HostPlan(NamedTuple):
+    """One server, or several: nodes 0 .. gpus-1 are the GPUs, those behind them the `parts`, in order."""
+
+    host: list[int]  # server of each GPU
+    parts: list[str]  # names of PCIe switches, CPUs and NICs
+    nvlinks: dict[int, int]  # rate of all NVLinks of a GPU to the NVSwitch, by GPU
+    direct: list[Cable]  # NVLinks between two GPUs, all of a pair together
+    pcie: list[Cable]  # links between parts, or of a GPU and a part
+    nics: dict[int, int]  # rate of the uplink of a NIC, by its node
+    accelerator: str = ""
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs."""
+        return len(self.host)
+
+
+def generation_of(name: str, label: str) -> GpuGeneration:
+    """Return the generation of a name; TopologyError, which begins with `label`, if it is unknown."""
+    if name not in GENERATIONS:
+        raise TopologyError(f"{label}: accelerator {name[:40]!r}; expected one of {', '.join(GENERATIONS)}")
+    return GENERATIONS[name]
+
+
+def graph_of(name: str, plan: HostPlan, arguments: HostArguments) -> Graph:
+    """Return the network of the servers; TopologyError: there is no GPU, or nothing joins two of them."""
+    builder = GraphBuilder(name, plan.gpus * arguments.servers)
+    nearest = _nearest_nics(plan) if arguments.servers > 1 else []
+    nics = sorted({nic for own in nearest for nic in own})
+    if arguments.servers > 1 and not nics:
+        raise TopologyError(f"{name}: servers = {arguments.servers}, but no NIC; expected one that a GPU reaches")
+    plan = _with_own_nics(plan, nearest)
+    rails = builder.add_switches("rail", len(nics), latency_ps=arguments.switch_latency)
+    for server in range(arguments.servers):
+        node = _add_server(builder, plan, arguments, server)
+        for rail, nic in zip(rails.tolist(), nics, strict=True):
+            builder.add_cables(node(nic), rail, plan.nics[nic], arguments.delay)
+    hosts = 1 + max(plan.host)
+    host = [server * hosts + own for server in range(arguments.servers) for own in plan.host]
+    sizes = (plan.gpus, arguments.servers) if arguments.servers > 1 < plan.gpus else ()
+    return builder.graph(dims=sizes, host=host, accelerator=plan.accelerator)
+
+
+def _add_server(builder: GraphBuilder, plan: HostPlan, arguments: HostArguments, server: int) -> Callable[[int], int]:
+    """Add the nodes and cables of a server; return the function from a plan's node to the builder's."""
+    before = f"{server}/" if arguments.servers > 1 else ""
+    first_gpu, n = server * plan.gpus, plan.gpus
+    on_pcie = sorted({end for cable in plan.pcie for end in cable[:2] if end < n})
+    first = int(builder.nodes)
+    builder.add_named_switches([f"{kind} {before}{part}" for kind, _, part in (p.rpartition(" ") for p in plan.parts)])
+    ports = builder.add_named_switches([f"pcie port {before}{gpu}" for gpu in on_pcie]).tolist()
+    port_of = dict(zip(on_pcie, ports, strict=True))
+
+    def node(own: int) -> int:
+        return first_gpu + own if own < n else first + own - n
+
+    rate_of = {end: rate for a, b, rate in reversed(plan.pcie) for end in (a, b) if end < n}  # of its first cable
+    for gpu, port in port_of.items():
+        builder.add_cables(node(gpu), port, rate_of[gpu], 0)
+    for a, b, rate in plan.pcie:
+        builder.add_cables(port_of.get(a, node(a)), port_of.get(b, node(b)), rate, arguments.pcie_delay)
+    if plan.nvlinks:
+        switch = builder.add_named_switches([f"nvswitch {server}"], kind=NVSWITCH)
+        for gpu, rate in plan.nvlinks.items():
+            builder.add_cables(node(gpu), switch, rate, arguments.nvlink_delay)
+    for a, b, rate in plan.direct:
+        between = builder.add_named_switches([f"nvlink {before}{a}-{b}"], kind=NVSWITCH)
+        half = arguments.nvlink_delay // 2
+        builder.add_cables([node(a), node(b)], between.repeat(2), rate, [half, arguments.nvlink_delay - half])
+    return node
+
+
+def _nearest_nics(plan: HostPlan) -> list[tuple[int, ...]]:
+    """Return the NICs that are nearest to each GPU by links of PCIe, ascending."""
+    near: dict[int, list[int]] = {}
+    for a, b, _ in plan.pcie:
+        near.setdefault(a, []).append(b)
+        near.setdefault(b, []).append(a)
+    found = []
+    for gpu in range(plan.gpus):
+        level, seen = [gpu], {gpu}
+        while level and not any(node in plan.nics for node in level):
+            level = list(dict.fromkeys(other for node in level for other in near.get(node, ()) if other not in seen))
+            seen.update(level)
+        found.append(tuple(sorted(node for node in level if node in plan.nics)))
+    return found
+
+
+def _with_own_nics(plan: HostPlan, nearest: list[tuple[int, ...]]) -> HostPlan:
+    """Return the plan with the NICs that several GPUs are nearest to at the ports of those GPUs, one after the other.
+
+    NCCL shares such NICs out among the GPUs, and packets shall go as it sends them. The links of both stay as they are.
+    """
+    owner: dict[int, int] = {}
+    for nics in set(nearest):
+        gpus = [gpu for gpu, own in enumerate(nearest) if own == nics]
+        if len(nics) >= len(gpus) > 1:
+            owner.update({nic: gpus[i % len(gpus)] for i, nic in enumerate(nics)})
+    moved = [(owner[b], b, rate) for _, b, rate in plan.pcie if b in owner]
+    return plan._replace(pcie=[cable for cable in plan.pcie if cable[1] not in owner] + moved)
