@@ -100,7 +100,7 @@ class ScheduleSet:
         self._index: dict[object, int] = {}
         self._plans: list[Plans] = []
         self._shares: dict[object, SharesOf] = {}
-        # By kind, algorithm and number of members: the schedules of different shapes, later also by their content
+        # By kind, algorithm, members and class of sizes: the schedules of different shapes, and their contents
         self._of_shapes: dict[object, list[int]] = {}
         self._by_content: dict[object, int] = {}
 
@@ -112,7 +112,7 @@ class ScheduleSet:
         does not implement the kind, a missing shape, or more memory than the set may take.
         """
         chosen = collectives.choose(kind, algorithm)
-        key: object = (kind, chosen, members)
+        key: tuple[object, ...] = (kind, chosen, members)
         if chosen.needs_shape and members > 1:
             shape = chosen.on(kind, shape)
             key = (kind, chosen, shape, chosen.size_class(kind, shape, size_bytes))
@@ -124,14 +124,14 @@ class ScheduleSet:
             if members > 1:
                 label = f"algorithm {algorithm} for {kind} of {members}"
                 shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
-                number = self._number((kind, chosen, members), _checked(plans, label, kind, shares))
+                number = self._number((kind, chosen, members, key[3:]), _checked(plans, label, kind, shares))
             self._index[key] = number
         return self._index[key]
 
     def _number(self, family: object, plans: Plans) -> int:
         """Return the number of plans, after adding them unless a schedule of another shape has the same plans."""
         # Members on the first GPUs of their hosts do the same as members on the second ones: NPUs then share traces.
-        # family: kind, algorithm and number of members. One shape alone is compared with nothing.
+        # family: kind, algorithm, number of members and class of sizes. One shape alone is compared with nothing.
         earlier = self._of_shapes.setdefault(family, [])
         if len(earlier) == 1:
             self._by_content[family, _content(self._plans[earlier[0]])] = earlier[0]
