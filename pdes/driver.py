@@ -99,4 +99,4 @@ def _run(
         check(total)
     except RunError as error:
         raise mailbox.failure(str(error)) from None
-    return results(total, own, layout.graph, settings, **seconds)
+    return results(total, own, layout.graph, program, settings, **seconds)

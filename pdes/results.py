@@ -50,6 +50,10 @@ class Results:
     reuse: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0  # peak memory of processes forked for the run, summed
     workers: dict[str, np.ndarray] = field(default_factory=dict)
+    # where the program has several jobs, or names its job: the digest of each, which does not depend on the others, nor
+    # on its NPUs; and int64[links, jobs + 1] bytes of each on each link, the last column for bytes of none
+    job_digests: tuple[str, ...] = ()
+    job_bytes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     folded: FoldedRows | None = None  # closed forms: one NPU's rows represent those of others that do the same
 
     @property

@@ -128,6 +128,7 @@ _ASKED = Condition(
     "rendezvous or collectives_in_flight",
     lambda run: bool(run.config.system.rendezvous or run.config.system.collectives_in_flight),
 )
+_JOBS = Condition("[[jobs]]", lambda run: bool(run.config.jobs))
 _MODEL = Condition("[workload] model", lambda run: run.config.workload.model is not None)
 _TRACES = Condition("[workload] traces", lambda run: run.config.workload.traces is not None)
 _MODELLED = Condition('[compute] model = "auto" or "roofline"', lambda run: run.config.compute.model != "trace")
@@ -209,10 +210,11 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("reuse", _PACKETS),
         **_keys("backend workers share_memory lps_per_worker partitioner weights", _DIVIDED),
     },
-    "output": _keys("dir nodes flows report"),
+    "output": {**_keys("dir nodes flows report"), **_keys("alone", _JOBS)},
     "energy": _keys("table"),
 }
-"""Conditions by section and key; a key has no effect unless all of them hold. [[faults]] have separate rules."""
+"""Conditions by section and key; a key has no effect unless all of them hold. [[faults]] have separate rules,
+and all keys of [[jobs]] have an effect."""
 
 
 def without_effect(

@@ -16,6 +16,7 @@ from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
 from workload.trace_sets.trace_set import TraceSet
 
 if TYPE_CHECKING:
+    from nadi.configuration.jobs import JobSection
     from nadi.configuration.sections import RunConfig
     from workload.generators.inference import Request, Serving
     from workload.generators.models import Model
@@ -28,6 +29,9 @@ def settled(config: "RunConfig") -> "RunConfig":
     Without a model it stays unchanged. Errors: the model is unknown, the plan cannot train it, the cluster lacks GPUs,
     or operators have no times because neither a GPU nor its peak rate is set.
     """
+    if config.jobs:
+        singles = zip(config.jobs, config.single_jobs(), strict=True)
+        return config.model_copy(update={"jobs": tuple(_settled_job(job, single) for job, single in singles)})
     workload = config.workload
     if workload.model is None or workload.plan is None:
         return config
@@ -51,6 +55,19 @@ def settled(config: "RunConfig") -> "RunConfig":
         known = ", ".join(gpu_names())
         raise ConfigError(f"[compute] gpu: missing beside [workload] model; expected one of {known}, or a TOML file")
     return config.model_copy(update={"workload": workload, "topology": topology})
+
+
+def _settled_job(job: "JobSection", single: "RunConfig") -> "JobSection":
+    """Return a job with its plan settled; single: the configuration of the job alone."""
+    try:
+        plan = settled(single).workload.plan
+    except ValueError as error:
+        raise ConfigError(f'job "{job.name}": {error}') from None
+    if plan is None:
+        return job
+    if job.gpus not in {None, plan.gpus}:
+        raise ConfigError(f'job "{job.name}": found gpus = {job.gpus} and a plan of {plan.gpus} GPUs; expected no gpus')
+    return job.model_copy(update={"plan": plan, "gpus": plan.gpus})
 
 
 def model_and_plan(config: "RunConfig") -> "tuple[Model, ParallelPlan] | None":

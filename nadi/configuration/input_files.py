@@ -67,11 +67,20 @@ def files_read(
 
 def changed_paths(config: RunConfig, change: Change) -> RunConfig:
     """Return the configuration with a change applied to each path that it names."""
-    sections = {}
-    for name, section in _sections(config):
+
+    def changed(section: BaseModel) -> BaseModel:
+        """Return a section with its paths changed."""
         keys = naming_keys(type(section))
-        changed = {key: marker.change(getattr(section, key), change) for key, marker in keys.items()}
-        sections[name] = section.model_copy(update=changed) if changed else section
+        values = {key: marker.change(getattr(section, key), change) for key, marker in keys.items()}
+        return section.model_copy(update=values) if values else section
+
+    sections: dict[str, Any] = {}
+    for name in type(config).model_fields:
+        section = getattr(config, name)
+        if isinstance(section, BaseModel):
+            sections[name] = changed(section)
+        elif isinstance(section, tuple):
+            sections[name] = tuple(changed(each) for each in section)
     return config.model_copy(update=sections)
 
 
@@ -86,11 +95,13 @@ def naming_keys(section: type[BaseModel]) -> dict[str, NamesFiles]:
 
 
 def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
-    """Yield each section that is one table, with its name."""
+    """Yield each section with its name, those of lists with their numbers."""
     for name in type(config).model_fields:
         section = getattr(config, name)
         if isinstance(section, BaseModel):
             yield name, section
+        elif isinstance(section, tuple):
+            yield from ((f"{name}.{number}", each) for number, each in enumerate(section))
 
 
 def _paths(value: object, declaration: NamesFiles) -> list[str]:

@@ -85,7 +85,16 @@ def _results(folder: Path) -> Sequence[Path]:
     return [folder / "summary.json", folder / "links.parquet"]
 
 
+PLACEMENT_ENDING = ".txt"  # of a file that holds the NPUs of a job
+
+
+def _placement(value: str | Sequence[int], change: Change) -> str | Sequence[int]:
+    """Return the placement of a job with its path changed, if it names a file."""
+    return change(value) if isinstance(value, str) and value.endswith(PLACEMENT_ENDING) else value
+
+
 FILE = NamesFiles(_path)
+PLACEMENT = NamesFiles(_placement)
 TRACES = NamesFiles(_path, workload.files_of_traces)
 MODEL = NamesFiles(_if_file)
 SPEC = NamesFiles(_spec)

@@ -3,20 +3,15 @@
 Each section is a model, and its fields are the keys. Values carry units as people write them.
 """
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, Self, cast
+from typing import Annotated, Any, Literal, Optional, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     FiniteFloat,
     ModelWrapValidatorHandler,
-    PlainSerializer,
-    PlainValidator,
     PrivateAttr,
     SerializerFunctionWrapHandler,
     StrictBool,
@@ -29,155 +24,48 @@ from pydantic_core import PydanticCustomError
 
 from nadi.configuration import bounds, named_files
 from nadi.configuration.faults import FaultSection
+from nadi.configuration.jobs import JobSection
+from nadi.configuration.values import (
+    BufferSize,
+    BufferSizeFromZero,
+    BufferSizeOrAuto,
+    ChoiceOrAuto,
+    CountOrUnlimited,
+    EcnByRate,
+    FactorOrAuto,
+    FilePath,
+    GivenGraph,
+    MessageSize,
+    Moment,
+    OptionalFlops,
+    OptionalRate,
+    PacketSize,
+    PacketsOrAuto,
+    Section,
+    SizeOrAuto,
+    SizeOrUnlimited,
+    Time,
+    TimeAboveZero,
+    TimeOrAuto,
+    Weight,
+)
+from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
 from nadi.errors import ConfigError
 from nadi.launching.workers import Backend, Workers
 from partition import DEFAULT_METHOD
 from pdes import Faults, Fidelity, NetworkModel, Setting, Settings, SharedBuffer, fidelity, settings_of
-from topologies import Graph, parse_spec
-from topologies.bounds import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MAX_NODES, MEMORY_RATE_BPS
+from topologies import parse_spec
+from topologies.bounds import MAX_NODES
 from topologies.clusters import find
 from topologies.parameters import parse_pairs
 from topologies.units import (
     format_bytes,
-    format_flops,
-    format_rate,
     format_time,
-    parse_bytes_within,
-    parse_flops,
-    parse_rate_within,
-    parse_time_within,
-    short,
 )
-from workload import CollectiveSettings, ComputeModel, TraceSet
+from workload import CollectiveSettings, ComputeModel
 from workload.compute import find_gpu
-from workload.generators.training import ParallelPlan, parallel_plan
 
 WEIGHT_SOURCES = ("traces", "fabric")  # words that [engine] weights accepts besides a folder
-_LONGEST_VALUE = 60  # maximum number of digits of a count
-
-
-def _above_zero(parse: Callable[[object], int], word: str = "") -> BeforeValidator:
-    """Return a validator of numbers above zero; a word, if there is one, stands for 0."""
-
-    def parse_value(value: object) -> int:
-        if word and value == word:
-            return 0
-        number = parse(value)
-        if number == 0:
-            alternative = f" or {word!r}" if word else ""
-            raise ValueError(f"{value!r} is zero; expected more than 0{alternative}")
-        return number
-
-    return BeforeValidator(parse_value)
-
-
-def _word_or(word: str, show: Callable[[int], str]) -> PlainSerializer:
-    return PlainSerializer(lambda value: show(value) if value else word)
-
-
-def _bytes_to(most: int) -> Callable[[object], int]:
-    return lambda value: parse_bytes_within(value, most)
-
-
-def _time_to(longest_ps: int) -> Callable[[object], int]:
-    return lambda value: parse_time_within(value, longest_ps)
-
-
-def _parse_path(value: object) -> Path:
-    """Return a path from its text; raise ValueError if it is none."""
-    if not isinstance(value, str | Path) or not str(value):
-        raise ValueError(f"{value!r} is not a path; expected text")
-    return Path(value)
-
-
-def _parse_count(value: object) -> int:
-    """Return a count of collectives or phases."""
-    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
-    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= bounds.MAX_COLLECTIVES_IN_FLIGHT:
-        raise ValueError(f"{short(value)}; expected a whole number from 1 to {bounds.MAX_COLLECTIVES_IN_FLIGHT}")
-    return number
-
-
-def _parse_packets(value: object) -> int | str:
-    """Return a number of packets that a receiver may hold out of order, or "auto"."""
-    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= bounds.MAX_WINDOW_PACKETS
-    if not is_number and value != "auto":
-        raise ValueError(f'{short(value)}; expected a whole number from 0 to {bounds.MAX_WINDOW_PACKETS}, or "auto"')
-    return cast("int | str", value)
-
-
-def _parse_choice(value: object) -> bool | str:
-    """Return true, false or "auto"; raise ValueError for any other value."""
-    if not isinstance(value, bool) and value != "auto":
-        raise ValueError(f'{short(value)}; expected true, false or "auto"')
-    return value
-
-
-def _parse_ecn_by_rate(value: object) -> object:
-    """Return the thresholds of links by rate, from {"400Gbps": ["800kB", "3200kB", 0.2]}."""
-    if not isinstance(value, dict):
-        return value
-    rows = []
-    for rate, own in value.items():
-        if not isinstance(own, list | tuple) or len(own) != 3:
-            raise ValueError(f'{rate}: found {short(own)}; expected kmin, kmax and pmax, as ["800kB", "3200kB", 0.2]')
-        kmin, kmax = (parse_bytes_within(size, bounds.MAX_BUFFER_BYTES) for size in own[:2])
-        pmax = own[2]
-        if kmin > kmax:
-            raise ValueError(f"{rate}: found kmin {format_bytes(kmin)} above kmax {format_bytes(kmax)}; expected less")
-        if isinstance(pmax, bool) or not isinstance(pmax, int | float) or not 0 <= pmax <= 1:
-            raise ValueError(f"{rate}: found pmax {short(pmax)}; expected a number from 0 to 1")
-        rows.append((parse_rate_within(rate, LINK_RATE_BPS), kmin, kmax, float(pmax)))
-    return tuple(rows)
-
-
-def _show_ecn_by_rate(rows: tuple[tuple[int, int, int, float], ...] | None) -> dict[str, list[object]] | None:
-    """Return the notation of `_parse_ecn_by_rate`."""
-    if rows is None:
-        return None
-    return {format_rate(rate): [format_bytes(kmin), format_bytes(kmax), pmax] for rate, kmin, kmax, pmax in rows}
-
-
-FilePath = Annotated[Path, BeforeValidator(_parse_path)]
-PacketSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
-MessageSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
-BufferSizeOrAuto = Annotated[
-    int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES), "auto"), _word_or("auto", format_bytes)
-]
-SizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "auto"), _word_or("auto", format_bytes)]
-SizeOrUnlimited = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "unlimited"), _word_or("unlimited", format_bytes)]
-Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
-Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
-TimeAboveZero = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
-TimeOrAuto = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS), "auto"), _word_or("auto", format_time)]
-PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
-ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
-CountOrUnlimited = Annotated[int, _above_zero(_parse_count, "unlimited"), _word_or("unlimited", str)]
-EcnByRate = Annotated[
-    tuple[tuple[int, int, int, float], ...], BeforeValidator(_parse_ecn_by_rate), PlainSerializer(_show_ecn_by_rate)
-]
-"""Rates in bits per second, each with its thresholds in bytes and its share of marked packets."""
-FactorOrAuto = Annotated[
-    float | None,
-    BeforeValidator(lambda value: None if value == "auto" else value),
-    PlainSerializer(lambda factor: "auto" if factor is None else factor),
-]
-"""A factor; None = "auto", settled from the model's framework."""
-Weight = Annotated[int, Field(ge=1, le=65535)]
-OptionalRate = Annotated[
-    int | None,
-    BeforeValidator(lambda value: parse_rate_within(value, MEMORY_RATE_BPS)),
-    PlainSerializer(lambda bps: None if bps is None else format_rate(bps)),
-]
-OptionalFlops = Annotated[
-    float | None,
-    BeforeValidator(parse_flops),
-    PlainSerializer(lambda rate: None if rate is None else format_flops(rate)),
-]
-
-
 _KEYS_OF_MODELS = tuple(model.own for model in fidelity.networks().values())
 SETTINGS: dict[str, Setting] = {
     setting.key: setting
@@ -210,12 +98,6 @@ def _engine_if(key: str, **limits: Any) -> Any:  # noqa: ANN401 - as pydantic's 
     return Field(None, description=SETTINGS[key].doc, **limits)
 
 
-class Section(BaseModel):
-    """A section of the run file: immutable; unknown keys are rejected."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 def engine_settings(owner: type, section: Section, keys: Container[str] | None = None) -> dict[str, Any]:
     """Return the settings of an engine class that a section sets, by name; "auto" leaves the engine's default.
 
@@ -224,129 +106,6 @@ def engine_settings(owner: type, section: Section, keys: Container[str] | None =
     given = [each for each in settings_of(owner) if each.is_given and (keys is None or each.key in keys)]
     values = {setting.name: getattr(section, setting.key, None) for setting in given}
     return {name: value for name, value in values.items() if value is not None and value != "auto"}
-
-
-def _parse_plan(value: object) -> ParallelPlan | None:
-    """Return a parallel plan from its text or table."""
-    if value is None or isinstance(value, ParallelPlan):
-        return value
-    if not isinstance(value, str | dict):
-        raise ValueError(f'{short(value)} is no plan; expected text, as "tp8,pp4,dp32", or a table')  # noqa: TRY004 - pydantic's
-    return parallel_plan(value)
-
-
-PlanOfRun = Annotated[
-    ParallelPlan | None,
-    PlainValidator(_parse_plan),
-    PlainSerializer(lambda plan: None if plan is None else str(plan)),
-]
-"""A parallel plan, parsed from text or a table; results contain its text."""
-
-
-def _parse_lengths(value: object) -> str:
-    """Return the text of request lengths after a check of its form."""
-    from workload.generators.inference import Lengths
-
-    Lengths.parse(value, "tokens")
-    return str(value)
-
-
-_Lengths = Annotated[str, BeforeValidator(_parse_lengths)]
-
-
-def _given(kind: type) -> PlainValidator:
-    """Return a validator of a value that Python gives, or of the text that represents the value in results."""
-
-    def parse(value: object) -> object:
-        if value is None or isinstance(value, kind) or (isinstance(value, str) and value):
-            return value
-        raise ValueError(f"found a {type(value).__name__}; expected a {kind.__name__}, which only Python can give")
-
-    return PlainValidator(parse)
-
-
-def _graph_text(value: Graph | str | None) -> str | None:
-    return f"{value.name}, made in Python" if isinstance(value, Graph) else value
-
-
-def _traces_text(value: TraceSet | str | None) -> str | None:
-    return f"{len(value.traces)} traces, made in Python" if isinstance(value, TraceSet) else value
-
-
-GivenGraph = Annotated[Graph | str | None, _given(Graph), PlainSerializer(_graph_text)]
-GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer(_traces_text)]
-
-
-class WorkloadSection(Section):
-    """Work of the NPUs: traces, or a model and a plan."""
-
-    traces: Annotated[FilePath | None, named_files.TRACES] = Field(
-        None,
-        description='folder and prefix of the traces: "DIR/x" reads DIR/x.<npu>.et; or folder of a trace set, or of '
-        "traces with one prefix",
-    )
-    trace_set: GivenTraces = Field(
-        None, description="traces that Python gives instead of files (docs/reference/python.md); results contain a text"
-    )
-    model: Annotated[str | None, named_files.MODEL] = Field(
-        None, description="name of a model (`nadi workload models`) or path of its file, instead of traces"
-    )
-    plan: PlanOfRun = Field(None, description='parallel plan of the model, "tp8,pp4,dp32"')
-    framework: Literal["megatron", "deepspeed", "fsdp", "inference"] = Field(
-        "megatron", description='framework of the training step; "inference" = the model is served, see [serving]'
-    )
-    groups: Annotated[FilePath | None, named_files.FILE] = Field(
-        None,
-        description="JSON file of the communicators in the traces; default: groups.json if traces is a folder",
-    )
-    all_gather_size: Literal["contribution", "total"] = Field(
-        CollectiveSettings.all_gather_size,
-        description="meaning of comm_size of all-gather and gather: one member's part, or the whole buffer",
-    )
-    strict: bool = Field(True, description="refuse dependencies on nodes that a trace lacks; false drops them")
-
-    @model_validator(mode="after")
-    def _traces_or_model(self) -> Self:
-        """Refuse sections without exactly one source of work, or with keys that contradict it."""
-        if (self.traces is None) == (self.model is None) and self.trace_set is None:
-            found = "both" if self.traces is not None else "neither"
-            raise ValueError(f"found {found} of traces and model; expected one of them")
-        if self.trace_set is not None:
-            beside = next((key for key in ("traces", "model", "groups") if getattr(self, key) is not None), None)
-            if beside is not None:
-                raise ValueError(f"{beside} is set beside trace_set; expected one of them")
-        if (self.model is None) != (self.plan is None):
-            if self.model is None:
-                raise ValueError("found plan alone; expected model beside it")
-            ranks = f"`nadi plan --model {self.model} --cluster NAME --gpus N` ranks them"
-            raise ValueError(f'found model alone; expected plan, as "tp8,pp4,dp32" beside it ({ranks})')
-        if self.groups is not None and self.model is not None:
-            raise ValueError("groups are set beside model; expected traces beside them")
-        return self
-
-
-class ServingSection(Section):
-    """Requests to a served model; all of them arrive at once."""
-
-    batch: int = Field(1, ge=1, le=bounds.MAX_SEQUENCES, description="sequences that a replica runs at a time")
-    requests: int = Field(
-        0, ge=0, le=bounds.MAX_SEQUENCES, description="number of requests; 0 = as many as all replicas run at a time"
-    )
-    prompt: _Lengths = Field("1024", description="tokens per prompt: 1024, uniform:128-2048, lognormal:512,0.8")
-    generate: _Lengths = Field("128", description="tokens generated per request, as for prompt")
-    chunk: int = Field(
-        0,
-        ge=0,
-        le=bounds.MAX_TOKENS,
-        description="tokens per iteration with chunked prefill; 0 = whole prompts go first",
-    )
-    prompt_tokens: int = Field(
-        8192, ge=1, le=bounds.MAX_TOKENS, description="maximum tokens of whole prompts per iteration"
-    )
-    kv_tokens: int = Field(
-        0, ge=0, le=bounds.MAX_TOKENS, description="tokens that a replica's cache holds; 0 = the GPU's remaining memory"
-    )
-    seed: int = Field(1, ge=0, le=bounds.MAX_SEED, description="seed of random lengths")
 
 
 class TopologySection(Section):
@@ -725,6 +484,10 @@ class OutputSection(Section):
         "collectives that are replayed have no rows",
     )
     report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
+    alone: bool = Field(
+        default=False,
+        description="simulate each of [[jobs]] alone, too: results show what it lost to the others",
+    )
 
 
 @dataclass(frozen=True)
@@ -737,7 +500,8 @@ class NamedKeys:
 class RunConfig(Section):
     """Configuration of a run."""
 
-    workload: WorkloadSection
+    workload: WorkloadOrJobs
+    jobs: tuple[JobSection, ...] = Field((), description="jobs that share the fabric, instead of [workload]")
     serving: ServingSection | None = None
     topology: TopologySection
     system: SystemSection = SystemSection()
@@ -762,6 +526,33 @@ class RunConfig(Section):
         config._named = NamedKeys(frozenset(keys))  # noqa: SLF001 - of this class
         return config
 
+    @model_validator(mode="before")
+    @classmethod
+    def _work_of_jobs(cls, given: object) -> object:
+        """Let [[jobs]] stand for [workload]; refuse both."""
+        if not isinstance(given, dict) or not given.get("jobs"):
+            return given
+        if given.get("workload", NO_WORKLOAD) is not NO_WORKLOAD:
+            raise ValueError("found [workload] and [[jobs]]; expected one of them")
+        return given | {"workload": NO_WORKLOAD}
+
+    @model_validator(mode="after")
+    def _jobs_differ(self) -> Self:
+        """Refuse jobs with equal names, and sections that jobs cannot share."""
+        names = [name for job in self.jobs for name in job.names]
+        again = next((name for at, name in enumerate(names) if name in names[:at]), None)
+        if again is not None:
+            raise ValueError(f'[[jobs]]: found the name "{again}" twice; expected different names')
+        if len(names) > bounds.MAX_JOBS:
+            raise ValueError(
+                f"[[jobs]]: found {len(names):,} jobs with all copies; expected at most {bounds.MAX_JOBS:,}"
+            )
+        if self.jobs and self.serving is not None:
+            raise ValueError("[serving] is set beside [[jobs]]; expected [jobs.serving] in the job that serves")
+        if self.jobs and self.memory.remote in {"pool", "node"}:
+            raise ValueError(f'[memory] remote: found "{self.memory.remote}" beside [[jobs]]; expected "npu" or "none"')
+        return self
+
     @model_validator(mode="after")
     def _serves(self) -> Self:
         """Refuse [serving] in runs that do not serve a model."""
@@ -773,4 +564,12 @@ class RunConfig(Section):
 
     def settled(self) -> dict[str, Any]:
         """Return all values as in a run file, including defaults; for summary.json."""
-        return self.model_dump(mode="json", exclude_none=True)
+        return self.model_dump(mode="json", exclude_none=True, exclude={"workload"} if self.jobs else {"jobs"})
+
+    def of_job(self, job: JobSection) -> Self:
+        """Return the configuration whose only work is that of a job, on a fabric of its own NPUs."""
+        return self.model_copy(update={"workload": job, "serving": job.serving, "jobs": ()})
+
+    def single_jobs(self) -> "tuple[Self, ...]":
+        """Return a configuration for each entry of [[jobs]] (`of_job`); this one alone if there are none."""
+        return tuple(self.of_job(job) for job in self.jobs) or (self,)

@@ -26,6 +26,7 @@ from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
+from nadi.simulation.job_times import times_alone_ps
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
@@ -58,6 +59,7 @@ class FinishedRun:
     files: Sequence[InputFiles] = ()  # user files that the run read, as they were when it began
     # schedule and size of the collectives that a closed-form run computes by formula; it plays the others
     formulas: frozenset[tuple[int, int]] = frozenset()
+    alone_ps: tuple[int, ...] = ()  # time in picoseconds of each job alone on the fabric; () = not simulated
 
     def peak_rss_bytes(self) -> int:
         """Return the peak resident memory in bytes of this rank and of the processes that it forked."""
@@ -114,7 +116,17 @@ def simulate(
         _warn(config, progress, ranks)
         results = run_program(graph, work.program, settings, progress, workers, owner, expected)
     inputs = config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers
-    return FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
+    finished = FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
+    if not (config.output.alone and config.jobs):
+        return finished
+    alone = functools.partial(_alone, force=force)
+    return replace(finished, alone_ps=times_alone_ps(finished, alone, progress, ranks))
+
+
+def _alone(config: RunConfig, progress: NoProgress, ranks: RankGather, *, force: bool) -> FinishedRun:
+    """Simulate the only job of a configuration, without further results."""
+    output = config.output.model_copy(update={"alone": False})
+    return simulate(config.model_copy(update={"output": output}), progress, ranks, force=force, keep_flows=False)
 
 
 def check_job(
@@ -156,11 +168,11 @@ def _set_up(
     """
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
-    config = with_interference(config, graph, work.framework)
+    config = with_interference(config, graph, work.frameworks)
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     settings = replace(settings, reuse=config.engine.reuse == "exact")
-    check_supported(config.faults, network.model)
+    check_supported(config.faults, network)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
@@ -198,14 +210,16 @@ def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
         affordable.check_fabric(config.topology.source(), force=force)
     from workload.generators.training.generator import NODE_BYTES, nodes_at_most
 
-    served, trained = serving_and_requests(config), model_and_plan(config)
-    if served is not None:
-        from workload.generators.inference.generator import nodes_at_least
+    for single in config.single_jobs():
+        served, trained = serving_and_requests(single), model_and_plan(single)
+        if served is not None:
+            from workload.generators.inference.generator import nodes_at_least
 
-        affordable.check_trace(nodes_at_least(*served), fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
-    if trained is not None:
-        nodes = nodes_at_most(*trained, config.workload.framework)
-        affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
+            nodes = nodes_at_least(*served)
+            affordable.check_trace(nodes, fewer="requests or tokens", node_bytes=NODE_BYTES, force=force)
+        if trained is not None:
+            nodes = nodes_at_most(*trained, single.workload.framework)
+            affordable.check_trace(nodes, fewer="micro-batches or steps", node_bytes=NODE_BYTES, force=force)
 
 
 def _lay_out(

@@ -102,6 +102,8 @@ def _array(values: object, arrow_type: "pa.DataType") -> "pa.Array":
     return array if array.type == arrow_type else array.cast(arrow_type)
 
 
+JOB = Field("job", WORD, "name of the job", "no job", where="runs of [[jobs]]")
+
 NODES = Schema(
     "nodes",
     "trace node of an NPU",
@@ -116,6 +118,7 @@ NODES = Schema(
         Field("bytes", "int64", "size of the message, or of the collective's whole buffer"),
         Field("start_ps", "int64", "start of the node"),
         Field("finish_ps", "int64", "end of the node"),
+        JOB,
     ),
 )
 
@@ -134,6 +137,7 @@ FLOWS = Schema(
         Field("finish_ps", "int64", "arrival of its last byte"),
         Field("ideal_ps", "int64", "time of the message alone on an idle network", "not computed"),
         Field("slowdown", "float64", "(finish_ps - start_ps) / ideal_ps", "not computed"),
+        JOB,
     ),
 )
 
@@ -180,6 +184,7 @@ COLLECTIVES = Schema(
         Field("closed_form_ps", "float64", "time of the algorithm on an idle network"),
         Field("closed_form_played", "bool", "true: played step by step; false: computed by a formula"),
         Field("ratio", "float64", "time_ps / closed_form_ps", "closed_form_ps is 0"),
+        JOB,
     ),
 )
 
@@ -203,6 +208,7 @@ NPUS = Schema(
             where="runs that fold NPUs",
             below="npus",
         ),
+        JOB,
     ),
     rows="npus",
 )
@@ -235,6 +241,16 @@ PAUSES = Schema(
         Field("link", "int64", "paused or resumed link", below="links"),
         Field("data_class", "int64", "traffic class, 0 or 1"),
         Field("paused", "bool", "true: pause; false: resume"),
+    ),
+)
+
+JOB_LINKS = Schema(
+    "job_links",
+    "job and link that it uses, in a run of [[jobs]]",
+    (
+        Field("job", WORD, "name of the job", "packets of no job, such as those of aggregators"),
+        Field("link", "int64", "number of the link", below="links"),
+        Field("tx_bytes", "int64", "bytes that the job's NPUs sent over the link, including headers"),
     ),
 )
 
@@ -280,6 +296,7 @@ STEPS = Schema(
         Field("bubble_ps", "int64", "time of waiting for other stages of the pipeline"),
         Field("other_ps", "int64", "time of nodes of the host and of memory"),
         Field("idle_ps", "int64", "time after the last node"),
+        JOB,
     ),
     rows="npus",
 )
@@ -312,7 +329,7 @@ SWEEP = Schema(
 
 OF_EVERY_RUN = (NODES, FLOWS, LINKS, COLLECTIVES, NPUS)
 LOGS = (QUEUES, MARKS, PAUSES, LIMITS, WORKERS)  # tables that a run writes only if it has recorded rows
-OF_A_RUN = (*OF_EVERY_RUN, STEPS, *LOGS)
+OF_A_RUN = (*OF_EVERY_RUN, STEPS, JOB_LINKS, *LOGS)
 SCHEMAS = (*OF_A_RUN, SWEEP)
 
 

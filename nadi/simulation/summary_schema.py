@@ -78,6 +78,34 @@ class HashedFiles(TypedDict):
 
 
 @with_config(_STRICT)
+class SharedLinks(TypedDict):
+    """Links that a job shares with another one."""
+
+    job: _Text
+    links: _Count
+    bytes: _Count
+    other_bytes: _Count
+    link: _Count
+    link_name: _Text
+
+
+@with_config(_STRICT)
+class JobFigures(TypedDict):
+    """Results of a job."""
+
+    name: _Text
+    npus: _Size
+    start_ps: _Count
+    finish_ps: _Count
+    time_ps: _Count
+    digest: _Text
+    step: dict[str, _Amount]
+    alone_ps: NotRequired[_Count]
+    slowdown: NotRequired[_Amount]
+    shares: list[SharedLinks]
+
+
+@with_config(_STRICT)
 class _Compute(TypedDict, total=False):
     gpu: _Text | None
 
@@ -139,6 +167,7 @@ class RunSummary(TypedDict, total=False):
     warnings: list[_Text]
     files: list[HashedFiles]
     step: dict[str, _Amount]
+    jobs: list[JobFigures]
     operators: dict[str, _Count]
     serving: ServingFigures
     ports: PortsByKind

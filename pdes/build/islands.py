@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from pdes.build.fabric import MAX_CELL_PS, Fabric
+from pdes.build.jobs import peers as peers_of
 from pdes.build.settings import Settings
 from pdes.core import state as s
 from pdes.core.inputs import Bools, Graph, Int64, Program
@@ -187,10 +188,8 @@ def first_packet_ps(program: Program, islands: s.Islands) -> int:
         launches = program.schedules.launch_ps[np.unique(schedule[sends_inside])]
         sends = np.flatnonzero(kind == KIND_SEND)
         peers, which = np.unique(program.node_peer[begin:end][sends], return_inverse=True)
-        other = npus[:, None] + peers
-        inside = (islands.island_of[np.clip(other, 0, program.npus - 1)] == islands.island_of[npus][:, None]).any(
-            axis=0
-        )
+        other = peers_of(program, npus[:, None], peers)
+        inside = (islands.island_of[other] == islands.island_of[npus][:, None]).any(axis=0)
         delays = program.node_duration_ps[begin:end][sends][inside[which.reshape(-1)]]
         least_ps = min(least_ps, int(launches.min(initial=s.INF)), int(delays.min(initial=s.INF)))
     return least_ps

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from pdes.build.jobs import begins_ps, places
 from pdes.build.layout import Part, offsets
 from pdes.build.settings import Settings
 from pdes.core import packet
@@ -13,6 +14,7 @@ from pdes.core.inputs import Array, Int32, Int64, Program, Record, Rows, Schedul
 from pdes.core.memory import aligned, full, rows_of, zeros
 from pdes.core.rows.nic import Port
 from pdes.core.rows.npu import GroupView, Npu, PlanLane, PlanStep, System, Tokens
+from pdes.npu.agenda import begin_slot
 
 
 def trace_tables(program: Program, p2p_share: float) -> s.Trace:
@@ -110,7 +112,7 @@ def padded(values: ArrayLike, dtype: DTypeLike) -> Any:
     return values if len(values) else np.zeros(1, dtype)
 
 
-def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
+def npu_rows(program: Program, jobs: s.JobTables, part: Part, settings: Settings) -> tuple[Rows, Int32, Int64]:
     """Return the table `npu` of an LP, `part`, its trace rows' states (RowStates.state), and offsets of these."""
     npu = rows_of(Npu, part.npus)
     own = npu[: part.npus]
@@ -124,6 +126,11 @@ def npu_rows(program: Program, part: Part, settings: Settings) -> tuple[Rows, In
     own.slot_base[has_trace] = program.slot_ptr[own.number[has_trace]]
     state, row_ptr = begin_traces(npu, trace, program)
     own.rows_left = np.diff(row_ptr)
+    own.place = places(program, own.number)
+    own.job_begin_ps = begins_ps(jobs, own.number)
+    later = np.flatnonzero((own.job_begin_ps > 0) & (own.ready_head >= 0))
+    own.job_row[later] = own.ready_head[later]
+    own.ready_head[later] = -1
     return npu, state, row_ptr
 
 
@@ -173,10 +180,14 @@ def _slots(ports: Int64, settings: Settings) -> Int64:
 def idle_npus(part: Part, npu_table: Rows, const: Record, settings: Settings) -> s.Npus:
     """Return the NPUs of an LP, `part`, with idle ports and empty heaps; npu_table: result of `npu_rows`."""
     slots = int(npu_table.heap[-1] + _slots(npu_table.ports[-1:], settings)[0])
+    heap = zeros(2 * slots)
+    for npu in npu_table[npu_table.job_row >= 0]:  # its job begins later: the only event
+        heap[2 * npu.heap : 2 * npu.heap + 2] = npu.job_begin_ps, begin_slot(npu.ports)
+    npu_table.heap_size[npu_table.job_row >= 0] = 1
     return s.Npus(
         npu=npu_table,
         port=rows_of(Port, part.out_ptr[part.npus]),
-        heap=zeros(2 * slots),
+        heap=heap,
         token=rows_of(Tokens, part.npus * int(const.gated_dimensions)),
         system=rows_of(System, part.npus),
         busy=zeros(part.npus, np.int32),

@@ -13,6 +13,7 @@ from pdes.build.constants import constants_of, hooks_of
 from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
 from pdes.build.islands import island_tables, may_replay
+from pdes.build.jobs import job_tables, jobs_per_link, own_tables
 from pdes.build.layout import Layout, Outboxes, Part, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
@@ -51,8 +52,16 @@ from pdes.npu.trace import KIND_SEND
 FLOW_ROWS = 1 << 16  # flow records that a world holds before the host takes them out
 
 
-def _net(layout: Layout, part: Part, const: Record, npu_table: Rows, outboxes: Outboxes, settings: Settings) -> s.Net:
-    """Return idle nodes, links and packet pools of an LP, `part`; NPUs with rows that are ready begin at time 0."""
+def _net(
+    layout: Layout,
+    part: Part,
+    const: Record,
+    npu_table: Rows,
+    outboxes: Outboxes,
+    jobs: s.JobTables,
+    settings: Settings,
+) -> s.Net:
+    """Return idle nodes, links and packet pools of an LP, `part`; NPUs with rows that are ready begin with the job."""
     graph, fabric = layout.graph, layout.fabric
     tx = part.tx_rows(graph, fabric, layout.owner)
     blocks = len(tx) // 2 + 2 * len(part.nodes) + 2 * int(const.reserve_blocks)
@@ -62,7 +71,8 @@ def _net(layout: Layout, part: Part, const: Record, npu_table: Rows, outboxes: O
     is_mixed = settings.flow_groups is not None
     rows = max(len(npu_table), len(part.nodes)) if settings.switch else len(npu_table)
     next_time = full(rows + is_mixed, s.INF)
-    next_time[: len(npu_table)][npu_table.ready_head >= 0] = 0
+    begin = (npu_table.ready_head >= 0) | (npu_table.job_row >= 0)
+    next_time[: len(npu_table)][begin] = npu_table.job_begin_ps[begin]
     in_at = [outboxes.address(other, part.number, half) for other in part.neighbours for half in range(2)]
     carries = "telemetry" in settings.congestion_control.signals
     return unused(s.Net)._replace(
@@ -89,6 +99,7 @@ def _net(layout: Layout, part: Part, const: Record, npu_table: Rows, outboxes: O
         telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * carries),
         ordered=zeros(blocks * s.BLOCK_RECORDS * is_mixed, np.int32),
         held_block=zeros(blocks * is_mixed, np.int32),
+        jobs=own_tables(jobs, len(tx)),
         **shared_buffers(graph, fabric, part, settings),
     )
 
@@ -267,7 +278,7 @@ def build_lps(
     # run is; outboxes: those of the LPs and of their neighbours.
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings, layout.lps)
-    tables = trace_tables(program, settings.p2p_share), plan_tables(program)
+    tables = trace_tables(program, settings.p2p_share), plan_tables(program), job_tables(program, layout.graph.npus)
     built = [_build_lp(layout, program, settings, part, tables, outboxes) for part in parts]
     if settings.fidelity.acknowledged:
         # an idle LP of the whole fabric without faults, only for its routes (pdes/npu/endpoints.py)
@@ -286,15 +297,17 @@ def _build_lp(
     program: Program,
     settings: Settings,
     part: Part,
-    tables: tuple[s.Trace, s.PlanTables],
+    tables: tuple[s.Trace, s.PlanTables, s.JobTables],
     outboxes: Outboxes,
 ) -> LogicalProcess:
-    """Return one LP, `part`, with its world; tables: traces and plans, which all LPs of a process share."""
+    """Return one LP, `part`, with its world; tables: traces, plans and jobs, which all LPs of a process share."""
     graph, fabric = layout.graph, layout.fabric
     routes, routing, schedule, epochs = scheduled(graph, fabric, part, settings)
-    npu, state, row_ptr = npu_rows(program, part, settings)
+    trace, plans, jobs = tables
+    npu, state, row_ptr = npu_rows(program, jobs, part, settings)
     const = constants_of(layout, program, settings, part, routing)
-    net = with_pit(_net(layout, part, const, npu, outboxes, settings), settings.faults)
+    const.jobs = jobs_per_link(jobs)
+    net = with_pit(_net(layout, part, const, npu, outboxes, jobs, settings), settings.faults)
     const.epochs = epochs
     net.ctl.cell_ps = const.cell_ps
     domains = [domain for domain in layout.domains if part.local[domain.switch] >= 0 and may_replay(graph, settings)]
@@ -302,7 +315,6 @@ def _build_lp(
         net.ctl.fault_ps = schedule.change[0].begin_ps
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
     rx_psb = aligned(fabric.psb) if fabric.cut.any() else zeros(1, np.float64)
-    trace, plans = tables
     qps = _qps(part, const, net.ctl, settings)
     world = s.World(
         net=net,

@@ -86,6 +86,8 @@ def unused(record: Any) -> Any:
 
     def single_item(declared: Any) -> Any:
         """Return a zeroed item or array of one, as a field of `kind` is annotated."""
+        if not hasattr(declared, "__metadata__"):
+            return unused(declared)  # a record within the record
         kind = declared.__metadata__[0]
         items = rows_of(kind, 1) if issubclass(kind, Row) else zeros(1, kind)
         return items[0] if declared.__origin__ is np.record else items

@@ -1,9 +1,10 @@
 """The digest of messages: two sums that are linear in time, so that a replay adds many messages at once.
 
-A message on lane `lane` from one NPU to another, in the seq-th collective of a group, that is complete at time t adds
-K(pair, lane) * F(group, seq) * t modulo a prime, where K and F are hashes. Those of a collective that is replayed from
-begin_ps on, complete at begin_ps + f, add F(group, seq) * (begin_ps * sum(K) + sum(K * f)), whose two sums do not
-change from one replay to the next. There are two primes, because one alone would not see a shift by a multiple of it.
+A message on lane `lane` from one rank of a job to another, in the seq-th collective of a group, that is complete at
+time t adds K(pair, lane) * F(group, seq) * t modulo a prime, where K and F are hashes. Those of a collective that is
+replayed from begin_ps on, complete at begin_ps + f, add F(group, seq) * (begin_ps * sum(K) + sum(K * f)), whose two
+sums do not change from one replay to the next. There are two primes, because one alone would not see a shift by a
+multiple of it.
 """
 
 from pdes.core.hashing import mix, mix2
@@ -16,7 +17,7 @@ TAG_SHIFT = 24  # bits of a tag below the number of the collective and its group
 
 @inline
 def message_keys(pair, lane):
-    """Return the factors K of both sums for a message, by its pair of NPUs (`pair_word`) and its lane."""
+    """Return the factors K of both sums for a message, by its pair of ranks (`pair_word`) and its lane."""
     key = mix2(pair, lane)
     return key % PRIME_A, mix(key + 0x2545F491) % PRIME_B
 
@@ -29,25 +30,25 @@ def collective_keys(tag):
 
 
 @inline
-def add_message(count, pair, tag, now_ps):
-    """Count a message that is complete at now_ps, by its pair of NPUs (`pair_word`) and its tag."""
+def add_message(total, pair, tag, now_ps):
+    """Add a message that is complete at now_ps to a job's totals, by its pair of ranks (`pair_word`) and its tag."""
     message_a, message_b = message_keys(pair, tag_lane(tag))
     collective_a, collective_b = collective_keys(tag)
-    count.flows += 1
-    count.messages_a = (count.messages_a + message_a * collective_a % PRIME_A * (now_ps % PRIME_A)) % PRIME_A
-    count.messages_b = (count.messages_b + message_b * collective_b % PRIME_B * (now_ps % PRIME_B)) % PRIME_B
+    total.messages += 1
+    total.messages_a = (total.messages_a + message_a * collective_a % PRIME_A * (now_ps % PRIME_A)) % PRIME_A
+    total.messages_b = (total.messages_b + message_b * collective_b % PRIME_B * (now_ps % PRIME_B)) % PRIME_B
 
 
 @kernel
-def sum_messages(npus, src, dst, lane, finish_ps, sums):
+def sum_messages(ranks, src, dst, lane, finish_ps, sums):
     """Write to int64[4] sums the sums of K and of K * f over m messages, for each prime.
 
-    npus: int64[n], NPU of each place in an island. src, dst, lane, finish_ps: int64[m], places of the ends of each
-    message, lane, and when it is complete.
+    ranks: int64[n], rank within its job of each place in an island. src, dst, lane, finish_ps: int64[m], places of the
+    ends of each message, lane, and when it is complete.
     """
     sums[0] = sums[1] = sums[2] = sums[3] = 0
     for i in range(src.shape[0]):
-        message_a, message_b = message_keys(pair_word(npus[src[i]], npus[dst[i]]), lane[i])
+        message_a, message_b = message_keys(pair_word(ranks[src[i]], ranks[dst[i]]), lane[i])
         sums[0] = (sums[0] + message_a) % PRIME_A
         sums[1] = (sums[1] + message_a * (finish_ps[i] % PRIME_A)) % PRIME_A
         sums[2] = (sums[2] + message_b) % PRIME_B
@@ -55,14 +56,14 @@ def sum_messages(npus, src, dst, lane, finish_ps, sums):
 
 
 @inline
-def add_messages(count, tag, begin_ps, messages, sums):
-    """Count the messages of a collective that began at begin_ps.
+def add_messages(total, tag, begin_ps, messages, sums):
+    """Add the messages of a collective that began at begin_ps to a job's totals.
 
     tag: of any of its messages; messages: their number; sums: of `sum_messages`.
     """
     collective_a, collective_b = collective_keys(tag)
-    count.flows += messages
+    total.messages += messages
     sum_a = (begin_ps % PRIME_A * sums[0] + sums[1]) % PRIME_A
     sum_b = (begin_ps % PRIME_B * sums[2] + sums[3]) % PRIME_B
-    count.messages_a = (count.messages_a + collective_a * sum_a) % PRIME_A
-    count.messages_b = (count.messages_b + collective_b * sum_b) % PRIME_B
+    total.messages_a = (total.messages_a + collective_a * sum_a) % PRIME_A
+    total.messages_b = (total.messages_b + collective_b * sum_b) % PRIME_B

@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from pdes.core.jit import inline, reader, seen_as
-from pdes.core.rows import flows, islands, messages, network, nic, npu
+from pdes.core.rows import flows, islands, jobs, messages, network, nic, npu
 from pdes.core.rows.row import INF
 from pdes.core.rows.run import Constants, ControlParameters, Counters, Hooks, Scalars
 
@@ -152,6 +152,16 @@ class PlanTables(NamedTuple):
     view_part: Int32  # by member
 
 
+class JobTables(NamedTuple):
+    """The jobs of the run: programs that share the fabric. Where there are several, the last row is for no job."""
+
+    who: Int64  # [npus of the fabric] rank within its job | job << 20 (pdes.core.packet)
+    npu: Int32  # [npus of the fabric] NPUs of the ranks of all jobs, job by job
+    group: Int32  # [groups] number of the group within its job
+    total: Annotated[np.recarray, jobs.JobTotal]  # rows
+    link_bytes: Int64  # [rows of tx x rows of total] bytes of each job on the link; [1] of one job
+
+
 class Net(NamedTuple):
     """Nodes, sending sides of links and packets, with the scalars that all use."""
 
@@ -190,6 +200,7 @@ class Net(NamedTuple):
     ordered: Int32  # [records] records that arrive in the cell, NPU by NPU in order, where there are flows too
     held_block: Int32  # [blocks] blocks of these records
     counts: Annotated[np.recarray, network.NodeCounts]  # [nodes]
+    jobs: JobTables
 
 
 class Inbox(NamedTuple):
@@ -311,7 +322,7 @@ class Flows(NamedTuple):
     turn_place: Int64  # [NPUs] places in turn_heap + 1, 0 = none
 
 
-CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)
+CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES = range(4)
 
 
 class FaultSchedule(NamedTuple):

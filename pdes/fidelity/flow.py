@@ -12,10 +12,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pdes.core.jit import call_hook, clock_ns, hook, inline, outline
+from pdes.core.packet import destination
 from pdes.core.rows.row import INF
 from pdes.core.setting import setting
 from pdes.core.state import CHANGE_LINK, CHANGE_ROUTES, LONGEST_RUN_PS, whole_messages, world_at
-from pdes.fidelity.contract import PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
+from pdes.fidelity.contract import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel, OwnKeys
 from pdes.messages.events import ARRIVE, FINISH, SOLVE, add_event
 from pdes.messages.flows.coupled import end_stage, lay_coupled
 from pdes.messages.flows.paths import WHOLE, back_bytes_on, bytes_on, lay_path, load_message, packets_of
@@ -32,7 +33,7 @@ from pdes.messages.flows.rates import (
 )
 from pdes.messages.flows.turns import first_to_end, leave_turn, wait_for_turn
 from pdes.messages.whole import add_message_event, leaves
-from pdes.network.link import count_sent
+from pdes.network.link import count_for_job, count_sent
 
 COUPLED_ABOVE_MESSAGES = 1 << 22  # messages of a run, 40 s at 10 us each, above which "auto" couples collectives
 
@@ -67,14 +68,18 @@ def count_on_links(world, pair, size_bytes):
     net, flows = world.net, world.flows
     flow = flows.flow[pair]
     packets = packets_of(net, size_bytes)
+    dst = destination(world.qps.qp[pair].w1)  # of the same job as its sender
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         hop, use = flows.hop[h], flows.hop_use[h]
         link = np.int64(hop.link)
         if use.is_back == 1:
-            net.tx[link].sent_bytes += back_bytes_on(net, link, packets) * use.share // WHOLE
+            on_link = back_bytes_on(net, link, packets) * use.share // WHOLE
+            net.tx[link].sent_bytes += on_link
         else:
-            count_sent(net, link, bytes_on(net, link, size_bytes, packets) * use.share // WHOLE, 0)
+            on_link = bytes_on(net, link, size_bytes, packets) * use.share // WHOLE
+            count_sent(net, link, on_link, 0)
             net.count.hops += 1
+        count_for_job(net, link, dst, on_link)
 
 
 @outline
@@ -232,6 +237,9 @@ NETWORK = NetworkModel(
     own=FlowKeys,
     conditions={"nvlink": ('collectives = "steps"', lambda network: network.collectives != "coupled")},
     hooks=(MessageHooks("flow", act, settle=settle),),
-    refused_faults={"error_rate": "messages as a whole are never lost; expected another fault"},
+    refused_faults={
+        "error_rate": "messages as a whole are never lost; expected another fault",
+        "pause_storm": NO_PAUSES,
+    },
     max_link_rate_bps=MAX_RATE_BPS,
 )

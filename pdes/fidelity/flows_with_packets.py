@@ -35,7 +35,8 @@ from pdes.messages.message_loop import KEY_NPU_MASK, are_events_short, are_hops_
 from pdes.messages.whole import ends_of, post_message
 from pdes.network.batch import blocks_short, take_batch
 from pdes.network.link import inbox_of, nominal_psb
-from pdes.nic.transport import count_posted, line_up, queue_pair
+from pdes.nic.counting import count_posted
+from pdes.nic.transport import line_up, queue_pair
 from pdes.npu.collective import send_has_left
 from pdes.npu.delivery import message_done
 from pdes.npu.npu_window import follow_up, next_action, short_of

@@ -1,6 +1,5 @@
 """Gather the outcome of a run: from the worlds of the logical processes to Results, over any number of processes."""
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -9,14 +8,14 @@ from typing import Annotated, Any, get_type_hints
 
 import numpy as np
 
+from pdes.build.jobs import digests
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
-from pdes.core.inputs import Array, Graph, Int8, Int64, Record, Rows
+from pdes.core.inputs import Array, Graph, Int8, Int64, Program, Record, Rows
 from pdes.core.memory import peak_rss_bytes, rows_of
-from pdes.core.message_digest import PRIME_A, PRIME_B
 from pdes.core.packet import bytes_sent, longest_wait_ps, packets_sent
 from pdes.core.rows.network import Gate
 from pdes.core.rows.nic import FlowIn, FlowOut
@@ -34,9 +33,10 @@ _OTHER_NAMES = {
     "dropped_bytes": "bytes_dropped",
     "trace_rows": "trace_nodes",
 }  # word of Counters -> its name in results, where they differ
-_NO_RESULTS = {"consumed_packets", "digest_a", "digest_b", "messages_a", "messages_b"}
+_NO_RESULTS = {"consumed_packets"}
 # counter of results -> word of Counters
 COUNTERS = {_OTHER_NAMES.get(word, word): word for word in Counters.declared if word not in _NO_RESULTS}
+_JOB_WORDS = ("digest_a", "digest_b", "messages", "trace_rows", "messages_a", "messages_b")  # what digests have
 _GATE_WORDS = ("longest_bytes", "marked_packets", "trimmed_packets", "pause_frames", "paused_ps")
 LINK_COLUMNS = ("tx_bytes", "tx_packets", "dropped_packets", "max_queue_bytes", "buffered_bytes", *_GATE_WORDS[1:])
 LIMIT_COLUMNS = ("src", "dst", "group", "link", "limited_ps")
@@ -72,6 +72,8 @@ class Harvest:
     """The outcome of one LP, of a process's LPs, or of all; each annotation holds the function that merges a field."""
 
     count: Annotated[Record, _summed]  # Counters
+    jobs: Annotated[Int64, sum]  # int64[jobs, 6] _JOB_WORDS of each; the last of several is none
+    job_bytes: Annotated[Int64, np.concatenate]  # int64[own links, jobs] bytes of each job; no columns for one job
     finish_ps: Annotated[int, max]  # last trace row finished
     now_ps: Annotated[int, max]  # where the last LP stopped
     is_disturbed: Annotated[bool, any]  # packets met a replayed collective: the outcome is void
@@ -125,6 +127,8 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
     row_ptr = lp.row_ptr if sim.settings.record_nodes else np.zeros(npus + 1, np.int64)
     return Harvest(
         count=w.net.count,
+        jobs=np.stack([w.net.jobs.total[word] for word in _JOB_WORDS], axis=1).astype(np.int64),
+        job_bytes=_job_bytes(lp),
         finish_ps=int(ctl.finish_ps),
         now_ps=int(ctl.now_ps),
         is_disturbed=bool(ctl.is_disturbed),
@@ -152,6 +156,13 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         forked_rss_bytes=0,
         workers={},
     )
+
+
+def _job_bytes(lp: LogicalProcess) -> Int64:
+    """Return int64[own links, jobs], the bytes of each job on each link."""
+    net = lp.world.net
+    links, jobs = len(lp.part.links), int(net.const.jobs)
+    return net.jobs.link_bytes[: links * jobs].reshape(links, jobs)
 
 
 def settled(sim: Simulation) -> dict[str, int]:
@@ -338,22 +349,24 @@ def _flows(total: Harvest, settings: Settings) -> dict[str, Array]:
     }
 
 
-def results(total: Harvest, own: Harvest, graph: Graph, settings: Settings, **seconds: Any) -> Results:
+def results(
+    total: Harvest, own: Harvest, graph: Graph, program: Program, settings: Settings, **seconds: Any
+) -> Results:
     """Return the Results of a run from the outcome of all processes, with the trace rows of the outcome `own`."""
     # seconds: wall times in seconds, by fields of Results: wall_s and the like.
     counters = {name: int(total.count[counter]) for name, counter in COUNTERS.items()}
-    # the completion time of every trace row and flow, the same for any partition
-    words = [int(total.count[word]) for word in ("digest_a", "digest_b", "flows", "trace_rows")]
-    happened = np.array([*words, int(total.count.messages_a) % PRIME_A, int(total.count.messages_b) % PRIME_B])
     counters["packets"] = counters["data_packets"] + counters["ack_packets"]
     rows, order = np.zeros(graph.npus, np.int64), np.argsort(own.npus)
     rows[own.npus] = own.rows
     links = np.zeros((len(LINK_COLUMNS), graph.links), np.int64)
     links[:, total.links] = total.link_rows.T
+    job_bytes = np.zeros((graph.links, total.job_bytes.shape[1]), np.int64)
+    job_bytes[total.links] = total.job_bytes
     workers = total.workers
     return Results(
         finish_time_ps=total.finish_ps,
-        digest=hashlib.sha256(happened.astype("<i8").tobytes()).hexdigest()[:32],
+        **digests(total.jobs, program),
+        job_bytes=job_bytes,
         counters=counters,
         npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
         node_start_ps=_in_order(own.start_ps, own.rows, order),

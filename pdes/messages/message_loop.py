@@ -39,12 +39,12 @@ from pdes.messages.events import (
     take_event,
 )
 from pdes.messages.whole import add_message_event, ends_of
-from pdes.nic.transport import finish_flow
-from pdes.npu.agenda import take_due
+from pdes.nic.counting import finish_flow
+from pdes.npu.agenda import begin_slot, take_due
 from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
 from pdes.npu.delivery import in_lane_at, receive_row
 from pdes.npu.npu_window import short_of
-from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, post_send, start_row
+from pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, post_send, start_row
 
 PAUSED, TOO_LATE = 4, 5  # status values in addition to those of pdes.core.state
 KEY_NPU_MASK = (1 << KIND_SHIFT - KEY_SHIFT) - 1
@@ -191,7 +191,11 @@ def happen(world, node, kind, order, which, now_ps):
             post_send(world.net, world.npus, world.trace, node, row, now_ps)
         elif lane < LANES:
             done = leave_lane(world.npus.npu[node], world.rows, lane)
-        elif lane > LANES:
+        elif lane == LANES:
+            move_lanes(world, node)  # the begin of its job, if that is later
+        elif lane == begin_slot(world.npus.npu[node].ports) - world.npus.npu[node].ports:
+            begin_job(world.npus.npu[node])
+        else:
             inst = take_due(world.net, world.npus, world.insts, node, now_ps)
             move_lanes(world, node)
     elif kind == LEFT:

@@ -12,9 +12,11 @@ from pdes.core.packet import (
     class_of,
     destination,
     end_of,
+    job_of,
     longest_wait_ps,
     number_of,
     packets_sent,
+    source,
     wire_bytes,
     with_longest_wait,
 )
@@ -163,6 +165,13 @@ def count_sent(net, link, size_bytes, wait_ps):
 
 
 @inline
+def count_for_job(net, link, npu, size_bytes):
+    """Count bytes of NPU `npu` of the fabric on a link, a row of `tx`, for its job, if there are several."""
+    if net.const.jobs > 0:
+        net.jobs.link_bytes[link * net.const.jobs + job_of(net.jobs.who[npu])] += size_bytes
+
+
+@inline
 def drop(net, link, word1):
     """Count a packet (its word 1) that is lost at an outgoing link."""
     net.tx_dropped[link] += 1
@@ -222,6 +231,8 @@ def occupy(net, link, queued_ps, start_ps, word1):
     seen = link_class.seen_bytes
     arrival_ps = start_ps + serialisation_ps(seen, psb) if size_bytes > seen else busy
     count_sent(net, link, size_bytes, start_ps - queued_ps)
+    if net.const.jobs > 0 and destination(word1) != PAUSE_FRAME:
+        count_for_job(net, link, source(word1), size_bytes)
     return special, arrival_ps + link_class.delay_ps
 
 

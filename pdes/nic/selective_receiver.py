@@ -6,8 +6,9 @@ from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_LAST, FLAG_NAK, FLAG_TRIMMED, HALF_PSN, PSN_MASK, flags, wire_bytes
 from pdes.core.state import SELECTIVE_PACKETS, kept_messages, take_row, world_at
 from pdes.nic.control import ECHO_BITS
+from pdes.nic.counting import finish_flow
 from pdes.nic.selective import clear_bit, is_set, set_bit
-from pdes.nic.transport import echo_of, finish_flow, payload_bytes, send_ack
+from pdes.nic.transport import echo_of, payload_bytes, send_ack
 
 
 @inline

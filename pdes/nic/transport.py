@@ -10,7 +10,6 @@ import numpy as np
 
 from pdes.core.hashing import FREE, find, find_row, mix2, mix3
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
-from pdes.core.message_digest import add_message
 from pdes.core.packet import (
     CONNECTION_SHIFT,
     FLAG_ACK,
@@ -29,7 +28,6 @@ from pdes.core.packet import (
     flags,
     header,
     numbered,
-    pair_word,
     path_word,
     receiver_key,
     sender_pair,
@@ -53,6 +51,7 @@ from pdes.core.state import (
 from pdes.network.link import class_row, link_send, share_psb
 from pdes.network.routing import npu_route
 from pdes.nic.control import ECHO_BITS, ECHO_MASK, round_trip, update_control
+from pdes.nic.counting import count_posted, finish_flow, within_job
 from pdes.nic.port import MAX_BACKOFF, activate, arm_timer, kick, queue_control, set_timer, take_message
 from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
@@ -86,7 +85,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     qp.deadline_ps = INF
     is_p2p = connection & ((1 << CONNECTION_SHIFT) - 1) == P2P
     qp.w1 = header(dst, src, 0, FLAG_CLASS if is_p2p and net.const.p2p_class == 1 else 0)
-    path = mix3(src + net.const.seed, dst, connection)
+    path = mix3(src + net.const.seed, dst, within_job(net, connection))
     qp.w2 = path_word(pair, mix2(path, tag) if is_of_message else path)
     qp.port = npu_route(net, node, dst, qp.w2)
     qp.npu = node
@@ -156,21 +155,6 @@ def line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
             call_hook(net.hooks.begin_message, net.const.address, pair, now_ps)
     activate(net, npus, qps, node, pair)
     return message
-
-
-@inline
-def count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps):
-    """Count and record a message that is posted to a queue pair; arguments as of `line_up`."""
-    qp = qps.qp[pair]
-    if net.const.record_flows == 1:
-        flow = qps.flow_out[net.ctl.flows_out]
-        net.ctl.flows_out += 1
-        flow.pair = pair_word(npus.npu[node].number, destination(qp.w1))
-        flow.tag = tag
-        flow.payload_bytes = size_bytes
-        flow.posted_ps = now_ps
-        flow.ordinal = qp.messages
-    qp.messages += 1
 
 
 @inline
@@ -287,21 +271,6 @@ def payload_bytes(net, qps, receiver, end_seq, word1):
     full = end_seq - 1 - qps.begun[receiver]
     qps.begun[receiver] = end_seq
     return full * net.const.mtu_bytes + wire_bytes(word1) - net.const.header_bytes
-
-
-@inline
-def finish_flow(net, qps, word1, tag, ordinal, now_ps):
-    """Count and record a message that is complete at its receiver; word1: of its last packet."""
-    pair = pair_word(source(word1), destination(word1))
-    add_message(net.count, pair, tag, now_ps)
-    if net.const.record_flows == 1:
-        flow = qps.flow_in[net.ctl.flows_in]
-        net.ctl.flows_in += 1
-        net.ctl.check = 1
-        flow.pair = pair
-        flow.tag = tag
-        flow.ordinal = ordinal
-        flow.finished_ps = now_ps
 
 
 @inline

@@ -21,6 +21,12 @@ def agenda_slot(ports):
 
 
 @inline
+def begin_slot(ports):
+    """Return the slot of the begin of the NPU's job in its heap."""
+    return agenda_slot(ports) + 2
+
+
+@inline
 def lane_place(net, inst, lane):
     """Return the place of a lane of an instance."""
     return inst * net.const.lane_stride + lane

@@ -7,7 +7,7 @@ takes its messages in order.
 import numpy as np
 
 from pdes.core.jit import call_hook, hook, inline, outline
-from pdes.core.packet import CALL_LANE, P2P, receive_key, source, tag_group, tag_lane, tag_seq
+from pdes.core.packet import CALL_LANE, P2P, rank_of, receive_key, source, tag_group, tag_lane, tag_seq
 from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED, world_at
 from pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
 from pdes.npu.agenda import lane_place
@@ -19,11 +19,11 @@ TOUCHES = 3  # memory accesses per reduced byte: two reads and a write
 
 
 @inline
-def row_of_message(npus, trace, node, word1, word3):
+def row_of_message(net, npus, trace, node, word1, word3):
     """Return the trace row of NPU `node` that receives a point-to-point message (words 1 and 3 of its last packet)."""
     npu = npus.npu[node]
     number = npu.trace_number
-    peer = source(word1) - npu.number
+    peer = rank_of(net.jobs.who[source(word1)]) - rank_of(net.jobs.who[npu.number])
     key = receive_key(peer, tag_lane(word3), tag_seq(word3))
     low = trace.recv_ptr[number]
     high = trace.recv_ptr[number + 1]
@@ -41,7 +41,7 @@ def receive_row(world_address, node, word1, word3):
     """Handle a complete point-to-point message; return NPU `node`'s receive if that has been posted, else NOTHING."""
     world = world_at(world_address)
     rows = world.rows
-    row = row_of_message(world.npus, world.trace, node, word1, word3)
+    row = row_of_message(world.net, world.npus, world.trace, node, word1, word3)
     flag = world.npus.npu[node].row_base + row
     rows.flag[flag] |= ROW_ARRIVED
     if rows.flag[flag] & ROW_POSTED != 0:
@@ -81,7 +81,7 @@ def message_by_kind(world_address, node, word1, word3):
         else:
             arrives(net, world.insts, inst, lane)
     elif kind == REQUEST:
-        flag = npu.row_base + row_of_message(npus, world.trace, node, word1, tag)
+        flag = npu.row_base + row_of_message(net, npus, world.trace, node, word1, tag)
         rows.flag[flag] |= ROW_ASKED
         if rows.flag[flag] & ROW_POSTED != 0:
             answer(net, node, source(word1), tag, npu.now_ps)

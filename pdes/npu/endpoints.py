@@ -20,9 +20,10 @@ from pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, head
 from pdes.core.state import give_row_back, later_messages, take_row, world_at
 from pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
 from pdes.network.routing import forwarding_ps, next_link, npu_route
+from pdes.nic.counting import count_posted
 from pdes.nic.port import set_event
 from pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
-from pdes.nic.transport import count_posted, line_up, payload_bytes, queue_pair
+from pdes.nic.transport import line_up, payload_bytes, queue_pair
 from pdes.npu.agenda import agenda_slot, put_in
 from pdes.npu.collective import send_has_left, start_collective
 from pdes.npu.delivery import in_lane_at, message_done

@@ -18,14 +18,16 @@ from pdes.core.packet import (
     end_of,
     inbox_later_ps,
     inbox_link,
+    job_of,
     longest_wait_ps,
     with_longest_wait,
 )
 from pdes.core.state import BLOCK_SHIFT, INF, SIDES, later_messages, take_row, world_at
 from pdes.network.link import inbox_of, wait
+from pdes.nic.counting import tag_within_job
 from pdes.npu.collective import begins_after, plan_of
 from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
+from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank
 
 OUTSIDE, CROSSING, INSIDE = range(3)
 """Roles of a group for an island: at most one member in it; several, or not replayed; all, and replayed."""
@@ -96,7 +98,7 @@ def enter_island(world_address, node, row, now_ps):
     island = islands.island[number]
     replays, slot, first_ps = False, npu.slot_base, now_ps
     if trace.kind[r] == KIND_SEND:
-        if islands.island_of[npu.number + trace.peer[r]] != number:
+        if islands.island_of[npu_of_rank(net, npu, trace.peer[r])] != number:
             return 0
         first_ps += trace.duration_ps[r]
     else:
@@ -173,7 +175,7 @@ def leave_island(world_address, node, row, now_ps):
     r = npu.trace_base + row
     slot = npu.slot_base + trace.group[r]
     if trace.kind[r] == KIND_SEND:
-        if islands.island_of[npu.number + trace.peer[r]] != number:
+        if islands.island_of[npu_of_rank(world.net, npu, trace.peer[r])] != number:
             return 0
     elif trace.kind[r] == KIND_COLLECTIVE and islands.packet_row[slot] == row + 1:
         islands.packet_row[slot] = 0
@@ -205,9 +207,13 @@ def end_members(world_address, nodes, rows, slots, end_ps):
 
 
 @kernel
-def count_messages(world_address, tag, begin_ps, messages, sums):
+def count_messages(world_address, tag, npu, begin_ps, messages, sums):
     """Count the messages of a replayed collective that began at begin_ps; see pdes.core.message_digest.add_messages."""
-    add_messages(world_at(world_address).net.count, tag, begin_ps, messages, sums)
+    # npu: a member that is no aggregator, for its job.
+    net = world_at(world_address).net
+    total = net.jobs.total[job_of(net.jobs.who[npu])]
+    net.count.flows += messages
+    add_messages(total, tag_within_job(net, tag), begin_ps - total.begin_ps, messages, sums)
 
 
 @kernel

@@ -20,11 +20,11 @@ from pdes.network.routing import npu_route
 from pdes.nic.port import NOT_KICKED, kick, queue_control, transmit
 from pdes.nic.selective import take_complete
 from pdes.nic.transport import on_ack, on_data, on_timeout
-from pdes.npu.agenda import agenda_slot, take_due
+from pdes.npu.agenda import agenda_slot, begin_slot, take_due
 from pdes.npu.ahead import prefetch_npus
 from pdes.npu.collective import advance, close_if_done, send_has_left
 from pdes.npu.delivery import apart, message_is_in
-from pdes.npu.trace import NOTHING, finish_row, leave_lane, next_ready, start_row
+from pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, start_row
 
 
 @inline
@@ -97,6 +97,8 @@ def own_event(net, npus, rows, insts, node, now_ps):
         done = leave_lane(npu, rows, slot - ports)
     elif slot == agenda_slot(ports):
         inst = take_due(net, npus, insts, node, now_ps)
+    elif slot == begin_slot(ports):
+        begin_job(npu)
     elif slot > agenda_slot(ports):
         done, inst = apart(call_hook(net.hooks.do_later, net.const.address, node, now_ps))
     elif slot > ports + LANES:

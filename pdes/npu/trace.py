@@ -10,7 +10,7 @@ import numpy as np
 
 from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import call_hook, inline, outline
-from pdes.core.packet import P2P, message_tag
+from pdes.core.packet import P2P, job_of, message_tag, rank_of
 from pdes.core.state import COMPUTE_LANE, ROW_ARRIVED, ROW_ASKED, ROW_DONE, ROW_POSTED, ROW_READY, ROW_STARTED, world_at
 from pdes.network.faults import slowed
 from pdes.nic.port import set_event
@@ -43,6 +43,13 @@ def make_ready(npu, rows, row):
     else:
         rows.state[npu.row_base + npu.ready_tail] = row
     npu.ready_tail = row
+
+
+@inline
+def begin_job(npu):
+    """Let the rows of an NPU that have no parents be ready, as its job starts."""
+    npu.ready_head = npu.job_row
+    npu.job_row = NOTHING
 
 
 @inline
@@ -83,6 +90,12 @@ def leave_lane(npu, rows, lane):
 
 
 @inline
+def npu_of_rank(net, npu, difference):
+    """Return the NPU of the rank of an NPU's job whose number is the own one plus `difference`."""
+    return np.int64(net.jobs.npu[npu.place + difference])
+
+
+@inline
 def post_send(net, npus, trace, node, row, now_ps):
     """Post the message of trace row `row` of NPU `node`."""
     npu = npus.npu[node]
@@ -91,7 +104,7 @@ def post_send(net, npus, trace, node, row, now_ps):
     connection = np.int64(P2P)
     if trace.channel[r] >= 0:
         connection = trace.connections[trace.channel[r]]
-    post_or_ask(net, node, npu.number + np.int64(trace.peer[r]), connection, tag, trace.bytes[r], row, now_ps)
+    post_or_ask(net, node, npu_of_rank(net, npu, trace.peer[r]), connection, tag, trace.bytes[r], row, now_ps)
 
 
 @outline
@@ -132,7 +145,7 @@ def start_row(world_address, node, row, now_ps):
             done = row
         elif rows.flag[first + row] & ROW_ASKED != 0:
             tag = message_tag(np.int64(P2P), np.int64(trace.seq[r]), np.int64(trace.tag[r]))
-            answer(net, node, npu.number + np.int64(trace.peer[r]), tag, now_ps)
+            answer(net, node, npu_of_rank(net, npu, trace.peer[r]), tag, now_ps)
         rows.flag[first + row] |= ROW_POSTED
     elif kind == KIND_COLLECTIVE:
         slot = npu.slot_base + trace.group[r]
@@ -161,10 +174,14 @@ def finish_row(world_address, node, row, now_ps):
     npu = world.npus.npu[node]
     if net.const.record_nodes == 1:
         rows.finish[npu.row_base + row] = now_ps
-    h = mix3(npu.number, row, 0x4E41)
+    who = net.jobs.who[npu.number]
+    total = net.jobs.total[job_of(who)]
+    h = mix3(rank_of(who), row, 0x4E41)
+    since_ps = now_ps - total.begin_ps
     net.count.trace_rows += 1
-    net.count.digest_a += mix2(h, now_ps)
-    net.count.digest_b += mix2(now_ps * 3 + 1, h)
+    total.trace_rows += 1
+    total.digest_a += mix2(h, since_ps)
+    total.digest_b += mix2(since_ps * 3 + 1, h)
     npu.rows_left -= 1
     net.ctl.rows_left -= 1
     if now_ps > net.ctl.finish_ps:

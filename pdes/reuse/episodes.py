@@ -40,8 +40,9 @@ OF_FABRIC = "window_packets rto_ps base_rtt_ps tie_pause_ps"  # constants that f
 NOT_STARTED = -1
 RECORD_BYTES = 2048  # memory of a record besides its messages
 # Trace rows end in the world of the run, and messages are counted by their sums.
-_ONCE = "trace_rows digest_a digest_b messages_a messages_b flows windows events"
-_IS_ADDED = np.array([name not in _ONCE.split() for name in Counters.declared])
+_ONCE = "trace_rows flows windows events"
+_IS_ADDED = np.zeros(Counters.words, bool)
+_IS_ADDED[: len(Counters.declared)] = [name not in _ONCE.split() for name in Counters.declared]
 
 
 class Messages(NamedTuple):
@@ -68,16 +69,16 @@ class EpisodeRecord(NamedTuple):
     hops: int  # packet-hops
     sums: dict[int, list[Int64]]  # by the domain's first NPU: int64[4] of each collective (`sum_messages`)
 
-    def message_sums(self, npus: Int64) -> list[Int64]:
+    def message_sums(self, npus: Int64, ranks: Int64) -> list[Int64]:
         """Return int64[4] for each collective: the sums of its messages in the digest (`sum_messages`).
 
-        npus: int64[n], NPUs of the domain that replays the episode.
+        npus, ranks: int64[n], NPUs of the domain that replays the episode, and their ranks within their jobs.
         """
         first = int(npus[0])
         if first not in self.sums:
             self.sums[first] = [np.zeros(4, np.int64) for _ in self.messages]
             for messages, sums in zip(self.messages, self.sums[first], strict=True):
-                sum_messages(npus, messages.src, messages.dst, messages.lane, messages.finish_ps, sums)
+                sum_messages(ranks, messages.src, messages.dst, messages.lane, messages.finish_ps, sums)
         return self.sums[first]
 
     @property

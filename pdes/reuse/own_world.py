@@ -180,4 +180,5 @@ def episode_program(program: Program, episode: Episode) -> Program:
         recv_key=np.zeros(0, np.int64),
         recv_node=np.zeros(0, np.int32),
         in_network=(),
+        jobs=None,
     )

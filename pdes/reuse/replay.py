@@ -11,7 +11,7 @@ from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import state as s
 from pdes.core.inputs import Int64
 from pdes.core.memory import rows_of, words_of
-from pdes.core.packet import message_tag, pair_word
+from pdes.core.packet import job_of, message_tag, pair_word, rank_of
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.npu.islands import INSIDE, begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.reuse.episodes import EpisodeRecord, Messages, simulate
@@ -246,17 +246,31 @@ class Replay:
         """Count what a domain's episode, which is over, has done."""
         record = state.record
         assert record is not None, "what runs has a record"  # noqa: S101 - for the reader
-        sums = record.message_sums(state.domain.npus)
+        sums = record.message_sums(state.domain.npus, rank_of(self._lp.world.net.jobs.who[state.domain.npus]))
         for running, messages, sum_of_messages in zip(state.running, record.messages, sums, strict=True):
             tag = message_tag(running.group.number, running.seq, 0)
-            count_messages(self._lp.address, tag, state.begin_ps, len(messages.src), sum_of_messages)
+            count_messages(
+                self._lp.address, tag, int(running.group.npus[0]), state.begin_ps, len(messages.src), sum_of_messages
+            )
             if self._sim.settings.record_flows and self._sim.settings.record_replayed:
                 self._record_flows(state, running, messages)
         words = words_of(self._lp.world.net.count)
         words += record.counters
         count_links(self._lp.address, state.number, record.link_bytes, record.link_packets, record.link_wait_ps)
+        self._count_for_jobs(state, record)
         self._records.count_replay(record)
         state.running, state.record = [], None
+
+    def _count_for_jobs(self, state: IslandState, record: EpisodeRecord) -> None:
+        """Count the bytes of an episode on its domain's links for the jobs of the NPUs at their ends."""
+        world, graph = self._lp.world, self._sim.graph
+        jobs = int(world.net.const.jobs)
+        if jobs:
+            links, island = state.domain.links, world.islands.island[state.number]
+            src, dst = graph.link_src[links], graph.link_dst[links]
+            who = world.net.jobs.who[np.where(src < graph.npus, src, dst)]
+            rows = world.islands.link[island.first_link : island.first_link + island.links].astype(np.int64)
+            world.net.jobs.link_bytes[rows * jobs + job_of(who)] += record.link_bytes
 
     def _record_flows(self, state: IslandState, running: Running, messages: Messages) -> None:
         """Keep a row for each message of a collective."""

@@ -45,7 +45,7 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
         if settings is None or settings.reuse:
             compile_for(end_members, 0, words, words, words, words)
             compile_for(sum_messages, words, words, words, words, words, words)
-            compile_for(count_messages, 0, 0, 0, 0, words)
+            compile_for(count_messages, 0, 0, 0, 0, 0, words)
             compile_for(count_links, 0, 0, words, words, words)
             compile_for(take_packets, 0, words, words, words, words, words)
             compile_for(begin_cells, 0, 0, words, words, words, words, words)
@@ -193,9 +193,10 @@ class Crew:
 
 
 def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
-    """Begin a run at message level: with each NPU that has work, and with the changes of the network."""
+    """Begin a run at message level: each NPU with work has an event at 0, and so have changes of the network."""
     world = lp.world
-    ready = np.flatnonzero(world.npus.npu.ready_head[: lp.part.npus] >= 0)
+    npu: Rows = world.npus.npu[: lp.part.npus]
+    ready = np.flatnonzero((npu.ready_head >= 0) | (npu.job_row >= 0))
     orders, items = (OWN << KIND_SHIFT) | (ready << KEY_SHIFT) | s.LANES, ready
     if settings.fidelity.hooks.settle and settings.faults:
         orders, items = np.insert(orders, 0, FINISH << KIND_SHIFT), np.insert(items, 0, 0)

@@ -26,6 +26,7 @@ ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 STAR = "5 1 0 1 4 A100\n4\n" + "".join(f"{npu} 4 100Gbps 1us 0\n" for npu in range(4))
 NO_FILES = {
     "workload": {"trace_set", "plan"},
+    "jobs": {"trace_set", "name", "start"},
     "serving": {"prompt", "generate"},
     "topology": {"name", "graph"},
     "network": {"fidelity", "congestion_control", "congestion", "discipline", "flows", "load_balancing"},

@@ -16,7 +16,7 @@ from nadi.launching.progress import NoProgress
 from nadi.simulation.closed_forms import running
 from nadi.simulation.closed_forms.advancing.folded_program import lay_out
 from nadi.simulation.closed_forms.advancing.likeness import classes_of, pairs_of
-from nadi.simulation.closed_forms.advancing.run import MessageTimes, digest_of, run_closed_form
+from nadi.simulation.closed_forms.advancing.run import MessageTimes, digests_of, run_closed_form
 from nadi.simulation.closed_forms.collective import ClosedForm
 from nadi.simulation.closed_forms.costs import PLANNER_EFFORT, RUN_EFFORT, CollectiveCosts, Curve, CurveSource
 from nadi.simulation.run import network_settings, run_program
@@ -155,7 +155,7 @@ def test_folded_runs_are_those_of_every_npu(program, concurrent):
     more = {"concurrent_collectives": concurrent, "compute_slowdown": 1.5}
     found, expected = (times_of(each, by_place=False, **more) for each in (folded, whole))
     assert every_row(folded, found) == every_row(whole, expected)
-    assert digest_of(found, folded.classes) == digest_of(expected, whole.classes)
+    assert digests_of(found, folded.program, folded.classes) == digests_of(expected, whole.program, whole.classes)
     assert found.finish_time_ps == expected.finish_time_ps
 
 

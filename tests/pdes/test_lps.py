@@ -254,12 +254,13 @@ OF_THE_PROGRAM = {"trace", "plans"}
 
 
 def bytes_of(world):
-    """Bytes of an LP's arrays by name."""
+    """Bytes of an LP's arrays by name, without those of jobs: the LPs of a process share who the NPUs are."""
     return {
         f"{part}.{name}": array.nbytes
         for part, arrays in world._asdict().items()
         if part not in OF_THE_PROGRAM
         for name, array in arrays._asdict().items()
+        if name != "jobs"
     }
 
 

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from tests.budgets import bounded
 from workload.compute import Efficiencies, Operator, find_gpu, gpu_names
-from workload.compute.attention import ALGORITHMS, attention_ps
+from workload.compute.attention import attention_ps
+from workload.compute.attention_kernels import ALGORITHMS
 from workload.compute.gemm import GROUP_TILES, SPLITS, TILES, product_ps, products_ps
 from workload.compute.roofline import roofline_ps
 
 NONE_LOST = Efficiencies(1.0, 1.0, 1.0, 1.0)
-A100, H100 = find_gpu("a100"), find_gpu("h100")
+A100, H100, B200 = find_gpu("a100"), find_gpu("h100"), find_gpu("b200")
 WITHOUT_LATENCIES = {"memory_latency_ps": 0, "launch_overhead_ps": 0}
 IDEAL = A100.model_copy(update=WITHOUT_LATENCIES | {"small_tiles": 1.0, "exposed_write": 0.0})
 FAST_MEMORY = IDEAL.model_copy(update={"memory_bandwidth_Bps": 1e18})
@@ -85,14 +86,14 @@ def naive_product_ps(batch, m, n, k, gpu, efficiencies, bytes_of_value, *, group
             time = max(busy) * (steps * 2 * rows * columns * 64 / flops + 1e-12 * gpu.memory_latency_ps + write)
             if splits > 1:
                 time += 8 * splits * batch * m * n / memory_Bps
-                time += gpu.launch_overhead_ps * 1e-12 + 3e-12 * gpu.memory_latency_ps
+                time += gpu.launch_overhead_ps * 1e-12 + gpu.split_latencies * 1e-12 * gpu.memory_latency_ps
             best = min(best, time)
     moved = bytes_of_value * batch * (m * k + k * n + m * n)
     memory = moved / memory_Bps + gpu.memory_latency_ps * 1e-12
     return 1e12 * (best**3 + memory**3) ** (1 / 3) + gpu.launch_overhead_ps
 
 
-@pytest.mark.parametrize("gpu", [A100, H100], ids=["a100", "h100"])
+@pytest.mark.parametrize("gpu", [A100, H100, B200], ids=["a100", "h100", "b200"])
 @pytest.mark.parametrize(
     "shape",
     [(1, 2048, 4608, 12288), (1, 1000, 700, 300), (1, 1, 4096, 4096), (7, 130, 257, 65), (1, 128, 128, 65536)],

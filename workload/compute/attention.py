@@ -17,101 +17,24 @@ Rows and keys of a block depend on the size of the heads, as registers and tenso
 blocks of keys beyond the diagonal are skipped, and blocks on the diagonal are computed completely. From
 FlashAttention-3 on the longest blocks start first; before, in the order of the grid, so that SMs wait for the last of
 them. Short sequences have blocks of fewer rows. The queries of the heads that share keys may be rows of one block. With
-few queries (decoding), the keys are split among SMs whose partial results are combined (Flash-Decoding).
+few queries (decoding), the keys are split among SMs whose partial results are combined (Flash-Decoding), unless the
+kernel cannot (`max_splits`). Some kernels spread heads that share keys over several blocks (`few_rows`), which read the
+same keys. `attention_kernels` has the numbers of each kernel.
 """
-
-import math
-from typing import NamedTuple
 
 import numpy as np
 
 from inputs.units import PS_PER_S
+from workload.compute.attention_kernels import ALGORITHMS, LATENT, AttentionAlgorithm, AttentionTile
 from workload.compute.efficiency import Efficiencies
-from workload.compute.gemm import OVERLAP
 from workload.compute.gpu import Gpu
 from workload.compute.operators import DTYPE_BYTES, OLD_ATTENTION, Operator
 
-
-class AttentionTile(NamedTuple):
-    """Blocks of heads of one size."""
-
-    max_values: float  # Largest head in values
-    rows: int  # Query rows of the largest forward block
-    keys: int  # Keys that a block reads at a time
-    start: float = 1.0  # Share of start_ps
-    decoding: float = 1.0  # The same in decoding
-
-
-class AttentionAlgorithm(NamedTuple):
-    """Parameters of a fused attention algorithm."""
-
-    reach: float  # Share of the tensor-core peak that its instructions can reach, 0 to 1
-    exposed: float  # Share of the exponentials that its products do not hide, 0 to 1
-    start_ps: int  # Time in ps to start and end a forward block
-    min_rows: int  # Query rows of the smallest forward block
-    tiles: tuple[AttentionTile, ...]  # Blocks by size of the heads, the smallest heads first
-    # Rate of the backward pass relative to the forward pass's model: all operands of its five products pass through
-    # shared memory.
-    backward: float
-    setup_ps: int = 0  # Time in ps to set a forward kernel up, beyond the launch
-    packs: bool = True  # Whether a block of a prompt may have queries of several heads
-    tail: float = 0.0  # Share of the longest block of a causal mask for which the SMs wait at the end
-    combine_ps: int = 2_800_000  # Time in ps to start the combination of partial results
-    memory: float = 1.0  # Share of the bandwidth of streaming operators that its reads reach
-    decoding_rows: int = 64  # Query rows of the smallest block in decoding
-    # Share of a block's start in decoding that remains with one query of one head: such kernels use no tensor cores,
-    # and several blocks fit on an SM.
-    single: float = 0.4
-
-
-_ROWS, _KEYS = 128, 64  # Query rows of a backward block, and keys of a block
-_ALL_HEADS = (AttentionTile(math.inf, _ROWS, _KEYS),)
-_FLASH_1 = AttentionAlgorithm(0.56, 1.0, 2_000_000, 128, _ALL_HEADS, 0.76)
-ALGORITHMS = {
-    "flash-1": _FLASH_1,
-    "triton": _FLASH_1._replace(backward=0.51),
-    "splash": AttentionAlgorithm(0.90, 0.6, 0, 128, _ALL_HEADS, 0.83),
-    "flash-attention-1": _FLASH_1,
-    "flash-attention-2": AttentionAlgorithm(
-        0.91, 0.6, 3_100_000, 64, _ALL_HEADS, 0.82, tail=0.25, combine_ps=8_900_000, memory=0.85, single=0.67
-    ),
-    "flash-attention-3": AttentionAlgorithm(
-        *(0.95, 0.6, 3_000_000, 64),
-        (AttentionTile(128, 128, 128, 1.0, 0.8), AttentionTile(math.inf, 128, 80, 1.4, 1.2)),
-        *(0.77, 0, True, 0.25),
-        combine_ps=1_900_000,
-        single=0.25,
-    ),
-    "flash-attention-4": AttentionAlgorithm(
-        *(1.0, 0.8, 3_000_000, 64),
-        (AttentionTile(128, 256, 128, 1.0, 0.48), AttentionTile(math.inf, 128, 128, 1.0, 0.8)),
-        *(0.82, 1_200_000, False, 0.25),
-        combine_ps=1_300_000,
-        decoding_rows=16,
-        single=1.0,
-    ),
-}
-"""Fused attention algorithms: 2 on Ampere, 3 on Hopper, 4 on Blackwell. Rows and keys of blocks are those of
-FlashAttention-3 (hopper/tile_size.h), and on Blackwell two blocks of 128 queries at a time, of which only one fits into
-tensor memory if heads have more than 128 values. All other numbers but `backward` are fitted to half of the prompts in
-NVIDIA's tables of A100, H100 and B200 (`decoding`, `decoding_rows`, `single` and `combine_ps`: of single tokens;
-scripts/kernel_tables.py). The reach of 2 and the reach and start of 3 are a compromise between these calls of serving
-frameworks, which read keys by pages, and the algorithms' own figures (arXiv 2307.08691, 2407.08608), which are met
-within 10 % from 1,024 tokens on (tests/workload/test_compute_published.py). So is the tail of 2: in the order of the
-grid the SMs wait for half of a longest block on average, and its own figures show no wait. Backward: 2 reaches 63 % of
-A100's peak (arXiv 2307.08691, section 4.1, heads of 128), where five products and the exponentials would reach 77 %; 3
-reaches 561 TFLOP/s (heads of 128, 16,384 tokens); 4 is assumed, near 3. flash-1 and triton are the algorithms of old
-software: 1 reaches 25 to 40 % of A100's peak (arXiv 2307.08691, section 1), triton is the version of FlashAttention-1
-with which MPT was trained, and FlashAttention-2 is 1.3 to 2.5 times as fast (section 4.1). Its backward share of 0.51
-makes it 2.2 times as slow, forward and backward together, and is fitted to three steps: MPT-1B, 7B and 13B on 128
-A100 (scripts/validation.py fsdp-2023). splash is that of TPUs, assumed."""
+_BACKWARD_TILE = AttentionTile(np.inf, 128, 64)  # Blocks of the backward pass, for heads of any size
 _BACKWARD_PRODUCTS = 2.5
 """Products of the backward pass over those of the forward pass: five to two (arXiv 2307.08691, section 3.1)."""
 _SPLITS = (1, 2, 4, 8, 16, 32, 64)  # Numbers of parts into which decoding may split the keys
 _MAX_DECODING_QUERIES = 64  # Number of queries up to which keys are split
-_LATENT_ROWS, _LATENT_START_PS = 64, 6_000_000
-"""Query rows of a block of latent attention, and time in ps to start and end it: its heads are 4 times as large.
-Fitted to half of the rows of latent attention on H100 and B200 in NVIDIA's tables."""
 _COMBINE_BYTES = 8  # Bytes of memory traffic per value of a partial result: one fp32 write and one fp32 read
 _EXTRA_LAUNCHES = 2
 """Kernel launches of the backward pass that do not overlap with its main kernel; zeroing the gradient overlaps."""
@@ -132,36 +55,54 @@ def attention_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
             gpu = gpu.model_copy(update={"attention": prefix})
             return attention_ps(operator._replace(kind=kind), gpu, efficiencies)
     algorithm = ALGORITHMS[gpu.attention]
-    moved_bytes = operator.bytes
+    moved_bytes: float = operator.bytes
     if operator.kind == "latent-attention":
+        algorithm = LATENT[gpu.latent_attention]
         batch, heads, queries, keys, rank, rope_dim = operator.shape
         operator = Operator("attention", (batch, heads, 1, queries, keys, rank + rope_dim, rank, 0), operator.dtype)
-        algorithm = algorithm._replace(
-            start_ps=_LATENT_START_PS,
-            decoding_rows=_LATENT_ROWS,
-            tiles=(AttentionTile(math.inf, _LATENT_ROWS, _KEYS),),
-            setup_ps=0,
-            memory=gpu.product_memory,
-            single=1.0,
-        )
-    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory * algorithm.memory  # noqa: N806 - bytes, not bits
-    memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     extras_ps = 0.0
     if operator.kind == "attention-backward":
         algorithm = algorithm._replace(
-            start_ps=2 * gpu.memory_latency_ps, setup_ps=0, min_rows=_ROWS, tiles=_ALL_HEADS, tail=0.0
+            start_ps=2 * gpu.memory_latency_ps,
+            setup_ps=0,
+            min_rows=_BACKWARD_TILE.rows,
+            tiles=(_BACKWARD_TILE,),
+            tail=0.0,
         )
         extras_ps = _backward_extras_ps(operator, gpu, efficiencies)
+    batch, heads, kv_heads, queries, keys, head_dim = operator.shape[:6]
+    group = max(heads // max(kv_heads, 1), 1)
+    if queries == 1 and _has_few_rows(operator, group, gpu, algorithm):
+        further_blocks = -(-group // algorithm.few_rows) - 1
+        group = min(group, algorithm.few_rows)
+        algorithm = algorithm._replace(decoding_rows=algorithm.few_rows)
+        key_bytes = batch * kv_heads * keys * head_dim * DTYPE_BYTES[operator.dtype]
+        moved_bytes += algorithm.again * further_blocks * key_bytes
+    memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory * algorithm.memory  # noqa: N806 - bytes, not bits
+    memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     pair_ps = _pair_ps(operator, gpu, algorithm, efficiencies)
-    _, heads, kv_heads, queries = operator.shape[:4]
-    splits = _SPLITS if queries <= _MAX_DECODING_QUERIES else (1,)
-    group = max(heads // max(kv_heads, 1), 1) if algorithm.packs or queries == 1 else 1
+    splits = [parts for parts in _SPLITS if parts <= algorithm.max_splits] if queries <= _MAX_DECODING_QUERIES else [1]
     blocked_ps = min(
         _blocked_ps(operator, block_heads, parts, gpu, algorithm, pair_ps, memory_Bps, memory_ps)
-        for block_heads in {1, group}
+        for block_heads in {1, group if algorithm.packs or queries == 1 else 1}
         for parts in splits
     )
     return gpu.launch_overhead_ps + algorithm.setup_ps + blocked_ps + extras_ps
+
+
+def _has_few_rows(operator: Operator, group: int, gpu: Gpu, algorithm: AttentionAlgorithm) -> bool:
+    """Return whether decoding with `group` heads per key uses blocks of the algorithm's `few_rows` rows."""
+    if group <= algorithm.few_heads:
+        return True
+    batch, kv_heads, keys = operator.shape[0], operator.shape[2], operator.shape[4]
+    blocks = batch * kv_heads * -(-group // algorithm.few_rows)
+    return blocks <= gpu.sms and -(-keys // (gpu.sms // blocks)) <= algorithm.few_keys
+
+
+def _waves(blocks: int, sms: int, paired: float) -> float:
+    """Return the number of waves of blocks over the SMs, where `paired` is the time of one with busy pairs of SMs."""
+    full, rest = divmod(blocks, sms)
+    return full * paired + (0 if not rest else paired if 2 * rest > sms else 1)
 
 
 def _backward_extras_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> float:
@@ -209,20 +150,23 @@ def _blocked_ps(
     block_rows = min(max(1 << (own_rows - 1).bit_length(), min_rows), tile.rows)
     pairs = _pairs_of_blocks(operator, block_heads, block_rows, tile.keys, key_parts)
     blocks = batch * -(-heads // block_heads) * key_parts
-    waves = -(-blocks * len(pairs) // gpu.sms)
+    waves = _waves(blocks * len(pairs), gpu.sms, algorithm.paired)
     longest = float(pairs.max())
     mean_pairs = blocks * float(pairs.sum()) / gpu.sms
     tail = algorithm.tail if queries > 1 else 0.0
     pairs_of_busiest_sm = max(mean_pairs + tail * longest, longest) if causal else waves * longest
-    share = tile.start
+    start_ps = algorithm.start_ps * tile.start
     if queries == 1:
-        share = tile.decoding * (algorithm.single if own_rows == 1 else 1.0)
+        start_ps = algorithm.start_ps * tile.decoding * (algorithm.single if own_rows == 1 else 1.0)
+        start_ps += algorithm.row_start_ps * own_rows
     combine_ps = 0.0
     if key_parts > 1:
         moved_bytes = _COMBINE_BYTES * key_parts * batch * heads * queries * value_dim
         combine_ps = moved_bytes / memory_Bps * PS_PER_S + algorithm.combine_ps
-    work_ps = pairs_of_busiest_sm * pair_ps + waves * algorithm.start_ps * share
-    return (work_ps**OVERLAP + memory_ps**OVERLAP) ** (1 / OVERLAP) + combine_ps
+    first_ps = algorithm.first_start * start_ps
+    work_ps = pairs_of_busiest_sm * pair_ps + waves * start_ps - first_ps
+    both_ps = (work_ps**algorithm.norm + memory_ps**algorithm.norm) ** (1 / algorithm.norm)
+    return first_ps + both_ps + combine_ps
 
 
 def _pairs_of_blocks(

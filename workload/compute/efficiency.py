@@ -16,7 +16,7 @@ ml-engineering, table of maximum achievable matmul FLOPS.
 (m): from memory.
 
 Uncertainty of one operator: its mean error in NVIDIA's tables (docs/explanation/validation.md, kernel-tables): products
-8 to 11 %, attention 8 to 12 %, experts 8 to 18 %; memory-bound operators 15 % above 16 MB and 50 % below, where L2 and
+9 to 10 %, attention 3 to 11 %, experts 7 to 11 %; memory-bound operators 15 % above 16 MB and 50 % below, where L2 and
 launches dominate.
 """
 

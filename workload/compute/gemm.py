@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from inputs.units import PS_PER_S
 from workload.compute.efficiency import Efficiencies
+from workload.compute.experts import KERNELS
 from workload.compute.gpu import Gpu
 from workload.compute.operators import DTYPE_BYTES, Operator
 
@@ -34,12 +35,11 @@ reads of L2 as a further bound fit NVIDIA's tables no better than these two (by 
 SPLITS = (1, 2, 3, 4, 6, 8, 16, 32)  # Numbers of parts into which the loop over k may be split
 GROUP_TILES = ((128, 128), (64, 128), (32, 128))  # Tiles of grouped products, whose loops are not split
 OVERLAP = 3.0
-"""Exponent of the norm that adds work and memory traffic; fitted with `SPLIT_LATENCIES` and the numbers of the GPUs'
-files to NVIDIA's tables of A100, H100 and B200 (scripts/kernel_tables.py), every second row of which was left out."""
-SPLIT_LATENCIES = 3  # Memory latencies of a split loop: partial sums are written, read, and the results written
+"""Exponent of the norm that adds work and memory traffic; fitted with the numbers of the GPUs' files to NVIDIA's tables
+of A100, H100 and B200 (scripts/kernel_tables.py), every second row of which was left out."""
 _GROUP_EFFICIENCY = 0.72
-"""Efficiency of grouped products over that of other products; fitted to layers of experts in NVIDIA's tables of H100
-and B200, as `OVERLAP`."""
+"""Efficiency of grouped products over that of other products; fitted to layers of experts in NVIDIA's tables of H100,
+as `OVERLAP`."""
 _NARROW_EFFICIENCY = 0.91
 """Efficiency of products in 8 and 4 bits over that of 16 bits: 0.90 on H100 and 0.92 on B200, fitted as `OVERLAP`."""
 _K_STEP = 64  # Number of elements of k that a thread block reads at a time
@@ -64,11 +64,15 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     grouped = kind == "grouped-gemm"
     value_bytes = DTYPE_BYTES[dtype]
     flops = gpu.peak_of(dtype) * gpu.sustained * efficiencies.gemm
-    flops *= (_GROUP_EFFICIENCY if grouped else 1.0) * (_NARROW_EFFICIENCY if value_bytes < _RESULT_BYTES else 1.0)
+    flops *= _NARROW_EFFICIENCY if value_bytes < _RESULT_BYTES else 1.0
     memory_Bps = gpu.memory_bandwidth_Bps * efficiencies.memory  # noqa: N806 - bytes, not bits
     if not grouped:
         memory_Bps *= gpu.product_memory  # noqa: N806 - the same
     sizes = np.array([_dimensions(operator) for operator in operators], np.float64)
+    kernel_ps = np.full(len(sizes), np.nan)
+    if grouped and gpu.experts in KERNELS:
+        kernel_ps = gpu.launch_overhead_ps + KERNELS[gpu.experts](sizes, gpu, flops, memory_Bps, value_bytes)
+    flops *= _GROUP_EFFICIENCY if grouped else 1.0
     result_bytes = max(value_bytes, _RESULT_BYTES)
     tilings = [
         (*tile, parts) for tile in (GROUP_TILES if grouped else TILES) for parts in ((1,) if grouped else SPLITS)
@@ -78,7 +82,7 @@ def products_ps(operators: Sequence[Operator], gpu: Gpu, efficiencies: Efficienc
     moved_bytes += (result_bytes - value_bytes) * sizes[:, :3].prod(axis=1)
     memory_ps = moved_bytes / memory_Bps * PS_PER_S + gpu.memory_latency_ps
     times_ps = gpu.launch_overhead_ps + (work_ps**OVERLAP + memory_ps**OVERLAP) ** (1 / OVERLAP)
-    return np.where(sizes.all(axis=1), times_ps, 0.0)
+    return np.where(sizes.all(axis=1), np.where(np.isnan(kernel_ps), times_ps, kernel_ps), 0.0)
 
 
 def _dimensions(operator: Operator) -> tuple[int, int, int, int]:
@@ -113,6 +117,6 @@ def _tiled_ps(
     tile_bytes = np.minimum(rows, m) * np.minimum(columns, n) * result_bytes * np.minimum(tiles, gpu.sms)
     write_ps = gpu.exposed_write * tile_bytes / memory_Bps * PS_PER_S
     sums_ps = _SUM_BYTES * parts * batch * m * n / memory_Bps * PS_PER_S
-    sums_ps += gpu.launch_overhead_ps + SPLIT_LATENCIES * gpu.memory_latency_ps
+    sums_ps += gpu.launch_overhead_ps + gpu.split_latencies * gpu.memory_latency_ps
     waves = np.ceil(tiles / gpu.sms)
     return waves * (compute_ps + gpu.memory_latency_ps + write_ps) + np.where(parts > 1, sums_ps, 0.0)

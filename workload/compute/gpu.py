@@ -75,9 +75,13 @@ class Gpu(BaseModel):
             to A100 (1); 1 for data types that are not named.
         product_memory: Share of the bandwidth of streaming operators that the operands of matrix products reach.
         small_tiles: Efficiency of matrix products' tiles of 64 rows and columns over that of tiles of 128.
+        split_latencies: Time that a product takes to write, read and add its partial sums if its loop is split, beyond
+            their bytes and a launch, in memory latencies.
         exposed_write: Share of the writing of a matrix product's tiles that the next tiles do not hide.
         host_link_Bps: Bandwidth to the host in bytes per second, one direction.
-        attention: Fused attention algorithm of its libraries, one of workload.compute.attention.ALGORITHMS.
+        latent_attention: Kernel of its libraries for latent attention, one of attention_kernels.LATENT.
+        experts: Kernel of its libraries for grouped products, see workload/compute/experts.py.
+        attention: Fused attention algorithm of its libraries, one of attention_kernels.ALGORITHMS.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=_key)
@@ -93,12 +97,15 @@ class Gpu(BaseModel):
     in_a_row: dict[str, Annotated[float, Field(gt=0, le=1.5)]] = {}
     product_memory: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     small_tiles: Annotated[float, Field(gt=0, le=1.5)] = 1.0
+    split_latencies: Annotated[float, Field(ge=0, le=100)] = 3.0
     exposed_write: Annotated[float, Field(ge=0, le=1.5)] = 1.0
     special_functions: Annotated[int, Field(ge=1, le=1024, strict=True)] = 16  # Exponentials per SM and clock
     memory_latency_ps: Annotated[int, _as(_latency_ps)]  # Latency of an HBM read in ps
     launch_overhead_ps: Annotated[int, _as(_latency_ps)]  # Time in ps between consecutive kernel launches
     host_link_Bps: Annotated[float, _as(_rate_Bps)]  # noqa: N815 - the same
     attention: Literal["flash-attention-1", "flash-attention-2", "flash-attention-3", "flash-attention-4", "splash"]
+    latent_attention: Literal["flash-mla", "fmha-v2", "trtllm"] = "flash-mla"
+    experts: Literal["tiles", "triton", "trtllm"] = "tiles"
     nvidia_tables: str = ""  # Name of the GPU's system in NVIDIA's tables (workload.compute.nvidia), "" = none
     sources: dict[str, str] = {}  # Source of the numbers, by key
 

@@ -23,7 +23,7 @@ How rows become operators:
 - mixture of experts: a row has the time of a whole layer with balanced routing. Its two grouped products share it in
   proportion to their rooflines; the sorting of rows by expert (as routing), the activation between the products and
   the sum over experts (as a permutation) have the roofline's time. Rows of expert parallelism do not count: they do not
-  contain which share of the tokens a GPU gets. Nor do those of Nemotron (top 22), whose layers have no gate.
+  contain which share of the tokens a GPU gets. Nor do those of Nemotron 3, whose layers have no gate.
 """
 
 from collections import defaultdict
@@ -50,11 +50,14 @@ _PS_PER_MS = PS_PER_S // 1000
 _DTYPES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "fp4": "nvfp4", "int8": "int8"}
 """Data types of the tables by ours; products of fp16 run as fast as those of bf16."""
 _WITH_QUANTISATION = "trtllm"  # Framework whose FP8 rows are the sum of its quantisation and cuBLAS's product
-_SCALES_MS = 0.0014
-"""Time in ms of the product of the scales in FP8 rows; fitted to half of the rows of H100 and B200, as our own
-measurement of an H100 (tables/h100.csv) has products without it."""
+_HOPPER = ("h100", "h200")  # Beginnings of the names of Hopper's systems
+_HOPPER_SCALES_MS, _SCALES_MS = 0.0014, 0.0022
+"""Time in ms of the product of the scales in FP8 rows of Hopper and of later GPUs; fitted to half of the rows of H100
+and of B200, as our own measurement of an H100 (tables/h100.csv) has products without it."""
 _MIN_PRODUCT = 1 / 3  # Minimum share of the product in an FP8 row
-_UNGATED_TOP_K = 22  # Number of experts per token of Nemotron, whose layers have no gate
+_UNGATED_TOP_K, _UNGATED_HIDDEN = 22, 2688
+"""Experts per token of Nemotron 3 Super and Ultra, and hidden size of Nano, whose layers have no gate (`relu2` in their
+config.json): B200 would read the matrices of a gated Nano faster than its memory's peak."""
 _MAX_HEAD_DIM = 256  # Largest head of FlashAttention
 _IMPOSSIBLE = {("a100_sxm", "trtllm", "generation_attention_perf")}
 """Tables that do not count, by system, framework and file: TensorRT-LLM 1.0's decoding on A100 would read up to 1.69
@@ -115,13 +118,14 @@ def rows_of(system_folder: Path, kind: str, dtype: str, rooflines_ps: Rooflines)
 def _gemm(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Rooflines) -> Iterator[Measured]:
     """Yield products and their ps from a system's tables; dtype: Nadi's data type, table_dtype: that of the tables."""
     quantisation_ms = _quantisation_ms(system) if dtype == "fp8" else {}
+    scales_ms = _HOPPER_SCALES_MS if system.name.startswith(_HOPPER) else _SCALES_MS
     for framework, table in _tables(system, "gemm", "gemm_perf"):
         if quantisation_ms and framework != _WITH_QUANTISATION:
             continue
         chosen = table["gemm_dtype"] == table_dtype
         for m, n, k, time_ms in _columns(table, chosen, "m", "n", "k", "latency"):
             other_ms = quantisation_ms.get((m, k), 0.0)
-            product_ms = time_ms - other_ms - (_SCALES_MS if other_ms else 0.0)
+            product_ms = time_ms - other_ms - (scales_ms if other_ms else 0.0)
             if product_ms >= _MIN_PRODUCT * time_ms:
                 yield framework, Operator("gemm", (m, n, k), dtype), product_ms * _PS_PER_MS
 
@@ -153,6 +157,8 @@ def _attention(system: Path, dtype: str, table_dtype: str, _rooflines_ps: Roofli
                 shape = (batch, heads, kv_heads or heads, queries, queries + step, head_dim, head_dim, 1)
                 yield framework, Operator("attention", shape, dtype), time_ms * _PS_PER_MS
     for framework, batch, heads, queries, step, context_ms in _mla(system, "context_mla_perf", table_dtype):
+        if queries == 1 and step == 0:
+            continue
         shape = (batch, heads, heads, queries, queries + step, _KEY_DIM, _VALUE_DIM, 1)
         yield framework, Operator("attention", shape, dtype), context_ms * _PS_PER_MS
 
@@ -199,7 +205,7 @@ def _experts(system: Path, dtype: str, table_dtype: str, rooflines_ps: Rooflines
         chosen = (table["moe_dtype"] == table_dtype) & (table["distribution"] == "balanced")
         chosen &= ~np.char.endswith(table["kernel_source"].astype(str), "nongated") & (table["moe_ep_size"] == 1)
         for tokens, hidden, inner, top_k, experts, tp, time_ms in _columns(table, chosen, *names):
-            if inner >= tp and top_k != _UNGATED_TOP_K:
+            if inner >= tp and top_k != _UNGATED_TOP_K and hidden != _UNGATED_HIDDEN:
                 layers.append((framework, tokens, experts, top_k, inner // tp, hidden, time_ms * _PS_PER_MS))
     if not layers:
         return

@@ -3,7 +3,7 @@
 import hashlib
 import operator
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,12 +12,8 @@ from et import TraceTable
 from et.arrays import Int32, Int64
 from inputs.limits import MAX_NPUS
 from topologies import Graph
-from workload import collectives
 from workload.collectives.schedules.packed import DONE_AT_ONCE, ScheduleSet, pack
-from workload.collectives.trees.aggregators import IF_ANY, trees_of
-from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-from workload.collectives.uneven.all_to_all_v import units
-from workload.collectives.uneven.splits import Matrices, matrices
+from workload.collectives.uneven.splits import matrices
 from workload.errors import Exchange, WorkloadError, agree, alone
 from workload.kinds import KINDS
 from workload.node_kinds import MEMORY_LANE
@@ -25,20 +21,18 @@ from workload.program.assembling import NOT_HERE, TraceRows, assemble, empty_row
 from workload.program.checks.collectives import check_collectives
 from workload.program.checks.messages import check_messages
 from workload.program.checks.traces import check_sizes
+from workload.program.choosing import ScheduleChooser
 from workload.program.durations import ComputeModel, durations_ps
-from workload.program.program import InNetworkGroup, Program
+from workload.program.program import Program
 from workload.program.remote import lanes
-from workload.program.sends import SendColumns
+from workload.program.sends import SendColumns, Ways, channels_of
 from workload.program.settings import CollectiveSettings
-from workload.shape import GroupShape, shape_of
 from workload.trace_sets.groups import GroupTable, resolve
 from workload.trace_sets.rank_traces import IDLE, own_traces
 from workload.trace_sets.trace_set import Families
 from workload.trace_sets.view import AS_WRITTEN, TraceView
 
 _MAX_PRODUCT = 2**62  # of buffer bytes and chunks, which the engine multiplies in int64
-_SHAPELESS = ("direct", "pairwise")
-"""Algorithms of all-to-alls with split sizes that do not depend on the places of members."""
 
 
 def build_program(
@@ -76,36 +70,112 @@ def build_program(
     Raises WorkloadError: a trace is invalid; see workload.program.checks, workload.trace_sets.groups,
     workload.collectives.uneven.splits and workload.program.durations.
     """
-    compute, settings = compute or ComputeModel(), settings or CollectiveSettings()
-    trace = np.asarray(trace_of_npu, np.int32)
+    settings = settings or CollectiveSettings()
+    parts = SharedParts(settings)
+    work = WorkOfRanks(traces, trace_of_npu, npus, groups or {}, compute, settings, example_npu, families)
+    built = parts.build(work, fabric, exchange, memory_nodes=memory_nodes)
+    return parts.program(built.trace_of_rank, built.groups, built.chooser, exchange)
+
+
+class WorkOfRanks(NamedTuple):
+    """The traces of n ranks and all that their work depends on; see `build_program`."""
+
+    traces: Sequence[TraceTable]
+    trace_of_rank: ArrayLike
+    ranks: int
+    groups: Mapping[str, tuple[int, ...]]
+    compute: ComputeModel | None
+    settings: CollectiveSettings
+    example_rank: ArrayLike | None = None
+    families: Families | None = None
+
+
+class RankWork(NamedTuple):
+    """The work of n ranks: parts of a Program."""
+
+    trace_of_rank: Int32  # int32[n], distinct trace of each rank, NOT_HERE (-1) = another rank of MPI has it
+    groups: GroupTable  # Groups of ranks
+    chooser: ScheduleChooser
+
+
+class SharedParts:
+    """The distinct traces, schedules and channels of a Program, which all its jobs share."""
+
+    def __init__(self, settings: CollectiveSettings) -> None:
+        """Begin without any; settings: those of the first job, for the memory that schedules may take."""
+        self.distinct = _Distinct()
+        self.schedules = ScheduleSet(settings.most_bytes)
+        self.trees_of: dict[int, str] = {}
+        self.ways: Ways = {}
+
+    def build(
+        self,
+        work: WorkOfRanks,
+        fabric: Graph | None,
+        exchange: Exchange,
+        *,
+        memory_nodes: Sequence[int] = (),
+        placement: Int32 | None = None,
+    ) -> RankWork:
+        """Add the traces of ranks, and return their work; placement: int32[n], NPU of each, None = NPUs are ranks."""
+        return _build(self, work, fabric, exchange, memory_nodes, placement)
+
+    def idle(self) -> int:
+        """Return the number of the distinct trace without rows."""
+        return self.distinct.number(empty_rows(0))
+
+    def program(self, trace_of_npu: Int32, groups: GroupTable, chooser: ScheduleChooser, exchange: Exchange) -> Program:
+        """Return the program of all NPUs; chooser: one of these groups, for those that are reduced in switches."""
+        program = assemble(trace_of_npu, self.distinct.rows, groups, pack([]))
+        uses = tuple(chooser.use(*group) for group in _in_network_groups(program, chooser, exchange))
+        return program._replace(in_network=uses, schedules=self.schedules.pack(), channels=channels_of(self.ways))
+
+    def chooser(self, settings: CollectiveSettings, groups: GroupTable, fabric: Graph | None) -> ScheduleChooser:
+        """Return the choice of schedules for groups of NPUs, without uneven all-to-alls."""
+        return ScheduleChooser(settings, groups, fabric, {}, self.schedules, self.trees_of)
+
+
+def _build(
+    parts: SharedParts,
+    work: WorkOfRanks,
+    fabric: Graph | None,
+    exchange: Exchange,
+    memory_nodes: Sequence[int],
+    placement: Int32 | None,
+) -> RankWork:
+    """Return what `SharedParts.build` returns."""
+    traces, npus, settings = work.traces, work.ranks, work.settings
+    compute, groups, families = work.compute or ComputeModel(), work.groups, work.families
+    trace = np.asarray(work.trace_of_rank, np.int32)
     has_traces = agree(exchange, lambda: _check_traces(traces, trace, npus))
     if not any(exchange(has_traces)):
         raise WorkloadError(f"no trace for any of {npus} NPUs: expected at least one")
     dims = None if fabric is None else fabric.dims
-    examples = None if example_npu is None else np.asarray(example_npu, np.int32)
+    if placement is not None:
+        dims = (npus,)  # those of the fabric say nothing of ranks
+    examples = None if work.example_rank is None else np.asarray(work.example_rank, np.int32)
     own = agree(exchange, lambda: own_traces(traces, trace, dims, examples))
     agree(exchange, lambda: own.each(lambda view, users: check_sizes(view, users, npus)))
-    table = resolve(own, npus, groups or {}, exchange, dims or (), families, memory_nodes)
+    table = resolve(own, npus, groups, exchange, dims or (), families, memory_nodes)
     check_collectives(own, table, exchange)
     check_messages(own, exchange)
-    chooser = _Chooser(settings, table, fabric, matrices(own, table, exchange))
+    chooser = ScheduleChooser(
+        settings, table, fabric, matrices(own, table, exchange), parts.schedules, parts.trees_of, placement
+    )
     members = np.setdiff1d(np.arange(npus), np.array(memory_nodes, np.int64))
-    sends = SendColumns(settings, fabric, members, groups or {}, families or {})
-    distinct = _Distinct()
+    sends = SendColumns(settings, fabric, members, groups, families or {}, placement, parts.ways)
     own_rows = np.full(npus, NOT_HERE, np.int32)
 
     def add_rows(view: TraceView, users: Int64) -> None:
         """Add the rows of one distinct trace, as the NPUs `users` see it, to all of these."""
         for alike in _alike(view, table, users, chooser):
             rows = _rows(view, table, int(alike[0]), compute, chooser)
-            own_rows[alike] = _share(distinct, view, rows, alike, sends)
+            own_rows[alike] = _share(parts.distinct, view, rows, alike, sends)
 
     agree(exchange, lambda: own.each(add_rows))
     if np.any(trace == IDLE):
-        own_rows[trace == IDLE] = distinct.number(empty_rows(0))
-    program = assemble(own_rows, distinct.rows, table, pack([]))
-    uses = tuple(chooser.use(*group) for group in _in_network_groups(program, chooser, exchange))
-    return program._replace(in_network=uses, schedules=chooser.schedules.pack(), channels=sends.channels())
+        own_rows[trace == IDLE] = parts.idle()
+    return RankWork(own_rows, table, chooser)
 
 
 class _Distinct:
@@ -148,7 +218,7 @@ def _check_traces(traces: Sequence[TraceTable], trace_of_npu: Int32, npus: int) 
 _InNetworkCollectives = tuple[int, Int32, list[str], Int64, Int32]
 
 
-def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange) -> list[_InNetworkCollectives]:
+def _in_network_groups(program: Program, chooser: ScheduleChooser, exchange: Exchange) -> list[_InNetworkCollectives]:
     """Return all groups with collectives that switches reduce; the rank of the first member sends each to all."""
     if not chooser.trees:
         return []
@@ -170,105 +240,7 @@ def _in_network_groups(program: Program, chooser: "_Chooser", exchange: Exchange
     return [group for of_rank in exchange([group for _, group in groups]) for group in of_rank]
 
 
-def _trees(settings: CollectiveSettings) -> str:
-    """Return the trees of the in-network algorithms, "" = no such algorithm."""
-    # Algorithms that can run without trees adopt those of the others. All must be the same, because a group has one set
-    # of aggregators.
-    chosen = (collectives.choose(kind, settings.algorithm_of(kind)) for kind in KINDS if kind in settings.algorithm)
-    all_trees = {choice.trees: choice.name for choice in chosen if choice.trees}
-    required = {trees: name for trees, name in all_trees.items() if not trees.startswith(IF_ANY)} or all_trees
-    if len(required) > 1:
-        both = " and ".join(f"{name} (trees over {trees})" for trees, name in sorted(required.items()))
-        raise WorkloadError(f"collectives: found {both} in one run; expected algorithms over the same trees")
-    return next(iter(required), "")
-
-
-class _Chooser:
-    """Choice of the schedule of each collective; the NPUs that run a trace have the same groups."""
-
-    def __init__(
-        self, settings: CollectiveSettings, group_table: GroupTable, fabric: Graph | None, matrices: Matrices
-    ) -> None:
-        """Prepare the choice of schedules; fabric: None = unknown; matrices: bytes of uneven all-to-alls by use."""
-        self.settings = settings
-        self.schedules = ScheduleSet(settings.most_bytes)  # Schedules that have been chosen so far
-        self.trees = _trees(settings)  # Trees of the kinds that switches reduce, "" = no kind
-        self.trees_of: dict[int, str] = {}  # Kind of collective by number of a schedule that switches reduce
-        self._uneven = matrices
-        self._uneven_of: dict[int, list[Int64]] = {}
-        for (group, _), matrix in sorted(matrices.items(), key=operator.itemgetter(0)):
-            self._uneven_of.setdefault(group, []).append(matrix)
-        self._uneven_schedules: dict[tuple[int, GroupShape | None], tuple[int, int]] = {}
-        self._groups, self._fabric = group_table, fabric
-        self._shapes: dict[int, GroupShape] = {}
-        self._known: dict[tuple[str, int, GroupShape | None, int, str], int] = {}
-
-    def needs_shape(self, kind: str) -> bool:
-        """Return whether the algorithm of a kind depends on the group's shape and on the size."""
-        return collectives.choose(kind, self.settings.algorithm_of(kind)).needs_shape
-
-    def schedule(self, kind: str, group: int, size_bytes: int, *, is_copied: bool) -> int:
-        """Return the number of the schedule of a group's collective of a kind on a buffer of size_bytes."""
-        # is_copied: Whether copy engines run it.
-        members = len(self._groups.members(group))
-        algorithm = self.settings.algorithm_of(kind, is_copied=is_copied)
-        if not collectives.choose(kind, algorithm).needs_shape:
-            return self._add(kind, members, None, 0, algorithm)
-        return self._add(kind, members, self._shape(group) if members > 1 else None, size_bytes, algorithm)
-
-    def use(self, group: int, members: Int32, kinds: list[str], size_bytes: Int64, priority: Int32) -> InNetworkGroup:
-        """Return the in-network group of collectives (kinds, sizes, priorities); members may be other ranks'."""
-        fabric = cast("Graph", self._fabric)  # without a fabric there is no tree
-        is_held = len(self._groups.members(group)) > 0
-        shape = self._shape(group) if is_held else shape_of(fabric, members, trees=self.trees)
-        calls = list(zip(kinds, size_bytes.tolist(), strict=True))
-        number = {
-            (kind, size): self._add(kind, len(members), shape, size, self.settings.algorithm_of(kind))
-            if kind
-            else DONE_AT_ONCE
-            for kind, size in dict.fromkeys(calls)
-        }
-        switches = trees_of(fabric, members, self.trees)[1]
-        return InNetworkGroup(
-            group, members, switches, np.array([number[call] for call in calls], np.int32), size_bytes, priority
-        )
-
-    def _add(self, kind: str, members: int, shape: GroupShape | None, size_bytes: int, algorithm: str) -> int:
-        """Return the number of the schedule of a collective, DONE_AT_ONCE without steps."""
-        key = kind, members, shape, size_bytes, algorithm
-        if key in self._known:
-            return self._known[key]
-        number = self._known[key] = self.schedules.add(kind, algorithm, members, shape, size_bytes)
-        if number != DONE_AT_ONCE and self.schedules.aggregators(number):
-            self.trees_of[number] = kind
-        return number
-
-    def uneven(self, group: int, seq: int) -> tuple[int, int]:
-        """Return the schedule's number and the buffer's bytes of a group's seq-th collective, an uneven all-to-all."""
-        matrix = self._uneven[group, seq]
-        algorithm = self.settings.algorithm_of(UNEVEN)
-        shape = self._shape(group) if algorithm not in _SHAPELESS and len(matrix) > 1 else None
-        key = id(matrix), shape  # equal matrices are one array
-        if key not in self._uneven_schedules:
-            schedule, cut = self.schedules.add_uneven(matrix, algorithm, shape), units(matrix)
-            chunks = cut.chunks if schedule == DONE_AT_ONCE else self.schedules.chunks(schedule)
-            self._uneven_schedules[key] = schedule, chunks * cut.unit_bytes
-        return self._uneven_schedules[key]
-
-    def schedule_key(self, group: int, *, by_shape: bool) -> object:
-        """Return a key that is equal for groups with equal schedules; by_shape: whether the shape matters."""
-        members = len(self._groups.members(group))
-        shape = (by_shape and self._shape(group)) or members
-        return shape, tuple(id(matrix) for matrix in self._uneven_of.get(group, ()))  # equal matrices are one array
-
-    def _shape(self, group: int) -> GroupShape | None:
-        """Return the shape of a group, by number; None without a fabric."""
-        if group not in self._shapes and self._fabric is not None:
-            self._shapes[group] = shape_of(self._fabric, self._groups.members(group), trees=self.trees)
-        return self._shapes.get(group)
-
-
-def _alike(view: TraceView, group_table: GroupTable, running_npus: Int64, chooser: _Chooser) -> list[Int64]:
+def _alike(view: TraceView, group_table: GroupTable, running_npus: Int64, chooser: ScheduleChooser) -> list[Int64]:
     """Return the NPUs that run a trace, split by the schedules of their groups."""
     groups = group_table.slot_group[group_table.slot_ptr[running_npus][:, None] + np.arange(len(view.slot_names))]
     groups = groups[:, np.any(groups != groups[:1], axis=0)]
@@ -285,7 +257,9 @@ def _alike(view: TraceView, group_table: GroupTable, running_npus: Int64, choose
     return [running_npus[of_user.reshape(-1) == i] for i in np.argsort(first).tolist()[: len(patterns)]]
 
 
-def _rows(view: TraceView, group_table: GroupTable, npu: int, compute: ComputeModel, chooser: _Chooser) -> TraceRows:
+def _rows(
+    view: TraceView, group_table: GroupTable, npu: int, compute: ComputeModel, chooser: ScheduleChooser
+) -> TraceRows:
     """Return the rows, without peers, of a trace that `npu` and others with equal schedules run."""
     n = len(view.table)
     rows = empty_rows(n)._replace(
@@ -306,12 +280,12 @@ def _rows(view: TraceView, group_table: GroupTable, npu: int, compute: ComputeMo
     return rows
 
 
-def _is_copied(view: TraceView, chooser: _Chooser) -> NDArray[np.bool_]:
+def _is_copied(view: TraceView, chooser: ScheduleChooser) -> NDArray[np.bool_]:
     """Return bool[slots]: whether copy engines run the collectives of a trace's groups."""
     return np.array([name in chooser.settings.copied for name in view.slot_names], np.bool_)
 
 
-def _fill_uneven(rows: TraceRows, view: TraceView, groups: Int32, chooser: _Chooser) -> None:
+def _fill_uneven(rows: TraceRows, view: TraceView, groups: Int32, chooser: ScheduleChooser) -> None:
     """Set buffer and schedule of each all-to-all with split sizes; groups: int32[slots], group numbers."""
     for at in np.flatnonzero(view.coll_uneven).tolist():
         schedule, size_bytes = chooser.uneven(int(groups[view.coll_slot[at]]), int(view.coll_seq[at]))
@@ -323,7 +297,7 @@ def _fill_uneven(rows: TraceRows, view: TraceView, groups: Int32, chooser: _Choo
 
 
 def _fill_collectives(
-    rows: TraceRows, view: TraceView, group_table: GroupTable, groups: Int32, chooser: _Chooser
+    rows: TraceRows, view: TraceView, group_table: GroupTable, groups: Int32, chooser: ScheduleChooser
 ) -> None:
     """Set buffer and schedule of each collective without split sizes; groups: int32[slots], group numbers."""
     even = ~view.coll_uneven

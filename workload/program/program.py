@@ -28,6 +28,36 @@ class Channels(NamedTuple):
     between_hosts: Mask  # bool[k], whether the way is between NPUs of different hosts
 
 
+class FabricJobs(NamedTuple):
+    """J jobs that share a fabric; each has ranks and groups of its own."""
+
+    names: tuple[str, ...]  # Name of each job
+    rank_ptr: Int64  # int64[J+1], pointers to the NPUs of each job in `npu`
+    npu: Int32  # int32[npus], NPUs of the ranks of all jobs, job by job; then those without a job
+    place: Int32  # int32[npus], index of each NPU in `npu`
+    group_ptr: Int64  # int64[J+1], groups of each job, as ranges of group numbers; the first of each is all its ranks
+    begin_ps: Int64  # int64[J], time at which each job starts
+
+    def npus_of(self, job: int) -> Int32:
+        """Return the NPUs of a job, by its number, in the order of its ranks."""
+        return self.npu[self.rank_ptr[job] : self.rank_ptr[job + 1]]
+
+    def of_npus(self) -> Int32:
+        """Return int32[npus]: the job of each NPU by its number, -1 = none."""
+        return self._of(self.rank_ptr, len(self.npu))[self.place]
+
+    def of_groups(self) -> Int32:
+        """Return int32[G]: the job of each group by its number."""
+        return self._of(self.group_ptr, int(self.group_ptr[-1]))
+
+    @staticmethod
+    def _of(ptr: Int64, length: int) -> Int32:
+        """Return int32[length]: the job of each item, whose ranges `ptr` delimits, -1 = none."""
+        job = np.full(length, -1, np.int32)
+        job[: int(ptr[-1])] = np.repeat(np.arange(len(ptr) - 1, dtype=np.int32), np.diff(ptr))
+        return job
+
+
 NO_CHANNELS = Channels(np.zeros(0, np.int8), np.zeros(0, np.float64), np.zeros(0, np.bool_))
 
 
@@ -46,7 +76,7 @@ class Program(NamedTuple):
     node_lane: Int8
     node_duration_ps: Int64  # int64[N], durations of COMPUTE and MEMORY; times of SEND from start to posting
     node_bytes: Int64  # int64[N], bytes of the message on the wire, or of a collective's whole buffer
-    node_peer: Int32  # int32[N], number of the other NPU minus that of the own
+    node_peer: Int32  # int32[N], rank of the other NPU minus the own rank, within the job
     node_tag: Int32  # int32[N], tags of SEND and RECV
     node_seq: Int32  # int32[N], number of earlier messages with this peer and tag, or collectives of this group
     node_group: Int32  # int32[N], the NPU's own slot of the group
@@ -61,7 +91,8 @@ class Program(NamedTuple):
     slot_ptr: Int64  # int64[npus+1], pointers to the slots of each NPU; other ranks' NPUs have no slots
     slot_group: Int32  # int32[], group of each slot
     slot_member: Int32  # int32[], member number of the slot's NPU in the group
-    # int64[G+1], pointers to the members of each group, empty if no NPU of this rank uses it. Group 0 is all NPUs.
+    # int64[G+1], pointers to the members of each group, empty if no NPU of this rank uses it. Group 0 is all NPUs (of
+    # the first job).
     group_ptr: Int64
     group_member: Int32  # int32[], NPUs of the groups in member order
     group_names: tuple[str, ...]  # Names in traces; "" = all NPUs, or a line of them, or unused on this rank
@@ -74,3 +105,22 @@ class Program(NamedTuple):
     schedules: Schedules  # Steps of the collectives
     in_network: tuple[InNetworkGroup, ...] = ()  # Groups of all ranks that switches reduce; see aggregation.py
     channels: Channels = NO_CHANNELS  # Ways of messages between two NPUs on this rank
+    jobs: FabricJobs | None = None  # Jobs that share the fabric; None = one job, whose ranks are the NPUs
+
+    def peers(self, npu: NDArray[np.integer], difference: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Return the NPUs whose ranks are those of `npu` plus `difference`, within the same job."""
+        return npu + difference if self.jobs is None else self.jobs.npu[self.jobs.place[npu] + difference]
+
+    @property
+    def begins_ps(self) -> Int64:
+        """Time at which the job of each NPU starts, int64[npus]; 0 without a job."""
+        if self.jobs is None:
+            return np.zeros(self.npus, np.int64)
+        return np.append(self.jobs.begin_ps, 0)[self.jobs.of_npus()]
+
+    def ranks_apart(self, npu: NDArray[np.integer], other: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Return the ranks of the NPUs `other` minus those of `npu`, which are of the same jobs."""
+        if self.jobs is None:
+            return other - npu
+        place = self.jobs.place.astype(np.int64)
+        return place[other] - place[npu]

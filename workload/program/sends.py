@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from et.arrays import Int64, Mask
+from et.arrays import Int32, Int64, Mask
 from topologies import Graph
 from workload import collectives
 from workload.collectives import AlgorithmChoice
@@ -30,6 +30,17 @@ INSIDE, BETWEEN, PLAIN = range(_PLACES)
 """Places of a send's peer: on the sender's host, on another host, or one of both NPUs is in no communicator."""
 
 
+Ways = dict[tuple[int, float, bool], int]  # Number of each row of `Channels`
+
+
+def channels_of(ways: Ways) -> Channels:
+    """Return connection, shares of the line rate and whether between hosts, of each kind of send."""
+    if not ways:
+        return NO_CHANNELS
+    connection, shares, between_hosts = zip(*ways, strict=True)
+    return Channels(np.array(connection, np.int8), np.array(shares, np.float64), np.array(between_hosts, np.bool_))
+
+
 class SendColumns:
     """Computation of the columns of sends, given the run's algorithms and the members of groups and families."""
 
@@ -43,16 +54,24 @@ class SendColumns:
         communicator_npus: Int64,
         named_groups: Mapping[str, tuple[int, ...]],
         families: Families,
+        placement: Int32 | None = None,
+        ways: "Ways | None" = None,
     ) -> None:
         """Prepare the columns; communicator_npus: int64[], NPUs in the communicator of all: all but memory nodes."""
+        # placement: int32[ranks], NPU of each rank of a job; then all numbers, also communicator_npus, are ranks. ways:
+        # those of other jobs, which get more rows.
         self._choice = _choice(settings)
+        self._placement = placement
+        self._host = np.zeros(0, np.int32) if fabric is None else fabric.host
+        if placement is not None:
+            self._host = self._host[placement]
         self._fabric, self._npus, self._named, self._families = fabric, communicator_npus, named_groups, families
-        self._is_member = np.zeros(fabric.npus if fabric else 0, np.bool_)
+        self._is_member = np.zeros(len(self._host), np.bool_)
         self._is_member[communicator_npus if fabric else []] = True
         self._communicators: dict[tuple[int, ...], int] = {}
         self._known: list[tuple[GroupShape, Communicator]] = []
         self._proto = str(dict(self._choice.parameters)["proto"]) if self._choice else ""
-        self._ways: dict[tuple[int, float, bool], int] = {}  # Number of each row of `Channels`
+        self._ways: Ways = {} if ways is None else ways
 
     @property
     def are_plain(self) -> bool:
@@ -61,16 +80,13 @@ class SendColumns:
 
     def channels(self) -> Channels:
         """Return connection, shares of the line rate and whether between hosts, of each kind of send used so far."""
-        if not self._ways:
-            return NO_CHANNELS
-        connection, shares, between_hosts = zip(*self._ways, strict=True)
-        return Channels(np.array(connection, np.int8), np.array(shares, np.float64), np.array(between_hosts, np.bool_))
+        return channels_of(self._ways)
 
     def places(self, view: TraceView, npus: Int64) -> tuple[Int64, Int64]:
         """Return places and communicators of a trace's sends, for k NPUs that run it."""
         # The results are int64[patterns, sends], INSIDE, BETWEEN or PLAIN + _PLACES x the communicator's number, of
         # each send; and int64[k], the pattern of each NPU.
-        host = cast("Graph", self._fabric).host
+        host = self._host
         is_send = _is_send(view)
         columns = view.p2p_peer[is_send].astype(np.int64), view.table.group[view.p2p_rows[is_send]].astype(np.int64)
         kinds, of_send = np.unique(np.stack(columns), axis=1, return_inverse=True)
@@ -96,11 +112,10 @@ class SendColumns:
 
     def _number(self, members: Sequence[int]) -> int:
         """Return the number of the communicator of NPUs, () = all; equal counts per host share a communicator."""
-        fabric = cast("Graph", self._fabric)
         chosen = np.array(members, np.int64) if len(members) > 1 else self._npus
         if np.any((chosen < 0) | (chosen >= len(self._is_member))):  # checks of groups name it if a collective uses it
             chosen = self._npus
-        counts = tuple(sorted(np.unique(fabric.host[chosen], return_counts=True)[1].tolist()))
+        counts = tuple(sorted(np.unique(self._host[chosen], return_counts=True)[1].tolist()))
         if counts not in self._communicators:
             self._communicators[counts] = len(self._known)
             self._known.append(self._communicator(counts))
@@ -108,7 +123,8 @@ class SendColumns:
 
     @cached_property
     def _fabrics_shape(self) -> GroupShape:
-        return shape_of(cast("Graph", self._fabric), self._npus)
+        npus = self._npus if self._placement is None else self._placement[self._npus]
+        return shape_of(cast("Graph", self._fabric), npus)
 
     def _communicator(self, members_of_hosts: tuple[int, ...]) -> tuple[GroupShape, Communicator]:
         """Return the communicator of a group with these members per host, and its shape on the fabric."""
@@ -125,7 +141,7 @@ class SendColumns:
         """Return bytes on the wire, delay in ps and `shares` of a message by the communicator of all NPUs."""
         if self.are_plain:
             return size_bytes, 0, 1.0
-        host = cast("Graph", self._fabric).host
+        host = self._host
         place = _PLACES * self._number(()) + (BETWEEN if host[src] != host[dst] else INSIDE)
         wire_bytes, wait_ps, channel = self._send(size_bytes, place)
         return wire_bytes, wait_ps, float(self.channels().shares[channel]) if channel >= 0 else 1.0

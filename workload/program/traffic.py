@@ -130,7 +130,7 @@ def _sends(program: Program, npus_of_traces: _Users) -> Iterator[_Part]:
     key, size_bytes, messages = sums(key, program.node_bytes[rows], np.ones(len(rows), np.int64))
     row, npu = npus_of_traces.spread(key >> 21)
     peer = (key & (2**21 - 1)) - _PEER_BIAS
-    yield _Part(npu, npu + peer[row], size_bytes[row], messages[row])
+    yield _Part(npu, program.peers(npu, peer[row]), size_bytes[row], messages[row])
 
 
 def _collectives(

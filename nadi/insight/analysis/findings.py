@@ -4,19 +4,21 @@ Each rank analyses its own NPUs (`part`), and rank 0 merges the parts (`merge`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from et.arrays import Float64, Int32, Int64
-from nadi.insight.analysis import node_times
+from nadi.insight.analysis import jobs, node_times
 from nadi.insight.analysis.cautions import WorkCounts, cautions, count
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
 from nadi.simulation.closed_forms.played import PlayedCollectives
 from nadi.simulation.closed_forms.position import GroupPositions
+from nadi.simulation.job_times import job_finish_ps
 from nadi.simulation.run import FinishedRun
 from nadi.simulation.wiring.reading import memory_nodes
 from workload import KINDS
@@ -48,6 +50,7 @@ class Findings:
     # int64[npus, categories], time of each NPU by axis (analysis.step_times); None if no name has one
     step_times: Int64 | None = None
     serving: Figures | None = None  # serving metrics; None if no node belongs to a request
+    jobs: Sequence[dict[str, Any]] = ()  # results of each of [[jobs]] (analysis.jobs)
 
     @property
     def ratio(self) -> Float64:
@@ -72,6 +75,8 @@ class RankFindings:
     # int64[k, categories], time of each NPU by axis (analysis.step_times); None if no name has an axis
     step_times: Int64 | None
     requests: Requests | None = None  # times of requests and tokens on these NPUs; None if no node belongs to a request
+    # int64[jobs], end of the last trace node of each job on these NPUs
+    job_finish_ps: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def find(simulation: FinishedRun) -> Findings:
@@ -105,6 +110,7 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
         counts=count(simulation),
         step_times=None if steps is None else steps[npus],
         requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
+        job_finish_ps=job_finish_ps(program, results),
     )
 
 
@@ -123,6 +129,7 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     kinds = [UNEVEN if key[2] == _ANY_SIZE else KINDS[row[0]] for key, row in zip(keys, rows, strict=True)]
     algorithm_of = {kind: simulation.collectives.algorithm_of(kind) for kind in set(kinds)}
     bandwidths = np.array([node_times.bandwidths_Bps(*row) for row in rows]).reshape(-1, 2)
+    step_times = np.concatenate(steps)[place] if steps else None
     return Findings(
         npu_times=node_times.NpuTimes(*times),
         collectives=found,
@@ -140,7 +147,8 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
             int(results.settled.get("cell_ps", 1)),
         ),
         warnings=cautions(simulation, [p.counts for p in parts]),
-        step_times=np.concatenate(steps)[place] if steps else None,
+        step_times=step_times,
+        jobs=jobs.documents(simulation, np.max([p.job_finish_ps for p in parts], axis=0), step_times),
         serving=figures(p.requests for p in parts),
     )
 

@@ -221,6 +221,7 @@ class _Block:
         is_compute = (kind == COMPUTE) & (program.node_lane[rows.at] != CPU_LANE)
         self._category = np.where(is_compute, 0, np.where(kind >= SEND, nodes.axes[file_row], _OTHER))
         self._first = np.arange(len(rows.row)) - rows.row
+        self._begin_ps = program.begins_ps
         self._latest = np.full(len(rows.row), _NONE - 1, np.int64)
 
     def segments(self, begun: StartTimes) -> Segments:
@@ -253,7 +254,7 @@ class _Block:
         npu, finish_ps = self._rows.npu, self._finish_ps
         is_first = np.diff(npu[compute_nodes], prepend=-1) != 0
         before_ps = (
-            np.where(is_first, 0, np.concatenate([[0], finish_ps[compute_nodes][:-1]]))
+            np.where(is_first, self._begin_ps[npu[compute_nodes]], np.append(0, finish_ps[compute_nodes][:-1]))
             if len(compute_nodes)
             else compute_nodes
         )
@@ -274,7 +275,7 @@ class _Block:
         latest_ps = np.maximum.reduceat(self._finish_ps, first) if len(first) else first
         latest = np.flatnonzero(self._finish_ps == np.repeat(latest_ps, np.diff(first, append=len(npu))))
         last = latest[np.flatnonzero(np.diff(npu[latest], append=-1))]
-        done_ps = np.zeros(self._program.npus, np.int64)
+        done_ps = self._begin_ps.copy()
         np.maximum.at(done_ps, npu[compute_nodes], self._finish_ps[compute_nodes])
         from_ps = done_ps[npu[last]]
         later = self._finish_ps[last] > from_ps
@@ -312,7 +313,9 @@ class _Block:
         of = np.flatnonzero(kind == RECV)
         peer = program.node_peer[at[of]].astype(np.int64)
         keys = receive_key(-peer, program.node_tag[at[of]], program.node_seq[at[of]])
-        found[of] = _looked_up(begun.sender, begun.message, begun.sent_ps, self._folded.like[npu[of] + peer], keys)
+        found[of] = _looked_up(
+            begun.sender, begun.message, begun.sent_ps, self._folded.like[program.peers(npu[of], peer)], keys
+        )
         of = np.flatnonzero((kind == COLLECTIVE) & _CROSSES_STAGES[self._category[node]])
         keys = _collective(program, npu[of], at[of], self._folded)
         found[of] = begun.ready_ps[np.searchsorted(begun.collective, keys)] if len(of) else 0

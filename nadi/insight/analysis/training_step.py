@@ -29,15 +29,19 @@ class Throughput(NamedTuple):
     hfu_all_pairs: float | None
 
 
-def throughput(simulation: FinishedRun) -> Throughput | None:
-    """Return the throughput of a run that simulates a model; None for other runs and for runs that take no time."""
+def throughput(simulation: FinishedRun, iterations: int = 1) -> Throughput | None:
+    """Return the throughput of a run that simulates a model; None for other runs and for runs that take no time.
+
+    `iterations`: Number of times that it runs the plan's steps.
+    """
     found, finish_ps = model_and_plan(simulation.config), simulation.results.finish_time_ps
     if found is None or finish_ps == 0:
         return None
     from workload.generators.models import training_flops
 
     model, plan = found
-    step_s = finish_ps / plan.steps / PS_PER_S
+    steps = plan.steps * iterations
+    step_s = finish_ps / steps / PS_PER_S
     batch, tokens = plan.global_batch, plan.sequence
     needed, needed_all = (
         training_flops(model, batch, tokens, causal=causal, lora=plan.lora) for causal in (True, False)
@@ -50,7 +54,7 @@ def throughput(simulation: FinishedRun) -> Throughput | None:
     peak = simulation.config.compute.peak_flops or (find_gpu(gpu).peak_flops.get(plan.dtype) if gpu else None)
     could = None if peak is None else peak * plan.gpus * step_s
     return Throughput(
-        steps=plan.steps,
+        steps=steps,
         tokens_per_s=plan.global_batch * plan.sequence / step_s,
         model_flops=needed,
         hardware_flops=done,
@@ -62,10 +66,10 @@ def throughput(simulation: FinishedRun) -> Throughput | None:
     )
 
 
-def document(simulation: FinishedRun, times: Int64 | None) -> dict[str, Any]:
+def document(simulation: FinishedRun, times: Int64 | None, iterations: int = 1) -> dict[str, Any]:
     """Return the `step` table of summary.json; times: int64[npus, len(CATEGORIES)], None = no name has an axis."""
     fields: dict[str, Any] = {}
-    rates = throughput(simulation)
+    rates = throughput(simulation, iterations)
     if rates is not None:
         fields["time_ps"] = simulation.results.finish_time_ps / rates.steps
         fields |= {key: value for key, value in rates._asdict().items() if value is not None}

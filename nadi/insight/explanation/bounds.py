@@ -217,7 +217,8 @@ class PathBounds:
     def _ends(self, piece: PathPiece) -> tuple[int, int]:
         """Return sender and receiver of a message."""
         found, node = self._found, piece.node
-        npu, peer = int(found.npu[node]), int(found.npu[node] + found.program.node_peer[found.at[node]])
+        npu = int(found.npu[node])
+        peer = int(found.program.peers(found.npu[node], found.program.node_peer[found.at[node]]))
         return (npu, peer) if piece.what == SENDING else (peer, npu)
 
     def _name(self, link: int) -> str:

@@ -176,9 +176,9 @@ def _senders(
     """Return int64[n]: the send of each receive, or its representative; -1 = no receive."""
     sender = np.full(len(npu), -1)
     recvs = np.flatnonzero(kind == RECV)
-    peer = npu[recvs] + program.node_peer[program_row[recvs]]
+    peer = program.peers(npu[recvs], program.node_peer[program_row[recvs]]).astype(np.int64)
     sent_by, sent_at, place = _sends(program, np.unique(peer), representatives_of_run)
-    sent_to = sent_by + program.node_peer[sent_at]
+    sent_to = program.peers(sent_by, program.node_peer[sent_at])
     both = np.concatenate([sent_by * program.npus + sent_to, peer * program.npus + npu[recvs]])
     _, pair = np.unique(both, return_inverse=True)
     rows = np.concatenate([sent_at, program_row[recvs]])

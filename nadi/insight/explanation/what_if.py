@@ -143,7 +143,8 @@ class _Times:
             self.time_ps[own] = costs.time_ps.astype(np.float64)[index][found.collective[own]]
         ends = np.flatnonzero((found.node_kind == SEND) | (found.sender >= 0))
         if len(ends):
-            npu, peer = found.npu[ends], found.npu[ends] + program.node_peer[found.at[ends]]
+            npu = found.npu[ends]
+            peer = program.peers(npu, program.node_peer[found.at[ends]])
             is_send = found.node_kind[ends] == SEND
             flows = {"src": np.where(is_send, npu, peer), "dst": np.where(is_send, peer, npu)}
             flows |= {"group": np.full(len(ends), -1), "bytes": program.node_bytes[found.at[ends]]}

@@ -41,6 +41,7 @@ def write_results(
     if findings and folder:
         if output.flows != "none":
             run_tables.write_flows(simulation, folder)
+        run_tables.write_job_links(simulation, folder)
         run_tables.write_findings(simulation, findings, folder)
         run_tables.write_logs(simulation.results, folder)
     peaks = ranks.gather(simulation.peak_rss_bytes())
@@ -79,6 +80,7 @@ def summary(
         "digest": results.digest,
         "warnings": list(findings.warnings) if findings else [],
         "step": step.document(simulation, findings.step_times if findings else None),
+        **({"jobs": list(findings.jobs)} if findings and findings.jobs else {}),
         **simulation.operators.document(),
         **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
         **({"ports": _ports(simulation)} if not model.has_links else {}),

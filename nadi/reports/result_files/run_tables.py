@@ -31,20 +31,54 @@ def write_flows(simulation: FinishedRun, folder: Path) -> None:
     ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares_of(simulation.program, flows))
     unknown = ideal == UNKNOWN
     more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
+    more |= _jobs_of_npus(simulation, flows["src"])
     pq.write_table(schemas.FLOWS.table({**flows, **more}), folder / schemas.FLOWS.file)
+
+
+def write_job_links(simulation: FinishedRun, folder: Path) -> None:
+    """Write the bytes of each job on each link that it uses, in runs of [[jobs]]."""
+    sent = simulation.results.job_bytes
+    job, link = np.nonzero(sent.T)
+    if len(job):
+        job_names = _job_words(simulation, np.where(job < sent.shape[1] - 1, job, -1))
+        columns = {"job": job_names, "link": link, "tx_bytes": sent[link, job]}
+        pq.write_table(schemas.JOB_LINKS.table(columns), folder / schemas.JOB_LINKS.file)
+
+
+def _job_words(simulation: FinishedRun, jobs: NDArray[np.integer]) -> pa.DictionaryArray:
+    """Return the names of jobs by number; null for -1, no job."""
+    assert simulation.program.jobs is not None  # noqa: S101 - callers look
+    return _words(simulation.program.jobs.names, jobs)
+
+
+def _jobs_of_npus(simulation: FinishedRun, npus: NDArray[np.integer]) -> dict[str, pa.Array]:
+    """Return the column `job` of rows about NPUs; {} in runs without [[jobs]]."""
+    jobs = simulation.program.jobs
+    return {} if jobs is None else {"job": _job_words(simulation, jobs.of_npus()[npus])}
 
 
 def write_findings(simulation: FinishedRun, findings: Findings, folder: Path) -> None:
     """Write links, collectives and NPUs into a folder."""
     pq.write_table(_links(simulation, findings), folder / schemas.LINKS.file)
-    pq.write_table(collectives_table(findings), folder / schemas.COLLECTIVES.file)
+    pq.write_table(_collectives(simulation, findings), folder / schemas.COLLECTIVES.file)
     times, folded = findings.npu_times, simulation.results.folded
     npu = np.arange(len(times.idle_ps))
-    kept = {"represented_by": folded.like} if folded else {}  # if the trace nodes of some NPUs represent all
+    kept: dict[str, Any] = {"represented_by": folded.like} if folded else {}  # nodes of some NPUs represent all
+    kept |= _jobs_of_npus(simulation, npu)
     pq.write_table(schemas.NPUS.table({"npu": npu, **times._asdict(), **kept}), folder / schemas.NPUS.file)
     if findings.step_times is not None:
         steps = {f"{name}_ps": findings.step_times[:, i] for i, name in enumerate(schemas.STEP_CATEGORIES)}
+        steps |= _jobs_of_npus(simulation, npu)
         pq.write_table(schemas.STEPS.table({"npu": npu, **steps}), folder / schemas.STEPS.file)
+
+
+def _collectives(simulation: FinishedRun, findings: Findings) -> pa.Table:
+    """Return the table of collectives, with their jobs in runs of [[jobs]]."""
+    jobs, table = simulation.program.jobs, collectives_table(findings)
+    if jobs is None:
+        return table
+    words = _job_words(simulation, jobs.of_groups()[findings.collectives.group])
+    return schemas.COLLECTIVES.table({**{name: table[name] for name in table.column_names}, "job": words})
 
 
 def write_logs(results: pdes.Results, folder: Path) -> None:
@@ -59,7 +93,8 @@ def write_nodes(simulation: FinishedRun, folder: Path | None, ranks: RankGather)
     """Write a row per trace node of each NPU, in blocks of NPUs that do not depend on the number of ranks."""
     names = _NodeNames(simulation)
     path = folder and folder / schemas.NODES.file
-    with pq.ParquetWriter(path, schemas.NODES.arrow()) if path else nullcontext() as writer:
+    columns = [field.name for field in schemas.NODES.fields if not field.where or simulation.config.jobs]
+    with pq.ParquetWriter(path, schemas.NODES.arrow(columns)) if path else nullcontext() as writer:
         for npus in npu_blocks(_rows_of_npu(simulation, ranks)):
             parts = ranks.gather(_nodes(simulation, names, npus))
             if writer and parts:
@@ -95,6 +130,7 @@ def _nodes(simulation: FinishedRun, names: "_NodeNames", npus: range) -> pa.Tabl
         "bytes": program.node_bytes[rows.at],
         "start_ps": results.node_start_ps[rows.result],
         "finish_ps": results.node_finish_ps[rows.result],
+        **_jobs_of_npus(simulation, rows.npu),
     }
     return schemas.NODES.table(columns)
 

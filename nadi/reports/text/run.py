@@ -17,6 +17,7 @@ from nadi.insight.analysis.limits import limiting_links
 from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
+from nadi.reports.text.jobs import jobs_table
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
@@ -69,6 +70,7 @@ def render(simulation: FinishedRun, findings: Findings, took_s: float) -> Render
     parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
     step, by_axis = step_line(simulation), step_table(findings)
     parts += [Text(step, style="bold")] if step else []
+    parts += [jobs_table(findings.jobs)] if findings.jobs else []
     parts += [serving_table(serving.document(findings.serving))] if findings.serving else []
     parts += [by_axis] if by_axis else []
     if len(findings.collectives.group):

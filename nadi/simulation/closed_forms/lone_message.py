@@ -245,7 +245,7 @@ def shares_of(program: Program, messages: Mapping[str, NDArray]) -> Float64:
     between_npus = np.flatnonzero(messages["group"] < 0)
     traces = program.trace_of_npu[messages["src"][between_npus]]
     src, dst, tag, seq = (messages[name][between_npus].astype(np.int64) for name in ("src", "dst", "lane", "seq"))
-    key = receive_key(dst - src, tag, seq)
+    key = receive_key(program.ranks_apart(src, dst), tag, seq)
     of_channel = np.append(program.channels.shares, 1.0)  # the last entry is for channel -1
     for trace in np.unique(traces).tolist():
         first, end = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1])

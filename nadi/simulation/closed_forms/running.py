@@ -12,7 +12,12 @@ import topologies
 from nadi.launching.progress import NoProgress, Progress
 from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram, lay_out, ranges
 from nadi.simulation.closed_forms.advancing.likeness import TracePeers, classes_of, pairs_of
-from nadi.simulation.closed_forms.advancing.run import ClassTimes, compile_closed_form, digest_of, run_closed_form
+from nadi.simulation.closed_forms.advancing.run import (
+    ClassTimes,
+    compile_closed_form,
+    digests_of,
+    run_closed_form,
+)
 from nadi.simulation.closed_forms.costs import ClosedFormCosts, CollectiveCosts
 from pdes import COUNTERS, LINK_COLUMNS, FoldedRows
 from pdes.arrays import Int32, Int64
@@ -42,7 +47,10 @@ def laid_out(
     groups = np.zeros(len(members), np.int64)
     groups[used] = fabric_costs.standing.numbers([members[group] for group in used.tolist()])
     ways = fabric_costs.standing.of_pairs(pairs.npu, pairs.peer)
-    classes = classes_of(program, pairs, groups, ways, _paces(program.npus, slow_npus))
+    paces = _paces(program.npus, slow_npus)
+    if program.jobs is not None:
+        paces = np.unique(np.stack([paces, program.begins_ps]), axis=1, return_inverse=True)[1].reshape(-1)
+    classes = classes_of(program, pairs, groups, ways, paces)
     return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
 
 
@@ -93,7 +101,7 @@ def run(
     compile_s = compile_closed_form()
     times = run_closed_form(folded, collective_costs.time_ps, costs.of_messages(folded.messages), settings, progress)
     setup_s = time.perf_counter() - begun - compile_s
-    classes = folded.classes
+    classes, program = folded.classes, folded.program
     rows_of_class = np.diff(times.row_ptr)
     total = int((rows_of_class * classes.size).sum())
     keeps_all = total <= (MAX_ROWS if max_rows is None else max_rows)
@@ -111,7 +119,7 @@ def run(
     counters |= {"trace_nodes": total, "events": times.events, "flows": sends, "payload_bytes": payload_bytes}
     return pdes.Results(
         finish_time_ps=times.finish_time_ps,
-        digest=digest_of(times, classes),
+        **digests_of(times, program, classes),
         counters=counters,
         npu_node_ptr=np.concatenate([[0], np.cumsum(rows)]),
         node_start_ps=times.start_ps[kept_rows],
@@ -157,7 +165,7 @@ def _flows(folded: FoldedProgram, times: ClassTimes, *, record: bool) -> dict[st
     node = is_send[first[program.trace_of_npu[src]] + at - folded.send_ptr[of_class]]
     row = node - program.trace_ptr[program.trace_of_npu[src]]
     start_ps = times.start_ps[times.row_ptr[of_class] + row] + program.node_duration_ps[node]
-    dst = src + program.node_peer[node]
+    dst = program.peers(src, program.node_peer[node])
     order = np.lexsort((dst, src, start_ps))
     columns = {
         "src": src,

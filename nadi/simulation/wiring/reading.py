@@ -1,6 +1,7 @@
 """Fabric and workload of a run file: traces, collectives, the program of the NPUs, and the pace of computation."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -10,23 +11,27 @@ from numpy.typing import NDArray
 
 import topologies
 import workload
-from et import TraceTable, read_groups
+from et import TraceError, TraceTable, read_groups
 from inputs.units import BITS_PER_BYTE
 from nadi.configuration.from_model import on_npus, trace_set
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
 from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring.affordable import schedule_bytes
+from nadi.simulation.wiring.placement import placements
 from topologies import Graph, TopologyError
 from topologies.endpoints import with_host_memories
-from workload import CollectiveSettings, ComputeModel, Program
+from workload import CollectiveSettings, ComputeModel, Program, TraceSet, WorkloadError
 from workload.collectives import defaults_on
 from workload.compute import ALONE, IN_SERVING, IN_STEPS, SOURCES, ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.errors import Exchange, alone
 from workload.generators.inference.requests import names_requests
+from workload.program.building import SharedParts, WorkOfRanks
+from workload.program.jobs import FabricJob, build_jobs
 from workload.program.memory_pool import with_memory_nodes
 from workload.program.remote import RemoteMemory
 from workload.trace_sets.rank_traces import ELSEWHERE, IDLE
+from workload.trace_sets.repeating import repeated
 
 if TYPE_CHECKING:
     from workload.generators.training.rules import Framework
@@ -55,7 +60,8 @@ class LoadedWorkload(NamedTuple):
     trace_of_npu: NDArray[np.int32]  # int32[npus], trace of each NPU, -1 = none, -2 = another rank's
     program: Program  # Program for the engine
     collectives: CollectiveSettings  # algorithms and options of collectives
-    framework: str  # framework whose training steps the traces are, "" = not known
+    # framework whose training steps the traces of each entry of [[jobs]], or of [workload], are, "" = not known
+    frameworks: tuple[str, ...]
     operators: OperatorSources  # sources of the times of operators
 
     def opens(self, file: Path) -> bool:
@@ -83,37 +89,76 @@ def read_work(
     WorkloadError and ConfigError refuse wrong traces.
     """
     use_compiled_decoder()
+    if config.jobs:
+        return _read_jobs(config, graph, own_npus, exchange, force=force)
     servers = memory_nodes(config, graph)
-    traces = _trace_set(config, graph, own_npus, exchange)
+    traces = _with_memories(config, graph, own_npus, exchange)
     if servers:
         traces = with_memory_nodes(traces, servers, graph.host, exchange)
+    work = _work_of(config, graph, traces, exchange, force=force)
+    parts = SharedParts(work.settings)
+    built = parts.build(work, graph, exchange, memory_nodes=servers)
+    program = parts.program(built.trace_of_rank, built.groups, built.chooser, exchange)
+    operators = _operator_sources([work], exchange)
+    frameworks = (traces.framework,)
+    return LoadedWorkload(list(traces.traces), traces.trace_of_npu, program, work.settings, frameworks, operators)
+
+
+def _work_of(config: RunConfig, graph: Graph, traces: TraceSet, exchange: Exchange, *, force: bool) -> WorkOfRanks:
+    """Return the work of the traces of one job."""
     named = config.workload.groups or (config.workload.traces and workload.groups_of(config.workload.traces))
-    groups = read_groups(named) if named else {}
-    collectives = replace(collective_settings(config, graph, force=force), copied=traces.copied)
-    durations = compute_model(config, serves=any(exchange(any(names_requests(trace) for trace in traces.traces))))
-    program = workload.build_program(
+    serves = any(exchange(any(names_requests(trace) for trace in traces.traces)))
+    return WorkOfRanks(
         traces.traces,
         traces.trace_of_npu,
-        graph.npus,
-        groups,
-        durations,
-        collectives,
-        fabric=graph,
-        exchange=exchange,
-        example_npu=traces.example_npu,
-        families=traces.families,
-        memory_nodes=servers,
+        traces.npus,
+        read_groups(named) if named else {},
+        compute_model(config, serves=serves),
+        replace(collective_settings(config, graph, force=force), copied=traces.copied),
+        traces.example_npu,
+        traces.families,
     )
-    operators = _operator_sources(durations.times, exchange)
-    return LoadedWorkload(list(traces.traces), traces.trace_of_npu, program, collectives, traces.framework, operators)
 
 
-def _operator_sources(times: ComputeTimes | None, exchange: Exchange) -> OperatorSources:
+def _read_jobs(
+    config: RunConfig, graph: Graph, own_npus: NDArray[np.bool_] | None, exchange: Exchange, *, force: bool
+) -> LoadedWorkload:
+    """Return the work of [[jobs]]; the arguments are those of `read_work`."""
+    is_here = np.ones(graph.npus, np.bool_) if own_npus is None else own_npus
+    trace_of_npu = np.where(is_here, IDLE, ELSEWHERE).astype(np.int32)
+    jobs: list[FabricJob] = []
+    traces: list[TraceTable] = []
+    frameworks: list[str] = []
+    works: list[WorkOfRanks] = []
+    for single, section, places in zip(config.single_jobs(), config.jobs, placements(config, graph), strict=True):
+        is_own = np.any([is_here[npus] for npus in places], axis=0)  # of any copy
+        try:
+            ranks = _trace_set(single, len(places[0]), is_own, exchange)
+            ranks = repeated(ranks, section.iterations)
+            works.append(_work_of(single, graph, ranks, exchange, force=force))
+        except (ConfigError, WorkloadError, TraceError) as error:
+            raise ConfigError(f'job "{section.name}": {error}') from None
+        for name, begin_ps, npus in zip(section.names, section.begins_ps, places, strict=True):
+            trace_of_rank = np.where(is_here[npus], ranks.trace_of_npu, ELSEWHERE)
+            jobs.append(FabricJob(name, works[-1]._replace(trace_of_rank=trace_of_rank), npus, begin_ps))
+            trace_of_npu[npus] = np.where(trace_of_rank >= 0, trace_of_rank + len(traces), trace_of_rank)
+        traces += ranks.traces
+        frameworks.append(ranks.framework)
+    program = build_jobs(jobs, graph, is_here, exchange)
+    copied = frozenset[str]().union(*(work.settings.copied for work in works))
+    operators = _operator_sources(works, exchange)
+    settings = replace(works[0].settings, copied=copied)
+    return LoadedWorkload(traces, trace_of_npu, program, settings, tuple(frameworks), operators)
+
+
+def _operator_sources(works: Sequence[WorkOfRanks], exchange: Exchange) -> OperatorSources:
     """Return the sources of the operators of all ranks, gathered by `exchange`, each operator once."""
-    if times is None:
+    known = [work.compute.times for work in works if work.compute is not None and work.compute.times is not None]
+    if not known:
         return OperatorSources({}, "")
-    sources = {operator: source for part in exchange(times.sources()) for operator, source in part.items()}
-    return OperatorSources(dict(Counter(sources.values())), times.vendor_tables)
+    own = {operator: source for times in known for operator, source in times.sources().items()}
+    sources = {operator: source for part in exchange(own) for operator, source in part.items()}
+    return OperatorSources(dict(Counter(sources.values())), known[0].vendor_tables)
 
 
 def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False) -> CollectiveSettings:
@@ -130,24 +175,28 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
     )
 
 
-def _trace_set(
+def _with_memories(
     config: RunConfig, graph: Graph, is_own_npu: NDArray[np.bool_] | None, exchange: Exchange
-) -> workload.TraceSet:
-    """Return traces of files or of the run file's model; is_own_npu: bool[npus], the NPUs of this rank, None = all."""
-    section, npus = config.workload, graph.npus - len(host_memories(config, graph))
-    own_npus = None if is_own_npu is None else is_own_npu[:npus]
-    if section.trace_set is not None:
-        traces = _given(section.trace_set, npus, own_npus)
-    elif section.traces is None:
-        traces = trace_set(config, npus, own_npus)
-    else:
-        traces = workload.load_set(section.traces, npus, strict=section.strict, own=own_npus, exchange=exchange)
+) -> TraceSet:
+    """Return the traces of a run without [[jobs]], with idle memories of hosts; arguments as of `_trace_set`."""
+    npus = graph.npus - len(host_memories(config, graph))
+    traces = _trace_set(config, npus, None if is_own_npu is None else is_own_npu[:npus], exchange)
     is_own = np.ones(graph.npus - npus, bool) if is_own_npu is None else is_own_npu[npus:]
     rest = np.where(is_own, IDLE, ELSEWHERE).astype(np.int32)
     return replace(traces, trace_of_npu=np.concatenate([traces.trace_of_npu, rest])) if len(rest) else traces
 
 
-def _given(traces: workload.TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> workload.TraceSet:
+def _trace_set(config: RunConfig, npus: int, own_npus: NDArray[np.bool_] | None, exchange: Exchange) -> TraceSet:
+    """Return traces of files or of the run file's model; own_npus: bool[npus], the NPUs of this rank, None = all."""
+    section = config.workload
+    if section.trace_set is not None:
+        return _given(section.trace_set, npus, own_npus)
+    if section.traces is None:
+        return trace_set(config, npus, own_npus)
+    return workload.load_set(section.traces, npus, strict=section.strict, own=own_npus, exchange=exchange)
+
+
+def _given(traces: TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> TraceSet:
     """Return traces that Python gave, for a fabric with `num_npus` NPUs, of which this rank's are marked.
 
     A text stands for the traces in a process that did not get them, as one that reads the run's results.
@@ -205,8 +254,14 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
     )
 
 
-def with_interference(config: RunConfig, graph: Graph, framework: str) -> RunConfig:
+def with_interference(config: RunConfig, graph: Graph, frameworks: Sequence[str]) -> RunConfig:
     """Return the configuration with compute_slowdown settled; it is 1 without a GPU or without a known framework."""
+    framework, *others = dict.fromkeys(frameworks)
+    if others and config.system.compute_slowdown is None and config.compute.gpu is not None:
+        found = " and ".join(name or "none" for name in (framework, *others))
+        raise ConfigError(
+            f"[system] compute_slowdown: missing with jobs of different frameworks, {found}; expected a number for all"
+        )
     if config.system.compute_slowdown is not None:
         return config
     slowdown = 1.0

@@ -22,7 +22,7 @@ class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_win
     turn = word("flag", "transit has the next turn against the queue pairs", bits=8)
 
 
-class QueuePair(Row, words=16, written_by="nic.port nic.rendezvous nic.transport"):
+class QueuePair(Row, words=16, written_by="nic.counting nic.port nic.rendezvous nic.transport"):
     """A sending queue pair: one cache line for every acknowledgement, then one for every packet."""
 
     next_seq = word("sequence", "next packet to send")
@@ -102,7 +102,7 @@ class Receiver(Row, written_by="nic.selective_receiver nic.transport"):
     port_back = word("link", "1 + port that acknowledges, 0 not known yet", bits=32)
 
 
-class FlowOut(Row, written_by="messages.whole nic.transport reuse.replay"):
+class FlowOut(Row, written_by="messages.whole nic.counting reuse.replay"):
     """A posted message, kept for the results."""
 
     pair = word("packed", "src | dst << 20")
@@ -112,7 +112,7 @@ class FlowOut(Row, written_by="messages.whole nic.transport reuse.replay"):
     ordinal = word("count", "number of the message within its queue pair")
 
 
-class FlowIn(Row, written_by="nic.transport reuse.replay"):
+class FlowIn(Row, written_by="nic.counting reuse.replay"):
     """A completed message, kept for the results."""
 
     pair = word("packed", "src | dst << 20")

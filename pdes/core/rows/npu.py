@@ -5,7 +5,7 @@ from pdes.core.rows.row import INF, Row, word
 
 class Npu(
     Row,
-    words=40,
+    words=48,
     written_by="build.growth build.tables messages.message_loop messages.whole network.faults nic.driven nic.port "
     "nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective npu.npu_window npu.trace",
 ):
@@ -40,6 +40,9 @@ class Npu(
     slow_1024ths = word("ratio", "factor on compute time in 1024ths, 0 = no slowdown")
     last_connection = word("queue_pair", "at message level: connection of its last posted message, -1 none", begins=-1)
     driven_ps = word("time", "where messages to other hosts have a share: end of the time in which packets have moved")
+    place = word("place", "its place among the ranks of all jobs (`Jobs.npu`)")
+    job_row = word("row", "first of the rows that are ready when its job starts, -1 none or started", begins=-1)
+    job_begin_ps = word("time", "time at which its job starts")
 
 
 class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flight"):

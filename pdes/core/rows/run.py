@@ -9,7 +9,7 @@ class Scalars(
     written_by="build.growth build.islands build.simulation build.worlds core.fifo core.state fidelity.* "
     "messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
     "network.boundary network.faults network.link network.port_queues network.shared_switch "
-    "nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
+    "nic.counting nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
 
@@ -61,8 +61,8 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="core.message_digest fidelity.* harvest.gathering messages.flows.coupled messages.message_loop "
-    "messages.whole network.batch network.link network.shared_switch nic.port nic.selective_receiver nic.transport "
+    written_by="fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
+    "network.batch network.link network.shared_switch nic.counting nic.port nic.selective_receiver nic.transport "
     "npu.npu_window npu.trace reuse.replay window",
 ):
     """Counters of a run; sums over LPs are results."""
@@ -81,10 +81,6 @@ class Counters(
     flows = word("count", "completed messages")
     timeouts = word("count", "timeouts of retransmission timers")
     trace_rows = word("count", "finished trace rows")
-    digest_a = word("packed", "sum of a hash of every finished trace row")
-    digest_b = word("packed", "sum of a second hash")
-    messages_a = word("packed", "sum over completed messages modulo a prime (pdes.core.message_digest)")
-    messages_b = word("packed", "sum modulo another prime")
     payload_bytes = word("bytes", "payload of completed messages")
     lost_packets = word("count", "dropped packets that errors and failures of links lost")
     marked_packets = word("count", "packets sent with a congestion mark")
@@ -164,6 +160,7 @@ class Constants(
     spreads = word("flag", "flows: packets of a message spread equally over equal links")
     nominal_classes = word("count", "rows of `link_class` from a link's class for packets to its class without flows")
     reserve_hops = word("count", "rows of `hop` that one connection may use")
+    jobs = word("count", "rows of `link_bytes` per link, 0: one job, whose bytes are those of the links")
     back = word("address", "address of a world of the whole fabric, whose routes acknowledgements take")
 
 

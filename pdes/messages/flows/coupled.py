@@ -21,14 +21,14 @@ lanes' first messages, each of which awaits those before: one message of a ring,
 import numpy as np
 
 from pdes.core.jit import call_hook, clear_row, hook, inline, outline
-from pdes.core.packet import MAX_SEQ, SHARE_UNITS, SHARES_SHIFT, end_of
+from pdes.core.packet import MAX_SEQ, SHARE_UNITS, SHARES_SHIFT, end_of, job_of
 from pdes.core.rows.row import INF
 from pdes.core.state import FRAMED, world_at
 from pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
 from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, lay_both_ways, packets_of
 from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
 from pdes.messages.flows.reach import find_reach, hash_word, plan_of_member
-from pdes.network.link import class_row, share_psb
+from pdes.network.link import class_row, count_for_job, share_psb
 from pdes.npu.collective import free_instance, instance, npu_of_peer, sent_bytes_of
 from pdes.npu.trace import row_of_collective
 
@@ -307,10 +307,14 @@ def count_stage(world, flow_id):
     """Count the messages of a stage."""
     net, flows = world.net, world.flows
     flow, stage = flows.flow[flow_id], flows.stage[flow_id]
+    plans, group = world.plans, flows.coupled[stage.kind].group
+    member = np.int64(plans.group_member[plans.group_ptr[group]])  # all members are of one job
+    net.jobs.total[job_of(net.jobs.who[member])].messages += stage.messages
     for h in range(flow.first_hop, flow.first_hop + flow.hops):
         tx, total = net.tx[flows.hop[h].link], flows.hop_total[h]
         tx.sent_bytes += total.total_bytes
         tx.sent_packets += total.messages
+        count_for_job(net, np.int64(flows.hop[h].link), member, total.total_bytes)
     net.count.hops += stage.link_messages
     net.count.data_packets += stage.messages
     net.count.consumed_packets += stage.messages

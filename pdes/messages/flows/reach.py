@@ -10,6 +10,7 @@ from pdes.core.jit import inline, outline
 from pdes.core.packet import SHARES_SHIFT, path_word
 from pdes.messages.flows.paths import idle_way, lay_both_ways
 from pdes.network.link import link_psb
+from pdes.nic.counting import within_job
 from pdes.npu.collective import npu_of_peer, sent_bytes_of
 
 
@@ -32,7 +33,7 @@ def plan_of_member(plans, schedule, member):
 def hash_word(net, plans, group, lane, src, dst):
     """Return the word by which hashes choose the path of a lane, a row of `lane_row`, from NPU src to dst."""
     connection = group | np.int64(plans.lane_row[lane].connection) & ((1 << SHARES_SHIFT) - 1)
-    return path_word(np.int64(0), mix3(src + net.const.seed, dst, connection))
+    return path_word(np.int64(0), mix3(src + net.const.seed, dst, within_job(net, connection)))
 
 
 @inline

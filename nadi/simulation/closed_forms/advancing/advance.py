@@ -26,9 +26,11 @@ from pdes.traces import (
     ROW_STARTED,
     begin_work,
     change_pace,
+    job_of,
     leave_lane,
     next_for_lane,
     next_ready,
+    rank_of,
     slowed,
     tell_of,
     wait_for_lane,
@@ -275,15 +277,18 @@ def advance(address, max_events):
 
 
 @kernel
-def add_digests(finish_ps, first_row, class_of_npu, digest):
-    """Add the digests of all rows of all NPUs to int64[2] digest; first_row: first row of each class.
+def add_digests(finish_ps, first_row, class_of_npu, who, begin_ps, totals):
+    """Add the digests of all rows of all NPUs to int64[4 x jobs] totals, as pdes.npu.trace.finish_row does.
 
-    `finish_ps`: int64[rows]. `class_of_npu`: int64[npus].
+    `finish_ps`: int64[rows]. `first_row`: first row of each class. `class_of_npu`, `begin_ps`: int64[npus], class, and
+    begin of its job. `who`: int64[npus], rank and job (pdes.core.packet).
     """
     for npu in range(class_of_npu.shape[0]):
         c = class_of_npu[npu]
+        at = 4 * job_of(who[npu])
         for i in range(first_row[c], first_row[c + 1]):
-            h = mix3(npu, i - first_row[c], 0x4E41)
-            now = finish_ps[i]
-            digest[0] += mix2(h, now)
-            digest[1] += mix2(now * 3 + 1, h)
+            h = mix3(rank_of(who[npu]), i - first_row[c], 0x4E41)
+            since = finish_ps[i] - begin_ps[npu]
+            totals[at] += mix2(h, since)
+            totals[at + 1] += mix2(since * 3 + 1, h)
+            totals[at + 3] += 1

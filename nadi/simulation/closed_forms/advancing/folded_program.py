@@ -182,9 +182,10 @@ def _sends(
         trace = int(program.trace_of_npu[npu])
         rows = all_sends[trace_sends[trace] : trace_sends[trace + 1]]
         own = slice(int(send_ptr[c]), int(send_ptr[c + 1]))
-        peer = npu + program.node_peer[rows].astype(np.int64)
+        distance = program.node_peer[rows].astype(np.int64)
+        peer = program.peers(np.array(npu), distance)
         known = slice(int(pairs.ptr[npu]), int(pairs.ptr[npu + 1]))
-        pair[own] = known.start + np.searchsorted(pairs.peer[known], peer)
+        pair[own] = known.start + np.searchsorted(pairs.distance[known], distance)
         size[own] = program.node_bytes[rows]
         channel[own] = program.node_channel[rows]
         to[own] = classes.class_of_npu[peer]

@@ -26,6 +26,7 @@ class TracePeers(NamedTuple):
     ptr: Int64  # int64[npus+1], range of the pairs of each NPU
     npu: Int64  # int64[k], NPU of the pair
     place: Int64  # int64[k], index of the pair among those of the NPU's trace, in order of distance
+    distance: Int64  # int64[k], rank of the other NPU minus the own one; ascending on an NPU
     peer: Int64  # int64[k], the other NPU
     sends: NDArray[np.bool_]  # bool[k], True = the NPU sends to the peer; False = it only receives
 
@@ -56,7 +57,7 @@ def pairs_of(program: Program) -> TracePeers:
     base = np.concatenate([[0], np.cumsum([len(own) for own in far])])[program.trace_of_npu[npu]]
     distance = np.concatenate([np.zeros(0, np.int64), *far])[base + place]
     of_pair = np.concatenate([np.zeros(0, np.bool_), *sends])[base + place]
-    return TracePeers(pair_ptr, npu, place, npu + distance, of_pair)
+    return TracePeers(pair_ptr, npu, place, distance, program.peers(npu, distance).astype(np.int64), of_pair)
 
 
 def classes_of(

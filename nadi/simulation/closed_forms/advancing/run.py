@@ -1,9 +1,8 @@
 """Run of a Program at closed forms, one NPU per class, and the message for a run that cannot finish."""
 
-import hashlib
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +13,7 @@ from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.advancing.likeness import Classes
 from nadi.simulation.closed_forms.advancing.state import NpuClass, RunState
 from pdes import LONGEST_RUN_PS, MAX_LINES, TOO_LATE_TEXT, NpuFault, RunError, Settings, Snapshot, traces
-from pdes.arrays import Int64
+from pdes.arrays import Int64, Program
 from pdes.kernels import Directory, aligned, compile_for, full, row_of, rows_of, zeros
 
 EVENTS_OF_A_PAUSE = 1_000_000  # number of events between two progress snapshots
@@ -119,16 +118,17 @@ def compile_closed_form() -> float:
     begun = time.perf_counter()
     words = np.zeros(1, np.int64)
     compile_for(advance, 0, 0)
-    compile_for(add_digests, words, words, words, words)
+    compile_for(add_digests, words, words, words, words, words, words)
     return time.perf_counter() - begun
 
 
-def digest_of(times: ClassTimes, classes: Classes) -> str:
-    """Return a hash in 32 hexadecimal digits of the completion times of all trace rows of all NPUs."""
-    found = np.zeros(2, np.int64)
-    add_digests(times.finish_ps, times.row_ptr, classes.class_of_npu.astype(np.int64), found)
-    rows = int((np.diff(times.row_ptr) * classes.size).sum())
-    return hashlib.sha256(np.array([*found.tolist(), 0, rows], "<i8").tobytes()).hexdigest()[:32]
+def digests_of(times: ClassTimes, program: Program, classes: Classes) -> dict[str, Any]:
+    """Return the fields digest and job_digests of Results: hashes of the completion times of all trace rows."""
+    tables = traces.job_tables(program, program.npus)
+    totals = np.zeros(4 * len(tables.total), np.int64)
+    class_of_npu = classes.class_of_npu.astype(np.int64)
+    add_digests(times.finish_ps, times.row_ptr, class_of_npu, tables.who, program.begins_ps, totals)
+    return traces.digests(totals.reshape(-1, 4), program)
 
 
 def _initial_state(
@@ -146,8 +146,10 @@ def _initial_state(
     most = max(traces.LANES, int(folded.group.members.max(initial=0))) + _ADDITIONAL_EVENTS
     room = count + 4 * most + 1024
     heap = zeros(2 * room)
-    heap[0 : 2 * count : 2] = 0
-    heap[1 : 2 * count : 2] = np.arange(count) << 32
+    begin_ps = program.begins_ps[classes.example]
+    order = np.argsort(begin_ps, kind="stable")
+    heap[0 : 2 * count : 2] = begin_ps[order]
+    heap[1 : 2 * count : 2] = order << 32
     ctl = row_of(RunState)
     ctl.at, ctl.events, ctl.room, ctl.most, ctl.serial = -1, count, room, most, int(not concurrent)
     takes = np.where(folded.instance_key >= 0, np.append(collective_ps, 0)[folded.instance_key], 0)
@@ -207,7 +209,7 @@ def _waits(folded: FoldedProgram, work: s.AdvanceState, class_number: int, row: 
     at = int(program.trace_ptr[program.trace_of_npu[npu]]) + row
     kind, seq = int(program.node_kind[at]), int(program.node_seq[at])
     if kind == traces.KIND_RECV:
-        peer = npu + int(program.node_peer[at])
+        peer = program.peers(np.array(npu), program.node_peer[at])
         return f"npu {npu} row {row}: receive {seq} of tag {program.node_tag[at]} waits for npu {peer}"
     if kind != traces.KIND_COLLECTIVE:
         return f"npu {npu} row {row} is under way (engine defect)"

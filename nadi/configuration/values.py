@@ -1,0 +1,176 @@
+"""Values of run files as users write them, with units, and the base class of sections."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator
+
+from nadi.configuration import bounds
+from topologies import Graph
+from topologies.bounds import LINK_RATE_BPS, LONGEST_PS, LONGEST_TIMEOUT_PS, MAX_BYTES, MEMORY_RATE_BPS
+from topologies.units import (
+    format_bytes,
+    format_flops,
+    format_rate,
+    format_time,
+    parse_bytes_within,
+    parse_flops,
+    parse_rate_within,
+    parse_time_within,
+    short,
+)
+from workload import TraceSet
+
+_LONGEST_VALUE = 60  # maximum number of digits of a count
+
+
+def _above_zero(parse: Callable[[object], int], word: str = "") -> BeforeValidator:
+    """Return a validator of numbers above zero; a word, if there is one, stands for 0."""
+
+    def parse_value(value: object) -> int:
+        if word and value == word:
+            return 0
+        number = parse(value)
+        if number == 0:
+            alternative = f" or {word!r}" if word else ""
+            raise ValueError(f"{value!r} is zero; expected more than 0{alternative}")
+        return number
+
+    return BeforeValidator(parse_value)
+
+
+def _word_or(word: str, show: Callable[[int], str]) -> PlainSerializer:
+    return PlainSerializer(lambda value: show(value) if value else word)
+
+
+def _bytes_to(most: int) -> Callable[[object], int]:
+    return lambda value: parse_bytes_within(value, most)
+
+
+def _time_to(longest_ps: int) -> Callable[[object], int]:
+    return lambda value: parse_time_within(value, longest_ps)
+
+
+def _parse_path(value: object) -> Path:
+    """Return a path from its text; raise ValueError if it is none."""
+    if not isinstance(value, str | Path) or not str(value):
+        raise ValueError(f"{value!r} is not a path; expected text")
+    return Path(value)
+
+
+def _parse_count(value: object) -> int:
+    """Return a count of collectives or phases."""
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < _LONGEST_VALUE else value
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= bounds.MAX_COLLECTIVES_IN_FLIGHT:
+        raise ValueError(f"{short(value)}; expected a whole number from 1 to {bounds.MAX_COLLECTIVES_IN_FLIGHT}")
+    return number
+
+
+def _parse_packets(value: object) -> int | str:
+    """Return a number of packets that a receiver may hold out of order, or "auto"."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= bounds.MAX_WINDOW_PACKETS
+    if not is_number and value != "auto":
+        raise ValueError(f'{short(value)}; expected a whole number from 0 to {bounds.MAX_WINDOW_PACKETS}, or "auto"')
+    return cast("int | str", value)
+
+
+def _parse_choice(value: object) -> bool | str:
+    """Return true, false or "auto"; raise ValueError for any other value."""
+    if not isinstance(value, bool) and value != "auto":
+        raise ValueError(f'{short(value)}; expected true, false or "auto"')
+    return value
+
+
+def _parse_ecn_by_rate(value: object) -> object:
+    """Return the thresholds of links by rate, from {"400Gbps": ["800kB", "3200kB", 0.2]}."""
+    if not isinstance(value, dict):
+        return value
+    rows = []
+    for rate, own in value.items():
+        if not isinstance(own, list | tuple) or len(own) != 3:
+            raise ValueError(f'{rate}: found {short(own)}; expected kmin, kmax and pmax, as ["800kB", "3200kB", 0.2]')
+        kmin, kmax = (parse_bytes_within(size, bounds.MAX_BUFFER_BYTES) for size in own[:2])
+        pmax = own[2]
+        if kmin > kmax:
+            raise ValueError(f"{rate}: found kmin {format_bytes(kmin)} above kmax {format_bytes(kmax)}; expected less")
+        if isinstance(pmax, bool) or not isinstance(pmax, int | float) or not 0 <= pmax <= 1:
+            raise ValueError(f"{rate}: found pmax {short(pmax)}; expected a number from 0 to 1")
+        rows.append((parse_rate_within(rate, LINK_RATE_BPS), kmin, kmax, float(pmax)))
+    return tuple(rows)
+
+
+def _show_ecn_by_rate(rows: tuple[tuple[int, int, int, float], ...] | None) -> dict[str, list[object]] | None:
+    """Return the notation of `_parse_ecn_by_rate`."""
+    if rows is None:
+        return None
+    return {format_rate(rate): [format_bytes(kmin), format_bytes(kmax), pmax] for rate, kmin, kmax, pmax in rows}
+
+
+FilePath = Annotated[Path, BeforeValidator(_parse_path)]
+PacketSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
+MessageSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeFromZero = Annotated[int, BeforeValidator(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
+BufferSizeOrAuto = Annotated[
+    int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES), "auto"), _word_or("auto", format_bytes)
+]
+SizeOrAuto = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "auto"), _word_or("auto", format_bytes)]
+SizeOrUnlimited = Annotated[int, _above_zero(_bytes_to(MAX_BYTES), "unlimited"), _word_or("unlimited", format_bytes)]
+Moment = Annotated[int, BeforeValidator(_time_to(LONGEST_PS)), PlainSerializer(format_time)]
+Time = Annotated[int, BeforeValidator(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
+TimeAboveZero = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS)), PlainSerializer(format_time)]
+TimeOrAuto = Annotated[int, _above_zero(_time_to(LONGEST_TIMEOUT_PS), "auto"), _word_or("auto", format_time)]
+PacketsOrAuto = Annotated[int | Literal["auto"], PlainValidator(_parse_packets)]
+ChoiceOrAuto = Annotated[bool | Literal["auto"], PlainValidator(_parse_choice)]
+CountOrUnlimited = Annotated[int, _above_zero(_parse_count, "unlimited"), _word_or("unlimited", str)]
+EcnByRate = Annotated[
+    tuple[tuple[int, int, int, float], ...], BeforeValidator(_parse_ecn_by_rate), PlainSerializer(_show_ecn_by_rate)
+]
+"""Rates in bits per second, each with its thresholds in bytes and its share of marked packets."""
+FactorOrAuto = Annotated[
+    float | None,
+    BeforeValidator(lambda value: None if value == "auto" else value),
+    PlainSerializer(lambda factor: "auto" if factor is None else factor),
+]
+"""A factor; None = "auto", settled from the model's framework."""
+Weight = Annotated[int, Field(ge=1, le=65535)]
+OptionalRate = Annotated[
+    int | None,
+    BeforeValidator(lambda value: parse_rate_within(value, MEMORY_RATE_BPS)),
+    PlainSerializer(lambda bps: None if bps is None else format_rate(bps)),
+]
+OptionalFlops = Annotated[
+    float | None,
+    BeforeValidator(parse_flops),
+    PlainSerializer(lambda rate: None if rate is None else format_flops(rate)),
+]
+
+
+class Section(BaseModel):
+    """A section of the run file: immutable; unknown keys are rejected."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _given(kind: type) -> PlainValidator:
+    """Return a validator of a value that Python gives, or of the text that represents the value in results."""
+
+    def parse(value: object) -> object:
+        if value is None or isinstance(value, kind) or (isinstance(value, str) and value):
+            return value
+        raise ValueError(f"found a {type(value).__name__}; expected a {kind.__name__}, which only Python can give")
+
+    return PlainValidator(parse)
+
+
+def _graph_text(value: Graph | str | None) -> str | None:
+    return f"{value.name}, made in Python" if isinstance(value, Graph) else value
+
+
+def _traces_text(value: TraceSet | str | None) -> str | None:
+    return f"{len(value.traces)} traces, made in Python" if isinstance(value, TraceSet) else value
+
+
+GivenGraph = Annotated[Graph | str | None, _given(Graph), PlainSerializer(_graph_text)]
+GivenTraces = Annotated[TraceSet | str | None, _given(TraceSet), PlainSerializer(_traces_text)]

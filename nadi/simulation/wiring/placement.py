@@ -1,0 +1,122 @@
+"""The NPUs of the ranks of each job of a run."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import inputs
+from et.arrays import Int32, Mask
+from nadi.configuration.jobs import JobSection, is_file
+from nadi.configuration.sections import RunConfig
+from nadi.errors import ConfigError
+from topologies import Graph
+from topologies.units import short
+from workload import WorkloadError
+from workload.trace_sets.files import is_set
+from workload.trace_sets.load import files_of
+from workload.trace_sets.manifest import NAME, read_manifest
+
+_EXPECTED = "numbers of NPUs and ranges, one for each rank, as 0-7 16 17"
+
+
+def ranks_of(job: JobSection) -> int:
+    """Return the number of ranks of a job, that of its NPUs: as it says, or as its traces are."""
+    if job.gpus is not None:
+        return job.gpus
+    if job.trace_set is not None and not isinstance(job.trace_set, str):
+        return job.trace_set.npus
+    path = job.traces
+    if path is None or path.is_file():
+        raise ConfigError(f'job "{job.name}": gpus is missing beside one trace for all; expected a number')
+    if is_set(path):
+        return len(read_manifest(path / NAME).trace_of_npu)
+    return max(files_of(path).files) + 1
+
+
+def placements(config: RunConfig, graph: Graph) -> list[list[Int32]]:
+    """Return int32[ranks] for each copy of each job: the NPU of each rank; no NPU is in two of them.
+
+    Jobs that name their NPUs get them first; the others follow in the order of the run file, on NPUs that are free.
+    Raises ConfigError: too few NPUs are free, or a list is wrong.
+    """
+    is_free = np.ones(graph.npus, np.bool_)
+    found: dict[int, list[Int32]] = {}
+    order = sorted(range(len(config.jobs)), key=lambda number: _chooses(config.jobs[number]))
+    for number in order:
+        job = config.jobs[number]
+        try:
+            ranks = ranks_of(job)
+        except WorkloadError as error:
+            raise ConfigError(f'job "{job.name}": {error}') from None
+        npus = _chosen(job, graph, is_free, ranks * job.repeat)
+        is_free[npus] = False
+        found[number] = np.split(npus, job.repeat)
+    return [found[number] for number in range(len(config.jobs))]
+
+
+def _chooses(job: JobSection) -> bool:
+    """Return whether the placement chooses among free NPUs."""
+    return isinstance(job.placement, str) and not is_file(job.placement)
+
+
+def _chosen(job: JobSection, graph: Graph, is_free: Mask, count: int) -> Int32:
+    """Return the NPUs of all copies of a job, copy after copy."""
+    if not _chooses(job):
+        return _listed(job, graph, is_free, count)
+    free = np.flatnonzero(is_free).astype(np.int32)
+    if len(free) < count:
+        copies = f"{job.repeat} copies of {count // job.repeat}" if job.repeat > 1 else str(count)
+        raise ConfigError(
+            f'job "{job.name}": needs {copies} NPUs, {len(free)} of the {graph.npus} on the fabric are free; expected '
+            "fewer, or a larger fabric"
+        )
+    seed = job.scattered_seed
+    if seed is not None:
+        return np.random.default_rng(seed).permutation(free)[:count]
+    if job.placement == "rail":
+        free = free[np.lexsort((graph.host[free], _places(graph)[free]))]
+    return free[:count]
+
+
+def _places(graph: Graph) -> Int32:
+    """Return int32[npus]: the index of each NPU among those of its host."""
+    by_host = np.argsort(graph.host, kind="stable")
+    ordered = graph.host[by_host]
+    place = np.empty(graph.npus, np.int32)
+    place[by_host] = np.arange(graph.npus) - np.searchsorted(ordered, ordered)
+    return place
+
+
+def _listed(job: JobSection, graph: Graph, is_free: Mask, count: int) -> Int32:
+    """Return the NPUs that a job lists, or that its file lists."""
+    if isinstance(job.placement, str):
+        label, numbers = job.placement, list(_numbers(Path(job.placement), graph.npus))
+    else:
+        label, numbers = "placement", list(job.placement)
+    where = f'job "{job.name}": {label}'
+    if len(numbers) != count:
+        raise ConfigError(f"{where}: found {len(numbers)} NPUs; expected {count}, one for each rank")
+    wrong = next((npu for npu in numbers if npu >= graph.npus), None)
+    if wrong is not None:
+        raise ConfigError(f"{where}: found NPU {wrong}; expected 0 to {graph.npus - 1}")
+    npus = np.array(numbers, np.int32)
+    taken = np.flatnonzero(np.bincount(npus, minlength=graph.npus) > is_free)
+    if len(taken):
+        raise ConfigError(f"{where}: NPU {taken[0]} has another rank, too; expected each NPU once")
+    return npus
+
+
+def _numbers(path: Path, npus: int) -> Iterator[int]:
+    """Yield the numbers in a file of NPUs and ranges."""
+    with inputs.refusing(path, _EXPECTED, ConfigError, UnicodeDecodeError):
+        text = inputs.read_text(path)
+    for word in re.sub(r"#[^\n]*+", " ", text).replace(",", " ").split():
+        found = re.fullmatch(r"([0-9]{1,9}+)(?:-([0-9]{1,9}+))?+", word)
+        if found is None:
+            raise ConfigError(f"{path}: found {short(word)}; expected {_EXPECTED}")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first or last >= npus:
+            raise ConfigError(f"{path}: found {word}; expected NPUs from 0 to {npus - 1}")
+        yield from range(first, last + 1)

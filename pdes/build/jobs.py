@@ -1,0 +1,92 @@
+"""The jobs of a run as kernels read them: who each NPU is, and what each job does."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from pdes.core import packet
+from pdes.core import state as s
+from pdes.core.inputs import Array, Int64, Program
+from pdes.core.memory import aligned, full, rows_of, zeros
+from pdes.core.message_digest import PRIME_A, PRIME_B
+from pdes.core.rows.jobs import JobTotal
+
+NOBODY = (1 << 20) - 1  # rank of NPUs without a job, where there are several jobs
+_PLAIN_WORDS = 4  # words of totals that are not modulo a prime
+_JOB_SHIFT = 20  # of the job in `Jobs.who`
+
+
+def peers(program: Program, npus: Array, differences: Array) -> Any:
+    """Return the NPUs of the ranks whose numbers are those of `npus` plus `differences`, within the same job."""
+    return npus + differences if program.jobs is None else program.jobs.npu[program.jobs.place[npus] + differences]
+
+
+def job_tables(program: Program, npus: int) -> s.JobTables:
+    """Return the tables of jobs, with totals of zero and without bytes on links; npus: of the fabric that runs."""
+    jobs, groups = program.jobs, len(program.group_ptr) - 1
+    if jobs is None:
+        everyone = np.arange(npus)
+        total = rows_of(JobTotal, 1)
+        return s.JobTables(aligned(everyone), aligned(everyone, np.int32), _numbers(groups), total, zeros(1))
+    count = len(jobs.begin_ps)
+    who = full(npus, NOBODY | count << _JOB_SHIFT)
+    for job in range(count):
+        own = jobs.npu[jobs.rank_ptr[job] : jobs.rank_ptr[job + 1]]
+        who[own] = np.arange(len(own)) | job << _JOB_SHIFT
+    npu = np.arange(npus)
+    npu[: len(jobs.npu)] = jobs.npu
+    group = np.concatenate([np.arange(size) for size in np.diff(jobs.group_ptr)])
+    total = rows_of(JobTotal, count + 1, begin_ps=np.append(jobs.begin_ps, 0))
+    return s.JobTables(aligned(who, np.int64), aligned(npu, np.int32), aligned(group, np.int32), total, zeros(1))
+
+
+def own_tables(jobs: s.JobTables, links: int) -> s.JobTables:
+    """Return the tables of jobs of one LP, with totals of its own; links: rows of `tx`."""
+    total = jobs.total.copy()
+    rows = rows_of(JobTotal, len(total))
+    rows[:] = total
+    return jobs._replace(total=rows, link_bytes=zeros(links * jobs_per_link(jobs)))
+
+
+def jobs_per_link(jobs: s.JobTables) -> int:
+    """Return the rows of `link_bytes` per link: one for each job and one for none; 0 where there is one job."""
+    return len(jobs.total) if len(jobs.total) > 1 else 0
+
+
+def begins_ps(jobs: s.JobTables, npus: Array) -> Int64:
+    """Return int64[n]: the times at which the jobs of `npus` begin."""
+    times: Int64 = jobs.total.begin_ps[packet.job_of(jobs.who[npus])]
+    return times
+
+
+def places(program: Program, npus: Array) -> Any:
+    """Return the places of `npus` among the ranks of all jobs; aggregators, which are no ranks, keep their numbers."""
+    if program.jobs is None:
+        return npus
+    place = program.jobs.place
+    return np.where(npus < len(place), np.append(place, 0)[np.minimum(npus, len(place))], npus)
+
+
+def digests(totals: Int64, program: Program) -> dict[str, Any]:
+    """Return the fields digest and job_digests of Results, the same for any partition.
+
+    totals: int64[jobs, 4 or 6], digests, messages, trace rows, and sums of messages of each job (JobTotal), which may
+    be sums of several LPs; the last of several jobs is none.
+    """
+    jobs = program.jobs
+    if totals.shape[1] > _PLAIN_WORDS:
+        totals = np.concatenate([totals[:, :_PLAIN_WORDS], totals[:, _PLAIN_WORDS:] % (PRIME_A, PRIME_B)], axis=1)
+    if jobs is None:
+        return {"digest": _digest(totals)}
+    whole = np.concatenate([totals.reshape(-1), jobs.npu, jobs.begin_ps])
+    return {"digest": _digest(whole), "job_digests": tuple(_digest(job) for job in totals[:-1])}
+
+
+def _digest(numbers: Int64) -> str:
+    """Return a hash in 32 hexadecimal digits."""
+    return hashlib.sha256(numbers.astype("<i8").tobytes()).hexdigest()[:32]
+
+
+def _numbers(count: int) -> Any:
+    return aligned(np.arange(max(1, count)), np.int32)

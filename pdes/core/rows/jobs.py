@@ -1,0 +1,15 @@
+"""Rows of jobs: programs that share a fabric, each with ranks, groups and times of its own."""
+
+from pdes.core.rows.row import Row, word
+
+
+class JobTotal(Row, words=8, written_by="build.jobs core.message_digest messages.flows.coupled npu.trace"):
+    """What a job has done on the NPUs of this LP; the digest names ranks, not NPUs, and counts from the job's start."""
+
+    digest_a = word("packed", "sum of a hash of every finished trace row")
+    digest_b = word("packed", "sum of a second hash")
+    messages_a = word("packed", "sum over completed messages modulo a prime (pdes.core.message_digest)")
+    messages_b = word("packed", "sum modulo another prime")
+    messages = word("count", "completed messages")
+    trace_rows = word("count", "finished trace rows")
+    begin_ps = word("time", "time at which the job starts")

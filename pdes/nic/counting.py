@@ -1,0 +1,81 @@
+"""Messages as results and digests count them: when each is posted and complete, and between which ranks of a job."""
+
+import numpy as np
+
+from pdes.core.jit import inline
+from pdes.core.message_digest import add_message
+from pdes.core.packet import (
+    CONTROL,
+    GROUP_SHIFT,
+    P2P,
+    destination,
+    job_of,
+    pair_destination,
+    pair_source,
+    pair_word,
+    rank_of,
+    source,
+    tag_group,
+)
+
+
+@inline
+def within_job(net, connection):
+    """Return a connection with the number of its group within the job, so that paths do not depend on other jobs."""
+    group = connection & P2P
+    return connection if group >= CONTROL else connection - group + np.int64(net.jobs.group[group])
+
+
+@inline
+def count_posted(net, npus, qps, node, pair, tag, size_bytes, now_ps):
+    """Count and record a message that is posted to a queue pair; arguments as of `line_up`."""
+    qp = qps.qp[pair]
+    if net.const.record_flows == 1:
+        flow = qps.flow_out[net.ctl.flows_out]
+        net.ctl.flows_out += 1
+        flow.pair = pair_word(npus.npu[node].number, destination(qp.w1))
+        flow.tag = tag
+        flow.payload_bytes = size_bytes
+        flow.posted_ps = now_ps
+        flow.ordinal = qp.messages
+    qp.messages += 1
+
+
+@inline
+def total_of(net, src, dst):
+    """Return the row of the totals of the job of a message's receiver or, if that has none, of its sender (`who`)."""
+    job = job_of(dst)
+    if job == net.jobs.total.shape[0] - 1:
+        job = job_of(src)
+    return net.jobs.total[job]
+
+
+@inline
+def tag_within_job(net, tag):
+    """Return a tag with the number of its group within the job, so that the digest does not depend on other jobs."""
+    group = tag_group(tag)
+    return tag if group == P2P else tag - ((group - np.int64(net.jobs.group[group])) << GROUP_SHIFT)
+
+
+@inline
+def count_message(net, pair, tag, now_ps):
+    """Count a message that is complete at now_ps, by its pair of NPUs (`pair_word`) and its tag, in the digest too."""
+    src, dst = net.jobs.who[pair_source(pair)], net.jobs.who[pair_destination(pair)]
+    total = total_of(net, src, dst)
+    net.count.flows += 1
+    add_message(total, pair_word(rank_of(src), rank_of(dst)), tag_within_job(net, tag), now_ps - total.begin_ps)
+
+
+@inline
+def finish_flow(net, qps, word1, tag, ordinal, now_ps):
+    """Count and record a message that is complete at its receiver; word1: of its last packet."""
+    pair = pair_word(source(word1), destination(word1))
+    count_message(net, pair, tag, now_ps)
+    if net.const.record_flows == 1:
+        flow = qps.flow_in[net.ctl.flows_in]
+        net.ctl.flows_in += 1
+        net.ctl.check = 1
+        flow.pair = pair
+        flow.tag = tag
+        flow.ordinal = ordinal
+        flow.finished_ps = now_ps
