@@ -28,6 +28,7 @@ class FileKind(NamedTuple):
 _CHAKRA = FileKind("chakra", "a Chakra trace", "`nadi trace show` and [workload] traces of a run file read it")
 _CONVERTER = "`nadi trace convert` makes Chakra traces of it"
 _BY_TOPOLOGY = "`nadi topology show` and [topology] file read it"
+_INFRAGRAPH = FileKind("infragraph", "an InfraGraph of devices (YAML or JSON)", _BY_TOPOLOGY)
 _UNPACK = "unpack it first"
 _COMMENTS = r"(?:[ \t]*+(?:#[^\n]*+)?\r?\n)*+[ \t]*+"  # empty lines and lines of comments
 
@@ -64,6 +65,7 @@ _JSON = _compiled(
         r'"workload_graph"\s*:\s*\[|"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
         FileKind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"),
     ),
+    (r'"devices"\s*:\s*\[.*"components"\s*:\s*\[', _INFRAGRAPH),
     (r"", FileKind("json", "JSON")),
 )
 _TOML = _compiled(
@@ -94,6 +96,7 @@ _TEXT = _compiled(
         r"\A\s*+(?:\x1b?+\[[\d;]*+m)?+\s*+(?:GPU|NIC)0(?:\x1b?+\[[\d;]*+m)?+[ \t]",
         FileKind("nvidia-smi", "a matrix of `nvidia-smi topo -m`", _BY_TOPOLOGY),
     ),
+    (r"^(?:infrastructure|devices?|instances):[ \t\r]*+$.*^[ \t]*+-?[ \t]*+(?:components|device|edges):", _INFRAGRAPH),
     (
         r"\A\s*(topology|npus_count)\s*:.*^[ \t]*+(npus_count|bandwidth|topology)[ \t]*:",
         FileKind("astra-sim-network", "a network of ASTRA-sim (YAML)", "`nadi astra-sim` reads it"),

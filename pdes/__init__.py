@@ -13,7 +13,7 @@ None of them imports Numba when it is imported.
 from pdes import fidelity
 from pdes.build.islands import may_replay
 from pdes.build.layout import Layout, shares
-from pdes.build.schedule import Faults, LinkFault, NpuFault, down_sets
+from pdes.build.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_sets
 from pdes.build.settings import CoupledCollectives, Settings, SharedBuffer
 from pdes.build.simulation import Simulation, Snapshot
 from pdes.build.worlds import build_world

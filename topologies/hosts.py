@@ -15,7 +15,7 @@ from topologies.graph_builder import GraphBuilder
 from topologies.parameters import Count, Parameters, Time
 from topologies.units import GBPS, NS
 
-Cable = tuple[int, int, int]  # two nodes, rate in bps
+Cable = tuple[int, int, int, int]  # two nodes, rate in bps, delay in ps
 
 
 class GpuGeneration(NamedTuple):
@@ -36,14 +36,19 @@ GENERATIONS = {
 }
 
 
-class HostArguments(Parameters):
-    """Parameters that descriptions of servers do not have."""
+class DelayArguments(Parameters):
+    """Delays, which descriptions of servers do not have."""
 
-    servers: Count = Field(1, description="number of servers of this kind; their NICs meet on a switch for each NIC")
     nvlink_delay: Time = Field(25 * NS, description="propagation delay between a GPU and an NVSwitch or another GPU")
     pcie_delay: Time = Field(100 * NS, description="propagation delay of a PCIe link or a link between CPUs")
     delay: Time = Field(500 * NS, description="propagation delay between a NIC and the switch of its rail")
     switch_latency: Time = Field(0, description="forwarding latency of the switch of a rail")
+
+
+class HostArguments(DelayArguments):
+    """Parameters that descriptions of a server do not have."""
+
+    servers: Count = Field(1, description="number of servers of this kind; their NICs meet on a switch for each NIC")
 
 
 class HostPlan(NamedTuple):
@@ -51,10 +56,10 @@ class HostPlan(NamedTuple):
 
     host: list[int]  # server of each GPU
     parts: list[str]  # names of PCIe switches, CPUs and NICs
-    nvlinks: dict[int, int]  # rate of all NVLinks of a GPU to the NVSwitch, by GPU
+    nvlinks: dict[int, int]  # rate of all NVLinks of a GPU to the NVSwitch of its server, by GPU
     direct: list[Cable]  # NVLinks between two GPUs, all of a pair together
-    pcie: list[Cable]  # links between parts, or of a GPU and a part
-    nics: dict[int, int]  # rate of the uplink of a NIC, by its node
+    cables: list[Cable]  # other links between parts, or of a GPU and a part
+    nics: dict[int, int]  # rate of the uplink of a NIC to a rail, by its node
     accelerator: str = ""
 
     @property
@@ -70,58 +75,61 @@ def generation_of(name: str, label: str) -> GpuGeneration:
     return GENERATIONS[name]
 
 
-def graph_of(name: str, plan: HostPlan, arguments: HostArguments) -> Graph:
+def graph_of(name: str, plan: HostPlan, arguments: DelayArguments, servers: int = 1) -> Graph:
     """Return the network of the servers; TopologyError: there is no GPU, or nothing joins two of them."""
-    builder = GraphBuilder(name, plan.gpus * arguments.servers)
-    nearest = _nearest_nics(plan) if arguments.servers > 1 else []
+    builder = GraphBuilder(name, plan.gpus * servers)
+    nearest = _nearest_nics(plan) if servers > 1 else []
     nics = sorted({nic for own in nearest for nic in own})
-    if arguments.servers > 1 and not nics:
-        raise TopologyError(f"{name}: servers = {arguments.servers}, but no NIC; expected one that a GPU reaches")
+    if servers > 1 and not nics:
+        raise TopologyError(f"{name}: servers = {servers}, but no NIC; expected one that a GPU reaches")
     plan = _with_own_nics(plan, nearest)
     rails = builder.add_switches("rail", len(nics), latency_ps=arguments.switch_latency)
-    for server in range(arguments.servers):
-        node = _add_server(builder, plan, arguments, server)
+    for server in range(servers):
+        node = _add_server(builder, plan, arguments, server if servers > 1 else None)
         for rail, nic in zip(rails.tolist(), nics, strict=True):
             builder.add_cables(node(nic), rail, plan.nics[nic], arguments.delay)
     hosts = 1 + max(plan.host)
-    host = [server * hosts + own for server in range(arguments.servers) for own in plan.host]
-    sizes = (plan.gpus, arguments.servers) if arguments.servers > 1 < plan.gpus else ()
+    host = [server * hosts + own for server in range(servers) for own in plan.host]
+    each = len(host) // len(set(host))
+    in_order = 1 < each < len(host) and host == [gpu // each for gpu in range(len(host))]
+    sizes = (each, len(host) // each) if in_order else ()
     return builder.graph(dims=sizes, host=host, accelerator=plan.accelerator)
 
 
-def _add_server(builder: GraphBuilder, plan: HostPlan, arguments: HostArguments, server: int) -> Callable[[int], int]:
-    """Add the nodes and cables of a server; return the function from a plan's node to the builder's."""
-    before = f"{server}/" if arguments.servers > 1 else ""
-    first_gpu, n = server * plan.gpus, plan.gpus
-    on_pcie = sorted({end for cable in plan.pcie for end in cable[:2] if end < n})
-    first = int(builder.nodes)
-    builder.add_named_switches([f"{kind} {before}{part}" for kind, _, part in (p.rpartition(" ") for p in plan.parts)])
-    ports = builder.add_named_switches([f"pcie port {before}{gpu}" for gpu in on_pcie]).tolist()
-    port_of = dict(zip(on_pcie, ports, strict=True))
+def _add_server(
+    builder: GraphBuilder, plan: HostPlan, arguments: DelayArguments, server: int | None
+) -> Callable[[int], int]:
+    """Add the nodes and cables of a server, None = the only one; return the function from a plan's node to its node."""
+    before = "" if server is None else f"{server}/"
+    first_gpu, n, first = (server or 0) * plan.gpus, plan.gpus, int(builder.nodes)
 
     def node(own: int) -> int:
         return first_gpu + own if own < n else first + own - n
 
-    rate_of = {end: rate for a, b, rate in reversed(plan.pcie) for end in (a, b) if end < n}  # of its first cable
+    builder.add_named_switches([f"{kind} {before}{part}" for kind, _, part in (p.rpartition(" ") for p in plan.parts)])
+    linked = {*plan.nvlinks, *(gpu for cable in plan.direct for gpu in cable[:2])}
+    rate_of = {end: rate for a, b, rate, _ in reversed(plan.cables) for end in (a, b) if end in linked}
+    ports = builder.add_named_switches([f"pcie port {before}{gpu}" for gpu in sorted(rate_of)]).tolist()
+    port_of = dict(zip(sorted(rate_of), ports, strict=True))
     for gpu, port in port_of.items():
-        builder.add_cables(node(gpu), port, rate_of[gpu], 0)
-    for a, b, rate in plan.pcie:
-        builder.add_cables(port_of.get(a, node(a)), port_of.get(b, node(b)), rate, arguments.pcie_delay)
-    if plan.nvlinks:
-        switch = builder.add_named_switches([f"nvswitch {server}"], kind=NVSWITCH)
-        for gpu, rate in plan.nvlinks.items():
-            builder.add_cables(node(gpu), switch, rate, arguments.nvlink_delay)
-    for a, b, rate in plan.direct:
+        builder.add_cables(node(gpu), port, rate_of[gpu], 0)  # the rate of its first cable
+    for a, b, rate, delay_ps in plan.cables:
+        builder.add_cables(port_of.get(a, node(a)), port_of.get(b, node(b)), rate, delay_ps)
+    hosts = sorted({plan.host[gpu] for gpu in plan.nvlinks})
+    switches = builder.add_named_switches([f"nvswitch {before}{host}" for host in hosts], kind=NVSWITCH)
+    switch_of = dict(zip(hosts, switches.tolist(), strict=True))
+    for gpu, rate in plan.nvlinks.items():
+        builder.add_cables(node(gpu), switch_of[plan.host[gpu]], rate, arguments.nvlink_delay)
+    for a, b, rate, delay_ps in plan.direct:
         between = builder.add_named_switches([f"nvlink {before}{a}-{b}"], kind=NVSWITCH)
-        half = arguments.nvlink_delay // 2
-        builder.add_cables([node(a), node(b)], between.repeat(2), rate, [half, arguments.nvlink_delay - half])
+        builder.add_cables([node(a), node(b)], between.repeat(2), rate, [delay_ps // 2, delay_ps - delay_ps // 2])
     return node
 
 
 def _nearest_nics(plan: HostPlan) -> list[tuple[int, ...]]:
     """Return the NICs that are nearest to each GPU by links of PCIe, ascending."""
     near: dict[int, list[int]] = {}
-    for a, b, _ in plan.pcie:
+    for a, b, *_ in plan.cables:
         near.setdefault(a, []).append(b)
         near.setdefault(b, []).append(a)
     found = []
@@ -144,5 +152,5 @@ def _with_own_nics(plan: HostPlan, nearest: list[tuple[int, ...]]) -> HostPlan:
         gpus = [gpu for gpu, own in enumerate(nearest) if own == nics]
         if len(nics) >= len(gpus) > 1:
             owner.update({nic: gpus[i % len(gpus)] for i, nic in enumerate(nics)})
-    moved = [(owner[b], b, rate) for _, b, rate in plan.pcie if b in owner]
-    return plan._replace(pcie=[cable for cable in plan.pcie if cable[1] not in owner] + moved)
+    moved = [(owner[cable[1]], *cable[1:]) for cable in plan.cables if cable[1] in owner]
+    return plan._replace(cables=[cable for cable in plan.cables if cable[1] not in owner] + moved)

@@ -28,7 +28,12 @@ from topologies.graph import Graph
 from topologies.machines import machines
 from topologies.parameters import Form, Parameters, parse_pairs, suggest
 
-_BUILDERS_OF_KINDS = {"htsim-topology": "htsim", "nccl-topology": "nccl", "nvidia-smi": "nvidia-smi"}
+_BUILDERS_OF_KINDS = {
+    "htsim-topology": "htsim",
+    "infragraph": "infragraph",
+    "nccl-topology": "nccl",
+    "nvidia-smi": "nvidia-smi",
+}
 """Builder of the files of a kind that a path alone may name."""
 _BUILDERS_OF_ENDINGS = {".topo": "htsim"}
 

@@ -10,7 +10,8 @@ from topologies.units import format_rate, format_time, parse_delay, parse_link_r
 
 PLACES = ("link", "switch", "npu")
 LINK_CHANGES = ("state", "rate", "added_latency", "error_rate")
-ALLOWED = {"link": LINK_CHANGES, "switch": ("state", "rate", "added_latency"), "npu": ("slowdown",)}
+NPU_CHANGES = ("slowdown", "pause_storm")
+ALLOWED = {"link": LINK_CHANGES, "switch": ("state", "rate", "added_latency"), "npu": NPU_CHANGES}
 """Allowed changes per kind of place."""
 MAX_SLOWDOWN = 1000.0  # maximum factor by which a fault extends computation
 FOREVER = 1 << 62  # time in picoseconds after the end of any run
@@ -59,6 +60,7 @@ class FaultSection(BaseModel):
     added_latency: _OptionalDelay = Field(None, description="delay in addition to the link's own")
     error_rate: float | None = Field(None, gt=0, le=1, description="probability that a packet is lost")
     slowdown: float | None = Field(None, ge=1, le=MAX_SLOWDOWN, description="factor by which computation takes longer")
+    pause_storm: Literal[True] | None = Field(None, description="the NPU's NICs pause the links to them for ever (PFC)")
 
     @model_validator(mode="after")
     def _one_change_at_one_place(self) -> Self:
@@ -66,13 +68,15 @@ class FaultSection(BaseModel):
         places = [key for key in PLACES if getattr(self, key) is not None]
         if len(places) != 1:
             raise ValueError(f"found {' and '.join(places) or 'none'} of link, switch and npu; expected exactly one")
-        changes = [key for key in (*LINK_CHANGES, "slowdown") if getattr(self, key) is not None]
+        changes = [key for key in (*LINK_CHANGES, *NPU_CHANGES) if getattr(self, key) is not None]
         allowed = ALLOWED[places[0]]
         if len(changes) != 1 or changes[0] not in allowed:
             found = " and ".join(changes) or "nothing"
             raise ValueError(f"found {found} for a {places[0]}; expected exactly one of {', '.join(allowed)}")
         if self.cable is not None and not isinstance(self.link, str):
             raise ValueError('cable is set without two ends; expected link = "a-b" beside it')
+        if self.until is not None and self.pause_storm:
+            raise ValueError(f"found until {format_time(self.until)}; expected none, as a pause storm does not end")
         if self.until is not None and self.until <= self.at:
             raise ValueError(
                 f"until {format_time(self.until)} is not after at {format_time(self.at)}; expected a later time"
@@ -82,7 +86,7 @@ class FaultSection(BaseModel):
     @property
     def what(self) -> str:
         """Return the key of the change."""
-        return next(key for key in (*LINK_CHANGES, "slowdown") if getattr(self, key) is not None)
+        return next(key for key in (*LINK_CHANGES, *NPU_CHANGES) if getattr(self, key) is not None)
 
     @property
     def until_ps(self) -> int:

@@ -1,15 +1,14 @@
 """Reading of other simulators' files: JSON, YAML, and files that they name by paths from another folder."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 import inputs
 from inputs.documents import checked
+from inputs.mappings import parse_mapping
 from nadi.errors import ConfigError
 
 LARGEST_BYTES = 1 << 22  # maximum size of a configuration; the largest published ones have a few kB
@@ -24,15 +23,6 @@ class PeerFile(BaseModel):
     def unknown_keys(self) -> list[str]:
         """Return the keys of the file that the model does not have."""
         return sorted(self.model_extra or {})
-
-
-class _Loader(yaml.BaseLoader):
-    """YAML of texts, lists and mappings, without types and aliases: pydantic gives the values their types."""
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("an alias; expected values")
-        return super().compose_node(parent, index)
 
 
 def read_text(path: Path, expected: str) -> str:
@@ -53,13 +43,9 @@ def read_model(path: Path, model: type[Model], expected: str) -> Model:
 def parsed(text: str, path: Path, expected: str) -> Any:  # noqa: ANN401 - of JSON or YAML
     """Return the mapping that a JSON or YAML text holds; ConfigError if it holds none."""
     try:
-        content = json.loads(text) if text.lstrip()[:1] == "{" else yaml.load(text, _Loader)  # noqa: S506 - makes texts only
-    except (ValueError, RecursionError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split()) or "values are nested too deeply"
-        raise ConfigError(f"{path}: {inputs.shown(reason)[:200]}; expected {expected}") from None
-    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise ConfigError(f"{path}: no mapping of keys to values; expected {expected}")
-    return content
+        return parse_mapping(text)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}; expected {expected}") from None
 
 
 def find_named(name: str, named_in: Path, ending: str = "") -> Path:

@@ -172,7 +172,7 @@ def _set_up(
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     settings = replace(settings, reuse=config.engine.reuse == "exact")
-    check_supported(config.faults, network.model)
+    check_supported(config.faults, network)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)

@@ -54,6 +54,14 @@ class NpuFault:
     slowdown: float = 1.0
 
 
+@dataclass(frozen=True)
+class PauseStorm:
+    """A NIC that pauses the links to it (PFC) in all data classes from at_ps on, for ever."""
+
+    links: tuple[int, ...]  # numbers of directed links to the NIC
+    at_ps: int
+
+
 @dataclass(frozen=True, eq=False)
 class Faults:
     """The faults of a run."""
@@ -64,9 +72,10 @@ class Faults:
     routings: Mapping[frozenset[int], Any] = field(  # without each of the sets of links that `down_sets` returns
         default_factory=dict, metadata={"setting": Setting("routing without the links that are down", is_given=False)}
     )
+    storms: tuple[PauseStorm, ...] = setting((), "NICs that pause links for ever", is_given=False)
 
     def __bool__(self) -> bool:
-        return bool(self.links or self.npus)
+        return bool(self.links or self.npus or self.storms)
 
     def can_lose(self, settings: "Settings") -> bool:
         """Return whether packets may get lost."""
@@ -180,9 +189,11 @@ def scheduled(
     faults = settings.faults
     routes, *routing = routing_tables(graph, fabric, part, settings)
     routings: list[frozenset[int]] = [frozenset()]
-    row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes else {}
+    row = {link: i for i, link in enumerate(part.links.tolist())} if fabric.changes or faults.storms else {}
     changes = [(time, s.CHANGE_LINK, row[link], number) for time, link, number in fabric.changes if link in row]
     changes += _npu_changes(faults, fabric.cell_ps, part)
+    paused = [(storm.at_ps, link) for storm in faults.storms for link in storm.links if link in row]
+    changes += [(_cell_begin(time, fabric.cell_ps), s.CHANGE_PAUSE, row[link], 0) for time, link in paused]
     epoch_at = {}
     for time, down in down_sets(faults.links):
         if down not in routings:

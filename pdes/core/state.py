@@ -322,7 +322,7 @@ class Flows(NamedTuple):
     turn_place: Int64  # [NPUs] places in turn_heap + 1, 0 = none
 
 
-CHANGE_LINK, CHANGE_NPU, CHANGE_ROUTES = range(3)
+CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, CHANGE_ROUTES = range(4)
 
 
 class FaultSchedule(NamedTuple):

@@ -1,6 +1,6 @@
 """Closed forms: no message crosses the network; nadi/simulation/closed_forms computes the times and runs programs."""
 
-from pdes.fidelity.contract import PATH_KEYS, MessageHooks, NetworkModel
+from pdes.fidelity.contract import NO_PAUSES, PATH_KEYS, MessageHooks, NetworkModel
 
 NO_LOSSES = "closed forms model no losses; expected slowdown, rate or added_latency"
 ALWAYS_SLOW = 'at closed forms links are slow for the whole run; expected at = "0s" and no until'
@@ -13,5 +13,11 @@ NETWORK = NetworkModel(
     keys=PATH_KEYS | {"acknowledged"},
     hooks=(MessageHooks(contends=False),),
     has_links=False,
-    refused_faults={"state": NO_LOSSES, "error_rate": NO_LOSSES, "at": ALWAYS_SLOW, "until": ALWAYS_SLOW},
+    refused_faults={
+        "state": NO_LOSSES,
+        "error_rate": NO_LOSSES,
+        "pause_storm": NO_PAUSES,
+        "at": ALWAYS_SLOW,
+        "until": ALWAYS_SLOW,
+    },
 )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from pdes.core.setting import settings_of
 
 MAX_MESSAGE_BYTES = 1 << 40
+NO_PAUSES = "nothing pauses links at this level; expected another fault"  # of a fault that pauses links
 
 
 class MessageReport(NamedTuple):

@@ -38,7 +38,7 @@ def failed_queue_pair(lp: LogicalProcess) -> str:
     return (
         f"npu {src} to npu {destination(w.qps.qp[row].w1)}: packet {w.qps.qp[row].una} unacknowledged after "
         f"{w.qps.qp[row].retries} timeouts (at {w.net.ctl.now_ps} ps); "
-        "check for a queue_limit below one packet or an rto that is too short" + _and_down(lp)
+        "check for a queue_limit below one packet or an rto that is too short" + _by_faults(lp)
     )
 
 
@@ -70,13 +70,21 @@ def down_places(lp: LogicalProcess) -> list[str]:
     return list(dict.fromkeys(places))
 
 
-def _and_down(lp: LogicalProcess) -> str:
-    """Return a clause that lists the places down by faults; empty without such places."""
-    places = down_places(lp)
-    if not places:
-        return ""
-    more = f" and {len(places) - MAX_PLACES} more" if len(places) > MAX_PLACES else ""
-    return f"; down by faults: {', '.join(places[:MAX_PLACES])}{more}"
+def storming_npus(lp: LogicalProcess) -> list[str]:
+    """Return the NPUs whose NICs pause links of the LP's switches for ever, by faults."""
+    change = lp.world.schedule.change
+    links = change.index[(change.kind == s.CHANGE_PAUSE) & (change.begin_ps <= lp.world.net.ctl.now_ps)]
+    return [f"npu {lp.part.nodes[end_of(lp.world.net.tx.meta[link])]}" for link in links.tolist()]
+
+
+def _by_faults(lp: LogicalProcess) -> str:
+    """Return a clause that lists what faults have down or paused; empty without such places."""
+    clause = ""
+    for what, places in (("down by faults", down_places(lp)), ("pause storms", storming_npus(lp))):
+        if places:
+            more = f" and {len(places) - MAX_PLACES} more" if len(places) > MAX_PLACES else ""
+            clause += f"; {what}: {', '.join(places[:MAX_PLACES])}{more}"
+    return clause
 
 
 def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
@@ -184,5 +192,5 @@ def waiting_rows(lp: LogicalProcess) -> list[str]:
         else:
             lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
     if lines:
-        lines[0] += _and_down(lp)
+        lines[0] += _by_faults(lp)
     return lines

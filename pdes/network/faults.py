@@ -6,8 +6,9 @@ makes no difference, since a change causes no event.
 """
 
 from pdes.core.jit import copy_row, hook, inline
-from pdes.core.packet import class_of, end_of, link_meta, number_of
-from pdes.core.state import CHANGE_LINK, CHANGE_NPU, INF, world_at
+from pdes.core.packet import PAUSE, class_of, end_of, link_meta, number_of, pause_word
+from pdes.core.state import CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE, INF, world_at
+from pdes.network.port_queues import set_pause
 
 
 @inline
@@ -61,6 +62,9 @@ def make_changes(world_address):
             tx.meta = link_meta(end_of(tx.meta), number_of(tx.meta), change.value)
         elif change.kind == CHANGE_NPU:
             world.npus.npu[change.index].slow_1024ths = change.value
+        elif change.kind == CHANGE_PAUSE:
+            for data_class in range(1 + net.const.p2p_class):
+                set_pause(net, change.index, pause_word(data_class, PAUSE), change.begin_ps)
         else:
             change_routes(world.routes, schedule, change.value, net.const.epochs)
         at += 1

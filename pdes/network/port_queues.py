@@ -86,8 +86,15 @@ def paused_link(net, record):
 
 @inline
 def on_pause(net, record, word2, now_ps):
-    """Apply a pause frame, `record`, log it while there is room, and return the link that it concerns."""
+    """Apply a pause frame, `record`, and return the link that it concerns."""
     link = paused_link(net, record)
+    set_pause(net, link, word2, now_ps)
+    return link
+
+
+@inline
+def set_pause(net, link, word2, now_ps):
+    """Pause a data class of a link, or let it send again (`pause_word`), and log it while there is room."""
     at = 2 * net.ctl.pauses
     net.ctl.pauses += 1
     if at + 1 < net.pause_log.shape[0]:
@@ -102,4 +109,3 @@ def on_pause(net, record, word2, now_ps):
     else:
         gate.paused &= ~bit
         gate.paused_ps += now_ps - gate.since_ps[data_class]
-    return link

@@ -8,6 +8,7 @@ import pytest
 
 import et
 from nadi.configuration.run_file import load_config
+from nadi.insight.runs import Run
 from nadi.simulation.wiring.placement import placements
 from tests.nonempty import nonempty
 from topologies import build
@@ -137,6 +138,79 @@ def test_placements(write, tmp_path):
     assert found != placed(write(scattered.replace("seed=4", "seed=5")))[1]
     every = [npu for npus in nonempty(found) for npu in npus]
     assert len(set(every)) == len(every) == 8
+
+
+SHARED = (
+    '[[jobs]]\nname = "a"\ntraces = "step"\nplacement = [0, 4, 8, 12]\n'
+    '[[jobs]]\nname = "b"\ntraces = "step"\nplacement = [1, 5, 9, 13]\n'
+)
+ONE_UPLINK = LEAVES.replace("uplinks=4", "uplinks=1")
+
+
+@pytest.fixture
+def shared(nadi, write, tmp_path):
+    """Results of two jobs that share the links of a spine."""
+    made = nadi("run", write(SHARED, ONE_UPLINK), "--set", "output.alone=true", "--out", tmp_path / "shared")
+    assert made.code == 0, made.err
+    return tmp_path / "shared"
+
+
+def test_results_say_who_takes_what_from_whom(shared):
+    first, second = summary_of(shared)["jobs"]
+    assert first["slowdown"] > 1.2
+    (seen,) = first["shares"]
+    assert seen["job"] == "b"
+    assert seen["links"] == 8  # of four leaves, up and down
+    assert "spine 0" in seen["link_name"]
+    (back,) = second["shares"]
+    assert (seen["bytes"], seen["other_bytes"]) == (back["other_bytes"], back["bytes"])
+    links = pq.read_table(shared / "links.parquet").to_pydict()
+    at_spine = ["spine" in src or "spine" in dst for src, dst in zip(links["src"], links["dst"], strict=True)]
+    assert seen["bytes"] + back["bytes"] == np.array(links["tx_bytes"])[at_spine].sum()
+
+
+def test_comparison_names_jobs_and_losses(nadi, write, shared, tmp_path):
+    alone = SHARED.partition('[[jobs]]\nname = "b"')[0]
+    assert nadi("run", write(alone, ONE_UPLINK), "--out", tmp_path / "alone").code == 0
+    compared = nadi("compare", tmp_path / "alone", shared, "--json").document["jobs"]
+    first, second = summary_of(shared)["jobs"]
+    assert [row["job"] for row in compared] == ["a", "b"]
+    assert compared[0]["time_ps"] == [first["alone_ps"], first["time_ps"]]
+    assert compared[0]["change"][1] == pytest.approx(first["slowdown"] - 1)
+    assert compared[1]["time_ps"] == [None, second["time_ps"]]
+    shown = nadi("compare", tmp_path / "alone", shared).out
+    assert "time of jobs" in shown
+    assert "b (8 links" in shown
+
+
+def test_energy_of_jobs_is_part_of_that_of_the_run(nadi, shared):
+    bill = nadi("energy", shared, "--json").document
+    jobs = bill["jobs"]
+    assert [job["job"] for job in jobs] == ["a", "b"]
+    assert [job["npus"] for job in jobs] == [4, 4]
+    assert 0 < sum(job["energy_J"] for job in jobs) < bill["energy_J"]  # eight NPUs are idle
+    hours = [job["time_ps"] * 4 / 3.6e15 for job in summary_of(shared)["jobs"]]
+    assert [job["gpu_hours"] for job in jobs] == pytest.approx(hours)
+
+
+def test_the_page_has_the_jobs(nadi, shared):
+    assert nadi("report", shared).code == 0
+    page = (shared / "report.html").read_text()
+    assert "links that jobs share" in page
+    assert "slow-down" in page
+
+
+def test_a_run_of_jobs_is_read_again(shared):
+    work = Run(shared).work
+    assert work.program.jobs.names == ("a", "b")
+    assert work.program.jobs.npus_of(1).tolist() == [1, 5, 9, 13]
+
+
+@pytest.mark.parametrize("command", ["explain", "timeline"])
+def test_other_commands_take_runs_of_jobs(nadi, shared, tmp_path, command):
+    more = ["-o", tmp_path / "timeline.pftrace"] if command == "timeline" else []
+    done = nadi(command, shared, *more)
+    assert done.code == 0, done.err
 
 
 WRONG = {

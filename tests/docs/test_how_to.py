@@ -14,6 +14,7 @@ import pytest
 from nadi.cli.main import main
 from tests.docs.pages import DOCS
 from tests.et.pytorch.recorded import call, kernel, kineto, nccl_kernel, op, written
+from tests.topologies.test_hosts import MATRIX, PARTIAL
 
 PAGES = sorted((DOCS / "how-to").glob("*.md"))
 LIMIT_S = 300
@@ -21,7 +22,8 @@ NPUS = 8
 LEFT_OUT = ("sbatch ", "mpiexec ", "nadi trace collect ")
 """Commands that need a cluster, many cores or PyTorch; tests/slurm, tests/parallel and tests/cli have them."""
 _PART = re.compile(r"^```(\w*)\n(.*?)^```$|^    (\S[^\n]*)$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"`([\w-]+\.toml)`")
+ENDINGS = {"toml": ".toml", "python": ".py"}
+_FILE = re.compile(r"`([\w-]+\.(?:toml|py))`")
 CLUSTER_RUN = """
 [workload]
 traces = "traces/incast"
@@ -36,6 +38,7 @@ MODEL = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_h
 
 FASTER = {
     "incast": {"--size 2MB": "--size 200kB"},
+    "flows": {"--npus 128": "--npus 16", "npus=128,hosts_per_leaf=16": "npus=16,hosts_per_leaf=4", "20ms": "1ms"},
     "cluster-run": {"--workers 8 --out": "--workers 2 --out"},
     "my-cluster": {"gb64,tp8,mb4": "gb16,tp8,mb4,pp1", "tp8,dp2,gb64,mb4": "tp8,dp2,gb16,mb4"},
     "my-model": {"--gpus 64 --plan gb256": "--gpus 8 --plan gb8,tp4,pp1"},
@@ -70,7 +73,11 @@ def steps_of(page: str) -> list[Step]:
                 found.append(Step("", command))
         else:
             named = _FILE.findall(re.sub(r"^    .*$", "", page[end : part.start()], flags=re.MULTILINE))
-            if language == "toml" and named:
+            if (
+                language in {"toml", "python"}
+                and named
+                and named[-1].endswith(language[:2] if language == "python" else language)
+            ):
                 found.append(Step(named[-1], block))
             end = part.end()
     return found
@@ -81,6 +88,9 @@ def prepare(page: str, folder: Path) -> None:
     if page == "cluster-run":
         (folder / "run.toml").write_text(CLUSTER_RUN)
         assert main(["workload", *INCAST[:-1], str(folder / INCAST[-1])]) == 0
+    if page == "my-fabric":
+        (folder / "topo.xml").write_text(PARTIAL)
+        (folder / "server.txt").write_text(MATRIX)
     if page == "my-model":
         (folder / "config.json").write_text(MODEL)
     if page == "my-trace":

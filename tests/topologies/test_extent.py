@@ -52,6 +52,7 @@ def test_every_topology_with_parameters_says_it():
     assert {name for name, known in topologies.topologies().items() if known.extent is None} == {
         "file",
         "htsim",
+        "infragraph",
         "nccl",
         "nvidia-smi",
         "simai",

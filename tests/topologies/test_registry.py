@@ -21,6 +21,7 @@ NAMES = [
     "gb200-nvl72",
     "gb300-nvl72",
     "htsim",
+    "infragraph",
     "leaf-spine",
     "mi300x-servers",
     "nccl",

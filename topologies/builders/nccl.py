@@ -24,7 +24,7 @@ import inputs
 from topologies.bounds import LINK_RATE_BPS
 from topologies.errors import TopologyError
 from topologies.graph import Graph
-from topologies.hosts import GENERATIONS, Cable, GpuGeneration, HostArguments, HostPlan, generation_of, graph_of
+from topologies.hosts import GENERATIONS, GpuGeneration, HostArguments, HostPlan, generation_of, graph_of
 from topologies.parameters import FilePath, Name, Rate
 from topologies.units import GBPS
 
@@ -74,7 +74,7 @@ class _Parts:
     def __init__(self, label: str) -> None:
         self.label = label
         self.names: list[str] = []
-        self.cables: list[Cable] = []
+        self.links: list[tuple[int, int, int]] = []
         self.gpus: list[_Gpu] = []
         self.nics: dict[int, int | None] = {}  # rate of a NIC, None in a partial file
         self.cpus: list[tuple[int, int, int]] = []  # host, part and rate to other CPUs
@@ -92,7 +92,7 @@ class _Parts:
             self.gpus += [_Gpu(bus.lower(), element, host, parent, device.rate_bps) for element in elements]
             return
         own = self.add(f"{device.kind} {bus}"[:60])
-        self.cables.append((parent, own, device.rate_bps))
+        self.links.append((parent, own, device.rate_bps))
         if device.kind == _NIC:
             nets = list(device.element.iter("net"))
             self.nics[own] = sum(_net_bps(net, self.label) for net in nets) if nets else None
@@ -114,7 +114,7 @@ def build(arguments: Arguments, name: str) -> Graph:
                 parts.tree(device, own, host)
     if not parts.gpus:
         raise TopologyError(f"{name}: no GPU; expected pci elements of class 0x03 in cpu elements")
-    return graph_of(name, _plan(parts, arguments, name), arguments)
+    return graph_of(name, _plan(parts, arguments, name), arguments, arguments.servers)
 
 
 def _read(path: str) -> ET.Element:
@@ -228,11 +228,13 @@ def _plan(parts: _Parts, arguments: Arguments, label: str) -> HostPlan:
     gpus = [parts.gpus[i] for i in order]
     generation = _generation(gpus, arguments, label)
     n = len(gpus)
-    direct, to_switch = _nvlinks(gpus, generation, label)
-    cables = [(n + a, n + b, rate) for a, b, rate in parts.cables]
-    cables += [(g, n + gpu.parent, gpu.rate_bps) for g, gpu in enumerate(gpus)]
+    pairs, to_switch = _nvlinks(gpus, generation, label)
+    direct = [(a, b, rate, arguments.nvlink_delay) for (a, b), rate in pairs.items()]
+    links = [(n + a, n + b, rate) for a, b, rate in parts.links]
+    links += [(g, n + gpu.parent, gpu.rate_bps) for g, gpu in enumerate(gpus)]
     for i, (host, own, rate) in enumerate(parts.cpus):
-        cables += [(n + own, n + other, rate) for other_host, other, _ in parts.cpus[i + 1 :] if other_host == host]
+        links += [(n + own, n + other, rate) for other_host, other, _ in parts.cpus[i + 1 :] if other_host == host]
+    cables = [(*link, arguments.pcie_delay) for link in links]
     default = arguments.nic_rate or generation.nic_bps
     nics = {n + part: default if rate is None else rate for part, rate in parts.nics.items()}
     first = {host: i for i, host in enumerate(dict.fromkeys(gpu.host for gpu in gpus))}
@@ -264,10 +266,12 @@ def _sm(element: ET.Element, label: str) -> int:
     return _whole(element, "sm", label, 0, 10_000)
 
 
-def _nvlinks(gpus: list[_Gpu], generation: GpuGeneration, label: str) -> tuple[list[Cable], dict[int, int]]:
-    """Return the NVLinks between GPUs, and the rates of those to the NVSwitch by GPU."""
+def _nvlinks(
+    gpus: list[_Gpu], generation: GpuGeneration, label: str
+) -> tuple[dict[tuple[int, int], int], dict[int, int]]:
+    """Return the rates of NVLinks between two GPUs, and the rates of those to the NVSwitch by GPU."""
     if all(gpu.element is None for gpu in gpus):
-        return [], dict.fromkeys(range(len(gpus)), generation.nvlink_bps * generation.nvlinks)
+        return {}, dict.fromkeys(range(len(gpus)), generation.nvlink_bps * generation.nvlinks)
     number_of = {gpu.bus: i for i, gpu in enumerate(gpus)}
     pairs: dict[tuple[int, int], int] = {}
     to_switch: dict[int, int] = {}
@@ -284,4 +288,4 @@ def _nvlinks(gpus: list[_Gpu], generation: GpuGeneration, label: str) -> tuple[l
                 pairs[pair] = max(rate, pairs.get(pair, 0))
             elif not code.startswith(("0x03", "0x068001")):
                 to_switch[i] = to_switch.get(i, 0) + rate
-    return [(a, b, rate) for (a, b), rate in pairs.items()], to_switch
+    return pairs, to_switch

@@ -63,7 +63,7 @@ def build(arguments: Arguments, name: str) -> Graph:
     generation = _generation(arguments, each if total > _MOST_NVLINKS else total, name)
     new = {device: i for i, device in enumerate([*gpus, *(i for i in range(len(devices)) if i not in gpus)])}
     renumbered = {(new[i], new[j]): level for (i, j), level in levels.items()}
-    parts, cables = _tree([devices[i] for i in new], len(gpus), renumbered, generation)
+    parts, cables = _tree([devices[i] for i in new], len(gpus), renumbered, generation, arguments.pcie_delay)
     nics = dict.fromkeys(range(len(gpus), len(devices)), arguments.nic_rate or generation.nic_bps)
     to_switch: dict[int, int] = {}
     direct: list[Cable] = []
@@ -71,9 +71,9 @@ def build(arguments: Arguments, name: str) -> Graph:
         if total > _MOST_NVLINKS:
             to_switch[new[i]] = max(count * generation.nvlink_bps, to_switch.get(new[i], 0))
         elif i < j and count:
-            direct.append((new[i], new[j], count * generation.nvlink_bps))
+            direct.append((new[i], new[j], count * generation.nvlink_bps, arguments.nvlink_delay))
     plan = HostPlan([0] * len(gpus), parts, to_switch, direct, cables, nics, generation.accelerator)
-    return graph_of(name, plan, arguments)
+    return graph_of(name, plan, arguments, arguments.servers)
 
 
 def _matrix(path: str, label: str) -> tuple[list[str], dict[tuple[int, int], str]]:
@@ -112,7 +112,7 @@ def _generation(arguments: Arguments, nvlinks: int, label: str) -> GpuGeneration
 
 
 def _tree(
-    devices: list[str], gpus: int, levels: dict[tuple[int, int], int], generation: GpuGeneration
+    devices: list[str], gpus: int, levels: dict[tuple[int, int], int], generation: GpuGeneration, delay_ps: int
 ) -> tuple[list[str], list[Cable]]:
     """Return the parts of the PCIe tree, NICs first, and its links; devices: GPUs, then NICs."""
     parts = [f"nic {device.removeprefix('NIC')}" for device in devices[gpus:]]
@@ -130,6 +130,6 @@ def _tree(
                 own = len(devices) + len(parts) - (len(devices) - gpus)
                 parts.append(f"{title} {first}")
                 rate = _SYS_GBPS * GBPS if title == "system" else generation.pcie_bps
-                cables += [(own, node, rate) for node in tops]
+                cables += [(own, node, rate, delay_ps) for node in tops]
                 top = [own if g == first else node for node, g in zip(top, group, strict=True)]
     return parts, cables

@@ -5,6 +5,7 @@ from typing import Any
 
 from nadi.errors import ConfigError
 from nadi.insight.comparison import tables
+from nadi.insight.comparison.jobs import jobs
 from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures
 
@@ -24,6 +25,7 @@ def document(runs: Sequence[Run]) -> dict[str, Any]:
         "notes": _notes(runs, rows, of_links),
         "settings": differing_settings(runs),
         "figures": _figures(runs),
+        "jobs": jobs(runs),
         "times": tables.times(runs),
         "npus": tables.npus(runs, MAX_NPUS),
         "collectives": rows,
@@ -96,8 +98,9 @@ def _notes(runs: Sequence[Run], collective_rows: list[dict[str, Any]], link_chan
 
 def _workload(run: Run) -> str:
     """Return what the run computes regardless of its plan: the model and its tokens per step, or the traces."""
-    work, step = run.summary.get("config", {}).get("workload", {}), run.summary.get("step", {})
-    return str((work.get("model"), work.get("traces"), step.get("model_flops")))
+    config, step = run.summary.get("config", {}), run.summary.get("step", {})
+    works = config.get("jobs") or [config.get("workload", {})]
+    return str(([(work.get("model"), work.get("traces")) for work in works], step.get("model_flops")))
 
 
 def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -11,11 +11,14 @@ from nadi.energy.bill import Bill, PortUse, Usage, bill, document
 from nadi.energy.ports import port_uses
 from nadi.energy.table import OTHER, EnergyTable, choose, read_table
 from nadi.insight.runs.run import Run
-from nadi.simulation.schemas import LINKS
+from nadi.simulation.schemas import JOB_LINKS, LINKS
 
 CLOSED_FORM_NOTE = (
     "Closed forms send nothing over links: what links sent is told from the traces, spread over all equal ways."
 )
+
+
+_BUSY = {"compute": "compute_ps", "communication": "exposed_ps"}  # activity of NPUs: column of npus.parquet
 
 
 class RunBill(NamedTuple):
@@ -26,12 +29,15 @@ class RunBill(NamedTuple):
     table: EnergyTable  # energy table that holds the powers and prices
     table_from: Path | None  # path of the user's table; None for the default table alone
     notes: tuple[str, ...]  # sentences about what the bill assumes or does not count
+    jobs: tuple[tuple[str, Usage, Bill], ...] = ()  # name, usage and bill of each of [[jobs]]
 
     def document(self) -> dict[str, Any]:
         """Return the bill as a JSON document."""
         totals = document(self.usage, self.bill)
         used = self.table.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"ranges"})
         used["gpus"] = {self.bill.gpu: used["gpus"][self.bill.gpu]}
+        if self.jobs:
+            totals["jobs"] = [{"job": name, **document(usage, costs)} for name, usage, costs in self.jobs]
         source = None if self.table_from is None else str(self.table_from)
         return totals | {"notes": list(self.notes), "table_from": source, "table": used}
 
@@ -56,7 +62,12 @@ def energy_of(run: Run, table: Path | None = None) -> RunBill:
         )
     if unused:
         notes.append(f"{unused:,} switches that serve no NPU and sent nothing are not counted.")
-    return RunBill(usage, bill(usage, rows), rows, path, tuple(notes))
+    jobs = [(name, own, bill(own, rows)) for name, own in _usages_of_jobs(run, usage)]
+    if jobs:
+        notes.append(
+            "Jobs: NPUs from start to end of the job, ports by its share of NPUs, traffic by its share of bytes."
+        )
+    return RunBill(usage, bill(usage, rows), rows, path, tuple(notes), tuple(jobs))
 
 
 def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
@@ -78,6 +89,35 @@ def _usage(run: Run, table: EnergyTable) -> tuple[Usage, int]:
     else:
         ports, unused = _ports(run) if run.has(LINKS) else ({}, 0)
     return Usage(_gpu(run, table), len(npus), finish_ps, times, ports, steps, tokens), unused
+
+
+def _usages_of_jobs(run: Run, whole: Usage) -> list[tuple[str, Usage]]:
+    """Return name and usage of each job of a run of [[jobs]]; whole: that of the run."""
+    jobs = run.summary.get("jobs", [])
+    if not jobs or "job" not in run.npus.column_names:
+        return []
+    of_npu = np.array(run.npus["job"].to_pylist(), dtype=object)
+    sent = run.read(JOB_LINKS, ["job", "tx_bytes"]) if run.has(JOB_LINKS) else None
+    of_row = np.array([] if sent is None else sent["job"].to_pylist(), dtype=object)
+    bytes_of_row = np.zeros(0) if sent is None else np.asarray(sent["tx_bytes"], np.float64)
+    usages = []
+    for job in jobs:
+        own, count, time_ps = of_npu == job["name"], int(job["npus"]), float(job["time_ps"])
+        of_npus = count / max(len(of_npu), 1)
+        of_bytes = bytes_of_row[of_row == job["name"]].sum() / max(bytes_of_row.sum(), 1) if len(of_row) else of_npus
+        busy = {name: float(np.asarray(run.npus[column])[own].sum()) for name, column in _BUSY.items()}
+        host = float(np.asarray(run.npus["host_ps"])[own].sum())
+        waits = float(np.asarray(run.npus["idle_ps"])[own].sum()) - (whole.finish_ps - time_ps) * count
+        busy["idle"] = max(waits, 0.0) + host
+        busy["memory"] = max(time_ps * count - sum(busy.values()), 0.0)
+        ports = {
+            sort: PortUse(use.number * of_npus, use.rate_bps * of_npus, use.tx_bytes * of_bytes, use.present)
+            for sort, use in whole.ports.items()
+        }
+        step = job["step"]
+        tokens = float(step.get("tokens_per_s", 0.0)) * time_ps / PS_PER_S
+        usages.append((job["name"], Usage(whole.gpu, count, time_ps, busy, ports, int(step.get("steps", 0)), tokens)))
+    return usages
 
 
 def _gpu(run: Run, table: EnergyTable) -> str:

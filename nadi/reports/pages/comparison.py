@@ -32,6 +32,8 @@ def page(document: dict[str, Any]) -> Page:
     meanings = (f"{printed.label(row['name'])}: {row['meaning']}" for row in document["figures"])
     overview.append(_table(document, printed.runs_table(document)))
     overview.append(_table(document, printed.figures_table(document), "; ".join(meanings) + "."))
+    more = [table for table in (printed.jobs_table(document), printed.losses_table(document)) if table.rows]
+    overview += [_table(document, table) for table in more]
     settings = printed.settings_table(document)
     difference = _table(document, settings) if settings.rows else Paragraph("All settings are the same.")
     of_times = "Mean over all NPUs of a run; the categories add up to the run."

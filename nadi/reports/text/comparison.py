@@ -7,8 +7,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 
 from nadi.insight.comparison.tables import by_load
+from nadi.reports.text.jobs import shares_text
 from nadi.terminal import readable
-from nadi.terminal.tables import FittedTable, name_column
+from nadi.terminal.tables import FittedTable, name_column, text_column
 
 MAX_ROWS = 20  # Number of rows per table
 _MIN_CHANGE = 5e-7  # Smallest relative change that is not shown as "="
@@ -17,7 +18,17 @@ _MIN_CHANGE = 5e-7  # Smallest relative change that is not shown as "="
 def render(document: dict[str, Any]) -> RenderableType:
     """Return the document of nadi.insight.comparison.document as something that a rich Console prints."""
     parts: list[RenderableType] = [runs_table(document), *document["notes"], ""]
-    tables = [settings_table, figures_table, times_table, groups_table, collectives_table, tiers_table, links_table]
+    tables = [
+        settings_table,
+        figures_table,
+        jobs_table,
+        losses_table,
+        times_table,
+        groups_table,
+        collectives_table,
+        tiers_table,
+        links_table,
+    ]
     parts += [table for table in (make(document) for make in tables) if table.rows]
     return Group(*parts)
 
@@ -52,6 +63,33 @@ def figures_table(document: dict[str, Any]) -> FittedTable:
         values = [readable.figure_text(row["form"], value) for value in row["values"]]
         is_share = row["form"] == "share"
         table.add_row(label(row["name"]), *_pairs(values, [change_text(each, is_share) for each in row["change"]]))
+    return table
+
+
+def jobs_table(document: dict[str, Any]) -> FittedTable:
+    """Return the table of the times of jobs."""
+    rows = document["jobs"][:MAX_ROWS]
+    unit = readable.time_unit(time for row in rows for time in row["time_ps"] if time)
+    table = FittedTable(f"time of jobs ({unit.name})", name_column("job"), *_beside(document))
+    for row in rows:
+        values = ["-" if time is None else readable.in_unit(time, unit) for time in row["time_ps"]]
+        table.add_row(row["job"], *_pairs(values, [change_text(each) for each in row["change"]]))
+    if len(document["jobs"]) > MAX_ROWS:
+        table.notes.append(f"and {len(document['jobs']) - MAX_ROWS:,} more (--json has all)")
+    return table
+
+
+def losses_table(document: dict[str, Any]) -> FittedTable:
+    """Return the table of what jobs lose to others in each run: their time alone, and with whom they share links."""
+    columns = name_column("run"), "alone", "slow-down", text_column("shares links with", 1)
+    table = FittedTable("jobs beside others", name_column("job"), *columns)
+    for row in document["jobs"]:
+        for run, name in enumerate(_names(document)):
+            alone_ps, shares = row["alone_ps"][run], row["shares"][run]
+            if (alone_ps is not None or shares) and len(table.rows) < MAX_ROWS:
+                slow = row["slowdown"][run]
+                texts = [readable.time_text(alone_ps or 0) if alone_ps else "-", f"{slow:.3f}" if slow else "-"]
+                table.add_row(row["job"], name, *texts, shares_text(shares or ()))
     return table
 
 

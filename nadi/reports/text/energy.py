@@ -13,7 +13,21 @@ _POWERS = (("MW", 1e6), ("kW", 1e3), ("W", 1.0))
 
 def render(document: dict[str, Any]) -> RenderableType:
     """Return the document of nadi.insight.runs.energy as something that a rich Console prints."""
-    return Group(facts("energy and cost", summary(document)), "", parts_table(document), *notes(document))
+    jobs: list[RenderableType] = ["", jobs_table(document)] if document.get("jobs") else []
+    return Group(facts("energy and cost", summary(document)), "", parts_table(document), *jobs, *notes(document))
+
+
+def jobs_table(document: dict[str, Any]) -> FittedTable:
+    """Return energy and cost of each job."""
+    columns = "GPUs", "energy", ("mean power", 1), "cost", ("per step", 2)
+    table = FittedTable("energy by job", name_column("job"), *columns)
+    for job in document["jobs"]:
+        step = joules_text(job["step"]["energy_J"]) if "step" in job else "-"
+        power = joules_text(job["mean_W"], _POWERS)
+        table.add_row(
+            job["job"], f"{job['npus']:,}", joules_text(job["energy_J"]), power, usd_text(job["cost_usd"]), step
+        )
+    return table
 
 
 def summary(document: dict[str, Any]) -> list[tuple[str, str]]:

@@ -10,8 +10,9 @@ import numpy as np
 
 import pdes
 from nadi.configuration.faults import FaultSection
+from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
-from topologies import Graph, TableRouting, routing_without
+from topologies import SWITCH, Graph, TableRouting, routing_without
 
 _MAX_NEIGHBOURS = 6  # number of linked nodes that a message lists
 _MAX_SUGGESTIONS = 4  # number of similar names that a message lists
@@ -94,7 +95,7 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
     switches cut through. The function refuses nodes and links that the fabric lacks, overlapping changes, and faults
     that the fabric or its switches do not support.
     """
-    links, npus = [], []
+    links, npus, storms = [], [], []
     names = NodeNames(graph)
     reserved: dict[tuple[str, int], list[tuple[int, int, int]]] = {}
     for number, fault in enumerate(faults):
@@ -102,7 +103,10 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
         place = _FaultPlace(graph, names, fault, where)
         if fault.npu is not None:
             npu = place.npu()
-            _reserve(reserved, "npu", [npu], fault, number)
+            _reserve(reserved, fault.what, [npu], fault, number)
+            if fault.pause_storm:
+                storms.append(pdes.PauseStorm(tuple(place.links_to_nics(npu)), fault.at))
+                continue
             npus.append(pdes.NpuFault(npu, fault.at, fault.until_ps, float(fault.slowdown or 1)))
             continue
         affected = place.links_of_switch() if fault.switch is not None else place.links()
@@ -127,11 +131,12 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
             )
         )
     routings = {down: routing_without(graph, down) for _, down in pdes.down_sets(links) if down}
-    return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings)
+    return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings, tuple(storms))
 
 
-def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel) -> None:
-    """Refuse faults that the model of the network does not support."""
+def check_supported(faults: Sequence[FaultSection], network: NetworkSection) -> None:
+    """Refuse faults that the model of the network, or its switches, do not support."""
+    model = network.model
     if faults and model.refused_faults is None:
         expected = pdes.fidelity.quoted(lambda other: other.refused_faults is not None)
         raise ConfigError(f"[[faults]]: found with a [network] fidelity without faults; expected {expected}")
@@ -141,6 +146,11 @@ def check_supported(faults: Sequence[FaultSection], model: pdes.NetworkModel) ->
             if reason := (model.refused_faults or {}).get(key):
                 takers = pdes.fidelity.quoted(partial(_takes, key))
                 raise ConfigError(f"[faults.{number}] {key}: {reason}, or [network] fidelity = {takers}")
+        if fault.pause_storm and not network.pfc:
+            raise ConfigError(
+                f"[faults.{number}] pause_storm: nothing pauses links here; expected [network] pfc = true and "
+                'switch = "shared-buffer"'
+            )
 
 
 def _takes(fault_key: str, model: pdes.NetworkModel) -> bool:
@@ -163,6 +173,14 @@ class _FaultPlace:
                 f"{self._where} npu: found {self._fault.npu}; expected one of the NPUs 0 to {self._graph.npus - 1}"
             )
         return npu
+
+    def links_to_nics(self, npu: int) -> list[int]:
+        """Return the links to an NPU from switches other than NVSwitches."""
+        graph = self._graph
+        links = np.flatnonzero((graph.link_dst == npu) & (graph.node_kind[graph.link_src] == SWITCH)).tolist()
+        if not links:
+            raise ConfigError(f"{self._where} npu: npu {npu} is not linked to a switch; expected one that is")
+        return links
 
     def links_of_switch(self) -> list[int]:
         """Return both directions of all links of a switch."""

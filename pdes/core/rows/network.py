@@ -109,7 +109,7 @@ class Change(Row, written_by="build.schedule"):
     """A change of the schedule of faults (pdes/network/faults.py)."""
 
     begin_ps = word("time", "begin of the cell at which it takes effect")
-    kind = word("code", "CHANGE_LINK, CHANGE_NPU or CHANGE_ROUTES")
+    kind = word("code", "CHANGE_LINK, CHANGE_NPU, CHANGE_PAUSE or CHANGE_ROUTES")
     index = word("link", "own outgoing link; own NPU")
     value = word("code", "class of the link; `slow` of the NPU; number of the routing tables")
 

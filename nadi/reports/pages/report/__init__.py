@@ -12,6 +12,7 @@ from nadi.reports.pages.report import (
     engine,
     explanation,
     fabric,
+    jobs,
     overview,
     serving,
     settings,
@@ -21,7 +22,20 @@ from nadi.reports.pages.report import (
 from nadi.terminal.readable import time_text
 
 # Modules in the order of the page; each has `section(run)`, which returns None if it has no content
-SECTIONS = (overview, serving, step, explanation, timeline, collectives, fabric, network, energy, engine, settings)
+SECTIONS = (
+    overview,
+    jobs,
+    serving,
+    step,
+    explanation,
+    timeline,
+    collectives,
+    fabric,
+    network,
+    energy,
+    engine,
+    settings,
+)
 
 
 def report(run: Run, progress: Callable[[str], None] = lambda _text: None) -> Page:

@@ -32,6 +32,7 @@ def section(run: Run) -> PageSection:
         Plot("energy by part (J)", drawn, description, 140 + 24 * len(rows)),
         from_terminal(printed.parts_table(document)),
     ]
+    parts += [from_terminal(printed.jobs_table(document))] if document.get("jobs") else []
     parts += [Paragraph(note) for note in printed.notes(document)]
     used = "\n".join(_lines(document["table"]))
     return PageSection("energy", "Energy and cost", lead, [*parts, Listing("powers and prices", used)])

@@ -1,0 +1,154 @@
+import json
+
+import pytest
+
+import topologies
+from topologies.errors import TopologyError
+from topologies.routing import route
+
+GBPS = 10**9
+# The dialect of the package: two servers of two GPUs with a NIC each, on a switch.
+NEW = """name: pair
+devices:
+- name: server
+  components:
+  - {choice: xpu, count: 2, name: xpu}
+  - {choice: cx, count: 1, name: nvsw}
+  - {choice: device, count: 2, name: cx7}
+  links:
+  - name: nvlink_4
+    physical: {bandwidth: {choice: gigabits_per_second, gigabits_per_second: 3600}, latency: {choice: ns, ns: 30}}
+  - name: pcie
+    physical: {bandwidth: {choice: gigatransfers_per_second, gigatransfers_per_second: 32}}
+  edges:
+  - {ep1: {component: xpu}, ep2: {component: "nvsw[0]"}, link: nvlink_4, scheme: many2many}
+  - {ep1: {component: "xpu[0:2]"}, ep2: {device: "cx7[:]", component: "asic[0]"}, link: pcie, scheme: one2one}
+- name: cx7
+  components:
+  - {choice: nic, count: 1, name: asic}
+  - {choice: port, count: 1, name: port}
+  edges:
+  - {ep1: {component: asic}, ep2: {component: port}, link: pcie, scheme: one2one}
+- name: switch
+  components:
+  - {choice: custom, custom: {type: asic}, count: 1, name: asic}
+  - {choice: port, count: 4, name: port}
+  edges:
+  - {ep1: {component: asic}, ep2: {component: "port[-4:]"}, link: ic, scheme: many2many}
+links:
+- {name: eth, physical: {bandwidth: {choice: gigabytes_per_second, gigabytes_per_second: 50}}}
+instances:
+- {name: host, device: server, count: 2}
+- {name: leaf, device: switch, count: 1}
+edges:
+- ep1: {instance: "host[0]", component: "cx7[0:2].port"}
+  ep2: {instance: "leaf[0]", component: "port[0:2]"}
+  link: eth
+  scheme: one2one
+- ep1: {instance: "host[1]", component: "cx7.port[0]"}
+  ep2: {instance: leaf, component: "port[2:4]"}
+  link: eth
+  scheme: one2one
+"""
+
+
+def built(tmp_path, text, *parameters, ending="yaml"):
+    path = tmp_path / f"graph.{ending}"
+    path.write_text(text)
+    return topologies.build(f"infragraph:path={path}," + ",".join(parameters) if parameters else str(path))
+
+
+def way(graph, src, dst):
+    """Return the kinds of the switches from an NPU to another, and the slowest rate in Gb/s."""
+    links = route(graph, src, dst)
+    names = [graph.node_name(graph.link_dst[link]).rpartition(" ")[0] for link in links[:-1]]
+    return names, int(graph.link_rate_bps[links].min()) / GBPS
+
+
+@pytest.mark.parametrize("ending", ["yaml", "json"])
+def test_the_dialect_of_the_package(tmp_path, ending):
+    import yaml
+
+    text = NEW if ending == "yaml" else json.dumps(yaml.safe_load(NEW))
+    graph = built(tmp_path, text, ending=ending)
+    assert (graph.npus, graph.dims, graph.host.tolist()) == (4, (2, 2), [0, 0, 1, 1])
+    assert way(graph, 0, 1) == (["nvswitch"], 3600)
+    inside = ["pcie port", "asic", "port"]
+    assert way(graph, 1, 3) == ([*inside, "port", "asic", "port", *inside[::-1]], 192)  # a pcie link without a rate
+    assert way(built(tmp_path, text, "pcie_rate=800Gbps", ending=ending), 1, 3)[1] == 384  # PCIe 5.0 x16, as in NCCL
+
+
+def test_the_clos_of_the_documentation_takes_its_devices_from_other_files(shared_data):
+    path = shared_data / "formats/infragraph/two-tier-clos-fabric-infrastructure.yaml"
+    graph = topologies.build(str(path))
+    assert (graph.npus, graph.dims) == (16, (4, 4))
+    assert way(graph, 0, 3) == (["nvswitch"], 1024)
+    names, rate = way(graph, 0, 5)
+    assert rate == 256  # PCIe of 32 GB/s
+    assert names.count("asic") == 3  # leaf, spine, leaf
+    assert len({int(graph.link_rate_bps[link]) for link in route(graph, 0, 5)}) == 4
+
+
+def test_the_dgx_of_the_documentation(shared_data):
+    graph = topologies.build(str(shared_data / "formats/infragraph/dgxa100.yaml"))
+    assert graph.npus == 8
+    assert way(graph, 0, 7) == (["nvswitch"], 1600)  # eight links of 200 Gb/s, which the parameter gives
+    assert sum(name.startswith("asic server-nic.") for name in graph.switch_names) == 8  # of cx5.yaml
+
+
+def test_scale_up_over_a_switch(shared_data):
+    graph = topologies.build(str(shared_data / "formats/infragraph/scaleup-scaleout.yaml"))
+    assert way(graph, 0, 7) == (["nic", "port", "asic", "port", "nic"], 96)  # PCIe of 8 GT/s
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("cx5", "no component of type xpu"),
+        ("two-tier-clos-fabric-switch", "no component of type xpu"),
+        ("symmetric-device", "npu 0 has no link"),
+        ("hierarchical-device", "no path of switches from npu 0 to npu 1"),
+    ],
+)
+def test_devices_that_are_no_network_say_why(shared_data, file, message):
+    with pytest.raises(TopologyError, match=message):
+        topologies.build(str(shared_data / f"formats/infragraph/{file}.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("count: 2, name: xpu", "count: x, name: xpu", "count 'x'; expected a whole number"),
+        ('"nvsw[0]"', '"nvsw[1]"', "'nvsw[1]'; expected indices below 1"),
+        ('"nvsw[0]"', '"nvxx[0]"', "'nvxx[0]' of server; expected components of the device"),
+        ('"xpu[0:2]"', '"xpu[0:2:0]"', "expected a step other than 0"),
+        ("scheme: many2many}\n  - {ep1: {comp", "scheme: ring}\n  - {ep1: {comp", "scheme 'ring'; expected one2one"),
+        ("gigabits_per_second: 3600", "gigabits_per_second: -1", "bandwidth of nvlink_4: -1 gigabits_per_second"),
+        ("gigabits_per_second: 3600", "gigabits_per_second: x", "'x'; expected a number"),
+        ("ns: 30", "ns: 1e300", "latency of nvlink_4"),
+        ('"host[1]"', '"hast[1]"', "instance 'hast[1]'; expected one of the file"),
+        ("device: server", "device: none", "'cx7[0:2].port' of none; expected components of the device"),
+        ("instances:\n", "instances: 3\nrest:\n", "instances is no list of mappings"),
+        ("name: pair", "name: &a pair\nx: *a", "an alias; expected values"),
+        ("name: pair", "name: [", "expected InfraGraph"),
+        ("count: 2}", "count: 4000000}", "more than 2097151 links"),
+    ],
+)
+def test_damage_is_named_in_one_line(tmp_path, old, new, message):
+    assert old in NEW
+    with pytest.raises(TopologyError) as caught:
+        built(tmp_path, NEW.replace(old, new, 1), "rate=400Gbps")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("words", ["a.0.eth", "a.0.b.0.eth.a.1", "a.0.b.x.eth.a.1.b.0", "a.0.b.0.eth.c.0.b.0", ""])
+def test_connections_in_other_forms_are_named(tmp_path, words):
+    text = f"""devices:
+  - name: a
+    components: [{{name: b, type: xpu}}]
+instances: [{{name: a, device: a}}]
+connections: ["{words}"]
+"""
+    with pytest.raises(TopologyError, match=r"connection|instance"):
+        built(tmp_path, text, "rate=400Gbps")

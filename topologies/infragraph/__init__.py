@@ -1,0 +1,1 @@
+"""InfraGraph, the description of infrastructure of Keysight: devices of components, instances of devices, and links."""
