@@ -26,7 +26,7 @@ help:
 	@echo "make fuzz    all pairs of features, all cases of sampled products, then fresh random examples for SECONDS=600"
 	@echo "make fuzz-bounds  all pairs of features with kernels that check each index"
 	@echo "make fuzz-files  FILES=10000 mutated traces, read, checked and converted"
-	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, Kineto traces, MSCCL and ASTRA-sim files, read by every command"
+	@echo "make fuzz-results  RESULTS=10000 damaged results, plans, traces and files of other simulators, read by every command"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make bench   packet-hops per second on this machine"
 	@echo "make docs    the pages of docs/ as a site in site/, without the network"

@@ -102,6 +102,7 @@ CLUSTER = NamesFiles(_cluster)
 PARAMS = NamesFiles(_params)
 ALGORITHMS = NamesFiles(_algorithms, workload.custom_files)
 GPU = NamesFiles(_by_ending(".toml"))
+CONTROL = NamesFiles(_by_ending(".py"))
 TABLES = NamesFiles(_each(_by_ending(".csv", ".parquet")))
 OUTPUT_FOLDER = NamesFiles(_path, lambda _: [])
 

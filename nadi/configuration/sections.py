@@ -279,7 +279,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     class_weights: tuple[Weight, ...] | None = _engine_if("class_weights", min_length=2, max_length=2)
     discipline: str | None = _engine_if("discipline")
     p2p_class: Literal[0, 1] | None = _engine_if("p2p_class")
-    congestion_control: str = _engine("congestion_control")
+    congestion_control: Annotated[str, named_files.CONTROL] = _engine("congestion_control")
     congestion: dict[str, FiniteFloat] = Field({}, description="parameters of the congestion control")
     cnp_interval: Time = _engine("cnp_interval")
     load_balancing: str = _engine("load_balancing")

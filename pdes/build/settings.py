@@ -101,7 +101,8 @@ class Settings:
     )
     p2p_class: int = setting(0, "data class of point-to-point messages; collectives have 0")
     congestion_control: Control = setting(
-        NO_CONTROL, "congestion control of queue pairs: `nadi net controls` lists names and parameters"
+        NO_CONTROL,
+        "congestion control of queue pairs: `nadi net controls` lists names and parameters; or the user's own, FILE.py",
     )
     cnp_interval_ps: int = setting(4_000_000, "minimum time between two congestion notifications of a queue pair")
     load_balancing: Balancing = setting(

@@ -306,6 +306,6 @@ def test_models_are_listed(nadi):
         assert model["message"] in documentation()
     assert {model["fidelity"]: model["refused_faults"] for model in listed if model["has_links"]} == {
         "packet": [],
-        "flow": ["error_rate"],
+        "flow": ["error_rate", "pause_storm"],
         "analytical": None,
     }

@@ -29,7 +29,7 @@ NO_FILES = {
     "jobs": {"trace_set", "name", "start"},
     "serving": {"prompt", "generate"},
     "topology": {"name", "graph"},
-    "network": {"fidelity", "congestion_control", "congestion", "discipline", "flows", "load_balancing"},
+    "network": {"fidelity", "congestion", "discipline", "flows", "load_balancing"},
     "compute": {"efficiency"},
     "engine": {"partitioner", "reuse"},
     "faults": {"link", "switch", "npu"},

@@ -18,11 +18,13 @@ import pyarrow.parquet as pq
 from nadi.cli.main import main
 from tests.damaged import peers
 from tests.damaged.documents import damage_document
+from tests.damaged.peer_files import peer_files
 from tests.et.mutations import changed_bytes, changed_text
 from tests.et.pytorch.recorded import call, host, host_node, kernel, kineto, nccl_kernel, op
 from tests.workload import msccl_files
 
-CODES = {"astra-sim": {0, 1, 2}}
+_PEER_FILES = ("simai", "htsim", "mscclpp", "fabric")
+CODES = {kind: {0, 1, 2} for kind in ("astra-sim", "simai", "htsim")}
 """Exit codes by kind of example: a damaged network may lose all packets, so that the run fails."""
 LONGEST_S = 30
 """CPU time in seconds that a command may take for one example."""
@@ -50,7 +52,8 @@ class Example(NamedTuple):
     """One damaged input.
 
     Attributes:
-        kind: "results", "plan", "kineto", "msccl" or "astra-sim".
+        kind: "results", "plan", "kineto", "msccl", "astra-sim", "simai", "htsim", "mscclpp"
+            or "fabric".
         what: Description of the changes, for a person who looks at a failure.
         command: Arguments of `nadi`.
     """
@@ -105,7 +108,10 @@ def example(seed, bases, folder, kind=""):
         folder: Empty folder for the damaged input.
     """
     rng = random.Random(seed)  # noqa: S311 - examples, no secrets
-    kind = kind or rng.choice(("results", "results", "plan", "kineto", "kineto", "msccl", "astra-sim", "astra-sim"))
+    kinds = ("results", "results", "plan", "kineto", "kineto", "msccl", "astra-sim", "astra-sim", *_PEER_FILES)
+    kind = kind or rng.choice(kinds)
+    if kind in _PEER_FILES:
+        return Example(kind, *peer_files(rng, kind, folder))
     if kind == "astra-sim":
         return Example(kind, *peers.astra_sim(rng, bases / kind, folder))
     if kind in {"results", "plan"}:

@@ -22,7 +22,8 @@ NPUS = 8
 LEFT_OUT = ("sbatch ", "mpiexec ", "nadi trace collect ")
 """Commands that need a cluster, many cores or PyTorch; tests/slurm, tests/parallel and tests/cli have them."""
 _PART = re.compile(r"^```(\w*)\n(.*?)^```$|^    (\S[^\n]*)$", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"`([\w-]+\.toml)`")
+ENDINGS = {"toml": ".toml", "python": ".py"}
+_FILE = re.compile(r"`([\w-]+\.(?:toml|py))`")
 CLUSTER_RUN = """
 [workload]
 traces = "traces/incast"
@@ -72,7 +73,11 @@ def steps_of(page: str) -> list[Step]:
                 found.append(Step("", command))
         else:
             named = _FILE.findall(re.sub(r"^    .*$", "", page[end : part.start()], flags=re.MULTILINE))
-            if language == "toml" and named:
+            if (
+                language in {"toml", "python"}
+                and named
+                and named[-1].endswith(language[:2] if language == "python" else language)
+            ):
                 found.append(Step(named[-1], block))
             end = part.end()
     return found

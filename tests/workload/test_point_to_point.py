@@ -39,13 +39,14 @@ def naive_channels(gpu, used, ranks, several, local, size):
     while most < min(peers):
         most *= 2
     most = min(most, p2p_channels)
-    least = most
-    while least * ranks > p2p_channels and least > 1:
-        least //= 2
     step = 128 * KIB if several else 512 * KIB
     small, large = (step // 2, step) if several else (step // 8, step * 32)
+    shared = p2p_channels
     if gpu == "a100" and not several and local:
-        small = step  # as NVIDIA's measurements of NCCL 2.27.3 show
+        shared, large = 8, step  # as NVIDIA's measurements of NCCL 2.27.3 show
+    least = most
+    while least * ranks > shared and least > 1:
+        least //= 2
     channels = min(least, -(-size // small))
     part = max(small, -(-size // channels))
     while part > large and channels <= most // 2:
@@ -71,6 +72,13 @@ def test_channels_and_protocol_are_those_of_nccls_rules(gpu, counts, size):
         assert found.channels == expected
         assert found.protocol == ("ll" if not far and size <= expected * 16 * KIB else "simple")
         assert found.gb_per_s == pytest.approx(expected * HALF_BLOCK_GBPS[gpu])
+
+
+def test_peers_on_a100_share_eight_channels():
+    """With 8, 4 and 2 GPUs a message of 512 KiB has one, two and four channels; a part of 512 KiB is the largest."""
+    for members, few, more in ((8, 1, 2), (4, 2, 2), (2, 4, 4)):
+        group, _ = group_of("a100", members)
+        assert [message(group, size, between_hosts=False).channels for size in (512 * KIB, MIB)] == [few, more]
 
 
 def test_eight_b200_in_a_host():

@@ -1,6 +1,5 @@
 """Settings of switches and congestion control for the engine, and their limits on a fabric."""
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,11 +39,13 @@ def control(network: NetworkSection) -> congestion.Control:
     name = network.congestion_control
     if name == "none":
         return congestion.NO_CONTROL
-    _check_name("congestion_control", name, congestion.names())
+    if not congestion.is_file(name):
+        _check_name("congestion_control", name, congestion.names())
     try:
         chosen = congestion.control(name, network.congestion)
     except pdes.RunError as error:
-        raise ConfigError(f"[network] congestion: {error}") from None
+        key = "congestion_control" if congestion.is_file(name) and name in str(error) else "congestion"
+        raise ConfigError(f"[network] {key}: {error}") from None
     if network.switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
         needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
         raise ConfigError(
@@ -77,7 +78,7 @@ def controls() -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = [{"name": "none", "title": "a static window only", "signals": [], "parameters": []}]
     for name in congestion.names():
         if name != "none":
-            module = importlib.import_module(f"{congestion.__name__}.{name}")
+            module = congestion.module_of(name)
             parameters = [
                 {
                     "name": key,

@@ -51,7 +51,7 @@ class Flow(
     hops = word("count", "number of its rows of `hop`, those of its first path in front")
     cap = word("ratio", "maximum rate that the sender allows itself")
     remaining_bytes = word("float", "bytes on the wire that were left of the current message at since_ps")
-    turn = word("packed", "receiver << 25 | connection: order of flows that begin or end together at a port")
+    turn = word("packed", "distance to the receiver << 25 | connection: order of flows that end together at a port")
     packet_bytes = word("float", "bytes of a full packet if packets of the current message take turns, else 0")
     since_ps = word("time", "time of the last change of the rate")
     bound_link = word("link", "link that limited the rate for most of the time with messages, -1 none")

@@ -131,7 +131,8 @@ def lay_path(world, pair, now_ps):
     there_ps = idle_way(world, pair, src, dst, 0, full_packet_bytes(net))
     back_ps = idle_way(world, pair, dst, src, 1, net.const.ack_bytes)
     flow.round_trip_ps = there_ps + back_ps
-    flow.turn = dst << SHARES_SHIFT | qp.connection
+    npus = world.net.const.npus  # counted from the sender on, so that not all senders end with the same receiver
+    flow.turn = (dst - src + npus) % npus << SHARES_SHIFT | qp.connection
 
 
 @inline

@@ -134,10 +134,11 @@ def _channels(group: Communicator, size_bytes: float) -> int:
     several = group.host.plan.hosts > 1
     step_bytes = _OTHER_CHUNK_BYTES if several or not group.host.plan.nvlink else _NVLINK_CHUNK_BYTES
     min_bytes, max_bytes = (step_bytes // 2, step_bytes) if several else (step_bytes // 8, step_bytes * 32)
+    shared = group.channels
     if group.host.kernel:
-        min_bytes = group.host.kernel.message_part_bytes
+        max_bytes, shared = group.host.kernel.message_part_bytes, min(shared, group.host.kernel.message_channels)
     first = group.per_peer
-    while first * group.host.members > group.channels and first > 1:
+    while first * group.host.members > shared and first > 1:
         first //= 2
     used = max(1, min(first, math.ceil(size_bytes / min_bytes)))
     while max(min_bytes, size_bytes / used) > max_bytes and used <= group.per_peer // 2:

@@ -25,15 +25,17 @@ def packet_count(schedules: Schedules, index: int, size_bytes: int, mtu_bytes: i
 def message_sizes(schedules: Schedules, index: int, plan: int, size_bytes: int) -> NDArray[np.float64]:
     """Return float64[sends, 2]: data and payload in bytes of all messages of a plan (its row), not rounded."""
     # index: number of the schedule; size_bytes: whole buffer.
-    sizes = [np.zeros((0, 2))]
-    for lane in range(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1])):
-        steps = slice(int(schedules.lane_ptr[lane]), int(schedules.lane_ptr[lane + 1]))
-        pieces = int(schedules.lane_parts[lane]) * int(schedules.lane_chunks[lane])
-        if schedules.lane_view[lane] >= 0:
-            pieces *= int(schedules.view_parts[schedules.view_base[index] + schedules.lane_view[lane]])
-        data = schedules.send_count[steps][schedules.send_peer[steps] >= 0] * (size_bytes / pieces)
-        sizes.append(np.stack([data, data * (schedules.lane_wire_num[lane] / schedules.lane_wire_den[lane])], axis=1))
-    return np.concatenate(sizes)
+    lanes = slice(int(schedules.plan_ptr[plan]), int(schedules.plan_ptr[plan + 1]))
+    bounds = schedules.lane_ptr[lanes.start : lanes.stop + 1]
+    pieces = schedules.lane_parts[lanes].astype(np.int64) * schedules.lane_chunks[lanes]
+    viewed = np.flatnonzero(schedules.lane_view[lanes] >= 0)
+    pieces[viewed] *= schedules.view_parts[schedules.view_base[index] + schedules.lane_view[lanes][viewed]]
+    steps = slice(int(bounds[0]), int(bounds[-1]))
+    sends = schedules.send_peer[steps] >= 0
+    lane_of_send = np.repeat(np.arange(len(pieces)), np.diff(bounds))[sends]
+    data = schedules.send_count[steps][sends] * (size_bytes / pieces)[lane_of_send]
+    wire = schedules.lane_wire_num[lanes] / schedules.lane_wire_den[lanes]
+    return np.stack([data, data * wire[lane_of_send]], axis=1)
 
 
 def usual_message(schedules: Schedules, index: int, size_bytes: int) -> tuple[float, float]:

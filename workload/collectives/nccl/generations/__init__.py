@@ -22,8 +22,8 @@ class KernelTimes(_Constants):
     """Times and rates of NCCL's kernels among the GPUs of one NVLink domain, which NCCL's tuning model does not hold.
 
     Nadi fits them to NVIDIA's measurements of 8 GPUs (package aiconfigurator-core, systems A100 with NCCL 2.27.3, H100
-    and B200 with 2.29.2, operations in a row), never to other numbers of GPUs; docs/explanation/nccl.md says to which
-    rows. Triples are for LL, LL128 and Simple.
+    and B200 with 2.29.2, operations in a row); docs/explanation/nccl.md says to which rows. Rows of other numbers of
+    GPUs only decided between two explanations of `message_part` on A100. Triples are for LL, LL128 and Simple.
     """
 
     launch_us: Triple  # time per operation of a ring before its first step
@@ -41,8 +41,9 @@ class KernelTimes(_Constants):
     message_wire: float  # fraction of the payload rate of NVLinks that messages to all peers reach
     # time in which a receiver empties the buffers of a connection, in times that NVLink takes to fill them
     drain: float
-    # minimum bytes of a message per channel
+    # maximum bytes per channel of a message before it uses more channels than its share of all
     message_part_bytes: Annotated[int, BeforeValidator(parse_bytes), Field(alias="message_part")]
+    message_channels: int  # channels that the messages to all peers share at first, at most those of the communicator
 
 
 class Generation(_Constants):
