@@ -23,7 +23,10 @@ def jobs_table(jobs: Sequence[dict[str, Any]], max_rows: int = MAX_JOBS) -> Fitt
     for job in jobs[:max_rows]:
         cells = [job["name"], f"{job['npus']:,}", time_text(job["start_ps"]), time_text(job["time_ps"])]
         if has_alone:
-            cells += [time_text(job["alone_ps"]), f"{job['slowdown']:.3f}" if "slowdown" in job else "-"]
+            cells += [
+                time_text(job["alone_ps"]) if "alone_ps" in job else "-",
+                f"{job['slowdown']:.3f}" if "slowdown" in job else "-",
+            ]
         if has_mfu:
             of_step = job["step"]
             cells += [
