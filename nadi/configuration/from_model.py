@@ -106,6 +106,9 @@ def serving_and_requests(config: "RunConfig") -> "tuple[Serving, tuple[Request, 
 
 def remarks(config: "RunConfig", num_npus: int | None = None) -> list[str]:
     """Return remarks on a model's run of so many NPUs (None = not known): memory exceeds the GPUs', or NPUs idle."""
+    if config.jobs:
+        singles = zip(config.jobs, config.single_jobs(), strict=True)
+        return [f'job "{job.name}": {remark}' for job, single in singles for remark in remarks(single)]
     trained = model_and_plan(config)
     if trained is None:
         return []

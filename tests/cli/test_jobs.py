@@ -251,3 +251,11 @@ def test_wrong_traces_name_the_job(nadi, write, tmp_path):
     refused = nadi("run", write())
     assert refused.code == 2
     assert 'job "a": ' in refused.err
+
+
+def test_a_job_that_does_not_fit_is_named(nadi, tmp_path):
+    run = tmp_path / "run.toml"
+    job = '[[jobs]]\nname = "large"\nmodel = "llama2-70b"\nplan = "dp4,gb4"\n'
+    more = '[topology]\nspec = "switch:npus=4"\n[compute]\ngpu = "a100"\n[network]\nfidelity = "closed-form"\n'
+    run.write_text(more + job)
+    assert 'job "large": ' in nadi("run", run, "--quiet").err
