@@ -65,6 +65,10 @@ _JSON = _compiled(
         r'"workload_graph"\s*:\s*\[|"type"\s*:\s*"(COMP|COMM_COLL|COMM_SEND|COMM_RECV|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
         FileKind("chakra-json", "a Chakra trace as JSON", "`nadi trace convert` makes a Chakra trace of it"),
     ),
+    (
+        r'"(?:input_chunks|inputChunks)"\s*:\s*\d',
+        FileKind("mscclpp", "an execution plan (MSCCL++'s JSON)", "`--algorithm custom:file=FILE` reads it"),
+    ),
     (r'"devices"\s*:\s*\[.*"components"\s*:\s*\[', _INFRAGRAPH),
     (r"", FileKind("json", "JSON")),
 )

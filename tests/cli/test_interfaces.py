@@ -24,6 +24,7 @@ STAGES = {
     "topologies.TableRouting",
     "topologies.DimensionRouting",
     "workload.Program",
+    "workload.program.program.FabricJobs",
     "workload.program.traffic.Traffic",
     "partition.TrafficWeights",
     "partition.Partition",

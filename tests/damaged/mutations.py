@@ -23,7 +23,7 @@ from tests.et.mutations import changed_bytes, changed_text
 from tests.et.pytorch.recorded import call, host, host_node, kernel, kineto, nccl_kernel, op
 from tests.workload import msccl_files
 
-_PEER_FILES = ("simai", "htsim", "fabric")
+_PEER_FILES = ("simai", "htsim", "mscclpp", "fabric")
 CODES = {kind: {0, 1, 2} for kind in ("astra-sim", "simai", "htsim")}
 """Exit codes by kind of example: a damaged network may lose all packets, so that the run fails."""
 LONGEST_S = 30
@@ -52,7 +52,8 @@ class Example(NamedTuple):
     """One damaged input.
 
     Attributes:
-        kind: "results", "plan", "kineto", "msccl", "astra-sim", "simai", "htsim" or "fabric".
+        kind: "results", "plan", "kineto", "msccl", "astra-sim", "simai", "htsim", "mscclpp"
+            or "fabric".
         what: Description of the changes, for a person who looks at a failure.
         command: Arguments of `nadi`.
     """

@@ -1,10 +1,13 @@
 """Damaged files of SimAI, htsim and ATLAHS, and of what describes fabrics, each made from a seed."""
 
+import json
+
 from tests.damaged.peers import other_number
 from tests.et.formats.test_goal_binary import RANKS, TEXT, packed
 from tests.et.mutations import changed_bytes, changed_text
 from tests.topologies.test_hosts import MATRIX, PAIRS, PARTIAL
 from tests.topologies.test_infragraph import NEW
+from tests.workload.test_mscclpp import all_pairs, packets, read_reduce
 
 _WORKLOAD = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 2 vpp: 1 ga: 2 all_gpus: 4 \
 pp_comm: 4096 checkpoints: 1 0 checkpoint_initiates: 1 1
@@ -64,6 +67,7 @@ Radix_Down 2
 Downlink_Latency_ns 1000
 """
 _FABRICS = {"a.xml": PARTIAL, "b.xml": PAIRS, "smi.txt": MATRIX, "infra.yaml": NEW, "net": _NET, "tree.topo": _TREE}
+_FOR_PLANS = ("-t", "switch:npus=3,rate=100Gbps", "--sizes", "1KiB", "--algorithm", "custom:file=plan.json")
 _COMMANDS = {
     "simai": [
         ({"w.txt": _WORKLOAD, "busbw.yaml": _BUSBW}, ["simai", "-w", "w.txt", "-busbw", "busbw.yaml"]),
@@ -81,6 +85,10 @@ _COMMANDS = {
         ({"x.bin": packed(RANKS)}, ["htsim", "-goal", "x.bin", "-nodes", "16", "-end", "100"]),
         ({"x.bin": packed(RANKS)}, ["trace", "convert", "x.bin", "-o", "out"]),
     ],
+    "mscclpp": [
+        ({"plan.json": json.dumps(made, indent=1)}, ["collective", kind, *_FOR_PLANS])
+        for made, kind in ((read_reduce(3), "all-reduce"), (all_pairs(3), "all-gather"), (packets(3), "all-reduce"))
+    ],
     "fabric": [({file: text}, ["topology", "show", file]) for file, text in _FABRICS.items()],
 }
 
@@ -90,7 +98,7 @@ def peer_files(rng, kind, folder):
 
     Args:
         rng: Source of the choices.
-        kind: "simai", "htsim" or "fabric".
+        kind: "simai", "htsim", "mscclpp" or "fabric".
         folder: Empty folder for the files.
     """
     files, command = rng.choice(_COMMANDS[kind])
@@ -107,5 +115,6 @@ def peer_files(rng, kind, folder):
         (folder / file).write_bytes(data)
     places = {*files, "out"}
     words = [f"{folder}/{word}" if word in places else word for word in command]
+    words = [word.replace("file=plan", f"file={folder}/plan") for word in words]
     words = [f"{folder}/simai.txt" if word == "../simai.txt" else word for word in words]
     return f"{command[0]}: {chosen}", words

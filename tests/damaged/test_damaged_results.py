@@ -24,7 +24,7 @@ def test_damaged_inputs_are_read_or_refused_in_one_line(bases, tmp_path):
         kinds.add(made.kind)
         complaints.append(complaint(made, folder))
     assert not [text for text in complaints if text]
-    assert kinds == {"results", "plan", "kineto", "msccl", "astra-sim", "simai", "htsim", "fabric"}
+    assert kinds == {"results", "plan", "kineto", "msccl", "astra-sim", "simai", "htsim", "mscclpp", "fabric"}
 
 
 def test_a_failure_is_one_line_for_each_entry_of_its_list(monkeypatch, capsys, tmp_path):

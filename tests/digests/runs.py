@@ -35,6 +35,8 @@ from tests.fabric import scenarios as fabric_scenarios
 from tests.fabric.cases import Network
 from tests.fabric.test_scenarios_deadlock import load, ring
 from tests.failures.common import cable, faults_of, of_switch
+from tests.jobs.common import job, program_of
+from tests.jobs.common import run as run_jobs
 from tests.parallel import matrix
 from tests.parallel.fingerprint import hashed, outcome
 from tests.pdes.cases import BASE, Traces
@@ -532,6 +534,18 @@ def step():
     return traces
 
 
+def jobs_of(graph):
+    """Two jobs on NPUs that are no neighbours, one of which begins later, and idle NPUs."""
+    first = job("first", range(0, graph.npus, 2), size=60_000)
+    return program_of(graph, first, job("second", range(graph.npus - 1, 0, -4), 5 * US, 30_000))
+
+
+def closed_jobs():
+    """Jobs at closed forms."""
+    graph = build(RAILS)
+    return Brought(run_jobs(graph, jobs_of(graph), {"fidelity": "closed-form"}))
+
+
 # Failures
 
 
@@ -566,6 +580,13 @@ def hierarchical():
     return packets(graph, hierarchical_program(graph.npus, 4, 200_000), Settings())
 
 
+def sharing(spec=RAILS, parts=1, **settings):
+    """A run of jobs, perhaps in several LPs."""
+    graph = build(spec)
+    owner = np.arange(graph.nodes) % parts if parts > 1 else None
+    return packets(graph, jobs_of(graph), chosen(**settings), owner)
+
+
 @cache
 def runs():
     """Every run by name."""
@@ -576,6 +597,11 @@ def runs():
         "cut through in five LPs, two threads": partial(divided, "cut_through", parts=5, threads=2),
         "ties in LPs of one node": partial(divided, "ties", "each node alone"),
         "RoCE in three LPs": partial(divided, "roce"),
+        "jobs": sharing,
+        "jobs in three LPs": partial(sharing, parts=3),
+        "jobs, whole": partial(whole, "analytical", jobs_of, RAILS),
+        "jobs, flows": partial(whole, "flow", jobs_of, RAILS),
+        "jobs, closed form": closed_jobs,
         "asked in two processes": partial(forked, "asked"),
         "sprayed in two processes": partial(forked, "sprayed"),
     }

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 from tests.nonempty import nonempty
+from topologies import build, clusters
 from workload import WorkloadError, collectives
+from workload.collectives import defaults_on
 from workload.collectives.plans.plan import Lane, each_its_own, everyone_alike
 from workload.collectives.schedules.packed import ScheduleSet, _checked, pack
 from workload.collectives.schedules.read_back import unpack
+from workload.shape import shape_of
 
 
 def test_ring_says_what_each_step_does():
@@ -123,3 +126,20 @@ def test_plans_that_cannot_be_are_refused(plans, text):
     with pytest.raises(WorkloadError) as error:
         _checked(plans, "algorithm x")
     assert str(error.value) == f"algorithm x: {text}"
+
+
+def test_groups_at_other_places_share_a_schedule_if_their_plans_are_equal():
+    """On hosts of eight GPUs: the same GPU of two hosts, whichever it is; two GPUs of one host differ from these."""
+    graph = build(clusters.find("dgx-h100-superpod").topology(16))
+    algorithm = defaults_on(graph)["all-reduce"]
+    schedules = ScheduleSet()
+    groups = ([0, 8], [1, 9], [7, 15], [2, 3], [12, 13])
+    shapes = [shape_of(graph, members) for members in groups]
+    numbers = [schedules.add("all-reduce", algorithm, 2, shape, 1 << 20) for shape in shapes]
+    assert len(set(shapes)) == 5
+    assert numbers == [0, 0, 0, 1, 1]
+    for shape, number in zip(shapes, numbers, strict=True):
+        alone = ScheduleSet()
+        alone.add("all-reduce", algorithm, 2, shape, 1 << 20)
+        wanted, found = unpack(alone.pack(), 0), unpack(schedules.pack(), number)
+        assert wanted == found

@@ -1,4 +1,4 @@
-"""Collectives that users supply: MSCCL's XML, or Chakra traces with one member each, as in ASTRA-sim.
+"""Collectives that users supply: MSCCL's XML, plans of MSCCL++, or Chakra traces with one member each, as in ASTRA-sim.
 
 `read_custom` turns them into plans and refuses plans that do not do what the kind promises. An algorithm in MSCCL's
 format names the chunk of every message, so the oracle can run it; one in Chakra's format gives only numbers of bytes:
@@ -8,10 +8,12 @@ workload.collectives.custom.chakra.
 import functools
 from pathlib import Path
 
+import inputs
 from workload.collectives.custom.chakra import chakra_files, chakra_plans
 from workload.collectives.custom.export import to_msccl
 from workload.collectives.custom.flow import check_races, check_result, flow_of
 from workload.collectives.custom.msccl import read_msccl
+from workload.collectives.custom.mscclpp import read_mscclpp
 from workload.collectives.plans.plan import Plans
 from workload.errors import WorkloadError
 from workload.kinds import kind_index
@@ -20,7 +22,7 @@ _KEPT = 64
 
 
 def is_msccl(path: Path) -> bool:
-    """Return whether the path is a file of MSCCL; else it is the prefix of the names of Chakra traces."""
+    """Return whether the path is a file of MSCCL or MSCCL++; else it is the prefix of the names of Chakra traces."""
     return path.suffix == ".xml" or path.is_file()
 
 
@@ -52,7 +54,9 @@ def read_custom(path: Path, kind: str, size_bytes: int = 1) -> Plans:
 @functools.lru_cache(_KEPT)
 def _msccl(path: Path, kind: str, stamps: tuple[tuple[int, int], ...]) -> Plans:  # noqa: ARG001 - a key of the cache
     """Return the checked plans of MSCCL's XML for a kind; stamps: changes when the file does."""
-    plans, names = read_msccl(path, kind)
+    kind_of_file = inputs.kind_of(path)
+    is_plan = kind_of_file is not None and kind_of_file.key in {"mscclpp", "json"}
+    plans, names = (read_mscclpp if is_plan else read_msccl)(path, kind)
 
     def name(member: int, lane: int, number: int) -> str:
         return names[member][lane][number]

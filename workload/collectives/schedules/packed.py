@@ -100,6 +100,9 @@ class ScheduleSet:
         self._index: dict[object, int] = {}
         self._plans: list[Plans] = []
         self._shares: dict[object, SharesOf] = {}
+        # By kind, algorithm, members and class of sizes: the schedules of different shapes, and their contents
+        self._of_shapes: dict[object, list[int]] = {}
+        self._by_content: dict[object, int] = {}
 
     def add(self, kind: str, algorithm: str, members: int, shape: GroupShape | None = None, size_bytes: int = 0) -> int:
         """Return the number of a schedule, after adding it if it is new; DONE_AT_ONCE (-1) for a group of one.
@@ -109,7 +112,7 @@ class ScheduleSet:
         does not implement the kind, a missing shape, or more memory than the set may take.
         """
         chosen = collectives.choose(kind, algorithm)
-        key: object = (kind, chosen, members)
+        key: tuple[object, ...] = (kind, chosen, members)
         if chosen.needs_shape and members > 1:
             shape = chosen.on(kind, shape)
             key = (kind, chosen, shape, chosen.size_class(kind, shape, size_bytes))
@@ -121,10 +124,26 @@ class ScheduleSet:
             if members > 1:
                 label = f"algorithm {algorithm} for {kind} of {members}"
                 shares = self._shares.setdefault(shape if chosen.needs_shape else members, {})
-                self._plans.append(_checked(plans, label, kind, shares))
-                number = len(self._plans) - 1
+                number = self._number((kind, chosen, members, key[3:]), _checked(plans, label, kind, shares))
             self._index[key] = number
         return self._index[key]
+
+    def _number(self, family: object, plans: Plans) -> int:
+        """Return the number of plans, after adding them unless a schedule of another shape has the same plans."""
+        # Members on the first GPUs of their hosts do the same as members on the second ones: NPUs then share traces.
+        # family: kind, algorithm, number of members and class of sizes. One shape alone is compared with nothing.
+        earlier = self._of_shapes.setdefault(family, [])
+        if len(earlier) == 1:
+            self._by_content[family, _content(self._plans[earlier[0]])] = earlier[0]
+        content = (family, _content(plans)) if earlier else None
+        if content in self._by_content:
+            return self._by_content[content]
+        self._plans.append(plans)
+        number = len(self._plans) - 1
+        earlier.append(number)
+        if content is not None:
+            self._by_content[content] = number
+        return number
 
     def _afford(
         self, chosen: collectives.AlgorithmChoice, kind: str, members: int, shape: GroupShape | None, size_bytes: int
@@ -230,6 +249,15 @@ def pack(schedules: list[Plans]) -> Schedules:
         arrangement_piece=_joined(arrangements),
         uneven=np.array([s.uneven for s in schedules], np.bool_),
     )
+
+
+def _content(plans: Plans) -> bytes:
+    """Return a digest of plans."""
+    digest = hashlib.blake2b(digest_size=16)
+    for column in pack([plans]):
+        digest.update(len(column).to_bytes(8, "little"))
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.digest()
 
 
 def appended(schedules: Schedules, more: Schedules) -> Schedules:

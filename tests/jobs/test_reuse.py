@@ -1,0 +1,71 @@
+"""Collectives of several jobs in one NVLink domain are replayed with the same results."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import et
+from nadi.configuration.sections import NetworkSection
+from nadi.simulation.run import network_settings
+from nadi.simulation.wiring.in_network import with_reducers
+from pdes import build_world, run
+from tests.jobs.common import ALL_REDUCE, finish_of
+from tests.parallel.fingerprint import differing, outcome
+from topologies import build, clusters
+from workload import CollectiveSettings
+from workload.collectives import defaults_on
+from workload.program.building import WorkOfRanks
+from workload.program.jobs import FabricJob, build_jobs
+
+CLUSTER = clusters.find("dgx-h100-superpod")
+GRAPH = build(CLUSTER.topology(16))
+LOWER, UPPER = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]  # halves of both hosts
+IGNORED = {"count events"}  # timers and ports' events of the domains' own worlds are others
+SETTINGS = network_settings(NetworkSection.model_validate(CLUSTER.network))
+REDUCTIONS = 6
+
+
+def job(name, npus, begin_ps=0):
+    """All-reduces within each host between computation, then one of all ranks."""
+    tables = []
+    for rank in range(8):
+        nodes, last = [], []
+        for turn in range(REDUCTIONS):
+            nodes.append(et.comp_node(2 * turn, "compute", duration_micros=40, deps=last))
+            nodes.append(
+                et.coll_node(2 * turn + 1, "tp", ALL_REDUCE, 1000, deps=[2 * turn], pg_name=f"host{rank // 4}")
+            )
+            last = [2 * turn + 1]
+        nodes.append(et.coll_node(2 * REDUCTIONS, "dp", ALL_REDUCE, 1 << 20, deps=last))
+        tables.append(et.table_of(et.metadata(), nodes))
+    groups = {"host0": (0, 1, 2, 3), "host1": (4, 5, 6, 7)}
+    work = WorkOfRanks(tables, np.arange(8), 8, groups, None, CollectiveSettings(defaults_on(GRAPH)))
+    return FabricJob(name, work, np.array(npus, np.int32), begin_ps)
+
+
+def results(*jobs, reuse=True):
+    program = build_jobs(jobs, GRAPH, np.ones(16, bool))
+    graph, program, _ = with_reducers(GRAPH, program)
+    return run(build_world(graph, program, replace(SETTINGS, reuse=reuse)))
+
+
+def test_replays_change_nothing():
+    jobs = job("a", LOWER), job("b", UPPER, 123_456_789)
+    found, wanted = results(*jobs), results(*jobs, reuse=False)
+    assert found.reuse["episodes_replayed"] >= REDUCTIONS
+    assert wanted.reuse.get("episodes_replayed", 0) == 0
+    assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
+    assert found.job_digests == wanted.job_digests
+    assert np.array_equal(found.job_bytes, wanted.job_bytes)
+
+
+def test_halves_of_hosts_are_as_fast_as_alone():
+    """Jobs share the hosts' NVSwitches, but no link: packets that arrive at one moment may swap, and nothing else."""
+    begin_ps = 123_456_789
+    lower, upper = results(job("a", LOWER)), results(job("b", UPPER))
+    both = results(job("a", LOWER), job("b", UPPER, begin_ps))
+    assert lower.job_digests == upper.job_digests
+    assert finish_of(both, LOWER) == pytest.approx(lower.finish_time_ps, abs=1000)
+    assert finish_of(both, UPPER) == pytest.approx(begin_ps + upper.finish_time_ps, abs=1000)
+    assert not np.any(both.job_bytes[:, 0] * both.job_bytes[:, 1])
