@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field
 
+from inputs.limits import MAX_NPUS
 from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_NODES, beyond
 from topologies.errors import TopologyError
 from topologies.graph import Graph
@@ -41,6 +42,7 @@ class Arguments(DelayArguments):
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the network of the file; TopologyError: it is unreadable, another file, or has a wrong value."""
     file = read_infragraph(Path(arguments.path), name)
+    _bound(file, name)
     links = list(_links(file, arguments, name))
     kinds = _kinds(file, (end for link in links for end in link[:2]), name)
     parts = [part for part, kind in kinds.items() if kind != "xpu"]
@@ -75,6 +77,20 @@ def build(arguments: Arguments, name: str) -> Graph:
     return graph_of(name, plan, arguments)
 
 
+def _bound(file: InfraFile, label: str) -> None:
+    """Refuse a file with too many links or XPUs before they are made."""
+    known = [
+        (file.devices[file.instances[name]], n)
+        for name, n in file.counts.items()
+        if file.instances[name] in file.devices
+    ]
+    if sum(n * len(device.edges) for device, n in known) > MAX_CABLES:
+        raise TopologyError(f"{label}: more than {MAX_CABLES} links; expected fewer")
+    xpus = sum(n * device.counts[name] for device, n in known for name, kind in device.kinds.items() if kind == "xpu")
+    if xpus > MAX_NPUS:
+        raise TopologyError(f"{label}: {xpus} components of type xpu; expected at most {MAX_NPUS}")
+
+
 def _root(union: dict[Part, Part], part: Part) -> Part:
     while union[part] != part:
         union[part] = union[union[part]]
@@ -84,9 +100,6 @@ def _root(union: dict[Part, Part], part: Part) -> Part:
 
 def _links(file: InfraFile, arguments: Arguments, label: str) -> Iterator[tuple[Part, Part, str, int, int]]:
     """Yield (end, other end, name, rate in bps, delay in ps) of each link."""
-    known = ((file.devices.get(file.instances[name]), count) for name, count in file.counts.items())
-    if sum(count * len(device.edges) for device, count in known if device is not None) > MAX_CABLES:
-        raise TopologyError(f"{label}: more than {MAX_CABLES} links; expected fewer")
     seen: set[tuple[Part, Part, str]] = set()
     of_instances = ((edge.a, edge.b, edge.link, file.links.get(edge.link, {})) for edge in file.edges)
     inside = (
@@ -132,19 +145,17 @@ def _instances(file: InfraFile, label: str) -> Iterator[tuple[Part, InfraDevice]
 def _kinds(file: InfraFile, ends: Iterator[Part], label: str) -> dict[Part, str]:
     """Return the kind of each component that has a link, or is an XPU, in the order of instances."""
     found: dict[Part, str] = {}
+    xpus = 0
     linked: dict[Part, list[Part]] = {}
     for end in dict.fromkeys(ends):
         linked.setdefault(end[:-2], []).append(end)
     for instance, device in _instances(file, label):
         own = linked.pop(instance, [])
-        counted = [
-            (*instance, name, str(i))
-            for name, kind in device.kinds.items()
-            if kind == "xpu"
-            for i in range(device.counts[name])
-        ]
-        if len(found) + len(counted) > MAX_NODES:
-            raise TopologyError(f"{label}: more than {MAX_NODES} components; expected fewer")
+        names = [name for name, kind in device.kinds.items() if kind == "xpu"]
+        xpus += sum(device.counts[name] for name in names)
+        if xpus > MAX_NPUS or len(found) > MAX_NODES:
+            raise TopologyError(f"{label}: {xpus} components of type xpu; expected at most {MAX_NPUS}")
+        counted = [(*instance, name, str(i)) for name in names for i in range(device.counts[name])]
         for part in sorted({*own, *counted}, key=lambda part: (part[-2], int(part[-1]))):
             if part[-2] not in device.kinds:
                 raise TopologyError(f"{label}: {'.'.join(part)[:60]}; expected a component of its device")

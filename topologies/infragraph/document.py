@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 import inputs
 from inputs.mappings import parse_mapping
-from topologies.bounds import MAX_CABLES, MAX_NODES
+from topologies.bounds import MAX_CABLES
 from topologies.errors import TopologyError
 
 EXPECTED = "InfraGraph (YAML or JSON with devices, instances and edges or connections)"
 _LARGEST_BYTES = 1 << 24
 _ELEMENT = re.compile(r"([\w-]{1,100})(?:\[(?:(-?\d{0,7})(:)?(-?\d{0,7})(?::(-?\d{0,7}))?)\])?")
 _DEEPEST = 8  # devices within each other
+_MOST = 1 << 20  # components of one name, or that an end of an edge names
 
 Part = tuple[str, ...]
 """Names and indices of a component from the device on, ("cx5", "0", "port", "1")."""
@@ -134,8 +135,8 @@ def _text(content: Mapping[str, Any], key: str, label: str) -> str:
 
 def _count(content: Mapping[str, Any], label: str, default: str = "1") -> int:
     text = str(content.get("count") or default)
-    if not (text.isascii() and text.isdigit() and len(text) < 8 and int(text) <= MAX_NODES):
-        raise TopologyError(f"{label}: count {text[:40]!r}; expected a whole number to {MAX_NODES}")
+    if not (text.isascii() and text.isdigit() and len(text) < 8 and int(text) <= _MOST):
+        raise TopologyError(f"{label}: count {text[:40]!r}; expected a whole number to {_MOST}")
     return int(text)
 
 
@@ -211,8 +212,8 @@ def _ends(path: str, device: str, devices: Mapping[str, InfraDevice], label: str
         if match is None or known is None or match[1] not in known.counts:
             raise TopologyError(f"{label}: {path[:60]!r} of {device[:60]}; expected components of the device")
         indices = _slice(match, known.counts[match[1]], path, label)
-        if len(found) * len(indices) > MAX_NODES:
-            raise TopologyError(f"{label}: {path[:60]!r}; expected at most {MAX_NODES} components")
+        if len(found) * len(indices) > _MOST:
+            raise TopologyError(f"{label}: {path[:60]!r}; expected at most {_MOST} components")
         found = [(*part, match[1], str(index)) for part in found for index in indices]
         device = match[1]
     return found
@@ -232,8 +233,8 @@ def _instance_ends(
         raise TopologyError(f"{label}: instance {instance[:60]!r}; expected one of the file")
     indices = _slice(match, counts.get(match[1], 1), instance, label)
     parts = _ends(_text(end, "component", label), instances[match[1]], devices, label)
-    if len(indices) * len(parts) > MAX_NODES:
-        raise TopologyError(f"{label}: {instance[:60]!r}; expected at most {MAX_NODES} components")
+    if len(indices) * len(parts) > _MOST:
+        raise TopologyError(f"{label}: {instance[:60]!r}; expected at most {_MOST} components")
     return [(match[1], str(index), *part) for index in indices for part in parts]
 
 
