@@ -13,7 +13,7 @@ from topologies.units import format_time, parse_time_within, short
 
 PLACEMENTS = ("packed", "rail", "scattered")
 SCATTERED_SEED = 1  # seed of a scattered placement that names none
-_SEED = r"(?::seed=([0-9]{1,18}))?+"
+_SCATTERED = re.compile(r"scattered(?::seed=([0-9]{1,18}))?+")
 _PROCESS = re.compile(r"(every|poisson):(?:mean=)?+([^,=]{1,60})(?:,seed=([0-9]{1,18}))?+")
 
 
@@ -31,7 +31,7 @@ def _parse_placement(value: object) -> str | tuple[int, ...]:
         if wrong is not None or not value:
             raise ValueError(f"{short(value if wrong is None else wrong)}; expected numbers of NPUs, from 0 on")
         return tuple(value)
-    if isinstance(value, str) and (is_file(value) or re.fullmatch(rf"packed|rail|scattered{_SEED}", value)):
+    if isinstance(value, str) and (value in PLACEMENTS or is_file(value) or _SCATTERED.fullmatch(value)):
         return value
     raise ValueError(
         f'{short(value)}; expected "packed", "rail", "scattered" or "scattered:seed=2", a list of NPUs, or a .txt file'
@@ -129,5 +129,5 @@ class JobSection(WorkloadSection):
     @property
     def scattered_seed(self) -> int | None:
         """Seed of a scattered placement; None for other placements."""
-        found = re.fullmatch(rf"scattered{_SEED}", self.placement) if isinstance(self.placement, str) else None
+        found = _SCATTERED.fullmatch(self.placement) if isinstance(self.placement, str) else None
         return None if found is None else int(found[1] or SCATTERED_SEED)
