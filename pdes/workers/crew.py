@@ -18,7 +18,7 @@ from pdes.core.message_digest import sum_messages
 from pdes.core.state import DONE, FAILED, FULL
 from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
-from pdes.messages import message_loop
+from pdes.messages import message_loop, posting
 from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.workers import team as tm
@@ -60,6 +60,8 @@ def compile_all() -> float:
     begun = time.perf_counter()
     compile_kernels()
     compile_for(message_loop.work_messages, 0, 0, 0)
+    compile_for(posting.post_from_outside, 0, 0, 0, 0, 0, 0)
+    compile_for(posting.next_message_event_ps, 0)
     for function in [*all_hooks(), *OTHER_TEAMS.values()]:
         hook_address(function)
     return time.perf_counter() - begun
