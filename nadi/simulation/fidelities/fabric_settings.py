@@ -41,10 +41,12 @@ def control(network: NetworkSection) -> congestion.Control:
         return congestion.NO_CONTROL
     if not congestion.is_file(name):
         _check_name("congestion_control", name, congestion.names())
+    key = "congestion_control"
     try:
+        congestion.module_of(name)
+        key = "congestion"
         chosen = congestion.control(name, network.congestion)
     except pdes.RunError as error:
-        key = "congestion_control" if congestion.is_file(name) and name in str(error) else "congestion"
         raise ConfigError(f"[network] {key}: {error}") from None
     if network.switch == "output-queued" and not chosen.signals <= WITHOUT_SWITCHES:
         needs = ", ".join(sorted(chosen.signals - WITHOUT_SWITCHES))
