@@ -30,6 +30,24 @@ def print_document(document: Any, render: Callable[[Any], object], *, as_json: b
         print_table(render(document))
 
 
+def print_with_page(
+    document: Any,  # noqa: ANN401 - JSON
+    render: Callable[[Any], object],
+    page_of: Callable[[], Any],
+    out: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Write the page that `page_of` returns to `out`, None = no page, print a document, and name the page."""
+    from nadi.reports.pages.page import write_page
+
+    if out:
+        write_page(out, page_of())
+    print_document(document, render, as_json=as_json)
+    if out:
+        say(f"page: {out}", err=as_json)
+
+
 def say_results(folder: Path, page: str, *, err: bool) -> None:
     """Print the folder of results, and a note if it lacks the page because plotly is not installed."""
     from nadi.reports.pages import missing_page_note

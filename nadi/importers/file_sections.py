@@ -6,6 +6,13 @@ from typing import Any, NamedTuple
 Sections = Mapping[str, Any]  # sections of a run file by name, each a mapping of keys to values
 
 
+class TranslatedRun(NamedTuple):
+    """A run of another simulator's files as a run of Nadi."""
+
+    sections: dict[str, Any]  # sections of a run file
+    remarks: tuple[str, ...]  # sentences about differences
+
+
 class FileSections(NamedTuple):
     """Contribution of one file of another simulator."""
 

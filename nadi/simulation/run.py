@@ -107,8 +107,7 @@ def simulate(
                 kinds = coupled_collectives(work.program, CollectiveCosts(graph, settings), work.collectives)
                 settings = replace(settings, coupled=kinds)
         expected = of_all_ranks(own, ranks)
-        if affordable.leaves_out_replayed(config.output.flows, settings, expected):
-            settings, own = replace(settings, record_replayed=False), affordable.without_replayed(own)
+        settings, own = affordable.with_rows_of_messages(config.output.flows, settings, own, expected.messages)
         with together(ranks):
             affordable.check_run(own, expected, settings, workers.total, force=force)
             # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
@@ -151,8 +150,7 @@ def check_job(
         _, folded = _lay_out(graph, work, settings, force=force)
         return affordable.cost_at_closed_forms(int(folded.row_ptr[-1]), graph, limits)
     work, expected, _ = _estimated(config.network, graph, work, settings)
-    if affordable.leaves_out_replayed(config.output.flows, settings, expected):
-        settings, expected = replace(settings, record_replayed=False), affordable.without_replayed(expected)
+    settings, expected = affordable.with_rows_of_messages(config.output.flows, settings, expected, expected.messages)
     cost = affordable.cost_of_packets(expected, graph, settings, nodes, ranks_per_node, workers.total, limits)
     affordable.check_counters(graph, work.program, expected)
     return cost

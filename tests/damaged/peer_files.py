@@ -2,10 +2,11 @@
 
 import json
 
-from tests.damaged.peers import other_number
+from tests.damaged.peers import damaged_text
 from tests.et.formats.test_goal_binary import RANKS, TEXT, packed
-from tests.et.mutations import changed_bytes, changed_text
+from tests.et.mutations import changed_bytes
 from tests.topologies.test_hosts import MATRIX, PAIRS, PARTIAL
+from tests.topologies.test_htsim import SMALL_TREE
 from tests.topologies.test_infragraph import NEW
 from tests.workload.test_mscclpp import all_pairs, packets, read_reduce
 
@@ -53,20 +54,14 @@ Failures 0
 trigger id 1 oneshot
 trigger id 2 barrier count 1
 """
-_TREE = """Nodes 4
-Tiers 2
-Podsize 4
-Tier 0
-Downlink_speed_Gbps 200
-Radix_Down 2
-Radix_Up 2
-Downlink_Latency_ns 1000
-Tier 1
-Downlink_speed_Gbps 200
-Radix_Down 2
-Downlink_Latency_ns 1000
-"""
-_FABRICS = {"a.xml": PARTIAL, "b.xml": PAIRS, "smi.txt": MATRIX, "infra.yaml": NEW, "net": _NET, "tree.topo": _TREE}
+_FABRICS = {
+    "a.xml": PARTIAL,
+    "b.xml": PAIRS,
+    "smi.txt": MATRIX,
+    "infra.yaml": NEW,
+    "net": _NET,
+    "tree.topo": SMALL_TREE,
+}
 _FOR_PLANS = ("-t", "switch:npus=3,rate=100Gbps", "--sizes", "1KiB", "--algorithm", "custom:file=plan.json")
 _COMMANDS = {
     "simai": [
@@ -78,7 +73,7 @@ _COMMANDS = {
     ],
     "htsim": [
         (
-            {"x.cm": _MATRIX, "tree.topo": _TREE},
+            {"x.cm": _MATRIX, "tree.topo": SMALL_TREE},
             ["htsim", "-tm", "x.cm", "-topo", "tree.topo", "-strat", "ecmp_host", "-end", "100"],
         ),
         ({"x.goal": TEXT}, ["htsim", "-goal", "x.goal", "-nodes", "16", "-end", "100"]),
@@ -109,9 +104,7 @@ def peer_files(rng, kind, folder):
         if file == chosen and isinstance(content, bytes):
             data = changed_bytes(rng, data)
         elif file == chosen:
-            how = rng.random()
-            data = other_number(rng, content) if how < 0.4 else changed_text(rng, content)
-            data = changed_bytes(rng, content.encode()) if how > 0.9 else data
+            data = damaged_text(rng, content)
         (folder / file).write_bytes(data)
     places = {*files, "out"}
     words = [f"{folder}/{word}" if word in places else word for word in command]

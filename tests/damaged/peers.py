@@ -7,6 +7,7 @@ import shutil
 import et
 from tests.damaged.documents import damage_document
 from tests.et.mutations import changed_bytes, changed_text
+from tests.topologies.test_htsim import SMALL_TREE
 
 COLL = et.CollectiveCommType
 _SYSTEM = {
@@ -73,23 +74,10 @@ _JSON_CONFIG = {
         "pmax_map": {"100000000000": 0.2, "400000000000": 0.2},
     },
 }
-_TREE = """Nodes 4
-Tiers 2
-Podsize 4
-Tier 0
-Downlink_speed_Gbps 200
-Radix_Down 2
-Radix_Up 2
-Downlink_Latency_ns 1000
-Tier 1
-Downlink_speed_Gbps 200
-Radix_Down 2
-Downlink_Latency_ns 1000
-"""
 _TEXTS = {
     "analytical": {"network.yml": _NETWORK, "system.json": _SYSTEM},
     "two dimensions": {"network.yml": _NETWORK_2D, "system.json": _SYSTEM | _TWO},
-    "htsim": {"network.yml": _NETWORK_2D, "tree.topo": _TREE, "system.json": _SYSTEM | _TWO},
+    "htsim": {"network.yml": _NETWORK_2D, "tree.topo": SMALL_TREE, "system.json": _SYSTEM | _TWO},
     "ns-3": {
         "network.yml": _CONFIG,
         "physical.txt": _PHYSICAL,
@@ -129,6 +117,13 @@ def other_number(rng, text):
     return (text[: place.start()] + str(number) + text[place.end() :]).encode()
 
 
+def damaged_text(rng, text):
+    """Return the bytes of a text with a changed number, words or bytes."""
+    how = rng.random()
+    data = other_number(rng, text) if how < 0.4 else changed_text(rng, text)
+    return changed_bytes(rng, text.encode()) if how > 0.9 else data
+
+
 def astra_sim(rng, traces, folder):
     """Return what was changed, and arguments of `nadi astra-sim`.
 
@@ -149,9 +144,7 @@ def astra_sim(rng, traces, folder):
         text = damaged if isinstance(damaged, str) else json.dumps(damaged, indent=rng.choice((None, 2)))
         data = text.encode()
         if file == chosen and damaged == content:
-            how = rng.random()
-            data = other_number(rng, text) if how < 0.4 else changed_text(rng, text)
-            data = changed_bytes(rng, text.encode()) if how > 0.9 else data
+            data = damaged_text(rng, text)
         (folder / file).write_bytes(data)
     if rng.random() < 0.05:
         trace = folder / "traces" / f"work.{rng.randrange(4)}.et"

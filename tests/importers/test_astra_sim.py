@@ -13,6 +13,7 @@ from nadi.importers.astra_sim.system import SystemFile
 from nadi.importers.files import find_named
 from nadi.launching.progress import NoProgress
 from nadi.simulation.run import simulate
+from tests.topologies.test_htsim import SMALL_TREE
 
 COLL = et.CollectiveCommType
 
@@ -381,25 +382,10 @@ def test_every_key_of_the_typed_schemas_is_known(shared_data):
     assert set(re.findall(r"x-astra-sim-name: (\S+)", text)) <= {f.alias for f in MemoryFile.model_fields.values()}
 
 
-TREE = """Nodes 4
-Tiers 2
-Podsize 4
-Tier 0
-Downlink_speed_Gbps 200
-Radix_Down 2
-Radix_Up 2
-Downlink_Latency_ns 1000
-Tier 1
-Downlink_speed_Gbps 200
-Radix_Down 2
-Downlink_Latency_ns 1000
-"""
-
-
 def test_the_htsim_back_end(astra_sim, nadi):
     """The tree is htsim's, the dimensions are the network's; the protocol is not TCP, which the warning says."""
     files = astra_sim()
-    (files.folder / "tree.topo").write_text(TREE)
+    (files.folder / "tree.topo").write_text(SMALL_TREE)
     options = ["--htsim-proto=tcp", "--htsim_opts", "-topo", files.folder / "tree.topo", "-o", "x.dat", "UNCOUPLED"]
     done = nadi("astra-sim", *files.arguments, *options)
     assert done.code == 0, done.err

@@ -8,6 +8,19 @@ from inputs import kind_of
 from topologies.builders.htsim import read_tree
 from topologies.units import GBPS
 
+SMALL_TREE = """Nodes 4
+Tiers 2
+Podsize 4
+Tier 0
+Downlink_speed_Gbps 200
+Radix_Down 2
+Radix_Up 2
+Downlink_Latency_ns 1000
+Tier 1
+Downlink_speed_Gbps 200
+Radix_Down 2
+Downlink_Latency_ns 1000
+"""
 TREE = """# a comment
 Nodes 16
 Tiers 3

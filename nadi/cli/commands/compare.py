@@ -7,9 +7,8 @@ from typing import Annotated
 import typer
 
 from nadi.cli.options import AsJson, named_path
-from nadi.cli.output import print_document, say_results
+from nadi.cli.output import print_document, print_with_page, say_results
 from nadi.errors import ConfigError
-from nadi.terminal.printing import say
 
 _PATHS = (
     "Folders of results of nadi run; the first is the baseline. "
@@ -33,17 +32,13 @@ def compare(
         from nadi.insight.comparison.document import document
         from nadi.insight.runs import Run
         from nadi.reports.pages.comparison import page
-        from nadi.reports.pages.page import check_page, write_page
+        from nadi.reports.pages.page import check_page
         from nadi.reports.text.comparison import render
 
         if out:
             check_page(out)
         compared = document([Run(folder) for folder in paths])
-        if out:
-            write_page(out, page(compared))
-        print_document(compared, render, as_json=as_json)
-        if out:
-            say(f"page: {out}", err=as_json)
+        print_with_page(compared, render, lambda: page(compared), out, as_json=as_json)
         return
     if len(paths) > 2:
         raise ConfigError(f"--measured: found {len(paths)} paths; expected RUN_DIR and at most TRACES beside it")

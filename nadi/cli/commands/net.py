@@ -7,7 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from nadi.cli.options import AsJson, RunFolder, named_path
-from nadi.cli.output import print_document, print_json, print_table
+from nadi.cli.output import print_json, print_table, print_with_page
 from nadi.terminal.printing import say
 
 
@@ -41,18 +41,14 @@ def show(
     """Show busy, marked, paused and dropping links, completion times, how pauses spread, and messages they delayed."""
     from nadi.insight.analysis.network import document, read_run
     from nadi.reports.pages.network import page
-    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.pages.page import check_page
     from nadi.reports.text.network import render
 
     if out:
         check_page(out)
     run = read_run(folder)
     findings = document(run)
-    if out:
-        write_page(out, page(run, findings))
-    print_document(findings, render, as_json=as_json)
-    if out:
-        say(f"page: {out}", err=as_json)
+    print_with_page(findings, render, lambda: page(run, findings), out, as_json=as_json)
 
 
 def slowdown(
@@ -65,18 +61,14 @@ def slowdown(
 ) -> None:
     """Show the slow-down of messages by size over several runs, with 95 % confidence intervals."""
     from nadi.insight.analysis.slowdown import slowdown_by_size
-    from nadi.reports.pages.page import check_page, write_page
+    from nadi.reports.pages.page import check_page
     from nadi.reports.pages.slowdown import page
     from nadi.reports.text.network import slowdown_table
 
     if out:
         check_page(out)
     rows = slowdown_by_size(folders, by)
-    if out:
-        write_page(out, page(rows))
-    print_document(rows, slowdown_table, as_json=as_json)
-    if out:
-        say(f"page: {out}", err=as_json)
+    print_with_page(rows, slowdown_table, lambda: page(rows), out, as_json=as_json)
 
 
 def fidelities(as_json: AsJson = False) -> None:

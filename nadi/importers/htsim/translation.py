@@ -11,6 +11,7 @@ import topologies
 from et.formats import goal
 from inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US
 from nadi.errors import ConfigError
+from nadi.importers.file_sections import TranslatedRun
 from nadi.importers.htsim.connections import ConnectionMatrix, FailedLink, read_connections
 from nadi.importers.htsim.flows import PEAK_FLOPS, flow_traces
 from topologies import SWITCH, Graph
@@ -52,14 +53,7 @@ class HtsimOptions(NamedTuple):
     seed: int = 13  # -seed
 
 
-class HtsimRun(NamedTuple):
-    """What a run of htsim is here."""
-
-    sections: dict[str, Any]  # sections of a run file
-    remarks: tuple[str, ...]  # sentences about differences
-
-
-def translated(options: HtsimOptions) -> HtsimRun:
+def translated(options: HtsimOptions) -> TranslatedRun:
     """Return the sections of a run file; ConfigError or TopologyError if a file or option is wrong."""
     if (options.traffic is None) == (options.goal is None):
         found = "neither" if options.goal is None else "both"
@@ -91,7 +85,7 @@ def translated(options: HtsimOptions) -> HtsimRun:
         sections["compute"] = {"peak_flops": PEAK_FLOPS}
     if matrix is not None and matrix.failures:
         sections["faults"] = list(_faults(matrix, tree))
-    return HtsimRun(sections, (*remarks, *differences))
+    return TranslatedRun(sections, (*remarks, *differences))
 
 
 def _goal_traces(path: Path) -> TraceSet:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import topologies
 from nadi.errors import ConfigError
-from nadi.importers.file_sections import FileSections, warning
+from nadi.importers.file_sections import FileSections, TranslatedRun, warning
 from nadi.importers.ns3 import ns3_part, read_ns3
 from nadi.importers.simai.busbw import read_busbw
 from nadi.importers.simai.workload import read_workload, trace_set
@@ -28,7 +28,7 @@ _UNIT = (
 
 
 class SimaiOptions(NamedTuple):
-    """SimaiOptions of SimAI's programs."""
+    """Options of SimAI's programs."""
 
     workload: Path  # -w, workload of layers
     topology: str = ""  # -n, topology text, or a specification of Nadi
@@ -37,14 +37,7 @@ class SimaiOptions(NamedTuple):
     bandwidths: Path | None = None  # -busbw, bus bandwidths in place of a topology
 
 
-class SimaiRun(NamedTuple):
-    """What a run of SimAI's files is here."""
-
-    sections: dict[str, Any]  # sections of a run file
-    remarks: tuple[str, ...]  # sentences about differences
-
-
-def translated(options: SimaiOptions, environment: Mapping[str, str]) -> SimaiRun:
+def translated(options: SimaiOptions, environment: Mapping[str, str]) -> TranslatedRun:
     """Return the sections of a run file for options and SimAI's environment variables (AS_SEND_LAT, ...)."""
     if bool(options.topology) == bool(options.bandwidths):
         found = "both" if options.topology else "neither"
@@ -76,10 +69,10 @@ def translated(options: SimaiOptions, environment: Mapping[str, str]) -> SimaiRu
         **network.sections,
     }
     sections["network"] = {**network.sections.get("network", {}), "send_latency": f"{latency_us}us"}
-    return SimaiRun(sections, (*remarks, *([unused] if unused else [])))
+    return TranslatedRun(sections, (*remarks, *([unused] if unused else [])))
 
 
-def _analytical(options: SimaiOptions, bandwidths_path: Path) -> SimaiRun:
+def _analytical(options: SimaiOptions, bandwidths_path: Path) -> TranslatedRun:
     """Return the sections of a run whose collectives take their time at a bus bandwidth, without links."""
     file, remarks = read_workload(options.workload)
     bandwidths = read_busbw(bandwidths_path)
@@ -97,7 +90,7 @@ def _analytical(options: SimaiOptions, bandwidths_path: Path) -> SimaiRun:
         "topology": fabric,
         "network": {"fidelity": "closed-form"},
     }
-    return SimaiRun(sections, tuple(remarks))
+    return TranslatedRun(sections, tuple(remarks))
 
 
 def _configuration(path: Path | None, graph: Graph) -> FileSections:

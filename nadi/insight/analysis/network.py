@@ -158,12 +158,20 @@ def completion(message_columns: Table) -> list[dict[str, Any]]:
     """Return completion times and slow-downs of all messages, then by decade of their size."""
     time_ps = message_columns["finish_ps"] - message_columns["start_ps"]
     slow = message_columns.get("slowdown", np.full(len(time_ps), np.nan))
-    decade = np.floor(np.log10(np.maximum(message_columns["bytes"], 1))).astype(np.int64)
-    rows = [_of_messages(None, time_ps, slow)] if len(time_ps) else []
-    for of in np.unique(decade).tolist():
-        here = decade == of
-        rows.append(_of_messages(10**of, time_ps[here], slow[here]))
-    return rows
+    classes = size_classes(message_columns["bytes"])
+    return [_of_messages(from_bytes, time_ps[here], slow[here]) for from_bytes, here in classes]
+
+
+def size_classes(size_bytes: Int64) -> Iterator[tuple[int | None, NDArray[np.bool_]]]:
+    """Yield all messages (None) and each decade of sizes (its lower limit), each with bool[m], its messages.
+
+    size_bytes: int64[m], sizes of messages; without any, nothing is yielded.
+    """
+    decade = np.floor(np.log10(np.maximum(size_bytes, 1))).astype(np.int64)
+    if len(decade):
+        yield None, np.ones(len(decade), bool)
+    for number in np.unique(decade).tolist():
+        yield 10**number, decade == number
 
 
 def find_pauses(log: Table, finish_ps: int) -> Pauses:
@@ -303,14 +311,14 @@ def _of_messages(size_bytes: int | None, time_ps: Int64, slowdown: NDArray[np.fl
     return {
         "from_bytes": size_bytes,
         "messages": len(time_ps),
-        "time_ps": {name: int(value) for name, value in _percentiles(time_ps)},
-        "slowdown": {name: float(value) for name, value in _percentiles(known)} if len(known) else None,
+        "time_ps": {name: int(value) for name, value in percentiles(time_ps)},
+        "slowdown": {name: float(value) for name, value in percentiles(known)} if len(known) else None,
     }
 
 
-def _percentiles(values: NDArray) -> Iterator[tuple[str, Any]]:
-    """Yield for each percentile its name and the smallest value with so many per cent of all at or below it."""
-    for percent in PERCENTILES:
+def percentiles(values: NDArray, percents: Sequence[float] = PERCENTILES) -> Iterator[tuple[str, Any]]:
+    """Yield for each percentile its name and the smallest value with that percentage of all at or below it."""
+    for percent in percents:
         yield f"p{percent:g}", np.percentile(values, percent, method="inverted_cdf")
 
 

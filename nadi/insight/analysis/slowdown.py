@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nadi.errors import ConfigError
+from nadi.insight.analysis.network import percentiles, size_classes
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS
 
@@ -23,7 +24,9 @@ _STUDENT_T = (
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 _STUDENT_T_OF_MANY = 1.96
-_Samples = dict[int | None, list[tuple[int, list[float]]]]  # size class -> number of messages and percentiles by run
+_Samples = dict[
+    int | None, list[tuple[int, list[float]]]
+]  # lower limit of a size class -> number of messages and percentiles by run
 
 
 def slowdown_by_size(folders: Sequence[Path], key: str = "") -> list[dict[str, Any]]:
@@ -45,16 +48,14 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "") -> list[dict[str, A
         flows = flows.drop_null()
         if not len(flows):
             raise ConfigError(f"{folder}: no message with a known slow-down")
-        size, slowdown = (np.asarray(flows[name], np.float64) for name in ("bytes", "slowdown"))
-        decade = np.floor(np.log10(np.maximum(size, 1))).astype(np.int64)
-        for number in (None, *np.unique(decade).tolist()):
-            own = slowdown if number is None else slowdown[decade == number]
-            values = np.percentile(own, PERCENTILES, method="inverted_cdf").tolist()
-            samples.setdefault(number, []).append((len(own), values))
+        slowdown = np.asarray(flows["slowdown"], np.float64)
+        for from_bytes, here in size_classes(np.asarray(flows["bytes"], np.int64)):
+            values = [float(value) for _, value in percentiles(slowdown[here], PERCENTILES)]
+            samples.setdefault(from_bytes, []).append((int(here.sum()), values))
     return [
-        _row(group, number, samples[number])
+        _row(group, from_bytes, samples[from_bytes])
         for group, samples in groups.items()
-        for number in sorted(samples, key=lambda number: -1 if number is None else number)
+        for from_bytes in sorted(samples, key=lambda limit: limit or 0)
     ]
 
 
@@ -69,9 +70,9 @@ def _value(run: Run, key: str) -> str:
     return str(config[name])
 
 
-def _row(group: str, decade: int | None, samples: list[tuple[int, list[float]]]) -> dict[str, Any]:
+def _row(group: str, from_bytes: int | None, samples: list[tuple[int, list[float]]]) -> dict[str, Any]:
     """Return the row of a group and size class; samples: number of messages and percentiles of each run."""
-    values = np.array([percentiles for _, percentiles in samples])
+    values = np.array([of_run for _, of_run in samples])
     names = [f"p{percent:g}" for percent in PERCENTILES]
     means = dict(zip(names, values.mean(axis=0).tolist(), strict=True))
     half_width = None
@@ -81,7 +82,7 @@ def _row(group: str, decade: int | None, samples: list[tuple[int, list[float]]])
         half_width = dict(zip(names, widths.tolist(), strict=True))
     return {
         "group": group,
-        "from_bytes": None if decade is None else 10**decade,
+        "from_bytes": from_bytes,
         "runs": len(samples),
         "messages": sum(messages for messages, _ in samples),
         "slowdown": means,

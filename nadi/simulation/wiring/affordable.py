@@ -103,17 +103,17 @@ def _sends(program: Program) -> int:
     return int(np.diff(before[program.trace_ptr])[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
 
 
-def leaves_out_replayed(flows: str, settings: Settings, expected: Estimate) -> bool:
-    """Return whether messages of replayed collectives have no rows in a run.
+def with_rows_of_messages(
+    flows: str, settings: Settings, own: Estimate, num_messages: float
+) -> tuple[Settings, Estimate]:
+    """Return settings and estimate of a run in which messages of replayed collectives may have no rows.
 
-    flows: [output] flows; expected: work of all ranks.
+    flows: [output] flows; own: work of a rank; num_messages: messages of all ranks.
     """
-    return flows == "auto" and settings.record_flows and expected.messages > MAX_ROWS_OF_MESSAGES
-
-
-def without_replayed(own: Estimate) -> Estimate:
-    """Return the estimate of a run in which messages of replayed collectives have no rows."""
-    return own._replace(memory_bytes=own.memory_bytes - _MESSAGE_BYTES * own.replayable)
+    if flows != "auto" or not settings.record_flows or num_messages <= MAX_ROWS_OF_MESSAGES:
+        return settings, own
+    memory_bytes = own.memory_bytes - _MESSAGE_BYTES * own.replayable
+    return replace(settings, record_replayed=False), own._replace(memory_bytes=memory_bytes)
 
 
 def _are_inside(graph: Graph, src: NDArray[np.integer], dst: NDArray[np.integer]) -> NDArray[np.bool_]:
