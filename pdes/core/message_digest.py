@@ -9,24 +9,27 @@ multiple of it.
 
 from pdes.core.hashing import mix, mix2
 from pdes.core.jit import inline, kernel
-from pdes.core.packet import pair_word, tag_lane
+from pdes.core.packet import SEQ_SHIFT, pair_word, tag_lane
 
 PRIME_A, PRIME_B = 2**31 - 1, 2**31 - 19  # the two largest primes below 2^31: products stay below 2^62
-TAG_SHIFT = 24  # bits of a tag below the number of the collective and its group
+
+
+@inline
+def factors(key):
+    """Return a 32-bit hash as a factor of each sum, below its prime."""
+    return key % PRIME_A, mix(key + 0x2545F491) % PRIME_B
 
 
 @inline
 def message_keys(pair, lane):
     """Return the factors K of both sums for a message, by its pair of ranks (`pair_word`) and its lane."""
-    key = mix2(pair, lane)
-    return key % PRIME_A, mix(key + 0x2545F491) % PRIME_B
+    return factors(mix2(pair, lane))
 
 
 @inline
 def collective_keys(tag):
     """Return the factors F of both sums for the messages of a collective, by the tag of any of them."""
-    key = mix2(tag >> TAG_SHIFT, 0x4D5347)
-    return key % PRIME_A, mix(key + 0x2545F491) % PRIME_B
+    return factors(mix2(tag >> SEQ_SHIFT, 0x4D5347))
 
 
 @inline

@@ -22,7 +22,7 @@ MAX_GROUPS = (1 << 19) - 1
 MAX_SEQ = 1 << 20
 CALL_LANE = (1 << 22) - 1  # lane number that marks the tag of a call (pdes/npu/in_flight.py)
 MAX_WIRE_BYTES = 0xFFFF
-GROUP_SHIFT = 44  # of the group in word 3
+GROUP_SHIFT, SEQ_SHIFT = 44, 24  # of the group, and of the collective's number in it, in word 3
 P2P = (1 << 19) - 1  # group number of point-to-point messages
 CONNECTION_SHIFT = 19  # of the 6-bit number in a connection of two NPUs, group | number << CONNECTION_SHIFT (25 bits)
 SHARES_SHIFT = 25  # of a connection's share of the line rate where messages are posted: SHARE_UNITS / it, 0 = all
@@ -70,8 +70,8 @@ asks_to_pause = bits(0, 1)  # PAUSE or RESUME
 logged_link = bits(2)  # link of the fabric that must stop, or may send again
 # Fields of word 3.
 tag_group = bits(GROUP_SHIFT)
-tag_seq = bits(24, 20)  # number of the collective within its group
-tag_lane = bits(0, 24)  # point to point: the user's tag
+tag_seq = bits(SEQ_SHIFT, 20)  # number of the collective within its group
+tag_lane = bits(0, SEQ_SHIFT)  # point to point: the user's tag
 # Fields of `pair_word` and of `instance_key`.
 pair_source = bits(0, 20)  # NPU that sends
 pair_destination = bits(20)  # NPU that receives
@@ -153,7 +153,7 @@ def receiver_key(word1, word2):
 @inline
 def message_tag(group, seq, lane):
     """Return word 3 of a message's last packet: of the seq-th collective of a group, or point to point (P2P)."""
-    return (group << GROUP_SHIFT) | (seq << 24) | lane
+    return (group << GROUP_SHIFT) | (seq << SEQ_SHIFT) | lane
 
 
 @inline
