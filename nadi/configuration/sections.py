@@ -484,6 +484,11 @@ class OutputSection(Section):
         "collectives that are replayed have no rows",
     )
     report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
+    sample: TimeAboveZero | None = Field(
+        None,
+        description="interval of samples.parquet, which has the bytes that each link sent and the longest queue at its "
+        "port in each such interval; default: no samples",
+    )
     alone: bool = Field(
         default=False,
         description="simulate each of [[jobs]] alone, too: results show what it lost to the others",

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 import pdes
 from compiling.kernel_cache import cache_complaint, cache_dir, is_warm, what_was_not_kept
 from et import TraceTable
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.configuration.effects import without_effect
 from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, files_read
@@ -171,7 +172,10 @@ def _set_up(
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     traffic = config.workload.traffic
     pairs = settings.queue_pairs if traffic is None else traffic.queue_pairs
-    settings = replace(settings, reuse=config.engine.reuse == "exact", queue_pairs=pairs)
+    sample_ps = _sample_ps(config, graph, settings)
+    # collectives that are replayed send no packets, which samples count
+    reuse = config.engine.reuse == "exact" and not sample_ps
+    settings = replace(settings, reuse=reuse, queue_pairs=pairs, sample_ps=sample_ps)
     check_supported(config.faults, network)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
@@ -185,6 +189,20 @@ def _set_up(
         )
     settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
     return config, graph, work, owner, settings
+
+
+def _sample_ps(config: RunConfig, graph: Graph, settings: pdes.Settings) -> int:
+    """Return the interval of samples of links in picoseconds, 0 = no samples; refuse one shorter than a packet."""
+    if config.output.sample is None or not config.network.model.has_packets:
+        return 0
+    packet_bytes = settings.mtu_bytes + settings.header_bytes
+    packet_ps = round(packet_bytes * PS_PER_BYTE_AT_1_BPS / int(graph.link_rate_bps.min()))
+    if config.output.sample < packet_ps:
+        raise ConfigError(
+            f"[output] sample: found {format_time(config.output.sample)}; expected at least {format_time(packet_ps)}, "
+            "which a packet takes on the slowest link"
+        )
+    return config.output.sample
 
 
 def _estimated(

@@ -209,6 +209,8 @@ def make_room(lp: LogicalProcess) -> None:
     """Make room in the pool that was too small, after FULL."""
     if lp.world.net.ctl.need == s.NEED_FLOWS:
         lp.take_flows()
+    elif lp.world.net.ctl.need == s.NEED_SAMPLES:
+        lp.take_samples()
     elif lp.world.net.ctl.need == s.NEED_REPLAY and lp.replay:
         lp.replay.serve()
     else:
