@@ -25,6 +25,7 @@ _MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 <
 _OF_TASKS = ("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "time", "mem", "partition", "account", "array")
 OWN_OPTIONS = (*_OF_TASKS, "requeue", "open-mode")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:-]*")
+_MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:/-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.=:,+-]")
 _MAX_FOLDER_LENGTH = 100
 _SBATCH_TIMEOUT_S = 60
@@ -62,6 +63,7 @@ class Job:
     overrides: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ()
     sbatch: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()  # environment modules that the script loads, in this order
     force: bool = False
 
     def __post_init__(self) -> None:
@@ -76,6 +78,9 @@ class Job:
         for option, value in (("job-name", self.name), ("partition", self.partition), ("account", self.account)):
             if value and not _WORD.fullmatch(value):
                 raise ConfigError(f"--{option} {value!r}: expected letters, digits and _.,+@:- only")
+        for module in self.modules:
+            if not _MODULE.fullmatch(module):
+                raise ConfigError(f"--module {module!r}: expected a name of `module avail`, such as openmpi/4.1.5")
         if self.launcher not in LAUNCHERS:
             raise ConfigError(f"--launcher {self.launcher!r}: expected one of {', '.join(LAUNCHERS)}")
         paths = (str(path) for path in (self.run_file, self.out, self.python))
