@@ -75,12 +75,10 @@ class Job:
         if self.memory and not _MEMORY.fullmatch(self.memory):
             raise ConfigError(f"--mem {self.memory!r}: expected a number with K, M, G or T, as 64G, or 0 for all")
         sbatch_options(self.sbatch, OWN_OPTIONS)
+        _check_modules(self.modules)
         for option, value in (("job-name", self.name), ("partition", self.partition), ("account", self.account)):
             if value and not _WORD.fullmatch(value):
                 raise ConfigError(f"--{option} {value!r}: expected letters, digits and _.,+@:- only")
-        for module in self.modules:
-            if not _MODULE.fullmatch(module):
-                raise ConfigError(f"--module {module!r}: expected a name of `module avail`, such as openmpi/4.1.5")
         if self.launcher not in LAUNCHERS:
             raise ConfigError(f"--launcher {self.launcher!r}: expected one of {', '.join(LAUNCHERS)}")
         paths = (str(path) for path in (self.run_file, self.out, self.python))
@@ -91,6 +89,13 @@ class Job:
     def ranks(self) -> int:
         """Return the number of MPI processes."""
         return self.nodes * self.ranks_per_node
+
+
+def _check_modules(modules: Sequence[str]) -> None:
+    """Raise ConfigError if a text is no name of an environment module."""
+    for module in modules:
+        if not _MODULE.fullmatch(module):
+            raise ConfigError(f"--module {module!r}: expected a name of `module avail`, such as openmpi/4.1.5")
 
 
 def memory_bytes(text: str) -> int | None:

@@ -169,7 +169,9 @@ def _set_up(
     config = with_interference(config, graph, work.frameworks)
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
-    settings = replace(settings, reuse=config.engine.reuse == "exact")
+    traffic = config.workload.traffic
+    pairs = settings.queue_pairs if traffic is None else traffic.queue_pairs
+    settings = replace(settings, reuse=config.engine.reuse == "exact", queue_pairs=pairs)
     check_supported(config.faults, network)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
