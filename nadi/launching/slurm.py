@@ -29,6 +29,7 @@ _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:/-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.=:,+-]")
 _MAX_FOLDER_LENGTH = 100
 _SBATCH_TIMEOUT_S = 60
+_ANSWER_S = 20  # seconds in which a node must start a step after a run has failed
 
 
 class SubmitError(RuntimeError):
@@ -132,7 +133,8 @@ def render(job: Job) -> str:
     """Return the batch script of a job."""
     named = [f"--{name}={value}" for name, value in (("partition", job.partition), ("account", job.account)) if value]
     follower = "".join(f" {shell_word(word)}" for word in (*named, *(f"--{option}" for option in job.sbatch)))
-    return rendered("job.sh.j2", job=job, launch=LAUNCHERS[job.launcher], follower=follower)
+    launch = LAUNCHERS[job.launcher]
+    return rendered("job.sh.j2", job=job, launch=launch, follower=follower, answer_s=_ANSWER_S)
 
 
 def submit(script_path: Path) -> str:
