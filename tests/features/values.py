@@ -77,7 +77,12 @@ _VALUES = {
         "compute_slowdown": [1.5],
     },
     "engine": {"partitioner": ["blocks", "scatter"], "weights": ["fabric"]},
-    "memory": {"remote": ["npu", "node"], "remote_latency": ["500ns"], "remote_bandwidth": ["10GB/s"]},
+    "memory": {
+        "remote": ["npu", "node"],
+        "remote_latency": ["500ns"],
+        "remote_bandwidth": ["10GB/s"],
+        "remote_sharers": [3],
+    },
 }
 COMPANY = {
     "network.reorder": {"selective_repeat": True},
@@ -85,6 +90,7 @@ COMPANY = {
     "memory.remote": {"remote_bandwidth": "20GB/s"},
     "memory.remote_latency": {"remote": "npu", "remote_bandwidth": "20GB/s"},
     "memory.remote_bandwidth": {"remote": "npu"},
+    "memory.remote_sharers": {"remote": "npu", "remote_bandwidth": "20GB/s"},
 }
 """What is written beside a key that means nothing alone, unless the run chooses another value of that."""
 SECTIONS = {"network": NetworkSection, "system": SystemSection}
