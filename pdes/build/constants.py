@@ -72,7 +72,6 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         const[name] = getattr(settings, name)
     for name in OF_FIDELITY.split():
         const[name] = getattr(settings.fidelity, name)
-    const.pair_per_message = int(settings.queue_pairs == "message")
     const.window_packets = window_packets(graph, settings)
     const.window_fixed = settings.congestion_control.update in {None, DRIVEN.update}
     const.rto_ps = rto_ps(graph, settings)

@@ -278,7 +278,8 @@ def build_lps(
     # run is; outboxes: those of the LPs and of their neighbours.
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings, layout.lps)
-    tables = trace_tables(program, settings.p2p_share), plan_tables(program), job_tables(program, layout.graph.npus)
+    jobs = job_tables(program, layout.graph.npus, settings.queue_pairs)
+    tables = trace_tables(program, settings.p2p_share), plan_tables(program), jobs
     built = [_build_lp(layout, program, settings, part, tables, outboxes) for part in parts]
     if settings.fidelity.acknowledged:
         # an idle LP of the whole fabric without faults, only for its routes (pdes/npu/endpoints.py)

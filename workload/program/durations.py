@@ -32,8 +32,9 @@ class ComputeModel:
 
     The roofline is max(num_ops / peak_flops, tensor_size / memory_bandwidth_Bps) for compute nodes (Williams, Waterman
     and Patterson, CACM 2009) and memory_latency_ps + tensor_size / memory_bandwidth_Bps for memory nodes (with the
-    latency and bandwidth of remote memory for remote tensors). It models the accelerator: nodes on the CPU always have
-    the trace's duration. With a GPU, a node with operators takes the sum of their times instead of the roofline.
+    latency and bandwidth of remote memory for remote tensors). It models the accelerator: nodes on the CPU have the
+    trace's duration, unless host_flops is set and they have num_ops. With a GPU, a node with operators takes the sum of
+    their times instead of the roofline.
     """
 
     # Mode of the model. "trace" uses the trace's durations; a remote access without one takes the time of the remote
@@ -46,6 +47,7 @@ class ComputeModel:
     memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
     memory_latency_ps: int = 0  # Latency of each memory node in picoseconds
     times: ComputeTimes | None = None  # Times of operators on a GPU, None = no GPU
+    host_flops: float | None = None  # Operations per second of nodes on the CPU, None = unknown
     remote: RemoteMemory | None = None  # Memory of remote tensors, None = such tensors count as local ones
     unit_ps: int = 1  # Unit in ps to which times of the roofline are rounded down
 
@@ -75,6 +77,9 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     too_long = timed & (table.duration_micros > _LONGEST_MICROS)
     _refuse(view, too_long, f"duration_micros is beyond {_LONGEST_MICROS}, expected less")
     recorded = np.where(timed & ~too_long, table.duration_micros, 0) * PS_PER_US
+    if model.host_flops is not None:
+        host_ps = np.rint(np.maximum(table.num_ops, 0) / model.host_flops * PS_PER_S).astype(np.int64)
+        recorded = np.where(on_cpu & (recorded == 0), host_ps, recorded)
     modelled = timed & ~on_cpu
     if model.model == "trace":
         is_away = is_remote(view) if model.remote is not None else np.zeros(len(timed), np.bool_)

@@ -133,7 +133,6 @@ class Constants(
     trim = word("flag", "switches that do not pause cut packets to their headers")
     class_weights = word("packed", "weight of class 0 | of class 1 << 16 in packets")
     p2p_class = word("code", "data class of point-to-point messages")
-    pair_per_message = word("flag", "each point-to-point message has a queue pair of its own")
     p2p_shares = word("ratio", "messages to other hosts have SHARE_UNITS / this of the line rate, 0: all of it")
     crossing_words = word("count", "words of a packet in an outbox")
     carries_send_time = word("flag", "packets carry their send time")
