@@ -1,6 +1,6 @@
-"""Remote memories that NPUs share: each serves one access at a time, in order of arrival; at message level only.
+"""Remote memories that NPUs share, at message level: each serves one access at a time, in order of arrival.
 
-NPU n uses memory n // remote_sharers. An access occupies the lane of its NPU from when it is asked for until it is done.
+NPU n uses memory n // remote_sharers. An access occupies the lane of its NPU from when it is asked for to its end.
 ASTRA-sim's analytical memories of nodes and pools do the same (astra-memory-analytical, AnalyticalRemoteMemory.cc).
 """
 

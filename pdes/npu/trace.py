@@ -11,7 +11,17 @@ import numpy as np
 from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import call_hook, inline, outline
 from pdes.core.packet import P2P, job_of, message_tag, rank_of
-from pdes.core.state import COMPUTE_LANE, REMOTE_LANE, ROW_ARRIVED, ROW_ASKED, ROW_DONE, ROW_POSTED, ROW_READY, ROW_STARTED, world_at
+from pdes.core.state import (
+    COMPUTE_LANE,
+    REMOTE_LANE,
+    ROW_ARRIVED,
+    ROW_ASKED,
+    ROW_DONE,
+    ROW_POSTED,
+    ROW_READY,
+    ROW_STARTED,
+    world_at,
+)
 from pdes.network.faults import slowed
 from pdes.nic.port import set_event
 from pdes.nic.rendezvous import answer, post_or_ask

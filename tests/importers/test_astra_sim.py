@@ -246,7 +246,7 @@ MEMORIES = {
             2 * (THIRD_NS + FOURTH_NS),
         ],
     ),
-    "MEMORY_POOL": (4, [120_000, 142_000, 174_000, 216_000]),  # one after another, in two rounds: the first takes 108 us
+    "MEMORY_POOL": (4, [120_000, 142_000, 174_000, 216_000]),  # in two rounds of 108 us, one after another
 }
 
 

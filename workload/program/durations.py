@@ -65,9 +65,9 @@ class ComputeModel:
 def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     """Return int64[n]: picoseconds of each node of kinds COMPUTE and MEMORY, 0 for others.
 
-    Recorded times are exact; roofline times are rounded to the nearest picosecond, then down to whole units. Raises WorkloadError: a duration
-    exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a compute node has no operators, num_ops
-    and tensor_size.
+    Recorded times are exact; roofline times are rounded to the nearest picosecond, then down to whole units. Raises
+    WorkloadError: a duration exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a compute node
+    has no operators, num_ops and tensor_size.
     """
     table = view.table
     has_operators = (table.operators > 0) & (view.kind == COMPUTE)
