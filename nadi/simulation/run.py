@@ -169,9 +169,11 @@ def _set_up(
     config = with_interference(config, graph, work.frameworks)
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
+    sharers = config.memory.remote_sharers if config.memory.remote == "npu" else 1
     traffic = config.workload.traffic
     pairs = settings.queue_pairs if traffic is None else traffic.queue_pairs
-    settings = replace(settings, reuse=config.engine.reuse == "exact", queue_pairs=pairs)
+    reuse = config.engine.reuse == "exact"
+    settings = replace(settings, reuse=reuse, queue_pairs=pairs, remote_sharers=sharers)
     check_supported(config.faults, network)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
