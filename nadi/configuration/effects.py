@@ -103,6 +103,8 @@ _DIVIDED = Condition(
     f"{_models(lambda model: model.several_workers).needs} without flows", lambda run: run.network.several_workers
 )
 _SIMULATED = _models(lambda model: model.has_links)
+_WHOLE_MESSAGES = _models(lambda model: any(hooks.act is not None for hooks in model.hooks))
+_OWN_REMOTE = Condition('remote = "npu"', lambda run: run.config.memory.remote == "npu")
 _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 _PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
@@ -219,6 +221,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("latency", _MODELLED),
         **_keys("bandwidth", _MODELLED, _TENSORS),
         **_keys("remote remote_npus remote_latency remote_bandwidth"),
+        **_keys("remote_sharers", _WHOLE_MESSAGES, _OWN_REMOTE),
     },
     "engine": {
         **_keys("seed"),

@@ -428,6 +428,9 @@ class MemorySection(Section):
     remote_npus: tuple[Annotated[int, Field(ge=0, le=MAX_NODES)], ...] = Field(
         (), description="NPUs without traces that form the memory pool"
     )
+    remote_sharers: int = Field(
+        1, ge=1, le=MAX_NODES, description="consecutive NPUs that share a remote memory and wait for each other there"
+    )
     remote_latency: Time = Field(0, description="latency of each access to remote memory")
     remote_bandwidth: OptionalRate = Field(None, description='bandwidth of remote memory, "64GB/s"')
 

@@ -170,12 +170,13 @@ def _set_up(
     config = with_interference(config, graph, work.frameworks)
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
+    sharers = config.memory.remote_sharers if config.memory.remote == "npu" else 1
     traffic = config.workload.traffic
     pairs = settings.queue_pairs if traffic is None else traffic.queue_pairs
     sample_ps = _sample_ps(config, graph, settings)
     # collectives that are replayed send no packets, which samples count
     reuse = config.engine.reuse == "exact" and not sample_ps
-    settings = replace(settings, reuse=reuse, queue_pairs=pairs, sample_ps=sample_ps)
+    settings = replace(settings, reuse=reuse, queue_pairs=pairs, remote_sharers=sharers, sample_ps=sample_ps)
     check_supported(config.faults, network)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pdes.build.islands import Domain
 from pdes.build.layout import Layout, Part
@@ -91,6 +91,15 @@ class Simulation:
         return self.layout.graph
 
 
+class LeastWaiting(NamedTuple):
+    """The worker of a team that has waited least: the others have waited for it."""
+
+    rank: int  # its MPI rank
+    worker: int  # its number in the team
+    waiting_share: float  # share of the time since the first window that it waited, 0 to 1
+    mean_waiting_share: float  # mean of that share over the team
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Progress of a run."""
@@ -101,6 +110,7 @@ class Snapshot:
     nodes_total: int
     wall_s: float
     messages: int | None = None  # number of messages received, at message level
+    slowest: LeastWaiting | None = None  # of the team of the first worker; None = it has one worker
 
 
 Progress = Callable[[Snapshot], None]  # callback that receives a snapshot from time to time

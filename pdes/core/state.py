@@ -63,6 +63,7 @@ STIRRED_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, al
 
 LANES = 4
 COMPUTE_LANE = 1
+REMOTE_LANE = 3
 
 SLOWDOWN_UNIT = 1000  # units of compute_slow_1000ths per factor 1
 
@@ -231,6 +232,7 @@ class Npus(NamedTuple):
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
     token: Annotated[np.recarray, npu.Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
     system: Annotated[np.recarray, npu.System]  # [NPUs]
+    memory: Annotated[np.recarray, npu.SharedMemory]  # [NPUs] where NPUs share remote memories
     busy: Int32  # [NPUs] those to which something happens in the cell in hand
 
 

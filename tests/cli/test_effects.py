@@ -76,6 +76,7 @@ VALUES = {
     "compute.pace": "alone",
     "memory.latency": "1us",
     "memory.bandwidth": "1GB/s",
+    "memory.remote_sharers": 2,
     "engine.reuse": "off",
     "engine.backend": "processes",
     "engine.workers": 2,

@@ -82,6 +82,12 @@ _VALUES = {
         "compute_slowdown": [1.5],
     },
     "engine": {"partitioner": ["blocks", "scatter"], "weights": ["fabric"]},
+    "memory": {
+        "remote": ["npu", "node"],
+        "remote_latency": ["500ns"],
+        "remote_bandwidth": ["10GB/s"],
+        "remote_sharers": [3],
+    },
     "jobs": {
         "placement": ["rail", "scattered:seed=3", [7, 2, 5, 0]],
         "start": ["3us"],
@@ -93,7 +99,6 @@ _VALUES = {
             {"sizes": "9KiB", "load": 0.3, "duration": "30us", "queue_pairs": "pair"},
         ],
     },
-    "memory": {"remote": ["npu", "node"], "remote_latency": ["500ns"], "remote_bandwidth": ["10GB/s"]},
 }
 COMPANY = {
     "network.reorder": {"selective_repeat": True},
@@ -101,6 +106,7 @@ COMPANY = {
     "memory.remote": {"remote_bandwidth": "20GB/s"},
     "memory.remote_latency": {"remote": "npu", "remote_bandwidth": "20GB/s"},
     "memory.remote_bandwidth": {"remote": "npu"},
+    "memory.remote_sharers": {"remote": "npu", "remote_bandwidth": "20GB/s"},
 }
 """What is written beside a key that means nothing alone, unless the run chooses another value of that."""
 SECTIONS = {"network": NetworkSection, "system": SystemSection, "jobs": JobSection}

@@ -49,6 +49,7 @@ class ComputeModel:
     times: ComputeTimes | None = None  # Times of operators on a GPU, None = no GPU
     host_flops: float | None = None  # Operations per second of nodes on the CPU, None = unknown
     remote: RemoteMemory | None = None  # Memory of remote tensors, None = such tensors count as local ones
+    unit_ps: int = 1  # Unit in ps to which times of the roofline are rounded down
 
     @property
     def flops(self) -> float | None:
@@ -64,9 +65,9 @@ class ComputeModel:
 def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     """Return int64[n]: picoseconds of each node of kinds COMPUTE and MEMORY, 0 for others.
 
-    Recorded times are exact; roofline times are rounded to the nearest picosecond. Raises WorkloadError: a duration
-    exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a compute node has no operators, num_ops
-    and tensor_size.
+    Recorded times are exact; roofline times are rounded to the nearest picosecond, then down to whole units. Raises
+    WorkloadError: a duration exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a compute node
+    has no operators, num_ops and tensor_size.
     """
     table = view.table
     has_operators = (table.operators > 0) & (view.kind == COMPUTE)
@@ -127,7 +128,8 @@ def _roofline_ps(view: TraceView, is_modelled: Mask, model: ComputeModel) -> Int
         memory_ps = np.where(elsewhere, model.remote.latency_ps + away, memory_ps)
     longest_ps = np.maximum(compute_ps, memory_ps)
     _refuse(view, longest_ps > LONGEST_PS, "takes longer than 11 days, expected less")
-    return np.rint(longest_ps).astype(np.int64)
+    time_ps = np.rint(longest_ps).astype(np.int64)
+    return time_ps - time_ps % model.unit_ps
 
 
 def _seconds(view: TraceView, work: Int64, rate: float | None, column: str, key: str) -> NDArray[np.float64]:

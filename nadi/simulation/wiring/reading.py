@@ -246,6 +246,7 @@ def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
         memory_latency_ps=memory.latency,
         times=_compute_times(config, serves=serves),
         remote=remote,
+        unit_ps=config.network.own_keys.unit_ps,
     )
 
 
