@@ -31,7 +31,7 @@ NO_FILES = {
     "topology": {"name", "graph"},
     "network": {"fidelity", "congestion", "discipline", "flows", "load_balancing"},
     "compute": {"efficiency"},
-    "engine": {"partitioner", "reuse"},
+    "engine": {"checkpoint", "partitioner", "reuse"},
     "faults": {"link", "switch", "npu"},
 }
 """Keys whose values are texts, or hold some, and never name a file."""
