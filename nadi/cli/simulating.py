@@ -56,6 +56,7 @@ def simulate_and_report(
     from nadi.configuration.from_model import remarks
     from nadi.insight.analysis.findings import merge, part
     from nadi.launching.progress import progress
+    from nadi.launching.status import run_status
     from nadi.launching.world import together
     from nadi.reports.result_files.run_folder import RUN_FILES, SUMMARY_KEY, summary, write_results
     from nadi.reports.result_files.staging import staged
@@ -65,8 +66,12 @@ def simulate_and_report(
     is_first = ranks.rank == 0
     for remark in remarks(config) if is_first else ():
         say(f"nadi: {remark}", err=True)
-    with staged(folder, RUN_FILES, ranks, key=SUMMARY_KEY) if folder else nullcontext() as staging:
+    with (
+        staged(folder, RUN_FILES, ranks, key=SUMMARY_KEY) if folder else nullcontext() as staging,
+        run_status(staging, ranks.size) as status,
+    ):
         with progress(quiet=quiet or not is_first) as shown:
+            shown.status = status
             with together(ranks):
                 checkpoints = _checkpoints(config, folder, resumed_from, arguments or {}, shown.say)
                 if checkpoints is not None and is_first:
@@ -74,6 +79,7 @@ def simulate_and_report(
             simulation = simulate(
                 config, shown, ranks, force=force, keep_flows=folder is not None, checkpoints=checkpoints
             )
+        status.enter("writing results")
         with together(ranks):
             parts = ranks.gather(part(simulation, ranks.exchange))
             findings = merge(simulation, parts) if parts is not None else None

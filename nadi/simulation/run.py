@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import pdes
 from compiling.kernel_cache import cache_complaint, cache_dir, is_warm, what_was_not_kept
 from et import TraceTable
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.configuration.effects import without_effect
 from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, changed_paths, files_read
@@ -132,11 +133,10 @@ def simulate(
 def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
     """Return what must be equal where a run continues from a checkpoint: sources, keys that matter, and files."""
     sections = changed_paths(config, lambda path: Path(path).name).settled()  # folders may have moved
-    output = sections.pop("output", {})
     sections.pop("energy", None)
-    engine = sections.get("engine", {})
+    engine, output = sections["engine"], sections["output"]
     sections["engine"] = {key: engine[key] for key in ("seed", "reuse")}
-    sections["output"] = {key: output[key] for key in ("nodes", "flows")}
+    sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone"}}
     hashes = {entry.key: entry.sha256 for entry in files if entry.key.partition(".")[0] not in {"engine", "energy"}}
     return {"sources": source_hash(), "keys": sections, "files": hashes}
 
@@ -188,7 +188,13 @@ def _set_up(
     config = with_interference(config, graph, work.frameworks)
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
-    settings = replace(settings, reuse=config.engine.reuse == "exact")
+    sharers = config.memory.remote_sharers if config.memory.remote == "npu" else 1
+    traffic = config.workload.traffic
+    pairs = settings.queue_pairs if traffic is None else traffic.queue_pairs
+    sample_ps = _sample_ps(config, graph, settings)
+    # collectives that are replayed send no packets, which samples count
+    reuse = config.engine.reuse == "exact" and not sample_ps
+    settings = replace(settings, reuse=reuse, queue_pairs=pairs, remote_sharers=sharers, sample_ps=sample_ps)
     check_supported(config.faults, network)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
@@ -202,6 +208,20 @@ def _set_up(
         )
     settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
     return config, graph, work, owner, settings
+
+
+def _sample_ps(config: RunConfig, graph: Graph, settings: pdes.Settings) -> int:
+    """Return the interval of samples of links in picoseconds, 0 = no samples; refuse one shorter than a packet."""
+    if config.output.sample is None or not config.network.model.has_packets:
+        return 0
+    packet_bytes = settings.mtu_bytes + settings.header_bytes
+    packet_ps = round(packet_bytes * PS_PER_BYTE_AT_1_BPS / int(graph.link_rate_bps.min()))
+    if config.output.sample < packet_ps:
+        raise ConfigError(
+            f"[output] sample: found {format_time(config.output.sample)}; expected at least {format_time(packet_ps)}, "
+            "which a packet takes on the slowest link"
+        )
+    return config.output.sample
 
 
 def _estimated(

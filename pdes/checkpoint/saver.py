@@ -15,7 +15,9 @@ from pdes.checkpoint.replays import islands_packed, load_islands, load_records, 
 from pdes.checkpoint.worlds import load_routes, saved_arrays, with_arrays
 from pdes.core.errors import AgreedRunError
 from pdes.core.inputs import Int64, Rows
+from pdes.core.rows.network import SampleEntry
 from pdes.core.rows.nic import FlowIn, FlowOut
+from pdes.core.rows.row import Row
 from pdes.reuse.records import Records
 from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, Cuts, StoppedError
 from pdes.workers.mailbox import Mailbox, ProcessPlace
@@ -30,7 +32,8 @@ class OtherDivisionError(AgreedRunError):
     exit_code = 2
 
 
-FLOWS = (("flows_out", FlowOut), ("flows_in", FlowIn))
+# lists of blocks of rows that an LP holds outside its world
+ROW_LISTS: dict[str, type[Row]] = {"flows_out": FlowOut, "flows_in": FlowIn, "samples": SampleEntry}
 
 
 def _numbered(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
@@ -151,7 +154,7 @@ class Saver(Cuts):
         state = self._checkpoints.read(f"lp-{lp.part.number}")
         lp.world = with_arrays(lp.world, dict(state.arrays))
         load_routes(lp.world)
-        for name, kind in FLOWS:
+        for name, kind in ROW_LISTS.items():
             rows: Rows = state.arrays[name].view(kind.dtype).view(np.recarray)
             setattr(lp, name, [rows.copy()] if len(rows) else [])
         load_islands(lp, state.values["islands"], _array_list(state))
@@ -167,10 +170,11 @@ class Saver(Cuts):
 def _of_lp(lp: LogicalProcess) -> SavedState:
     """Return the state of an LP."""
     lp.take_flows()
+    lp.take_samples()
     numbered: list[np.ndarray] = []
     values = {"islands": islands_packed(lp, numbered)}
     arrays = saved_arrays(lp.world) | _numbered(numbered)
-    for name, kind in FLOWS:
+    for name, kind in ROW_LISTS.items():
         rows = np.concatenate([*getattr(lp, name), np.zeros(0, kind.dtype)])
         arrays[name] = rows.view(np.ndarray).view(np.int64)
     return SavedState(values, arrays)

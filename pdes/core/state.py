@@ -39,8 +39,8 @@ BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
 CARE, FRAMED, INSIDE = 1, 2, 4
-"""Flags of a link class. CARE: packets may be lost, or carry telemetry; FRAMED: the link carries flits; INSIDE: the
-link is NVLink, which matters where messages to other hosts have a share of the rate.
+"""Flags of a link class. CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: the link carries flits;
+INSIDE: the link is NVLink, which matters where messages to other hosts have a share of the rate.
 """
 MAX_CLASSES = 1 << 16
 
@@ -65,6 +65,7 @@ STIRRED_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, al
 
 LANES = 4
 COMPUTE_LANE = 1
+REMOTE_LANE = 3
 
 SLOWDOWN_UNIT = 1000  # units of compute_slow_1000ths per factor 1
 
@@ -81,6 +82,7 @@ ROW_ASKED = 32  # its sender has asked to send
 ROW_CALLED = 64  # a collective that starts without waiting for a place among those in flight
 
 NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS, NEED_EVENTS, NEED_HOPS, NEED_REPLAY = range(1, 10)
+NEED_SAMPLES = 10
 
 
 class Routes(NamedTuple):
@@ -200,6 +202,8 @@ class Net(NamedTuple):
     facing: Annotated[Int32, BUILT]  # [links of the fabric] own outgoing link whose reverse it is
     depth: Int32  # [outgoing links x columns] most bytes that waited at the port in a stretch of time
     marks: Int32  # likewise, packets that the port marked, where there is ECN
+    sample: Annotated[np.recarray, network.LinkSample]  # [outgoing links], where links are sampled
+    sample_log: Annotated[np.recarray, network.SampleEntry]  # entries, filled from the end
     pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
     telemetry: Annotated[np.recarray, network.Telemetry]  # rows as the records, where packets carry telemetry
     carried: Annotated[np.record, network.Telemetry]  # one row: of the packet in hand
@@ -234,6 +238,7 @@ class Npus(NamedTuple):
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
     token: Annotated[np.recarray, npu.Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
     system: Annotated[np.recarray, npu.System]  # [NPUs]
+    memory: Annotated[np.recarray, npu.SharedMemory]  # [NPUs] where NPUs share remote memories
     busy: Int32  # [NPUs] those to which something happens in the cell in hand
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from pdes.build.constants import all_hooks, hooks_of
 from pdes.build.growth import grow
 from pdes.build.settings import Settings
-from pdes.build.simulation import LogicalProcess, Progress, Simulation, Snapshot
+from pdes.build.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.hashing import rehash
@@ -224,7 +224,19 @@ class Crew:
         wall_s = time.perf_counter() - self._begun
         self.first_event_s = self.first_event_s or wall_s
         if self._progress is not None:
-            self._progress(Snapshot(int(now_ps), int(hops), int(nodes_done), self._nodes_total, wall_s, messages))
+            slowest = None if self._by_message else self._least_waiting(wall_s)
+            counts = int(hops), int(nodes_done), self._nodes_total
+            self._progress(Snapshot(int(now_ps), *counts, wall_s, messages, slowest))
+
+    def _least_waiting(self, wall_s: float) -> LeastWaiting | None:
+        """Return the worker of the team that has waited least in `wall_s`, the seconds since the first window."""
+        waited_s = self.team.workers.waited_ns * NS
+        if len(waited_s) == 1:
+            return None
+        worker, ranks = int(waited_s.argmin()), self._place.ranks
+        rank = int(ranks[worker // self._place.threads]) if ranks else 0
+        shares = np.minimum(waited_s / wall_s, 1.0)
+        return LeastWaiting(rank, worker, float(shares[worker]), float(shares.mean()))
 
 
 def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
@@ -242,6 +254,8 @@ def make_room(lp: LogicalProcess) -> None:
     """Make room in the pool that was too small, after FULL."""
     if lp.world.net.ctl.need == s.NEED_FLOWS:
         lp.take_flows()
+    elif lp.world.net.ctl.need == s.NEED_SAMPLES:
+        lp.take_samples()
     elif lp.world.net.ctl.need == s.NEED_REPLAY and lp.replay:
         lp.replay.serve()
     else:

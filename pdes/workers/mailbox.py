@@ -34,6 +34,7 @@ class ProcessPlace(NamedTuple):
     threads: int = 1  # number of its workers
     rank: int = 0  # MPI rank
     exchange: Callable[[], None] | None = None  # exchanges parcels with other teams: for its first worker, if needed
+    ranks: Sequence[int] = ()  # MPI rank of each process of the team; () = there are no ranks
 
 
 Share = Callable[[ProcessPlace], Harvest]  # one process's part of a run, from building its worlds to their outcome

@@ -147,7 +147,7 @@ class _Team(Outboxes):
                 parcels.hooks[name] = hook_address(function)
             self._talk = communicator.Dup()
             self._exchange = ParcelExchange(MPI, self._talk, self._leaders, team, first, parcels, rooms)
-        self.place = ProcessPlace(own, self, team, parcels, first, threads, me, self._exchange)
+        self.place = ProcessPlace(own, self, team, parcels, first, threads, me, self._exchange, ranks)
 
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int

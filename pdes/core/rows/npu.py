@@ -59,6 +59,15 @@ class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flig
     later_tail = word("message", "1 + the last row of that list")
 
 
+class SharedMemory(Row, written_by="npu.remote_memory"):
+    """A remote memory that NPUs share, and one NPU's place in its queue: pdes/npu/remote_memory.py."""
+
+    user = word("node", "NPU whose access it serves, -1 idle", begins=-1)
+    first_waiting = word("node", "first of the NPUs that wait for it, -1 none", begins=-1)
+    last_waiting = word("node", "last of them")
+    next_waiting = word("node", "of the NPU with the row's number: the NPU that waits behind it, -1 none", begins=-1)
+
+
 class Instance(
     Row,
     words=16,
