@@ -6,6 +6,7 @@ import json
 import pytest
 
 from pdes import Layout, Processes, StoppedError, build_world, run, run_divided
+from pdes.checkpoint.saver import ROW_LISTS
 from tests.features.restarting import Stopping, often
 from tests.parallel.fingerprint import differing, fingerprint
 from tests.parallel.matrix import CASES, case, owner_of, wanted
@@ -62,3 +63,10 @@ def test_ranks(python, tmp_path):
     found = json.loads(done.stdout)
     assert found == {name: {"differs": [], "stops": found[name]["stops"]} for name in names}
     assert min(each["stops"] for each in found.values()) > 0
+
+
+def test_everything_that_an_lp_holds_is_saved_or_built():
+    """A new attribute of LogicalProcess must be saved (pdes/checkpoint/saver.py), or is listed here."""
+    (lp,) = build_world(*case("lossy")[:3]).lps
+    built = {"part", "row_ptr", "domains", "back", "address", "_directory"}
+    assert vars(lp).keys() - built == {"_world", "replay", *ROW_LISTS}
