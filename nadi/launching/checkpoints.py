@@ -16,7 +16,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import nadi
 import pdes
 from inputs.array_files import DamagedFileError, read_arrays, write_arrays
 from nadi.errors import ConfigError
@@ -33,7 +32,7 @@ _SOURCES = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologie
 
 def source_hash() -> str:
     """Return a hash of Nadi's sources and the data files among them."""
-    root = Path(nadi.__file__).parents[1]
+    root = Path(__file__).parents[2]
     digest = hashlib.sha256()
     for folder in _SOURCES:
         for path in sorted((root / folder).rglob("*")):
