@@ -141,6 +141,7 @@ class Settings:
     record_replayed: bool = setting(True, "also for each message of a replayed collective", is_given=False)
     queue_samples: int = setting(0, "intervals whose longest queue is recorded", is_given=False)
     logged_pauses: int = setting(0, "pauses and resumes that are kept", is_given=False)
+    sample_ps: int = setting(0, "interval of the samples of links, 0: links are not sampled", is_given=False)
 
     def __post_init__(self) -> None:
         """Replace None by the usual value, by whether load balancing reorders packets, and unsupported settings."""

@@ -31,6 +31,7 @@ class LogicalProcess:
         self.row_ptr = row_ptr
         self.flows_out: list[Rows] = []  # records of posted messages
         self.flows_in: list[Rows] = []  # records of complete messages
+        self.samples: list[Rows] = []  # entries of the log of samples
         self._world = world
         self._directory = Directory(world, f"LP {part.number}")
         self.domains: list[Domain] = []  # NVLink domains whose collectives may be replayed
@@ -57,6 +58,13 @@ class LogicalProcess:
         self._directory.check_guards()
         if self.back is not None:
             self.back.check_guards()
+
+    def take_samples(self) -> None:
+        """Move the entries of the log of samples out of the world."""
+        net = self._world.net
+        if net.const.sample_ps:
+            self.samples.append(net.sample_log[net.ctl.free_samples :].copy())
+            net.ctl.free_samples = len(net.sample_log)
 
     def take_flows(self) -> None:
         """Move the flow records out of the world."""

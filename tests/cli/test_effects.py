@@ -19,6 +19,7 @@ VALUES = {
     "workload.strict": False,
     "workload.all_gather_size": "total",
     "output.alone": True,
+    "output.sample": "1us",
     "serving.prompt_tokens": 64,
     "serving.seed": 9,
     "system.scheduling": "lifo",
@@ -83,6 +84,7 @@ VALUES = {
     "engine.lps_per_worker": 2,
     "engine.partitioner": "blocks",
     "engine.weights": "fabric",
+    "engine.checkpoint": "1h",
 }
 """Of each key with a condition, a value that is not its default."""
 SHARED = {"network.switch": "shared-buffer"}

@@ -6,9 +6,9 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.islands build.simulation build.worlds core.fifo core.state fidelity.* "
-    "messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
-    "network.boundary network.faults network.link network.port_queues network.shared_switch "
+    written_by="build.growth build.islands build.simulation build.worlds checkpoint.packets core.fifo core.state "
+    "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
+    "network.boundary network.faults network.link network.port_queues network.sampling network.shared_switch "
     "nic.counting nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
@@ -49,6 +49,7 @@ class Scalars(
     fault_at = word("place", "row of the next change in `change`")
     depth_ps = word("duration", "width of the columns of `depth`", begins=1_000_000)
     pauses = word("count", "pauses and resumes that took effect, logged or not")
+    free_samples = word("count", "free entries of `sample_log`")
     due_replays = word("count", "groups in `due`, for which there is something to replay")
     replay_starts = word("count", "collectives that have waited for their replay")
     cell_ps = word("duration", "length of the cell: const.cell_ps, or longer while no packet crosses an island's links")
@@ -141,6 +142,8 @@ class Constants(
     epochs = word("count", "number of sets of routing tables")
     pit = word("link", "`tx` row of a link that loses all packets, for destinations without a route; 0 none")
     depths = word("count", "columns of `depth`, 0: queues are not sampled")
+    sample_ps = word("duration", "length of the intervals of samples of links, 0: links are not sampled")
+    reserve_samples = word("count", "entries of `sample_log` that one action may use")
     endpoint_delay_ps = word("duration", "delay of a collective's first step, and of a receiver's action on a message")
     reduces = word("flag", "a reduction takes time")
     resolution_ps = word("duration", "unit to which transfers at message level, and reductions, are rounded down")
