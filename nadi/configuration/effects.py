@@ -226,6 +226,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     "engine": {
         **_keys("seed"),
         **_keys("reuse", _PACKETS),
+        **_keys("checkpoint", _SIMULATED),
         **_keys("backend workers share_memory lps_per_worker partitioner weights", _DIVIDED),
     },
     "output": {**_keys("dir nodes flows report"), **_keys("sample", _PACKETS), **_keys("alone", _JOBS)},

@@ -47,6 +47,7 @@ from nadi.configuration.values import (
     Time,
     TimeAboveZero,
     TimeOrAuto,
+    WallTime,
     Weight,
 )
 from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
@@ -458,6 +459,11 @@ class EngineSection(Section):
     )
     weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
+    )
+    checkpoint: WallTime = Field(
+        0,
+        description='wall time between two checkpoints in the folder of results, "30min"; "off": none. `nadi run '
+        "--resume DIR` continues from the newest",
     )
     reuse: Literal["exact", "off"] = Field(
         "exact",

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from et import TraceTable
 from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.configuration.effects import without_effect
 from nadi.configuration.from_model import model_and_plan, serving_and_requests
-from nadi.configuration.input_files import InputFiles, files_read
+from nadi.configuration.input_files import InputFiles, changed_paths, files_read
 from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
+from nadi.launching.checkpoints import CheckpointFolder, source_hash, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import ALONE, RankGather, together
@@ -75,10 +77,12 @@ def simulate(
     *,
     force: bool = False,
     keep_flows: bool = True,
+    checkpoints: CheckpointFolder | None = None,
 ) -> FinishedRun:
     """Run the simulation that a run file describes; on several ranks, each simulates its part.
 
     `force`: True = also try a run that needs more memory than is free, or more than a day.
+    `checkpoints`: where the run saves its state, and from which it continues; None = nowhere.
     `keep_flows`: True = the results have a row for each message, if the run file enables that table.
     Raises TopologyError, TraceError, WorkloadError or PartitionError if the user's input is wrong (exit code 2);
     AgreedError if the input is wrong, on several ranks; pdes.RunError if the run failed (exit code 1).
@@ -88,6 +92,8 @@ def simulate(
         workers = _workers(config, ranks)
         config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
         files = files_read(config, exchange=ranks.exchange, may_open=work.opens)
+        if checkpoints is not None:
+            checkpoints.identify(_identity(config, files))
     derived: set[tuple[int, int]] = set()  # collectives at closed forms whose times are not played
 
     def run_closed_forms() -> pdes.Results:
@@ -115,13 +121,25 @@ def simulate(
             # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
             affordable.check_counters(graph, work.program, own)
         _warn(config, progress, ranks)
-        results = run_program(graph, work.program, settings, progress, workers, owner, expected)
+        with usual_signals():
+            results = run_program(graph, work.program, settings, progress, workers, owner, expected, checkpoints)
     inputs = config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers
     finished = FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
     if not (config.output.alone and config.jobs):
         return finished
     alone = functools.partial(_alone, force=force)
     return replace(finished, alone_ps=times_alone_ps(finished, alone, progress, ranks))
+
+
+def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
+    """Return what must be equal where a run continues from a checkpoint: sources, keys that matter, and files."""
+    sections = changed_paths(config, lambda path: Path(path).name).settled()  # folders may have moved
+    sections.pop("energy", None)
+    engine, output = sections["engine"], sections["output"]
+    sections["engine"] = {key: engine[key] for key in ("seed", "reuse")}
+    sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone"}}
+    hashes = {entry.key: entry.sha256 for entry in files if entry.key.partition(".")[0] not in {"engine", "energy"}}
+    return {"sources": source_hash(), "keys": sections, "files": hashes}
 
 
 def _alone(config: RunConfig, progress: NoProgress, ranks: RankGather, *, force: bool) -> FinishedRun:
@@ -276,12 +294,14 @@ def run_program(
     workers: Workers = SERIAL,
     owner: NDArray[np.int32] | None = None,
     expected: Estimate | None = None,
+    checkpoints: pdes.Checkpoints | None = None,
 ) -> pdes.Results:
     """Build the state of a program and run it on `workers`; announce the compilation of kernels.
 
     `program`: Program of the NPUs, at least of this rank's.
     `owner`: int32[nodes], LP of each node; None = one LP.
     `expected`: Estimated work of all ranks, for the progress display; None = the function estimates it.
+    `checkpoints`: where the run saves its state, and from which it continues.
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
@@ -289,7 +309,7 @@ def run_program(
     if reports_cache:
         _warn_once(progress, cache_complaint())
     _announce_compilation(work_messages if settings.fidelity.hooks.act else work, "up to half a minute", progress)
-    results = workers.run(*with_reducers(graph, program, owner), settings, progress)
+    results = workers.run(*with_reducers(graph, program, owner), settings, progress, checkpoints)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
     return without_reducers(results, graph)

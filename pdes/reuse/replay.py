@@ -74,10 +74,10 @@ class Replay:
     def __init__(self, sim: Simulation, lp: LogicalProcess, records: Records) -> None:
         """Take an LP of a Simulation, and the records of this process."""
         self._sim, self._lp, self._records = sim, lp, records
-        self._islands = [
+        self.islands = [
             IslandState(number, domain, self._groups_in(domain)) for number, domain in enumerate(lp.domains)
         ]
-        self._state_of = {group.number: state for state in self._islands for group in state.groups}
+        self._state_of = {group.number: state for state in self.islands for group in state.groups}
         self._graphs = {domain.kind: domain_graph(sim.graph, domain) for domain in reversed(lp.domains)}
 
     def _groups_in(self, domain: Domain) -> list[Group]:
@@ -112,7 +112,7 @@ class Replay:
         due = dict.fromkeys(islands.due[: int(ctl.due_replays)].tolist())
         ctl.due_replays = 0
         for number, groups in self._by_island(due).items():
-            state = self._islands[number]
+            state = self.islands[number]
             candidates = state.groups if islands.island[number].open_members > 0 else groups
             self._advance(state, [one for group in candidates if (one := self._started(group)) is not None])
         if self._records.is_in_vain:
@@ -294,6 +294,6 @@ class Replay:
 
     def finish(self) -> None:
         """Count the last episodes, at the end of the run."""
-        for state in self._islands:
+        for state in self.islands:
             if state.running and not state.partial:
                 self._close(state)

@@ -22,6 +22,7 @@ from pdes.messages import message_loop, posting
 from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.workers import team as tm
+from pdes.workers.cuts import Cuts
 from pdes.workers.mailbox import ProcessPlace
 from pdes.workers.other_teams import OTHER_TEAMS
 
@@ -75,9 +76,17 @@ class Crew:
     """Workers of one process, at its place, on the LPs of a Simulation."""
 
     def __init__(
-        self, sim: Simulation, place: ProcessPlace, progress: Progress | None = None, nodes_total: int = 0
+        self,
+        sim: Simulation,
+        place: ProcessPlace,
+        progress: Progress | None = None,
+        nodes_total: int = 0,
+        cuts: Cuts | None = None,
     ) -> None:
-        """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives."""
+        """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives.
+
+        cuts: where the state is saved from time to time, None = nowhere.
+        """
         self.sim = sim
         self.team = place.team
         self.first_event_s = 0.0
@@ -90,6 +99,8 @@ class Crew:
         crew = tm.new_crew(len(sim.lps), place.first, place.threads)
         self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels), "workers")
         self._failure: BaseException | None = None
+        self._cuts = cuts
+        self._all_at_cut = threading.Barrier(place.threads)
         self._begun = 0.0
 
     def run(self) -> None:
@@ -150,8 +161,12 @@ class Crew:
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
         done, last = 0, time.perf_counter()
         while (status := tm.work(self._meeting.address, worker, hops, windows)) != DONE:
+            if self._cuts is not None:
+                self.team.state.asked = max(int(self.team.state.asked), self._cuts.wanted())
             if status == FULL:
                 make_room(self.sim.lps[own.lp])
+            elif status == tm.CUT:
+                self._stop_at_cut(worker)
             elif status == FAILED:
                 raise RunError(failed_queue_pair(self.sim.lps[own.lp]))
             elif status == tm.ABORTED:
@@ -172,10 +187,25 @@ class Crew:
                 self._report(state.begin_ps, state.all_hops, -state.all_rows_left)
         own.lasted_ns = time.perf_counter_ns() - begun_ns
 
+    def _stop_at_cut(self, worker: int) -> None:
+        """Wait until all workers of this process are at the cut; the first saves the state, then all go on or end."""
+        assert self._cuts is not None, "nobody else asks for a cut"  # noqa: S101 - for mypy
+        try:
+            self._all_at_cut.wait()
+            if worker == self._workers[0]:
+                self._cuts.save(self.team, int(self.team.workers[worker].begin_ps))
+            self._all_at_cut.wait()
+        except threading.BrokenBarrierError:
+            raise AbortedError from None
+        except BaseException:
+            self._all_at_cut.abort()
+            raise
+
     def _work_messages(self) -> None:
         """Run at message level, where one worker has all NPUs in one LP."""
         (lp,) = self.sim.lps
-        begin_messages(lp, self.sim.settings)
+        if lp.world.net.ctl.events == 0:  # else the run continues from a saved state
+            begin_messages(lp, self.sim.settings)
         while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE, s.INF)) != DONE:
             if status == FULL:
                 make_room(lp)
@@ -184,6 +214,9 @@ class Crew:
             elif status == message_loop.PAUSED:
                 ctl, count = lp.world.net.ctl, lp.world.net.count
                 self._report(ctl.now_ps, count.hops, self._nodes_total - ctl.rows_left, int(count.consumed_packets))
+                if self._cuts is not None and (wanted := self._cuts.wanted()):
+                    self.team.state.cut = wanted
+                    self._cuts.save(self.team, int(ctl.now_ps))
         self.first_event_s = self.first_event_s or time.perf_counter() - self._begun
 
     def _report(self, now_ps: int, hops: int, nodes_done: int, messages: int | None = None) -> None:

@@ -53,6 +53,10 @@ class Mailbox(ABC):
         """Return the sum of a value over all processes that exist before any is started."""
         return value
 
+    def have_all(self, is_done: bool) -> bool:
+        """Wait until all processes call this during the run, and return whether is_done is true in each."""
+        return is_done
+
     @abstractmethod
     def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
         """Let every process do its work, called once after every kernel is compiled; threads: maximum of workers.

@@ -20,10 +20,11 @@ from pdes.core.jit import hook_address, jit_enabled
 from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
+from pdes.workers.cuts import StoppedError
 from pdes.workers.exchange import ParcelExchange
 from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
 from pdes.workers.other_teams import OTHER_TEAMS
-from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
+from pdes.workers.parcels import MOST_RECORDS, no_parcels, parcel_words, parcels_of, record_words
 from pdes.workers.team import found_team, team_in, team_words
 
 ABORT_TIMEOUT_S = 10.0  # time within which a failed rank must end all others
@@ -49,12 +50,20 @@ class Ranks(Mailbox):
         """Return the sum over all ranks."""
         return int(self._communicator.allreduce(value))
 
+    def have_all(self, is_done: bool) -> bool:
+        """As Mailbox.have_all."""
+        return all(self._communicator.allgather(is_done))
+
     def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
         """Let every rank do its work; all ranks call this. As Mailbox.everywhere."""
         size = self._communicator.Get_size()
         threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
         team = _Team(layout, self._communicator, threads, self._team_ranks)
-        own = work(team.place)
+        try:
+            own = work(team.place)
+        except StoppedError:
+            team.close()
+            raise
         # flows on rank 0 only, trace rows nowhere
         light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
         harvests = self._communicator.gather(light)
@@ -70,6 +79,8 @@ class Ranks(Mailbox):
         self._communicator.Barrier()
         try:
             yield
+        except StoppedError:
+            raise
         except AbortedError:
             time.sleep(ABORT_TIMEOUT_S)
             raise RunError("another rank failed and did not end this one") from None
@@ -131,7 +142,7 @@ class _Team(Outboxes):
             memory = (shared, begins[:others], begins[others:])
             ranks_of_team = [np.flatnonzero(team_of_rank == other).tolist() for other in range(self.teams)]
             partners = partners_of(ranks_of_team, here, rank_in_team)
-            self._parcels = parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *memory, partners)
+            self._parcels = parcels = parcels_of(own, layout, self._team_of_lp, here, *memory, partners)
             for name, function in OTHER_TEAMS.items():  # compiled or loaded
                 parcels.hooks[name] = hook_address(function)
             self._talk = communicator.Dup()
@@ -167,7 +178,8 @@ class _Team(Outboxes):
         for part in parts:
             for direction, rooms in enumerate((part.rooms, part.rooms_in)):
                 np.add.at(packets[direction], self._team_of_lp[part.neighbours], rooms)
-        out, into = rounded(parcel_words(np.delete(packets, here, axis=1), parts[0].crossing_words - 1))
+        records = MOST_RECORDS * np.delete(packets, here, axis=1)
+        out, into = rounded(parcel_words(records, record_words(parts[0])))
         return np.concatenate([out, np.repeat(into, 2)])
 
     def address(self, sender: int, receiver: int, half: int) -> int:

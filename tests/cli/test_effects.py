@@ -84,6 +84,7 @@ VALUES = {
     "engine.lps_per_worker": 2,
     "engine.partitioner": "blocks",
     "engine.weights": "fabric",
+    "engine.checkpoint": "1h",
 }
 """Of each key with a condition, a value that is not its default."""
 SHARED = {"network.switch": "shared-buffer"}

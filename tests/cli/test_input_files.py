@@ -32,7 +32,7 @@ NO_FILES = {
     "topology": {"name", "graph"},
     "network": {"fidelity", "congestion", "discipline", "flows", "load_balancing"},
     "compute": {"efficiency"},
-    "engine": {"partitioner", "reuse"},
+    "engine": {"checkpoint", "partitioner", "reuse"},
     "faults": {"link", "switch", "npu"},
     "traffic": {"arrivals"},
 }

@@ -6,8 +6,8 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.islands build.simulation build.worlds core.fifo core.state fidelity.* "
-    "messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
+    written_by="build.growth build.islands build.simulation build.worlds checkpoint.packets core.fifo core.state "
+    "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
     "network.boundary network.faults network.link network.port_queues network.sampling network.shared_switch "
     "nic.counting nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
 ):
