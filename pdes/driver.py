@@ -15,6 +15,7 @@ from pdes.harvest.gathering import Harvest, check, harvest, results
 from pdes.nic.driven import has_shares, with_driven
 from pdes.results import Results
 from pdes.reuse.records import Records
+from pdes.reuse.recurrence import Recurrence, may_recur
 from pdes.reuse.replay import Replay
 from pdes.workers.crew import Crew, compile_kernels
 from pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
@@ -80,6 +81,8 @@ def _run(
         for lp in sim.lps:
             lp.replay = Replay(sim, lp, records) if lp.domains else None
         workers = Crew(sim, place, progress, nodes_total)
+        if may_recur(sim):
+            workers.at_quiet_moment = Recurrence(sim, place.team, records).serve
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
         with mailbox.windows():
             started = time.perf_counter()

@@ -94,7 +94,7 @@ class Routes(NamedTuple):
     hops: Int8  # table mode, several homes: switches to the home, [rows x homes]
     hop_row: Int64  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
     hop_column: Int32  # likewise: home column of a switch, -1 none
-    flowlet: Int64  # [nodes x FLOWLETS x 2] when a flow's last packet came, and which link it took
+    flowlet: Int64  # [nodes x FLOWLETS x 2] two words of a load balancing rule by hash of flow
     host: Int32  # [npus of the fabric] its host
     via: Int32  # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
     here: Int32  # [nodes * D] own coordinates

@@ -8,6 +8,7 @@ from pdes.core.jit import inline
 from pdes.core.packet import inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from pdes.network.link import inbox_of
+from pdes.network.own_counts import count_tie
 
 BUCKETS = 256  # buckets of the first sorting pass
 SMALL_BATCH = 24  # batch size up to which insertion sort is used
@@ -188,7 +189,7 @@ def order_ties(net, inbox, node, batch, begin_ps):
             index = key[j] & 0xFFFF
             inbox.batch_tmp[j] = came_over(net, inbox, index) << 16 | index
         sort_run(inbox.batch_tmp, first, last)
-        draw = draw_of(net, node, begin_ps + time)
+        draw = mix2(net.const.seed, np.int64(count_tie(net, node, begin_ps + time)))
         for j in range(last - 1, first, -1):
             other = first + ((draw * (j + 1 - first)) >> 32)
             key[j] = time << 16 | (inbox.batch_tmp[other] & 0xFFFF)
@@ -196,14 +197,3 @@ def order_ties(net, inbox, node, batch, begin_ps):
             draw = mix(draw + 1)
         key[first] = time << 16 | (inbox.batch_tmp[first] & 0xFFFF)
         i = last + 1
-
-
-@inline
-def draw_of(net, node, now_ps):
-    """Count a tie at a node, and return a 32-bit hash of how many it has had since its last pause without any."""
-    own = net.counts[node]
-    if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
-        own.ties = 0
-    own.last_tie_ps = now_ps
-    own.ties += 1
-    return mix2(net.const.seed, np.int64(own.ties))

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from pdes.messages import message_loop, posting
 from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
+from pdes.npu import quiet
 from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.workers import team as tm
 from pdes.workers.mailbox import ProcessPlace
@@ -49,6 +51,11 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
             compile_for(count_links, 0, 0, words, words, words)
             compile_for(take_packets, 0, words, words, words, words, words)
             compile_for(begin_cells, 0, 0, words, words, words, words, words)
+            compile_for(quiet.find_windows, 0, words, words, words, words)
+            compile_for(quiet.write_state, 0, 0, 0, words, words, words, words)
+            compile_for(quiet.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
+            compile_for(quiet.go_forward, 0, 0, words, words, words, words, words)
+            compile_for(quiet.count_messages_again, 0, words, words, words)
     compile_for(rehash, words, words, words, words)
     for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
         hook_address(function)
@@ -81,6 +88,7 @@ class Crew:
         self.sim = sim
         self.team = place.team
         self.first_event_s = 0.0
+        self.at_quiet_moment: Callable[[], None] | None = None  # called when the kernel stops at one
         self._place = place
         self._workers = range(place.first, place.first + place.threads)
         self._progress = progress
@@ -160,6 +168,8 @@ class Crew:
                 begun = time.perf_counter_ns()
                 self._place.exchange()
                 own.waited_ns += time.perf_counter_ns() - begun
+            elif status == tm.QUIET and self.at_quiet_moment:
+                self.at_quiet_moment()
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)

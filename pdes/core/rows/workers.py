@@ -50,7 +50,9 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 
 
 class TeamState(
-    Row, words=64, written_by="workers.crew workers.exchange workers.other_teams workers.processes workers.team"
+    Row,
+    words=64,
+    written_by="reuse.recurrence workers.crew workers.exchange workers.other_teams workers.processes workers.team",
 ):
     """State of all workers that share memory (pdes/workers/team.py)."""
 
@@ -72,6 +74,9 @@ class TeamState(
     agreed = word("count", "windows after which all teams have agreed on the earliest event")
     all_hops = word("count", "packet-hops of all teams")
     all_rows_left = word("count", "trace rows that no team has finished, minus all of them")
+    mark = word("count", "trace rows left of the watched NPU from which the team stops at a quiet moment, -1 never")
+    watched_lp = word("place", "LP of the watched NPU, as its index in the process")
+    watched_npu = word("node", "the watched NPU")
 
 
 class Worker(Row, words=16, written_by="workers.crew workers.exchange workers.other_teams workers.team"):
