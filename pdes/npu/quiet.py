@@ -48,6 +48,9 @@ def has_no_packets(world):
 @inline
 def is_touched(rows, place, parents):
     """Return whether anything has happened to a trace row, at its place in the arrays, that has `parents` parents."""
+    # collectives without parents, such as those of aggregators, are ready from the begin of the run until their turn
+    if parents == 0 and rows.flag[place] == ROW_READY:
+        return False
     return rows.flag[place] != 0 or rows.state[place] != parents
 
 
@@ -160,8 +163,11 @@ def write_later(world, node, low, moment_ps, words, at):
 
 
 @inline
-def write_npu(npus, node, moment_ps, words, at):
-    """Write the words of NPU `node` that last; return the place behind them in `words`, or NOT_QUIET."""
+def write_npu(npus, node, slow_1000ths, moment_ps, words, at):
+    """Write the words of NPU `node` that last; return the place behind them in `words`, or NOT_QUIET.
+
+    slow_1000ths: `compute_slow_1000ths` of the run.
+    """
     npu, system = npus.npu[node], npus.system[node]
     begins = max(npu.ready_head, npu.kick_head, npu.agenda_head, npu.done_head, npu.job_row)
     if begins >= 0 or system.in_flight != 0 or system.line != 0:
@@ -171,7 +177,7 @@ def write_npu(npus, node, moment_ps, words, at):
     words[at + 2] = max(npu.driven_ps - moment_ps, 0)
     words[at + 3] = system.running
     at += 4
-    if npu.lane[COMPUTE_LANE] >= 0:
+    if npu.lane[COMPUTE_LANE] >= 0 and slow_1000ths != 0:
         words[at] = system.work_ps
         words[at + 1] = system.work_part
         words[at + 2] = system.since_ps - moment_ps
@@ -282,7 +288,7 @@ def write_state(world_address, moment_ps, forgotten_ps, slots, low, high, words)
             at, count = write_later(world, node, low[node], moment_ps, words, at)
             messages += count
         if at >= 0:
-            at = write_npu(npus, node, moment_ps, words, at)
+            at = write_npu(npus, node, net.const.compute_slow_1000ths, moment_ps, words, at)
         if at >= 0 and net.hooks.leave_island != 0:
             at = write_starts(world, node, slots[node], low[node], moment_ps, words, at)
         if at < 0:

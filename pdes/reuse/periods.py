@@ -34,7 +34,7 @@ class Continuation(NamedTuple):
 
 def continuation(program: Program, period: Period) -> Continuation:
     """Return how often a period of a program that has one job is repeated."""
-    of_slot = np.zeros(len(program.slot_group), np.int64)
+    _, of_slot, of_group = none_following(program)
     ends = np.zeros(program.npus, np.int64)  # first row of each NPU that differs from the one a period later
     known: dict[tuple[int, int, int], tuple[int, Int64]] = {}
     busy = np.flatnonzero(period.steps > 0)
@@ -45,12 +45,16 @@ def continuation(program: Program, period: Period) -> Continuation:
         ends[npu], of_slot[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] = known[key]
     for npu in busy.tolist():
         ends[npu] = min(ends[npu], _sends_alike(program, period, npu, int(ends[npu])))
-    of_group = np.zeros(len(program.group_ptr) - 1, np.int64)
     of_group[program.slot_group] = of_slot
     if not len(busy) or np.any(of_group[program.slot_group] != of_slot):
         return Continuation(0, of_slot, of_group)
     periods = (ends[busy] - period.touched[busy]) // period.steps[busy] + 1
     return Continuation(max(0, int(periods.min())), of_slot, of_group)
+
+
+def none_following(program: Program) -> Continuation:
+    """Return that no period follows."""
+    return Continuation(0, np.zeros(len(program.slot_group), np.int64), np.zeros(len(program.group_ptr) - 1, np.int64))
 
 
 def _first(differs: Array, default: int) -> int:
@@ -62,7 +66,11 @@ def _first(differs: Array, default: int) -> int:
 def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, Int64]:
     """Return the first row from `first` on that is not alike the one `steps` later, and collectives by slot."""
     begin, rows = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1] - program.trace_ptr[trace])
-    end = max(rows - steps, first)
+    slots = int(program.trace_slot_ptr[trace + 1] - program.trace_slot_ptr[trace])
+    of_slot = np.zeros(slots, np.int64)
+    end = rows - steps
+    if end <= first:
+        return first, of_slot
     one, other = slice(begin + first, begin + end), slice(begin + first + steps, begin + end + steps)
     for name in ALIKE.split():
         column = getattr(program, f"node_{name}")
@@ -70,8 +78,6 @@ def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, I
         one, other = slice(begin + first, begin + end), slice(begin + first + steps, begin + end + steps)
     is_collective = program.node_kind[one] == KIND_COLLECTIVE
     apart = program.node_seq[other].astype(np.int64) - program.node_seq[one]
-    slots = int(program.trace_slot_ptr[trace + 1] - program.trace_slot_ptr[trace])
-    of_slot = np.zeros(slots, np.int64)
     group = program.node_group[one]
     in_period = np.flatnonzero(is_collective[:steps])
     of_slot[group[in_period]] = apart[in_period]

@@ -23,12 +23,13 @@ from pdes.core.rows.run import Counters
 from pdes.nic.driven import DRIVEN
 from pdes.npu import quiet
 from pdes.npu.trace import KIND_SEND
-from pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
+from pdes.reuse.periods import Continuation, Period, continuation, marks, none_following, tags_later
 from pdes.reuse.records import Records
 from pdes.reuse.replay import Replay
 from pdes.workers.team import NO_MARK, Team
 
 FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one
+TRIES = 100  # moments after a mark, of which the first at which nothing is open counts
 REMEMBERED = 64  # moments with which a new one is compared
 HOPS_OF_MOMENT, HOPS_OF_NPU = 20_000, 200  # packet-hops that take as long as a look at the state, and at that of an NPU
 # Messages and trace rows are counted again one by one; windows are those that were simulated.
@@ -99,7 +100,7 @@ class Recurrence:
         self._low = [np.zeros(lp.part.npus, np.int64) for lp in sim.lps]
         self._seen: dict[tuple[Any, ...], Moment] = {}
         self._noted: Notes | None = None
-        self._hops = 0
+        self._hops = self._tries = 0
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
         self._watch()
 
@@ -138,12 +139,17 @@ class Recurrence:
 
     def serve(self) -> None:
         """Look at a moment at which no packet is under way, and go forward if that is possible."""
-        noted, self._noted = self._noted, None
+        self._team.state.looked_ps = self._team.state.soonest_ps
         moment = None
         hops = sum(int(lp.world.net.count.hops) for lp in self._sim.lps)
-        if noted or hops - self._hops >= HOPS_OF_MOMENT + HOPS_OF_NPU * self._program.npus:
-            self._hops = hops
+        if self._noted or hops - self._hops >= HOPS_OF_MOMENT + HOPS_OF_NPU * self._program.npus:
             moment = self._look()
+            if moment is None and self._tries < TRIES:
+                self._tries += 1
+                return
+            self._hops = hops
+        self._tries = 0
+        noted, self._noted = self._noted, None
         if noted:
             self._stop_notes(noted, moment)
         earlier = self._seen.pop(moment.key, None) if moment else None
@@ -231,8 +237,7 @@ class Recurrence:
                 for now, before, steps in zip(moment.low, noted.begin.low, noted.steps, strict=True)
             )
         )
-        following = Continuation(0, np.zeros(0, np.int64), np.zeros(0, np.int64))
-        period = None
+        following, period = none_following(self._program), None
         if moment and recurs:
             period = self._period(noted.begin.low, moment.high, noted.steps)
             following = continuation(self._program, period)
@@ -298,6 +303,7 @@ class Recurrence:
             rows_by += periods * int(steps.sum())
         self._records.count_periods(noted.reuse, periods, sum(int(c.hops) for c in self._counts()) - self._hops)
         team.state.soonest_ps += shift_ps
+        team.state.looked_ps += shift_ps
         waiting = team.workers.soonest_ps < s.INF
         team.workers.soonest_ps[waiting] += shift_ps
         team.workers.rows_left[0] -= rows_by

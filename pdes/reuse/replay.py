@@ -200,6 +200,8 @@ class Replay:
             state.running = sorted(state.running + complete, key=lambda one: (one.first_ps, one.group.places))
             state.partial = []
             self._simulate(state)
+        if self._lp.world.net.ctl.is_disturbed:
+            return
         while state.running and self._lp.world.net.ctl.is_disturbed == 0:
             meets = [one for one in partial if one.first_ps <= state.busy_until_ps]
             if [one.start_ps.tolist() for one in meets] == [one.start_ps.tolist() for one in state.partial]:
@@ -320,7 +322,7 @@ class Replay:
     def finish(self) -> None:
         """Count the last episodes, at the end of the run."""
         for state in self._islands:
-            if state.running and not state.partial:
+            if state.running and not state.partial and not self._lp.world.net.ctl.is_disturbed:
                 self._close(state)
 
     def records(self) -> list[EpisodeRecord | None]:
@@ -348,7 +350,8 @@ class Replay:
                 start_ps, end_ps = (
                     np.where(times >= 0, times - moment_ps, s.INF) for times in (one.start_ps, one.end_ps)
                 )
-                order = np.where(one.start_ps >= 0, starts - one.order, s.INF)
+                is_real = np.arange(len(one.rows)) < one.group.real
+                order = np.where(is_real & (one.start_ps >= 0), starts - one.order, s.INF)
                 columns = np.stack([rows, start_ps, order, end_ps])
                 found.append((one.group.number, one.collective, one.members, one.first_ps - moment_ps))
                 found.append(columns.tobytes())

@@ -206,6 +206,8 @@ def is_at_mark(meeting):
     watched = world_at(meeting.addresses[state.watched_lp])
     if watched.npus.npu[state.watched_npu].rows_left > state.mark or state.soonest_ps >= INF:
         return False
+    if state.soonest_ps == state.looked_ps:
+        return False
     quiet = True
     for lp in range(meeting.addresses.shape[0]):
         quiet = quiet and has_no_packets(world_at(meeting.addresses[lp]))

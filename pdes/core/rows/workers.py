@@ -75,6 +75,7 @@ class TeamState(
     all_hops = word("count", "packet-hops of all teams")
     all_rows_left = word("count", "trace rows that no team has finished, minus all of them")
     mark = word("count", "trace rows left of the watched NPU from which the team stops at a quiet moment, -1 never")
+    looked_ps = word("time", "earliest event of all at the quiet moment at which the team stopped last")
     watched_lp = word("place", "LP of the watched NPU, as its index in the process")
     watched_npu = word("node", "the watched NPU")
 
