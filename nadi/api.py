@@ -69,6 +69,7 @@ def simulate(
     from nadi.configuration.run_file import load_config, put_over
     from nadi.insight.analysis.findings import find
     from nadi.launching.progress import progress as shown
+    from nadi.launching.status import run_status
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.pages.report import report
     from nadi.reports.result_files.run_folder import REPORT, RUN_FILES, SUMMARY_KEY, write_results
@@ -92,9 +93,14 @@ def simulate(
     try:
         if config.output.report:
             check_page(results_folder / REPORT)
-        with staged(results_folder, RUN_FILES, ALONE, key=SUMMARY_KEY) as staging:
+        with (
+            staged(results_folder, RUN_FILES, ALONE, key=SUMMARY_KEY) as staging,
+            run_status(staging, 1) as status,
+        ):
             with shown(quiet=not progress) as display:
+                display.status = status
                 simulation = finished(config, display, force=force)
+            status.enter("writing results")
             write_results(simulation, find(simulation), staging)
     except BaseException:
         if folder is None:

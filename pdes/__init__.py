@@ -17,6 +17,7 @@ from pdes.build.schedule import Faults, LinkFault, NpuFault, PauseStorm, down_se
 from pdes.build.settings import CoupledCollectives, Settings, SharedBuffer
 from pdes.build.simulation import Simulation, Snapshot
 from pdes.build.worlds import build_world
+from pdes.checkpoint.contract import Checkpoints, SavedState
 from pdes.core.errors import RunError
 from pdes.core.jit import jit_enabled
 from pdes.core.memory import peak_rss_bytes
@@ -32,6 +33,7 @@ from pdes.nic import congestion
 from pdes.open_network import OpenNetwork
 from pdes.results import FoldedRows, Results
 from pdes.workers.crew import compile_all
+from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, StoppedError
 from pdes.workers.processes import Processes
 from pdes.workers.ranks import Ranks
 from pdes.workers.team import work

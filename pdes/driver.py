@@ -9,6 +9,8 @@ from pdes.build.layout import Layout, Outboxes
 from pdes.build.settings import Settings
 from pdes.build.simulation import Progress, Simulation
 from pdes.build.worlds import build_lps
+from pdes.checkpoint.contract import Checkpoints
+from pdes.checkpoint.saver import Saver, as_saved
 from pdes.core.errors import RunError
 from pdes.core.inputs import Program
 from pdes.harvest.gathering import Harvest, check, harvest, results
@@ -21,15 +23,19 @@ from pdes.workers.crew import Crew, compile_kernels
 from pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
 
 
-def run(sim: Simulation, progress: Progress | None = None, threads: int = 1) -> Results:
+def run(
+    sim: Simulation, progress: Progress | None = None, threads: int = 1, checkpoints: Checkpoints | None = None
+) -> Results:
     """Run a Simulation from build_world to its end and return its Results; it holds all LPs.
 
     progress: function that receives a Snapshot a few times a second; threads: number of workers that share the LPs, one
-    at message level. Raises RunError: events run out and work is left (the text lists which row waits for what), a
-    queue pair gives up, or an invariant of the engine is broken (a defect, never the user's fault).
+    at message level; checkpoints: where the run saves its state and continues from, None = nowhere.
+
+    Raises RunError: events run out and work is left (the text lists which row waits for what), a queue pair gives up,
+    or an invariant of the engine is broken (a defect, never the user's fault).
     """
     alone = SingleProcess([lp.part for lp in sim.lps])
-    return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim)
+    return _run(sim.layout, sim.program, sim.settings, alone, threads, progress, sim, checkpoints)
 
 
 def run_divided(
@@ -39,15 +45,17 @@ def run_divided(
     mailbox: Mailbox,
     threads: int = 1,
     progress: Progress | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Results:
     """Build the LPs in all processes of the mailbox (all ranks call this), run them, and return Results.
 
     layout: the same in all processes; program: has at least the traces of this process's LPs (`mailbox.lps`); threads:
     number of workers of each process; progress: function that receives a Snapshot from time to time on the first rank,
-    None on others. Raises RunError: the run failed, see `run`; or a process ended early.
+    None on others; checkpoints: where the run saves its state and continues from, None = nowhere.
+    Raises RunError: the run failed, see `run`; or a process ended early.
     """
     settings = with_driven(settings, driven=mailbox.sum(int(has_shares(program, settings))) > 0)
-    return _run(layout, program, settings, mailbox, threads, progress)
+    return _run(layout, program, settings, mailbox, threads, progress, checkpoints=checkpoints)
 
 
 def _run(
@@ -58,9 +66,13 @@ def _run(
     threads: int,
     progress: Progress | None,
     built: Simulation | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Results:
     """Compile, let every process run its share, and return Results; built: a Simulation ready to run, or None."""
     begun = time.perf_counter()
+    resumes = checkpoints is not None and checkpoints.resumed is not None
+    if settings.reuse != as_saved(settings, checkpoints).reuse:
+        settings, built = as_saved(settings, checkpoints), None
     compile_s = compile_kernels(layout.graph, settings)
     trace = np.asarray(program.trace_of_npu)
     own_trace = trace[np.isin(layout.owner[: len(trace)], mailbox.lps(layout)) & (trace >= 0)]
@@ -80,9 +92,11 @@ def _run(
         records = Records()
         for lp in sim.lps:
             lp.replay = Replay(sim, lp, records) if lp.domains else None
-        workers = Crew(sim, place, progress, nodes_total)
-        if may_recur(sim):
-            workers.at_quiet_moment = Recurrence(sim, place.team, records).serve
+        saver = None if checkpoints is None else Saver(checkpoints, mailbox, place, sim, records)
+        if saver is not None and resumes and is_first:
+            saver.restore(place.team)
+        recurrence = Recurrence(sim, place.team, records) if may_recur(sim) else None
+        workers = Crew(sim, place, progress, nodes_total, saver, recurrence)
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
         with mailbox.windows():
             started = time.perf_counter()

@@ -20,6 +20,8 @@ class Results:
     `queues` (link, time_ps, bytes) holds the maximum of the bytes that waited at a port of a shared buffer in each
     interval that begins at time_ps; `marks` (link, time_ps, packets) the number of packets that it marked (ECN);
     `pauses` (time_ps, link, data_class, paused) when a port was paused or resumed, up to the limit of the settings.
+    `samples` (link, time_ps, tx_bytes, queue_bytes) has the bytes that a link sent, and the maximum of those that
+    waited at its port, in each interval of the user with traffic; empty if links are not sampled.
     `limits` (src, dst, group, link, limited_ps) has a row for each connection of the flow model, or kind of coupled
     collectives (src and dst -1), that one link limited for most of the time: limited_ps longer than the rest.
     `workers` has a row for each worker (a thread or process with one or several logical processes): worker, rank (of
@@ -41,6 +43,7 @@ class Results:
     compile_s: float
     first_event_s: float
     queues: dict[str, np.ndarray] = field(default_factory=dict)
+    samples: dict[str, np.ndarray] = field(default_factory=dict)
     marks: dict[str, np.ndarray] = field(default_factory=dict)
     pauses: dict[str, np.ndarray] = field(default_factory=dict)
     limits: dict[str, np.ndarray] = field(default_factory=dict)

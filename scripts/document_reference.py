@@ -17,6 +17,7 @@ from mkdocs.structure.files import File
 from compiling import kernel_sources
 from nadi.cli.app import build_app
 from nadi.configuration.sections import SETTINGS, RunConfig, given_default
+from nadi.configuration.workload import WorkloadSection
 from nadi.energy.table import documentation as energy_table
 from nadi.simulation.fidelities import documentation as fidelities
 from nadi.simulation.schemas import documentation as result_columns
@@ -86,7 +87,7 @@ def _prose(text: str | None) -> str:
 
 def keys_table(section: str) -> str:
     """Return the Markdown table of a run file's section, a key per row with its default and meaning."""
-    field = RunConfig.model_fields[section]
+    field = (WorkloadSection if section in WorkloadSection.model_fields else RunConfig).model_fields[section]
     model = next(each for each in (*get_args(field.annotation), field.annotation) if hasattr(each, "model_fields"))
     has_defaults = not field.is_required() and model is field.annotation  # a run file may lack the section
     defaults = model().model_dump(mode="json") if has_defaults else {}
@@ -171,7 +172,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "energy table": energy_table,
     "fidelities": fidelities,
     "rows of the engine": engine_rows,
-    **{f"keys {section}": partial(keys_table, section) for section in RunConfig.model_fields},
+    **{f"keys {section}": partial(keys_table, section) for section in (*RunConfig.model_fields, "traffic")},
 }
 """Generated parts of pages: name in the marker, and the function that returns the text."""
 

@@ -4,7 +4,7 @@ A key without effect is not an error: users reuse run files with another fidelit
 controls. `without_effect` lists all such keys, so that nobody attributes a result to one of them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pdes
@@ -103,6 +103,8 @@ _DIVIDED = Condition(
     f"{_models(lambda model: model.several_workers).needs} without flows", lambda run: run.network.several_workers
 )
 _SIMULATED = _models(lambda model: model.has_links)
+_WHOLE_MESSAGES = _models(lambda model: any(hooks.act is not None for hooks in model.hooks))
+_OWN_REMOTE = Condition('remote = "npu"', lambda run: run.config.memory.remote == "npu")
 _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch == "shared-buffer")
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 _PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
@@ -129,8 +131,14 @@ _ASKED = Condition(
     lambda run: bool(run.config.system.rendezvous or run.config.system.collectives_in_flight),
 )
 _JOBS = Condition("[[jobs]]", lambda run: bool(run.config.jobs))
-_MODEL = Condition("[workload] model", lambda run: run.config.workload.model is not None)
-_TRACES = Condition("[workload] traces", lambda run: run.config.workload.traces is not None)
+_MODEL = Condition("model", lambda run: run.config.workload.model is not None)
+_TRACES = Condition("traces", lambda run: run.config.workload.traces is not None)
+_NODES = Condition(
+    "traces or a model", lambda run: any(single.workload.traffic is None for single in run.config.single_jobs())
+)
+_RANDOM = Condition(
+    "sizes", lambda run: run.config.workload.traffic is None or run.config.workload.traffic.file is None
+)
 _MODELLED = Condition('[compute] model = "auto" or "roofline"', lambda run: run.config.compute.model != "trace")
 _NUM_OPS = Condition("nodes with num_ops and no operators that the GPU does", lambda run: bool(run.times.num_ops))
 _TENSORS = Condition("nodes that take their time from tensor_size", lambda run: bool(run.times.tensors))
@@ -170,12 +178,21 @@ _NETWORK = {
     **_keys("cnp_interval", _NOTIFIED),
     **_keys("flowlet_gap", _FLOWLETS),
     **_keys("reorder", _SELECTIVE),
+    **_keys("queue_pairs", _NODES),
+}
+_WORKLOAD = {
+    **_keys("traces trace_set model plan groups traffic"),
+    **_keys("all_gather_size", _NODES),
+    **_keys("framework", _MODEL),
+    **_keys("strict", _TRACES),
 }
 CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
-    "workload": {
-        **_keys("traces trace_set model plan groups all_gather_size"),
-        **_keys("framework", _MODEL),
-        **_keys("strict", _TRACES),
+    "workload": _WORKLOAD,
+    "jobs": {**_WORKLOAD, **_keys("name gpus placement start repeat iterations serving")},
+    "traffic": {
+        **_keys("sizes load rate duration file"),
+        **_keys("arrivals seed", _RANDOM),
+        **_keys("queue_pairs", *_takes("queue_pairs")),
     },
     "serving": {
         **_keys("batch requests prompt generate chunk kv_tokens"),
@@ -204,17 +221,19 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("latency", _MODELLED),
         **_keys("bandwidth", _MODELLED, _TENSORS),
         **_keys("remote remote_npus remote_latency remote_bandwidth"),
+        **_keys("remote_sharers", _WHOLE_MESSAGES, _OWN_REMOTE),
     },
     "engine": {
         **_keys("seed"),
         **_keys("reuse", _PACKETS),
+        **_keys("checkpoint", _SIMULATED),
         **_keys("backend workers share_memory lps_per_worker partitioner weights", _DIVIDED),
     },
-    "output": {**_keys("dir nodes flows report"), **_keys("alone", _JOBS)},
+    "output": {**_keys("dir nodes flows report"), **_keys("sample", _PACKETS), **_keys("alone", _JOBS)},
     "energy": _keys("table"),
 }
-"""Conditions by section and key; a key has no effect unless all of them hold. [[faults]] have separate rules,
-and all keys of [[jobs]] have an effect."""
+"""Conditions by section and key; a key has no effect unless all of them hold. Those of a job, and of its serving and
+traffic, are conditions of the job alone. [[faults]] have separate rules."""
 
 
 def without_effect(
@@ -242,14 +261,24 @@ def without_effect_in_all(configs: Sequence[RunConfig]) -> str:
 
 def keys_without_effect(config: RunConfig, times: DurationSources = UNKNOWN) -> dict[str, str]:
     """Return the keys of the user that have no effect, "[network] flowlet_gap", each with its missing requirement."""
-    run = EffectContext(config, times)
     needs_by_key = {}
-    for section, keys in CONDITIONS.items():
-        for key, conditions in keys.items():
+    for name, run, section in _sections(config, times):
+        for key, conditions in CONDITIONS[section].items():
             missing = next((condition for condition in conditions if not condition.holds(run)), None)
-            if missing is not None and f"{section}.{key}" in config.named:
-                needs_by_key[f"[{section}] {key}"] = missing.needs
+            if missing is not None and f"{name}.{key}" in config.named:
+                needs_by_key[f"[{name}] {key}"] = missing.needs
     return needs_by_key
+
+
+def _sections(config: RunConfig, times: DurationSources) -> Iterator[tuple[str, EffectContext, str]]:
+    """Yield the name of each section of a run file, the run of its conditions, and its key in CONDITIONS."""
+    run = EffectContext(config, times)
+    yield from ((section, run, section) for section in CONDITIONS if section not in {"jobs", "traffic"})
+    yield "workload.traffic", run, "traffic"
+    for number, job in enumerate(config.jobs):
+        alone = EffectContext(config.of_job(job), times)
+        yield f"jobs.{number}", alone, "jobs"
+        yield from ((f"jobs.{number}.{section}", alone, section) for section in ("serving", "traffic"))
 
 
 def _faults_without_effect(

@@ -71,7 +71,8 @@ def changed_paths(config: RunConfig, change: Change) -> RunConfig:
     def changed(section: BaseModel) -> BaseModel:
         """Return a section with its paths changed."""
         keys = naming_keys(type(section))
-        values = {key: marker.change(getattr(section, key), change) for key, marker in keys.items()}
+        values: dict[str, Any] = {key: marker.change(getattr(section, key), change) for key, marker in keys.items()}
+        values |= {key: changed(inner) for key, inner in section if isinstance(inner, BaseModel)}
         return section.model_copy(update=values) if values else section
 
     sections: dict[str, Any] = {}
@@ -95,13 +96,20 @@ def naming_keys(section: type[BaseModel]) -> dict[str, NamesFiles]:
 
 
 def _sections(config: RunConfig) -> Iterator[tuple[str, BaseModel]]:
-    """Yield each section with its name, those of lists with their numbers."""
+    """Yield each section with its name, those of lists with their numbers, and sections in them."""
     for name in type(config).model_fields:
         section = getattr(config, name)
         if isinstance(section, BaseModel):
-            yield name, section
+            yield from _with_inner(name, section)
         elif isinstance(section, tuple):
-            yield from ((f"{name}.{number}", each) for number, each in enumerate(section))
+            for number, each in enumerate(section):
+                yield from _with_inner(f"{name}.{number}", each)
+
+
+def _with_inner(name: str, section: BaseModel) -> Iterator[tuple[str, BaseModel]]:
+    """Yield a section with its name, and the sections in it."""
+    yield name, section
+    yield from ((f"{name}.{key}", inner) for key, inner in section if isinstance(inner, BaseModel))
 
 
 def _paths(value: object, declaration: NamesFiles) -> list[str]:

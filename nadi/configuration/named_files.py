@@ -94,6 +94,7 @@ def _placement(value: str | Sequence[int], change: Change) -> str | Sequence[int
 
 
 FILE = NamesFiles(_path)
+SIZES = NamesFiles(_if_file)
 PLACEMENT = NamesFiles(_placement)
 TRACES = NamesFiles(_path, workload.files_of_traces)
 MODEL = NamesFiles(_if_file)

@@ -4,7 +4,7 @@ Every error raises ConfigError with one line: file, section and key, value, expe
 key suggests the nearest known key.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -64,8 +64,19 @@ def _validated(sections: dict[str, Any], source: str, folder: Path) -> RunConfig
         raise ConfigError(f"{source}: {_place(where)}: found a NUL; expected text without one")
     tree = _with_cluster(_with_cluster_from(folder, sections))
     config = checked(RunConfig, tree, source, ConfigError, _place)
-    keys = (f"{name}.{key}" for name, section in sections.items() if isinstance(section, Mapping) for key in section)
-    return config.with_named(keys)
+    return config.with_named(_named(sections))
+
+
+def _named(sections: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of a run file with those of their sections: "network.mtu", "jobs.0.traffic.load"."""
+    for name, section in sections.items():
+        entries = dict(enumerate(section)) if isinstance(section, list | tuple) else {None: section}
+        for number, keys in entries.items():
+            place = name if number is None else f"{name}.{number}"
+            for key in keys if isinstance(keys, Mapping) else ():
+                yield f"{place}.{key}"
+                inner = keys[key] if isinstance(keys[key], Mapping) else ()
+                yield from (f"{place}.{key}.{each}" for each in inner)
 
 
 def put_over(tree: Mapping[str, Any], overriding_tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from nadi.configuration.values import (
     Time,
     TimeAboveZero,
     TimeOrAuto,
+    WallTime,
     Weight,
 )
 from nadi.configuration.workload import NO_WORKLOAD, ServingSection, WorkloadOrJobs
@@ -428,6 +429,9 @@ class MemorySection(Section):
     remote_npus: tuple[Annotated[int, Field(ge=0, le=MAX_NODES)], ...] = Field(
         (), description="NPUs without traces that form the memory pool"
     )
+    remote_sharers: int = Field(
+        1, ge=1, le=MAX_NODES, description="consecutive NPUs that share a remote memory and wait for each other there"
+    )
     remote_latency: Time = Field(0, description="latency of each access to remote memory")
     remote_bandwidth: OptionalRate = Field(None, description='bandwidth of remote memory, "64GB/s"')
 
@@ -455,6 +459,11 @@ class EngineSection(Section):
     )
     weights: Annotated[str, named_files.results_or(*WEIGHT_SOURCES)] = Field(
         "traces", description='source of the weights for the division: "traces", "fabric" or an earlier run\'s folder'
+    )
+    checkpoint: WallTime = Field(
+        0,
+        description='wall time between two checkpoints in the folder of results, "30min"; "off": none. `nadi run '
+        "--resume DIR` continues from the newest",
     )
     reuse: Literal["exact", "off"] = Field(
         "exact",
@@ -484,6 +493,11 @@ class OutputSection(Section):
         "collectives that are replayed have no rows",
     )
     report: bool = Field(default=False, description="report.html, a page of the run, as --report writes it")
+    sample: TimeAboveZero | None = Field(
+        None,
+        description="interval of samples.parquet, which has the bytes that each link sent and the longest queue at its "
+        "port in each such interval; default: no samples",
+    )
     alone: bool = Field(
         default=False,
         description="simulate each of [[jobs]] alone, too: results show what it lost to the others",

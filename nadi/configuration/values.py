@@ -1,5 +1,6 @@
 """Values of run files as users write them, with units, and the base class of sections."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, cast
@@ -107,7 +108,28 @@ def _show_ecn_by_rate(rows: tuple[tuple[int, int, int, float], ...] | None) -> d
     return {format_rate(rate): [format_bytes(kmin), format_bytes(kmax), pmax] for rate, kmin, kmax, pmax in rows}
 
 
+_WALL_S = {"s": 1, "min": 60, "h": 3600}
+_WALL_TIME = re.compile(r"(\d{1,9})\s*(s|min|h)")
+
+
+def _parse_wall_time(value: object) -> int:
+    """Return a wall time in seconds, 0 for "off"."""
+    if value in {"off", 0}:
+        return 0
+    match = _WALL_TIME.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match[1]) == 0:
+        raise ValueError(f"{value!r} is no wall time; expected one such as 90s, 30min or 2h, or off")
+    return int(match[1]) * _WALL_S[match[2]]
+
+
+def _wall_time_text(value: int) -> str:
+    """Return a wall time in the largest unit of which it is a multiple."""
+    unit = next(name for name in ("h", "min", "s") if value % _WALL_S[name] == 0)
+    return f"{value // _WALL_S[unit]}{unit}" if value else "off"
+
+
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
+WallTime = Annotated[int, PlainValidator(_parse_wall_time), PlainSerializer(_wall_time_text)]  # seconds
 PacketSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
 MessageSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
 BufferSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WrapValidator, model_validator
 
 from nadi.configuration import bounds, named_files
+from nadi.configuration.traffic import TrafficSection
 from nadi.configuration.values import FilePath, GivenTraces, Section
 from topologies.units import short
 from workload import CollectiveSettings
@@ -40,7 +41,7 @@ _Lengths = Annotated[str, BeforeValidator(_parse_lengths)]
 
 
 class WorkloadSection(Section):
-    """Work of the NPUs: traces, or a model and a plan."""
+    """Work of the NPUs: traces, a model and a plan, or messages without a model."""
 
     traces: Annotated[FilePath | None, named_files.TRACES] = Field(
         None,
@@ -66,17 +67,20 @@ class WorkloadSection(Section):
         description="meaning of comm_size of all-gather and gather: one member's part, or the whole buffer",
     )
     strict: bool = Field(True, description="refuse dependencies on nodes that a trace lacks; false drops them")
+    traffic: TrafficSection | None = Field(None, description="messages without a model, instead of traces")
 
     @model_validator(mode="after")
     def _traces_or_model(self) -> Self:
         """Refuse sections without exactly one source of work, or with keys that contradict it."""
-        if (self.traces is None) == (self.model is None) and self.trace_set is None:
-            found = "both" if self.traces is not None else "neither"
-            raise ValueError(f"found {found} of traces and model; expected one of them")
-        if self.trace_set is not None:
+        for only in ("trace_set", "traffic"):
             beside = next((key for key in ("traces", "model", "groups") if getattr(self, key) is not None), None)
-            if beside is not None:
-                raise ValueError(f"{beside} is set beside trace_set; expected one of them")
+            if getattr(self, only) is not None and beside is not None:
+                raise ValueError(f"{beside} is set beside {only}; expected one of them")
+        if self.trace_set is not None and self.traffic is not None:
+            raise ValueError("traffic is set beside trace_set; expected one of them")
+        if (self.traces is None) == (self.model is None) and self.trace_set is None and self.traffic is None:
+            found = "both" if self.traces is not None else "neither"
+            raise ValueError(f"found {found} of traces and model; expected one of them, or traffic")
         if (self.model is None) != (self.plan is None):
             if self.model is None:
                 raise ValueError("found plan alone; expected model beside it")

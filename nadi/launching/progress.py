@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from rich.live import Live
 from rich.text import Text
@@ -15,6 +15,7 @@ from nadi.terminal.tables import Terminal
 from topologies.units import format_time
 
 if TYPE_CHECKING:
+    from nadi.launching.status import RunStatus
     from pdes import Snapshot
 
 LINE_EVERY_S = 5.0  # Minimum seconds between two lines if standard error is not a terminal
@@ -34,16 +35,21 @@ class Progress:
         self._begin_s = self._last_s = time.monotonic()
         self._run = ""
         self._expected = 0.0
+        self.status: RunStatus | None = None  # receives each snapshot too; None = nobody can watch the run
 
     def __call__(self, snapshot: "Snapshot") -> None:
         """Show a snapshot unless one was shown a moment ago; raise a lost Ctrl-C."""
         Interrupts.check()
+        if self.status is not None:
+            self.status.take(snapshot)
         text = describe(snapshot, self._expected)
         self._show(f"{self._run}: {text}" if self._run else text)
 
     def expect(self, work: float) -> None:
         """Set the expected packet-hops of the run, or messages at message level."""
         self._expected = work
+        if self.status is not None:
+            self.status.expect(work)
 
     def begin(self, run: str) -> None:
         """Set and show the name of the run that the next snapshots belong to, if there are several runs."""
@@ -53,7 +59,7 @@ class Progress:
     def count(self, done: int, of: int, what: str) -> None:
         """Show how many of several things are done, and the remaining time at the mean pace so far."""
         left_s = (time.monotonic() - self._begin_s) * (of - done) / done
-        self._show(f"{done} of {of} {what} done, {_duration(left_s)} left")
+        self._show(f"{done} of {of} {what} done, {duration_text(left_s)} left")
 
     def say(self, text: str) -> None:
         """Print one line about the current activity, such as compiling."""
@@ -139,28 +145,49 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
-def describe(snapshot: "Snapshot", expected_work: float) -> str:
-    """Return one line: simulated time, packet-hops per second, share of the work done, and remaining time.
+class Standing(NamedTuple):
+    """How far a run is."""
 
-    `expected_work` is in packet-hops of the run, or messages at message level; 0 = not known. Retransmissions may add
-    packets beyond them; the line then omits the remaining time, which assumes the mean pace so far.
+    done: int  # packet-hops, or messages at message level
+    what: str  # unit of `done`
+    hops_per_s: float  # mean rate since the begin of the simulation
+    share: float | None  # share of the expected work that is done, 0 to 1; None = no work is expected
+    left_s: float | None  # remaining time at the mean pace so far; None = not known
+
+
+def standing(snapshot: "Snapshot", expected_work: float) -> Standing:
+    """Return how far a run is; `expected_work` is in packet-hops, or messages at message level, 0 = not known.
+
+    Retransmissions may add packets beyond the expected ones; the remaining time is then not known.
     """
     done, what = snapshot.packet_hops, "packet-hops"
     if snapshot.messages is not None:
         done, what = snapshot.messages, "messages"
     rate = snapshot.packet_hops / max(snapshot.wall_s, 1e-9)
+    if expected_work <= 0:
+        return Standing(done, what, rate, None, None)
+    share = done / expected_work
+    left_s = snapshot.wall_s * (1 - share) / share if 0 < share < 1 else None
+    return Standing(done, what, rate, min(share, 1.0), left_s)
+
+
+def describe(snapshot: "Snapshot", expected_work: float) -> str:
+    """Return one line: simulated time, packet-hops per second, share of the work done, and remaining time.
+
+    `expected_work` is as in `standing`.
+    """
+    at = standing(snapshot, expected_work)
     now_ps = snapshot.now_ps // 1000 * 1000  # show whole nanoseconds
     begun = f"{format_time(now_ps)} simulated"
-    if snapshot.packet_hops or expected_work > 0:
-        begun += f", {rate / 1e6:.1f} M packet-hops/s"
-    if expected_work <= 0:
+    if snapshot.packet_hops or at.share is not None:
+        begun += f", {at.hops_per_s / 1e6:.1f} M packet-hops/s"
+    if at.share is None:
         return f"{begun}, {snapshot.nodes_done:,} of {snapshot.nodes_total:,} trace nodes done"
-    share = done / expected_work
-    left = f", {_duration(snapshot.wall_s * (1 - share) / share)} left" if 0 < share < 1 else ""
-    return f"{begun}, {min(share, 1):.1%} of {expected_work:.3g} {what} done{left}"
+    left = "" if at.left_s is None else f", {duration_text(at.left_s)} left"
+    return f"{begun}, {at.share:.1%} of {expected_work:.3g} {at.what} done{left}"
 
 
-def _duration(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a time in words, such as "2 min 5 s"."""
     if seconds < _MINUTE_S:
         return f"{seconds:.0f} s"

@@ -25,9 +25,11 @@ _MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 <
 _OF_TASKS = ("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "time", "mem", "partition", "account", "array")
 OWN_OPTIONS = (*_OF_TASKS, "requeue", "open-mode")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:-]*")
+_MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:/-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.=:,+-]")
 _MAX_FOLDER_LENGTH = 100
 _SBATCH_TIMEOUT_S = 60
+_ANSWER_S = 20  # seconds in which a node must start a step after a run has failed
 
 
 class SubmitError(RuntimeError):
@@ -62,6 +64,7 @@ class Job:
     overrides: tuple[str, ...] = ()
     tasks: tuple[Task, ...] = ()
     sbatch: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()  # environment modules that the script loads, in this order
     force: bool = False
 
     def __post_init__(self) -> None:
@@ -73,6 +76,7 @@ class Job:
         if self.memory and not _MEMORY.fullmatch(self.memory):
             raise ConfigError(f"--mem {self.memory!r}: expected a number with K, M, G or T, as 64G, or 0 for all")
         sbatch_options(self.sbatch, OWN_OPTIONS)
+        _check_modules(self.modules)
         for option, value in (("job-name", self.name), ("partition", self.partition), ("account", self.account)):
             if value and not _WORD.fullmatch(value):
                 raise ConfigError(f"--{option} {value!r}: expected letters, digits and _.,+@:- only")
@@ -86,6 +90,13 @@ class Job:
     def ranks(self) -> int:
         """Return the number of MPI processes."""
         return self.nodes * self.ranks_per_node
+
+
+def _check_modules(modules: Sequence[str]) -> None:
+    """Raise ConfigError if a text is no name of an environment module."""
+    for module in modules:
+        if not _MODULE.fullmatch(module):
+            raise ConfigError(f"--module {module!r}: expected a name of `module avail`, such as openmpi/4.1.5")
 
 
 def memory_bytes(text: str) -> int | None:
@@ -122,7 +133,8 @@ def render(job: Job) -> str:
     """Return the batch script of a job."""
     named = [f"--{name}={value}" for name, value in (("partition", job.partition), ("account", job.account)) if value]
     follower = "".join(f" {shell_word(word)}" for word in (*named, *(f"--{option}" for option in job.sbatch)))
-    return rendered("job.sh.j2", job=job, launch=LAUNCHERS[job.launcher], follower=follower)
+    launch = LAUNCHERS[job.launcher]
+    return rendered("job.sh.j2", job=job, launch=launch, follower=follower, answer_s=_ANSWER_S)
 
 
 def submit(script_path: Path) -> str:

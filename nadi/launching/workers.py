@@ -61,18 +61,24 @@ class Workers:
         owner: NDArray[np.int32] | None,
         settings: pdes.Settings,
         progress: Progress,
+        checkpoints: pdes.Checkpoints | None = None,
     ) -> pdes.Results:
         """Build the state of the run and run it; `owner` has `lps` owners, and at message level there is one LP."""
         if not settings.several_workers:
-            return self.by_rank_0(graph.npus, lambda: pdes.run(pdes.build_world(graph, program, settings), progress))
+            return self.by_rank_0(
+                graph.npus,
+                lambda: pdes.run(pdes.build_world(graph, program, settings), progress, checkpoints=checkpoints),
+            )
         if self.ranks.communicator is not None:
             show: Callable[[Any], None] | None = progress if self.ranks.rank == 0 else None
             mailbox: pdes.Ranks | pdes.Processes = pdes.Ranks(self.ranks.communicator, 0 if self.share_memory else 1)
-            return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, self.workers, show)
+            layout = pdes.Layout(graph, settings, owner)
+            return pdes.run_divided(layout, program, settings, mailbox, self.workers, show, checkpoints)
         if self.backend == "processes" and self.workers > 1:
             mailbox = pdes.Processes(self.workers)
-            return pdes.run_divided(pdes.Layout(graph, settings, owner), program, settings, mailbox, 1, progress)
-        return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads)
+            layout = pdes.Layout(graph, settings, owner)
+            return pdes.run_divided(layout, program, settings, mailbox, 1, progress, checkpoints)
+        return pdes.run(pdes.build_world(graph, program, settings, owner), progress, self.threads, checkpoints)
 
     def by_rank_0(self, npus: int, run: Callable[[], pdes.Results]) -> pdes.Results:
         """Run on rank 0; the other ranks get its results without flows and times of trace rows."""

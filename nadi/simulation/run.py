@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from numpy.typing import NDArray
 import pdes
 from compiling.kernel_cache import cache_complaint, cache_dir, is_warm, what_was_not_kept
 from et import TraceTable
+from inputs.units import PS_PER_BYTE_AT_1_BPS
 from nadi.configuration.effects import without_effect
 from nadi.configuration.from_model import model_and_plan, serving_and_requests
-from nadi.configuration.input_files import InputFiles, files_read
+from nadi.configuration.input_files import InputFiles, changed_paths, files_read
 from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
+from nadi.launching.checkpoints import CheckpointFolder, source_hash, usual_signals
 from nadi.launching.progress import NoProgress, Progress
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import ALONE, RankGather, together
@@ -73,10 +76,12 @@ def simulate(
     *,
     force: bool = False,
     keep_flows: bool = True,
+    checkpoints: CheckpointFolder | None = None,
 ) -> FinishedRun:
     """Run the simulation that a run file describes; on several ranks, each simulates its part.
 
     `force`: True = also try a run that needs more memory than is free, or more than a day.
+    `checkpoints`: where the run saves its state, and from which it continues; None = nowhere.
     `keep_flows`: True = the results have a row for each message, if the run file enables that table.
     Raises TopologyError, TraceError, WorkloadError or PartitionError if the user's input is wrong (exit code 2);
     AgreedError if the input is wrong, on several ranks; pdes.RunError if the run failed (exit code 1).
@@ -86,6 +91,8 @@ def simulate(
         workers = _workers(config, ranks)
         config, graph, work, owner, settings = _set_up(config, workers, progress, force=force, keep_flows=keep_flows)
         files = files_read(config, exchange=ranks.exchange, may_open=work.opens)
+        if checkpoints is not None:
+            checkpoints.identify(_identity(config, files))
     derived: set[tuple[int, int]] = set()  # collectives at closed forms whose times are not played
 
     def run_closed_forms() -> pdes.Results:
@@ -113,13 +120,25 @@ def simulate(
             # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
             affordable.check_counters(graph, work.program, own)
         _warn(config, progress, ranks)
-        results = run_program(graph, work.program, settings, progress, workers, owner, expected)
+        with usual_signals():
+            results = run_program(graph, work.program, settings, progress, workers, owner, expected, checkpoints)
     inputs = config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers
     finished = FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
     if not (config.output.alone and config.jobs):
         return finished
     alone = functools.partial(_alone, force=force)
     return replace(finished, alone_ps=times_alone_ps(finished, alone, progress, ranks))
+
+
+def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
+    """Return what must be equal where a run continues from a checkpoint: sources, keys that matter, and files."""
+    sections = changed_paths(config, lambda path: Path(path).name).settled()  # folders may have moved
+    sections.pop("energy", None)
+    engine, output = sections["engine"], sections["output"]
+    sections["engine"] = {key: engine[key] for key in ("seed", "reuse")}
+    sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone"}}
+    hashes = {entry.key: entry.sha256 for entry in files if entry.key.partition(".")[0] not in {"engine", "energy"}}
+    return {"sources": source_hash(), "keys": sections, "files": hashes}
 
 
 def _alone(config: RunConfig, progress: NoProgress, ranks: RankGather, *, force: bool) -> FinishedRun:
@@ -169,7 +188,13 @@ def _set_up(
     config = with_interference(config, graph, work.frameworks)
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
-    settings = replace(settings, reuse=config.engine.reuse == "exact")
+    sharers = config.memory.remote_sharers if config.memory.remote == "npu" else 1
+    traffic = config.workload.traffic
+    pairs = settings.queue_pairs if traffic is None else traffic.queue_pairs
+    sample_ps = _sample_ps(config, graph, settings)
+    # collectives that are replayed send no packets, which samples count
+    reuse = config.engine.reuse == "exact" and not sample_ps
+    settings = replace(settings, reuse=reuse, queue_pairs=pairs, remote_sharers=sharers, sample_ps=sample_ps)
     check_supported(config.faults, network)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
@@ -183,6 +208,20 @@ def _set_up(
         )
     settings = fabric.fitted(graph, with_flows(settings, work.program, network.flows))
     return config, graph, work, owner, settings
+
+
+def _sample_ps(config: RunConfig, graph: Graph, settings: pdes.Settings) -> int:
+    """Return the interval of samples of links in picoseconds, 0 = no samples; refuse one shorter than a packet."""
+    if config.output.sample is None or not config.network.model.has_packets:
+        return 0
+    packet_bytes = settings.mtu_bytes + settings.header_bytes
+    packet_ps = round(packet_bytes * PS_PER_BYTE_AT_1_BPS / int(graph.link_rate_bps.min()))
+    if config.output.sample < packet_ps:
+        raise ConfigError(
+            f"[output] sample: found {format_time(config.output.sample)}; expected at least {format_time(packet_ps)}, "
+            "which a packet takes on the slowest link"
+        )
+    return config.output.sample
 
 
 def _estimated(
@@ -253,12 +292,14 @@ def run_program(
     workers: Workers = SERIAL,
     owner: NDArray[np.int32] | None = None,
     expected: Estimate | None = None,
+    checkpoints: pdes.Checkpoints | None = None,
 ) -> pdes.Results:
     """Build the state of a program and run it on `workers`; announce the compilation of kernels.
 
     `program`: Program of the NPUs, at least of this rank's.
     `owner`: int32[nodes], LP of each node; None = one LP.
     `expected`: Estimated work of all ranks, for the progress display; None = the function estimates it.
+    `checkpoints`: where the run saves its state, and from which it continues.
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
     progress.expect(work_of(expected, settings))
@@ -266,7 +307,7 @@ def run_program(
     if reports_cache:
         _warn_once(progress, cache_complaint())
     _announce_compilation(work_messages if settings.fidelity.hooks.act else work, "up to half a minute", progress)
-    results = workers.run(*with_reducers(graph, program, owner), settings, progress)
+    results = workers.run(*with_reducers(graph, program, owner), settings, progress, checkpoints)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
     return without_reducers(results, graph)

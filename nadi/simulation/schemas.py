@@ -233,6 +233,22 @@ MARKS = Schema(
     ),
 )
 
+SAMPLES = Schema(
+    "samples",
+    "link and interval of `[output] sample` in which it sent, or packets waited at its port",
+    (
+        Field("link", "int64", "link", below="links"),
+        Field("time_ps", "int64", "start of the interval"),
+        Field("tx_bytes", "int64", "bytes sent in the interval, as counted in links.parquet"),
+        Field(
+            "queue_bytes",
+            "int64",
+            "maximum of the bytes that waited at the port of a switch when a packet joined them or had left; behind an "
+            "output queue, of the bytes before a packet",
+        ),
+    ),
+)
+
 PAUSES = Schema(
     "pauses",
     "pause or resume of a traffic class of a link, up to the first 65,536",
@@ -328,7 +344,7 @@ SWEEP = Schema(
 )
 
 OF_EVERY_RUN = (NODES, FLOWS, LINKS, COLLECTIVES, NPUS)
-LOGS = (QUEUES, MARKS, PAUSES, LIMITS, WORKERS)  # tables that a run writes only if it has recorded rows
+LOGS = (QUEUES, SAMPLES, MARKS, PAUSES, LIMITS, WORKERS)  # tables that a run writes only if it has recorded rows
 OF_A_RUN = (*OF_EVERY_RUN, STEPS, JOB_LINKS, *LOGS)
 SCHEMAS = (*OF_A_RUN, SWEEP)
 

@@ -1,4 +1,7 @@
-"""The initial state of switches that share a buffer: how much their queues may share, and the headroom of each port."""
+"""The initial state of switches that share a buffer: how much their queues may share, and the headroom of each port.
+
+Also the state of links that are sampled.
+"""
 
 from typing import Any
 
@@ -8,9 +11,11 @@ from pdes.build.fabric import Fabric
 from pdes.build.layout import Part
 from pdes.build.settings import PAUSE_FRAME_BYTES, Settings
 from pdes.core.errors import RunError
-from pdes.core.inputs import Graph, Int64
+from pdes.core.inputs import Graph, Int64, Record
 from pdes.core.memory import rows_of, zeros
-from pdes.core.rows.network import Gate, SwitchBuffer
+from pdes.core.rows.network import Gate, LinkSample, SampleEntry, SwitchBuffer
+
+_SAMPLE_ENTRIES = 1 << 14  # entries of the log of samples beside those that one action may use: 512 KB
 
 
 def classes_in_use(settings: Settings) -> int:
@@ -74,3 +79,11 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
         "marks": zeros(samples if settings.switch.ecn else 1, np.int32),
         "pause_log": zeros(2 * 2 * settings.logged_pauses),
     }
+
+
+def samples(rows: int, const: Record) -> dict[str, Any]:
+    """Return arrays sample and sample_log of an LP, {} if links are not sampled; rows: of `tx`."""
+    if const.sample_ps == 0:
+        return {}
+    entries = _SAMPLE_ENTRIES + int(const.reserve_samples)
+    return {"sample": rows_of(LinkSample, rows), "sample_log": rows_of(SampleEntry, entries)}

@@ -41,7 +41,7 @@ from pdes.npu.islands import enter_island, leave_island
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries cnp_interval_ps p2p_class flowlet_gap_ps "
-    "collectives_in_flight record_nodes record_flows"
+    "collectives_in_flight record_nodes record_flows remote_sharers sample_ps"
 )
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 
@@ -72,7 +72,6 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
         const[name] = getattr(settings, name)
     for name in OF_FIDELITY.split():
         const[name] = getattr(settings.fidelity, name)
-    const.pair_per_message = int(settings.queue_pairs == "message")
     const.window_packets = window_packets(graph, settings)
     const.window_fixed = settings.congestion_control.update in {None, DRIVEN.update}
     const.rto_ps = rto_ps(graph, settings)
@@ -105,6 +104,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.load_balancing.reorders
+    const.reserve_samples = 8 * (fabric.batch + degree) if settings.sample_ps else 0  # up to 3 per packet, twice
     const.nominal_classes = graph.links if settings.flow_groups is not None else 0
     # no path crosses a link twice; as many for acknowledgements, and one for a coupled flow of which paths are sought
     const.reserve_hops = (2 if settings.coupled is None else 3) * graph.links

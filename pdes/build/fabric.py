@@ -100,7 +100,7 @@ class Fabric:
         # seen_bytes: [links], bytes that must arrive before the receiving end may act. framed: bool[links], whether the
         # link carries NVLink's flits. is_limited: bool[links], NVLink in a run where messages to other hosts have a
         # share of the rate. settings: Settings of the packet network.
-        needs_care = "telemetry" in settings.congestion_control.signals
+        needs_care = "telemetry" in settings.congestion_control.signals or settings.sample_ps > 0
         special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * is_limited
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(

@@ -22,12 +22,15 @@ def peers(program: Program, npus: Array, differences: Array) -> Any:
     return npus + differences if program.jobs is None else program.jobs.npu[program.jobs.place[npus] + differences]
 
 
-def job_tables(program: Program, npus: int) -> s.JobTables:
-    """Return the tables of jobs, with totals of zero and without bytes on links; npus: of the fabric that runs."""
+def job_tables(program: Program, npus: int, queue_pairs: str = "pair") -> s.JobTables:
+    """Return the tables of jobs, with totals of zero and without bytes on links; npus: of the fabric that runs.
+
+    queue_pairs: "pair" or "message", those of jobs without a choice of their own.
+    """
     jobs, groups = program.jobs, len(program.group_ptr) - 1
     if jobs is None:
         everyone = np.arange(npus)
-        total = rows_of(JobTotal, 1)
+        total = rows_of(JobTotal, 1, pair_per_message=queue_pairs == "message")
         return s.JobTables(aligned(everyone), aligned(everyone, np.int32), _numbers(groups), total, zeros(1))
     count = len(jobs.begin_ps)
     who = full(npus, NOBODY | count << _JOB_SHIFT)
@@ -37,7 +40,8 @@ def job_tables(program: Program, npus: int) -> s.JobTables:
     npu = np.arange(npus)
     npu[: len(jobs.npu)] = jobs.npu
     group = np.concatenate([np.arange(size) for size in np.diff(jobs.group_ptr)])
-    total = rows_of(JobTotal, count + 1, begin_ps=np.append(jobs.begin_ps, 0))
+    own_pairs = [(own or queue_pairs) == "message" for own in (*jobs.queue_pairs, "")]
+    total = rows_of(JobTotal, count + 1, begin_ps=np.append(jobs.begin_ps, 0), pair_per_message=own_pairs)
     return s.JobTables(aligned(who, np.int64), aligned(npu, np.int32), aligned(group, np.int32), total, zeros(1))
 
 

@@ -127,6 +127,7 @@ class Settings:
     rendezvous_bytes: int = setting(0, "minimum size of messages that use the rendezvous protocol", "unlimited")
     rendezvous_control_bytes: int = setting(64, "payload of a request to send and of its answer")
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
+    remote_sharers: int = setting(1, "message level: consecutive NPUs that share a remote memory", is_given=False)
     reuse: bool = setting(False, "replay collectives of NVLink domains that repeat", is_given=False)
     flow_groups: Bools | None = setting(
         None,
@@ -140,14 +141,17 @@ class Settings:
     record_replayed: bool = setting(True, "also for each message of a replayed collective", is_given=False)
     queue_samples: int = setting(0, "intervals whose longest queue is recorded", is_given=False)
     logged_pauses: int = setting(0, "pauses and resumes that are kept", is_given=False)
+    sample_ps: int = setting(0, "interval of the samples of links, 0: links are not sampled", is_given=False)
 
     def __post_init__(self) -> None:
-        """Replace None by the usual value, which depends on whether load balancing reorders packets."""
+        """Replace None by the usual value, by whether load balancing reorders packets, and unsupported settings."""
         overtakes = self.load_balancing.reorders
         if self.selective_repeat is None:
             object.__setattr__(self, "selective_repeat", overtakes)
         if self.reorder_packets is None:
             object.__setattr__(self, "reorder_packets", 0 if overtakes else USUAL_REORDER_PACKETS)
+        if self.fidelity.hooks.act is None:  # NPUs act at different times within a cell
+            object.__setattr__(self, "remote_sharers", 1)
 
     @property
     def has_flows(self) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pdes.build.islands import Domain
 from pdes.build.layout import Layout, Part
@@ -31,6 +31,7 @@ class LogicalProcess:
         self.row_ptr = row_ptr
         self.flows_out: list[Rows] = []  # records of posted messages
         self.flows_in: list[Rows] = []  # records of complete messages
+        self.samples: list[Rows] = []  # entries of the log of samples
         self._world = world
         self._directory = Directory(world, f"LP {part.number}")
         self.domains: list[Domain] = []  # NVLink domains whose collectives may be replayed
@@ -58,6 +59,13 @@ class LogicalProcess:
         if self.back is not None:
             self.back.check_guards()
 
+    def take_samples(self) -> None:
+        """Move the entries of the log of samples out of the world."""
+        net = self._world.net
+        if net.const.sample_ps:
+            self.samples.append(net.sample_log[net.ctl.free_samples :].copy())
+            net.ctl.free_samples = len(net.sample_log)
+
     def take_flows(self) -> None:
         """Move the flow records out of the world."""
         qps, ctl = self._world.qps, self._world.net.ctl
@@ -83,6 +91,15 @@ class Simulation:
         return self.layout.graph
 
 
+class LeastWaiting(NamedTuple):
+    """The worker of a team that has waited least: the others have waited for it."""
+
+    rank: int  # its MPI rank
+    worker: int  # its number in the team
+    waiting_share: float  # share of the time since the first window that it waited, 0 to 1
+    mean_waiting_share: float  # mean of that share over the team
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """Progress of a run."""
@@ -93,6 +110,7 @@ class Snapshot:
     nodes_total: int
     wall_s: float
     messages: int | None = None  # number of messages received, at message level
+    slowest: LeastWaiting | None = None  # of the team of the first worker; None = it has one worker
 
 
 Progress = Callable[[Snapshot], None]  # callback that receives a snapshot from time to time

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pdes.build.buffers import shared_buffers
+from pdes.build.buffers import samples, shared_buffers
 from pdes.build.constants import constants_of, hooks_of
 from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
@@ -73,6 +73,8 @@ def _net(
     next_time = full(rows + is_mixed, s.INF)
     begin = (npu_table.ready_head >= 0) | (npu_table.job_row >= 0)
     next_time[: len(npu_table)][begin] = npu_table.job_begin_ps[begin]
+    sampled = samples(len(tx), const)
+    ctl.free_samples = len(sampled.get("sample_log", ()))
     in_at = [outboxes.address(other, part.number, half) for other in part.neighbours for half in range(2)]
     carries = "telemetry" in settings.congestion_control.signals
     return unused(s.Net)._replace(
@@ -101,6 +103,7 @@ def _net(
         held_block=zeros(blocks * is_mixed, np.int32),
         jobs=own_tables(jobs, len(tx)),
         **shared_buffers(graph, fabric, part, settings),
+        **sampled,
     )
 
 
@@ -278,7 +281,8 @@ def build_lps(
     # run is; outboxes: those of the LPs and of their neighbours.
     begun = time.perf_counter()
     _check_sizes(layout.graph, program, settings, layout.lps)
-    tables = trace_tables(program, settings.p2p_share), plan_tables(program), job_tables(program, layout.graph.npus)
+    jobs = job_tables(program, layout.graph.npus, settings.queue_pairs)
+    tables = trace_tables(program, settings.p2p_share), plan_tables(program), jobs
     built = [_build_lp(layout, program, settings, part, tables, outboxes) for part in parts]
     if settings.fidelity.acknowledged:
         # an idle LP of the whole fabric without faults, only for its routes (pdes/npu/endpoints.py)

@@ -19,6 +19,8 @@ Int8 = Annotated[np.ndarray, np.int8]
 Float64 = Annotated[np.ndarray, np.float64]
 Bool = Annotated[np.ndarray, np.bool_]
 
+BUILT = "built"  # marks an array that the building of a world sets, so that a saved run does not hold it
+
 LONGEST_RUN_PS = INF >> 1  # 26 days: a longer run, or any one step of that length, might reach INF, which means never
 PS_PER_S = 1e12  # the engine imports nothing but `compiling`, so it has its own; all else takes inputs.units
 PS_PER_BYTE_AT_1_BPS = 8 * PS_PER_S  # divided by a rate in bit/s, the picoseconds per byte at that rate
@@ -37,8 +39,8 @@ BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
 CARE, FRAMED, INSIDE = 1, 2, 4
-"""Flags of a link class. CARE: packets may be lost, or carry telemetry; FRAMED: the link carries flits; INSIDE: the
-link is NVLink, which matters where messages to other hosts have a share of the rate.
+"""Flags of a link class. CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: the link carries flits;
+INSIDE: the link is NVLink, which matters where messages to other hosts have a share of the rate.
 """
 MAX_CLASSES = 1 << 16
 
@@ -63,6 +65,7 @@ STIRRED_LANES = 62  # lanes of a plan that a bit set covers; with more lanes, al
 
 LANES = 4
 COMPUTE_LANE = 1
+REMOTE_LANE = 3
 
 SLOWDOWN_UNIT = 1000  # units of compute_slow_1000ths per factor 1
 
@@ -79,6 +82,7 @@ ROW_ASKED = 32  # its sender has asked to send
 ROW_CALLED = 64  # a collective that starts without waiting for a place among those in flight
 
 NEED_BLOCKS, NEED_MSGS, NEED_QPS, NEED_RXQPS, NEED_INSTS, NEED_FLOWS, NEED_EVENTS, NEED_HOPS, NEED_REPLAY = range(1, 10)
+NEED_SAMPLES = 10
 
 
 class Routes(NamedTuple):
@@ -86,22 +90,24 @@ class Routes(NamedTuple):
 
     # Links in cells and sets are numbered from the node's first outgoing link.
 
-    node: Annotated[np.recarray, network.Forwarding]  # rows: how a node forwards
-    cell: Int32  # table mode: stretches of rows; dimension mode: sets
-    attach: Int32  # [npus * homes] cell from a home to the NPU
-    home: Int32  # [npus * homes] column, -1 none
-    link: Int32  # members of the sets that have several
-    hops: Int8  # table mode, several homes: switches to the home, [rows x homes]
-    hop_row: Int64  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
-    hop_column: Int32  # likewise: home column of a switch, -1 none
-    flowlet: Int64  # [nodes x FLOWLETS x 2] two words of a load balancing rule by hash of flow
-    host: Int32  # [npus of the fabric] its host
-    via: Int32  # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
-    here: Int32  # [nodes * D] own coordinates
-    digit: Int32  # [npus of the fabric * D]
-    mode: Int8  # [nodes * D]
-    offset: Int64  # [nodes * D]
-    size: Int64  # [D]
+    node: Annotated[np.recarray, network.Forwarding, BUILT]  # rows: how a node forwards
+    cell: Annotated[Int32, BUILT]  # table mode: stretches of rows; dimension mode: sets
+    attach: Annotated[Int32, BUILT]  # [npus * homes] cell from a home to the NPU
+    home: Annotated[Int32, BUILT]  # [npus * homes] column, -1 none
+    link: Annotated[Int32, BUILT]  # members of the sets that have several
+    hops: Annotated[Int8, BUILT]  # table mode, several homes: switches to the home, [rows x homes]
+    hop_row: Annotated[Int64, BUILT]  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
+    hop_column: Annotated[Int32, BUILT]  # likewise: home column of a switch, -1 none
+    flowlet: Int64  # [nodes x FLOWLETS x 2] two words of a rule of load balancing by hash of flow or by destination
+    host: Annotated[Int32, BUILT]  # [npus of the fabric] its host
+    via: Annotated[
+        Int32, BUILT
+    ]  # [ports] table mode, NPUs of several ports: entry of `hop_row` of the switch at the other end
+    here: Annotated[Int32, BUILT]  # [nodes * D] own coordinates
+    digit: Annotated[Int32, BUILT]  # [npus of the fabric * D]
+    mode: Annotated[Int8, BUILT]  # [nodes * D]
+    offset: Annotated[Int64, BUILT]  # [nodes * D]
+    size: Annotated[Int64, BUILT]  # [D]
 
 
 class Trace(NamedTuple):
@@ -155,9 +161,9 @@ class PlanTables(NamedTuple):
 class JobTables(NamedTuple):
     """The jobs of the run: programs that share the fabric. Where there are several, the last row is for no job."""
 
-    who: Int64  # [npus of the fabric] rank within its job | job << 20 (pdes.core.packet)
-    npu: Int32  # [npus of the fabric] NPUs of the ranks of all jobs, job by job
-    group: Int32  # [groups] number of the group within its job
+    who: Annotated[Int64, BUILT]  # [npus of the fabric] rank within its job | job << 20 (pdes.core.packet)
+    npu: Annotated[Int32, BUILT]  # [npus of the fabric] NPUs of the ranks of all jobs, job by job
+    group: Annotated[Int32, BUILT]  # [groups] number of the group within its job
     total: Annotated[np.recarray, jobs.JobTotal]  # rows
     link_bytes: Int64  # [rows of tx x rows of total] bytes of each job on the link; [1] of one job
 
@@ -167,14 +173,14 @@ class Net(NamedTuple):
 
     ctl: Annotated[np.record, Scalars]
     count: Annotated[np.record, Counters]  # type: ignore[assignment] # a column, not the method of tuples
-    const: Annotated[np.record, Constants]
-    hooks: Annotated[np.record, Hooks]
+    const: Annotated[np.record, Constants, BUILT]
+    hooks: Annotated[np.record, Hooks, BUILT]
     next_time: Int64  # [NPUs] ps: earliest event of its own
     inbox: Int32  # [nodes x SIDES x 2] first record and next free one of each inbox, -1 empty
     waiting: Int64  # [links / 32] bit set: packets wait on the link for a later cell
     wait_head: Int32  # [links] record, -1 none waits; outgoing links, then those that come from other LPs
     wait_tail: Int32
-    out_ptr: Int64  # [nodes + 1] outgoing links of a node
+    out_ptr: Annotated[Int64, BUILT]  # [nodes + 1] outgoing links of a node
     tx: Annotated[
         np.recarray, network.OutgoingLink
     ]  # outgoing links, then those that come from other LPs (`meta` only)
@@ -183,17 +189,21 @@ class Net(NamedTuple):
     record: Annotated[np.recarray, network.PacketRecord]
     block_next: Int32  # [blocks]
     block_free: Int32  # [blocks] stack
-    far: Int64  # [outgoing links] place among the links to the neighbour, of links to other LPs
-    ghost: Int64  # [neighbours] `tx` row of the first link that comes from the neighbour
-    outbox: Int64  # what goes to other LPs (pdes/network/boundary.py)
-    out_at: Int64  # [neighbours x 2] where the halves of a neighbour's part of the outbox begin
-    in_at: Int64  # [neighbours x 2] addresses of the halves of the neighbour's outbox that are for this LP
+    far: Annotated[Int64, BUILT]  # [outgoing links] place among the links to the neighbour, of links to other LPs
+    ghost: Annotated[Int64, BUILT]  # [neighbours] `tx` row of the first link that comes from the neighbour
+    outbox: Annotated[Int64, BUILT]  # what goes to other LPs (pdes/network/boundary.py)
+    out_at: Annotated[Int64, BUILT]  # [neighbours x 2] where the halves of a neighbour's part of the outbox begin
+    in_at: Annotated[
+        Int64, BUILT
+    ]  # [neighbours x 2] addresses of the halves of the neighbour's outbox that are for this LP
     gate: Annotated[np.recarray, network.Gate]
     pool: Annotated[np.recarray, network.SwitchBuffer]
     backlog: Int32  # [outgoing links] for each node, its ports where something waits
-    facing: Int32  # [links of the fabric] own outgoing link whose reverse it is
+    facing: Annotated[Int32, BUILT]  # [links of the fabric] own outgoing link whose reverse it is
     depth: Int32  # [outgoing links x columns] most bytes that waited at the port in a stretch of time
     marks: Int32  # likewise, packets that the port marked, where there is ECN
+    sample: Annotated[np.recarray, network.LinkSample]  # [outgoing links], where links are sampled
+    sample_log: Annotated[np.recarray, network.SampleEntry]  # entries, filled from the end
     pause_log: Int64  # [pauses x 2] ps, link in the fabric << 2 | data class << 1 | 1 for a pause
     telemetry: Annotated[np.recarray, network.Telemetry]  # rows as the records, where packets carry telemetry
     carried: Annotated[np.record, network.Telemetry]  # one row: of the packet in hand
@@ -228,6 +238,7 @@ class Npus(NamedTuple):
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
     token: Annotated[np.recarray, npu.Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
     system: Annotated[np.recarray, npu.System]  # [NPUs]
+    memory: Annotated[np.recarray, npu.SharedMemory]  # [NPUs] where NPUs share remote memories
     busy: Int32  # [NPUs] those to which something happens in the cell in hand
 
 
@@ -245,7 +256,7 @@ class Qps(NamedTuple):
     qp_key: Int64  # src << 44 | dst << 25 | connection -> qp
     qp_val: Int64
     cc: Annotated[np.recarray, nic.CongestionState]
-    par: Annotated[np.recarray, ControlParameters]  # one row
+    par: Annotated[np.recarray, ControlParameters, BUILT]  # one row
     sel_tx: Annotated[np.recarray, nic.Selective]
     sel_rx: Annotated[np.recarray, nic.Selective]
     arrived: Int64  # [rows of qp] ps: when the latest message is in, or has left if driven at a share, at message level
@@ -282,9 +293,9 @@ class MessageModels(NamedTuple):
     event: Annotated[np.recarray, messages.Event]  # rows, pdes/messages/events.py
     queue: Annotated[np.record, messages.EventQueue]  # what lists they are in
     rush: Int64  # [2 x events] heap of (order, event) pairs of the moment in hand that are in none
-    receive_ptr: Int64  # [lanes of all plans + 1] receives of a lane in `reduces`
-    reduces: Int8  # 1: what is received is added to what is there
-    memory_psb: Float64  # [1] ps per byte of an NPU's memory
+    receive_ptr: Annotated[Int64, BUILT]  # [lanes of all plans + 1] receives of a lane in `reduces`
+    reduces: Annotated[Int8, BUILT]  # 1: what is received is added to what is there
+    memory_psb: Annotated[Float64, BUILT]  # [1] ps per byte of an NPU's memory
 
 
 class Flows(NamedTuple):
@@ -339,11 +350,11 @@ class Islands(NamedTuple):
     """NVLink domains whose collectives are replayed (pdes/npu/islands.py); roles and starts by slot of a group."""
 
     island: Annotated[np.recarray, islands.Island]
-    island_of: Int32  # [NPUs of the fabric] the LP's island, -1 none
-    node_of: Int32  # [NPUs of the fabric] node of the LP, where it is in an island
-    role: Int8  # [slots] of a group: OUTSIDE, CROSSING or INSIDE
-    replays: Int8  # [schedules] 1: may be replayed
-    link: Int32  # rows of `tx` of the islands' links
+    island_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] the LP's island, -1 none
+    node_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] node of the LP, where it is in an island
+    role: Annotated[Int8, BUILT]  # [slots] of a group: OUTSIDE, CROSSING or INSIDE
+    replays: Annotated[Int8, BUILT]  # [schedules] 1: may be replayed
+    link: Annotated[Int32, BUILT]  # rows of `tx` of the islands' links
     start_ps: Int64  # [slots] when the NPU has started its collective that waits to be replayed, -1 none
     start_row: Int32  # [slots] its trace row
     start_order: Int64  # [slots] number of starts before it; of an aggregator, its collectives that go by packets
@@ -351,7 +362,7 @@ class Islands(NamedTuple):
     packet_row: Int32  # [slots] 1 + row of a collective that sends packets over the island's links, 0 none
     started: Int32  # [groups] members that have started the collective that waits to be replayed
     due: Int32  # [slots] groups for which there is something to replay
-    row_of: Int32  # [links of the fabric] row of `tx`, -1 another LP's
+    row_of: Annotated[Int32, BUILT]  # [links of the fabric] row of `tx`, -1 another LP's
 
 
 class World(NamedTuple):
@@ -371,6 +382,8 @@ class World(NamedTuple):
     flows: Flows
     islands: Islands
 
+
+NOT_SAVED = frozenset({Inbox, Trace, PlanTables, FaultSchedule})  # BUILT as a whole, or empty between two cells
 
 world_at = reader(World)
 

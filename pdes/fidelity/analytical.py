@@ -119,7 +119,9 @@ class AnalyticalKeys(OwnKeys):
     congestion_aware: bool = setting(
         True, "analytical: a link sends one whole message at a time; false: messages do not wait for each other"
     )
-    resolution_ps: int = setting(1, "analytical: unit to which times of transfers and reductions are rounded down")
+    resolution_ps: int = setting(
+        1, "analytical: unit to which times of transfers, reductions and rooflines are rounded down"
+    )
 
     @property
     def unit_ps(self) -> int:

@@ -22,6 +22,7 @@ from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.row import Row
 from pdes.core.rows.run import Counters
 from pdes.core.state import PS_PER_BYTE_AT_1_BPS
+from pdes.harvest.samples import by_interval, samples_of
 from pdes.harvest.stall import TOO_LATE_TEXT, circle, held_links, too_late, waiting_rows
 from pdes.nic import rendezvous
 from pdes.results import Results
@@ -85,6 +86,7 @@ class Harvest:
     marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
     depth_ps: Annotated[int, max]  # length in ps of the longest interval of both
     pauses: Annotated[Int64, np.concatenate]  # int64[k, 2] log of pauses
+    samples: Annotated[Int64, np.concatenate]  # int64[k, 4] samples of links, see pdes.harvest.samples
     held: Annotated[Int64, np.concatenate]  # int64[k, 3] links that a pause holds back, and their ends
     limits: Annotated[Int64, np.concatenate]  # int64[k, 5] links that limited flows, see _limits
     npus: Annotated[Int64, np.concatenate]  # int64[n] own NPUs
@@ -140,6 +142,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         marks=_watched(lp, w.net.marks if w.net.const.ecn == 1 else None),
         depth_ps=int(ctl.depth_ps),
         pauses=w.net.pause_log[: len(w.net.pause_log) // 2 * 2].reshape(-1, 2)[: int(ctl.pauses)],
+        samples=samples_of(lp),
         held=held_links(sim.graph, lp),
         limits=_limits(lp),
         npus=lp.part.nodes[:npus],
@@ -376,6 +379,7 @@ def results(
         queues=_stretches(total.depths, total.depth_ps, "bytes", np.maximum),
         marks=_stretches(total.marks, total.depth_ps, "packets", np.add),
         pauses=_pauses(total.pauses, settings.logged_pauses),
+        samples=by_interval(total.samples),
         limits=dict(zip(LIMIT_COLUMNS, total.limits.T, strict=True)),
         settled=total.settled,
         reuse=total.reuse,

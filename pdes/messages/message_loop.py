@@ -18,6 +18,7 @@ from pdes.core.state import (
     LONGEST_RUN_PS,
     NEED_EVENTS,
     NEED_HOPS,
+    REMOTE_LANE,
     give_row_back,
     whole_messages,
     world_at,
@@ -44,6 +45,7 @@ from pdes.npu.agenda import begin_slot, take_due
 from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
 from pdes.npu.delivery import in_lane_at, receive_row
 from pdes.npu.npu_window import short_of
+from pdes.npu.remote_memory import serve_next
 from pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, post_send, start_row
 
 PAUSED, TOO_LATE = 4, 5  # status values in addition to those of pdes.core.state
@@ -191,6 +193,10 @@ def happen(world, node, kind, order, which, now_ps):
             post_send(world.net, world.npus, world.trace, node, row, now_ps)
         elif lane < LANES:
             done = leave_lane(world.npus.npu[node], world.rows, lane)
+            if lane == REMOTE_LANE and world.net.const.remote_sharers > 1:
+                following = serve_next(world.net, world.npus, world.trace, node, now_ps)
+                if following >= 0:
+                    move_lanes(world, following)
         elif lane == LANES:
             move_lanes(world, node)  # the begin of its job, if that is later
         elif lane == begin_slot(world.npus.npu[node].ports) - world.npus.npu[node].ports:

@@ -3,11 +3,11 @@
 import numpy as np
 
 from pdes.core.jit import hook, inline, outline
-from pdes.core.packet import P2P, SHARES_SHIFT, destination, header, pair_word
+from pdes.core.packet import SHARES_SHIFT, destination, header, pair_word
 from pdes.core.state import REF_INSTANCE, REF_LANE, take_row, whole_messages, world_at
 from pdes.messages.events import FIRST_POST, KEY_SHIFT, LEFT, OWN, STEP, add_event
 from pdes.network.routing import next_link
-from pdes.nic.transport import queue_pair
+from pdes.nic.transport import has_own_pair, queue_pair
 
 LONGEST_STEP_PS = 2.4e18  # upper bound of a step: more than LONGEST_RUN_PS, so it ends the run before times overflow
 
@@ -64,7 +64,7 @@ def post_message(world_address, node, dst, connection, tag, size_bytes, waiter, 
     pair = npu.last_connection
     which = connection & ((1 << SHARES_SHIFT) - 1)
     is_other = pair < 0 or destination(qps.qp[pair].w1) != dst or qps.qp[pair].connection != which
-    if is_other or (net.const.pair_per_message == 1 and which == P2P):
+    if is_other or has_own_pair(net, npu.number, which):
         pair = queue_pair(net, world.npus, qps, node, dst, connection, tag)
         npu.last_connection = pair
     message = take_row(net, qps)

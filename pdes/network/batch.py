@@ -9,6 +9,7 @@ from pdes.core.packet import inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from pdes.network.link import inbox_of
 from pdes.network.own_counts import count_tie
+from pdes.network.sampling import samples_short
 
 BUCKETS = 256  # buckets of the first sorting pass
 SMALL_BATCH = 24  # batch size up to which insertion sort is used
@@ -16,11 +17,11 @@ SMALL_BATCH = 24  # batch size up to which insertion sort is used
 
 @inline
 def blocks_short(net):
-    """Return whether the pool of blocks may be too small for a node's batch."""
+    """Return whether the pool of blocks, or the log of samples, may be too small for a node's batch."""
     if net.ctl.free_blocks < net.const.reserve_blocks:
         net.ctl.need = NEED_BLOCKS
         return True
-    return False
+    return samples_short(net)
 
 
 @inline

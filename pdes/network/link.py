@@ -23,6 +23,7 @@ from pdes.core.packet import (
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, NEED_BLOCKS, SIDES
 from pdes.network.boundary import FAR_WINDOWS, put_out
 from pdes.network.framing import framed_bytes
+from pdes.network.sampling import sample_queue, sample_sent
 
 
 @inline
@@ -195,9 +196,27 @@ def hand_over(net, link, link_word, arrival_ps, word1, word2, word3):
     return SET_DOWN, wait_turn(net, link, link_word, arrival_ps, word1, word2, word3)
 
 
+@inline
+def sample_packet(net, link, queued_ps, word1):
+    """Count the packet that has just occupied a link in the samples of that link, and the queue at its port."""
+    psb = link_psb(net, link)
+    size_bytes = on_link_bytes(net, link, word1, wire_bytes(word1))
+    busy_ps = net.tx[link].busy_ps
+    start_ps = busy_ps - max(1, serialisation_ps(size_bytes, psb))
+    sample_sent(net, link, start_ps, busy_ps, size_bytes)
+    if net.hooks.shared_switches != 0:
+        gate = net.gate[link]
+        sample_queue(net, link, start_ps, gate.queued_bytes[0] + gate.queued_bytes[1])
+    elif 0 < queued_ps < start_ps and psb > 0:  # bytes before it at its port, as far as they were not sent
+        sample_queue(net, link, queued_ps, np.int64((start_ps - queued_ps) / psb))
+
+
 @outline
-def hand_over_with_care(net, link, link_word, arrival_ps, word1, word2, word3):
-    """Hand over, as `hand_over`, a packet that may be lost on its way, or that carries telemetry."""
+def hand_over_with_care(net, link, link_word, queued_ps, arrival_ps, word1, word2, word3):
+    """Hand over, as `hand_over`, a packet that may be lost on its way, carries telemetry, or counts in samples."""
+    # queued_ps: when it came to the output queue of a switch; 0 elsewhere.
+    if net.const.sample_ps > 0:
+        sample_packet(net, link, queued_ps, word1)
     error = net.link_class[class_of(link_word)].error
     is_lost = error > 0 and destination(word1) != PAUSE_FRAME
     if is_lost:
@@ -244,7 +263,7 @@ def link_send(net, link, queued_ps, start_ps, word1, word2, word3):
     special, arrival_ps = occupy(net, link, queued_ps, start_ps, word1)
     link_word = net.tx[link].meta
     if special & CARE != 0:
-        hand_over_with_care(net, link, link_word, arrival_ps, word1, word2, word3)
+        hand_over_with_care(net, link, link_word, 0, arrival_ps, word1, word2, word3)
     else:
         hand_over(net, link, link_word, arrival_ps, word1, word2, word3)
 

@@ -55,6 +55,7 @@ from pdes.network.port_queues import (
     paused_link,
 )
 from pdes.network.routing import balanced, choose, switch_cell_to
+from pdes.network.sampling import sample_queue
 
 AHEAD = 4  # packets of the batch by which prefetching precedes use
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
@@ -135,6 +136,15 @@ def column_at(net, link, time_ps):
     while time_ps >= net.ctl.depth_ps * columns:
         widen(net, columns)
     return link * columns + time_ps // net.ctl.depth_ps
+
+
+@outline
+def note_queue(net, link, now_ps, waiting_bytes):
+    """Note the bytes that wait at the port of a link at now_ps."""
+    column = column_at(net, link, now_ps)
+    net.depth[column] = max(np.int64(net.depth[column]), waiting_bytes)
+    if net.const.sample_ps > 0:
+        sample_queue(net, link, now_ps, waiting_bytes)
 
 
 @inline
@@ -329,8 +339,7 @@ def take_data(net, node, link, ingress, now_ps, record, word1, word2, word3):
     both = gate.queued_bytes[0] + gate.queued_bytes[1]
     gate.longest_bytes = max(gate.longest_bytes, both)
     if net.const.depths > 0:
-        column = column_at(net, link, now_ps)
-        net.depth[column] = max(np.int64(net.depth[column]), both)
+        note_queue(net, link, now_ps, both)
 
 
 @outline

@@ -96,7 +96,7 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
         meta = tx.meta
         is_near = np.int64(end_of(meta) < nodes)
         if special & CARE != 0:
-            hand_over_with_care(net, link, meta, ready, word1, packet.w2, packet.w3)
+            hand_over_with_care(net, link, meta, at, ready, word1, packet.w2, packet.w3)
         elif ready < far_end + is_near * (near_end - far_end):
             box, word0 = inbox_for(net, meta, ready)
             prefetch(net.inbox, box, 0)

@@ -27,6 +27,7 @@ from pdes.core.packet import (
     destination,
     flags,
     header,
+    job_of,
     numbered,
     path_word,
     receiver_key,
@@ -57,6 +58,12 @@ from pdes.nic.selective import FORGET, LOSE_ALL, SELECTED, ask_sender
 
 
 @inline
+def has_own_pair(net, src, connection):
+    """Return whether a message of NPU `src` (of the fabric) has a queue pair of its own; connection: without share."""
+    return connection == P2P and net.jobs.total[job_of(net.jobs.who[src])].pair_per_message == 1
+
+
+@inline
 def queue_pair(net, npus, qps, node, dst, connection, tag):
     """Return the row of NPU `node`'s queue pair to NPU `dst` for a message, new at first use.
 
@@ -69,7 +76,7 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     connection &= (1 << SHARES_SHIFT) - 1
     src = npu.number
     pair = net.ctl.queue_pairs
-    is_of_message = net.const.pair_per_message == 1 and connection == P2P
+    is_of_message = has_own_pair(net, src, connection)
     if not is_of_message:
         key = connection_key(src, dst, connection)
         at = find(qps.qp_key, key)

@@ -175,7 +175,7 @@ def write_npu(npus, node, slow_1000ths, moment_ps, words, at):
     words[at] = npu.slow_1024ths
     words[at + 1] = from_now(npu.rto_at_ps, moment_ps)
     words[at + 2] = max(npu.driven_ps - moment_ps, 0)
-    words[at + 3] = system.running
+    words[at + 3] = np.int64(system.running)
     at += 4
     if npu.lane[COMPUTE_LANE] >= 0 and slow_1000ths != 0:
         words[at] = system.work_ps

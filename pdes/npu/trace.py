@@ -11,12 +11,23 @@ import numpy as np
 from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import call_hook, inline, outline
 from pdes.core.packet import P2P, job_of, message_tag, rank_of
-from pdes.core.state import COMPUTE_LANE, ROW_ARRIVED, ROW_ASKED, ROW_DONE, ROW_POSTED, ROW_READY, ROW_STARTED, world_at
+from pdes.core.state import (
+    COMPUTE_LANE,
+    REMOTE_LANE,
+    ROW_ARRIVED,
+    ROW_ASKED,
+    ROW_DONE,
+    ROW_POSTED,
+    ROW_READY,
+    ROW_STARTED,
+    world_at,
+)
 from pdes.network.faults import slowed
 from pdes.nic.port import set_event
 from pdes.nic.rendezvous import answer, post_or_ask
 from pdes.npu.collective import start_collective
 from pdes.npu.contention import begin_work
+from pdes.npu.remote_memory import ask_memory
 
 NOTHING = -1  # no row, instance, port or message
 
@@ -127,7 +138,10 @@ def start_row(world_address, node, row, now_ps):
             duration = slowed(duration, npu.slow_1024ths)
         if lane == COMPUTE_LANE and net.const.compute_slow_1000ths != 0:
             duration = begin_work(net.const.compute_slow_1000ths, npus.system[node], duration, now_ps)
-        if duration == 0:
+        if lane == REMOTE_LANE and net.const.remote_sharers > 1:
+            npu.lane[lane] = row
+            ask_memory(net, npus, node, duration, now_ps)
+        elif duration == 0:
             done = row
             next_for_lane(npu, rows, lane)
         else:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pdes.reuse.episodes import EpisodeRecord
 from pdes.reuse.own_world import Episode
@@ -40,12 +40,23 @@ class Records:
         with self._lock:
             self.simulated += 1
             self.simulated_hops += record.hops
-            if episode not in self._records:
-                self._records[episode] = record
-                self.size_bytes += record.size_bytes
+        self.keep([(episode, record)])
+        return record
+
+    def keep(self, records: Iterable[tuple[Episode, EpisodeRecord]]) -> None:
+        """Keep records of episodes, the least recently used first, as far as there is room."""
+        with self._lock:
+            for episode, record in records:
+                if episode not in self._records:
+                    self._records[episode] = record
+                    self.size_bytes += record.size_bytes
             while self.size_bytes > self._max_bytes and len(self._records) > 1:
                 self.size_bytes -= self._records.popitem(last=False)[1].size_bytes
-        return record
+
+    def kept(self) -> list[tuple[Episode, EpisodeRecord]]:
+        """Return the records that are kept, the least recently used first."""
+        with self._lock:
+            return list(self._records.items())
 
     def count_replay(self, record: EpisodeRecord) -> None:
         """Count an episode that is over."""

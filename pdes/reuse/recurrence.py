@@ -23,7 +23,7 @@ from pdes.core.rows.run import Counters
 from pdes.nic.driven import DRIVEN
 from pdes.npu import quiet
 from pdes.npu.trace import KIND_SEND
-from pdes.reuse.periods import Continuation, Period, continuation, marks, none_following, tags_later
+from pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
 from pdes.reuse.records import Records
 from pdes.reuse.replay import Replay
 from pdes.workers.team import NO_MARK, Team
@@ -33,7 +33,8 @@ TRIES = 100  # moments after a mark, of which the first at which nothing is open
 REMEMBERED = 64  # moments with which a new one is compared
 HOPS_OF_MOMENT, HOPS_OF_NPU = 20_000, 200  # packet-hops that take as long as a look at the state, and at that of an NPU
 # Messages and trace rows are counted again one by one; windows are those that were simulated.
-_ONCE = [name in {"flows", "trace_rows", "windows"} for name in Counters.declared]
+_IN_EACH = np.zeros(Counters.words, np.int64)  # 1 for each counter of which each period adds as much as the noted one
+_IN_EACH[: len(Counters.declared)] = [name not in {"flows", "trace_rows", "windows"} for name in Counters.declared]
 
 
 def may_recur(sim: Simulation) -> bool:
@@ -55,6 +56,8 @@ def may_recur(sim: Simulation) -> bool:
         and settings.collectives_in_flight == 0
         and settings.rendezvous_bytes == 0
         and settings.record_nodes
+        and settings.sample_ps == 0
+        and settings.remote_sharers == 1
         and const.reduces == 0
         and const.serial_collectives == 1
         and program.jobs is None
@@ -151,7 +154,10 @@ class Recurrence:
         self._tries = 0
         noted, self._noted = self._noted, None
         if noted:
-            self._stop_notes(noted, moment)
+            found = self._following(noted, moment)
+            if moment and found:
+                self._go_forward(noted, moment, *found)
+            self._end_notes(noted)
         earlier = self._seen.pop(moment.key, None) if moment else None
         if moment:
             self._seen[moment.key] = moment
@@ -222,41 +228,39 @@ class Recurrence:
             columns[:, npus[npus < self._program.npus]] = np.stack(own)[:, npus < self._program.npus]
         return Period(*columns)
 
-    def _stop_notes(self, noted: Notes, moment: Moment | None) -> None:
-        """Stop the notes; go forward if the period has recurred."""
-        lps = self._sim.lps
-        for lp, records_flows in zip(lps, self._records_flows, strict=True):
+    def stop_notes(self) -> None:
+        """Stop the notes of a period, if one is noted: what follows is not known to repeat it."""
+        noted, self._noted = self._noted, None
+        if noted:
+            self._end_notes(noted)
+            self._set_mark()
+
+    def _end_notes(self, noted: Notes) -> None:
+        """Record messages from now on as the run's settings say, and keep no others of the noted period."""
+        for lp, blocks, records_flows in zip(self._sim.lps, noted.recorded, self._records_flows, strict=True):
             lp.take_flows()
             lp.world.net.const.record_flows = records_flows
-        recurs = (
-            moment is not None
-            and moment.key == noted.begin.key
-            and moment.time_ps - noted.begin.time_ps == noted.length_ps
-            and all(
-                np.array_equal(now - before, steps)
-                for now, before, steps in zip(moment.low, noted.begin.low, noted.steps, strict=True)
-            )
-        )
-        following, period = none_following(self._program), None
-        if moment and recurs:
-            period = self._period(noted.begin.low, moment.high, noted.steps)
-            following = continuation(self._program, period)
-        for i, lp in enumerate(lps):
-            blocks = noted.recorded[i]
-            if period and following.periods:
-                self._repeat_messages(lp, noted, period, following, blocks)
-            if not self._records_flows[i]:
+            if not records_flows:
                 del lp.flows_out[blocks[0] :], lp.flows_in[blocks[1] :]
-        if moment and period and following.periods:
-            self._go_forward(noted, moment, following)
-        for lp in lps:
-            if isinstance(lp.replay, Replay) and lp.replay.noted is not None:
-                lp.replay.repeat(0, 0, following.of_group)
+            if isinstance(lp.replay, Replay):
+                lp.replay.stop_notes()
+
+    def _following(self, noted: Notes, moment: Moment | None) -> tuple[Period, Continuation] | None:
+        """Return the noted period and how often it is repeated, None if it has not recurred at the moment."""
+        if moment is None or moment.key != noted.begin.key or moment.time_ps - noted.begin.time_ps != noted.length_ps:
+            return None
+        pairs = zip(moment.low, noted.begin.low, noted.steps, strict=True)
+        if not all(np.array_equal(now - before, steps) for now, before, steps in pairs):
+            return None
+        period = self._period(noted.begin.low, moment.high, noted.steps)
+        following = continuation(self._program, period)
+        return (period, following) if following.periods else None
 
     def _repeat_messages(
         self, lp: LogicalProcess, noted: Notes, period: Period, following: Continuation, blocks: tuple[int, int]
     ) -> None:
-        """Count the messages of the noted period, and keep their records if asked for, in each period that follows."""
+        """Count the messages of the noted period, and keep their records, in each period that follows."""
+        lp.take_flows()
         kinds = ((lp.flows_out, blocks[0], "posted_ps"), (lp.flows_in, blocks[1], "finished_ps"))
         for records, first, time in kinds:
             if not records[first:]:
@@ -272,7 +276,7 @@ class Recurrence:
                     quiet.count_messages_again(lp.address, *columns)
                 records.append(again)
 
-    def _go_forward(self, noted: Notes, moment: Moment, following: Continuation) -> None:
+    def _go_forward(self, noted: Notes, moment: Moment, period: Period, following: Continuation) -> None:
         """Let all LPs be further by the periods that follow the noted one, at whose end they are."""
         periods = following.periods
         shift_ps = periods * noted.length_ps
@@ -280,6 +284,7 @@ class Recurrence:
         for i, lp in enumerate(self._sim.lps):
             net, steps = lp.world.net, noted.steps[i]
             begin = noted.begin
+            self._repeat_messages(lp, noted, period, following, noted.recorded[i])
             ptr = np.append(0, np.cumsum(begin.high[i] - begin.low[i]))
             quiet.repeat_rows(
                 lp.address, periods, noted.length_ps, begin.low[i], begin.high[i], ptr, noted.flags[i],
@@ -287,9 +292,10 @@ class Recurrence:
             )  # fmt: skip
             counts = words_of(net.count)
             more = counts - noted.counts[i]
-            more[: len(_ONCE)][_ONCE] = 0
+            more *= _IN_EACH
             counts += periods * more
-            own, before = net.tx[: len(lp.part.links)], noted.links[i]
+            own: Any = net.tx[: len(lp.part.links)]
+            before = noted.links[i]
             own.sent_bytes += periods * (bytes_sent(own.sent_bytes) - bytes_sent(before.sent_bytes))
             own.sent_packets += periods * (packets_sent(own.sent_packets) - packets_sent(before.sent_packets))
             net.tx_dropped[:] += periods * (net.tx_dropped - noted.dropped[i])

@@ -87,11 +87,11 @@ class Replay:
     def __init__(self, sim: Simulation, lp: LogicalProcess, records: Records) -> None:
         """Take an LP of a Simulation, and the records of this process."""
         self._sim, self._lp, self._records = sim, lp, records
-        self._islands = [
+        self.islands = [
             IslandState(number, domain, self._groups_in(domain)) for number, domain in enumerate(lp.domains)
         ]
-        self._state_of = {group.number: state for state in self._islands for group in state.groups}
         self.noted: list[Closed] | None = None  # collectives that have ended since a period began, while one is noted
+        self._state_of = {group.number: state for state in self.islands for group in state.groups}
         self._graphs = {domain.kind: domain_graph(sim.graph, domain) for domain in reversed(lp.domains)}
 
     def _groups_in(self, domain: Domain) -> list[Group]:
@@ -126,7 +126,7 @@ class Replay:
         due = dict.fromkeys(islands.due[: int(ctl.due_replays)].tolist())
         ctl.due_replays = 0
         for number, groups in self._by_island(due).items():
-            state = self._islands[number]
+            state = self.islands[number]
             candidates = state.groups if islands.island[number].open_members > 0 else groups
             self._advance(state, [one for group in candidates if (one := self._started(group)) is not None])
         if self._records.is_in_vain:
@@ -270,7 +270,9 @@ class Replay:
                 group.number, tag, state.domain.npus, int(group.npus[0]), state.begin_ps, messages, sum_of_messages
             )
             self._count(closed)
-            if self.noted is not None:
+            if self.noted is None:
+                self._record_flows(closed)
+            else:
                 self.noted.append(closed)
         words = words_of(self._lp.world.net.count)
         words += record.counters
@@ -291,16 +293,15 @@ class Replay:
             world.net.jobs.link_bytes[rows * jobs + job_of(who)] += record.link_bytes
 
     def _count(self, closed: Closed) -> None:
-        """Count the messages of a collective, and keep a row for each if asked for."""
+        """Count the messages of a collective."""
         count_messages(
             self._lp.address, closed.tag, closed.member, closed.begin_ps, len(closed.messages.src), closed.sums
         )
-        settings = self._sim.settings
-        if settings.record_flows and settings.record_replayed and self.noted is None:
-            self._record_flows(closed)
 
     def _record_flows(self, closed: Closed) -> None:
-        """Keep a row for each message of a collective."""
+        """Keep a row for each message of a collective, if asked for."""
+        if not (self._sim.settings.record_flows and self._sim.settings.record_replayed):
+            return
         npus, messages = closed.npus, closed.messages
         tag = closed.tag + messages.lane
         pair = pair_word(npus[messages.src], npus[messages.dst])
@@ -321,13 +322,13 @@ class Replay:
 
     def finish(self) -> None:
         """Count the last episodes, at the end of the run."""
-        for state in self._islands:
+        for state in self.islands:
             if state.running and not state.partial and not self._lp.world.net.ctl.is_disturbed:
                 self._close(state)
 
     def records(self) -> list[EpisodeRecord | None]:
         """Return the records of the episodes that go on."""
-        return [state.record for state in self._islands if state.running or state.partial]
+        return [state.record for state in self.islands if state.running or state.partial]
 
     def state_since(self, moment_ps: int, low: Int64) -> tuple[Any, ...]:
         """Return what determines the future of all domains at a quiet moment, by times since then.
@@ -337,7 +338,7 @@ class Replay:
         """
         starts = int(self._lp.world.net.ctl.replay_starts)
         found: list[Any] = []
-        for state in self._islands:
+        for state in self.islands:
             if not state.running and not state.partial:
                 continue
             found.append((state.number, state.begin_ps - moment_ps, max(state.busy_until_ps - moment_ps, -1)))
@@ -362,21 +363,25 @@ class Replay:
 
         of_group: int64[groups], collectives of a period.
         """
-        noted, self.noted = self.noted or [], None
-        for closed in noted:
-            if self._sim.settings.record_flows and self._sim.settings.record_replayed:
-                self._record_flows(closed)
+        for closed in self.noted or ():
             later = int(of_group[closed.group]) << SEQ_SHIFT
             for turn in range(1, periods + 1):
-                tag, begin_ps = closed.tag + turn * later, closed.begin_ps + turn * length_ps
-                self._count(closed._replace(tag=tag, begin_ps=begin_ps))
+                again = closed._replace(tag=closed.tag + turn * later, begin_ps=closed.begin_ps + turn * length_ps)
+                self._count(again)
+                self._record_flows(again)
+
+    def stop_notes(self) -> None:
+        """Note no more collectives that end."""
+        noted, self.noted = self.noted or (), None
+        for closed in noted:
+            self._record_flows(closed)
 
     def go_forward(self, shift_ps: int, rows_by: Int64, collectives_by: Int64) -> None:
         """Let all that goes on be shift_ps later, and further in the traces.
 
         rows_by: int64[NPUs of the LP], trace rows; collectives_by: int64[groups].
         """
-        for state in self._islands:
+        for state in self.islands:
             state.begin_ps += shift_ps
             state.busy_until_ps += shift_ps if state.busy_until_ps >= 0 else 0
             for one in (*state.running, *state.partial):

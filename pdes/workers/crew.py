@@ -2,14 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from pdes.build.constants import all_hooks, hooks_of
 from pdes.build.growth import grow
 from pdes.build.settings import Settings
-from pdes.build.simulation import LogicalProcess, Progress, Simulation, Snapshot
+from pdes.build.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
 from pdes.core import state as s
 from pdes.core.errors import RunError
 from pdes.core.hashing import rehash
@@ -24,6 +24,7 @@ from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.npu import quiet
 from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.workers import team as tm
+from pdes.workers.cuts import Cuts
 from pdes.workers.mailbox import ProcessPlace
 from pdes.workers.other_teams import OTHER_TEAMS
 
@@ -78,17 +79,36 @@ class AbortedError(Exception):
     """Another worker failed, and reports the reason."""
 
 
+class Recurring(Protocol):
+    """Interface of pdes.reuse.recurrence.Recurrence, which goes forward where a run repeats itself."""
+
+    def serve(self) -> None:
+        """Look at a quiet moment, at which all workers have stopped."""
+
+    def stop_notes(self) -> None:
+        """Stop the notes of a period, so that the state of the run is all in its logical processes."""
+
+
 class Crew:
     """Workers of one process, at its place, on the LPs of a Simulation."""
 
     def __init__(
-        self, sim: Simulation, place: ProcessPlace, progress: Progress | None = None, nodes_total: int = 0
+        self,
+        sim: Simulation,
+        place: ProcessPlace,
+        progress: Progress | None = None,
+        nodes_total: int = 0,
+        cuts: Cuts | None = None,
+        recurrence: Recurring | None = None,
     ) -> None:
-        """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives."""
+        """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives.
+
+        cuts: where the state is saved from time to time, None = nowhere. recurrence: looks at quiet moments, None = it
+        stops at none.
+        """
         self.sim = sim
         self.team = place.team
         self.first_event_s = 0.0
-        self.at_quiet_moment: Callable[[], None] | None = None  # called when the kernel stops at one
         self._place = place
         self._workers = range(place.first, place.first + place.threads)
         self._progress = progress
@@ -98,6 +118,9 @@ class Crew:
         crew = tm.new_crew(len(sim.lps), place.first, place.threads)
         self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels), "workers")
         self._failure: BaseException | None = None
+        self._cuts = cuts
+        self._recurrence = recurrence
+        self._all_at_cut = threading.Barrier(place.threads)
         self._begun = 0.0
 
     def run(self) -> None:
@@ -158,8 +181,12 @@ class Crew:
         hops, windows = FIRST_PAUSE_HOPS, windows_of_a_pause
         done, last = 0, time.perf_counter()
         while (status := tm.work(self._meeting.address, worker, hops, windows)) != DONE:
+            if self._cuts is not None:
+                self.team.state.asked = max(int(self.team.state.asked), self._cuts.wanted())
             if status == FULL:
                 make_room(self.sim.lps[own.lp])
+            elif status == tm.CUT:
+                self._stop_at_cut(worker)
             elif status == FAILED:
                 raise RunError(failed_queue_pair(self.sim.lps[own.lp]))
             elif status == tm.ABORTED:
@@ -168,8 +195,8 @@ class Crew:
                 begun = time.perf_counter_ns()
                 self._place.exchange()
                 own.waited_ns += time.perf_counter_ns() - begun
-            elif status == tm.QUIET and self.at_quiet_moment:
-                self.at_quiet_moment()
+            elif status == tm.QUIET and self._recurrence:
+                self._recurrence.serve()
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)
@@ -182,10 +209,27 @@ class Crew:
                 self._report(state.begin_ps, state.all_hops, -state.all_rows_left)
         own.lasted_ns = time.perf_counter_ns() - begun_ns
 
+    def _stop_at_cut(self, worker: int) -> None:
+        """Wait until all workers of this process are at the cut; the first saves the state, then all go on or end."""
+        assert self._cuts is not None, "nobody else asks for a cut"  # noqa: S101 - for mypy
+        try:
+            self._all_at_cut.wait()
+            if worker == self._workers[0]:
+                if self._recurrence:
+                    self._recurrence.stop_notes()
+                self._cuts.save(self.team, int(self.team.workers[worker].begin_ps))
+            self._all_at_cut.wait()
+        except threading.BrokenBarrierError:
+            raise AbortedError from None
+        except BaseException:
+            self._all_at_cut.abort()
+            raise
+
     def _work_messages(self) -> None:
         """Run at message level, where one worker has all NPUs in one LP."""
         (lp,) = self.sim.lps
-        begin_messages(lp, self.sim.settings)
+        if lp.world.net.ctl.events == 0:  # else the run continues from a saved state
+            begin_messages(lp, self.sim.settings)
         while (status := message_loop.work_messages(lp.address, EVENTS_OF_A_PAUSE, s.INF)) != DONE:
             if status == FULL:
                 make_room(lp)
@@ -194,6 +238,9 @@ class Crew:
             elif status == message_loop.PAUSED:
                 ctl, count = lp.world.net.ctl, lp.world.net.count
                 self._report(ctl.now_ps, count.hops, self._nodes_total - ctl.rows_left, int(count.consumed_packets))
+                if self._cuts is not None and (wanted := self._cuts.wanted()):
+                    self.team.state.cut = wanted
+                    self._cuts.save(self.team, int(ctl.now_ps))
         self.first_event_s = self.first_event_s or time.perf_counter() - self._begun
 
     def _report(self, now_ps: int, hops: int, nodes_done: int, messages: int | None = None) -> None:
@@ -201,7 +248,19 @@ class Crew:
         wall_s = time.perf_counter() - self._begun
         self.first_event_s = self.first_event_s or wall_s
         if self._progress is not None:
-            self._progress(Snapshot(int(now_ps), int(hops), int(nodes_done), self._nodes_total, wall_s, messages))
+            slowest = None if self._by_message else self._least_waiting(wall_s)
+            counts = int(hops), int(nodes_done), self._nodes_total
+            self._progress(Snapshot(int(now_ps), *counts, wall_s, messages, slowest))
+
+    def _least_waiting(self, wall_s: float) -> LeastWaiting | None:
+        """Return the worker of the team that has waited least in `wall_s`, the seconds since the first window."""
+        waited_s = self.team.workers.waited_ns * NS
+        if len(waited_s) == 1:
+            return None
+        worker, ranks = int(waited_s.argmin()), self._place.ranks
+        rank = int(ranks[worker // self._place.threads]) if ranks else 0
+        shares = np.minimum(waited_s / wall_s, 1.0)
+        return LeastWaiting(rank, worker, float(shares[worker]), float(shares.mean()))
 
 
 def begin_messages(lp: LogicalProcess, settings: Settings) -> None:
@@ -219,6 +278,8 @@ def make_room(lp: LogicalProcess) -> None:
     """Make room in the pool that was too small, after FULL."""
     if lp.world.net.ctl.need == s.NEED_FLOWS:
         lp.take_flows()
+    elif lp.world.net.ctl.need == s.NEED_SAMPLES:
+        lp.take_samples()
     elif lp.world.net.ctl.need == s.NEED_REPLAY and lp.replay:
         lp.replay.serve()
     else:

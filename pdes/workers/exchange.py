@@ -112,8 +112,9 @@ class ParcelExchange:
         worker.stage = RECEIVED
 
     def close(self) -> None:
-        """Cancel the receives of the next window and free all requests, after the last window."""
-        for request in self._receives[int(self._team.workers[self._worker].window) + 1 & 1]:
+        """Cancel the receives of the next window and free all requests, after the last window, or at a cut."""
+        worker = self._team.workers[self._worker]
+        for request in self._receives[int(worker.window) + int(worker.stage == ALL) & 1]:
             request.Cancel()
             request.Wait()
         for request in self._receives[0] + self._receives[1]:

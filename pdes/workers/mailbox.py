@@ -34,6 +34,7 @@ class ProcessPlace(NamedTuple):
     threads: int = 1  # number of its workers
     rank: int = 0  # MPI rank
     exchange: Callable[[], None] | None = None  # exchanges parcels with other teams: for its first worker, if needed
+    ranks: Sequence[int] = ()  # MPI rank of each process of the team; () = there are no ranks
 
 
 Share = Callable[[ProcessPlace], Harvest]  # one process's part of a run, from building its worlds to their outcome
@@ -51,6 +52,10 @@ class Mailbox(ABC):
     def sum(self, value: int) -> int:
         """Return the sum of a value over all processes that exist before any is started."""
         return value
+
+    def have_all(self, is_done: bool) -> bool:
+        """Wait until all processes call this during the run, and return whether is_done is true in each."""
+        return is_done
 
     @abstractmethod
     def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:

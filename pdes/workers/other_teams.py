@@ -92,6 +92,7 @@ def send_parcels(meeting_address, worker):
         header.exact = exact
         header.hops = state.hops
         header.rows_left = state.rows_left
+        header.cut = state.said_cut
     begun = clock_ns()
     if worker == 0:
         state.said_ps = known
@@ -150,6 +151,7 @@ def agree(meeting_address, window_number):
         header = parcels.headers[parcels.incoming[2 * team + (window_number & 1)] // PARCEL_HEADER]
         soonest = min(soonest, header.soonest_ps)
         exact &= header.exact
+        state.cut = max(state.cut, header.cut)
         state.all_hops += header.hops
         state.all_rows_left += header.rows_left
     end = worker_row.begin_ps + state.window_ps

@@ -101,6 +101,7 @@ class Processes(Mailbox):
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
+        self._calls = 0  # of `have_all`
 
     def everywhere(
         self,
@@ -111,11 +112,12 @@ class Processes(Mailbox):
         """Fork the others, do this process's share of `work`, and return the Harvest of all and its own, or raise."""
         workers = self._workers
         parts = [layout.part(number) for number in range(layout.lps)]
-        words = segment_words(team_words(workers)) + segment_words(workers)
+        words = sum(map(segment_words, (team_words(workers), workers, 2 * workers)))
         words += sum(segment_words(int(part.outbox_at()[-1])) for part in parts)
         memory = Segment(np.frombuffer(mmap.mmap(-1, WORD_BYTES * words), np.int64))
         self._team = team = team_in(memory.take(team_words(workers)))
         self._stage = stage = memory.take(workers)
+        self._answers = memory.take(2 * workers).reshape(2, workers)  # of `have_all`, of two calls in turn
         found_team(team, layout.grid_ps, layout.lookahead_ps, crew_size=1)
         post = Outboxes(parts, memory.take)
         parent = os.getpid()
@@ -161,6 +163,19 @@ class Processes(Mailbox):
             return total, total
         finally:
             others.stop()
+
+    def have_all(self, is_done: bool) -> bool:
+        """As Mailbox.have_all."""
+        # An answer is the number of the call, with the lowest bit 1 after False. The answers of a call stay until the
+        # next but one, which begins when all have read them.
+        self._calls += 1
+        answers = self._answers[self._calls & 1]
+        answers[self._worker] = 2 * self._calls + (not is_done)
+        while (answers >> 1 < self._calls).any():
+            if self._team.state.abort == 1:
+                raise AbortedError
+            time.sleep(POLL_INTERVAL_S)
+        return not (answers & 1).any()
 
     @contextlib.contextmanager
     def windows(self) -> Iterator[None]:

@@ -20,6 +20,7 @@ from pdes.core.jit import hook_address, jit_enabled
 from pdes.harvest.gathering import Harvest, merge
 from pdes.network.boundary import WORD_BYTES
 from pdes.workers.crew import AbortedError
+from pdes.workers.cuts import StoppedError
 from pdes.workers.exchange import ParcelExchange
 from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
 from pdes.workers.other_teams import OTHER_TEAMS
@@ -49,12 +50,20 @@ class Ranks(Mailbox):
         """Return the sum over all ranks."""
         return int(self._communicator.allreduce(value))
 
+    def have_all(self, is_done: bool) -> bool:
+        """As Mailbox.have_all."""
+        return all(self._communicator.allgather(is_done))
+
     def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
         """Let every rank do its work; all ranks call this. As Mailbox.everywhere."""
         size = self._communicator.Get_size()
         threads = min([threads, *(len(layout.share(size, rank)) for rank in range(size))])
         team = _Team(layout, self._communicator, threads, self._team_ranks)
-        own = work(team.place)
+        try:
+            own = work(team.place)
+        except StoppedError:
+            team.close()
+            raise
         # flows on rank 0 only, trace rows nowhere
         light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
         harvests = self._communicator.gather(light)
@@ -70,6 +79,8 @@ class Ranks(Mailbox):
         self._communicator.Barrier()
         try:
             yield
+        except StoppedError:
+            raise
         except AbortedError:
             time.sleep(ABORT_TIMEOUT_S)
             raise RunError("another rank failed and did not end this one") from None
@@ -136,7 +147,7 @@ class _Team(Outboxes):
                 parcels.hooks[name] = hook_address(function)
             self._talk = communicator.Dup()
             self._exchange = ParcelExchange(MPI, self._talk, self._leaders, team, first, parcels, rooms)
-        self.place = ProcessPlace(own, self, team, parcels, first, threads, me, self._exchange)
+        self.place = ProcessPlace(own, self, team, parcels, first, threads, me, self._exchange, ranks)
 
     def _memory(
         self, mpi: Any, parts_of: Sequence[Sequence[Part]], team_length: int, parcels_length: int

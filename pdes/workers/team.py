@@ -35,7 +35,7 @@ ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
 ARRIVED, PACKED = (TeamState.words + Worker.place(name) for name in ("arrived", "packed"))
 TAKEN = LpTurn.place("taken")  # words with atomic access, of a team and of a crew; ARRIVED, PACKED: of the first worker
 
-PAUSED, EXCHANGE, ABORTED, WAITING, QUIET = range(SENT + 1, SENT + 6)
+PAUSED, EXCHANGE, ABORTED, WAITING, CUT, QUIET = range(SENT + 1, SENT + 7)
 NO_MARK = -1  # word `mark` of a team that does not stop at quiet moments
 # stages of a worker in a window: events that other teams wait for, sending, the other events, receiving, the end
 FIRST, SENDING, SECOND, RECEIVING, RECEIVED, ALL = range(6)
@@ -194,6 +194,8 @@ def settle(meeting_address, worker_row, window_number):
         state.soonest_ps = soonest
         state.all_hops = state.hops = hops
         state.all_rows_left = state.rows_left = left
+        state.cut = state.said_cut
+        state.said_cut = state.asked
     if has_others(parcels):
         return call_hook(parcels.hooks.agree, meeting_address, window_number)
     return DONE
@@ -307,9 +309,10 @@ def work(meeting_address, worker, max_hops, max_windows):
     """Do windows as worker number `worker` of the team, with others of its crew; meeting_address: of a Meeting."""
     # Returns DONE: no event is left. FULL, FAILED: see pdes.window, for the current LP. ABORTED: another worker failed.
     # WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work
-    # is done, all teams must agree on the next event. PAUSED, to the first of all: the team has done `max_hops` packet-
-    # hops or `max_windows` windows in all. QUIET, to the first
-    # of all: no packet is under way after a mark of the watched NPU. Call again to continue.
+    # is done, all teams must agree on the next event. CUT, to all workers before the same window: the cut that
+    # a process has asked for (pdes/workers/cuts.py). PAUSED, to the first of all: the team has done `max_hops` packet-
+    # hops or `max_windows` windows in all. QUIET, to the first of all: no packet is under way after a mark of the
+    # watched NPU. Call again to continue.
     team = meeting_at(meeting_address).team
     worker_row = team.workers[worker]
     while True:
@@ -338,5 +341,7 @@ def work(meeting_address, worker, max_hops, max_windows):
         worker_row.soonest_ps = worker_row.known_ps = INF
         worker_row.parts = 0
         worker_row.stage = FIRST
+        if team.state.cut != 0:
+            return CUT
         if worker == 0 and (team.state.hops >= max_hops or number >= max_windows):
             return PAUSED

@@ -16,6 +16,7 @@ import workload.generators.models
 from nadi.configuration.input_files import files_read, naming_keys
 from nadi.configuration.run_file import load_config
 from nadi.configuration.sections import RunConfig
+from nadi.configuration.values import Section
 from nadi.launching.progress import NoProgress
 from nadi.simulation.run import simulate
 from tests.workload import msccl_files
@@ -31,8 +32,9 @@ NO_FILES = {
     "topology": {"name", "graph"},
     "network": {"fidelity", "congestion", "discipline", "flows", "load_balancing"},
     "compute": {"efficiency"},
-    "engine": {"partitioner", "reuse"},
+    "engine": {"checkpoint", "partitioner", "reuse"},
     "faults": {"link", "switch", "npu"},
+    "traffic": {"arrivals"},
 }
 """Keys whose values are texts, or hold some, and never name a file."""
 
@@ -69,10 +71,13 @@ def holds_text(annotation):
 
 
 def sections_of(model):
-    """The models of the sections of a run file, by name."""
+    """The models of the sections of a run file and of the sections in them, by name."""
     for name, field in model.model_fields.items():
         kinds = [field.annotation, *getattr(field.annotation, "__args__", ())]
-        yield name, next(kind for kind in kinds if hasattr(kind, "model_fields"))
+        for kind in kinds:
+            if hasattr(kind, "model_fields"):
+                yield name, kind
+                yield from (inner for inner in sections_of(kind) if issubclass(inner[1], Section))
 
 
 def test_each_key_that_may_name_a_file_says_whether_it_does():

@@ -155,6 +155,16 @@ def shared(nadi, write, tmp_path):
     return tmp_path / "shared"
 
 
+def test_links_that_jobs_share_are_those_of_the_fabric(nadi, write, tmp_path):
+    """Switches that reduce have links of their own, which the fabric lacks."""
+    jobs = '[[jobs]]\nname = "a"\ntraces = "step"\nrepeat = 2\nplacement = [0, 2, 4, 6, 1, 3, 5, 7]\n'
+    more = '[network]\nfidelity = "analytical"\n[system.collectives]\nall-reduce = "in-network"\n'
+    done = nadi("run", write(jobs, "switch:npus=8,rate=100Gbps", more), "--out", tmp_path / "out")
+    assert done.code == 0, done.err
+    links = {share["link"] for job in summary_of(tmp_path / "out")["jobs"] for share in job["shares"]}
+    assert links <= set(range(16))
+
+
 def test_results_say_who_takes_what_from_whom(shared):
     first, second = summary_of(shared)["jobs"]
     assert first["slowdown"] > 1.2

@@ -34,7 +34,7 @@ def check(file, schema, more=()):
 def test_files_of_a_run(nadi, write_run, tmp_path):
     """Three NPUs send to one over a shallow shared buffer, so that ports fill and links are paused."""
     group = et.coll_node(9, "sum", et.CollectiveCommType.ALL_REDUCE, 1 << 16)
-    run = write_run([[*nodes, group] for nodes in INCAST], SHALLOW, STAR)
+    run = write_run([[*nodes, group] for nodes in INCAST], f'{SHALLOW}[output]\nsample = "10us"\n', STAR)
     assert nadi("run", run, "--out", tmp_path / "out", "-q").code == 0
     of_packets = {*schemas.OF_EVERY_RUN, *schemas.LOGS} - {schemas.LIMITS}
     rows = {schema.name: check(tmp_path / "out" / schema.file, schema) for schema in of_packets}

@@ -115,6 +115,15 @@ def test_launchers(slurm_command, launcher):
     assert command_of(out)[:2] == (["srun", kind] if kind else ["mpiexec", "-n"])
 
 
+def test_modules_come_before_the_launcher_beside_python(slurm_command):
+    _, out, _ = slurm_command("--module", "gcc/12.3", "--module", "openmpi/4.1.5", "--dry-run", nodes=2)
+    lines = out.splitlines()
+    assert lines.index("module load gcc/12.3 openmpi/4.1.5") < lines.index('PATH="$PATH:$(dirname "$python")"')
+    assert lines[-2].startswith("mpiexec -n")
+    _, plain, _ = slurm_command("--dry-run", nodes=2)
+    assert "module load" not in plain
+
+
 def test_a_script_says_where_it_and_the_results_are(slurm_command, tmp_path):
     code, out, _ = slurm_command("--out", "my out", "-o", "my job.sh")
     assert code == 0
@@ -163,6 +172,8 @@ def test_folders_of_tasks_are_distinct_and_safe():
         (["--account", "a\nb"], "--account"),
         (["--job-name", "-x"], "--job-name"),
         (["--launcher", "aprun"], "expected one of mpiexec, srun-pmi2, srun-pmix"),
+        (["--module", "a b"], "--module 'a b': expected a name of `module avail`"),
+        (["--module", "a", "--module", "$(x)"], "--module '$(x)'"),
         (["--out", "a\nb"], "printable"),
         (["--sweep", "engine.seed"], "expected section.key=value,value"),
         (["--sweep", "engine.seed=1,,2"], "expected section.key=value,value"),

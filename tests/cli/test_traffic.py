@@ -28,6 +28,7 @@ def test_incast_takes_what_the_receivers_link_needs(nadi, tmp_path):
         ("permutation", "--messages", 2),
         ("pairs", "--stride", 1),
         ("poisson", "--size", "hadoop", "--duration", "100us"),
+        ("bursty", "--size", "hadoop", "--duration", "100us", "--sigma", 1.5),
         ("all-to-all", "--size", "uniform:1KiB-64KiB"),
     ],
 )
@@ -58,6 +59,7 @@ def test_poisson_says_what_it_offers(nadi, tmp_path):
     [
         (("incast", "--fan-in", 8), "incast: fan-in is 8, expected 1 to 7, of 8 NPUs"),
         (("poisson", "--rate", "fast"), "fast"),
+        (("bursty", "--sigma", 4), "arrivals 'lognormal:sigma=4': expected"),
         (("permutation", "--size", "0B"), "expected at least 1 byte"),
     ],
 )

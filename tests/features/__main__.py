@@ -1,5 +1,6 @@
-"""All pairs of features: python -m tests.features [--seed N] [--seconds N]
+"""All pairs of features: python -m tests.features [--seed N] [--seconds N] [--restart]
 
+With --restart each run stops twice at random moments, continues, and must have the results of the run never stopped.
 With NUMBA_BOUNDSCHECK=1 kernels check each index, too (`make fuzz-bounds`). The exit code is 1 if a run crashed, hung,
 failed, or was refused in another way than by one line.
 """
@@ -12,7 +13,8 @@ import time
 from pathlib import Path
 
 from tests.features.matrix import Matrix
-from tests.features.running import is_valid, outcome, run_file, warm_up, write_traces
+from tests.features.restarting import run_and_restart
+from tests.features.running import is_valid, outcome, run_file, run_quietly, warm_up, write_traces
 
 
 def main(arguments=None):
@@ -20,6 +22,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m tests.features", description=__doc__)
     parser.add_argument("--seed", type=int, help="of the order in which pairs are tried; another one in each run")
     parser.add_argument("--seconds", type=float, default=1800, help="no pair is begun later than this")
+    parser.add_argument("--restart", action="store_true", help="each run stops twice and continues")
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed
     began = time.monotonic()
@@ -29,7 +32,7 @@ def main(arguments=None):
         warm_up(folder)
 
         def tried(run):
-            found = outcome(run, folder)
+            found = outcome(run, folder, run_and_restart if given.restart else run_quietly)
             if found and not found.startswith("refused"):
                 sys.stdout.write(f"{run_file(run, folder)}{found}\n\n")
                 sys.stdout.flush()

@@ -23,6 +23,7 @@ from tests.features.values import ALWAYS, COLLECTIVE, COMPANY, CONGESTION, FABRI
 from workload.kinds import KINDS
 
 LONGEST_S = 60
+JOB_RANKS = NPUS // 2
 HUNG = 64
 """Exit code of a process that was at it for LONGEST_S."""
 REFUSAL = re.compile(r"nadi: error: [^\n]+\n")
@@ -36,12 +37,14 @@ _ENGINE = {
 
 
 def write_traces(folder):
-    """Write a set of traces for each kind of collective."""
+    """Write sets of traces for each kind of collective, of all NPUs and of the ranks of a job."""
     for kind in KINDS:
         own = folder / kind
         own.mkdir()
         for npu in range(NPUS):
-            et.write_trace(own / f"trace.{npu}.et", et.metadata(), _nodes(npu, kind))
+            et.write_trace(own / f"trace.{npu}.et", et.metadata(), _nodes(npu, kind, NPUS))
+        for rank in range(JOB_RANKS):
+            et.write_trace(own / f"job.{rank}.et", et.metadata(), _nodes(rank, kind, JOB_RANKS))
 
 
 def warm_up(folder):
@@ -56,10 +59,10 @@ def warm_up(folder):
                 raise AssertionError(f"{path} fails")
 
 
-def _nodes(npu, kind):
+def _nodes(npu, kind, npus):
     """Return the nodes of an NPU: a collective of few bytes and one of many beside messages, memory and compute."""
     comm_type = et.CollectiveCommType[kind.replace("-", "_").upper()]
-    after, before = (npu + 1) % NPUS, (npu - 1) % NPUS
+    after, before = (npu + 1) % npus, (npu - 1) % npus
     small, large = (0, 0) if kind == "barrier" else (3001, 1 << 20)
     nodes = [
         et.comp_node(1, "forward", duration_micros=2),
@@ -72,7 +75,7 @@ def _nodes(npu, kind):
         et.coll_node(8, "gradients", et.CollectiveCommType.ALL_REDUCE, 5000, deps=[5, 6]),
     ]
     if kind == "all-to-all":
-        splits = [1000 * ((npu + peer) % 3) for peer in range(NPUS)]
+        splits = [1000 * ((npu + peer) % 3) for peer in range(npus)]
         nodes.append(et.coll_node(9, "uneven", comm_type, sum(splits), in_split_size=splits, deps=[8]))
     return nodes
 
@@ -89,6 +92,10 @@ def sections(run, folder):
         "engine": dict(_ENGINE[value[WORKERS]]),
         "memory": {"bandwidth": "100GB/s"},
     }
+    jobs = {factor: value.pop(factor) for factor in list(value) if factor.startswith("jobs.")}
+    if jobs:
+        del found["workload"]
+        found["jobs"] = _jobs(f"{folder}/{kind}/job", {factor.partition(".")[2]: jobs[factor] for factor in jobs})
     for factor, company in COMPANY.items():
         found[factor.partition(".")[0]] |= company if factor in value else {}
     for factor in sorted(value):
@@ -101,6 +108,14 @@ def sections(run, folder):
     return found
 
 
+def _jobs(traces, keys):
+    """Return two jobs that share the NPUs; the keys are of the first, whose copies have two ranks of traffic."""
+    first = {"name": "first", "gpus": JOB_RANKS // keys.get("repeat", 1)} | keys
+    if "traffic" not in first:
+        first = {"name": "first", "traces": traces} | keys
+    return [first] if "repeat" in keys and "traffic" not in keys else [first, {"name": "second", "traces": traces}]
+
+
 def described(run):
     """Return a run as factors with their values."""
     return {factor: FACTORS[factor][number] for factor, number in run.items()}
@@ -109,8 +124,10 @@ def described(run):
 def run_file(run, folder):
     """Return the text of a run file."""
     lines = []
-    for section, keys in sections(run, folder).items():
-        lines += [f"[{section}]", *(f"{key} = {_toml(given)}" for key, given in keys.items())]
+    for section, found in sections(run, folder).items():
+        for keys in found if isinstance(found, list) else [found]:
+            lines += [f"[[{section}]]" if isinstance(found, list) else f"[{section}]"]
+            lines += [f"{key} = {_toml(given)}" for key, given in keys.items()]
     return "\n".join(lines) + "\n"
 
 

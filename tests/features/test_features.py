@@ -8,11 +8,14 @@ import pytest
 from nadi.configuration.run_file import load_config
 from tests.budgets import FRESH
 from tests.features.matrix import PLAIN, REFUSED, Matrix
+from tests.features.restarting import run_and_restart
 from tests.features.running import described, is_valid, outcome, sections, warm_up, write_traces
 from tests.features.values import ALWAYS, FACTORS, SECTIONS, choices, keys_with_values
 
 RUNS = 40
 """Runs of the part, refused ones too."""
+RESTARTED = 15
+"""Of these, runs that stop and continue."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def test_values_are_not_the_default(factor, number, tmp_path):
     runs = [PLAIN | {"network.fidelity": model, factor: number} for model in range(len(FACTORS["network.fidelity"]))]
     section, key = factor.split(".")
     valid = [load_config(None, sections=sections(run, tmp_path)) for run in runs if is_valid(run, tmp_path)]
-    found = [getattr(config, section) for config in valid]
+    found = [config.jobs[0] if section == "jobs" else getattr(config, section) for config in valid]
     assert any(getattr(each, key) != type(each).model_fields[key].default for each in found)
 
 
@@ -47,6 +50,14 @@ def test_some_pairs_of_features(folder):
     matrix.cover(RUNS)
     assert [(described(run), what) for run, what in matrix.defects] == [], f"seed {seed}"
     assert matrix.left < pairs - RUNS
+
+
+@pytest.mark.slow
+def test_some_runs_that_stop_and_continue(folder):
+    seed = secrets.randbelow(2**31) if os.environ.get(FRESH) else 1
+    matrix = Matrix(lambda run: is_valid(run, folder), lambda run: outcome(run, folder, run_and_restart), seed)
+    matrix.cover(RESTARTED)
+    assert [(described(run), what) for run, what in matrix.defects] == [], f"seed {seed}"
 
 
 def stand_in(conflicts, defect=None):

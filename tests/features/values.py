@@ -5,6 +5,7 @@ is a factor with one of its values. A test holds the keys here against those tha
 declares.
 """
 
+from nadi.configuration.jobs import JobSection
 from nadi.configuration.sections import NetworkSection, SystemSection
 from pdes import balancing, congestion, disciplines, fidelity
 from workload import algorithms_of
@@ -12,8 +13,12 @@ from workload.kinds import KINDS
 
 NPUS = 8
 FABRIC, COLLECTIVE, WORKERS = "fabric", "collective", "workers"
-CHOSEN_BY_THE_RUN = {("system", "collectives")}
-"""Keys that COLLECTIVE gives."""
+CHOSEN_BY_THE_RUN = {
+    ("system", "collectives"),
+    *(("jobs", key) for key in ("name", "traces", "gpus", "model", "plan", "framework", "serving")),
+    *(("jobs", key) for key in ("trace_set", "groups", "all_gather_size", "strict")),
+}
+"""Keys that COLLECTIVE gives, and those of what jobs are made of."""
 CONGESTION = "network.congestion"
 """Its values name the congestion control beside the parameters."""
 
@@ -77,7 +82,23 @@ _VALUES = {
         "compute_slowdown": [1.5],
     },
     "engine": {"partitioner": ["blocks", "scatter"], "weights": ["fabric"]},
-    "memory": {"remote": ["npu", "node"], "remote_latency": ["500ns"], "remote_bandwidth": ["10GB/s"]},
+    "memory": {
+        "remote": ["npu", "node"],
+        "remote_latency": ["500ns"],
+        "remote_bandwidth": ["10GB/s"],
+        "remote_sharers": [3],
+    },
+    "jobs": {
+        "placement": ["rail", "scattered:seed=3", [7, 2, 5, 0]],
+        "start": ["3us"],
+        "repeat": [2],
+        "iterations": [2],
+        "traffic": [
+            {"sizes": "hadoop", "load": 0.3, "duration": "30us"},
+            {"sizes": "9KiB", "load": 0.3, "duration": "30us", "arrivals": "lognormal:sigma=2"},
+            {"sizes": "9KiB", "load": 0.3, "duration": "30us", "queue_pairs": "pair"},
+        ],
+    },
 }
 COMPANY = {
     "network.reorder": {"selective_repeat": True},
@@ -85,9 +106,10 @@ COMPANY = {
     "memory.remote": {"remote_bandwidth": "20GB/s"},
     "memory.remote_latency": {"remote": "npu", "remote_bandwidth": "20GB/s"},
     "memory.remote_bandwidth": {"remote": "npu"},
+    "memory.remote_sharers": {"remote": "npu", "remote_bandwidth": "20GB/s"},
 }
 """What is written beside a key that means nothing alone, unless the run chooses another value of that."""
-SECTIONS = {"network": NetworkSection, "system": SystemSection}
+SECTIONS = {"network": NetworkSection, "system": SystemSection, "jobs": JobSection}
 """Those of which every key must have a value here."""
 
 ALWAYS = {

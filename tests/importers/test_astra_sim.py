@@ -233,33 +233,67 @@ def test_roofline(astra_sim, nadi):
     assert f"sys[0], Average operation intensity: {(100_000 * 100 + 10_000 / 16) / 110_001:.3f}" in done.out
 
 
+FIRST_NS, SECOND_NS, THIRD_NS, FOURTH_NS = 12_000, 22_000, 32_000, 42_000
+"""Times of an access of each NPU: 2,000 ns, and 1 to 4 MB at 100 GB/s."""
 MEMORIES = {
-    "NO_MEMORY_EXPANSION": {"remote": "none"},
-    "PER_NPU_MEMORY_EXPANSION": {"remote": "npu", "remote_latency": "2000000ps", "remote_bandwidth": "800000000000bps"},
+    "PER_NPU_MEMORY_EXPANSION": (1, [2 * FIRST_NS, 2 * SECOND_NS, 2 * THIRD_NS, 2 * FOURTH_NS]),
+    "PER_NODE_MEMORY_EXPANSION": (
+        2,
+        [
+            FIRST_NS + SECOND_NS + FIRST_NS,
+            2 * (FIRST_NS + SECOND_NS),
+            THIRD_NS + FOURTH_NS + THIRD_NS,
+            2 * (THIRD_NS + FOURTH_NS),
+        ],
+    ),
+    "MEMORY_POOL": (4, [120_000, 142_000, 174_000, 216_000]),  # in two rounds of 108 us, one after another
 }
 
 
-@pytest.mark.parametrize(("kind", "section"), MEMORIES.items())
-def test_remote_memories(astra_sim, kind, section):
+def write_accesses(files, npu, size_bytes):
+    """Two accesses of an NPU, the second after the first."""
+    nodes = [et.mem_node(1, "load", et.NodeType.MEM_LOAD_NODE, size_bytes, tensor_loc=1)]
+    nodes.append(et.mem_node(2, "store", et.NodeType.MEM_STORE_NODE, size_bytes, tensor_loc=1, deps=[1]))
+    et.write_trace(files.folder / f"work.{npu}.et", et.metadata(), nodes)
+
+
+@pytest.mark.parametrize(("kind", "sharers", "cycles"), [(kind, *case) for kind, case in MEMORIES.items()])
+@pytest.mark.parametrize("fidelity", ["analytical", "flow"])
+def test_remote_memories_serve_one_access_at_a_time(astra_sim, nadi, kind, sharers, cycles, fidelity):
+    """By hand, as AnalyticalRemoteMemory.cc queues: an NPU's second access waits behind all that have asked before."""
     memory = {"memory-type": kind, "remote-mem-latency": 2000, "remote-mem-bw": 100}
-    files = astra_sim(
-        nodes=[et.mem_node(1, "load", et.NodeType.MEM_LOAD_NODE, 10**6, tensor_loc=1)],
-        remote_memory_configuration=memory,
-    )
-    path = files.folder / "remote-memory-configuration.json"
-    sections, warning = files.sections(remote_memory=path)
-    assert (sections["memory"], warning) == (section, "")
-    if section["remote"] == "npu":
-        assert finish_ns(sections) == 2000 + 10**6 / 100
-
-
-@pytest.mark.parametrize("kind", ["PER_NODE_MEMORY_EXPANSION", "MEMORY_POOL"])
-def test_shared_remote_memories_are_named_in_the_warning(astra_sim, kind):
-    memory = {"memory-type": kind, "remote-mem-bw": 100, "num-nodes": 2, "num-npus-per-node": 2}
+    memory |= {"num-nodes": 2, "num-npus-per-node": 2}
     files = astra_sim(remote_memory_configuration=memory)
+    for npu in range(4):
+        write_accesses(files, npu, 10**6 * (npu + 1))
     sections, warning = files.sections(remote_memory=files.folder / "remote-memory-configuration.json")
-    assert sections["memory"]["remote"] == "npu"
-    assert "each NPU has a memory of its own, so that none waits for another" in warning
+    assert (sections["memory"]["remote"], sections["memory"]["remote_sharers"], warning) == ("npu", sharers, "")
+    done = nadi("astra-sim", *files.arguments, "--set", f"network.fidelity={fidelity}")
+    assert re.findall(r"sys\[\d\] finished, (\d+) cycles", done.out) == [str(ns) for ns in cycles], done.err
+    assert f"sys[3], Remote mem time: {cycles[3]}" in done.out  # with the time in which it waits
+
+
+def test_times_of_remote_memories_are_whole_nanoseconds(astra_sim):
+    """2,000 ns and floor(12,345 / 7) = 1,763 ns."""
+    memory = {"memory-type": "MEMORY_POOL", "remote-mem-latency": 2000, "remote-mem-bw": 7}
+    load = et.mem_node(1, "load", et.NodeType.MEM_LOAD_NODE, 12_345, tensor_loc=1)
+    files = astra_sim(nodes=[load], remote_memory_configuration=memory)
+    sections, _ = files.sections(remote_memory=files.folder / "remote-memory-configuration.json")
+    assert finish_ns(sections) == 4 * 3_763
+
+
+def test_no_remote_memory(astra_sim):
+    files = astra_sim(remote_memory_configuration={"memory-type": "NO_MEMORY_EXPANSION", "num-nodes": 2, "more": 1})
+    sections, warning = files.sections(remote_memory=files.folder / "remote-memory-configuration.json")
+    assert sections["memory"] == {"remote": "none"}
+    assert warning.endswith("remote-memory-configuration.json: more")
+
+
+def test_remote_memories_of_too_few_nodes(astra_sim, nadi):
+    memory = {"memory-type": "PER_NODE_MEMORY_EXPANSION", "remote-mem-bw": 1, "num-nodes": 1, "num-npus-per-node": 3}
+    done = nadi("astra-sim", *astra_sim(remote_memory_configuration=memory).arguments)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "num-nodes: found 1 of 3 NPUs; expected room for 4 NPUs" in done.err
 
 
 WRONG = {

@@ -4,10 +4,10 @@ import pytest
 from pyarrow import parquet
 
 from nadi.errors import ConfigError
-from nadi.importers.htsim.connections import read_connections
-from nadi.importers.htsim.flows import flow_traces
 from nadi.importers.htsim.translation import HtsimOptions, translated
 from tests.nonempty import nonempty
+from workload.generators.point_to_point.connection_matrix import read_connections
+from workload.generators.point_to_point.matrix_traces import flow_traces
 
 HEAD = "Nodes 8\nConnections {flows}\nTriggers {triggers}\nFailures {failures}\n"
 FABRIC = "switch:npus=8,rate=100Gbps,delay=1us"

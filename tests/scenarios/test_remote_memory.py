@@ -252,3 +252,52 @@ def test_memories_of_hosts_need_hosts(tmp_path, capsys):
     assert '[memory] remote: found "node", but ring:npus=2,' in words
     assert 'expected "npu" or "pool"' in words
     assert words.count("\n") == 1
+
+
+SHARERS, WORKERS_OF_MEMORY = 3, 8
+
+
+def chain(npu):
+    """Of an NPU: microseconds of computation before each access, and bytes of the access."""
+    return [(1 + (3 * npu + 7 * n) % 5, 1000 + (977 * npu + 389 * n) % 4001) for n in range(CHAIN)]
+
+
+def naive_shared_memories():
+    """When each access finishes: NPUs 0 to 2, 3 to 5, and 6 and 7 have a memory each, which serves who asks first."""
+    free, finish = {}, {}
+    asking = [(1_000_000 * chain(npu)[0][0], npu, 0) for npu in range(WORKERS_OF_MEMORY)]
+    while asking:
+        now, npu, n = min(asking)
+        asking.remove((now, npu, n))
+        memory = npu // SHARERS
+        free[memory] = finish[npu, n] = max(now, free.get(memory, 0)) + access_ps(chain(npu)[n][1])
+        if n + 1 < CHAIN:
+            asking.append((finish[npu, n] + 1_000_000 * chain(npu)[n + 1][0], npu, n + 1))
+    return finish
+
+
+@pytest.mark.parametrize("fidelity", ["analytical", "flow"])
+def test_consecutive_npus_share_a_memory(tmp_path, fidelity):
+    for npu in range(WORKERS_OF_MEMORY):
+        nodes = []
+        for n, (micros, size) in enumerate(chain(npu)):
+            nodes.append(et.comp_node(2 * n + 1, f"c{n}", duration_micros=micros, deps=[2 * n] if n else []))
+            nodes.append(et.mem_node(2 * n + 2, f"{n}", (LOAD, STORE)[n % 2], size, tensor_loc=1, deps=[2 * n + 1]))
+        et.write_trace(tmp_path / f"trace.{npu}.et", et.metadata(), nodes)
+    text = RUN.replace("ring:npus=2", f"ring:npus={WORKERS_OF_MEMORY}") + f"remote_sharers = {SHARERS}\n"
+    (tmp_path / "run.toml").write_text(text + f'[network]\nfidelity = "{fidelity}"\n')
+    assert main(["run", str(tmp_path / "run.toml"), "-q", "--out", str(tmp_path / "out")]) == 0
+    rows = pq.read_table(tmp_path / "out" / "nodes.parquet").to_pylist()
+    found = {(row["npu"], int(row["name"])): row["finish_ps"] for row in rows if row["name"].isdecimal()}
+    assert found == naive_shared_memories()
+
+
+def test_packets_do_not_share_memories_of_npus(tmp_path, capsys):
+    """A warning names the key, as NPUs act at different times there."""
+    for npu in range(2):
+        et.write_trace(tmp_path / f"trace.{npu}.et", et.metadata(), [et.mem_node(1, "in", LOAD, 1000, tensor_loc=1)])
+    (tmp_path / "run.toml").write_text(RUN + "remote_sharers = 2\n")
+    assert main(["run", str(tmp_path / "run.toml"), "-q", "--out", str(tmp_path / "out")]) == 0
+    assert "[memory] remote_sharers" in capsys.readouterr().err
+    rows = pq.read_table(tmp_path / "out" / "nodes.parquet").to_pylist()
+    assert {row["finish_ps"] for row in rows} == {access_ps(1000)}

@@ -1,4 +1,4 @@
-"""A real SLURM of one node on the loopback address: munged, slurmctld and slurmd with their own ports and folders."""
+"""A real SLURM of one node or more: munged, slurmctld and slurmd with their own ports and folders."""
 
 import os
 import shutil
@@ -7,13 +7,13 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 CPUS = 4
-_PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "squeue", "setpriv")
+_PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "squeue", "setpriv", "nsenter", "unshare")
 _START_S = 30
 _STOP_S = 5
 _OFTEN = """\
@@ -28,7 +28,7 @@ int usleep(unsigned microseconds)
 """slurmctld looks at its queue once a second, after ten naps; these are a twentieth as long."""
 _CONF = """\
 ClusterName=nadi
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={controller}
 SlurmctldPort={controller_port}
 SlurmdPort={node_port}
 SlurmUser=root
@@ -38,11 +38,11 @@ AuthInfo=socket={folder}/munge.socket
 CredType=cred/munge
 CryptoType=crypto/munge
 StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
+SlurmdSpoolDir={folder}/spool.%n
 SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
+SlurmdPidFile={folder}/slurmd.%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd.log
+SlurmdLogFile={folder}/slurmd.%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -54,9 +54,19 @@ MpiDefault=none
 ReturnToService=2
 KillWait=3
 MinJobAge=300
-NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=100000 State=UNKNOWN
-PartitionName=all Nodes=node1 Default=YES MaxTime=60 OverSubscribe=NO State=UP
+{nodes}
+PartitionName=all Nodes=ALL Default=YES MaxTime=60 OverSubscribe=NO State=UP
 """
+_NODE = "NodeName={name} NodeHostname={host} NodeAddr={address} CPUs={cpus} RealMemory=100000 State=UNKNOWN"
+
+
+class Node(NamedTuple):
+    """A node of a cluster: its names and address, and what runs a command there when put before it."""
+
+    name: str
+    host: str
+    address: str
+    enter: tuple[str, ...] = ()
 
 
 class Cluster(NamedTuple):
@@ -64,11 +74,13 @@ class Cluster(NamedTuple):
 
     folder: Path
     environ: dict[str, str]
+    enter: tuple[str, ...] = ()
 
     def run(self, *command: object, timeout: float = 30, **options) -> subprocess.CompletedProcess:
-        """A command with this cluster as its SLURM."""
+        """A command with this cluster as its SLURM, on the first node."""
+        folder = options.pop("cwd", Path.cwd())  # who enters a machine begins at its root
         return subprocess.run(
-            [str(part) for part in command],
+            [*self.enter, "env", "-C", str(folder), *(str(part) for part in command)],
             env=self.environ | options.pop("environ", {}),
             capture_output=True,
             text=True,
@@ -120,8 +132,10 @@ def missing() -> str:
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
-    """Start a cluster; whatever it started is gone when the block ends, however it ends.
+def cluster(nodes: Sequence[Node] = ()) -> Iterator[Cluster]:
+    """Start a cluster, by default of this machine, with the controller on the first node.
+
+    Whatever it started is gone when the block ends, however it ends.
 
     Raises:
         RuntimeError: it did not come up in half a minute; with the ends of its logs.
@@ -131,30 +145,36 @@ def cluster() -> Iterator[Cluster]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o755)
         (folder / "state").mkdir()
-        (folder / "spool").mkdir()
+        nodes = nodes or [Node("node1", _host(), "127.0.0.1")]
+        for node in nodes:
+            (folder / f"spool.{node.name}").mkdir()
         conf = folder / "slurm.conf"
         ports = _free_ports(2)
-        conf.write_text(
-            _CONF.format(folder=folder, host=_host(), controller_port=ports[0], node_port=ports[1], cpus=CPUS)
-        )
-        running = Cluster(folder, _environ(conf))
+        lines = "\n".join(_NODE.format(**node._asdict(), cpus=CPUS) for node in nodes)
+        controller = f"{nodes[0].host}({nodes[0].address})"
+        values = {"controller": controller, "controller_port": ports[0], "node_port": ports[1], "nodes": lines}
+        conf.write_text(_CONF.format(folder=folder, **values))
+        running = Cluster(folder, _environ(conf), nodes[0].enter)
         stack.callback(_kill_strays, conf)
-        _munge(running, stack)
-        _daemon(running, stack, "slurmctld", "-D", "-i", "-f", conf, **_short_naps(folder))
-        _daemon(running, stack, "slurmd", "-D", "-N", "node1", "-f", conf)
+        _munge(running, stack, nodes[0])
+        _daemon(running, stack, nodes[0], "slurmctld", "-D", "-i", "-f", conf, **_short_naps(folder))
+        for node in nodes:
+            _daemon(running, stack, node, "slurmd", "-D", "-N", node.name, "-f", conf)
         stack.callback(_cancel_all, running)
-        if not running.until(lambda: "idle" in running.run("sinfo", "-h", "-o", "%t").stdout.split(), _START_S):
-            raise RuntimeError(f"no SLURM node after {_START_S} s\n{_logs(folder)}")
+        idle = ["idle"] * len(nodes)
+        if not running.until(lambda: running.run("sinfo", "-h", "-N", "-o", "%t").stdout.split() == idle, _START_S):
+            raise RuntimeError(f"no SLURM nodes after {_START_S} s\n{_logs(folder)}")
         yield running
 
 
-def _munge(running: Cluster, stack: ExitStack) -> None:
+def _munge(running: Cluster, stack: ExitStack, node: Node) -> None:
     folder = running.folder
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
     files = [f"--{name}-file={folder / f'munge.{name}'}" for name in ("key", "log", "pid", "seed")]
-    _daemon(running, stack, "munged", "--foreground", "--force", f"--socket={folder / 'munge.socket'}", *files)
+    files.append(f"--socket={folder / 'munge.socket'}")
+    _daemon(running, stack, node, "munged", "--foreground", "--force", *files)
     if not running.until((folder / "munge.socket").exists, _START_S):
         raise RuntimeError(f"munged does not come up\n{_logs(folder)}")
 
@@ -169,11 +189,11 @@ def _short_naps(folder: Path) -> dict[str, str]:
     return {"LD_PRELOAD": str(library)}
 
 
-def _daemon(running: Cluster, stack: ExitStack, *command: object, **environ: str) -> None:
+def _daemon(running: Cluster, stack: ExitStack, node: Node, *command: object, **environ: str) -> None:
     """Start a program that ends with the stack, and with this process should it be killed."""
-    log = stack.enter_context((running.folder / f"{command[0]}.err").open("wb"))
+    log = stack.enter_context((running.folder / f"{command[0]}.{node.name}.err").open("wb"))
     process = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", *(str(part) for part in command)],
+        [*node.enter, "setpriv", "--pdeathsig", "KILL", *(str(part) for part in command)],
         env=running.environ | environ,
         stdin=subprocess.DEVNULL,
         stdout=log,

@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 ONLY_TCP = {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "eth0"}
@@ -24,6 +26,41 @@ esac
 shift
 exec ip netns exec "$host" bash -c "$*"
 """
+
+
+_ENTER = """\
+hostname {name}
+mount --bind {hosts} /etc/hosts
+mount -t tmpfs none /dev/shm
+mkdir {folder}/{name}
+mount --rbind /sys/fs/cgroup {folder}/{name}
+mount -t sysfs none /sys
+mount --rbind {folder}/{name} /sys/fs/cgroup
+touch {ready}
+exec sleep infinity
+"""
+"""What makes a namespace a machine of its own: its name, names of the others, shared memory, its network in /sys."""
+
+
+class Machine(NamedTuple):
+    """A host with a name of its own, and what runs a command there when put before it."""
+
+    name: str
+    address: str
+    enter: tuple[str, ...]
+    namespace: str
+
+    def processes(self) -> list[int]:
+        """All processes of this machine, but the one that keeps it."""
+        keeper = self.enter[self.enter.index("-t") + 1]
+        return [int(number) for number in _ip("netns", "pids", self.namespace).split() if number != keeper]
+
+    def die(self) -> None:
+        """Kill all that runs here, as a crash does."""
+        while found := self.processes():
+            for number in found:
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
 
 
 def missing() -> str:
@@ -47,22 +84,53 @@ def missing() -> str:
 @contextmanager
 def two_hosts(folder: Path) -> Iterator[list[str]]:
     """Make the hosts; gives how to start `mpiexec -n ...` on the first of them, for a rank on each in turn."""
-    names = [f"nadi-{os.getpid()}-{which}" for which in "ab"]
     with ExitStack() as stack:
-        for name in names:
-            _ip("netns", "add", name)
-            stack.callback(_ip, "netns", "del", name)
-        _ip("link", "add", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
-        for name, address in zip(names, ADDRESSES, strict=True):
-            _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
-            _ip("-n", name, "link", "set", "lo", "up")
-            _ip("-n", name, "link", "set", "eth0", "up")
-        _wait_until_up(names)
+        names = _connected(stack)
         script = folder / "launch"
         script.write_text(_LAUNCH.format(first=ADDRESSES[0], second=ADDRESSES[1], names=names))
         script.chmod(0o755)
         hosts = ["-launcher", "ssh", "-launcher-exec", str(script), "-hosts", ",".join(ADDRESSES), "-ppn", "1"]
         yield ["ip", "netns", "exec", names[0], "mpiexec", *hosts]
+
+
+@contextmanager
+def two_machines(folder: Path) -> Iterator[list[Machine]]:
+    """Make two hosts named node1 and node2, whose shared memory and host names are their own."""
+    hosts = folder / "hosts"
+    named = [(f"node{i}", address) for i, address in enumerate(ADDRESSES, 1)]
+    hosts.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in named))
+    with ExitStack() as stack:
+        machines = []
+        for namespace, (name, address) in zip(_connected(stack), named, strict=True):
+            ready = folder / f"{name}.ready"
+            script = _ENTER.format(name=name, hosts=hosts, folder=folder, ready=ready)
+            inside = ["nsenter", f"--net=/run/netns/{namespace}", "unshare", "--uts", "--mount", "bash", "-ec", script]
+            keeper = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *inside])
+            stack.callback(keeper.wait, _UP_S)
+            stack.callback(keeper.kill)
+            end = time.monotonic() + _UP_S
+            while not ready.exists():
+                if keeper.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError(f"{name} does not come up")
+                time.sleep(0.02)
+            enter = ("nsenter", "-t", str(keeper.pid), "--net", "--uts", "--mount")
+            machines.append(Machine(name, address, enter, namespace))
+        yield machines
+
+
+def _connected(stack: ExitStack) -> list[str]:
+    """Make two network namespaces with a cable between them, which go with the stack; gives their names."""
+    names = [f"nadi-{os.getpid()}-{which}" for which in "ab"]
+    for name in names:
+        _ip("netns", "add", name)
+        stack.callback(_ip, "netns", "del", name)
+    _ip("link", "add", "eth0", "netns", names[0], "type", "veth", "peer", "name", "eth0", "netns", names[1])
+    for name, address in zip(names, ADDRESSES, strict=True):
+        _ip("-n", name, "addr", "add", f"{address}/24", "dev", "eth0")
+        _ip("-n", name, "link", "set", "lo", "up")
+        _ip("-n", name, "link", "set", "eth0", "up")
+    _wait_until_up(names)
+    return names
 
 
 def sent_bytes(command: list[str]) -> int:

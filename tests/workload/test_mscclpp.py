@@ -150,6 +150,38 @@ def test_packets_from_another_thread_block_and_groups_of_thread_blocks(tmp_path)
     assert read(tmp_path, plan("allgather", (1, 2, 2), gpus, "s", protocol="LL"), "all-gather").members == 2
 
 
+def test_sums_of_packets_by_groups_of_thread_blocks(tmp_path):
+    """Each of two GPUs sends half of its buffer, adds the other half and sends the sum, kept as packets too on one."""
+    half = [{"tbg_info": {"tb_id": k, "tbg_size": 2}} for k in range(2)]
+    sums = op("respkt", "i0 s0", "i0 0:0"), op("recspkt", "i1 s1", "i1 s2 0:1")
+    gpus = []
+    for g in range(2):
+        ops = op("ppkt", f"i{1 - g}", f"0:{1 - g}"), sums[g], op("upkt", f"s{1 - g}", f"i{1 - g}")
+        gpus.append([[each | part] for each in ops for part in half])
+    content = plan("allreduce", (2, 2, 3), gpus, "s", protocol="LL")
+    assert read(tmp_path, content, "all-reduce").members == 2
+
+
+def test_two_channels_of_one_pair_over_ports(tmp_path):
+    """A thread block of each channel: one puts and signals in one operation, the other in two; one GPU flushes."""
+    meet = [op("signal", channels=[0]), op("wait", channels=[0])]
+    flush = op("flush", channels=[0])
+    first = [
+        [*meet, op("put", "o0", "0:0", [0]), op("signal", channels=[0]), flush, op("wait", channels=[0])],
+        [*meet, op("pws", "o1", "0:1", [0]), flush],
+    ]
+    second = [
+        [*meet, op("pwsf", "o2", "0:2", [0], count=2), op("wait", channels=[0])],
+        [*meet, op("wait", channels=[0])],
+    ]
+    content = plan("allgather", (2, 4, 0), [first, second], "o")
+    for gpu in content["gpus"]:
+        gpu["channels"][0]["connected_to"] *= 2
+        gpu["threadblocks"][1]["channels"][0]["channel_ids"] = [1]
+    content = json.loads(json.dumps(content).replace('"memory"', '"port"'))
+    assert read(tmp_path, content, "all-gather").members == 2
+
+
 def test_reads_puts_and_sums_of_both_kinds(tmp_path):
     """As reduce.json of MSCCL++: buffer 0 is the other's input, buffer 1 its scratch space."""
     meet = [op("signal", channels=[0]), op("wait", channels=[0])]
@@ -203,6 +235,18 @@ def test_a_plan_takes_about_as_long_as_direct_messages(nadi, tmp_path, make, kin
     assert times["custom"] == pytest.approx(times["direct"], rel=0.06)  # one byte each way before, and after
 
 
+def add_switch(gpu):
+    """Let an NVSwitch add and copy, as reduce_nvls.json of MSCCL++ does."""
+    gpu["channels"].append(
+        {"channel_type": "switch", "buffer_type": "i", "rank_groups": [{"size": 3, "ranks": [0, 1, 2]}]}
+    )
+    gpu["threadblocks"][0]["channels"].append({"channel_type": "switch", "channel_ids": [0]})
+    part = [{"switch_channel_id": 0, "index": 0, "size": 1}]
+    gpu["threadblocks"][0]["ops"].append(
+        {"name": "glres", "src_buff": part, "dst_buff": part, "channel_type": "switch", "reduce_op": "sum"}
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -211,7 +255,10 @@ def test_a_plan_takes_about_as_long_as_direct_messages(nadi, tmp_path, make, kin
         (lambda p: p.update(collective="sendrecv"), "collective 'sendrecv', expected 'allgather'"),
         (lambda p: p["gpus"][1].update(id=7), "gpu 1: id 7"),
         (lambda p: p["gpus"][0].update(inputChunks=1), "before version 0.7"),
-        (lambda p: p["gpus"][0]["threadblocks"][0]["ops"].append({"name": "glres"}), "switches that add or copy"),
+        (
+            lambda p: add_switch(p["gpus"][0]),
+            "gpu 0 tb 0 op 5: 'glres', expected another operation, as switches that add",
+        ),
         (lambda p: p["gpus"][0]["threadblocks"][0]["ops"].append({"name": "x"}), "op 5: 'x', expected another"),
         (lambda p: p["gpus"][0]["threadblocks"][0]["ops"].pop(3), "gpu 1 tb 0 op 4: waits for a signal of gpu 0"),
         (lambda p: p["gpus"][0]["threadblocks"][0]["ops"].append(op("wait", channels=[0])), "that does not come"),

@@ -7,6 +7,7 @@ from et import read_trace
 from tests.nonempty import nonempty
 from workload import WorkloadError, build_program, load_traces
 from workload.generators.point_to_point import traces as traffic_traces
+from workload.generators.point_to_point.arrivals import arrivals
 from workload.generators.point_to_point.message_sizes import message_sizes
 
 MIB = 1 << 20
@@ -79,7 +80,7 @@ def test_the_same_seed_makes_the_same_messages_and_another_others():
 
     def made(seed):
         return [
-            traffic_traces.poisson(4, 0.5, 400 * 10**9, 10**10, web, seed),
+            traffic_traces.random_messages(4, 0.5, 400 * 10**9, 10**10, web, seed),
             traffic_traces.permutation(30, 2, web, seed),
             traffic_traces.incast(30, 5, 2, web, seed),
         ]
@@ -95,7 +96,7 @@ def test_the_same_seed_makes_the_same_messages_and_another_others():
 def test_poisson_offers_the_load_that_is_asked(text, load, seconds):
     """To each NPU's receivers evenly; gaps of an exponential distribution have their mean as standard deviation."""
     npus, rate_bps = 16, 400 * 10**9
-    made = traffic_traces.poisson(npus, load, rate_bps, int(seconds * 1e12), message_sizes(text), 1)
+    made = traffic_traces.random_messages(npus, load, rate_bps, int(seconds * 1e12), message_sizes(text), 1)
     assert made.bytes.sum() * 8 / (npus * rate_bps * seconds) == pytest.approx(load, rel=0.02)
     assert np.bincount(made.dst, minlength=npus).std() < 0.05 * len(made.dst) / npus
     gaps = np.diff(made.at_us[made.src == 3]).astype(float)
@@ -103,8 +104,48 @@ def test_poisson_offers_the_load_that_is_asked(text, load, seconds):
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)
 
 
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 2.0])
+def test_bursty_gaps_have_their_mean_and_spread(sigma):
+    """Moments of the lognormal distribution; its mean converges slowly, its logarithm does not."""
+    gaps = np.diff(arrivals(f"lognormal:sigma={sigma}").times(200_000.0, 1.0, np.random.default_rng(1)))
+    assert np.log(gaps).std() == pytest.approx(sigma, rel=0.01)
+    assert np.log(gaps).mean() == pytest.approx(-(sigma**2) / 2, abs=0.02 * sigma)
+    assert gaps.mean() == pytest.approx(1.0, rel=0.05)
+    if sigma <= 1:
+        assert gaps.std() == pytest.approx(np.sqrt(np.expm1(sigma**2)), rel=0.1)
+
+
+@pytest.mark.parametrize("process", ["poisson", "lognormal:sigma=1", "lognormal:sigma=2"])
+def test_short_runs_have_the_load_of_long_ones(process):
+    """The process has begun long before: as many messages arrive in each tenth of the time, and in all as asked."""
+    counts = np.zeros(10)
+    for number in range(4000):
+        at = arrivals(process).times(20.0, 1.0, np.random.default_rng(number))
+        counts += np.histogram(at, bins=10, range=(0, 20))[0]
+    assert counts.sum() / 4000 == pytest.approx(20, rel=0.03)
+    assert counts / counts.sum() == pytest.approx(np.full(10, 0.1), rel=0.12)
+
+
+def test_bursts_are_bursts():
+    """Messages of an NPU per stretch of ten mean gaps: their variance over their mean is 1 for a Poisson process."""
+    dispersion = []
+    for process in ("poisson", "lognormal:sigma=1", "lognormal:sigma=2"):
+        at = arrivals(process).times(100_000.0, 1.0, np.random.default_rng(5))
+        counts = np.histogram(at, bins=10_000, range=(0, 100_000))[0]
+        dispersion.append(counts.var() / counts.mean())
+    assert dispersion[0] == pytest.approx(1.0, abs=0.05)
+    assert dispersion[1] > 1.4
+    assert dispersion[2] > 3 * dispersion[1]
+
+
+@pytest.mark.parametrize("text", ["lognormal", "lognormal:sigma=0", "lognormal:sigma=9", "burst", "lognormal:sigma=-1"])
+def test_wrong_processes_are_refused(text):
+    with pytest.raises(WorkloadError, match='expected "poisson", or "lognormal:sigma=2"'):
+        arrivals(text)
+
+
 def test_traces_hold_all_messages_and_wait_for_their_moment(tmp_path):
-    made = traffic_traces.poisson(4, 0.5, 400 * 10**9, 10**9, message_sizes("hadoop"), 3)
+    made = traffic_traces.random_messages(4, 0.5, 400 * 10**9, 10**9, message_sizes("hadoop"), 3)
     assert traffic_traces.write(made, tmp_path, "t") == 4
     traces, trace_of_npu = load_traces(tmp_path / "t", 4)
     program = build_program(traces, trace_of_npu, 4)
@@ -115,7 +156,7 @@ def test_traces_hold_all_messages_and_wait_for_their_moment(tmp_path):
         is_send, is_wait = table.comm_src == npu, table.duration_micros > 0
         assert table.comm_dst[is_send].tolist() == made.dst[mine].tolist()
         assert table.comm_size[is_send].tolist() == made.bytes[mine].tolist()
-        assert table.duration_micros[is_wait].sum() == made.at_us[mine].max()
+        assert table.duration_micros[is_wait].sum() == np.rint(made.at_us[mine].max())
         assert np.all(table.is_cpu_op[is_wait])
         assert int(np.sum(table.comm_dst == npu)) == int(np.sum(made.dst == npu))
 
@@ -143,8 +184,11 @@ def test_other_npus_may_have_traces_beside(tmp_path):
         (lambda: traffic_traces.pairs(7, 3, 1, ONE, 1), "expected an even number of NPUs"),
         (lambda: traffic_traces.permutation(1, 1, ONE, 1), "1 NPUs, expected 2 to"),
         (lambda: traffic_traces.permutation(8, 10**9, ONE, 1), "8,000,000,000 messages, expected at most"),
-        (lambda: traffic_traces.poisson(4, 0.0, 10**9, 10**9, ONE, 1), "load is 0, expected more than 0"),
-        (lambda: traffic_traces.poisson(4, 1.0, 10**12, 10**18, message_sizes("1B"), 1), "messages, expected at most"),
+        (lambda: traffic_traces.random_messages(4, 0.0, 10**9, 10**9, ONE, 1), "load is 0, expected more than 0"),
+        (
+            lambda: traffic_traces.random_messages(4, 1.0, 10**12, 10**18, message_sizes("1B"), 1),
+            "messages, expected at most",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(make, words):

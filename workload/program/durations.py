@@ -32,8 +32,9 @@ class ComputeModel:
 
     The roofline is max(num_ops / peak_flops, tensor_size / memory_bandwidth_Bps) for compute nodes (Williams, Waterman
     and Patterson, CACM 2009) and memory_latency_ps + tensor_size / memory_bandwidth_Bps for memory nodes (with the
-    latency and bandwidth of remote memory for remote tensors). It models the accelerator: nodes on the CPU always have
-    the trace's duration. With a GPU, a node with operators takes the sum of their times instead of the roofline.
+    latency and bandwidth of remote memory for remote tensors). It models the accelerator: nodes on the CPU have the
+    trace's duration, unless host_flops is set and they have num_ops. With a GPU, a node with operators takes the sum of
+    their times instead of the roofline.
     """
 
     # Mode of the model. "trace" uses the trace's durations; a remote access without one takes the time of the remote
@@ -46,7 +47,9 @@ class ComputeModel:
     memory_bandwidth_Bps: float | None = None  # noqa: N815 - bytes, not bits
     memory_latency_ps: int = 0  # Latency of each memory node in picoseconds
     times: ComputeTimes | None = None  # Times of operators on a GPU, None = no GPU
+    host_flops: float | None = None  # Operations per second of nodes on the CPU, None = unknown
     remote: RemoteMemory | None = None  # Memory of remote tensors, None = such tensors count as local ones
+    unit_ps: int = 1  # Unit in ps to which times of the roofline are rounded down
 
     @property
     def flops(self) -> float | None:
@@ -62,9 +65,9 @@ class ComputeModel:
 def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     """Return int64[n]: picoseconds of each node of kinds COMPUTE and MEMORY, 0 for others.
 
-    Recorded times are exact; roofline times are rounded to the nearest picosecond. Raises WorkloadError: a duration
-    exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a compute node has no operators, num_ops
-    and tensor_size.
+    Recorded times are exact; roofline times are rounded to the nearest picosecond, then down to whole units. Raises
+    WorkloadError: a duration exceeds 11 days, the roofline needs an unknown rate, or (model "roofline") a compute node
+    has no operators, num_ops and tensor_size.
     """
     table = view.table
     has_operators = (table.operators > 0) & (view.kind == COMPUTE)
@@ -74,6 +77,9 @@ def durations_ps(view: TraceView, model: ComputeModel) -> Int64:
     too_long = timed & (table.duration_micros > _LONGEST_MICROS)
     _refuse(view, too_long, f"duration_micros is beyond {_LONGEST_MICROS}, expected less")
     recorded = np.where(timed & ~too_long, table.duration_micros, 0) * PS_PER_US
+    if model.host_flops is not None:
+        host_ps = np.rint(np.maximum(table.num_ops, 0) / model.host_flops * PS_PER_S).astype(np.int64)
+        recorded = np.where(on_cpu & (recorded == 0), host_ps, recorded)
     modelled = timed & ~on_cpu
     if model.model == "trace":
         is_away = is_remote(view) if model.remote is not None else np.zeros(len(timed), np.bool_)
@@ -122,7 +128,8 @@ def _roofline_ps(view: TraceView, is_modelled: Mask, model: ComputeModel) -> Int
         memory_ps = np.where(elsewhere, model.remote.latency_ps + away, memory_ps)
     longest_ps = np.maximum(compute_ps, memory_ps)
     _refuse(view, longest_ps > LONGEST_PS, "takes longer than 11 days, expected less")
-    return np.rint(longest_ps).astype(np.int64)
+    time_ps = np.rint(longest_ps).astype(np.int64)
+    return time_ps - time_ps % model.unit_ps
 
 
 def _seconds(view: TraceView, work: Int64, rate: float | None, column: str, key: str) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ class FabricJob(NamedTuple):
     work: WorkOfRanks  # The ranks of this process have traces, those of others ELSEWHERE (-2)
     placement: Int32  # int32[ranks], NPU of each rank
     begin_ps: int  # Time at which all its ranks start
+    queue_pairs: str = ""  # Queue pairs of its messages, "pair" or "message"; "" = as the settings of the run say
 
 
 def build_jobs(jobs: Sequence[FabricJob], fabric: Graph, is_here: Mask, exchange: Exchange = alone) -> Program:
@@ -86,6 +87,7 @@ def _jobs(jobs: Sequence[FabricJob], built: Sequence[RankWork], npus: int) -> Fa
         place=place,
         group_ptr=_ends([len(work.groups.names) for work in built]),
         begin_ps=np.array([job.begin_ps for job in jobs], np.int64),
+        queue_pairs=tuple(job.queue_pairs for job in jobs),
     )
 
 

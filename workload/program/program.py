@@ -37,6 +37,9 @@ class FabricJobs(NamedTuple):
     place: Int32  # int32[npus], index of each NPU in `npu`
     group_ptr: Int64  # int64[J+1], groups of each job, as ranges of group numbers; the first of each is all its ranks
     begin_ps: Int64  # int64[J], time at which each job starts
+    queue_pairs: tuple[
+        str, ...
+    ]  # Queue pairs of the messages of each job, "pair" or "message"; "" = as the settings say
 
     def npus_of(self, job: int) -> Int32:
         """Return the NPUs of a job, by its number, in the order of its ranks."""

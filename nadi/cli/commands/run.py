@@ -21,6 +21,7 @@ _CLUSTER = "Name in `nadi topology clusters` or TOML file, optionally with param
 _GPUS = "Number of GPUs of the cluster. Default: those of the plan."
 _FIDELITY = "Network model: `nadi net fidelities` lists them."
 _OUT = "Folder for summary.json and the tables."
+_RESUME = "Continue the run whose results would be in this folder from its newest checkpoint."
 _WORKERS = "Number of threads or processes on this machine; under mpiexec, threads per rank."
 _WEIGHTS = "Source of the weights for dividing the fabric: traces, fabric, or an earlier run's folder."
 
@@ -39,6 +40,7 @@ def run(
     backend: str = typer.Option("", metavar="NAME", show_default=False, help="Kind of workers: threads or processes."),
     weights: str = typer.Option("", metavar="WHAT", show_default=False, help=_WEIGHTS),
     exact: bool = typer.Option(False, "--exact", help='Simulate each packet; nothing is replayed (reuse = "off").'),
+    resume: Path | None = typer.Option(None, metavar="DIR", parser=named_path, show_default=False, help=_RESUME),
     force: Force = False,
     report: bool = typer.Option(False, "--report", help="Also write DIR/report.html, as `nadi report DIR` does."),
     as_json: bool = typer.Option(False, "--json", help="Print the summary as JSON instead of the report."),
@@ -52,6 +54,7 @@ def run(
     from nadi.configuration.run_file import load_config
     from nadi.configuration.sections import WEIGHT_SOURCES
     from nadi.insight.runs import Run
+    from nadi.launching.checkpoints import RUN, newest, read_part
     from nadi.launching.world import together
     from nadi.reports.pages.page import check_page, write_page
     from nadi.reports.pages.report import report as report_page
@@ -73,18 +76,34 @@ def run(
     if weights:
         from_options.append(f"engine.weights={weights if weights in WEIGHT_SOURCES else Path(weights).absolute()}")
     with together(ranks):
+        resumed_from = newest(resume) if resume is not None else None
+        if resumed_from is not None and file is None and not model:
+            given = read_part(resumed_from, RUN).values["arguments"]
+            file = given["file"] and Path(given["file"])
+            overrides = [*given["overrides"], *overrides]
         if file is None and not model and not overrides:
             raise ConfigError(
                 "found neither a run file nor --model; expected RUN.toml, or --model NAME --plan PLAN --cluster NAME"
             )
         config = load_config(file, [*overrides, *from_options])
-        folder, has_page = out or config.output.dir, report or config.output.report
+        folder, has_page = out or resume or config.output.dir, report or config.output.report
+        arguments = {"file": file and str(file.absolute()), "overrides": [*overrides, *from_options]}
         if has_page and folder is None:
             source = "--report" if report else "report in [output]"
             raise ConfigError(f"{source}: found no folder of results; expected --out DIR, or dir in [output]")
         if has_page and folder:
             check_page(folder / REPORT)
-    simulate_and_report(ranks, config, folder, begin_s, force=force, as_json=as_json, quiet=quiet)
+    simulate_and_report(
+        ranks,
+        config,
+        folder,
+        begin_s,
+        force=force,
+        as_json=as_json,
+        quiet=quiet,
+        resumed_from=resumed_from,
+        arguments=arguments,
+    )
     if has_page and folder and ranks.rank == 0:
         write_page(folder / REPORT, report_page(Run(folder)))
         say(f"page: {folder / REPORT}", err=as_json)

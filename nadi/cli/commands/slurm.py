@@ -14,6 +14,7 @@ from nadi.terminal.printing import say
 _MEMORY = "Memory per node, such as 64G; 0 for all memory. Default: twice the estimate."
 _OUT = "Folder for the results; a sweep has a subfolder per task."
 _SCRIPT = "Script to write. Default: JOB-NAME.sbatch."
+_MODULE = "Environment module that the script loads, such as openmpi/4.1.5. Repeatable."
 _SWEEP = (
     "Job array with one task per value, or per combination if repeated. Values that contain commas are "
     "separated by semicolons."
@@ -33,6 +34,7 @@ def slurm(
     overrides: Overrides = [],
     sweeps: list[str] = typer.Option([], "--sweep", metavar="KEY=V1,V2,...", help=_SWEEP),
     launcher: str = typer.Option("mpiexec", help="Launcher of several ranks: mpiexec, srun-pmi2 or srun-pmix."),
+    modules: list[str] = typer.Option([], "--module", metavar="NAME", show_default=False, help=_MODULE),
     out: Path | None = typer.Option(None, "--out", metavar="DIR", parser=named_path, help=_OUT),
     script: Path | None = typer.Option(None, "-o", metavar="FILE", parser=named_path, help=_SCRIPT),
     sbatch: Sbatch = [],
@@ -70,6 +72,7 @@ def slurm(
         overrides=tuple(overrides),
         tasks=tasks,
         sbatch=tuple(sbatch),
+        modules=tuple(modules),
         force=force,
     )
     limits = NodeLimits(batch.memory_bytes(mem), force)

@@ -35,19 +35,13 @@ def read_memory(path: Path, npus: int) -> FileSections:
         return FileSections({"memory": {"remote": "none"}}, tuple(file.unknown_keys()))
     if not file.bandwidth_gb_s:
         raise ConfigError(f"{path}: remote-mem-bw: found 0; expected more than 0 with {file.kind}")
-    unused = file.unknown_keys()
-    if file.kind == "PER_NODE_MEMORY_EXPANSION":
-        if file.nodes * file.npus_per_node < npus:
-            raise ConfigError(
-                f"{path}: num-nodes: found {file.nodes} of {file.npus_per_node} NPUs; expected room for {npus} NPUs"
-            )
-        if file.npus_per_node > 1:
-            unused.append("num-npus-per-node (each NPU has a memory of its own, so that none waits for another)")
-    elif file.kind == "MEMORY_POOL" and npus > 1:
-        unused.append("MEMORY_POOL (each NPU has a memory of its own, so that none waits for another)")
+    sharers = {"PER_NODE_MEMORY_EXPANSION": min(file.npus_per_node, npus), "MEMORY_POOL": npus}.get(file.kind, 1)
+    if file.kind == "PER_NODE_MEMORY_EXPANSION" and file.nodes * sharers < npus:
+        raise ConfigError(f"{path}: num-nodes: found {file.nodes} of {sharers} NPUs; expected room for {npus} NPUs")
     memory: dict[str, Any] = {
         "remote": "npu",
+        "remote_sharers": sharers,
         "remote_latency": f"{round(file.latency_ns * 1000)}ps",
         "remote_bandwidth": f"{round(file.bandwidth_gb_s * 8e9)}bps",
     }
-    return FileSections({"memory": memory}, tuple(unused))
+    return FileSections({"memory": memory}, tuple(file.unknown_keys()))

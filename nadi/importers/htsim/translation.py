@@ -12,12 +12,12 @@ from et.formats import goal
 from inputs.units import BITS_PER_BYTE, PS_PER_S, PS_PER_US
 from nadi.errors import ConfigError
 from nadi.importers.file_sections import TranslatedRun
-from nadi.importers.htsim.connections import ConnectionMatrix, FailedLink, read_connections
-from nadi.importers.htsim.flows import PEAK_FLOPS, flow_traces
 from topologies import SWITCH, Graph
 from topologies.builders.htsim import HtsimTree, read_tree
 from topologies.units import format_rate, format_time
 from workload import TraceSet
+from workload.generators.point_to_point.connection_matrix import ConnectionMatrix, FailedLink, read_connections
+from workload.generators.point_to_point.matrix_traces import PEAK_FLOPS, flow_traces
 
 HEADER_BYTES = 64  # UecSrc::_hdr_size, and the size of acknowledgements and trimmed packets
 _ECN_REFERENCE_BPS = 25 * 10**9  # rate for which [network] ecn_kmin and ecn_kmax hold

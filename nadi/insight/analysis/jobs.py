@@ -43,7 +43,7 @@ def documents(simulation: FinishedRun, finish_ps: Int64, step_times: Int64 | Non
             results=replace(simulation.results, finish_time_ps=end_ps - begin_ps),
         )
         times = _own_times(simulation, step_times, npus, end_ps - begin_ps)
-        entry["step"] = step.document(own, times, section.iterations)
+        entry["step"] = step.document(own, times, section.iterations) if section.traffic is None else {}
         if simulation.alone_ps:
             entry["alone_ps"] = simulation.alone_ps[number]
             if entry["alone_ps"]:

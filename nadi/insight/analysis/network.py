@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from et.arrays import Int64
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
-from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, Schema
+from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, SAMPLES, Schema
 from topologies import Graph, TopologyError
 from topologies.routing import next_links
 
@@ -50,6 +50,7 @@ class NetRun:
     # columns of these tables; None where the run has no such file
     flows: Table | None
     queues: Table | None
+    samples: Table | None
     marks: Table | None
     pauses: Table | None
     graph: Graph | None  # fabric of the run; None if Nadi cannot build it again
@@ -110,6 +111,7 @@ _NEEDED = {
     LINKS: ("src", "dst", "rate_bps", "utilisation"),
     FLOWS: ("src", "dst", "bytes", "start_ps", "finish_ps"),
     QUEUES: ("link", "time_ps", "bytes"),
+    SAMPLES: ("link", "time_ps", "tx_bytes", "queue_bytes"),
     MARKS: ("link", "time_ps", "packets"),
     PAUSES: ("link", "time_ps", "data_class", "paused"),
 }
@@ -119,7 +121,7 @@ _READ = {FLOWS: (*_NEEDED[FLOWS], "slowdown")}  # columns that are read of table
 def read_run(folder: Path) -> NetRun:
     """Read the network results of a run; ConfigError if the folder holds no results that can be read."""
     run = Run(folder)
-    links, flows, queues, marks, pauses = (_columns(run, schema, needed) for schema, needed in _NEEDED.items())
+    links, flows, queues, samples, marks, pauses = (_columns(run, schema, needed) for schema, needed in _NEEDED.items())
     if links is None:
         raise ConfigError(f"{folder}: no links.parquet; expected results of `nadi run --out`")
     names = [f"{src} → {dst}" for src, dst in zip(links["src"], links["dst"], strict=True)]
@@ -128,7 +130,7 @@ def read_run(folder: Path) -> NetRun:
         graph = run.graph
     except (ConfigError, TopologyError, OSError) as error:
         why_no_graph = " ".join(str(error).split())
-    return NetRun(run.summary, {**links, "name": names}, flows, queues, marks, pauses, graph, why_no_graph)
+    return NetRun(run.summary, {**links, "name": names}, flows, queues, samples, marks, pauses, graph, why_no_graph)
 
 
 def most(link_columns: Table, column: str, max_rows: int) -> list[dict[str, Any]]:

@@ -100,7 +100,9 @@ def _workload(run: Run) -> str:
     """Return what the run computes regardless of its plan: the model and its tokens per step, or the traces."""
     config, step = run.summary.get("config", {}), run.summary.get("step", {})
     works = config.get("jobs") or [config.get("workload", {})]
-    return str(([(work.get("model"), work.get("traces")) for work in works], step.get("model_flops")))
+    return str(
+        ([[work.get(source) for source in ("model", "traces", "traffic")] for work in works], step.get("model_flops"))
+    )
 
 
 def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -102,6 +102,11 @@ class Run:
         return self._maybe(schemas.QUEUES)
 
     @cached_property
+    def samples(self) -> "pa.Table | None":
+        """Table of the bytes that links sent, and of their queues, over time; None where links were not sampled."""
+        return self._maybe(schemas.SAMPLES)
+
+    @cached_property
     def marks(self) -> "pa.Table | None":
         """Table of the packets that ports marked (ECN) over time; None where no packet was marked."""
         return self._maybe(schemas.MARKS)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.arrays import Float64, Int64
+from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.analysis.network import NetRun, find_pauses, most, read_run, tiers
 from nadi.insight.analysis.network import Table as Columns
 from nadi.insight.analysis.network import document as document_of
@@ -17,7 +18,8 @@ from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, fr
 from nadi.reports.text.network import ports, spread_heading, victims_table
 from nadi.simulation.fidelities import LOGGED_PAUSES
 from nadi.terminal.printing import in_page
-from nadi.terminal.readable import TimeUnit, amount_text, size_text, time_text, time_unit
+from nadi.terminal.readable import TimeUnit, amount_text, rate_text, size_text, time_text, time_unit
+from topologies.units import parse_time
 
 MAX_LINKS = 200  # Number of links per tier in the chart of utilisation
 MAX_PORTS = 12  # Number of ports in the chart of queues
@@ -48,7 +50,9 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     finish = time_unit([run.summary.get("finish_time_ps") or 0])
     looks = (style(number) for number in itertools.count())
     shown: list[Part] = [_utilisation(run, looks)]
-    if run.queues and len(run.queues["link"]):
+    if run.samples and len(run.samples["link"]):
+        shown += _samples(run, run.samples, finish, looks)
+    elif run.queues and len(run.queues["link"]):
         shown.append(_queues(run, run.queues, finish, looks))
     if run.pauses is not None and len(run.pauses["link"]):
         shown.append(_paused_over_time(run, finish))
@@ -102,36 +106,73 @@ def _utilisation(run: NetRun, styles: Iterator[SeriesStyle]) -> Plot:
 def _queues(run: NetRun, queues: Columns, unit: TimeUnit, styles: Iterator[SeriesStyle]) -> Plot:
     """Return the queues of the fullest ports over time, a line per port."""
     drawn = figure(unit.name, "maximum queue per interval")
-    link, depth = queues["link"], queues["bytes"]
-    max_bytes = np.zeros(len(run.links["name"]), np.int64)
-    np.maximum.at(max_bytes, link, depth)
-    order = np.argsort(-max_bytes, kind="stable")
     moments = np.unique(queues["time_ps"])
     stretch_ps = int(np.diff(moments).min()) if len(moments) > 1 else 1
-    for port in order[max_bytes[order] > 0][:MAX_PORTS].tolist():
+    fullest, bytes_waiting = _add_lines(drawn, run, queues, "bytes", stretch_ps, unit, styles)
+    drawn.update_yaxes(exponentformat="SI", ticksuffix="B")
+    description = f"The fullest is {run.links['name'][fullest[0]]}, {amount_text(bytes_waiting)} at most."
+    return Plot(f"queues of the {len(fullest)} fullest ports over time", drawn, description)
+
+
+def _samples(run: NetRun, samples: Columns, unit: TimeUnit, looks: Iterator[SeriesStyle]) -> Iterator[Plot]:
+    """Yield the sending rates and the queues of links over time, in the user's intervals, a line per link."""
+    interval_ps = parse_time(run.summary["config"]["output"]["sample"])
+    interval = f"in intervals of {time_text(interval_ps)}"
+    to_bps = BITS_PER_BYTE * PS_PER_S / interval_ps
+    rates, queues = {**samples, "bps": samples["tx_bytes"] * to_bps}, {**samples, "bytes": samples["queue_bytes"]}
+    drawn = figure(unit.name, "sending rate")
+    fastest, bps = _add_lines(drawn, run, rates, "bps", interval_ps, unit, looks)
+    drawn.update_yaxes(exponentformat="SI", ticksuffix="b/s")
+    description = f"The fastest is {run.links['name'][fastest[0]]}, {rate_text(bps)} at most, {interval}."
+    yield Plot(f"sending rates of the {len(fastest)} fastest links over time", drawn, description)
+    if samples["queue_bytes"].any():
+        drawn = figure(unit.name, "maximum queue")
+        fullest, bytes_waiting = _add_lines(drawn, run, queues, "bytes", interval_ps, unit, looks)
+        drawn.update_yaxes(exponentformat="SI", ticksuffix="B")
+        name = run.links["name"][fullest[0]]
+        description = f"The fullest is {name}, {amount_text(bytes_waiting)} at most, {interval}."
+        yield Plot(f"queues of the {len(fullest)} fullest ports over time", drawn, description)
+
+
+def _add_lines(
+    drawn: Plotly,
+    run: NetRun,
+    table: Columns,
+    column: str,
+    interval_ps: int,
+    unit: TimeUnit,
+    styles: Iterator[SeriesStyle],
+) -> tuple[list[int], float]:
+    """Add a line for each link with the largest values of a column; return these links and the largest value.
+
+    The table has a row for each link and interval with a value above 0.
+    """
+    link, value = table["link"], table[column]
+    largest = np.zeros(len(run.links["name"]))
+    np.maximum.at(largest, link, value)
+    order = np.argsort(-largest, kind="stable")
+    shown: list[int] = order[largest[order] > 0][:MAX_PORTS].tolist()
+    for port in shown:
         rows = np.flatnonzero(link == port)
-        rows = rows[np.argsort(queues["time_ps"][rows], kind="stable")]
-        begin_ps = queues["time_ps"][rows]
-        # a 0 at the begin of each gap, because intervals without waiting bytes have no row
-        gaps = np.flatnonzero(np.diff(begin_ps, append=begin_ps[-1] + 2 * stretch_ps) > stretch_ps)
-        begins_ps = np.concatenate([begin_ps, begin_ps[gaps] + stretch_ps])
+        rows = rows[np.argsort(table["time_ps"][rows], kind="stable")]
+        begin_ps = table["time_ps"][rows]
+        # a 0 at the begin of each gap, because intervals without a value have no row
+        gaps = np.flatnonzero(np.diff(begin_ps, append=begin_ps[-1] + 2 * interval_ps) > interval_ps)
+        begins_ps = np.concatenate([begin_ps, begin_ps[gaps] + interval_ps])
         by_time = np.argsort(begins_ps, kind="stable")
-        begins_ps, waiting_bytes = begins_ps[by_time], np.append(depth[rows], np.zeros(len(gaps), np.int64))[by_time]
-        stride = -(-len(begins_ps) // MAX_POINTS)  # intervals per point, which shows their largest queue
+        begins_ps, values = begins_ps[by_time], np.append(value[rows], np.zeros(len(gaps), value.dtype))[by_time]
+        stride = -(-len(begins_ps) // MAX_POINTS)  # intervals per point, which shows their largest value
         first = np.arange(0, len(begins_ps), stride)
         drawn.add_scatter(
             x=begins_ps[first] / unit.ps,
-            y=np.maximum.reduceat(waiting_bytes, first),
+            y=np.maximum.reduceat(values, first),
             name=in_page(run.links["name"][port]),
             mode="lines",
             line_shape="hv",
             **next(styles).line_and_marker(),
         )
-    drawn.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix="B")
-    fullest = int(order[0])
-    description = f"The fullest is {run.links['name'][fullest]}, {amount_text(int(max_bytes[fullest]))} at most."
-    shown = min(MAX_PORTS, int((max_bytes > 0).sum()))
-    return Plot(f"queues of the {shown} fullest ports over time", drawn, description)
+    drawn.update_yaxes(rangemode="tozero")
+    return shown, float(largest[order[0]])
 
 
 def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:

@@ -27,6 +27,24 @@ _HOLDER = "written-by"
 _MAX_NAME_LENGTH = 100
 
 
+def hidden_folders(out: Path) -> Iterator[Path]:
+    """Yield the hidden folders of runs that write to `out`: of one under way, or remains of a killed one."""
+    real = Path(os.path.realpath(out))
+    for base in (real, *real.parents):
+        folder = _hidden_in(base, real)
+        if folder.is_dir() and not folder.is_symlink():
+            yield folder
+
+
+def _hidden_in(base: Path, out: Path) -> Path:
+    """Return the hidden folder in the existing folder `base`: the same for every run that writes to `out`."""
+    if base == out:
+        return base / f"{_HIDDEN}results"
+    relative = str(out.relative_to(base))
+    digest = hashlib.blake2b(os.fsencode(relative), digest_size=4).hexdigest()
+    return base / f"{_HIDDEN}{relative.replace(os.sep, '-')[:_MAX_NAME_LENGTH]}-{digest}"
+
+
 @contextmanager
 def staged(out: Path, files: Sequence[str], ranks: RankGather = ALONE, *, key: str = "") -> Iterator[Path | None]:
     """Provide a folder to write into; when the block ends normally, its files move to `out`, the first of `files` last.
@@ -80,7 +98,7 @@ class _Stage:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             self._check_names(base)
             self._clear_others(base)
-            self.folder = self._hidden(base)
+            self.folder = _hidden_in(base, self._out)
             found = [name for name in self._files if os.path.lexists(self._out / name)]
             if found and not self._has_marker(self._out / self._files[0]) and not os.path.lexists(self.folder):
                 raise OutputError(
@@ -142,18 +160,10 @@ class _Stage:
         if any(len(os.fsencode(part)) > os.pathconf(base, "PC_NAME_MAX") for part in self._out.parts):
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
 
-    def _hidden(self, base: Path) -> Path:
-        """Return the hidden folder in an existing folder: the same for every run that writes to `out`."""
-        if base == self._out:
-            return base / f"{_HIDDEN}results"
-        relative = str(self._out.relative_to(base))
-        digest = hashlib.blake2b(os.fsencode(relative), digest_size=4).hexdigest()
-        return base / f"{_HIDDEN}{relative.replace(os.sep, '-')[:_MAX_NAME_LENGTH]}-{digest}"
-
     def _clear_others(self, base: Path) -> None:
         """Remove or respect hidden folders of runs that began when fewer folders of the path to `out` existed."""
         for ancestor in self._out.parents:
-            left = self._hidden(ancestor)
+            left = _hidden_in(ancestor, self._out)
             if ancestor != base and os.path.isdir(left):  # noqa: PTH112 - False where nothing may be seen
                 with suppress(OSError):  # another user's folder without permissions
                     self._take(left)

@@ -82,8 +82,7 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     pairs = float(sampled.weight.sum())
     per_pair = _PAIR_BYTES + (_CONTROLLED_PAIR_BYTES if settings.congestion_control.update else 0)
     queue_pairs = min(pairs, float(graph.npus) ** 2)
-    if settings.queue_pairs == "message":
-        queue_pairs += _sends(program)
+    queue_pairs += _messages_with_pairs(program, settings)
     memory = fabric_bytes(graph) + per_pair * queue_pairs
     memory += _MESSAGE_BYTES * sent * settings.record_flows
     rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
@@ -97,10 +96,18 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     return own
 
 
-def _sends(program: Program) -> int:
-    """Return the number of point-to-point messages of a rank's NPUs."""
+def _messages_with_pairs(program: Program, settings: Settings) -> int:
+    """Return the number of point-to-point messages of a rank's NPUs that have queue pairs of their own."""
+    jobs = program.jobs.queue_pairs if program.jobs is not None else ()
+    has_own = np.array([(own or settings.queue_pairs) == "message" for own in (*jobs, "")])
+    if not has_own.any():
+        return 0
     before = np.concatenate([[0], np.cumsum(program.node_kind == SEND)])
-    return int(np.diff(before[program.trace_ptr])[program.trace_of_npu[program.trace_of_npu >= 0]].sum())
+    of_trace = np.diff(before[program.trace_ptr])
+    counted = program.trace_of_npu >= 0
+    if program.jobs is not None:
+        counted &= has_own[program.jobs.of_npus()]  # NPUs without a job have no messages
+    return int(of_trace[program.trace_of_npu[counted]].sum())
 
 
 def with_rows_of_messages(

@@ -42,6 +42,7 @@ def without_reducers(results: pdes.Results, graph: Graph) -> pdes.Results:
         node_start_ps=results.node_start_ps[:rows],
         node_finish_ps=results.node_finish_ps[:rows],
         flows={name: column[flows] for name, column in results.flows.items()},
+        job_bytes=results.job_bytes[: graph.links],
         links={name: column[: graph.links] for name, column in results.links.items()},
         queues=_of_links(results.queues, graph.links),
         pauses=_of_links(results.pauses, graph.links),

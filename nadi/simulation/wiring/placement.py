@@ -14,6 +14,7 @@ from nadi.errors import ConfigError
 from topologies import Graph
 from topologies.units import short
 from workload import WorkloadError
+from workload.generators.point_to_point.flow_lists import flow_list
 from workload.trace_sets.files import is_set
 from workload.trace_sets.load import files_of
 from workload.trace_sets.manifest import NAME, read_manifest
@@ -27,9 +28,12 @@ def ranks_of(job: JobSection) -> int:
         return job.gpus
     if job.trace_set is not None and not isinstance(job.trace_set, str):
         return job.trace_set.npus
+    if job.traffic is not None and job.traffic.file is not None:
+        return flow_list(job.traffic.file).npus
     path = job.traces
     if path is None or path.is_file():
-        raise ConfigError(f'job "{job.name}": gpus is missing beside one trace for all; expected a number')
+        beside = "traffic" if path is None else "one trace for all"
+        raise ConfigError(f'job "{job.name}": gpus is missing beside {beside}; expected a number')
     if is_set(path):
         return len(read_manifest(path / NAME).trace_of_npu)
     return max(files_of(path).files) + 1

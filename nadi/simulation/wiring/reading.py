@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import topologies
 import workload
 from et import TraceError, TraceTable, read_groups
+from et.arrays import Int32
 from inputs.units import BITS_PER_BYTE
 from nadi.configuration.from_model import on_npus, trace_set
 from nadi.configuration.sections import RunConfig
@@ -19,6 +20,7 @@ from nadi.errors import ConfigError
 from nadi.simulation.trace_decoding import use_compiled_decoder
 from nadi.simulation.wiring.affordable import schedule_bytes
 from nadi.simulation.wiring.placement import placements
+from nadi.simulation.wiring.traffic import traffic_traces
 from topologies import Graph, TopologyError
 from topologies.endpoints import with_host_memories
 from workload import CollectiveSettings, ComputeModel, Program, TraceSet, WorkloadError
@@ -26,6 +28,7 @@ from workload.collectives import defaults_on
 from workload.compute import ALONE, IN_SERVING, IN_STEPS, SOURCES, ComputeTimes, Efficiencies, find_gpu, read_tables
 from workload.errors import Exchange, alone
 from workload.generators.inference.requests import names_requests
+from workload.generators.point_to_point.traces import OPS_PER_S
 from workload.program.building import SharedParts, WorkOfRanks
 from workload.program.jobs import FabricJob, build_jobs
 from workload.program.memory_pool import with_memory_nodes
@@ -92,7 +95,7 @@ def read_work(
     if config.jobs:
         return _read_jobs(config, graph, own_npus, exchange, force=force)
     servers = memory_nodes(config, graph)
-    traces = _with_memories(config, graph, own_npus, exchange)
+    traces = _with_memories(config, graph, own_npus, exchange, force=force)
     if servers:
         traces = with_memory_nodes(traces, servers, graph.host, exchange)
     work = _work_of(config, graph, traces, exchange, force=force)
@@ -133,14 +136,15 @@ def _read_jobs(
     for single, section, places in zip(config.single_jobs(), config.jobs, placements(config, graph), strict=True):
         is_own = np.any([is_here[npus] for npus in places], axis=0)  # of any copy
         try:
-            ranks = _trace_set(single, len(places[0]), is_own, exchange)
+            ranks = _trace_set(single, graph, places[0], is_own, exchange, force=force)
             ranks = repeated(ranks, section.iterations)
             works.append(_work_of(single, graph, ranks, exchange, force=force))
         except (ConfigError, WorkloadError, TraceError) as error:
             raise ConfigError(f'job "{section.name}": {error}') from None
         for name, begin_ps, npus in zip(section.names, section.begins_ps, places, strict=True):
             trace_of_rank = np.where(is_here[npus], ranks.trace_of_npu, ELSEWHERE)
-            jobs.append(FabricJob(name, works[-1]._replace(trace_of_rank=trace_of_rank), npus, begin_ps))
+            pairs = section.traffic.queue_pairs if section.traffic is not None else ""
+            jobs.append(FabricJob(name, works[-1]._replace(trace_of_rank=trace_of_rank), npus, begin_ps, pairs))
             trace_of_npu[npus] = np.where(trace_of_rank >= 0, trace_of_rank + len(traces), trace_of_rank)
         traces += ranks.traces
         frameworks.append(ranks.framework)
@@ -176,24 +180,38 @@ def collective_settings(config: RunConfig, graph: Graph, *, force: bool = False)
 
 
 def _with_memories(
-    config: RunConfig, graph: Graph, is_own_npu: NDArray[np.bool_] | None, exchange: Exchange
+    config: RunConfig, graph: Graph, is_own_npu: NDArray[np.bool_] | None, exchange: Exchange, *, force: bool
 ) -> TraceSet:
     """Return the traces of a run without [[jobs]], with idle memories of hosts; arguments as of `_trace_set`."""
     npus = graph.npus - len(host_memories(config, graph))
-    traces = _trace_set(config, npus, None if is_own_npu is None else is_own_npu[:npus], exchange)
+    own_npus = None if is_own_npu is None else is_own_npu[:npus]
+    traces = _trace_set(config, graph, np.arange(npus, dtype=np.int32), own_npus, exchange, force=force)
     is_own = np.ones(graph.npus - npus, bool) if is_own_npu is None else is_own_npu[npus:]
     rest = np.where(is_own, IDLE, ELSEWHERE).astype(np.int32)
     return replace(traces, trace_of_npu=np.concatenate([traces.trace_of_npu, rest])) if len(rest) else traces
 
 
-def _trace_set(config: RunConfig, npus: int, own_npus: NDArray[np.bool_] | None, exchange: Exchange) -> TraceSet:
-    """Return traces of files or of the run file's model; own_npus: bool[npus], the NPUs of this rank, None = all."""
-    section = config.workload
+def _trace_set(
+    config: RunConfig,
+    graph: Graph,
+    npus: Int32,
+    own_npus: NDArray[np.bool_] | None,
+    exchange: Exchange,
+    *,
+    force: bool,
+) -> TraceSet:
+    """Return traces of files, of messages without a model, or of the run file's model.
+
+    npus: int32[ranks], NPU of each rank; own_npus: bool[ranks], whether it belongs to this rank of MPI, None = all do.
+    """
+    section, count = config.workload, len(npus)
     if section.trace_set is not None:
-        return _given(section.trace_set, npus, own_npus)
+        return _given(section.trace_set, count, own_npus)
+    if section.traffic is not None:
+        return on_npus(traffic_traces(section.traffic, graph, npus, force=force), count, own_npus)
     if section.traces is None:
-        return trace_set(config, npus, own_npus)
-    return workload.load_set(section.traces, npus, strict=section.strict, own=own_npus, exchange=exchange)
+        return trace_set(config, count, own_npus)
+    return workload.load_set(section.traces, count, strict=section.strict, own=own_npus, exchange=exchange)
 
 
 def _given(traces: TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] | None) -> TraceSet:
@@ -212,6 +230,8 @@ def _given(traces: TraceSet | str, num_npus: int, is_own_npu: NDArray[np.bool_] 
 
 def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
     """Return the model of durations; serves: the traces serve requests, which sets the default pace of operators."""
+    if config.workload.traffic is not None:
+        return ComputeModel(host_flops=OPS_PER_S)
     memory, remote = config.memory, None
     if memory.remote is not None:
         remote = RemoteMemory(
@@ -226,6 +246,7 @@ def compute_model(config: RunConfig, *, serves: bool) -> ComputeModel:
         memory_latency_ps=memory.latency,
         times=_compute_times(config, serves=serves),
         remote=remote,
+        unit_ps=config.network.own_keys.unit_ps,
     )
 
 
@@ -256,7 +277,9 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
 
 def with_interference(config: RunConfig, graph: Graph, frameworks: Sequence[str]) -> RunConfig:
     """Return the configuration with compute_slowdown settled; it is 1 without a GPU or without a known framework."""
-    framework, *others = dict.fromkeys(frameworks)
+    singles = zip(frameworks, config.single_jobs(), strict=True)
+    computing = dict.fromkeys(framework for framework, single in singles if single.workload.traffic is None)
+    framework, *others = computing or [""]
     if others and config.system.compute_slowdown is None and config.compute.gpu is not None:
         found = " and ".join(name or "none" for name in (framework, *others))
         raise ConfigError(

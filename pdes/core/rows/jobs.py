@@ -13,3 +13,4 @@ class JobTotal(Row, words=8, written_by="build.jobs core.message_digest messages
     messages = word("count", "completed messages")
     trace_rows = word("count", "finished trace rows")
     begin_ps = word("time", "time at which the job starts")
+    pair_per_message = word("flag", "each point-to-point message has a queue pair of its own")

@@ -5,7 +5,8 @@ from pdes.core.rows.row import Row, word
 
 class OutgoingLink(
     Row,
-    written_by="build.layout build.schedule fidelity.* messages.flows.coupled network.faults network.link npu.islands",
+    written_by="build.layout build.schedule fidelity.* messages.flows.coupled network.faults network.link "
+    "npu.islands npu.quiet reuse.recurrence",
 ):
     """The sending side of a link, node by node; then links that come from other LPs, with `meta` only."""
 
@@ -21,6 +22,24 @@ class OutgoingLink(
     sent_packets = word("packed", "packets sent | lower 28 bits of the longest wait of a packet (ps) << PACKETS_BITS")
 
 
+class LinkSample(Row, words=4, written_by="network.sampling"):
+    """What a link has done in its current interval of samples; bytes and queue may have different ones."""
+
+    sent_interval = word("count", "number of the interval in which the link sent last")
+    sent_bytes = word("bytes", "bytes sent in that interval")
+    queue_interval = word("count", "number of the interval in which a packet waited last")
+    queue_bytes = word("bytes", "maximum of the bytes that waited in that interval")
+
+
+class SampleEntry(Row, words=4, written_by="network.sampling"):
+    """An entry of the log of samples: a sum or maximum of an interval of a link."""
+
+    link = word("link", "row of `tx`")
+    kind = word("code", "SENT or QUEUED (pdes/network/sampling.py)")
+    interval = word("count", "number of the interval")
+    amount = word("bytes", "bytes sent, or the maximum of the bytes that waited")
+
+
 class LinkClass(Row, written_by="build.fabric build.schedule fidelity.*"):
     """Properties that many links have in common."""
 
@@ -31,7 +50,7 @@ class LinkClass(Row, written_by="build.fabric build.schedule fidelity.*"):
     kmin_bytes = word("bytes", "queue of the sending port above which packets are marked with some probability")
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
-    special = word("flags", "CARE: packets may be lost, or carry telemetry; FRAMED: flits; INSIDE: NVLink")
+    special = word("flags", "CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: flits; INSIDE: NVLink")
 
 
 class Forwarding(Row, written_by="build.routes network.faults"):

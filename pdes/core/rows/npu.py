@@ -6,8 +6,9 @@ from pdes.core.rows.row import INF, Row, word
 class Npu(
     Row,
     words=48,
-    written_by="build.growth build.tables messages.message_loop messages.whole network.faults nic.driven nic.port "
-    "nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective npu.npu_window npu.trace",
+    written_by="build.growth build.tables messages.message_loop messages.whole network.faults nic.driven "
+    "nic.port nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective "
+    "npu.npu_window npu.quiet npu.trace",
 ):
     """An NPU: two cache lines for frequent use, then the rest."""
 
@@ -57,6 +58,15 @@ class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flig
     line = word("row", "1 + the newest row that waits for a place, 0 none")
     later_head = word("message", "1 + the first row of its list of messages (pdes/npu/endpoints.py), 0 none")
     later_tail = word("message", "1 + the last row of that list")
+
+
+class SharedMemory(Row, written_by="npu.remote_memory"):
+    """A remote memory that NPUs share, and one NPU's place in its queue: pdes/npu/remote_memory.py."""
+
+    user = word("node", "NPU whose access it serves, -1 idle", begins=-1)
+    first_waiting = word("node", "first of the NPUs that wait for it, -1 none", begins=-1)
+    last_waiting = word("node", "last of them")
+    next_waiting = word("node", "of the NPU with the row's number: the NPU that waits behind it, -1 none", begins=-1)
 
 
 class Instance(

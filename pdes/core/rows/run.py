@@ -6,10 +6,11 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.islands build.simulation build.worlds core.fifo core.state fidelity.* "
-    "messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
-    "network.boundary network.faults network.link network.port_queues network.shared_switch "
-    "nic.counting nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
+    written_by="build.growth build.islands build.simulation build.worlds checkpoint.packets core.fifo "
+    "core.state fidelity.* messages.events messages.flows.coupled messages.message_loop "
+    "messages.whole network.batch network.boundary network.faults network.link network.port_queues "
+    "network.sampling network.shared_switch nic.counting nic.transport npu.collective npu.islands "
+    "npu.npu_window npu.quiet npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
 
@@ -49,6 +50,7 @@ class Scalars(
     fault_at = word("place", "row of the next change in `change`")
     depth_ps = word("duration", "width of the columns of `depth`", begins=1_000_000)
     pauses = word("count", "pauses and resumes that took effect, logged or not")
+    free_samples = word("count", "free entries of `sample_log`")
     due_replays = word("count", "groups in `due`, for which there is something to replay")
     replay_starts = word("count", "collectives that have waited for their replay")
     cell_ps = word("duration", "length of the cell: const.cell_ps, or longer while no packet crosses an island's links")
@@ -92,7 +94,8 @@ class Counters(
 class Constants(
     Row,
     words=72,
-    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes",
+    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes "
+    "reuse.recurrence",
 ):
     """Constants of a run."""
 
@@ -133,7 +136,6 @@ class Constants(
     trim = word("flag", "switches that do not pause cut packets to their headers")
     class_weights = word("packed", "weight of class 0 | of class 1 << 16 in packets")
     p2p_class = word("code", "data class of point-to-point messages")
-    pair_per_message = word("flag", "each point-to-point message has a queue pair of its own")
     p2p_shares = word("ratio", "messages to other hosts have SHARE_UNITS / this of the line rate, 0: all of it")
     crossing_words = word("count", "words of a packet in an outbox")
     carries_send_time = word("flag", "packets carry their send time")
@@ -142,6 +144,8 @@ class Constants(
     epochs = word("count", "number of sets of routing tables")
     pit = word("link", "`tx` row of a link that loses all packets, for destinations without a route; 0 none")
     depths = word("count", "columns of `depth`, 0: queues are not sampled")
+    sample_ps = word("duration", "length of the intervals of samples of links, 0: links are not sampled")
+    reserve_samples = word("count", "entries of `sample_log` that one action may use")
     endpoint_delay_ps = word("duration", "delay of a collective's first step, and of a receiver's action on a message")
     reduces = word("flag", "a reduction takes time")
     resolution_ps = word("duration", "unit to which transfers at message level, and reductions, are rounded down")
@@ -153,6 +157,7 @@ class Constants(
     control_bytes = word("bytes", "payload of a request or its answer")
     collectives_in_flight = word("count", "collectives that an NPU runs at a time, 0 = no limit")
     compute_slow_1000ths = word("ratio", "factor on compute time during a collective, 0: no slowdown")
+    remote_sharers = word("count", "NPUs that share a remote memory")
     handshakes = word("flag", "some messages use rendezvous, or members of collectives call each other")
     send_latency_ps = word("duration", "time from when a message is posted until its first packet may be sent")
     outer = word("node", "first of the switches that act before NPUs and other switches")

@@ -14,6 +14,7 @@ class ParcelHeader(Row, words=8, written_by="workers.other_teams"):
     exact = word("flag", "soonest_ps is final; else it is the begin of a window that must follow, or INF")
     hops = word("count", "packet-hops of the team before this window")
     rows_left = word("count", "trace rows of the team not finished before this window, minus all of them")
+    cut = word("code", "what the team asks of all after this window (pdes/workers/cuts.py)")
 
 
 class MpiCalls(Row, words=16, written_by="workers.exchange workers.other_teams"):
@@ -52,7 +53,8 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 class TeamState(
     Row,
     words=64,
-    written_by="reuse.recurrence workers.crew workers.exchange workers.other_teams workers.processes workers.team",
+    written_by="checkpoint.saver reuse.recurrence workers.crew workers.exchange workers.other_teams workers.processes "
+    "workers.team",
 ):
     """State of all workers that share memory (pdes/workers/team.py)."""
 
@@ -62,10 +64,12 @@ class TeamState(
     window_ps = word("duration", "length of a window")
     before_abort = word("count", APART, many=LINE_WORDS - 2)
     abort = word("flag", "a worker has failed: stop")
-    before_published = word("count", APART, many=LINE_WORDS - 1)
+    asked = word("code", "what a process of the team asks of all workers (pdes/workers/cuts.py)")
+    before_published = word("count", APART, many=LINE_WORDS - 2)
     published = word("count", "windows whose begin is known")
     begin_ps = word("time", "begin of the last of them, INF = no event is left")
-    before_sums = word("count", APART, many=LINE_WORDS - 2)
+    cut = word("code", "what all workers do before that window (pdes/workers/cuts.py)")
+    before_sums = word("count", APART, many=LINE_WORDS - 3)
     soonest_ps = word("time", "earliest event of the team, and of all teams once they have exchanged theirs")
     hops = word("count", "packet-hops of the team")
     rows_left = word("count", "trace rows of the team not finished, minus all of them")
@@ -74,6 +78,7 @@ class TeamState(
     agreed = word("count", "windows after which all teams have agreed on the earliest event")
     all_hops = word("count", "packet-hops of all teams")
     all_rows_left = word("count", "trace rows that no team has finished, minus all of them")
+    said_cut = word("code", "`cut` as written to parcels")
     mark = word("count", "trace rows left of the watched NPU from which the team stops at a quiet moment, -1 never")
     looked_ps = word("time", "earliest event of all at the quiet moment at which the team stopped last")
     watched_lp = word("place", "LP of the watched NPU, as its index in the process")

@@ -1,11 +1,12 @@
-"""Traces of messages without a model: incast, permutation, pairs, all-to-all, and Poisson arrivals.
+"""Traces of messages without a model: incast, permutation, pairs, all-to-all, and messages at random times.
 
 Each message is a send at one NPU and a receive at another. To send a message at a given time, the sender has compute
-nodes on the host whose durations are the gaps between the times. The format has durations in integer microseconds; the
-generator rounds the times and not the gaps, so that each time is off by at most half a microsecond and the load is as
-requested.
+nodes on the host whose durations are the gaps between the times. Files have durations in integer microseconds; `write`
+rounds the times and not the gaps, so that each time is off by at most half a microsecond and the load is as requested.
+Traces in memory have gaps in picoseconds, as operations of a host that does OPS_PER_S of them.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,11 +18,15 @@ from et.arrays import Int64
 from inputs.limits import MAX_NPUS
 from inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
 from workload.errors import WorkloadError
+from workload.generators.point_to_point.arrivals import Arrivals
 from workload.generators.point_to_point.message_sizes import Sizes
 from workload.trace_sets.folder import staged_traces
+from workload.trace_sets.trace_set import TraceSet
 
+OPS_PER_S = 10**12  # operations per second of the host in traces in memory: one per picosecond
 MAX_MESSAGES = 10**8
 MAX_LOAD = 2.0
+POISSON = Arrivals()
 _GAPS, _SIZES, _PEERS = range(3)  # Purposes of random numbers, each with its own stream
 
 
@@ -32,7 +37,7 @@ class MessageSequence(NamedTuple):
     src: Int64  # int64[m], number of the sending NPU
     dst: Int64  # int64[m], number of the receiving NPU
     bytes: Int64  # int64[m], message sizes in bytes
-    at_us: Int64  # int64[m], earliest send times in microseconds, ascending for each sender
+    at_us: NDArray[np.float64]  # float64[m], earliest send times in microseconds, ascending for each sender
     in_turn: bool  # Whether each sender's message waits until its previous message is sent
 
     @property
@@ -81,46 +86,81 @@ def all_to_all(npus: int, rounds: int, sizes: Sizes, seed: int) -> MessageSequen
     return _rounds(npus, src, (src + step) % npus, rounds, sizes, seed)
 
 
-def poisson(npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Sizes, seed: int) -> MessageSequence:
-    """Return messages from each NPU to uniformly random others, at times of a Poisson process.
+def random_messages(
+    npus: int, load: float, rate_bps: int, duration_ps: int, sizes: Sizes, seed: int, arrivals: Arrivals = POISSON
+) -> MessageSequence:
+    """Return messages from each NPU to uniformly random others, at the times of an arrival process.
 
     Each NPU sends an expected share `load` of the rate of its link; all messages arrive before `duration_ps`.
     """
     if not 0 < load <= MAX_LOAD:
-        raise WorkloadError(f"poisson: load is {load:g}, expected more than 0, at most {MAX_LOAD:g}")
+        raise WorkloadError(f"traffic: load is {load:g}, expected more than 0, at most {MAX_LOAD:g}")
     mean_gap_us = sizes.mean_bytes * BITS_PER_BYTE / (load * rate_bps) * US_PER_S
     duration_us = duration_ps / PS_PER_US
     _check(npus, int(npus * min(duration_us / mean_gap_us, MAX_MESSAGES + 1)))
     by_sender = []
     for npu in range(npus):
-        at = _arrivals(duration_us, mean_gap_us, seed, npu)
+        at = arrivals.times(duration_us, mean_gap_us, _stream(seed, npu, _GAPS))
         others = (_uniform(len(at), seed, npu, _PEERS) * (npus - 1)).astype(np.int64)
         size = sizes.at(_uniform(len(at), seed, npu, _SIZES))
-        by_sender.append((np.full(len(at), npu), others + (others >= npu), size, np.rint(at).astype(np.int64)))
+        by_sender.append((np.full(len(at), npu), others + (others >= npu), size, at))
     src, dst, size, at_us = (np.concatenate(column) for column in zip(*by_sender, strict=True))
     return MessageSequence(npus, src, dst, size, at_us, in_turn=False)
 
 
-def trace_of(messages: MessageSequence, npu: int, first_npu: int = 0) -> TraceTable:
-    """Return the trace of an NPU: receives, then waits and sends; first_npu: fabric's number of NPU 0 of `messages`."""
+def traces_of(messages: MessageSequence, first_npu: int = 0, *, exact: bool) -> Iterator[tuple[int, TraceTable]]:
+    """Yield the number and the trace of each NPU that sends or receives: its receives, then its waits and sends.
+
+    first_npu: fabric's number of NPU 0 of `messages`; exact: gaps are in operations instead of microseconds.
+    """
+    by_src, by_dst = (np.argsort(ends, kind="stable") for ends in (messages.src, messages.dst))
+    npus = np.union1d(messages.src, messages.dst)
+    sends = np.split(by_src, np.searchsorted(messages.src[by_src], npus)[1:])
+    receives = np.split(by_dst, np.searchsorted(messages.dst[by_dst], npus)[1:])
+    at = np.rint(messages.at_us * PS_PER_US if exact else messages.at_us).astype(np.int64)
+    for npu, own_sends, own_receives in zip(npus.tolist(), sends, receives, strict=True):
+        yield npu, _trace_of(messages, at, own_sends.tolist(), own_receives.tolist(), npu, first_npu, exact=exact)
+
+
+def _trace_of(
+    messages: MessageSequence,
+    at: Int64,
+    sends: list[int],
+    receives: list[int],
+    npu: int,
+    first_npu: int,
+    *,
+    exact: bool,
+) -> TraceTable:
+    """Return the trace of an NPU, given the indices of the messages that it sends and receives, and all times."""
     block = Block()
-    for i in np.flatnonzero(messages.dst == npu).tolist():
+    for i in receives:
         src = int(messages.src[i]) + first_npu
         block.recv(f"message{i}/from{src}", int(messages.bytes[i]), peer=src)
-    now_us = 0
+    now = 0
     waited: list[int] = []
     sent: list[int] = []
-    for i in np.flatnonzero(messages.src == npu).tolist():
-        gap_us = int(messages.at_us[i]) - now_us
-        if gap_us:
-            waited = [block.comp(f"message{i}/wait", duration_micros=gap_us, is_cpu_op=True, after=waited)]
-            now_us = int(messages.at_us[i])
+    for i in sends:
+        gap = int(at[i]) - now
+        if gap:
+            name = f"message{i}/wait"
+            ops, micros = (gap, 0) if exact else (-1, gap)
+            waited = [block.comp(name, num_ops=ops, duration_micros=micros, is_cpu_op=True, after=waited)]
+            now = int(at[i])
         dst = int(messages.dst[i]) + first_npu
         after = [*waited, *sent] if messages.in_turn else waited
         sent = [block.send(f"message{i}/to{dst}", int(messages.bytes[i]), peer=dst, after=after)]
     columns = TraceColumns(npu + first_npu)
     columns.stamp(block)
     return columns.table()
+
+
+def trace_set(messages: MessageSequence) -> TraceSet:
+    """Return the traces of all NPUs, with exact gaps; WorkloadError if there is no message."""
+    tables: list[TraceTable | None] = [None] * messages.npus
+    for npu, table in traces_of(messages, exact=True):
+        tables[npu] = table
+    return TraceSet.of(tables)
 
 
 def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0) -> int:
@@ -136,8 +176,8 @@ def write(messages: MessageSequence, out: Path, prefix: str, first_npu: int = 0)
         return not name.startswith(f"{prefix}.") or (number.isdecimal() and int(number) < first_npu)
 
     with staged_traces(out, list(names.values()), f"these traces named {prefix}", accepts=is_accepted) as staging:
-        for npu, name in names.items():
-            write_table(staging / name, trace_of(messages, npu, first_npu))
+        for npu, table in traces_of(messages, first_npu, exact=False):
+            write_table(staging / names[npu], table)
     return len(names)
 
 
@@ -154,18 +194,8 @@ def _rounds(npus: int, senders: Int64, receivers: Int64, rounds: int, sizes: Siz
     count = rounds * len(senders)
     size = sizes.at(_uniform(count, seed, 0, _SIZES))
     return MessageSequence(
-        npus, np.tile(senders, rounds), np.tile(receivers, rounds), size, np.zeros(count, np.int64), in_turn=True
+        npus, np.tile(senders, rounds), np.tile(receivers, rounds), size, np.zeros(count), in_turn=True
     )
-
-
-def _arrivals(duration_us: float, mean_gap_us: float, seed: int, npu: int) -> NDArray[np.float64]:
-    """Return the times of an NPU's Poisson process in microseconds."""
-    block = int(duration_us / mean_gap_us * 1.1) + 64
-    stream = _stream(seed, npu, _GAPS)
-    at = np.cumsum(-np.log1p(-stream.random(block))) * mean_gap_us
-    while at[-1] < duration_us:
-        at = np.concatenate((at, at[-1] + np.cumsum(-np.log1p(-stream.random(block))) * mean_gap_us))
-    return at[at < duration_us]
 
 
 def _uniform(count: int, seed: int, npu: int, purpose: int) -> NDArray[np.float64]:

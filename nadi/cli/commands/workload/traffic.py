@@ -35,12 +35,14 @@ Stride = Annotated[int | None, typer.Option(help=_STRIDE, show_default=False)]
 Load = Annotated[float, typer.Option(help="Offered load of each NPU as a share of its rate.")]
 Rate = Annotated[str, typer.Option(help="Rate of an NPU's link.")]
 Duration = Annotated[str, typer.Option(help="Time span in which messages arrive.")]
+_SIGMA = "Shape of the lognormal distribution of the gaps between messages: 1 is bursty, 2 very bursty."
+Sigma = Annotated[float, typer.Option(help=_SIGMA)]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the group of commands to the application."""
     group = typer.Typer(help="Generate traces of messages without a model.")
-    for pattern in (incast, permutation, pairs, poisson, all_to_all):
+    for pattern in (incast, permutation, pairs, poisson, bursty, all_to_all):
         group.command()(_command(pattern))
     app.add_typer(group, name="traffic")
 
@@ -91,12 +93,31 @@ def poisson(
     seed: Seed = 1,
 ) -> "Traffic":
     """Generate background traffic: messages to random NPUs at the times of a Poisson process."""
+    return _random("poisson", npus, load, rate, duration, size, seed)
+
+
+def bursty(
+    npus: Npus = 8,
+    load: Load = 0.5,
+    rate: Rate = "400Gbps",
+    duration: Duration = "1ms",
+    sigma: Sigma = 2.0,
+    size: Size = _SIZE,
+    seed: Seed = 1,
+) -> "Traffic":
+    """Generate background traffic in bursts: messages to random NPUs, with gaps of a lognormal distribution."""
+    return _random(f"lognormal:sigma={sigma:g}", npus, load, rate, duration, size, seed)
+
+
+def _random(process: str, npus: int, load: float, rate: str, duration: str, size: str, seed: int) -> "Traffic":
+    """Return messages to random NPUs at the times of an arrival process, and the load that they offer."""
     from topologies.bounds import LONGEST_PS, MEMORY_RATE_BPS
     from topologies.units import parse_rate_within, parse_time_within
     from workload.generators.point_to_point import traces
+    from workload.generators.point_to_point.arrivals import arrivals
 
     rate_bps, duration_ps = parse_rate_within(rate, MEMORY_RATE_BPS), parse_time_within(duration, LONGEST_PS)
-    made = traces.poisson(npus, load, rate_bps, duration_ps, _sizes(size), seed)
+    made = traces.random_messages(npus, load, rate_bps, duration_ps, _sizes(size), seed, arrivals(process))
     offered = made.bytes.sum() * PS_PER_BYTE_AT_1_BPS / (npus * rate_bps * duration_ps)
     return made, f", {offered:.3g} of {npus} x {rate} in {duration}"
 

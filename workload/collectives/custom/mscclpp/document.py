@@ -26,6 +26,7 @@ PAIRS = {"put", "pws", "pwsf", "get", "copy", "ppkt", "rppkt", "cpkt", "upkt"}
 SUMS = {"re", "res", "rre", "rres", "repkt", "respkt", "recpkt", "recspkt"}
 READS_PACKETS = {"upkt", "rppkt", "repkt", "respkt", "recpkt", "recspkt"}
 _LOCAL = {"nop", "flush", "barrier", "sem_acquire", "sem_release"}
+_OF_SWITCHES = {"glre", "glres", "gstore"}
 
 Channel = tuple[str, int, int]
 """Type of a channel, the GPU at its other end, and its number among those of this type to that GPU."""
@@ -163,7 +164,7 @@ def _block(
     own_channels: dict[str, list[Channel]] = {}
     for channel in _list(content, "channels", label):
         kind = str(channel.get("channel_type"))
-        for index in channel.get("channel_ids") or ():
+        for index in channel.get("channel_ids") or () if kind != "switch" else ():  # only refused operations use those
             own_channels.setdefault(kind, []).append(_at(channels.get(kind, []), index, "channel_ids", label))
     own_buffers: dict[str, list[tuple[int, str]]] = {}
     for refs in _list(content, "remote_buffer_refs", label):
@@ -174,7 +175,7 @@ def _block(
     for k, op in enumerate(_operations(content, label)):
         where, name = f"{label} op {k}", str(op.get("name"))
         if name not in SIGNALS | WAITS | PAIRS | SUMS | _LOCAL:
-            reason = "switches that add or copy are not modelled" if name in {"glres", "gstore"} else "it is unknown"
+            reason = "switches that add or copy are not modelled" if name in _OF_SWITCHES else "it is unknown"
             raise WorkloadError(f"{where}: {name[:40]!r}, expected another operation, as {reason}")
         kind = str(op.get("channel_type"))
         buffers = own_buffers.get(kind, [])

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import inputs
 from inputs.limits import MAX_NPUS
-from nadi.errors import ConfigError
 from topologies.bounds import LONGEST_PS, MAX_BYTES
+from workload.errors import WorkloadError
 
 _EXPECTED = "a connection matrix of htsim (Nodes, Connections, then flows)"
 _COUNTS = {"Nodes": "nodes", "Connections": "flows", "Triggers": "triggers", "Failures": "failures"}
@@ -73,8 +73,8 @@ class ConnectionMatrix(NamedTuple):
 
 
 def read_connections(path: Path) -> ConnectionMatrix:
-    """Read a file; raise ConfigError if it cannot be read, or a line or count is wrong."""
-    with inputs.refusing(path, _EXPECTED, ConfigError, UnicodeDecodeError):
+    """Read a file; raise WorkloadError if it cannot be read, or a line or count is wrong."""
+    with inputs.refusing(path, _EXPECTED, WorkloadError, UnicodeDecodeError):
         text = inputs.read_text(path)
     header = dict.fromkeys(_COUNTS.values(), 0)
     flows: list[HtsimFlow] = []
@@ -99,9 +99,9 @@ def read_connections(path: Path) -> ConnectionMatrix:
     found = {"flows": len(flows), "triggers": triggers, "failures": len(failures)}
     for word, name in _COUNTS.items():
         if name in found and found[name] != header[name]:
-            raise ConfigError(f"{path}: {found[name]} {name}; expected {header[name]}, as {word} has it")
+            raise WorkloadError(f"{path}: {found[name]} {name}; expected {header[name]}, as {word} has it")
     if header["nodes"] < 2 or not flows:
-        raise ConfigError(f"{path}: {header['nodes']} nodes and {len(flows)} flows; expected {_EXPECTED}")
+        raise WorkloadError(f"{path}: {header['nodes']} nodes and {len(flows)} flows; expected {_EXPECTED}")
     return ConnectionMatrix(path, header["nodes"], tuple(flows), counts, tuple(failures))
 
 
@@ -109,22 +109,22 @@ def _flow(place: str, words: Sequence[str], nodes: int) -> HtsimFlow:
     """Return the flow of a line."""
     ends = _ENDS.fullmatch(words[0])
     if ends is None:
-        raise ConfigError(f"{place}: found {words[0][:40]!r}; expected SRC->DST, trigger or failure")
+        raise WorkloadError(f"{place}: found {words[0][:40]!r}; expected SRC->DST, trigger or failure")
     src, dst = int(ends[1]), int(ends[2])
     if max(src, dst) >= nodes or src == dst:
-        raise ConfigError(f"{place}: flow from {src} to {dst}; expected two different nodes below Nodes {nodes}")
+        raise WorkloadError(f"{place}: flow from {src} to {dst}; expected two different nodes below Nodes {nodes}")
     found: dict[str, int] = {}
     for word, value in _pairs(place, words[1:], ("addon",)):
         if word not in _FLOW_WORDS or word in found:
             kind = "a second" if word in found else "unknown"
-            raise ConfigError(f"{place}: {kind} {word[:40]!r}; expected each once of {', '.join(_FLOW_WORDS)}")
+            raise WorkloadError(f"{place}: {kind} {word[:40]!r}; expected each once of {', '.join(_FLOW_WORDS)}")
         # htsim reads a start as a floating-point number
         text = value.removesuffix(".0") if word == "start" else value
         found[word] = _whole(place, word, [text], _FLOW_WORDS[word])
     if not found.get("size"):
-        raise ConfigError(f"{place}: no size, which htsim takes for a flow without end; expected a size in bytes")
+        raise WorkloadError(f"{place}: no size, which htsim takes for a flow without end; expected a size in bytes")
     if ("start" in found) == ("trigger" in found):
-        raise ConfigError(
+        raise WorkloadError(
             f"{place}: found {'both' if 'start' in found else 'neither'} of start and trigger; expected one"
         )
     numbers = (found.get(word, 0) for word in ("trigger", "send_done_trigger", "recv_done_trigger"))
@@ -137,14 +137,14 @@ def _read_trigger(place: str, words: Sequence[str], counts: dict[int, int]) -> N
     found = {}
     for word, value in _pairs(place, words, _TRIGGER_KINDS):
         if word not in {"id", "count"} or word in found:
-            raise ConfigError(
+            raise WorkloadError(
                 f"{place}: found {word[:40]!r}; expected id, count and one of {', '.join(_TRIGGER_KINDS)}"
             )
         found[word] = _whole(place, word, [value], 2**32 - 1)
     if len(kinds) != 1 or not found.get("id") or found["id"] in counts:
-        raise ConfigError(f"{place}: expected an id of its own above 0 and one of {', '.join(_TRIGGER_KINDS)}")
+        raise WorkloadError(f"{place}: expected an id of its own above 0 and one of {', '.join(_TRIGGER_KINDS)}")
     if kinds == ["barrier"] and not found.get("count"):
-        raise ConfigError(f"{place}: barrier without count; expected the number of flows that it waits for")
+        raise WorkloadError(f"{place}: barrier without count; expected the number of flows that it waits for")
     counts[found["id"]] = found["count"] if kinds == ["barrier"] else 1
 
 
@@ -153,7 +153,9 @@ def _failure(place: str, words: Sequence[str]) -> FailedLink:
     found = dict(_pairs(place, words, ()))
     kind = found.pop("switch_type", "")
     if kind not in _SWITCH_TYPES or set(found) != {"switch_id", "link_id"}:
-        raise ConfigError(f"{place}: expected switch_type {'|'.join(_SWITCH_TYPES)}, switch_id and link_id, each once")
+        raise WorkloadError(
+            f"{place}: expected switch_type {'|'.join(_SWITCH_TYPES)}, switch_id and link_id, each once"
+        )
     numbers = (_whole(place, word, [found[word]], MAX_NPUS) for word in ("switch_id", "link_id"))
     return FailedLink(place, kind, *numbers)
 
@@ -162,7 +164,7 @@ def _pairs(place: str, words: Sequence[str], alone: Sequence[str]) -> Iterator[t
     """Yield each word and the word behind it, without the words that stand alone."""
     rest = [word for word in words if word not in alone]
     if len(rest) % 2:
-        raise ConfigError(f"{place}: nothing behind {rest[-1][:40]!r}; expected words with a value each")
+        raise WorkloadError(f"{place}: nothing behind {rest[-1][:40]!r}; expected words with a value each")
     yield from zip(rest[::2], rest[1::2], strict=True)
 
 
@@ -170,5 +172,5 @@ def _whole(place: str, word: str, values: Sequence[str], maximum: int) -> int:
     """Return the one value of a word as a whole number."""
     text = " ".join(values)
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= maximum):
-        raise ConfigError(f"{place}: {word} is {text[:40]!r}; expected a whole number from 0 to {maximum}")
+        raise WorkloadError(f"{place}: {word} is {text[:40]!r}; expected a whole number from 0 to {maximum}")
     return int(text)

@@ -1,7 +1,7 @@
 """The flows of a connection matrix as traces: a send and a receive for each, and waits for starts and triggers.
 
-A wait until a start is a computation of as many operations as picoseconds, on NPUs of 10^12 operations per second,
-because durations in traces are whole microseconds.
+A wait until a start is a computation of as many operations as picoseconds, on NPUs or hosts of 10^12 operations per
+second, because durations in traces are whole microseconds.
 
 A flow that a trigger starts waits for the flows that fire the trigger: for the send if its sender is theirs, for the
 receive if its sender is their receiver. If it is neither, the NPU that knows of the end sends a message of one byte,
@@ -14,9 +14,9 @@ from graphlib import CycleError, TopologicalSorter
 from typing import NamedTuple
 
 from et import Block, TraceColumns, TraceTable
-from nadi.errors import ConfigError
-from nadi.importers.htsim.connections import ConnectionMatrix, HtsimFlow
-from workload import TraceSet
+from workload.errors import WorkloadError
+from workload.generators.point_to_point.connection_matrix import ConnectionMatrix, HtsimFlow
+from workload.trace_sets.trace_set import TraceSet
 
 PEAK_FLOPS = "1TFLOPS"  # rate at which waits run, an operation per picosecond
 
@@ -36,8 +36,11 @@ class FlowTraces(NamedTuple):
     signals: int  # number of messages of one byte between NPUs for triggers
 
 
-def flow_traces(matrix: ConnectionMatrix) -> FlowTraces:
-    """Return the traces of a matrix; ConfigError if triggers do not fit the flows, or flows wait in a ring."""
+def flow_traces(matrix: ConnectionMatrix, *, waits_on_host: bool = False) -> FlowTraces:
+    """Return the traces of a matrix; waits_on_host: hosts wait for starts, not NPUs.
+
+    Raises WorkloadError: triggers do not fit the flows, or flows wait in a ring.
+    """
     firing = _firing(matrix)
     try:
         order = list(
@@ -45,8 +48,8 @@ def flow_traces(matrix: ConnectionMatrix) -> FlowTraces:
         )
     except CycleError as error:
         flow = matrix.flows[error.args[1][0]]
-        raise ConfigError(f"{flow.place}: the flow waits for itself by triggers; expected no ring") from None
-    builder = _Traces(matrix, firing)
+        raise WorkloadError(f"{flow.place}: the flow waits for itself by triggers; expected no ring") from None
+    builder = _Traces(matrix, firing, waits_on_host=waits_on_host)
     for i in sorted(range(len(matrix.flows)), key=lambda i: matrix.flows[i].start_ps):
         builder.receive(i)
         if not matrix.flows[i].trigger:
@@ -67,15 +70,15 @@ def _firing(matrix: ConnectionMatrix) -> dict[int, list[int]]:
         expected, found = matrix.counts.get(flow.trigger, 0), len(firing[flow.trigger])
         if flow.trigger and expected != (found or -1):
             told = f"{expected}, as its line says" if flow.trigger in matrix.counts else "a line of the trigger"
-            raise ConfigError(f"{flow.place}: {found} flows fire trigger {flow.trigger}; expected {told}")
+            raise WorkloadError(f"{flow.place}: {found} flows fire trigger {flow.trigger}; expected {told}")
     return firing
 
 
 class _Traces:
     """The traces of all nodes while they are made."""
 
-    def __init__(self, matrix: ConnectionMatrix, firing: dict[int, list[int]]) -> None:
-        self._matrix, self._firing = matrix, firing
+    def __init__(self, matrix: ConnectionMatrix, firing: dict[int, list[int]], *, waits_on_host: bool) -> None:
+        self._matrix, self._firing, self._waits_on_host = matrix, firing, waits_on_host
         self._blocks: dict[int, Block] = defaultdict(Block)
         self._sends: dict[int, int] = {}  # row of each flow's send
         self._receives: dict[int, int] = {}  # row of each flow's receive
@@ -95,7 +98,8 @@ class _Traces:
         now_ps, waited = self._waits.get(flow.src, (0, []))
         if flow.start_ps > now_ps:
             name = self._name(i, "wait")
-            waited = [self._blocks[flow.src].comp(name, num_ops=flow.start_ps - now_ps, after=waited)]
+            block, gap_ps = self._blocks[flow.src], flow.start_ps - now_ps
+            waited = [block.comp(name, num_ops=gap_ps, is_cpu_op=self._waits_on_host, after=waited)]
             self._waits[flow.src] = flow.start_ps, waited
         self._send(i, waited)
 

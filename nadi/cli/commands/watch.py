@@ -1,0 +1,105 @@
+"""`nadi watch`: show how far a run is, until it ends."""
+
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from nadi.cli.options import AsJson
+from nadi.cli.output import print_json, print_table
+from nadi.errors import ConfigError
+from nadi.terminal.printing import say
+
+if TYPE_CHECKING:
+    from nadi.launching.status import Status
+    from nadi.reports.result_files.watching import Sight
+
+_FAILED = 1
+_FOLDER = "Folder that `nadi run --out DIR` writes to."
+_ONCE = "Show the status once, without waiting for the end."
+_LINE_EVERY_S = 5.0  # seconds between two lines if standard output is no terminal
+
+
+def watch(
+    folder: Path = typer.Argument(metavar="DIR", help=_FOLDER),
+    once: bool = typer.Option(False, "--once", help=_ONCE),
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a run is: simulated time, rate, share done, slowest rank, time left. Ends when the run ends.
+
+    The exit code is 0 if the results are complete, or if the run continues (--once), and 1 if it has ended without.
+    """
+    from rich.live import Live
+
+    from nadi.launching.status import RENEW_EVERY_S
+    from nadi.reports.result_files.watching import Watch
+    from nadi.terminal.tables import Terminal, facts
+
+    watched, said_s = Watch(folder), 0.0
+    is_live = sys.stdout.isatty() and not once and not as_json
+    with Live(console=Terminal(), transient=True, auto_refresh=False) if is_live else nullcontext() as live:
+        while True:
+            sight = watched.look()
+            if sight.state == "none":
+                raise ConfigError(f"{folder}: found no run that writes to it, and no results; expected --out of a run")
+            is_last = once or sight.state not in ("starting", "running")
+            rows = [("run", _state_text(folder, sight)), *(_rows(sight.status) if sight.status else ())]
+            if as_json:
+                print_json(_document(sight), indent=None)
+            elif live is not None and not is_last:
+                live.update(facts("", rows), refresh=True)
+            elif is_last and sight.state == "running":
+                print_table(facts("", rows))
+            elif is_last or time.monotonic() >= said_s + _LINE_EVERY_S:
+                said_s = time.monotonic()
+                say("; ".join(text if name == "run" else f"{name} {text}" for name, text in rows))
+            if is_last:
+                break
+            time.sleep(RENEW_EVERY_S)
+    if sight.state in ("ended", "dead"):
+        raise typer.Exit(_FAILED)
+
+
+def _document(sight: "Sight") -> dict[str, Any]:
+    """Return the JSON document of --json."""
+    status = sight.status.model_dump() if sight.status else {}
+    return {"state": sight.state, "renewed_s_ago": round(sight.age_s, 1), **status}
+
+
+def _state_text(folder: Path, sight: "Sight") -> str:
+    """Return a sentence about the state of the run."""
+    status, ago = sight.status, f"last renewed {sight.age_s:.0f} s ago"
+    process = f"process {status.process} on {status.host}" if status else "a process that wrote no status"
+    ranks = f", first of {status.ranks} ranks" if status and status.ranks > 1 else ""
+    return {
+        "starting": "starting",
+        "running": f"{status.phase if status else ''} ({process}{ranks}; {ago})",
+        "finished": f"finished: results in {folder}",
+        "ended": f"ended without results ({process}{ranks}): its output has the reason",
+        "dead": f"dead: {process}{ranks} has ended or hangs, {ago}",
+    }[sight.state]
+
+
+def _rows(status: "Status") -> list[tuple[str, str]]:
+    """Return labels and values of what a run has reported."""
+    from nadi.launching.progress import duration_text
+    from nadi.terminal.readable import time_text
+
+    rows = []
+    if status.simulated_ps is not None:
+        rows.append(("simulated", time_text(status.simulated_ps)))
+    if status.packet_hops:
+        now, mean = status.packet_hops_per_s or 0.0, status.mean_packet_hops_per_s or 0.0
+        rows.append(("rate", f"{now / 1e6:.1f} M packet-hops/s, mean {mean / 1e6:.1f} M"))
+    if status.done_share is not None:
+        rows.append(("done", f"{status.done_share:.1%}"))
+    if status.left_s is not None:
+        rows.append(("left", duration_text(status.left_s)))
+    if status.slowest is not None:
+        worker = f"rank {status.slowest.rank}, worker {status.slowest.worker}"
+        waits = f"waits {status.slowest.waiting_share:.1%} of the time, mean {status.slowest.mean_waiting_share:.1%}"
+        rows.append(("slowest", f"{worker}: {waits}"))
+    return rows

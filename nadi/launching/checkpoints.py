@@ -1,0 +1,201 @@
+"""The checkpoints of a run: folders of files in the folder of its results, of which the last two are kept.
+
+A checkpoint is written into a hidden folder, which gets its number as its name when all of it is on the disk. A run
+that is killed while it writes leaves the checkpoint before. SIGUSR1 requests a checkpoint, SIGTERM one after which the
+run ends.
+"""
+
+import hashlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pdes
+from inputs.array_files import DamagedFileError, read_arrays, write_arrays
+from nadi.errors import ConfigError
+from topologies.units import format_bytes
+
+CHECKPOINTS = "checkpoints"  # folder in the folder of results
+KEPT = 2  # checkpoints
+FORMAT = 1  # number of the format of checkpoints
+RUN = "run"  # name of the part about the whole run
+_WRITING = ".writing"  # folder of the checkpoint that is being written
+_ENDING = ".nadi"
+_SOURCES = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
+
+
+def source_hash() -> str:
+    """Return a hash of Nadi's sources and the data files among them."""
+    root = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for folder in _SOURCES:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in {".py", ".toml", ".csv"}:
+                digest.update(f"{path.relative_to(root)}\0".encode())
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def newest(results: Path) -> Path:
+    """Return the newest checkpoint in a folder of results; ConfigError: there is none."""
+    numbers = _numbers(results / CHECKPOINTS)
+    if not numbers:
+        raise ConfigError(
+            f"--resume {results}: found no checkpoint; expected the folder of results of a run with [engine] checkpoint"
+        )
+    return results / CHECKPOINTS / _name(numbers[-1])
+
+
+def _name(number: int) -> str:
+    return f"{number:06}"
+
+
+def _numbers(folder: Path) -> list[int]:
+    """Return the numbers of the complete checkpoints in a folder, ascending."""
+    try:
+        names = [path.name for path in folder.iterdir() if path.is_dir()]
+    except OSError:
+        return []
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def read_part(checkpoint: Path, name: str) -> pdes.SavedState:
+    """Return a part of a checkpoint; ConfigError: it is damaged."""
+    try:
+        values, arrays = read_arrays(checkpoint / f"{name}{_ENDING}")
+    except (OSError, DamagedFileError) as error:
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{reason}; remove {checkpoint} to continue from the checkpoint before") from None
+    return pdes.SavedState(values, arrays)
+
+
+class CheckpointFolder(pdes.Checkpoints):
+    """The checkpoints of a run in its folder of results; every process of the run has one."""
+
+    def __init__(
+        self,
+        results: Path,
+        interval_s: float,
+        resumed_from: Path | None,
+        arguments: Mapping[str, Any],
+        say: Callable[[str], None],
+    ) -> None:
+        """Take where checkpoints go.
+
+        interval_s: wall time between two, 0 = only on request; resumed_from: checkpoint from which the run continues;
+        arguments: JSON of what the user gave, for a later --resume; say: prints one line.
+        """
+        self.interval_s = interval_s
+        self._folder = results / CHECKPOINTS
+        self._resumed_from, self._arguments, self._say = resumed_from, arguments, say
+        self._identity: dict[str, Any] = {}
+        self._begun_s = 0.0
+        if resumed_from is not None:
+            self.resumed = read_part(resumed_from, RUN)
+
+    def identify(self, identity: Mapping[str, Any]) -> None:
+        """Set what must be equal where the run continues; ConfigError: it is not, and this run continues another."""
+        self._identity = {"format": FORMAT, **identity}
+        if self.resumed is None:
+            return
+        saved = self.resumed.values["identity"]
+        for key, value in self._identity.items():
+            if saved.get(key) != value:
+                raise ConfigError(f"--resume: {_difference(key, saved.get(key), value)}; expected the same")
+
+    def clear(self) -> None:
+        """Remove what a killed run has left; one process calls this before the run."""
+        shutil.rmtree(self._folder / _WRITING, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove all checkpoints; one process calls this after the run, whose results are written."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def write(self, name: str, state: pdes.SavedState) -> None:
+        """As Checkpoints.write."""
+        self._begun_s = self._begun_s or time.monotonic()
+        folder = self._folder / _WRITING
+        folder.mkdir(parents=True, exist_ok=True)
+        write_arrays(folder / f"{name}{_ENDING}", state.values, state.arrays)
+
+    def commit(self, state: pdes.SavedState) -> None:
+        """As Checkpoints.commit."""
+        values = state.values | {"identity": self._identity, "arguments": self._arguments}
+        self.write(RUN, pdes.SavedState(values, state.arrays))
+        writing = self._folder / _WRITING
+        size_bytes = sum(path.stat().st_size for path in writing.iterdir())
+        numbers = _numbers(self._folder)
+        number = numbers[-1] + 1 if numbers else 1
+        _sync(writing)
+        writing.rename(self._folder / _name(number))
+        _sync(self._folder)
+        for old in [*numbers, number][:-KEPT]:
+            shutil.rmtree(self._folder / _name(old), ignore_errors=True)
+        took_s, self._begun_s = time.monotonic() - self._begun_s, 0.0
+        self._say(f"checkpoint {number}: {format_bytes(size_bytes)} in {took_s:.1f} s")
+
+    def discard(self, reason: str) -> None:
+        """As Checkpoints.discard."""
+        self._begun_s = 0.0
+        self.clear()
+        self._say(f"no checkpoint could be written: {reason}")
+
+    def has(self, name: str) -> bool:
+        """As Checkpoints.has."""
+        return self._resumed_from is not None and (self._resumed_from / f"{name}{_ENDING}").exists()
+
+    def read(self, name: str) -> pdes.SavedState:
+        """As Checkpoints.read."""
+        assert self._resumed_from is not None, "only a run that continues reads"  # noqa: S101 - for mypy
+        return read_part(self._resumed_from, name)
+
+    def listen(self) -> None:
+        """As Checkpoints.listen."""
+        with suppress(ValueError):  # only the main thread may
+            for number in _REQUESTS:
+                signal.signal(number, self._request)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of signal handlers
+        self.request = max(self.request, _REQUESTS[signal.Signals(number)])
+
+
+_REQUESTS = {signal.SIGUSR1: pdes.SAVE, signal.SIGTERM: pdes.SAVE_AND_END}
+
+
+@contextmanager
+def usual_signals() -> Iterator[None]:
+    """Restore the handlers of the signals that request checkpoints at the end of the block."""
+    usual = {number: signal.getsignal(number) for number in _REQUESTS}
+    try:
+        yield
+    finally:
+        with suppress(ValueError, TypeError):
+            for number, handler in usual.items():
+                signal.signal(number, handler)
+
+
+def _sync(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _difference(key: str, saved: Any, found: Any) -> str:  # noqa: ANN401 - JSON
+    """Return what differs between a checkpoint and this run, in words."""
+    if isinstance(found, dict) and isinstance(saved, dict):
+        name = next(each for each in [*found, *saved] if found.get(each) != saved.get(each))
+        inner, other = found.get(name), saved.get(name)
+        if isinstance(inner, dict) and isinstance(other, dict):
+            last = next(each for each in [*inner, *other] if inner.get(each) != other.get(each))
+            return f"[{name}] {last} is {inner.get(last)!r}, and {other.get(last)!r} in the checkpoint"
+        return f"{name} differs from that of the checkpoint" if key == "files" else f"[{name}] differs"
+    return f"{key} differ from those of the checkpoint"

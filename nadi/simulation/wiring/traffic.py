@@ -1,0 +1,51 @@
+"""Messages without a model as traces of a run: random ones at a load, or those of a list."""
+
+import numpy as np
+
+from et.arrays import Int32
+from inputs.units import BITS_PER_BYTE, PS_PER_S
+from nadi.configuration.traffic import TrafficSection
+from nadi.errors import ConfigError
+from nadi.simulation.wiring.affordable import check_trace
+from topologies import NVSWITCH, Graph
+from workload import TraceSet
+from workload.generators.point_to_point.arrivals import arrivals
+from workload.generators.point_to_point.flow_lists import flow_list
+from workload.generators.point_to_point.message_sizes import message_sizes
+from workload.generators.point_to_point.traces import random_messages, trace_set
+
+_NODES = 3  # nodes of the traces per message: a wait, a send and a receive
+
+
+def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force: bool) -> TraceSet:
+    """Return the traces of messages between ranks, whose NPUs are int32[ranks]; perhaps of fewer ranks.
+
+    `force`: also make traces that need more memory than is free. WorkloadError and ConfigError refuse wrong files and
+    numbers.
+    """
+    if section.file is not None:
+        traces = flow_list(section.file)
+        if traces.npus > len(npus):
+            raise ConfigError(
+                f"{section.file}: flows between {traces.npus} NPUs; expected at most {len(npus)}, those of the job"
+            )
+        return traces
+    sizes, load, duration_ps = message_sizes(section.sizes or ""), section.load or 0.0, section.duration or 0
+    rate_bps = section.rate or network_rate_bps(graph, npus)
+    messages = len(npus) * load * rate_bps * duration_ps / PS_PER_S / (sizes.mean_bytes * BITS_PER_BYTE)
+    check_trace(int(_NODES * messages), fewer="messages", force=force)
+    made = random_messages(len(npus), load, rate_bps, duration_ps, sizes, section.seed, arrivals(section.arrivals))
+    if not len(made.src):
+        raise ConfigError(
+            f"traffic: no message arrives within the duration, where {messages:.2g} are expected; expected a longer one"
+        )
+    return trace_set(made)
+
+
+def network_rate_bps(graph: Graph, npus: Int32) -> int:
+    """Return the least rate of an NPU's links that lead to no NVSwitch, together; without such links, of all."""
+    counts = graph.node_kind[graph.link_dst] != NVSWITCH
+    rates = np.bincount(graph.link_src, np.where(counts, graph.link_rate_bps, 0), graph.nodes)[npus]
+    if not rates.all():
+        rates = np.bincount(graph.link_src, graph.link_rate_bps, graph.nodes)[npus]
+    return int(rates.min())

@@ -1,0 +1,51 @@
+"""The contract between the engine, which knows what a checkpoint holds, and its owner, who keeps files and signals."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pdes.workers.cuts import NO_CUT
+
+
+class SavedState(NamedTuple):
+    """A part of a checkpoint: values of JSON, and flat arrays of numbers by name."""
+
+    values: dict[str, Any]
+    arrays: Mapping[str, np.ndarray]
+
+
+class Checkpoints(ABC):
+    """The checkpoints of a run; every process of the run has one."""
+
+    interval_s: float = 0.0  # wall time between two checkpoints, 0 = only on request
+    request: int = NO_CUT  # pdes.workers.cuts: a signal handler of this process sets it
+    resumed: SavedState | None = None  # the run's part of the checkpoint from which it continues, None = it begins
+
+    @abstractmethod
+    def listen(self) -> None:
+        """Let signals to this process set `request`, from the main thread."""
+
+    @abstractmethod
+    def write(self, name: str, state: SavedState) -> None:
+        """Write a part of the next checkpoint; OSError: the part is not written."""
+
+    @abstractmethod
+    def commit(self, state: SavedState) -> None:
+        """Complete the checkpoint, once all processes have written their parts; one process calls this.
+
+        state: the run's part. OSError: there is no new checkpoint, and the one before is the newest.
+        """
+
+    @abstractmethod
+    def discard(self, reason: str) -> None:
+        """Drop the parts of a checkpoint that could not be written; one process calls this."""
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Return whether the checkpoint from which the run continues has a part."""
+
+    @abstractmethod
+    def read(self, name: str) -> SavedState:
+        """Return a part of the checkpoint from which the run continues; raises if it is damaged."""

@@ -1,0 +1,64 @@
+"""Packets under way from one world to another at a cut: taken from outboxes, and put on the links that they cross."""
+
+import numpy as np
+
+from pdes.build.growth import grow
+from pdes.build.layout import Part
+from pdes.build.simulation import LogicalProcess
+from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
+from pdes.core.inputs import Int64
+from pdes.core.jit import kernel, load_unaligned
+from pdes.core.state import NEED_BLOCKS, world_at
+from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
+from pdes.network.link import wait_turn
+
+LINK = CROSSING_WORDS - 1  # word of a packet between worlds that names its link
+
+
+def sent_packets(lp: LogicalProcess) -> Int64:
+    """Return int64[packets, words]: what an LP has sent to others in the last window; LINK: number in the fabric."""
+    net, part = lp.world.net, lp.part
+    found = [np.zeros((0, part.crossing_words), np.int64)]
+    for neighbour, links in enumerate(part.links_out):
+        half = int(net.out_at[2 * neighbour + int(net.ctl.parity)])
+        count, at = int(net.outbox[half]), half + HEADER_WORDS
+        packets = net.outbox[at : at + count * part.crossing_words].reshape(count, part.crossing_words).copy()
+        packets[:, LINK] = links[packets[:, LINK]]
+        found.append(packets)
+    return np.concatenate(found)
+
+
+def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
+    """Let packets, int64[n, words] in the order of their arrivals, wait on the LP's links; LINK: row of `tx`."""
+    room = len(packets) + int(lp.world.net.const.reserve_blocks)  # at worst each on a link of its own
+    while lp.world.net.ctl.free_blocks < room:
+        lp.world.net.ctl.need = NEED_BLOCKS
+        lp.world = grow(lp.world)
+    packets = np.ascontiguousarray(packets)
+    wait_on_links(lp.address, packets.ctypes.data, len(packets))
+
+
+@kernel
+def wait_on_links(world_address, packets_address, count):
+    """Let `count` packets at an address (pdes/network/boundary.py, with rows of `tx`) wait on their links."""
+    net = world_at(world_address).net
+    for i in range(count):
+        p = packets_address + WORD_BYTES * i * net.const.crossing_words
+        carry(net, CARRY_IN, p)
+        link = load_unaligned(p + WORD_BYTES * LINK)
+        words = load_unaligned(p + 8), load_unaligned(p + 16), load_unaligned(p + 24)
+        at = wait_turn(net, link, net.tx[link].meta, load_unaligned(p), words[0], words[1], words[2])
+        carry(net, SET_DOWN, at)
+
+
+def coming_in(part: Part, packets: Int64) -> Int64:
+    """Return the packets of `sent_packets` over links to this part, with rows of its `tx`, in order of arrival."""
+    links = np.concatenate([*part.links_in, np.zeros(0, np.int64)]).astype(np.int64)  # rows behind its own links
+    if not len(links):
+        return packets[:0]
+    order = np.argsort(links)
+    place = np.minimum(np.searchsorted(links[order], packets[:, LINK]), len(links) - 1)
+    is_own = links[order][place] == packets[:, LINK]
+    found = packets[is_own]
+    found[:, LINK] = len(part.links) + order[place[is_own]]
+    return found[np.argsort(found[:, 0], kind="stable")]

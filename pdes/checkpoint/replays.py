@@ -1,0 +1,77 @@
+"""What exact reuse (pdes/reuse) holds in Python, as values of a checkpoint: records of a process, islands of an LP."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any, cast
+
+import numpy as np
+
+from pdes.build.simulation import LogicalProcess
+from pdes.checkpoint.values import packed, unpacked
+from pdes.reuse.episodes import EpisodeRecord, Messages
+from pdes.reuse.own_world import Collective, Episode, Member
+from pdes.reuse.records import Records
+from pdes.reuse.replay import Group, IslandState, Replay, Running
+
+KINDS = (Episode, Collective, Member, EpisodeRecord, Messages)
+COUNTS = (
+    "simulated",
+    "replayed",
+    "simulated_hops",
+    "replayed_hops",
+    "replayed_messages",
+    "repeated_periods",
+    "repeated_hops",
+)
+TIMES = ("begin_ps", "busy_until_ps")  # of IslandState
+RUNNING = [each.name for each in fields(Running) if each.name != "group"]
+
+
+def records_packed(records: Records, arrays: list[np.ndarray]) -> Any:
+    """Return the records of a process and its counts as JSON, with their arrays in `arrays` (`packed`)."""
+    counts = {name: getattr(records, name) for name in COUNTS}
+    return {"counts": counts, "records": packed(dict(records.kept()), arrays)}
+
+
+def load_records(records: Records, document: Any, arrays: Sequence[np.ndarray], *, counts: bool) -> None:
+    """Add to the records of a process those of a saved one; counts: its counts, too."""
+    records.keep(unpacked(document["records"], arrays, KINDS).items())
+    for name in COUNTS if counts else ():
+        setattr(records, name, getattr(records, name) + document["counts"][name])
+
+
+def islands_packed(lp: LogicalProcess, arrays: list[np.ndarray]) -> Any:
+    """Return what goes on in the domains of an LP as JSON, with arrays in `arrays`; None without replayed domains."""
+    replay = cast("Replay | None", lp.replay)
+    return None if replay is None else [_island_packed(state, arrays) for state in replay.islands]
+
+
+def _island_packed(state: IslandState, arrays: list[np.ndarray]) -> Any:
+    def collectives(several: Iterable[Running]) -> Any:
+        return [[one.group.number, *(packed(getattr(one, name), arrays) for name in RUNNING)] for one in several]
+
+    return {
+        "running": collectives(state.running),
+        "partial": collectives(state.partial),
+        "record": packed(state.record, arrays),
+        **{name: int(getattr(state, name)) for name in TIMES},
+    }
+
+
+def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]) -> None:
+    """Restore what goes on in the domains of an LP."""
+    replay = cast("Replay | None", lp.replay)
+    if replay is None or document is None:
+        return
+    for state, saved in zip(replay.islands, document, strict=True):
+        groups = {group.number: group for group in state.groups}
+        for name in ("running", "partial"):
+            setattr(state, name, [_running(groups, one, arrays) for one in saved[name]])
+        for name in TIMES:
+            setattr(state, name, saved[name])
+        state.record = unpacked(saved["record"], arrays, KINDS)
+
+
+def _running(groups: dict[int, Group], saved: Sequence[Any], arrays: Sequence[np.ndarray]) -> Running:
+    number, *values = saved
+    return Running(groups[number], *(unpacked(each, arrays, KINDS) for each in values))

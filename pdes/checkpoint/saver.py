@@ -1,0 +1,180 @@
+"""Saving and restoring the part of a run that one process holds: its logical processes, and its records of reuse."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import count, takewhile
+
+import numpy as np
+
+from pdes.build.settings import Settings
+from pdes.build.simulation import LogicalProcess, Simulation
+from pdes.checkpoint.contract import Checkpoints, SavedState
+from pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
+from pdes.checkpoint.replays import islands_packed, load_islands, load_records, records_packed
+from pdes.checkpoint.worlds import load_routes, saved_arrays, with_arrays
+from pdes.core.errors import AgreedRunError
+from pdes.core.inputs import Int64, Rows
+from pdes.core.rows.network import SampleEntry
+from pdes.core.rows.nic import FlowIn, FlowOut
+from pdes.core.rows.row import Row
+from pdes.reuse.records import Records
+from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, Cuts, StoppedError
+from pdes.workers.mailbox import Mailbox, ProcessPlace
+from pdes.workers.team import Team
+
+RUN = "run"  # the part of a checkpoint that is about the whole run
+
+
+class OtherDivisionError(AgreedRunError):
+    """A run that continues divides the fabric in another way than the checkpoint; every process finds this."""
+
+    exit_code = 2
+
+
+# lists of blocks of rows that an LP holds outside its world
+ROW_LISTS: dict[str, type[Row]] = {"flows_out": FlowOut, "flows_in": FlowIn, "samples": SampleEntry}
+
+
+def _numbered(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
+    """Return arrays by their numbers, in the names that `_array_list` finds."""
+    return {f"#{number}": array for number, array in enumerate(arrays)}
+
+
+def _array_list(state: SavedState) -> list[np.ndarray]:
+    """Return the arrays of a state that `_numbered` has named."""
+    names = takewhile(state.arrays.__contains__, (f"#{number}" for number in count()))
+    return [state.arrays[name] for name in names]
+
+
+def as_saved(settings: Settings, checkpoints: Checkpoints | None) -> Settings:
+    """Return the settings with which the run went on at the checkpoint that it continues, if it continues one."""
+    if checkpoints is None or checkpoints.resumed is None:
+        return settings
+    return replace(settings, reuse=settings.reuse and checkpoints.resumed.values["reuse"])
+
+
+class Saver(Cuts):
+    """The part of a run in one process, which can be saved at cuts, and restored before the run."""
+
+    def __init__(
+        self, checkpoints: Checkpoints, mailbox: Mailbox, place: ProcessPlace, sim: Simulation, records: Records
+    ) -> None:
+        """Take what is saved: LPs of `sim` and `records`; mailbox, place: of the process."""
+        self._checkpoints, self._mailbox, self._place = checkpoints, mailbox, place
+        self._sim, self._records = sim, records
+        self._is_first = place.rank == 0 and place.first == 0
+        self._last_s = time.monotonic()
+        checkpoints.listen()
+
+    def wanted(self) -> int:
+        """As Cuts.wanted: what was requested, or a checkpoint if it is time for one."""
+        interval_s = self._checkpoints.interval_s
+        is_due = self._is_first and interval_s > 0 and time.monotonic() - self._last_s >= interval_s
+        return max(self._checkpoints.request, SAVE if is_due else NO_CUT)
+
+    def save(self, team: Team, begin_ps: int) -> None:
+        """As Cuts.save."""
+        ends = team.state.cut == SAVE_AND_END
+        leads_team = self._place.first == 0
+        if leads_team:
+            team.state.said_cut = 0
+        reason = self._failure_of(self._write)
+        is_written = self._mailbox.have_all(not reason)
+        self._checkpoints.request = NO_CUT
+        if leads_team:
+            team.state.asked = 0  # all processes have passed on their requests before they met
+        if self._is_first and is_written:
+            reason = self._failure_of(lambda: self._checkpoints.commit(self._of_run(begin_ps)))
+        if (self._is_first and reason) or not is_written:
+            self._checkpoints.discard(reason or "another process could not write its part")
+        is_kept = self._mailbox.have_all(not reason and is_written)
+        self._last_s = time.monotonic()
+        if ends:
+            raise StoppedError(
+                "ended as requested; --resume continues from the checkpoint"
+                if is_kept
+                else "ended as requested, but no checkpoint could be written"
+            )
+
+    @staticmethod
+    def _failure_of(write: Callable[[], None]) -> str:
+        """Call a function that writes files, and return why it fails, "" if it does not."""
+        try:
+            write()
+        except OSError as error:
+            return f"{error.filename or 'checkpoint'}: {error.strerror or error}"
+        return ""
+
+    def _of_run(self, begin_ps: int) -> SavedState:
+        """Return the part of the checkpoint that is about the whole run."""
+        values = {"begin_ps": begin_ps, "reuse": self._sim.settings.reuse, "lps": self._sim.layout.lps}
+        return SavedState(values, {"owner": self._sim.layout.owner})
+
+    def _write(self) -> None:
+        """Write the parts of this process."""
+        arrays: list[np.ndarray] = []
+        document = records_packed(self._records, arrays)
+        self._checkpoints.write(f"records-{self._sim.lps[0].part.number}", SavedState(document, _numbered(arrays)))
+        for lp in self._sim.lps:
+            number = lp.part.number
+            self._checkpoints.write(f"sent-{number}", SavedState({}, {"packets": sent_packets(lp).reshape(-1)}))
+            self._checkpoints.write(f"lp-{number}", _of_lp(lp))
+
+    def restore(self, team: Team) -> None:
+        """Restore the part of this process from the checkpoint that the run continues."""
+        resumed = self._checkpoints.resumed
+        assert resumed is not None, "the caller has asked"  # noqa: S101 - for mypy
+        own, saved = self._sim.layout.owner, resumed.arrays["owner"]
+        if len(own) != len(saved) or np.any(own != saved):
+            raise OtherDivisionError(
+                f"--resume: found {self._sim.layout.lps} parts of the fabric, and {resumed.values['lps']} others in "
+                "the checkpoint; expected the same number of workers times lps_per_worker, and the same partitioner"
+            )
+        sent: dict[int, Int64] = {}
+        for lp in self._sim.lps:
+            rows_left = int(lp.world.net.ctl.rows_left)
+            self._restore_lp(lp, sent)
+            own_worker = team.workers[self._place.first]
+            own_worker.hops += lp.world.net.count.hops
+            own_worker.events += lp.world.net.count.events
+            own_worker.rows_left += lp.world.net.ctl.rows_left - rows_left
+        workers: Rows = team.workers[self._place.first : self._place.first + self._place.threads]
+        workers.begin_ps = resumed.values["begin_ps"]
+        for number in self._numbers_of_records(resumed.values["lps"]):
+            state = self._checkpoints.read(f"records-{number}")
+            load_records(self._records, state.values, _array_list(state), counts=self._is_first)
+
+    def _numbers_of_records(self, lps: int) -> Iterable[int]:
+        """Return the numbers of the saved processes, by their first LP."""
+        return (number for number in range(lps) if self._checkpoints.has(f"records-{number}"))
+
+    def _restore_lp(self, lp: LogicalProcess, sent: dict[int, Int64]) -> None:
+        """Restore an LP; sent: what each LP has sent to others, as far as it was read."""
+        state = self._checkpoints.read(f"lp-{lp.part.number}")
+        lp.world = with_arrays(lp.world, dict(state.arrays))
+        load_routes(lp.world)
+        for name, kind in ROW_LISTS.items():
+            rows: Rows = state.arrays[name].view(kind.dtype).view(np.recarray)
+            setattr(lp, name, [rows.copy()] if len(rows) else [])
+        load_islands(lp, state.values["islands"], _array_list(state))
+        for neighbour in lp.part.neighbours:
+            if neighbour not in sent:
+                packets = self._checkpoints.read(f"sent-{neighbour}").arrays["packets"]
+                sent[neighbour] = packets.reshape(-1, lp.part.crossing_words)
+        coming = [coming_in(lp.part, sent[neighbour]) for neighbour in lp.part.neighbours]
+        if coming:
+            put_on_links(lp, np.concatenate(coming))
+
+
+def _of_lp(lp: LogicalProcess) -> SavedState:
+    """Return the state of an LP."""
+    lp.take_flows()
+    lp.take_samples()
+    numbered: list[np.ndarray] = []
+    values = {"islands": islands_packed(lp, numbered)}
+    arrays = saved_arrays(lp.world) | _numbered(numbered)
+    for name, kind in ROW_LISTS.items():
+        rows = np.concatenate([*getattr(lp, name), np.zeros(0, kind.dtype)])
+        arrays[name] = rows.view(np.ndarray).view(np.int64)
+    return SavedState(values, arrays)

@@ -1,0 +1,37 @@
+"""Nested values as values of JSON beside numbered arrays: for the state that the engine holds in Python objects."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def packed(value: Any, arrays: list[np.ndarray]) -> Any:
+    """Return a value as JSON; arrays: list to which its arrays are added, which their numbers then name.
+
+    A value is None, an integer, an array, a NamedTuple, or a list, tuple or dictionary of values.
+    """
+    if value is None or isinstance(value, int | np.integer):
+        return None if value is None else int(value)
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, dict):
+        return {"pairs": [[packed(key, arrays), packed(each, arrays)] for key, each in value.items()]}
+    kind = type(value).__name__ if hasattr(value, "_fields") else "list" if isinstance(value, list) else "tuple"
+    return {kind: [packed(each, arrays) for each in value]}
+
+
+def unpacked(document: Any, arrays: Sequence[np.ndarray], kinds: Sequence[type]) -> Any:
+    """Return the value of a document of `packed`; kinds: NamedTuples that may be in it."""
+    if not isinstance(document, dict):
+        return document
+    ((kind, content),) = document.items()
+    if kind == "array":
+        return arrays[content].copy()
+    if kind == "pairs":
+        return {unpacked(key, arrays, kinds): unpacked(each, arrays, kinds) for key, each in content}
+    values = [unpacked(each, arrays, kinds) for each in content]
+    if kind == "list":
+        return values
+    return tuple(values) if kind == "tuple" else next(each for each in kinds if each.__name__ == kind)(*values)

@@ -1,0 +1,81 @@
+"""The arrays of a world in a checkpoint: all that a run changes, as they are."""
+
+from collections.abc import Iterator
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from pdes.build.schedule import TABLES
+from pdes.core import state as s
+from pdes.core.inputs import Rows
+from pdes.core.memory import zeros
+from pdes.network.boundary import WORD_BYTES
+
+
+def _saved_fields(record: Any) -> tuple[tuple[str, bool], ...]:
+    """Return the fields of a NamedTuple of a world that a checkpoint holds, and whether each is a NamedTuple itself."""
+    hints = get_type_hints(record, include_extras=True)
+    fields = []
+    for name in hints:
+        marks = getattr(hints[name], "__metadata__", None)
+        if hints[name] not in s.NOT_SAVED and (marks is None or s.BUILT not in marks[1:]):
+            fields.append((name, marks is None))
+    return tuple(fields)
+
+
+def _flat(array: Any) -> Any:
+    """Return an array, or a row in its array, as plain numbers in the same memory."""
+    array = np.asarray(array.base if isinstance(array, np.record) else array).view(np.ndarray).reshape(-1)
+    return (
+        array if array.dtype.names is None else array.view(np.int64 if array.itemsize % WORD_BYTES == 0 else np.int32)
+    )
+
+
+def _arrays_of(record: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the array or row of each saved field of a NamedTuple of a world."""
+    for name, is_nested in _saved_fields(type(record)):
+        value = getattr(record, name)
+        if is_nested:
+            yield from _arrays_of(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def saved_arrays(world: s.World) -> dict[str, np.ndarray]:
+    """Return the arrays of a world that a checkpoint holds by their names, "net.inbox", as plain numbers."""
+    return {name: _flat(array) for name, array in _arrays_of(world, "")}
+
+
+def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
+    """Return a world that was just built with the arrays of `saved_arrays`; rows are set in place."""
+    replaced = {}
+    for name, is_nested in _saved_fields(type(world)):
+        value = getattr(world, name)
+        if is_nested:
+            replaced[name] = with_arrays(value, arrays, f"{prefix}{name}.")
+            continue
+        saved, flat = arrays[prefix + name], _flat(value)
+        if not isinstance(value, np.record) and len(saved) != len(flat):
+            items = len(saved) * saved.itemsize // value.itemsize
+            value = zeros(items, np.asarray(value).view(np.ndarray).dtype)
+            flat, replaced[name] = _flat(value), value
+        flat[:] = saved
+    return world._replace(**replaced)
+
+
+def load_routes(world: s.World) -> None:
+    """Load the routing tables that are in force after the changes of the schedule that were made."""
+    schedule, epochs = world.schedule, int(world.net.const.epochs)
+    made: Rows = schedule.change[: int(world.net.ctl.fault_at)]
+    numbers = made.value[made.kind == s.CHANGE_ROUTES]
+    if epochs == 1 or not len(numbers):
+        return
+    epoch = int(numbers[-1])
+    nodes = len(world.routes.node)
+    world.routes.node[:] = schedule.table_node[epoch * nodes : (epoch + 1) * nodes]
+    for tables, names in TABLES.items():
+        at, every = 0, getattr(schedule, tables)
+        for name in names:
+            own = getattr(world.routes, name)
+            own[:] = every[at + epoch * len(own) : at + (epoch + 1) * len(own)]
+            at += epochs * len(own)

@@ -1,0 +1,70 @@
+"""Samples of links, if the user names an interval: bytes sent, and the longest queue at the port, in each interval.
+
+A link keeps its sums of the current interval. When it sends, or a packet waits, in a later one, the sums go to a log,
+which the host empties when it is nearly full. So intervals without traffic take no memory, and a sample depends on
+nothing but the packets of its link.
+"""
+
+from pdes.core.jit import inline, outline
+from pdes.core.state import NEED_SAMPLES
+
+SENT, QUEUED = 0, 1  # kinds of entries of the log
+
+
+@inline
+def samples_short(net):
+    """Return whether the log of samples may be too small for a node's batch; never true without samples."""
+    if net.ctl.free_samples < net.const.reserve_samples:
+        net.ctl.need = NEED_SAMPLES
+        return True
+    return False
+
+
+@inline
+def keep(net, link, kind, interval, amount):
+    """Append the sum of an interval of a link to the log; kind: SENT or QUEUED."""
+    if amount > 0:
+        net.ctl.free_samples -= 1
+        entry = net.sample_log[net.ctl.free_samples]
+        entry.link = link
+        entry.kind = kind
+        entry.interval = interval
+        entry.amount = amount
+
+
+@inline
+def add_sent(net, link, interval, size_bytes):
+    """Add bytes to those that a link sends in an interval."""
+    sample = net.sample[link]
+    if interval != sample.sent_interval:
+        keep(net, link, SENT, sample.sent_interval, sample.sent_bytes)
+        sample.sent_interval = interval
+        sample.sent_bytes = 0
+    sample.sent_bytes += size_bytes
+
+
+@outline
+def sample_sent(net, link, start_ps, busy_ps, size_bytes):
+    """Count a packet whose bytes a link sends from start_ps to busy_ps, divided where it is in two intervals."""
+    width_ps = net.const.sample_ps
+    interval = start_ps // width_ps
+    end_ps = (interval + 1) * width_ps
+    first_bytes = size_bytes
+    if busy_ps > end_ps:
+        first_bytes = size_bytes * (end_ps - start_ps) // (busy_ps - start_ps)
+    if first_bytes > 0:
+        add_sent(net, link, interval, first_bytes)
+    if size_bytes > first_bytes:  # the rest of a packet that takes longer than an interval counts in the second one
+        add_sent(net, link, interval + 1, size_bytes - first_bytes)
+
+
+@outline
+def sample_queue(net, link, now_ps, waiting_bytes):
+    """Note the bytes that wait at the port of a link when a packet joins them, or has left them."""
+    interval = now_ps // net.const.sample_ps
+    sample = net.sample[link]
+    if interval != sample.queue_interval:
+        keep(net, link, QUEUED, sample.queue_interval, sample.queue_bytes)
+        sample.queue_interval = interval
+        sample.queue_bytes = 0
+    sample.queue_bytes = max(sample.queue_bytes, waiting_bytes)

@@ -1,0 +1,34 @@
+"""Cuts: all workers of a run stop before the same window, where the state of all logical processes is consistent.
+
+A process asks for a cut in the word `asked` of its team. The first worker of the team copies it at the end of a window;
+parcels of the next window carry it to the other teams; at the end of that window all teams know of it, and every worker
+leaves the kernel (`pdes.workers.team.CUT`) before the window after.
+"""
+
+from abc import ABC, abstractmethod
+
+from pdes.core.errors import AgreedRunError
+from pdes.workers.team import Team
+
+NO_CUT, SAVE, SAVE_AND_END = range(3)  # what a process asks for, the strongest last
+
+
+class StoppedError(AgreedRunError):
+    """A run was asked to end, and its state is saved."""
+
+    exit_code = 143  # as shells report SIGTERM: 128 + 15
+
+
+class Cuts(ABC):
+    """What the workers of one process do at cuts (pdes.checkpoint.saver)."""
+
+    @abstractmethod
+    def wanted(self) -> int:
+        """Return NO_CUT, SAVE or SAVE_AND_END, whatever this process asks for now."""
+
+    @abstractmethod
+    def save(self, team: Team, begin_ps: int) -> None:
+        """Save the state of this process, whose workers are at a cut; the next window begins at begin_ps.
+
+        All processes of the run call this together. Raises StoppedError if the run is to end.
+        """

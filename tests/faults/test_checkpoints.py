@@ -1,0 +1,151 @@
+"""Runs that save their state, are ended or killed, and continue; checkpoints of other runs are refused."""
+
+import json
+import os
+import shutil
+import signal
+import time
+
+import pytest
+
+import et
+from inputs.array_files import read_arrays, write_arrays
+from nadi.cli.main import main
+from nadi.launching.checkpoints import newest
+from tests.features.restarting import after
+
+ENDS_S = 60
+EVERY = ("--set", "engine.checkpoint=1h")
+
+
+@pytest.fixture(scope="module")
+def some_seconds(run_file):
+    """A run of some seconds."""
+    return run_file(1 << 32)
+
+
+@pytest.fixture(scope="module")
+def digest(some_seconds, tmp_path_factory):
+    """The digest of that run."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert main(["run", str(some_seconds), "--quiet", "--out", str(folder)]) == 0
+    return digest_in(folder)
+
+
+def digest_in(folder):
+    """Return the digest of the results in a folder."""
+    return json.loads((folder / "summary.json").read_text())["digest"]
+
+
+def numbers(folder):
+    """Return the names of the checkpoints in a folder of results."""
+    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+
+
+def test_a_requested_checkpoint(start, some_seconds, digest, tmp_path):
+    run = start("serial", some_seconds, "--out", tmp_path / "out", *EVERY)
+    run.until("simulated")
+    for number in range(1, 5):
+        run.process.send_signal(signal.SIGUSR1)
+        run.until(f"checkpoint {number}: ")
+    assert numbers(tmp_path / "out") == ["000003", "000004"]
+    assert run.ended(within_s=ENDS_S) == 0
+    assert digest_in(tmp_path / "out") == digest
+    assert not (tmp_path / "out" / "checkpoints").exists()
+
+
+@pytest.mark.parametrize(("first", "second"), [("threads", "processes"), ("processes", "ranks"), ("ranks", "threads")])
+def test_asked_to_end_and_continued(start, some_seconds, digest, tmp_path, first, second):
+    run = start(first, some_seconds, "--out", tmp_path / "out", *EVERY)
+    run.until("simulated")
+    if first == "ranks":
+        for rank in range(2):
+            os.kill(run.pid_of_rank(rank), signal.SIGTERM)
+    else:
+        run.process.send_signal(signal.SIGTERM)
+    assert run.ended(within_s=ENDS_S) == 143
+    (line,) = run.told()
+    assert line == "nadi: error: ended as requested; --resume continues from the checkpoint"
+    assert numbers(tmp_path / "out") == ["000001"]
+    resumed = start(second, some_seconds, "--resume", tmp_path / "out")
+    assert resumed.ended(within_s=ENDS_S) == 0, resumed.err
+    assert digest_in(tmp_path / "out") == digest
+
+
+def test_killed_while_it_writes(start, some_seconds, digest, tmp_path):
+    run = start("serial", some_seconds, "--out", tmp_path / "out", "--set", "engine.checkpoint=1s")
+    run.until("checkpoint 1: ")
+    writing = tmp_path / "out" / "checkpoints" / ".writing"
+    run.process.send_signal(signal.SIGUSR1)
+    while not writing.exists():
+        time.sleep(0.0002)
+    run.process.kill()
+    run.process.wait()
+    assert newest(tmp_path / "out").name in {"000001", "000002"}
+    resumed = start("serial", some_seconds, "--resume", tmp_path / "out")
+    assert resumed.ended(within_s=ENDS_S) == 0, resumed.err
+    assert digest_in(tmp_path / "out") == digest
+
+
+@pytest.fixture(scope="module")
+def stopped(some_seconds, tmp_path_factory):
+    """A folder with a run file and a run that was asked to end."""
+    folder = tmp_path_factory.mktemp("stopped")
+    for path in some_seconds.parent.iterdir():
+        shutil.copy(path, folder)
+    with after(1):
+        assert main(["run", str(folder / "run.toml"), "--quiet", "--out", str(folder / "out"), *EVERY]) == 143
+    return folder
+
+
+@pytest.fixture
+def copied(stopped, tmp_path):
+    """A copy of it."""
+    shutil.copytree(stopped, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def refused(capsys, folder, *more):
+    """Return the line with which a resumed run is refused."""
+    capsys.readouterr()
+    assert main(["run", str(folder / "run.toml"), "--quiet", "--resume", str(folder / "out"), *more]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_damaged(copied, capsys):
+    part = newest(copied / "out") / "lp-0.nadi"
+    content = part.read_bytes()
+    wrong = f"{part}: its content does not match its checksum; it is truncated or was altered"
+    for damaged in (content[:-1], content[:5000], content[:5000] + bytes([content[5000] ^ 1]) + content[5001:]):
+        part.write_bytes(damaged)
+        assert wrong in refused(capsys, copied)
+    part.write_bytes(b"")
+    assert "expected a file of arrays" in refused(capsys, copied)
+    part.unlink()
+    assert "No such file" in refused(capsys, copied)
+
+
+def test_of_another_run(copied, capsys):
+    other_mtu = refused(capsys, copied, "--set", "network.mtu=1KiB")
+    assert "[network] mtu is '1KiB', and '4KiB' in the checkpoint" in other_mtu
+    assert "found 2 parts of the fabric, and 1 others in the checkpoint" in refused(capsys, copied, "--workers", "2")
+    for trace in copied.glob("trace.*.et"):
+        et.write_trace(trace, et.metadata(), [et.coll_node(1, "grads", et.CollectiveCommType.ALL_TO_ALL, 1 << 31)])
+    assert "traces differ" in refused(capsys, copied)
+
+
+def test_of_other_sources(copied, capsys):
+    part = newest(copied / "out") / "run.nadi"
+    values, arrays = read_arrays(part)
+    values["identity"]["sources"] = "other"
+    part.unlink()
+    write_arrays(part, values, arrays)
+    assert "--resume: sources differ from those of the checkpoint; expected the same" in refused(capsys, copied)
+
+
+def test_without_checkpoint(copied, capsys):
+    shutil.rmtree(copied / "out" / "checkpoints")
+    assert "found no checkpoint" in refused(capsys, copied)
+    assert main(["run", str(copied / "run.toml"), "--quiet", *EVERY]) == 2
+    assert "[engine] checkpoint: found no folder of results" in capsys.readouterr().err

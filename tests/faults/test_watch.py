@@ -1,0 +1,106 @@
+"""`nadi watch` beside real runs: how far each is, that it ended, and how."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nadi.cli.main import main
+from nadi.launching.status import STATUS_FILE
+from tests.faults.conftest import ROOT
+
+STARTS_S = 30
+ENDS_S = 10
+
+
+def look(out, capsys):
+    """Exit code and document of one look."""
+    capsys.readouterr()
+    code = main(["watch", str(out), "--once", "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def until(out, capsys, wanted):
+    """Look until what is seen is as wanted."""
+    end = time.monotonic() + STARTS_S
+    while True:
+        code, seen = look(out, capsys)
+        if wanted(seen):
+            return code, seen
+        assert time.monotonic() < end, seen
+        time.sleep(0.2)
+
+
+def watching(out):
+    """`nadi watch` as users start it, without a terminal."""
+    command = [sys.executable, "-m", "nadi", "watch", str(out)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+WORKERS = {"serial": 1, "threads": 2, "processes": 2, "ranks": 2, "ranks of two nodes": 1}
+"""Workers of the first rank's node."""
+
+
+@pytest.mark.parametrize("way", WORKERS)
+def test_a_run_under_way(start, endless, tmp_path, capsys, way):
+    out = tmp_path / "a" / "out"
+    run = start(way, endless, "--out", out, "--quiet")
+    end = time.monotonic() + STARTS_S
+    while not [*tmp_path.glob(f".nadi-*/{STATUS_FILE}")]:
+        assert time.monotonic() < end, run.err
+        time.sleep(0.05)
+    code, first = until(out, capsys, lambda seen: seen["simulated_ps"])
+    assert (code, first["state"], first["phase"]) == (0, "running", "simulating")
+    assert first["ranks"] == (2 if way.startswith("ranks") else 1)
+    assert first["process"] in run.pids
+    assert (first["slowest"] is not None) == (WORKERS[way] > 1)
+    if way == "ranks":
+        assert first["slowest"]["rank"] == first["slowest"]["worker"]
+    _, later = until(out, capsys, lambda seen: seen["packet_hops"] > first["packet_hops"])
+    assert later["simulated_ps"] > first["simulated_ps"]
+    assert 0 < first["done_share"] < later["done_share"] < 1
+    assert later["packet_hops_per_s"] > 1e4
+    assert later["left_s"] > 60
+    watcher = watching(out)
+    assert watcher.stdout.readline().startswith("simulating (process ")
+    run.process.send_signal(signal.SIGTERM)
+    said, _ = watcher.communicate(timeout=ENDS_S)
+    assert watcher.returncode == 1, said
+    is_killed = way.startswith("ranks")  # mpiexec leaves its ranks little time to remove what they wrote
+    assert "ended without results" in said or (is_killed and "dead: process " in said)
+    assert run.ended(ENDS_S) != 0
+
+
+def test_a_killed_run_is_dead(start, endless, tmp_path, capsys):
+    run = start("serial", endless, "--out", tmp_path / "out", "--quiet")
+    time.sleep(0.5)
+    until_begun = time.monotonic() + STARTS_S
+    while not [*tmp_path.glob(f".nadi-*/{STATUS_FILE}")]:
+        assert time.monotonic() < until_begun, run.err
+        time.sleep(0.05)
+    until(tmp_path / "out", capsys, lambda seen: seen["simulated_ps"])
+    watcher = watching(tmp_path / "out")
+    watcher.stdout.readline()
+    run.process.kill()
+    run.ended(ENDS_S)
+    said, _ = watcher.communicate(timeout=ENDS_S)
+    assert watcher.returncode == 1
+    assert f"dead: process {run.process.pid} on " in said
+    code, seen = look(tmp_path / "out", capsys)
+    assert (code, seen["state"]) == (1, "dead")
+
+
+def test_a_run_that_ends_well(start, short, tmp_path, capsys):
+    out = tmp_path / "out"
+    run = start("serial", short, "--out", out, fault="slow_writing@everyone")
+    run.until("lingering")
+    code, _ = until(out, capsys, lambda seen: seen["phase"] == "writing results")
+    assert code == 0
+    run.process.kill()
+    run.ended(ENDS_S)
+    assert start("serial", short, "--out", out).ended(STARTS_S) == 0
+    assert look(out, capsys)[1] == {"state": "finished", "renewed_s_ago": 0.0}
+    assert STATUS_FILE not in {file.name for file in out.iterdir()}

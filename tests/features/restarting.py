@@ -1,0 +1,97 @@
+"""A feature run that is stopped twice at random cuts, and continues: its results are those of the run never stopped."""
+
+import json
+import zlib
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from nadi.cli.main import main
+from nadi.launching import checkpoints
+from nadi.launching.checkpoints import CheckpointFolder
+from pdes import NO_CUT, SAVE_AND_END
+from pdes.workers import crew
+
+STOPPED = 143
+STOPS = 2
+MAX_CALLS = 12
+"""Maximum number of times that a process is asked whether it wants to stop before it says so."""
+OF_THIS_MACHINE = {"wall_s", "setup_s", "first_event_s", "packet_hops_per_s", "peak_rss_bytes", "config", "named"}
+"""Keys of summary.json that need not be equal."""
+
+
+class Stopping(CheckpointFolder):
+    """Checkpoints of a run that is asked to end after its workers have left the kernel so many times."""
+
+    calls_left = 0
+
+    @property
+    def request(self):
+        """As Checkpoints.request."""
+        self.calls_left -= 1
+        return SAVE_AND_END if self.calls_left < 0 else NO_CUT
+
+    @request.setter
+    def request(self, value):
+        pass
+
+    def listen(self):
+        """As Checkpoints.listen: signals end the test."""
+
+
+def after(calls):
+    """Return the context in which runs stop at a cut after so many calls."""
+    kind = type("StoppingThen", (Stopping,), {"calls_left": calls})
+    return mock.patch.object(checkpoints, "CheckpointFolder", kind)
+
+
+def often():
+    """Return the context in which workers leave the kernel often."""
+    return mock.patch.multiple(crew, MIN_HOPS_OF_A_PAUSE=50, PAUSE_S=1e-4, EVENTS_OF_A_PAUSE=100)
+
+
+def tables(folder):
+    """Return the tables and the summary of a folder of results that must not depend on how the run went."""
+    summary = json.loads((folder / "summary.json").read_text())
+    found = {name: value for name, value in summary.items() if name not in OF_THIS_MACHINE}
+    names = sorted(path.name for path in folder.glob("*.parquet") if path.name != "workers.parquet")
+    return found | {name: repr(pq.read_table(folder / name).to_pydict()) for name in names}  # NaN equals NaN
+
+
+def differences(found, wanted):
+    """Return the names of what differs between two results of `tables`."""
+    names = found.keys() | wanted.keys()
+    return sorted(name for name in names if name not in found or found[name] != wanted.get(name))
+
+
+def run_and_restart(path):
+    """Run a run file, whole and in parts; return the exit code of the whole run, or raise what is wrong."""
+    whole, parts = path.parent / "whole", path.parent / "parts"
+    with_checkpoints = ["--set", "engine.checkpoint=1h"]
+    code = main(["run", str(path), "--quiet", "--out", str(whole), *with_checkpoints])
+    if code != 0:
+        return code
+    random = np.random.default_rng(zlib.crc32(path.read_bytes()))
+    given = ["run", str(path), "--quiet", "--out", str(parts), *with_checkpoints]
+    stops = 0
+    for _ in range(STOPS):
+        with often(), after(int(random.integers(MAX_CALLS))):
+            code = main(given)
+        if code != STOPPED:
+            break
+        stops += 1
+        given = ["run", "--quiet", "--resume", str(parts)]
+    if code == STOPPED:
+        code = main(given)
+    if code != 0:
+        raise AssertionError(f"exit code {code} after {stops} stops")
+    wrong = differences(tables(parts), tables(whole))
+    if wrong:
+        raise AssertionError(f"differ after {stops} stops: {wrong}")
+    for folder in (whole, parts):
+        for file in folder.iterdir():
+            Path(file).unlink()
+        folder.rmdir()
+    return 0

@@ -1,0 +1,54 @@
+"""Files of arrays hold what was written, or are refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from inputs.array_files import TYPES, DamagedFileError, read_arrays, write_arrays
+from tests.budgets import bounded
+
+ARRAYS = st.dictionaries(
+    st.text(max_size=5), st.sampled_from(TYPES).flatmap(lambda kind: arrays(kind, st.integers(0, 40))), max_size=4
+)
+
+
+@bounded(30)
+@given(ARRAYS)
+def test_any_arrays(tmp_path_factory, written):
+    path = tmp_path_factory.mktemp("any") / "file"
+    write_arrays(path, {"a": [1, None]}, written)
+    values, found = read_arrays(path)
+    assert values == {"a": [1, None]}
+    assert found.keys() == written.keys()
+    assert all(found[name].dtype == array.dtype and found[name].tobytes() == array.tobytes()
+               for name, array in written.items())  # fmt: skip
+
+
+def test_zeros_at_the_end_take_no_room(tmp_path):
+    long = np.zeros(1_000_000, np.int64)
+    long[100_000] = 7
+    size = write_arrays(tmp_path / "file", {}, {"long": long, "empty": long[:0], "zeros": long[200_000:]})
+    assert size == (tmp_path / "file").stat().st_size
+    assert 800_000 < size < 2_000_000
+    _, found = read_arrays(tmp_path / "file")
+    assert np.array_equal(found["long"], long)
+    assert len(found["zeros"]) == 800_000
+
+
+def test_every_changed_byte_and_every_length_is_refused(tmp_path):
+    path = tmp_path / "file"
+    write_arrays(path, {"n": 1}, {"a": np.arange(5)})
+    content = path.read_bytes()
+    for at in range(len(content)):
+        for damaged in (content[:at], content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]):
+            path.write_bytes(damaged)
+            with pytest.raises(DamagedFileError):
+                read_arrays(path)
+
+
+def test_a_file_that_exists_is_not_replaced(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(FileExistsError):
+        write_arrays(tmp_path / "file", {}, {})

@@ -1,0 +1,61 @@
+"""Run by mpiexec: cases that stop at a cut and continue; rank 0 prints what differs, as JSON.
+
+Arguments: folder for checkpoints; names of the cases.
+"""
+
+import json
+import sys
+from pathlib import Path
+from unittest import mock
+
+from mpi4py import MPI
+
+from pdes import Layout, Ranks, StoppedError, run_divided
+from pdes.workers import exchange
+from tests.features.restarting import Stopping, often
+from tests.parallel.fingerprint import differing, fingerprint
+from tests.parallel.matrix import case, owner_of, wanted
+from tests.parallel.on_ranks import TEAM_RANKS, whole
+
+WAYS = (("shared", "sent"), ("sent", "python"), ("python", "shared"))
+"""Kinds of teams before and after a stop."""
+
+
+def stopped_and_continued(world, name, kinds, folder):
+    """Return the fingerprint of a run that stops twice, and how often it stopped; on rank 0."""
+    graph, program, settings = case(name)[:3]
+    owner = owner_of(name, "scatter", 3)
+    functions = exchange.mpi_functions(MPI)
+    for stops in range(3):
+        kind = kinds[stops % 2]
+        resumed_from = folder / "checkpoints" / f"{stops:06}" if stops else None
+        checkpoints = Stopping(folder, 0, resumed_from, {}, lambda _: None)
+        # rank 1 asks first, rank 0 last
+        checkpoints.calls_left = (2 - world.Get_rank()) if stops < 2 else 10**9
+        patched = mock.patch.object(exchange, "mpi_functions", return_value={} if kind == "python" else functions)
+        try:
+            with often(), patched:
+                mailbox = Ranks(world, TEAM_RANKS[kind])
+                results = run_divided(Layout(graph, settings, owner), program, settings, mailbox, 1, None, checkpoints)
+        except StoppedError:
+            world.Barrier()
+            continue
+        together = whole(world, results)
+        return (fingerprint(together), stops) if together is not None else (None, stops)
+    raise AssertionError("it stopped though nobody asked")
+
+
+def main():
+    """Run the cases, each in the next of WAYS."""
+    world, folder, names = MPI.COMM_WORLD, Path(sys.argv[1]), sys.argv[2:]
+    found = {}
+    for number, name in enumerate(names):
+        own, stops = stopped_and_continued(world, name, WAYS[number % len(WAYS)], folder / name)
+        if own is not None:
+            found[name] = {"differs": differing(own, wanted(name)), "stops": stops}
+    if world.Get_rank() == 0:
+        json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Lists of flows in files: CSV, `flow.txt` of ns-3 (HPCC), and connection matrices of htsim.
+
+| ending | form |
+| --- | --- |
+| .csv | a header with src, dst, bytes, and one of start_s, start_ms, start_us, start_ns, start_ps; a flow per line |
+| .txt | ns-3: the number of flows; then `SRC DST PRIORITY PORT BYTES SECONDS` per line, or the same without PORT |
+| .cm | htsim: `workload.generators.point_to_point.connection_matrix` |
+
+Other columns of CSV mean nothing here, so that a table of flows of an earlier run (`flows.parquet`) may become a list.
+The generator of HPCC lets the first flow start at second 2; times of `flow.txt` count from its earliest flow. Sources:
+alibaba-edu/High-Precision-Congestion-Control (scratch/third.cc, ReadFlowInput) and, without PORT, conweave-project.
+"""
+
+import csv
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from inputs import read_text, refusing
+from inputs.limits import MAX_NPUS
+from inputs.units import PS_PER_US, US_PER_S
+from topologies.bounds import LONGEST_PS, MAX_BYTES
+from topologies.units import short
+from workload.errors import WorkloadError
+from workload.generators.point_to_point.connection_matrix import read_connections
+from workload.generators.point_to_point.matrix_traces import flow_traces
+from workload.generators.point_to_point.traces import MAX_MESSAGES, MessageSequence, trace_set
+from workload.trace_sets.trace_set import TraceSet
+
+ENDINGS = (".csv", ".txt", ".cm")
+_US = {"start_s": US_PER_S, "start_ms": 1e3, "start_us": 1.0, "start_ns": 1e-3, "start_ps": 1e-6}
+"""Microseconds of the unit of each column of starts."""
+_LONGEST_US = LONGEST_PS / PS_PER_US
+_CSV = f"a header with src, dst, bytes and one of {', '.join(_US)}"
+_NS3 = "SRC DST PRIORITY PORT BYTES SECONDS behind a line with the number of flows"
+
+
+class _Flow(NamedTuple):
+    """A flow of a list."""
+
+    src: int
+    dst: int
+    bytes: int
+    start_us: float
+
+
+def flow_list(path: Path) -> TraceSet:
+    """Return the traces of the ranks of a list of flows; WorkloadError names the line that is wrong."""
+    if path.suffix not in ENDINGS:
+        raise WorkloadError(f"{path}: found a name that ends otherwise; expected {', '.join(ENDINGS)}")
+    if path.suffix == ".cm":
+        matrix = read_connections(path)
+        if matrix.failures:
+            raise WorkloadError(
+                f"{matrix.failures[0].place}: found a failure; expected flows, and [[faults]] beside them"
+            )
+        return flow_traces(matrix, waits_on_host=True).traces
+    with refusing(path, _CSV if path.suffix == ".csv" else _NS3, WorkloadError, UnicodeDecodeError, csv.Error):
+        lines = read_text(path).splitlines()
+        flows = _of_csv(path, lines) if path.suffix == ".csv" else _of_ns3(path, lines)
+    if not flows:
+        raise WorkloadError(f"{path}: found no flow; expected one or more")
+    if len(flows) > MAX_MESSAGES:
+        raise WorkloadError(f"{path}: found {len(flows):,} flows; expected at most {MAX_MESSAGES:,}")
+    flows.sort(key=lambda flow: flow.start_us)
+    src, dst, size, start_us = (np.array(column) for column in zip(*flows, strict=True))
+    npus = int(max(src.max(), dst.max())) + 1
+    return trace_set(MessageSequence(npus, src, dst, size, start_us.astype(np.float64), in_turn=False))
+
+
+def _of_csv(path: Path, lines: Sequence[str]) -> list[_Flow]:
+    """Return the flows of the lines of a CSV file."""
+    rows = csv.reader(lines)
+    header = [name.strip() for name in next(rows, [])]
+    starts = [name for name in header if name in _US]
+    if not {"src", "dst", "bytes"} <= set(header) or len(starts) != 1:
+        raise WorkloadError(f"{path}: line 1: found {short(','.join(header))}; expected {_CSV}")
+    places = [header.index(name) for name in ("src", "dst", "bytes", starts[0])]
+    found = []
+    for row in rows:
+        if row:
+            words = [row[place] if place < len(row) else "" for place in places]
+            found.append(_flow(f"{path}: line {rows.line_num}", words, _US[starts[0]]))
+    return found
+
+
+def _of_ns3(path: Path, lines: Sequence[str]) -> list[_Flow]:
+    """Return the flows of the lines of an ns-3 file, whose earliest one starts at 0."""
+    found = []
+    numbered = [(number, line.split()) for number, line in enumerate(lines, start=1) if line.strip()]
+    head = numbered[0][1] if numbered else []
+    if len(head) != 1 or not head[0].isdecimal():
+        raise WorkloadError(f"{path}: line 1: found {short(' '.join(head))}; expected {_NS3}")
+    for number, words in numbered[1:]:
+        place = f"{path}: line {number}"
+        if len(words) not in {5, 6}:
+            raise WorkloadError(f"{place}: found {len(words)} words; expected {_NS3}")
+        found.append(_flow(place, [*words[:2], *words[-2:]], _US["start_s"]))
+    if len(found) != int(head[0]):
+        raise WorkloadError(f"{path}: found {len(found)} flows; expected {short(head[0])}, as its first line says")
+    first_us = min((flow.start_us for flow in found), default=0.0)
+    return [flow._replace(start_us=flow.start_us - first_us) for flow in found]
+
+
+def _flow(place: str, words: Iterable[str], unit_us: float) -> _Flow:
+    """Return the flow of four words: sender, receiver, bytes and start."""
+    src, dst, size, start = (word.strip() for word in words)
+    sender, receiver = (_whole(place, "an NPU", word, MAX_NPUS - 1) for word in (src, dst))
+    size_bytes = _whole(place, "bytes", size, MAX_BYTES)
+    try:
+        start_us = float(start) * unit_us
+    except ValueError:
+        start_us = math.nan
+    if not 0 <= start_us <= _LONGEST_US:
+        raise WorkloadError(f"{place}: found {short(start)} as the start; expected a time from 0 to 11 days")
+    if sender == receiver or not size_bytes:
+        raise WorkloadError(f"{place}: found {size_bytes} bytes from {src} to {dst}; expected 1 or more to another NPU")
+    return _Flow(sender, receiver, size_bytes, start_us)
+
+
+def _whole(place: str, what: str, word: str, maximum: int) -> int:
+    """Return the whole number of a word."""
+    if not (word.isascii() and word.isdecimal() and len(word) < 20 and int(word) <= maximum):
+        raise WorkloadError(f"{place}: found {short(word)} as {what}; expected a whole number up to {maximum}")
+    return int(word)
