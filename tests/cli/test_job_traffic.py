@@ -242,3 +242,21 @@ def test_the_step_of_a_run_is_that_of_npus_that_train(nadi, write):
     beside = nadi("run", write(STEP + BESIDE + WEB), "--json", "-q").document["step"]
     assert beside["npus"] == alone["npus"] == 4
     assert beside["compute_ps"] == alone["compute_ps"]
+
+
+def test_the_critical_path_is_that_of_the_job_that_trains(nadi, write, tmp_path):
+    assert nadi("run", write(STEP + BESIDE + WEB), "--out", tmp_path / "out").code == 0
+    step, web = jobs_of(tmp_path / "out")
+    assert web["finish_ps"] > step["finish_ps"]
+    names = ("", "step", "web")
+    documents = {name: nadi("explain", tmp_path / "out", f"--job={name}", "--json").document for name in names}
+    assert documents[""] == documents["step"]
+    assert documents["step"]["finish_time_ps"] == step["finish_ps"]
+    assert set(documents["step"]["npus"]) <= {0, 4, 8, 12}
+    assert sum(row["time_ps"] for row in documents["step"]["by_what"]) == pytest.approx(step["finish_ps"])
+    assert documents["web"]["finish_time_ps"] == web["finish_ps"]
+    for answer in nonempty(documents["step"]["what_if"]):
+        assert answer["finish_time_ps"] <= step["finish_ps"]
+    refused = nadi("explain", tmp_path / "out", "--job=db")
+    assert refused.code == 2
+    assert "has no such job; expected one of step, web" in refused.err
