@@ -26,9 +26,9 @@ from nadi.studies.benchmarks.bench import BENCHES
 from partition import DEFAULT_METHOD, uniform
 from pdes.build.layout import Layout, Outboxes, Part
 from pdes.build.worlds import build_lps
-from pdes.network.boundary import CROSSING_WORDS, WORD_BYTES
+from pdes.network.boundary import WORD_BYTES
 from pdes.workers.mailbox import rounded
-from pdes.workers.parcels import parcel_words
+from pdes.workers.parcels import MOST_RECORDS, parcel_words, record_words
 
 FABRIC = "fat-tree:npus={npus},rate=100Gbps,delay=1us"
 PAGE_BYTES = 4096
@@ -125,7 +125,8 @@ def shared_words(parts: list[Part], owner: Any, ranks_per_node: int) -> int:  # 
     for part in parts:
         for direction, rooms in enumerate((part.rooms, part.rooms_in)):
             np.add.at(packets[direction], node[part.neighbours], rooms)
-    out, into = rounded(parcel_words(np.delete(packets, here, axis=1), CROSSING_WORDS - 1)).sum(axis=1)
+    records = MOST_RECORDS * np.delete(packets, here, axis=1)
+    out, into = rounded(parcel_words(records, record_words(parts[0]))).sum(axis=1)
     return int(out + 2 * into) + sum(int(part.outbox_at()[-1]) for part in parts)
 
 

@@ -52,6 +52,8 @@ class Fabric:
             self.smallest_bytes = min(self.smallest_bytes, FLIT_BYTES)
         # words of a packet in an outbox
         self.crossing_words = CROSSING_WORDS + Telemetry.words * ("telemetry" in settings.congestion_control.signals)
+        # whether most packets carry a tag: their send time, or what a selective acknowledgement acknowledges
+        self.has_tags = "rtt" in settings.congestion_control.signals or bool(settings.selective_repeat)
         # [links] time from the start of the smallest packet's sending until the other end may act on it
         first = np.minimum(self.smallest_bytes, seen)
         self.reach_ps = self.delay_ps + (first * self.fastest_psb + 0.5).astype(np.int64)

@@ -32,6 +32,7 @@ class Part:
         """Take the part of LP `number`; owner: int64[nodes], each node's LP; lookahead_ps: length of a window."""
         self.number = number
         self.crossing_words = fabric.crossing_words
+        self.has_tags = fabric.has_tags
         self.nodes = np.flatnonzero(owner == number)  # int64[n], own nodes' numbers in the fabric, ascending
         self.npus = int(np.searchsorted(self.nodes, graph.npus))  # own NPUs, which come first
         self.local = np.full(graph.nodes, -1, np.int64)  # own number of each node of the fabric, -1 = another LP's

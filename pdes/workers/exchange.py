@@ -100,7 +100,7 @@ class ParcelExchange:
             state.agreed = worker.window + 1
             return
         half = int(worker.window) & 1
-        words, size = self._parcels.words, int(self._parcels.record_words[0])
+        words, size = self._parcels.words, int(self._parcels.shape.record_words)
         sends = [
             self._communicator.Isend([words[at : at + parcel_words(words[at], size)], self._mpi.INT64_T], rank, PARCEL)
             for at, rank in zip(

@@ -25,7 +25,7 @@ def send_all(parcels, window_number):
     calls = parcels.calls[0]
     for place in range(parcels.answers.shape[0]):
         parcel = parcels.outgoing[parcels.answers[place]]
-        length = parcel_words(parcels.headers[parcel // PARCEL_HEADER].records, parcels.record_words[0])
+        length = parcel_words(parcels.headers[parcel // PARCEL_HEADER].records, parcels.shape.record_words)
         code = call_hook(
             calls.isend,
             calls.parcels + WORD_BYTES * parcel,
@@ -64,7 +64,7 @@ def unpack_parcels(meeting_address, lp, window_number):
 def pack_parcels(meeting_address, lp, window_number):
     """Pack the packets that LP number `lp` of a process sends, after its window."""
     meeting = meeting_at(meeting_address)
-    pack(meeting.parcels, meeting.addresses[lp], lp, window_number)
+    pack(meeting.parcels, meeting.addresses[lp], lp, window_number, meeting.team.state.begin_ps)
     return DONE
 
 
@@ -92,6 +92,7 @@ def send_parcels(meeting_address, worker):
         header.exact = exact
         header.hops = state.hops
         header.rows_left = state.rows_left
+        header.begin_ps = state.begin_ps
         header.cut = state.said_cut
     begun = clock_ns()
     if worker == 0:

@@ -1,12 +1,16 @@
 """Parcels: one from each team to each other team after every window, packed by compiled code.
 
-A parcel has a header (number of records, and the state of its team) and then blocks of BLOCK records: first all tags,
-so that a reader that looks for its own records reads one cache line of each block, then the contents: the words of a
-packet, and its telemetry where packets carry it. A tag names the LP that a record is for, which of that LP's neighbours
-it comes from, and which of the links between the two it uses. The used part of a parcel has no gaps, however many LPs
-have packed something: each reserves room for its records by adding to their number, and no result depends on the order
-among LPs. Before a window each LP of the receiving team finds its own records and puts them into halves in the format
-of its neighbours' outboxes (pdes.network.boundary).
+A parcel has a header (number of records, and the state of its team) and then blocks of BLOCK records: first their first
+words, so that a reader that looks for its own records reads one cache line of each block, then the other words. The
+first word of a record names the LP that the record is for, which of that LP's neighbours it comes from, which of the
+links between the two it uses, and when the packet arrives, from the begin of the window on. Words 1 and 2 of the packet
+follow, word 3 (the tag) where most packets have one, and telemetry where packets carry it. A second record holds tag
+and arrival of a packet that has a tag where few have one, or that arrives too late for the first word. So most packets
+take 24 bytes: everything that a node sends passes through its one link of the cluster.
+
+The used part of a parcel has no gaps, however many LPs have packed something: each reserves room for its records by
+adding to their number, and no result depends on the order among LPs. Before a window each LP of the receiving team
+finds its own records and puts them into halves in the format of its neighbours' outboxes (pdes.network.boundary).
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,19 +18,21 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 
-from pdes.build.layout import Part, offsets
-from pdes.core.inputs import Rows
+from pdes.build.layout import Layout, Part, offsets
+from pdes.core.errors import RunError
+from pdes.core.inputs import Record, Rows
 from pdes.core.jit import fetch_add, inline, outline
 from pdes.core.memory import row_of, rows_of, zeros
-from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks
+from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks, ParcelShape
 from pdes.core.state import Int64, world_at
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
 
 PARCEL_HEADER = ParcelHeader.words
-BLOCK = 8  # records of a block: their tags fill one cache line
+BLOCK = 8  # records of a block: their first words fill one cache line
 PARCEL = 0  # tag of MPI messages
-TAG_LP, TAG_NEIGHBOUR = 44, 24  # positions of the LP and of its neighbour's index in a tag; the link's index is below
-PLACE_BITS, LINK_BITS = (1 << (TAG_LP - TAG_NEIGHBOUR)) - 1, (1 << TAG_NEIGHBOUR) - 1  # masks of both indices
+FIRST_WORD_BITS = 63  # bits of a first word that is not negative
+SECOND = -1  # first word of a second record: of no LP
+MOST_RECORDS = 2  # maximum number of records of a packet
 
 Words = TypeVar("Words", int, np.ndarray)  # a number of words, or an array of such numbers
 
@@ -38,15 +44,15 @@ class Parcels(NamedTuple):
     headers: Annotated[np.recarray, ParcelHeader]  # the same words as rows: place // PARCEL_HEADER
     outgoing: Int64  # per other team, begin of the parcel for it in `words`
     incoming: Int64  # per other team, begins of those from it, after windows of even and of odd number
-    numbers: Int64  # per LP of this process, its number
+    numbers: Int64  # per LP of this process, its number in the team
     letter_ptr: Int64  # per LP, begin of its letters: one for each neighbour in another team
     letter_team: Int64  # other team of a letter
     letter_neighbour: Int64  # place of the neighbour among those of the LP that sends
-    letter_tag: Int64  # tag of a record, without the link
+    letter_word: Int64  # first word of a record, without link and time
     half_ptr: Int64  # per LP, begin of its `half_at`
     half_at: Int64  # per neighbour, begin in `halves` of the half with its packets; -1 = of this team
     halves: Int64  # see pdes.network.boundary
-    record_words: Int64  # words of a record without its tag
+    shape: Annotated[np.record, ParcelShape]  # format of records
     calls: Annotated[np.recarray, MpiCalls]  # one row
     requests: Int64  # after windows of even and of odd number, address of the handles of requests that send to
     # each team in `answers`, then of those that receive from each
@@ -58,8 +64,8 @@ class Parcels(NamedTuple):
 def no_parcels(parts: Sequence[object]) -> Parcels:
     """Return the Parcels of a process in the only team."""
     empty, ptr = np.zeros(0, np.int64), np.zeros(len(parts) + 1, np.int64)
-    places = empty, headers_of(empty), empty, empty, ptr, ptr, empty, empty, empty, ptr, empty, empty, empty
-    return Parcels(*places, rows_of(MpiCalls, 1), zeros(2), empty, empty, row_of(ParcelHooks))
+    places = empty, headers_of(empty), empty, empty, ptr, ptr, empty, empty, empty, ptr, empty, empty
+    return Parcels(*places, row_of(ParcelShape), rows_of(MpiCalls, 1), zeros(2), empty, empty, row_of(ParcelHooks))
 
 
 @inline
@@ -79,11 +85,54 @@ def parcel_words(records, record_words):
     return PARCEL_HEADER + (records + BLOCK - 1) // BLOCK * BLOCK * (1 + record_words)
 
 
+def record_words(part: Part) -> int:
+    """Return the words of a record without its first one, in a run with a part `part` of the fabric."""
+    return part.crossing_words - CROSSING_WORDS + 2 + part.has_tags
+
+
+def shape_of(layout: Layout, part: Part, team_of_lp: Int64) -> Record:
+    """Return the format of records; part: any of the layout; team_of_lp: int64[lps], number of each LP's team.
+
+    Raises RunError: the first word has no room for the time.
+    """
+    graph, owner = layout.graph, layout.owner
+    src, dst = owner[graph.link_src], owner[graph.link_dst]
+    links = np.unique((src * layout.lps + dst)[src != dst], return_counts=True)[1]
+    neighbours = np.bincount(layout.pairs()[:, 0])
+    lp_bits, neighbour_bits, link_bits = (
+        int(counts.max(initial=1) - 1).bit_length() for counts in (np.bincount(team_of_lp), neighbours, links)
+    )
+    time_bits = FIRST_WORD_BITS - 1 - lp_bits - neighbour_bits - link_bits
+    if time_bits < 1:
+        raise RunError(f"{layout.lps} LPs with {links.max()} links between two: packets cannot name all of them")
+    link, words = time_bits + 1, record_words(part)
+    neighbour = link + link_bits
+    lp = neighbour + neighbour_bits
+    return row_of(
+        ParcelShape,
+        record_words=words,
+        has_tags=part.has_tags,
+        time_bits=time_bits,
+        link=link,
+        neighbour=neighbour,
+        lp=lp,
+    )
+
+
+def numbers_in_teams(team_of_lp: Int64) -> Int64:
+    """Return int64[lps]: number of each LP in its team; team_of_lp: int64[lps], number of its team."""
+    order = np.argsort(team_of_lp, kind="stable")
+    begins = offsets(np.bincount(team_of_lp))
+    numbers = np.empty_like(team_of_lp)
+    numbers[order] = np.arange(len(team_of_lp)) - begins[team_of_lp[order]]
+    return numbers
+
+
 def parcels_of(
     parts: Sequence[Part],
+    layout: Layout,
     team_of_lp: Int64,
     here: int,
-    pairs: Int64,
     words: Int64,
     outgoing: Int64,
     incoming: Int64,
@@ -92,10 +141,11 @@ def parcels_of(
     """Return the Parcels of a process's LPs: their letters and halves; parts: those of the LPs.
 
     team_of_lp: int64[lps], number of each LP's team; here: that of this process, without which other teams are
-    numbered; pairs: int64[m, 2], pairs of LPs with links from the first to the second, sorted; words: int64[], parcels
-    of the team; outgoing, incoming: int64[other teams], int64[2 x other teams], begins of the parcels to and from them;
-    partners: other team that this process exchanges parcels with -> the rank there that does so.
+    numbered; words: int64[], parcels of the team; outgoing, incoming: int64[other teams], int64[2 x other teams],
+    begins of the parcels to and from them; partners: other team that this process exchanges parcels with -> the rank
+    there that does so.
     """
+    pairs, shape, numbers = layout.pairs(), shape_of(layout, parts[0], team_of_lp), numbers_in_teams(team_of_lp)
     begin = np.searchsorted(pairs[:, 0], np.arange(len(team_of_lp) + 1))
     letters: list[tuple[int, int, int]] = []
     letter_ptr, half_at = [0], []
@@ -107,23 +157,24 @@ def parcels_of(
             if team != here:
                 used += part.half_words(room)
                 mine = int(np.searchsorted(pairs[begin[other] : begin[other + 1], 1], part.number))
-                letters.append((team - (team > here), j, other << TAG_LP | mine << TAG_NEIGHBOUR))
+                first = int(numbers[other]) << int(shape.lp) | mine << int(shape.neighbour)
+                letters.append((team - (team > here), j, first))
         letter_ptr.append(len(letters))
-    letter_team, letter_neighbour, letter_tag = np.array(letters, np.int64).reshape(-1, 3).T.copy()
+    letter_team, letter_neighbour, letter_word = np.array(letters, np.int64).reshape(-1, 3).T.copy()
     return Parcels(
         words=words,
         headers=headers_of(words),
         outgoing=outgoing,
         incoming=incoming,
-        numbers=np.array([part.number for part in parts], np.int64),
+        numbers=numbers[[part.number for part in parts]],
         letter_ptr=np.array(letter_ptr, np.int64),
         letter_team=letter_team,
         letter_neighbour=letter_neighbour,
-        letter_tag=letter_tag,
+        letter_word=letter_word,
         half_ptr=offsets([len(part.neighbours) for part in parts]),
         half_at=np.array(half_at, np.int64),
         halves=zeros(used),
-        record_words=np.array([parts[0].crossing_words - 1], np.int64),
+        shape=shape,
         calls=rows_of(MpiCalls, 1),
         requests=zeros(2),
         answers=np.array(list(partners), np.int64),
@@ -132,56 +183,104 @@ def parcels_of(
     )
 
 
+@inline
+def word_at(parcel, record, size):
+    """Return the place of a record's first word, and of its others; size: record_words of ParcelShape."""
+    block = parcel + PARCEL_HEADER + record // BLOCK * BLOCK * (1 + size)
+    return block + record % BLOCK, block + BLOCK + record % BLOCK * size
+
+
+@inline
+def has_second(time_bits, has_tags, later_ps, tag):
+    """Return whether a packet with `tag` that arrives later_ps after the window's begin needs a second record."""
+    # The other arguments are those of ParcelShape.
+    return later_ps >> time_bits != 0 or (has_tags == 0 and tag != 0)
+
+
 @outline
-def pack(parcels, world_address, lp, window_number):
-    """Put an LP's packets for LPs of other teams into parcels, after its window; world_address: of its world."""
+def pack(parcels, world_address, lp, window_number, begin_ps):
+    """Put an LP's packets for LPs of other teams into parcels, after its window, which begins at begin_ps."""
+    # world_address: of its world. Words of rows that the loops use are read before: stores might change them.
     net = world_at(world_address).net
     crossing = net.const.crossing_words
-    size = parcels.record_words[0]
-    words = parcels.words
+    shape, words, outbox = parcels.shape, parcels.words, net.outbox
+    size, has_tags, time_bits, link_place = shape.record_words, shape.has_tags, shape.time_bits, shape.link
     for letter in range(parcels.letter_ptr[lp], parcels.letter_ptr[lp + 1]):
         half = net.out_at[2 * parcels.letter_neighbour[letter] + (window_number & 1)]
-        count = net.outbox[half]
+        count = outbox[half]
         if count == 0:
             continue
-        parcel = parcels.outgoing[parcels.letter_team[letter]]
-        first = fetch_add(words, parcel, count)
+        records = count
         for i in range(count):
             out = half + HEADER_WORDS + i * crossing
-            block = parcel + PARCEL_HEADER + (first + i) // BLOCK * BLOCK * (1 + size)
-            place = (first + i) % BLOCK
-            words[block + place] = parcels.letter_tag[letter] | net.outbox[out + CROSSING_WORDS - 1]
-            at = block + BLOCK + place * size
-            for word in range(CROSSING_WORDS - 1):
-                words[at + word] = net.outbox[out + word]
-            for word in range(CROSSING_WORDS, crossing):
-                words[at + word - 1] = net.outbox[out + word]
+            records += has_second(time_bits, has_tags, outbox[out] - begin_ps, outbox[out + 3])
+        parcel = parcels.outgoing[parcels.letter_team[letter]]
+        record = fetch_add(words, parcel, records)
+        named = parcels.letter_word[letter]
+        for i in range(count):
+            out = half + HEADER_WORDS + i * crossing
+            later_ps, tag = outbox[out] - begin_ps, outbox[out + 3]
+            first, at = word_at(parcel, record, size)
+            record += 1
+            word = named | outbox[out + CROSSING_WORDS - 1] << link_place
+            words[at] = outbox[out + 1]
+            words[at + 1] = outbox[out + 2]
+            at += 2
+            if has_tags == 1:
+                words[at] = tag
+                at += 1
+            for more in range(CROSSING_WORDS, crossing):
+                words[at + more - CROSSING_WORDS] = outbox[out + more]
+            if has_second(time_bits, has_tags, later_ps, tag):
+                words[first] = word | 1 << time_bits
+                first, at = word_at(parcel, record, size)
+                record += 1
+                words[first] = SECOND
+                words[at] = tag
+                words[at + 1] = outbox[out]
+            else:
+                words[first] = word | later_ps
 
 
 @outline
 def unpack(parcels, lp, window_number):
     """Put an LP's packets from the parcels of the previous window into the halves that the LP reads."""
-    size = parcels.record_words[0]
-    words, halves, number_of_lp = parcels.words, parcels.halves, parcels.numbers[lp]
-    first = parcels.half_ptr[lp]
-    for half in range(first, parcels.half_ptr[lp + 1]):
+    shape, words, halves, number_of_lp = parcels.shape, parcels.words, parcels.halves, parcels.numbers[lp]
+    size, has_tags, time_bits = shape.record_words, shape.has_tags, shape.time_bits
+    lp_place, neighbour_place, link_place = shape.lp, shape.neighbour, shape.link
+    crossing = size - 2 - has_tags + CROSSING_WORDS
+    neighbours, links = (1 << (lp_place - neighbour_place)) - 1, (1 << (neighbour_place - link_place)) - 1
+    times = (1 << time_bits) - 1
+    half_ptr = parcels.half_ptr[lp]
+    for half in range(half_ptr, parcels.half_ptr[lp + 1]):
         if parcels.half_at[half] >= 0:
             halves[parcels.half_at[half]] = 0
     for team in range(parcels.outgoing.shape[0]):
         parcel = parcels.incoming[2 * team + 1 - (window_number & 1)]
-        records = parcels.headers[parcel // PARCEL_HEADER].records
+        header = parcels.headers[parcel // PARCEL_HEADER]
+        records, begin_ps = header.records, header.begin_ps
         for begin in range(0, records, BLOCK):
             block = parcel + PARCEL_HEADER + begin * (1 + size)
             for place in range(min(BLOCK, records - begin)):
-                tag = words[block + place]
-                if tag >> TAG_LP != number_of_lp:
+                word = words[block + place]
+                if word >> lp_place != number_of_lp:
                     continue
-                half = parcels.half_at[first + ((tag >> TAG_NEIGHBOUR) & PLACE_BITS)]
-                into = half + HEADER_WORDS + halves[half] * (size + 1)
+                half = parcels.half_at[half_ptr + (word >> neighbour_place & neighbours)]
+                into = half + HEADER_WORDS + halves[half] * crossing
                 halves[half] += 1
                 at = block + BLOCK + place * size
-                for word in range(CROSSING_WORDS - 1):
-                    halves[into + word] = words[at + word]
-                halves[into + CROSSING_WORDS - 1] = tag & LINK_BITS
-                for word in range(CROSSING_WORDS, size + 1):
-                    halves[into + word] = words[at + word - 1]
+                arrival_ps, tag = begin_ps + (word & times), np.int64(0)
+                halves[into + 1] = words[at]
+                halves[into + 2] = words[at + 1]
+                at += 2
+                if has_tags == 1:
+                    tag = words[at]
+                    at += 1
+                for more in range(CROSSING_WORDS, crossing):
+                    halves[into + more] = words[at + more - CROSSING_WORDS]
+                if word >> time_bits & 1 == 1:
+                    _, second = word_at(parcel, begin + place + 1, size)
+                    tag, arrival_ps = words[second], words[second + 1]
+                halves[into] = arrival_ps
+                halves[into + 3] = tag
+                halves[into + CROSSING_WORDS - 1] = word >> link_place & links

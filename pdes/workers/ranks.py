@@ -24,7 +24,7 @@ from pdes.workers.cuts import StoppedError
 from pdes.workers.exchange import ParcelExchange
 from pdes.workers.mailbox import Mailbox, ProcessPlace, Segment, Share, rounded, segment_words
 from pdes.workers.other_teams import OTHER_TEAMS
-from pdes.workers.parcels import no_parcels, parcel_words, parcels_of
+from pdes.workers.parcels import MOST_RECORDS, no_parcels, parcel_words, parcels_of, record_words
 from pdes.workers.team import found_team, team_in, team_words
 
 ABORT_TIMEOUT_S = 10.0  # time within which a failed rank must end all others
@@ -142,7 +142,7 @@ class _Team(Outboxes):
             memory = (shared, begins[:others], begins[others:])
             ranks_of_team = [np.flatnonzero(team_of_rank == other).tolist() for other in range(self.teams)]
             partners = partners_of(ranks_of_team, here, rank_in_team)
-            self._parcels = parcels = parcels_of(own, self._team_of_lp, here, layout.pairs(), *memory, partners)
+            self._parcels = parcels = parcels_of(own, layout, self._team_of_lp, here, *memory, partners)
             for name, function in OTHER_TEAMS.items():  # compiled or loaded
                 parcels.hooks[name] = hook_address(function)
             self._talk = communicator.Dup()
@@ -178,7 +178,8 @@ class _Team(Outboxes):
         for part in parts:
             for direction, rooms in enumerate((part.rooms, part.rooms_in)):
                 np.add.at(packets[direction], self._team_of_lp[part.neighbours], rooms)
-        out, into = rounded(parcel_words(np.delete(packets, here, axis=1), parts[0].crossing_words - 1))
+        records = MOST_RECORDS * np.delete(packets, here, axis=1)
+        out, into = rounded(parcel_words(records, record_words(parts[0])))
         return np.concatenate([out, np.repeat(into, 2)])
 
     def address(self, sender: int, receiver: int, half: int) -> int:

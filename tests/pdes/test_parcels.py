@@ -9,9 +9,20 @@ from hypothesis import strategies as st
 
 from pdes import Layout, RunError, build_world
 from pdes.core.jit import Directory
+from pdes.core.memory import row_of
+from pdes.core.rows.workers import ParcelShape
 from pdes.network.boundary import HEADER_WORDS
 from pdes.workers.exchange import ParcelExchange
-from pdes.workers.parcels import BLOCK, PARCEL_HEADER, headers_of, no_parcels, parcel_words, parcels_of
+from pdes.workers.parcels import (
+    BLOCK,
+    MOST_RECORDS,
+    PARCEL_HEADER,
+    headers_of,
+    no_parcels,
+    parcel_words,
+    parcels_of,
+    record_words,
+)
 from pdes.workers.ranks import partners_of
 from pdes.workers.team import ALL, RECEIVED, RECEIVING, Meeting, new_crew, team_in, team_words
 from tests.budgets import bounded
@@ -19,9 +30,14 @@ from tests.nonempty import nonempty
 from tests.parallel.random_runs import divided
 from tests.pdes import worker_kernels
 
+BEGIN_PS = 12_345_678_901
+
 
 def letters(sim, half, random):
-    """Fill the halves of all outboxes at random; (sender, receiver) -> records, as rows."""
+    """Fill the halves of all outboxes at random; (sender, receiver) -> records, as rows.
+
+    Some packets arrive soon after the window begins and some late; some have a tag.
+    """
     sent = {}
     for lp in sim.lps:
         at, words, outbox = lp.part.outbox_at(), lp.part.crossing_words, lp.world.net.outbox
@@ -30,6 +46,9 @@ def letters(sim, half, random):
         ):
             rows = random.integers(0, 1 << 60, (int(random.integers(0, room + 1)), words))
             rows[:, 4] = random.integers(0, len(links), len(rows))
+            soon, tagged = random.integers(0, 4, len(rows)) > 0, random.integers(0, 4, len(rows)) == 0
+            rows[:, 0] = BEGIN_PS + np.where(soon, random.integers(0, 1 << 30, len(rows)), rows[:, 0])
+            rows[:, 3] *= tagged
             begin = at[2 * j + half]
             outbox[begin] = len(rows)
             outbox[begin + HEADER_WORDS : begin + HEADER_WORDS + rows.size] = rows.ravel()
@@ -47,16 +66,16 @@ class Teams:
     def __init__(self, sim, layout, team_of_lp):
         self.sim, self.team_of_lp = sim, team_of_lp
         self.teams = int(team_of_lp.max()) + 1
-        record_words = sim.lps[0].part.crossing_words - 1
-        room = parcel_words(sum(sum(lp.part.rooms) for lp in sim.lps), record_words)
+        packets = sum(sum(lp.part.rooms) for lp in sim.lps)
+        room = parcel_words(MOST_RECORDS * packets, record_words(sim.lps[0].part))
         others = self.teams - 1
         self.lps = [[lp for lp in sim.lps if team_of_lp[lp.part.number] == team] for team in range(self.teams)]
         self.parcels = [
             parcels_of(
                 [lp.part for lp in lps],
+                layout,
                 team_of_lp,
                 team,
-                layout.pairs(),
                 np.zeros(3 * others * room, np.int64),
                 room * np.arange(others),
                 room * np.arange(others, 3 * others),
@@ -76,7 +95,8 @@ class Teams:
                 if sender != receiver:
                     begin = mine.outgoing[receiver - (receiver > sender)]
                     into = other.incoming[2 * (sender - (sender > receiver)) + (number & 1)]
-                    used = parcel_words(int(mine.words[begin]), int(mine.record_words[0]))
+                    used = parcel_words(int(mine.words[begin]), int(mine.shape.record_words))
+                    mine.headers[begin // PARCEL_HEADER].begin_ps = BEGIN_PS
                     other.words[into : into + used] = mine.words[begin : begin + used]
 
 
@@ -97,7 +117,7 @@ def test_what_is_put_in_comes_out_where_it_belongs(drawn, teams, number, seed):
     for team, lps in enumerate(found.lps):
         meeting = found.meeting(team)
         for place in reversed(range(len(lps))):
-            worker_kernels.packed(meeting.address, place, number)
+            worker_kernels.packed(meeting.address, place, number, BEGIN_PS)
     found.carry(number)
     seen = 0
     for team, lps in nonempty(enumerate(found.lps)):
@@ -115,8 +135,13 @@ def test_what_is_put_in_comes_out_where_it_belongs(drawn, teams, number, seed):
                 assert rows.tolist() == wanted.tolist()
                 seen += 1
     assert seen == sum(team_of_lp[a] != team_of_lp[b] for a, b in sent)
-    crossing = sum(len(rows) for (a, b), rows in sent.items() if team_of_lp[a] != team_of_lp[b])
-    assert crossing == sum(int(each.words[each.outgoing].sum()) for each in found.parcels)
+    crossing = [rows for (a, b), rows in sent.items() if team_of_lp[a] != team_of_lp[b]]
+    records = sum(int(each.words[each.outgoing].sum()) for each in found.parcels)
+    shape = found.parcels[0].shape
+    late = sum(int(((rows[:, 0] - BEGIN_PS >> shape.time_bits) != 0).sum()) for rows in crossing)
+    tagged = sum(int((rows[:, 3] != 0).sum()) for rows in crossing)
+    packets = sum(map(len, crossing))
+    assert packets + late <= records <= packets + late + tagged * (1 - shape.has_tags)
 
 
 def test_a_team_alone_sends_nothing():
@@ -127,14 +152,14 @@ def test_a_team_alone_sends_nothing():
 
 @given(st.integers(0, 900), st.integers(4, 9))
 @bounded(50)
-def test_a_message_holds_what_is_used_of_a_parcel(records, record_words):
+def test_a_message_holds_what_is_used_of_a_parcel(records, words):
     """No word less, and less than a block more."""
     last = records - 1
-    used = PARCEL_HEADER if records == 0 else parcel_words(last // BLOCK * BLOCK, record_words) + BLOCK
-    used += 0 if records == 0 else (last % BLOCK + 1) * record_words
-    length = parcel_words(records, record_words)
-    assert used <= length < used + BLOCK * (1 + record_words)
-    parcels = no_parcels([None])._replace(record_words=np.array([record_words]))
+    used = PARCEL_HEADER if records == 0 else parcel_words(last // BLOCK * BLOCK, words) + BLOCK
+    used += 0 if records == 0 else (last % BLOCK + 1) * words
+    length = parcel_words(records, words)
+    assert used <= length < used + BLOCK * (1 + words)
+    parcels = no_parcels([None])._replace(shape=row_of(ParcelShape, record_words=words))
     meeting = Directory(Meeting(new_team(1), new_crew(1), np.zeros(1, np.int64), parcels))
     assert worker_kernels.length_of_parcel(meeting.address, records) == length
 
@@ -206,7 +231,7 @@ def exchanged(answers, others, windows):
         headers=headers_of(words),
         outgoing=room * np.arange(others),
         incoming=room * np.arange(others, 3 * others),
-        record_words=np.array([4]),
+        shape=row_of(ParcelShape, record_words=4),
         answers=np.array(list(answers)),
         ranks=np.array(list(answers.values())),
     )

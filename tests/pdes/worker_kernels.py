@@ -12,9 +12,9 @@ def plan(address, lps, number):
 
 
 @kernel
-def packed(address, lp, number):
+def packed(address, lp, number, begin_ps):
     m = meeting_at(address)
-    pack(m.parcels, m.addresses[lp], lp, number)
+    pack(m.parcels, m.addresses[lp], lp, number, begin_ps)
 
 
 @kernel
@@ -24,7 +24,7 @@ def unpacked(address, lp, number):
 
 @kernel
 def length_of_parcel(address, records):
-    return parcel_words(records, meeting_at(address).parcels.record_words[0])
+    return parcel_words(records, meeting_at(address).parcels.shape.record_words)
 
 
 @kernel

@@ -16,7 +16,7 @@ from compiling.kernel_cache import cache_dir
 from nadi.cli.main import main
 from nadi.launching import slurm as batch
 from tests.faults import segments
-from tests.needs import BIN, mpich
+from tests.needs import BIN, mpich, open_mpi
 from tests.nonempty import nonempty
 
 ONE_NODE_OF_TWO = ("--nodes", 1, "--ranks-per-node", 2)
@@ -161,6 +161,40 @@ def test_ranks_give_the_answer_of_one(slurm, tmp_path, run_file, node_tmp, capsy
     assert (summary["ranks"], summary["threads"], summary["lps"]) == (2, threads, 2 * threads)
     assert summary["digest"] == digest_of_one(run_file, tmp_path / "one", capsys)
     assert "failed" not in logs(tmp_path)
+
+
+MODULE = """\
+#%Module
+prepend-path PATH {folder}
+setenv MPI4PY_MPIABI openmpi
+setenv MPI4PY_LIBMPI libmpi.so.40
+setenv OMPI_ALLOW_RUN_AS_ROOT 1
+setenv OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
+"""
+
+
+@open_mpi
+@pytest.mark.skipif(not Path("/etc/profile.d/modules.sh").is_file(), reason="no environment-modules")
+def test_modules_bring_their_mpi(slurm, tmp_path, run_file, node_tmp, capsys):
+    """The module's mpiexec is the one that starts the ranks, though MPICH's is beside Python."""
+    module, programs = tmp_path / "modules" / "openmpi" / "4.1.4", tmp_path / "programs"
+    for folder in (module.parent, programs):
+        folder.mkdir(parents=True)
+    module.write_text(MODULE.format(folder=programs))
+    (programs / "mpiexec").symlink_to(shutil.which("mpirun.openmpi"))
+    script, out = tmp_path / "job.sbatch", tmp_path / "the results"
+    write_script(capsys, run_file, *ONE_NODE_OF_TWO, "--module", "openmpi/4.1.4", "--out", out, "-o", script)
+    job = slurm.submit(script, cwd=tmp_path, environ=node_tmp | {"MODULEPATH": str(module.parents[1])})
+    assert slurm.states(job) == {"COMPLETED"}, logs(tmp_path)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["ranks"] == 2
+    assert summary["digest"] == digest_of_one(run_file, tmp_path / "one", capsys)
+    wrong = slurm.submit(script, cwd=tmp_path, environ=node_tmp | {"MODULEPATH": str(tmp_path)})
+    assert slurm.states(wrong) == {"COMPLETED"}, "what is finished is skipped before modules are loaded"
+    os.utime(run_file)
+    wrong = slurm.submit(script, cwd=tmp_path, environ=node_tmp | {"MODULEPATH": str(tmp_path)})
+    assert slurm.states(wrong) == {"FAILED"}
+    assert "Unable to locate a modulefile" in logs(tmp_path)
 
 
 @mpich

@@ -9,12 +9,24 @@ APART = "unused: the next words have other writers or other times, so they have 
 class ParcelHeader(Row, words=8, written_by="workers.other_teams"):
     """Header of the parcel that one team sends to another after a window (pdes/workers/parcels.py): one cache line."""
 
-    records = word("count", "packets in the parcel; workers that pack some add to it, so it is the first word")
+    records = word("count", "records in the parcel; workers that pack some add to it, so it is the first word")
     soonest_ps = word("time", "earliest event of the sending team, as far as it knows")
     exact = word("flag", "soonest_ps is final; else it is the begin of a window that must follow, or INF")
     hops = word("count", "packet-hops of the team before this window")
     rows_left = word("count", "trace rows of the team not finished before this window, minus all of them")
+    begin_ps = word("time", "begin of this window, from which records count arrivals")
     cut = word("code", "what the team asks of all after this window (pdes/workers/cuts.py)")
+
+
+class ParcelShape(Row, words=8, written_by="workers.parcels"):
+    """Format of records in parcels, the same in all processes of a run (pdes/workers/parcels.py)."""
+
+    record_words = word("count", "words of a record without its first one")
+    has_tags = word("flag", "each record has the tag of its packet's message")
+    time_bits = word("place", "bits of the first word for the time, and place of the bit for a second record")
+    link = word("place", "place of the link in the first word, among the links between two LPs")
+    neighbour = word("place", "place of the neighbour in the first word, among those of the LP that receives")
+    lp = word("place", "place of the LP in the first word, among those of the team that receives; it ends the word")
 
 
 class MpiCalls(Row, words=16, written_by="workers.exchange workers.other_teams"):
