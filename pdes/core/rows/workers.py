@@ -65,8 +65,8 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 class TeamState(
     Row,
     words=64,
-    written_by="checkpoint.saver reuse.recurrence workers.crew workers.exchange workers.other_teams workers.processes "
-    "workers.team",
+    written_by="checkpoint.* reuse.recurrence workers.crew workers.exchange workers.other_teams "
+    "workers.processes workers.team",
 ):
     """State of all workers that share memory (pdes/workers/team.py)."""
 
