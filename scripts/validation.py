@@ -1,7 +1,7 @@
 """Figures that others measured or published, beside what Nadi says: docs/explanation/validation.md.
 
     python scripts/validation.py                  run the groups that take seconds, keep recorded values of the others
-    python scripts/validation.py --all            run all groups, about 15 minutes; resumes after an interruption
+    python scripts/validation.py --all            run all groups, 580 s of CPU time; resumes after an interruption
     python scripts/validation.py GROUP ...        run these groups only
 
 scripts/published_figures.toml has the figures. scripts/validation.json records the results with their date and a hash
@@ -25,6 +25,7 @@ import tempfile
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", 
 """Folders whose files determine the figures."""
 PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"
 PICTURES = HERE.parent / "docs" / "images" / "validation"
+PROCESSES = 2  # groups that run at a time: each keeps about one core busy
 _INTRODUCTION = """# Validation
 
 This page compares Nadi's predictions with figures that others measured or published.
@@ -55,8 +57,8 @@ No figure was used to build the part of Nadi that predicts it, unless the sectio
 Nadi's value over the published one, less 1. *Mean* and *worst* are those of the absolute errors.
 
 `python scripts/validation.py` generates this page and runs the quick groups again each time. `--all` also runs the
-longer groups; this takes a quarter of an hour in all, and continues after an interruption. The date is that of the last
-run of each group.
+longer groups, which take 580 s of CPU time in all, two at a time, and continues after an interruption. The date is that
+of the last run of each group.
 """
 _REST = """
 ## What is not compared
@@ -358,6 +360,25 @@ def write(recorded_by_group: dict[str, Any], record_file: Path = RECORDED, page_
             (PICTURES / f"{name}.svg").write_text(picture, encoding="utf-8")
 
 
+def _run(number: int) -> tuple[list[float], float]:
+    """Return Nadi's values of a group of GROUPS, and the seconds that they took; runs in a process of its own."""
+    start_s = time.perf_counter()
+    return GROUPS[number].run(), time.perf_counter() - start_s
+
+
+def _record(group: Group, values: list[float], recorded: dict[str, Any], code: str) -> None:
+    """Put the values of a group that code with a hash has run into the recorded results by group."""
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    recorded[group.name] = {"date": today, "code": code, "values": values}
+    if group.tables and group.is_read:
+        published = [us for table in group.tables for us in table.measured_us()]
+        if published != [row["published"] for row in group.rows]:
+            names = [name for table in group.tables for name in nccl_tables.names(table)]
+            group.rows[:] = [{"what": what, "published": us} for what, us in zip(names, published, strict=True)]
+    if group.tables:
+        recorded[group.name]["published"] = [row["published"] for row in group.rows]
+
+
 def main() -> None:
     """Run the chosen groups, record their results, write the page, and print which groups were not run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -371,31 +392,28 @@ def main() -> None:
         parser.error(f"no group {unknown[0]}; expected {', '.join(group.name for group in GROUPS)}")
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
     code = code_hash(HERE.parent)
+    chosen = []
     for group in GROUPS:
         if not wanted(group, recorded, args.groups, code, everything=args.all):
             date = recorded[group.name]["date"] if group.name in recorded else "never"
             print(f"{group.name}: not run; recorded {date}")
-            continue
-        if group.tables and nccl_tables.folder() is None:
+        elif group.tables and nccl_tables.folder() is None:
             print(f"{group.name}: not run; it needs NVIDIA's tables (pip install aiconfigurator-core)")
-            continue
-        start_s = time.perf_counter()
-        values = group.run()
-        today = dt.datetime.now(tz=dt.UTC).date().isoformat()
-        recorded[group.name] = {"date": today, "code": code, "values": values}
-        if group.tables and group.is_read:
-            published = [us for table in group.tables for us in table.measured_us()]
-            if published != [row["published"] for row in group.rows]:
-                names = [name for table in group.tables for name in nccl_tables.names(table)]
-                group.rows[:] = [{"what": what, "published": us} for what, us in zip(names, published, strict=True)]
-        if group.tables:
-            recorded[group.name]["published"] = [row["published"] for row in group.rows]
-        write(recorded)
-        errors = [abs(error) for error in errors_of(group, values)] or [math.nan]
-        mean, took_s = sum(errors) / len(errors), time.perf_counter() - start_s
-        print(
-            f"{group.name}: {len(errors)} figures, mean {mean:.1%}, worst {max(errors):.1%}, {took_s:.0f} s", flush=True
-        )
+        else:
+            chosen.append(group)
+    chosen.sort(key=lambda group: group.takes != "minutes")
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        running = {pool.submit(_run, GROUPS.index(group)): group for group in chosen}
+        for done in as_completed(running):
+            group, (values, took_s) = running[done], done.result()
+            _record(group, values, recorded, code)
+            write(recorded)
+            errors = [abs(error) for error in errors_of(group, values)] or [math.nan]
+            mean = sum(errors) / len(errors)
+            print(
+                f"{group.name}: {len(errors)} figures, mean {mean:.1%}, worst {max(errors):.1%}, {took_s:.0f} s",
+                flush=True,
+            )
     write(recorded)
 
 
