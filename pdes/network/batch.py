@@ -170,6 +170,12 @@ def came_over(net, inbox, index):
 
 
 @inline
+def draw_of(net, node, now_ps):
+    """Count a tie at a node, and return a 32-bit hash of how many it has had since its last pause without any."""
+    return mix2(net.const.seed, np.int64(count_tie(net, node, now_ps)))
+
+
+@inline
 def order_ties(net, inbox, node, batch, begin_ps):
     """Order the `batch` packets of a cell from begin_ps that tie, over different links, as if at random."""
     # A shuffle (Durstenfeld, CACM 1964) of the packets in the order of their links, by hashes of the number of ties
@@ -190,7 +196,7 @@ def order_ties(net, inbox, node, batch, begin_ps):
             index = key[j] & 0xFFFF
             inbox.batch_tmp[j] = came_over(net, inbox, index) << 16 | index
         sort_run(inbox.batch_tmp, first, last)
-        draw = mix2(net.const.seed, np.int64(count_tie(net, node, begin_ps + time)))
+        draw = draw_of(net, node, begin_ps + time)
         for j in range(last - 1, first, -1):
             other = first + ((draw * (j + 1 - first)) >> 32)
             key[j] = time << 16 | (inbox.batch_tmp[other] & 0xFFFF)
