@@ -6,10 +6,11 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.islands build.simulation build.worlds checkpoint.packets core.fifo core.state "
-    "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
-    "network.boundary network.faults network.link network.port_queues network.sampling network.shared_switch "
-    "nic.counting nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
+    written_by="build.growth build.islands build.simulation build.worlds checkpoint.* core.fifo core.state "
+    "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole "
+    "network.batch network.boundary network.faults network.link network.port_queues network.sampling "
+    "network.shared_switch nic.counting nic.transport npu.collective npu.islands npu.npu_window "
+    "npu.quiet npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
 
@@ -62,7 +63,7 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
+    written_by="checkpoint.* fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
     "network.batch network.link network.shared_switch nic.counting nic.port nic.selective_receiver nic.transport "
     "npu.npu_window npu.trace reuse.replay window",
 ):
@@ -93,7 +94,8 @@ class Counters(
 class Constants(
     Row,
     words=72,
-    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes",
+    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes "
+    "reuse.recurrence",
 ):
     """Constants of a run."""
 
