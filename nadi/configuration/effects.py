@@ -225,7 +225,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     },
     "engine": {
         **_keys("seed"),
-        **_keys("reuse", _PACKETS),
+        **_keys("reuse fast_forward", _PACKETS),
         **_keys("checkpoint", _SIMULATED),
         **_keys("backend workers share_memory lps_per_worker partitioner weights", _DIVIDED),
     },

@@ -41,6 +41,7 @@ from nadi.configuration.values import (
     OptionalRate,
     PacketSize,
     PacketsOrAuto,
+    Percentage,
     Section,
     SizeOrAuto,
     SizeOrUnlimited,
@@ -467,9 +468,23 @@ class EngineSection(Section):
     )
     reuse: Literal["exact", "off"] = Field(
         "exact",
-        description='"exact": collectives of NVLink domains that repeat are simulated once and replayed, with the same '
-        'results; "off": each packet is simulated',
+        description='"exact": collectives of NVLink domains and periods of the run that repeat are simulated once, '
+        'with the same results; "off": each packet is simulated',
     )
+    fast_forward: Percentage = Field(
+        0.0,
+        description='"1%": periods of the run, such as micro-batches, that differ by no more than this are counted as '
+        'alike, and only some simulated; the results are then estimates, with a bound of their error; "off": none',
+    )
+
+    @model_validator(mode="after")
+    def _fast_forward_is_possible(self) -> Self:
+        """Refuse fast_forward where no period is found."""
+        if self.fast_forward and self.reuse == "off":
+            raise ValueError('fast_forward is set with reuse = "off"; expected reuse = "exact"')
+        if self.fast_forward and self.backend == "processes" and self.workers > 1:
+            raise ValueError('fast_forward is set with backend = "processes"; expected threads of one process')
+        return self
 
 
 class EnergySection(Section):

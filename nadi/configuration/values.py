@@ -128,8 +128,28 @@ def _wall_time_text(value: int) -> str:
     return f"{value // _WALL_S[unit]}{unit}" if value else "off"
 
 
+_PERCENTAGE = re.compile(r"(\d{1,2}(?:\.\d{1,3})?)\s*%")
+_MOST_PERCENT = 10
+
+
+def _parse_percentage(value: object) -> float:
+    """Return the share that a percentage is, 0 for "off"."""
+    if value in {"off", 0}:
+        return 0.0
+    match = _PERCENTAGE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not 0 < float(match[1]) <= _MOST_PERCENT:
+        raise ValueError(f'{short(value)}; expected a percentage above 0% and at most {_MOST_PERCENT}%, or "off"')
+    return float(match[1]) / 100
+
+
+def _percentage_text(value: float) -> str:
+    """Return the notation of `_parse_percentage`."""
+    return f"{100 * value:.3g}%" if value else "off"
+
+
 FilePath = Annotated[Path, BeforeValidator(_parse_path)]
 WallTime = Annotated[int, PlainValidator(_parse_wall_time), PlainSerializer(_wall_time_text)]  # seconds
+Percentage = Annotated[float, PlainValidator(_parse_percentage), PlainSerializer(_percentage_text)]  # as a share
 PacketSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_WIRE_BYTES)), PlainSerializer(format_bytes)]
 MessageSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]
 BufferSize = Annotated[int, _above_zero(_bytes_to(bounds.MAX_BUFFER_BYTES)), PlainSerializer(format_bytes)]

@@ -136,7 +136,7 @@ def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
     sections = changed_paths(config, lambda path: Path(path).name).settled()  # folders may have moved
     sections.pop("energy", None)
     engine, output = sections["engine"], sections["output"]
-    sections["engine"] = {key: engine[key] for key in ("seed", "reuse")}
+    sections["engine"] = {key: engine[key] for key in ("seed", "reuse", "fast_forward")}
     sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone"}}
     hashes = {entry.key: entry.sha256 for entry in files if entry.key.partition(".")[0] not in {"engine", "energy"}}
     return {"sources": source_hash(), "keys": sections, "files": hashes}
@@ -196,7 +196,14 @@ def _set_up(
     sample_ps = _sample_ps(config, graph, settings)
     # collectives that are replayed send no packets, which samples count
     reuse = config.engine.reuse == "exact" and not sample_ps
-    settings = replace(settings, reuse=reuse, queue_pairs=pairs, remote_sharers=sharers, sample_ps=sample_ps)
+    settings = replace(
+        settings,
+        reuse=reuse,
+        fast_forward=config.engine.fast_forward,
+        queue_pairs=pairs,
+        remote_sharers=sharers,
+        sample_ps=sample_ps,
+    )
     check_supported(config.faults, network)
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
@@ -245,6 +252,8 @@ def _refuse(config: RunConfig, num_ranks: int, *, force: bool) -> None:
     """Refuse worker processes on several MPI ranks, and, unless `force`, too large fabrics or models."""
     if num_ranks > 1 and config.engine.backend == "processes":
         raise ConfigError(f"[engine] backend: found processes on {num_ranks} MPI ranks; expected threads there")
+    if num_ranks > 1 and config.engine.fast_forward:
+        raise ConfigError(f"[engine] fast_forward: found on {num_ranks} MPI ranks; expected threads of one process")
     if config.topology.graph is None:  # a fabric given by Python is already built
         affordable.check_fabric(config.topology.source(), force=force)
     from workload.generators.training.generator import NODE_BYTES, nodes_at_most

@@ -129,6 +129,7 @@ class Settings:
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
     remote_sharers: int = setting(1, "message level: consecutive NPUs that share a remote memory", is_given=False)
     reuse: bool = setting(False, "replay collectives of NVLink domains that repeat", is_given=False)
+    fast_forward: float = setting(0.0, "difference between periods of a run that count as alike", is_given=False)
     flow_groups: Bools | None = setting(
         None,
         "messages that are flows beside packets: bool[groups + 1], those of each group, at the end point-to-point ones",

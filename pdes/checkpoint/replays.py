@@ -22,6 +22,9 @@ COUNTS = (
     "replayed_messages",
     "repeated_periods",
     "repeated_hops",
+    "near_periods",
+    "near_ps",
+    "near_error_ps",
 )
 TIMES = ("begin_ps", "busy_until_ps")  # of IslandState
 RUNNING = [each.name for each in fields(Running) if each.name != "group"]

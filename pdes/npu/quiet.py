@@ -28,6 +28,7 @@ from pdes.npu.endpoints import ENDS, POSTS, RUNS, STARTS
 from pdes.npu.islands import INSIDE
 from pdes.npu.trace import count_row
 
+LOOSE = 1 << 60  # added to words that may differ a little where a state recurs only nearly: times, counts of ties
 NOT_QUIET = -1  # result of `write_state` if a packet, a message or a collective of packets is under way
 WORDS_OF_LP, WORDS_OF_NPU, WORDS_OF_PORT, WORDS_OF_SLOT = 16, 40, 2, 5  # words that `write_state` writes, at most
 WORDS_OF_ROW, WORDS_OF_EVENT, WORDS_OF_LATER, WORDS_OF_ISLAND = 3, 2, 4, 6
@@ -77,8 +78,8 @@ def find_windows(world_address, parents, row_ptr, low, high):
 
 @inline
 def from_now(time_ps, moment_ps):
-    """Return a time since a moment; INF if it is never."""
-    return time_ps - moment_ps if time_ps < INF else INF
+    """Return a time since a moment as a LOOSE word; INF if it is never."""
+    return time_ps - moment_ps + LOOSE if time_ps < INF else INF
 
 
 @inline
@@ -117,7 +118,7 @@ def write_events(npus, node, moment_ps, words, at):
     at = begin
     for i in range(npu.heap_size):
         entry = 2 * (npu.heap + i)
-        time, slot = npus.heap[entry] - moment_ps, npus.heap[entry + 1]
+        time, slot = npus.heap[entry] - moment_ps + LOOSE, npus.heap[entry + 1]
         place = at
         while place > begin and (words[place - 2] > time or (words[place - 2] == time and words[place - 1] > slot)):
             words[place], words[place + 1] = words[place - 2], words[place - 1]
@@ -152,7 +153,7 @@ def write_later(world, node, low, moment_ps, words, at):
         if what != ENDS and what != POSTS and what != STARTS and what != RUNS:
             return np.int64(NOT_QUIET), np.int64(0)
         words[at] = what
-        words[at + 1] = (later[row].due >> 1) - moment_ps
+        words[at + 1] = (later[row].due >> 1) - moment_ps + LOOSE
         words[at + 2] = later[row].ref - low
         words[at + 3] = later[row].connection if what == ENDS else 0
         at += WORDS_OF_LATER
@@ -174,14 +175,14 @@ def write_npu(npus, node, slow_1000ths, moment_ps, words, at):
         return np.int64(NOT_QUIET)
     words[at] = npu.slow_1024ths
     words[at + 1] = from_now(npu.rto_at_ps, moment_ps)
-    words[at + 2] = max(npu.driven_ps - moment_ps, 0)
+    words[at + 2] = max(npu.driven_ps - moment_ps, 0) + LOOSE
     words[at + 3] = np.int64(system.running)
     at += 4
     if npu.lane[COMPUTE_LANE] >= 0 and slow_1000ths != 0:
-        words[at] = system.work_ps
-        words[at + 1] = system.work_part
-        words[at + 2] = system.since_ps - moment_ps
-        words[at + 3] = system.due_ps - moment_ps
+        words[at] = system.work_ps + LOOSE
+        words[at + 1] = system.work_part + LOOSE
+        words[at + 2] = system.since_ps - moment_ps + LOOSE
+        words[at + 3] = system.due_ps - moment_ps + LOOSE
         at += 4
     return at
 
@@ -204,14 +205,14 @@ def write_starts(world, node, slots, low, moment_ps, words, at):
             return np.int64(NOT_QUIET)
         waits = islands.start_row[slot] >= 0
         words[at] = islands.start_row[slot] - low if waits else -1
-        words[at + 1] = islands.start_ps[slot] - moment_ps if waits else 0
-        words[at + 2] = islands.end_ps[slot] - moment_ps if islands.end_ps[slot] >= 0 else INF
+        words[at + 1] = islands.start_ps[slot] - moment_ps + LOOSE if waits else 0
+        words[at + 2] = islands.end_ps[slot] - moment_ps + LOOSE if islands.end_ps[slot] >= 0 else INF
         if is_aggregator:  # its collectives that go by packets, of which none is left to start
             if islands.start_order[slot] > world.rows.slot_next[slot]:
                 return np.int64(NOT_QUIET)
             words[at + 3] = 0
         else:
-            words[at + 3] = net.ctl.replay_starts - islands.start_order[slot] if waits else 0
+            words[at + 3] = net.ctl.replay_starts - islands.start_order[slot] + LOOSE if waits else 0
         at += WORDS_OF_SLOT - 1
     return at
 
@@ -224,7 +225,7 @@ def write_islands(world, moment_ps, words, at):
         island = islands.island[number]
         words[at] = island.open_members
         words[at + 1] = island.had_packets
-        words[at + 2] = max(island.busy_until_ps - moment_ps, -1)
+        words[at + 2] = max(island.busy_until_ps - moment_ps, -1) + LOOSE
         words[at + 3] = island.off
         at += 4
     for group in range(islands.started.shape[0]):
@@ -240,15 +241,15 @@ def write_network(world, moment_ps, forgotten_ps, words, at):
     """Write what nodes, links and queue pairs remember; return the place behind it in `words`, or NOT_QUIET."""
     net, qps = world.net, world.qps
     for link in range(net.tx_dropped.shape[0]):
-        words[at] = max(net.tx[link].busy_ps - moment_ps, -forgotten_ps)
+        words[at] = max(net.tx[link].busy_ps - moment_ps, -forgotten_ps) + LOOSE
         at += 1
     for node in range(net.const.nodes):
         own = net.counts[node]
         if net.hooks.balancing != 0 and moment_ps - own.last_choice_ps <= forgotten_ps:
             return np.int64(NOT_QUIET)
         lasts = moment_ps - own.last_tie_ps <= forgotten_ps
-        words[at] = own.ties if lasts else 0
-        words[at + 1] = moment_ps - own.last_tie_ps if lasts else 0
+        words[at] = (own.ties if lasts else 0) + LOOSE
+        words[at + 1] = (moment_ps - own.last_tie_ps if lasts else 0) + LOOSE
         at += 2
     for pair in range(net.ctl.queue_pairs):
         qp = qps.qp[pair]
@@ -256,7 +257,9 @@ def write_network(world, moment_ps, forgotten_ps, words, at):
         if is_open or qp.head_message >= 0:
             return np.int64(NOT_QUIET)
         words[at] = qp.retries
-        words[at + 1] = max(qps.cc[pair].next_send_ps - moment_ps, 0) if net.hooks.congestion_control != 0 else 0
+        words[at + 1] = LOOSE
+        if net.hooks.congestion_control != 0:
+            words[at + 1] += max(qps.cc[pair].next_send_ps - moment_ps, 0)
         at += 2
     for receiver in range(qps.rxqp.shape[0]):
         if qps.rxqp[receiver].key != FREE and qps.rxqp[receiver].nak_sent & 1 != 0:

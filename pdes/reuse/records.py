@@ -24,6 +24,9 @@ class Records:
         self.replayed_messages = 0
         self.repeated_periods = 0  # periods of the whole run that were counted, not simulated
         self.repeated_hops = 0
+        self.near_periods = 0  # those of them that are only nearly like simulated ones, by fast-forward
+        self.near_ps = 0  # simulated time of these
+        self.near_error_ps = 0  # by how much they may be longer or shorter together, as simulated ones differ
         self.size_bytes = 0
         self._max_bytes = max_bytes
         self._records: OrderedDict[Episode, EpisodeRecord] = OrderedDict()
@@ -71,6 +74,12 @@ class Records:
         self.repeated_hops += hops
         self.replayed_messages += periods * (self.replayed_messages - before["replayed_messages"])
 
+    def count_near(self, periods: int, length_ps: int, spread_ps: int) -> None:
+        """Count periods that are length_ps long, as others are that differ by at most spread_ps."""
+        self.near_periods += periods
+        self.near_ps += periods * length_ps
+        self.near_error_ps += periods * spread_ps
+
     def counts(self) -> dict[str, int]:
         """Return the counts of `Results.reuse`."""
         return {
@@ -81,6 +90,9 @@ class Records:
             "replayed_messages": self.replayed_messages,
             "repeated_periods": self.repeated_periods,
             "repeated_hops": self.repeated_hops,
+            "near_periods": self.near_periods,
+            "near_ps": self.near_ps,
+            "near_error_ps": self.near_error_ps,
             "record_bytes": self.size_bytes,
         }
 

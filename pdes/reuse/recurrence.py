@@ -30,6 +30,9 @@ from pdes.workers.team import NO_MARK, Team
 
 FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one
 TRIES = 100  # moments after a mark, of which the first at which nothing is open counts
+SAMPLES = 3  # periods that are compared before the run goes forward by others that are nearly like them
+MAX_SAMPLES = 8  # latest periods that tell how long others are
+MAX_NEAR_PERIODS = 8  # periods by which it then goes forward before it simulates another one
 REMEMBERED = 64  # moments with which a new one is compared
 HOPS_OF_MOMENT, HOPS_OF_NPU = 20_000, 200  # packet-hops that take as long as a look at the state, and at that of an NPU
 # Messages and trace rows are counted again one by one; windows are those that were simulated.
@@ -70,6 +73,8 @@ class Moment:
 
     time_ps: int  # of the earliest event
     key: tuple[Any, ...]  # equal for moments with the same future, if the traces continue alike
+    shape: tuple[Any, ...]  # equal for moments with nearly the same future, if the words `loose` are nearly the same
+    loose: Int64  # times since the moment, and counts of ties
     low: list[Int64]  # by LP: first row of each NPU that is not done
     high: list[Int64]  # by LP: row behind the last one of which something has happened
     kept: list[Any]  # records that the key names
@@ -90,6 +95,44 @@ class Notes:
     recorded: list[tuple[int, int]]  # by LP: blocks of flow records that it had
 
 
+class Steady:
+    """Finds stretches of a run that are nearly alike, for fast-forward."""
+
+    def __init__(self) -> None:
+        """Begin without a moment."""
+        self._last: dict[tuple[Any, ...], Moment] = {}  # the last moment of each shape
+        self._lengths_ps: dict[tuple[Any, ...], list[int]] = {}  # of the latest periods between these
+        self._recent_ps: list[int] = []
+
+    def earlier(self, moment: Moment, tolerance: float) -> Moment | None:
+        """Return an earlier moment near this one, if the latest periods were equal but for a part `tolerance`."""
+        last = self._last.get(moment.shape)
+        lengths_ps = self.add(moment, moment.time_ps - last.time_ps if last else 0)
+        if last is None or len(lengths_ps) < SAMPLES or max(lengths_ps) - min(lengths_ps) > tolerance * min(lengths_ps):
+            return None
+        return last if self.is_near(last, moment, tolerance) else None
+
+    def add(self, moment: Moment, length_ps: int) -> list[int]:
+        """Add a moment at the end of a period that is length_ps long, 0 = of none; return the latest lengths."""
+        self._last[moment.shape] = moment
+        self._recent_ps = self._lengths_ps.setdefault(moment.shape, [])
+        self._recent_ps += [length_ps] if length_ps else []
+        del self._recent_ps[:-MAX_SAMPLES]
+        return self._recent_ps
+
+    def is_near(self, earlier: Moment, moment: Moment, tolerance: float) -> bool:
+        """Return whether what goes on at two moments is alike but for a part `tolerance` of the time between them."""
+        if not tolerance or earlier.shape != moment.shape:
+            return False
+        most_ps = tolerance * (moment.time_ps - earlier.time_ps)
+        return bool(np.abs(moment.loose - earlier.loose).max(initial=0) <= most_ps)
+
+    def mean_and_spread_ps(self, length_ps: int) -> tuple[int, int]:
+        """Return how long the latest periods, and one that is length_ps long, are on average, and differ at most."""
+        lengths_ps = [*self._recent_ps, length_ps]
+        return sum(lengths_ps) // len(lengths_ps), max(lengths_ps) - min(lengths_ps)
+
+
 class Recurrence:
     """Finds recurrences of a run whose LPs are all in this process."""
 
@@ -105,6 +148,12 @@ class Recurrence:
         self._noted: Notes | None = None
         self._hops = self._tries = 0
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
+        self._tolerance = sim.settings.fast_forward
+        self._steady = Steady()
+        const = sim.lps[0].world.net.const
+        drains = [int(lp.world.islands.island.drain_ps.max()) for lp in sim.lps if lp.domains]
+        self._forgotten_ps = max(2 * int(const.tie_pause_ps), *drains, 0)
+        self._longest_window_ps = max(self._forgotten_ps, int(sim.graph.link_delay_ps.max()))
         self._watch()
 
     def _npus(self, lp: LogicalProcess) -> Int64:
@@ -144,8 +193,10 @@ class Recurrence:
         """Look at a moment at which no packet is under way, and go forward if that is possible."""
         self._team.state.looked_ps = self._team.state.soonest_ps
         moment = None
-        hops = sum(int(lp.world.net.count.hops) for lp in self._sim.lps)
+        hops = sum(int(count.hops) for count in self._counts())
         if self._noted or hops - self._hops >= HOPS_OF_MOMENT + HOPS_OF_NPU * self._program.npus:
+            if self._tolerance and not self._is_long():
+                return
             moment = self._look()
             if moment is None and self._tries < TRIES:
                 self._tries += 1
@@ -155,45 +206,68 @@ class Recurrence:
         noted, self._noted = self._noted, None
         if noted:
             found = self._following(noted, moment)
+            length_ps = moment.time_ps - noted.begin.time_ps if moment else 0
             if moment and found:
                 self._go_forward(noted, moment, *found)
             self._end_notes(noted)
-        earlier = self._seen.pop(moment.key, None) if moment else None
+            if moment and found:
+                self._seen = {moment.key: moment}
+                self._steady.add(moment, length_ps)
+                if moment.key != noted.begin.key:
+                    self._begin_notes(moment, noted.steps, noted.length_ps)
+                moment = None
         if moment:
-            self._seen[moment.key] = moment
-            while len(self._seen) > REMEMBERED:
-                del self._seen[next(iter(self._seen))]
-        if moment and earlier and not noted:
-            self._begin_notes(earlier, moment)
+            self._compare(moment, noted)
         if not self._noted:
             self._set_mark()
+
+    def _compare(self, moment: Moment, noted: Notes | None) -> None:
+        """Begin notes if a moment is like an earlier one; noted: the period that it ends, if one was noted."""
+        earlier = self._seen.pop(moment.key, None)
+        self._seen[moment.key] = moment
+        while len(self._seen) > REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        if earlier is None and self._tolerance:
+            earlier = self._steady.earlier(moment, self._tolerance)
+        elif noted:
+            earlier = None
+        if earlier:
+            steps = [now - before for now, before in zip(moment.low, earlier.low, strict=True)]
+            self._begin_notes(moment, steps, moment.time_ps - earlier.time_ps)
+
+    def _is_long(self) -> bool:
+        """Return whether nothing happens for so long before the moment that workers stop there in any division."""
+        last_ps = max(int(lp.world.net.ctl.now_ps + lp.world.net.ctl.cell_ps) for lp in self._sim.lps)
+        return int(self._team.state.soonest_ps) - last_ps >= self._longest_window_ps
 
     def _look(self) -> Moment | None:
         """Return the moment, or None if a message is open."""
         moment_ps = int(self._team.state.soonest_ps)
-        forgotten_ps = 2 * int(self._sim.lps[0].world.net.const.tie_pause_ps)
-        for lp in self._sim.lps:
-            if lp.domains:
-                forgotten_ps = max(forgotten_ps, int(lp.world.islands.island.drain_ps.max()))
-        key: list[Any] = []
-        high, kept = [], []
+        key, shape, loose, high, kept = [], [], [], [], []  # type: list[Any], list[Any], list[Int64], list[Int64], list[Any]
         for lp, slots, low in zip(self._sim.lps, self._slots, self._low, strict=True):
             last = np.zeros(lp.part.npus, np.int64)
             quiet.find_windows(lp.address, self._parents, lp.row_ptr, low, last)
             words = np.zeros(_room(lp.world, slots, low, last), np.int64)
-            count = quiet.write_state(lp.address, moment_ps, forgotten_ps, slots, low, last, words)
+            count = quiet.write_state(lp.address, moment_ps, self._forgotten_ps, slots, low, last, words)
             if count < 0 or lp.world.net.ctl.is_disturbed:
                 return None
-            key.append(blake2b(words[:count].tobytes(), digest_size=16).digest())
+            words = words[:count]
+            key.append(_hash(words))
+            is_loose = (words > quiet.LOOSE // 2) & (words < 2 * quiet.LOOSE)
+            loose.append(words[is_loose])
+            shape.append(_hash(np.where(is_loose, quiet.LOOSE, words)))
             if isinstance(lp.replay, Replay):
-                key.append(lp.replay.state_since(moment_ps, low))
-                kept.append(lp.replay.records())
+                names, times = lp.replay.state_since(moment_ps, low)
+                key += [*names, *map(_hash, times), *map(id, lp.replay.records())]
+                shape += names
+                loose += times
+                kept.append(lp.replay.records())  # so that their addresses stay theirs
             high.append(last)
-        return Moment(moment_ps, tuple(key), [low.copy() for low in self._low], high, kept)
+        lows = [low.copy() for low in self._low]
+        return Moment(moment_ps, tuple(key), tuple(shape), np.concatenate(loose), lows, high, kept)
 
-    def _begin_notes(self, earlier: Moment, moment: Moment) -> None:
+    def _begin_notes(self, moment: Moment, steps: list[Int64], length_ps: int) -> None:
         """Note what happens in the period that begins, if the traces continue alike for long enough after it."""
-        steps = [now - before for now, before in zip(moment.low, earlier.low, strict=True)]
         watched = int(steps[int(self._team.state.watched_lp)][int(self._team.state.watched_npu)])
         if watched <= 0 or self._continuation(moment, steps).periods < FEWEST_PERIODS + 1:
             return
@@ -206,7 +280,7 @@ class Recurrence:
         self._noted = Notes(
             moment,
             steps,
-            moment.time_ps - earlier.time_ps,
+            length_ps,
             [_flags(lp, low, high) for lp, low, high in zip(lps, moment.low, moment.high, strict=True)],
             [words_of(lp.world.net.count).copy() for lp in lps],
             [lp.world.net.tx[: len(lp.part.links)].copy() for lp in lps],
@@ -247,13 +321,19 @@ class Recurrence:
 
     def _following(self, noted: Notes, moment: Moment | None) -> tuple[Period, Continuation] | None:
         """Return the noted period and how often it is repeated, None if it has not recurred at the moment."""
-        if moment is None or moment.key != noted.begin.key or moment.time_ps - noted.begin.time_ps != noted.length_ps:
+        length_ps = moment.time_ps - noted.begin.time_ps if moment else 0
+        is_exact = moment is not None and moment.key == noted.begin.key and length_ps == noted.length_ps
+        if moment is None or not (is_exact or self._steady.is_near(noted.begin, moment, self._tolerance)):
             return None
         pairs = zip(moment.low, noted.begin.low, noted.steps, strict=True)
         if not all(np.array_equal(now - before, steps) for now, before, steps in pairs):
             return None
         period = self._period(noted.begin.low, moment.high, noted.steps)
         following = continuation(self._program, period)
+        if not is_exact and following.periods:
+            following = following._replace(periods=min(following.periods, MAX_NEAR_PERIODS))
+            noted.length_ps, spread_ps = self._steady.mean_and_spread_ps(length_ps)
+            self._records.count_near(following.periods, noted.length_ps, spread_ps)
         return (period, following) if following.periods else None
 
     def _repeat_messages(
@@ -314,11 +394,18 @@ class Recurrence:
         team.workers.soonest_ps[waiting] += shift_ps
         team.workers.rows_left[0] -= rows_by
         self._hops = sum(int(c.hops) for c in self._counts())
-        self._seen.clear()
+        moment.time_ps += shift_ps
+        moment.low = [low + periods * steps for low, steps in zip(moment.low, noted.steps, strict=True)]
+        moment.high = [high + periods * steps for high, steps in zip(moment.high, noted.steps, strict=True)]
 
     def _counts(self) -> list[Any]:
         """Return the counters of all LPs."""
         return [lp.world.net.count for lp in self._sim.lps]
+
+
+def _hash(words: Int64) -> bytes:
+    """Return a hash of words that no two states of a run share by chance."""
+    return blake2b(np.ascontiguousarray(words).tobytes(), digest_size=16).digest()
 
 
 def _room(world: s.World, slots: Int64, low: Int64, high: Int64) -> int:

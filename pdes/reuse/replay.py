@@ -330,33 +330,29 @@ class Replay:
         """Return the records of the episodes that go on."""
         return [state.record for state in self.islands if state.running or state.partial]
 
-    def state_since(self, moment_ps: int, low: Int64) -> tuple[Any, ...]:
-        """Return what determines the future of all domains at a quiet moment, by times since then.
+    def state_since(self, moment_ps: int, low: Int64) -> tuple[list[Any], list[Int64]]:
+        """Return what determines the future of all domains at a quiet moment: names and numbers, and times since then.
 
-        low: int64[NPUs of the LP], trace rows from which those of an NPU are counted. Records are named by their
-        addresses, so the caller keeps them (`records`).
+        low: int64[NPUs of the LP], trace rows from which those of an NPU are counted.
         """
         starts = int(self._lp.world.net.ctl.replay_starts)
         found: list[Any] = []
+        times: list[Int64] = []
         for state in self.islands:
             if not state.running and not state.partial:
                 continue
-            found.append((state.number, state.begin_ps - moment_ps, max(state.busy_until_ps - moment_ps, -1)))
-            found.append(id(state.record))
-            for one in (*state.running, None, *state.partial):
-                if one is None:
-                    found.append(len(state.running))
-                    continue
-                rows = np.where(one.rows >= 0, one.rows - low[one.group.nodes], s.INF)
-                start_ps, end_ps = (
-                    np.where(times >= 0, times - moment_ps, s.INF) for times in (one.start_ps, one.end_ps)
-                )
+            found.append((state.number, len(state.running)))
+            busy_ps = max(state.busy_until_ps - moment_ps, -1)
+            times.append(np.array([state.begin_ps - moment_ps, busy_ps]))
+            for one in (*state.running, *state.partial):
+                has_started = one.start_ps >= 0
                 is_real = np.arange(len(one.rows)) < one.group.real
-                order = np.where(is_real & (one.start_ps >= 0), starts - one.order, s.INF)
-                columns = np.stack([rows, start_ps, order, end_ps])
-                found.append((one.group.number, one.collective, one.members, one.first_ps - moment_ps))
-                found.append(columns.tobytes())
-        return tuple(found)
+                rows = np.where(one.rows >= 0, one.rows - low[one.group.nodes], s.INF)
+                found.append((one.group.number, one.collective, one.members, rows.tobytes(), has_started.tobytes()))
+                times.append(np.append(one.first_ps - moment_ps, np.where(has_started, one.start_ps - moment_ps, -1)))
+                times.append(np.where(is_real & has_started, starts - one.order, -1))
+                times.append(np.where(one.end_ps >= 0, one.end_ps - moment_ps, s.INF))
+        return found, times
 
     def repeat(self, periods: int, length_ps: int, of_group: Int64) -> None:
         """Count the noted collectives again in each of the periods that follow, length_ps long.

@@ -78,6 +78,7 @@ VALUES = {
     "memory.bandwidth": "1GB/s",
     "memory.remote_sharers": 2,
     "engine.reuse": "off",
+    "engine.fast_forward": "1%",
     "engine.backend": "processes",
     "engine.workers": 2,
     "engine.share_memory": False,

@@ -32,7 +32,7 @@ NO_FILES = {
     "topology": {"name", "graph"},
     "network": {"fidelity", "congestion", "discipline", "flows", "load_balancing"},
     "compute": {"efficiency"},
-    "engine": {"checkpoint", "partitioner", "reuse"},
+    "engine": {"checkpoint", "fast_forward", "partitioner", "reuse"},
     "faults": {"link", "switch", "npu"},
     "traffic": {"arrivals"},
 }

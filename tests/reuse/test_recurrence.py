@@ -199,3 +199,62 @@ def test_a_period_ends_where_rows_differ():
     assert continuation(program, Period(rows, rows - [0, 1], 2 * rows)).periods == 0
     assert continuation(program, Period(rows, rows, 3 * rows)).periods == 5
     assert marks(program, 0).tolist() == list(range(1, 36, 3))
+
+
+NEAR = replace(SETTINGS, nvlink_framing=False, selective_repeat=True)
+
+
+def on_leaves(turns, spec="leaf-spine:npus=16,hosts_per_leaf=4,spines=2"):
+    graph = build(spec)
+    groups = {name: GROUPS[name] for name in "ab"}
+    return graph, build_program(pipeline(turns).tables(), range(16), 16, groups, ComputeModel("trace"), fabric=graph)
+
+
+@pytest.mark.parametrize("rule", ["adaptive", "spray"])
+def test_fast_forward_is_within_its_bound(rule):
+    graph, program = on_leaves(40)
+    chosen = replace(NEAR, load_balancing=balancing(rule))
+    wanted = run(build_world(graph, program, chosen))
+    found = run(build_world(graph, program, replace(chosen, reuse=True, fast_forward=0.01)))
+    assert found.reuse["near_periods"] >= 20
+    assert found.simulated_hops < 0.4 * wanted.counters["packet_hops"]
+    off_ps = abs(found.finish_time_ps - wanted.finish_time_ps)
+    assert 0 < off_ps <= found.reuse["near_error_ps"] < 0.01 * wanted.finish_time_ps
+    for name in ("packet_hops", "flows", "trace_nodes", "payload_bytes"):
+        assert found.counters[name] == wanted.counters[name]
+    sent = [results.links["tx_bytes"].sum() for results in (found, wanted)]
+    assert sent[0] == sent[1]
+    assert len(found.flows["src"]) == len(wanted.flows["src"])
+    ends = found.node_finish_ps[found.npu_node_ptr[1:] - 1] / wanted.node_finish_ps[wanted.npu_node_ptr[1:] - 1]
+    assert np.abs(ends - 1).max() < 0.01
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_fast_forward_is_the_same_in_several_lps(threads):
+    graph, program = on_leaves(20)
+    chosen = replace(NEAR, load_balancing=balancing("spray"), reuse=True, fast_forward=0.01)
+    wanted = run(build_world(graph, program, chosen))
+    owner = np.where(graph.node_kind == 0, np.arange(graph.nodes) // 8, np.arange(graph.nodes) % 2)
+    found = run(build_world(graph, program, chosen, owner), threads=threads)
+    assert found.reuse["near_periods"] == wanted.reuse["near_periods"] >= 8
+    assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
+
+
+def test_what_is_near_stays_exact_where_it_recurs():
+    found = run(build_world(*program_of(pipeline()), replace(SETTINGS, reuse=True, fast_forward=0.05)))
+    assert found.reuse["near_periods"] == 0
+    assert found.digest == run(build_world(*program_of(pipeline()), SETTINGS)).digest
+
+
+def test_work_that_grows_is_not_taken_to_be_alike():
+    """Each turn takes 3 % longer than the one before."""
+    traces = Traces(2)
+    for turn in range(30):
+        for npu in range(2):
+            traces.compute(npu, int(100 * 1.03**turn), deps=last_of(traces, [npu])[npu])
+        for src, dst in ((0, 1), (1, 0)):
+            last = last_of(traces, range(2))
+            traces.message(src, dst, 5000, tag=turn, deps=(last[src], last[dst]))
+    program, graph = traces.program(), build("switch:npus=2")
+    found = run(build_world(graph, program, replace(NEAR, reuse=True, fast_forward=0.01)))
+    assert found.reuse["near_periods"] == found.reuse["repeated_periods"] == 0

@@ -22,6 +22,7 @@ from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, console, name_column, text_column
+from pdes import Results
 from topologies import NVSWITCH, Graph
 from workload.collectives import ON_NVSWITCHES
 from workload.collectives.nccl.generations import AUTO, generation_of
@@ -228,7 +229,22 @@ def _moved(simulation: FinishedRun) -> str:
         moved = f"{counters['flows']:,} messages{how}"
         hops = "message-hops"
     rate = results.simulated_hops / max(results.wall_s, 1e-9)
-    return f"{moved}\n{counters['packet_hops']:,} {hops}{_replayed(results.reuse)}, {rate / 1e6:.1f} M/s"
+    lines = [moved, f"{counters['packet_hops']:,} {hops}{_replayed(results.reuse)}, {rate / 1e6:.1f} M/s"]
+    if simulation.settings.fast_forward:
+        lines.append(_forwarded(results))
+    return "\n".join(lines)
+
+
+def _forwarded(results: Results) -> str:
+    """Return a line about the periods that fast-forward has counted."""
+    counts, finish_ps = results.reuse, results.finish_time_ps
+    if not counts.get("near_periods"):
+        return "fast-forward: every period was simulated or repeats another exactly"
+    return (
+        f"fast-forward: {counts['near_periods']:,} periods, {counts['near_ps'] / finish_ps:.1%} of the time, are taken "
+        f"to be as long as those simulated between them; as far as these differ, the end is within "
+        f"{counts['near_error_ps'] / finish_ps:.2%}"
+    )
 
 
 def _replayed(reuse: dict[str, int]) -> str:

@@ -27,6 +27,7 @@ def _reuse(counts: Mapping[str, int]) -> list[Fact]:
         Fact("episodes", f"{simulated:,}", "Different collectives of NVLink domains that were simulated."),
         Fact("repeated", f"{counts['repeated_hops']:,}", "Packet-hops of periods that repeat an earlier one exactly."),
         Fact("periods", f"{counts['repeated_periods']:,}", "Number of these periods, such as micro-batches."),
+        Fact("fast-forward", f"{counts['near_periods']:,}", "Those of them that are only nearly like simulated ones."),
         Fact("records", amount_text(counts["record_bytes"]), "Memory of the recorded collectives."),
     ]
 
