@@ -71,6 +71,7 @@ _VALUES = {
     },
     "system": {
         "concurrent_collectives": [True],
+        "one_at_a_time": [True],
         "splits": [3],
         "dataset_splits": [2],
         "dimension_order": ["bandwidth-aware", "themis"],
