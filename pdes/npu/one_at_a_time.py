@@ -1,8 +1,8 @@
 """NPUs that run one row of each kind at a time, at message level, as ASTRA-sim does (workload/HardwareResource.cc).
 
 Kinds are computation on the CPU, computation on the GPU, and communication: collectives, sends and memory nodes.
-Receives and collectives of one member take no turn. When all that follows from an event is done, each idle kind begins
-its first row that is ready, in the order of the trace.
+Receives, collectives of one member and aggregators in switches take no turn. When all that follows from an event is
+done, each idle kind begins its first row that is ready, in the order of the trace.
 """
 
 import numpy as np
@@ -40,7 +40,7 @@ def takes_turn(world, node, row):
     """Return whether ready row `row` of NPU `node` may start now; else let it wait for its turn."""
     npu, turns, state = world.npus.npu[node], world.npus.turns[node], world.rows.state
     kind = kind_of(world, npu, row)
-    if kind < 0 or turns.running[kind] == row:
+    if kind < 0 or turns.is_free == 1 or turns.running[kind] == row:
         return True
     before = np.int64(-1)
     at = np.int64(turns.next_row[kind])

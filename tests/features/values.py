@@ -71,7 +71,6 @@ _VALUES = {
     },
     "system": {
         "concurrent_collectives": [True],
-        "one_at_a_time": [True],
         "splits": [3],
         "dataset_splits": [2],
         "dimension_order": ["bandwidth-aware", "themis"],
@@ -81,6 +80,7 @@ _VALUES = {
         "rendezvous": ["16KiB"],
         "rendezvous_control": ["256B"],
         "compute_slowdown": [1.5],
+        "one_at_a_time": [True],
     },
     "engine": {"partitioner": ["blocks", "scatter"], "weights": ["fabric"]},
     "memory": {

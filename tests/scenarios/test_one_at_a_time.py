@@ -30,14 +30,17 @@ CPU, GPU, COMMUNICATION = range(3)
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Run traces of two NPUs; return the exit code, the rows of nodes by NPU and name, and what was printed."""
+    """Run traces of NPUs: two, or four on a switch; return exit code, rows of nodes by NPU and name, and errors."""
     monkeypatch.chdir(tmp_path)
 
     def to(traces, more):
         for npu, nodes in enumerate(traces):
             et.write_trace(tmp_path / f"trace.{npu}.et", et.metadata(), nodes)
-        (tmp_path / "groups.json").write_text('{"1": [0, 1], "2": [0, 1]}')
-        (tmp_path / "run.toml").write_text(RUN + more)
+        pairs = '"3": [2, 3], "4": [0, 1, 2, 3]' if len(traces) > 2 else '"2": [0, 1]'
+        (tmp_path / "groups.json").write_text(f'{{"1": [0, 1], {pairs}}}')
+        (tmp_path / "run.toml").write_text(
+            (RUN if len(traces) == 2 else RUN.replace("ring:npus=2", "switch:npus=4")) + more
+        )
         code = main(["run", "run.toml", "-q", "--out", "out", "--force"])
         rows = pq.read_table("out/nodes.parquet").to_pylist() if code == 0 else []
         return code, {(row["npu"], row["name"]): row for row in rows}, capsys.readouterr().err
@@ -126,3 +129,18 @@ def test_members_in_other_orders_wait_for_each_other_for_ever(run):
     code, _, printed = run(traces, MODELS[1])
     assert code == 1
     assert "npu 0 row 0: collective 0 of group 1, lane 0 step 0, waits for npu 1" in printed
+
+
+def test_switches_that_reduce_take_no_turns(run):
+    """The switch takes part in the sums of two pairs and of all four NPUs, whichever comes first."""
+    traces = [
+        [
+            et.coll_node(1, "pair", ALL_REDUCE, 1 << 20, pg_name="1" if npu < 2 else "3"),
+            et.coll_node(2, "all", ALL_REDUCE, 1 << 20, pg_name="4", deps=[1] if npu % 2 else []),
+        ]
+        for npu in range(4)
+    ]
+    more = MODELS[1] + '\n[system.collectives]\nall-reduce = "in-network"\n'
+    code, rows, _ = run(traces, more)
+    assert code == 0
+    assert rows[0, "all"]["start_ps"] >= rows[0, "pair"]["finish_ps"]
