@@ -36,6 +36,7 @@ from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
 from nadi.simulation.wiring.flow_traffic import with_flows
+from nadi.simulation.wiring.freed_memory import return_freed_memory
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
 from nadi.simulation.wiring.partitioning import place
 from nadi.simulation.wiring.reading import LoadedWorkload, OperatorSources, built_fabric, with_interference
@@ -185,6 +186,7 @@ def _set_up(
     """
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
+    return_freed_memory()
     config = with_interference(config, graph, work.frameworks)
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)

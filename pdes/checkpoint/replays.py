@@ -25,9 +25,10 @@ def records_packed(records: Records, arrays: list[np.ndarray]) -> Any:
     return {"counts": counts, "records": packed(dict(records.kept()), arrays)}
 
 
-def load_records(records: Records, document: Any, arrays: Sequence[np.ndarray], *, counts: bool) -> None:
-    """Add to the records of a process those of a saved one; counts: its counts, too."""
-    records.keep(unpacked(document["records"], arrays, KINDS).items())
+def load_records(records: Records, document: Any, arrays: Sequence[np.ndarray], *, counts: bool, kept: bool) -> None:
+    """Add to the records of a process those of a saved one, if `kept`, and its counts, if `counts`."""
+    if kept:
+        records.keep(unpacked(document["records"], arrays, KINDS).items())
     for name in COUNTS if counts else ():
         setattr(records, name, getattr(records, name) + document["counts"][name])
 
@@ -56,12 +57,17 @@ def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]
     if replay is None or document is None:
         return
     for state, saved in zip(replay.islands, document, strict=True):
-        groups = {group.number: group for group in state.groups}
-        for name in ("running", "partial"):
-            setattr(state, name, [_running(groups, one, arrays) for one in saved[name]])
-        for name in TIMES:
-            setattr(state, name, saved[name])
-        state.record = unpacked(saved["record"], arrays, KINDS)
+        load_island(state, saved, arrays)
+
+
+def load_island(state: IslandState, saved: Any, arrays: Sequence[np.ndarray]) -> None:
+    """Restore what goes on in a domain."""
+    groups = {group.number: group for group in state.groups}
+    for name in ("running", "partial"):
+        setattr(state, name, [_running(groups, one, arrays) for one in saved[name]])
+    for name in TIMES:
+        setattr(state, name, saved[name])
+    state.record = unpacked(saved["record"], arrays, KINDS)
 
 
 def _running(groups: dict[int, Group], saved: Sequence[Any], arrays: Sequence[np.ndarray]) -> Running:

@@ -1,23 +1,23 @@
 """Saving and restoring the part of a run that one process holds: its logical processes, and its records of reuse."""
 
+import hashlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from itertools import count, takewhile
 
 import numpy as np
 
 from pdes.build.settings import Settings
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.checkpoint.contract import Checkpoints, SavedState
+from pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
 from pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
 from pdes.checkpoint.replays import islands_packed, load_islands, load_records, records_packed
+from pdes.checkpoint.values import array_list, numbered_arrays
 from pdes.checkpoint.worlds import load_routes, saved_arrays, with_arrays
-from pdes.core.errors import AgreedRunError
-from pdes.core.inputs import Int64, Rows
-from pdes.core.rows.network import SampleEntry
-from pdes.core.rows.nic import FlowIn, FlowOut
-from pdes.core.rows.row import Row
+from pdes.core.inputs import Int64, Program, Rows
+from pdes.core.state import SIDES
+from pdes.network.faults import make_changes
 from pdes.reuse.records import Records
 from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, Cuts, StoppedError
 from pdes.workers.mailbox import Mailbox, ProcessPlace
@@ -26,25 +26,14 @@ from pdes.workers.team import Team
 RUN = "run"  # the part of a checkpoint that is about the whole run
 
 
-class OtherDivisionError(AgreedRunError):
-    """A run that continues divides the fabric in another way than the checkpoint; every process finds this."""
-
-    exit_code = 2
-
-
-# lists of blocks of rows that an LP holds outside its world
-ROW_LISTS: dict[str, type[Row]] = {"flows_out": FlowOut, "flows_in": FlowIn, "samples": SampleEntry}
-
-
-def _numbered(arrays: list[np.ndarray]) -> dict[str, np.ndarray]:
-    """Return arrays by their numbers, in the names that `_array_list` finds."""
-    return {f"#{number}": array for number, array in enumerate(arrays)}
-
-
-def _array_list(state: SavedState) -> list[np.ndarray]:
-    """Return the arrays of a state that `_numbered` has named."""
-    names = takewhile(state.arrays.__contains__, (f"#{number}" for number in count()))
-    return [state.arrays[name] for name in names]
+def program_hash(program: Program) -> str:
+    """Return a hash of all arrays of a program: those of two ranks differ, as do their numbers of traces and plans."""
+    digest = hashlib.blake2b(digest_size=16)
+    for record in (program, program.schedules):
+        for value in record if isinstance(record, tuple) else vars(record).values():
+            if isinstance(value, np.ndarray):
+                digest.update(np.ascontiguousarray(value).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def as_saved(settings: Settings, checkpoints: Checkpoints | None) -> Settings:
@@ -65,6 +54,7 @@ class Saver(Cuts):
         self._sim, self._records = sim, records
         self._is_first = place.rank == 0 and place.first == 0
         self._last_s = time.monotonic()
+        self._program = program_hash(sim.program)
         checkpoints.listen()
 
     def wanted(self) -> int:
@@ -79,6 +69,8 @@ class Saver(Cuts):
         leads_team = self._place.first == 0
         if leads_team:
             team.state.said_cut = 0
+        for lp in self._sim.lps:
+            make_due_changes(lp, begin_ps)
         reason = self._failure_of(self._write)
         is_written = self._mailbox.have_all(not reason)
         self._checkpoints.request = NO_CUT
@@ -114,27 +106,35 @@ class Saver(Cuts):
     def _write(self) -> None:
         """Write the parts of this process."""
         arrays: list[np.ndarray] = []
-        document = records_packed(self._records, arrays)
-        self._checkpoints.write(f"records-{self._sim.lps[0].part.number}", SavedState(document, _numbered(arrays)))
+        document = records_packed(self._records, arrays) | {"program": self._program}
+        self._checkpoints.write(
+            f"records-{self._sim.lps[0].part.number}", SavedState(document, numbered_arrays(arrays))
+        )
         for lp in self._sim.lps:
             number = lp.part.number
             self._checkpoints.write(f"sent-{number}", SavedState({}, {"packets": sent_packets(lp).reshape(-1)}))
+            self._checkpoints.write(f"names-{number}", self._names_of(lp))
             self._checkpoints.write(f"lp-{number}", _of_lp(lp))
+
+    def _names_of(self, lp: LogicalProcess) -> SavedState:
+        """Return the NPUs of an LP's queue pairs, and the hash of the program by which it numbers traces and plans."""
+        pairs = lp.world.qps.qp.npu[: int(lp.world.net.ctl.queue_pairs)]
+        return SavedState({"program": self._program}, {"npu_of_pair": lp.part.nodes[pairs].astype(np.int64)})
 
     def restore(self, team: Team) -> None:
         """Restore the part of this process from the checkpoint that the run continues."""
         resumed = self._checkpoints.resumed
         assert resumed is not None, "the caller has asked"  # noqa: S101 - for mypy
-        own, saved = self._sim.layout.owner, resumed.arrays["owner"]
-        if len(own) != len(saved) or np.any(own != saved):
-            raise OtherDivisionError(
-                f"--resume: found {self._sim.layout.lps} parts of the fabric, and {resumed.values['lps']} others in "
-                "the checkpoint; expected the same number of workers times lps_per_worker, and the same partitioner"
-            )
+        saved = resumed.arrays["owner"]
+        is_same = self._mailbox.sum(int(not self._is_divided_as(saved))) == 0
+        division = None if is_same else Redivision(self._checkpoints, self._sim, saved, resumed.values["begin_ps"])
         sent: dict[int, Int64] = {}
         for lp in self._sim.lps:
             rows_left = int(lp.world.net.ctl.rows_left)
-            self._restore_lp(lp, sent)
+            if division is None:
+                self._restore_lp(lp, sent)
+            else:
+                division.restore(lp)
             own_worker = team.workers[self._place.first]
             own_worker.hops += lp.world.net.count.hops
             own_worker.events += lp.world.net.count.events
@@ -143,7 +143,20 @@ class Saver(Cuts):
         workers.begin_ps = resumed.values["begin_ps"]
         for number in self._numbers_of_records(resumed.values["lps"]):
             state = self._checkpoints.read(f"records-{number}")
-            load_records(self._records, state.values, _array_list(state), counts=self._is_first)
+            has_same_plans = state.values["program"] == self._program  # else records name other schedules
+            load_records(self._records, state.values, array_list(state), counts=self._is_first, kept=has_same_plans)
+
+    def _is_divided_as(self, owner: Int64) -> bool:
+        """Return whether this process has the LPs of the checkpoint, and numbers what its program holds alike."""
+        layout, settings = self._sim.layout, self._sim.settings
+        own = len(owner) == len(layout.owner) and not np.any(owner != layout.owner)
+        for lp in self._sim.lps if own else ():
+            own = own and self._checkpoints.read(f"names-{lp.part.number}").values["program"] == self._program
+        if not own and (settings.fidelity.hooks.act is not None or settings.flow_groups is not None):
+            raise OtherDivisionError(
+                "--resume: found another program or fabric than in the checkpoint; expected the same"
+            )
+        return own
 
     def _numbers_of_records(self, lps: int) -> Iterable[int]:
         """Return the numbers of the saved processes, by their first LP."""
@@ -157,7 +170,7 @@ class Saver(Cuts):
         for name, kind in ROW_LISTS.items():
             rows: Rows = state.arrays[name].view(kind.dtype).view(np.recarray)
             setattr(lp, name, [rows.copy()] if len(rows) else [])
-        load_islands(lp, state.values["islands"], _array_list(state))
+        load_islands(lp, state.values["islands"], array_list(state))
         for neighbour in lp.part.neighbours:
             if neighbour not in sent:
                 packets = self._checkpoints.read(f"sent-{neighbour}").arrays["packets"]
@@ -167,13 +180,23 @@ class Saver(Cuts):
             put_on_links(lp, np.concatenate(coming))
 
 
+def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:
+    """Make the changes of the schedule up to the begin of the next window, which an LP makes when it has events."""
+    world = lp.world
+    ctl = world.net.ctl
+    if ctl.fault_ps <= begin_ps:
+        ctl.now_ps = begin_ps
+        ctl.side = begin_ps // int(ctl.cell_ps) & (SIDES - 1)
+        make_changes(lp.address)
+
+
 def _of_lp(lp: LogicalProcess) -> SavedState:
     """Return the state of an LP."""
     lp.take_flows()
     lp.take_samples()
     numbered: list[np.ndarray] = []
     values = {"islands": islands_packed(lp, numbered)}
-    arrays = saved_arrays(lp.world) | _numbered(numbered)
+    arrays = saved_arrays(lp.world) | numbered_arrays(numbered)
     for name, kind in ROW_LISTS.items():
         rows = np.concatenate([*getattr(lp, name), np.zeros(0, kind.dtype)])
         arrays[name] = rows.view(np.ndarray).view(np.int64)

@@ -1,9 +1,23 @@
 """Nested values as values of JSON beside numbered arrays: for the state that the engine holds in Python objects."""
 
 from collections.abc import Sequence
+from itertools import count, takewhile
 from typing import Any
 
 import numpy as np
+
+from pdes.checkpoint.contract import SavedState
+
+
+def numbered_arrays(arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """Return arrays by their numbers, in the names that `array_list` finds."""
+    return {f"#{number}": array for number, array in enumerate(arrays)}
+
+
+def array_list(state: SavedState) -> list[np.ndarray]:
+    """Return the arrays of a state that `numbered_arrays` has named."""
+    names = takewhile(state.arrays.__contains__, (f"#{number}" for number in count()))
+    return [state.arrays[name] for name in names]
 
 
 def packed(value: Any, arrays: list[np.ndarray]) -> Any:

@@ -12,7 +12,7 @@ from pdes.core.memory import zeros
 from pdes.network.boundary import WORD_BYTES
 
 
-def _saved_fields(record: Any) -> tuple[tuple[str, bool], ...]:
+def saved_fields(record: Any) -> tuple[tuple[str, bool], ...]:
     """Return the fields of a NamedTuple of a world that a checkpoint holds, and whether each is a NamedTuple itself."""
     hints = get_type_hints(record, include_extras=True)
     fields = []
@@ -33,7 +33,7 @@ def _flat(array: Any) -> Any:
 
 def _arrays_of(record: Any, prefix: str) -> Iterator[tuple[str, Any]]:
     """Yield the name and the array or row of each saved field of a NamedTuple of a world."""
-    for name, is_nested in _saved_fields(type(record)):
+    for name, is_nested in saved_fields(type(record)):
         value = getattr(record, name)
         if is_nested:
             yield from _arrays_of(value, f"{prefix}{name}.")
@@ -49,7 +49,7 @@ def saved_arrays(world: s.World) -> dict[str, np.ndarray]:
 def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
     """Return a world that was just built with the arrays of `saved_arrays`; rows are set in place."""
     replaced = {}
-    for name, is_nested in _saved_fields(type(world)):
+    for name, is_nested in saved_fields(type(world)):
         value = getattr(world, name)
         if is_nested:
             replaced[name] = with_arrays(value, arrays, f"{prefix}{name}.")
@@ -61,6 +61,22 @@ def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> 
             flat, replaced[name] = _flat(value), value
         flat[:] = saved
     return world._replace(**replaced)
+
+
+def as_world(template: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:
+    """Return a NamedTuple as `template` with the arrays of `saved_arrays`, of another world, in memory of their own."""
+    replaced: dict[str, Any] = {}
+    for name, is_nested in saved_fields(type(template)):
+        value = getattr(template, name)
+        if is_nested:
+            replaced[name] = as_world(value, arrays, f"{prefix}{name}.")
+            continue
+        is_row = isinstance(value, np.record)
+        kind = np.asarray(value.base if is_row else value).view(np.ndarray).dtype
+        array = arrays[prefix + name].view(kind)
+        rows = array.view(np.recarray) if kind.names else array
+        replaced[name] = rows[0] if is_row else rows
+    return template._replace(**replaced)
 
 
 def load_routes(world: s.World) -> None:

@@ -72,10 +72,11 @@ logged_link = bits(2)  # link of the fabric that must stop, or may send again
 tag_group = bits(GROUP_SHIFT)
 tag_seq = bits(SEQ_SHIFT, 20)  # number of the collective within its group
 tag_lane = bits(0, SEQ_SHIFT)  # point to point: the user's tag
-# Fields of `pair_word` and of `instance_key`.
+# Fields of `pair_word`, of `instance_key`, and of `connection_key` and `receiver_key`.
 pair_source = bits(0, 20)  # NPU that sends
 pair_destination = bits(20)  # NPU that receives
 instance_node = bits(40)  # NPU of the LP
+key_owner = bits(44)  # NPU whose queue pair it is
 
 
 @inline

@@ -50,6 +50,7 @@ BEGINS, ENDS = 0, 1  # a connection of packets has posted a message, or one of t
 @inline
 def announce(world, pair, what, now_ps):
     """Add an event: queue pair `pair`, of packets, has posted a message (BEGINS), or one is complete (ENDS)."""
+    # Its key is smaller than that of any message, so that flows begin beside the placeholders of their moment.
     word = pair << 1 | what
     add_event(world.net.ctl, world.messages, now_ps, STEP, word, -1 - word)
 

@@ -30,7 +30,7 @@ the first step of a collective: the instance's key and the instance. FINISH and 
 end, and others get new rates when everything else at this time has happened (pdes/messages/flows). The others: sender
 << KEY_SHIFT | number of the message within its sender, and the message. LEFT: its last byte has left; the item may be
 -1 - instance, whose other sends have left before. ARRIVE: it is in. TAKE: its receiver acts on it. STEP: it moves on
-from its node.
+from its node; its key has the sender's number plus 1.
 """
 FIRST_DONE = 1 << 33  # likewise, of an event that means the end of a trace row whose collective is a coupled flow
 FIRST_POST = 1 << 32  # first number in place of the lane of an OWN event that means a trace row that posts its message

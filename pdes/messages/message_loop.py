@@ -34,6 +34,7 @@ from pdes.messages.events import (
     LEFT,
     OWN,
     SOLVE,
+    STEP,
     TAKE,
     add_event,
     next_event_ps,
@@ -175,7 +176,8 @@ def node_of(world, kind, order, item):
         return instance_node(world.insts.inst[item].key)
     if kind == TAKE or kind == ARRIVE:
         return destination(ends_of(world.qps, item))
-    return (order >> KEY_SHIFT) & KEY_NPU_MASK
+    npu = (order >> KEY_SHIFT) & KEY_NPU_MASK
+    return npu - 1 if kind == STEP else npu
 
 
 @inline

@@ -33,6 +33,8 @@ def add_message_event(net, qps, messages, time_ps, kind, message):
     """Add an event of a kind (LEFT, ARRIVE or STEP) for a message, a row of `msg`."""
     msg = whole_messages(qps.msg)[message]
     src = np.int64(qps.qp[msg.connection].npu)
+    if kind == STEP:  # behind the keys of placeholders (pdes/fidelity/flows_with_packets.py), which are small numbers
+        src += 1
     add_event(net.ctl, messages, time_ps, kind, (src << KEY_SHIFT) | msg.ordinal, message)
 
 

@@ -213,3 +213,50 @@ def test_keys_of_jobs_without_effect_are_named(nadi, write):
     assert "[jobs.0] framework (needs model)" in warning
     assert "[jobs.1] strict (needs traces)" in warning
     assert "[jobs.1.traffic] seed (needs sizes)" in warning
+
+
+def test_slowdown_of_the_messages_of_a_job(nadi, write, tmp_path):
+    """Runs at two loads are groups; only the messages of the job count."""
+    for load in ("0.1", "0.6"):
+        run = write(STEP + BESIDE + WEB)
+        assert nadi("run", run, "--set", f"jobs.1.traffic.load={load}", "--out", tmp_path / load).code == 0
+    folders = [tmp_path / "0.1", tmp_path / "0.6"]
+    shown = nadi("net", "slowdown", *folders, "--job", "web", "--by", "jobs.1.traffic.load", "--json")
+    assert shown.code == 0, shown.err
+    every = {row["group"]: row for row in json.loads(shown.out) if row["from_bytes"] is None}
+    for load in nonempty(("0.1", "0.6")):
+        jobs = pq.read_table(tmp_path / load / "flows.parquet")["job"].to_pylist()
+        assert every[load]["messages"] == jobs.count("web") < len(jobs)
+    assert every["0.6"]["slowdown"]["p99"] > every["0.1"]["slowdown"]["p99"]
+    for option, words in (
+        ("--job=db", "has no such job; expected one of step, web"),
+        ("--by=jobs.7.name", "no such key"),
+    ):
+        refused = nadi("net", "slowdown", *folders, option)
+        assert refused.code == 2
+        assert words in refused.err
+
+
+def test_the_step_of_a_run_is_that_of_npus_that_train(nadi, write):
+    alone = nadi("run", write(STEP), "--json", "-q").document["step"]
+    beside = nadi("run", write(STEP + BESIDE + WEB), "--json", "-q").document["step"]
+    assert beside["npus"] == alone["npus"] == 4
+    assert beside["compute_ps"] == alone["compute_ps"]
+
+
+def test_the_critical_path_is_that_of_the_job_that_trains(nadi, write, tmp_path):
+    assert nadi("run", write(STEP + BESIDE + WEB), "--out", tmp_path / "out").code == 0
+    step, web = jobs_of(tmp_path / "out")
+    assert web["finish_ps"] > step["finish_ps"]
+    names = ("", "step", "web")
+    documents = {name: nadi("explain", tmp_path / "out", f"--job={name}", "--json").document for name in names}
+    assert documents[""] == documents["step"]
+    assert documents["step"]["finish_time_ps"] == step["finish_ps"]
+    assert set(documents["step"]["npus"]) <= {0, 4, 8, 12}
+    assert sum(row["time_ps"] for row in documents["step"]["by_what"]) == pytest.approx(step["finish_ps"])
+    assert documents["web"]["finish_time_ps"] == web["finish_ps"]
+    for answer in nonempty(documents["step"]["what_if"]):
+        assert answer["finish_time_ps"] <= step["finish_ps"]
+    refused = nadi("explain", tmp_path / "out", "--job=db")
+    assert refused.code == 2
+    assert "has no such job; expected one of step, web" in refused.err

@@ -43,7 +43,8 @@ def test_rates_and_shares():
     assert first.left_s == 6.0
     run.take(Snapshot(9000, 300, 2, 10, 3.0))
     second = run.renewed()
-    assert (second.packet_hops_per_s, second.mean_packet_hops_per_s, second.done_share) == (200.0, 100.0, 0.75)
+    assert (second.packet_hops_per_s, second.mean_packet_hops_per_s, second.done_share) == (200.0, 200.0, 0.75)
+    assert second.left_s == 0.5
     assert run.renewed().packet_hops_per_s == 200.0  # no report since
 
 

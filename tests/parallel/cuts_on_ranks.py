@@ -24,10 +24,10 @@ WAYS = (("shared", "sent"), ("sent", "python"), ("python", "shared"))
 def stopped_and_continued(world, name, kinds, folder):
     """Return the fingerprint of a run that stops twice, and how often it stopped; on rank 0."""
     graph, program, settings = case(name)[:3]
-    owner = owner_of(name, "scatter", 3)
     functions = exchange.mpi_functions(MPI)
     for stops in range(3):
         kind = kinds[stops % 2]
+        owner = owner_of(name, ("scatter", "blocks", "scatter")[stops], 3 + stops)
         resumed_from = folder / "checkpoints" / f"{stops:06}" if stops else None
         checkpoints = Stopping(folder, 0, resumed_from, {}, lambda _: None)
         # rank 1 asks first, rank 0 last

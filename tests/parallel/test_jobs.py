@@ -16,6 +16,7 @@ JOBS = """
 spec = "{spec}"
 [output]
 alone = true
+sample = "2us"
 [[jobs]]
 name = "plain"
 traces = "plain/t"
@@ -27,6 +28,11 @@ name = "set"
 traces = "set"
 start = "3us"
 iterations = 2
+[[jobs]]
+name = "background"
+gpus = 4
+placement = "scattered"
+traffic = {{ sizes = "hadoop", load = 0.5, duration = "40us", arrivals = "lognormal:sigma=1" }}
 """
 WAYS = {
     "two threads": (None, "--workers", 2),
@@ -34,7 +40,15 @@ WAYS = {
     "two ranks": (2,),
     "three ranks": (3,),
 }
-TABLES = (schemas.NODES, schemas.FLOWS, schemas.NPUS, schemas.COLLECTIVES, schemas.STEPS, schemas.JOB_LINKS)
+TABLES = (
+    schemas.NODES,
+    schemas.FLOWS,
+    schemas.NPUS,
+    schemas.COLLECTIVES,
+    schemas.STEPS,
+    schemas.JOB_LINKS,
+    schemas.SAMPLES,
+)
 
 
 def write_traces(folder):
@@ -87,6 +101,6 @@ def test_jobs_are_the_same_in_every_way_of_running(nadi, wanted, way):
     one, other = (json.loads((folder / "summary.json").read_text()) for folder in (wanted / "one", out))
     assert other["digest"] == one["digest"]
     assert other["jobs"] == one["jobs"]
-    assert [job["name"] for job in one["jobs"]] == ["plain.0", "plain.1", "set"]
+    assert [job["name"] for job in one["jobs"]] == ["plain.0", "plain.1", "set", "background"]
     for schema in TABLES:
         assert pq.read_table(out / schema.file).equals(pq.read_table(wanted / "one" / schema.file)), schema.name

@@ -221,7 +221,7 @@ def test_the_rules_find_what_they_forbid():
 
 
 NOT_WORDS_OF_ROWS = {
-    ("pdes/checkpoint/packets.py", "*", "LINK"): "columns of packets between worlds are numbered",
+    ("pdes/checkpoint/*.py", "*", "LINK"): "columns of packets between worlds are numbered",
     ("pdes/core/state.py", "Annotated", "*"): "annotations",
     ("pdes/messages/events.py", "events", "*ING"): "rows that stand before the first event of a list",
     ("pdes/npu/contention.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",

@@ -13,8 +13,8 @@ from compiling import kernel_sources
 from pdes.core.rows.row import kinds_of_rows
 
 ROOT = Path(__file__).parents[2]
-OPEN_FOLDERS = ("nic.congestion", "network.balancing", "network.disciplines", "fidelity")
-"""Folders to which users add files; declarations name the folder instead of each file."""
+OPEN_FOLDERS = ("nic.congestion", "network.balancing", "network.disciplines", "fidelity", "checkpoint")
+"""Folders to which users add files, or which restore all rows; declarations name the folder instead of each file."""
 PRIMITIVES = ROOT / "pdes" / "core" / "jit.py"
 """File of `clear_row` and similar functions, which write rows on behalf of their callers."""
 

@@ -9,6 +9,7 @@ from nadi.cli.output import print_document
 def explain(
     folder: RunFolder,
     faster: float = typer.Option(1.1, min=1.0, max=100.0, metavar="TIMES", help="Speed-up factor of each `what if`."),
+    job: str = typer.Option("", metavar="NAME", help="Job of [[jobs]] to explain. Default: the last to end."),
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -19,5 +20,5 @@ def explain(
     from nadi.reports.text.explanation import render
 
     with progress(quiet=quiet) as shown:
-        document = explained(Run(folder), faster, shown.begin)
+        document = explained(Run(folder), faster, shown.begin, job)
     print_document(document, render, as_json=as_json)

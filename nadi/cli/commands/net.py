@@ -54,6 +54,7 @@ def show(
 def slowdown(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR ...", help="Results of runs with several seeds.")],
     by: Annotated[str, typer.Option(metavar="KEY", help="Compare groups of runs: network.congestion_control.")] = "",
+    job: Annotated[str, typer.Option(metavar="NAME", help="Job of [[jobs]] whose messages count. Default: all.")] = "",
     out: Path | None = typer.Option(
         None, "-o", "--out", metavar="FILE", parser=named_path, help="Page to write, FILE.html."
     ),
@@ -67,7 +68,7 @@ def slowdown(
 
     if out:
         check_page(out)
-    rows = slowdown_by_size(folders, by)
+    rows = slowdown_by_size(folders, by, job)
     print_with_page(rows, slowdown_table, lambda: page(rows), out, as_json=as_json)
 
 

@@ -100,7 +100,7 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
     steps = None
     if names_an_axis(simulation.traces, exchange):
         steps = step_times(program, simulation.traces, simulation.trace_of_npu, results, exchange)
-        steps[list(memory_nodes(simulation.config, simulation.graph))] = 0  # memory does no step
+        steps[list(_without_step(simulation))] = 0
     return RankFindings(
         npus=npus,
         npu_times=node_times.NpuTimes(*(column[npus] for column in times)),
@@ -112,6 +112,16 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
         requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
         job_finish_ps=job_finish_ps(program, results),
     )
+
+
+def _without_step(simulation: FinishedRun) -> Iterator[int]:
+    """Yield the NPUs that do no training step: memories, and those of jobs that are messages without a model."""
+    yield from memory_nodes(simulation.config, simulation.graph)
+    jobs, sections = simulation.program.jobs, simulation.config.jobs
+    if jobs is not None:
+        copies = [section.traffic is not None for section in sections for _ in range(section.repeat)]
+        for number in np.flatnonzero(copies).tolist():
+            yield from jobs.npus_of(number).tolist()
 
 
 def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:

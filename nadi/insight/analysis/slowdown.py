@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 
 from nadi.errors import ConfigError
 from nadi.insight.analysis.network import percentiles, size_classes
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS
+from topologies.units import short
 
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 _COLUMNS = ("bytes", "slowdown")
@@ -29,22 +31,27 @@ _Samples = dict[
 ]  # lower limit of a size class -> number of messages and percentiles by run
 
 
-def slowdown_by_size(folders: Sequence[Path], key: str = "") -> list[dict[str, Any]]:
+def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> list[dict[str, Any]]:
     """Return a row for each group of runs and size class, as a JSON document.
 
     folders: Results of runs. key: Section and key of the run file whose values distinguish groups,
-    "network.congestion_control"; "" = all runs are one group. A class holds the messages of one decade of sizes;
+    "network.congestion_control"; "" = all runs are one group. job: Name of the job of [[jobs]] whose messages count;
+    "" = all messages. A class holds the messages of one decade of sizes;
     `from_bytes` None is the class of all messages. `slowdown` has the mean of each percentile over runs, and
     `half_width` half of its 95 % confidence interval, None with a single run. Raises ConfigError for a folder without
-    slow-downs or a key that the run file does not have.
+    slow-downs or without the job, or a key that the run file does not have.
     """
     groups: dict[str, _Samples] = {}
     for folder in folders:
         run = Run(folder)
         samples = groups.setdefault(_value(run, key), {})
-        flows = run.read(FLOWS, _COLUMNS, _COLUMNS)
+        _check_job(run, job)
+        columns = (*_COLUMNS, "job") if job else _COLUMNS
+        flows = run.read(FLOWS, columns, columns)
         if flows is None:
             raise ConfigError(f"{folder}: no flows.parquet; expected results of a run that keeps its messages")
+        if job:
+            flows = flows.filter(pc.equal(flows["job"], job))
         flows = flows.drop_null()
         if not len(flows):
             raise ConfigError(f"{folder}: no message with a known slow-down")
@@ -59,15 +66,23 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "") -> list[dict[str, A
     ]
 
 
+def _check_job(run: Run, name: str) -> None:
+    """Refuse a name of a job that the run does not have."""
+    names = [job["name"] for job in run.summary.get("jobs", [])]
+    if name and name not in names:
+        expected = f"expected one of {', '.join(names[:8])}" if names else "expected a run of [[jobs]]"
+        raise ConfigError(f"--job {short(name)}: {run.folder} has no such job; {expected}")
+
+
 def _value(run: Run, key: str) -> str:
     """Return the value of a key of a run's settled configuration as text, "" without a key."""
-    if not key:
-        return ""
-    section, _, name = key.partition(".")
-    config = run.summary.get("config", {}).get(section, {})
-    if name not in config:
+    value: Any = run.summary.get("config", {})
+    for part in key.split(".") if key else ():
+        entries = dict(enumerate(value)) if isinstance(value, list) else value
+        value = entries.get(int(part) if part.isdecimal() else part) if isinstance(entries, dict) else None
+    if value is None or (key and isinstance(value, dict | list)):
         raise ConfigError(f"--by {key}: {run.folder} has no such key; expected one such as network.congestion_control")
-    return str(config[name])
+    return str(value) if key else ""
 
 
 def _row(group: str, from_bytes: int | None, samples: list[tuple[int, list[float]]]) -> dict[str, Any]:

@@ -13,10 +13,16 @@ from nadi.insight.runs import Run
 MAX_LONGEST = 20  # number of single pieces that the document lists
 
 
-def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
-    """Return the document that `nadi explain DIR --json` prints; times are ps; `report` gets a text on each stage."""
+def explain(
+    run: Run, factor: float = FASTER, report: Callable[[str], None] = lambda _text: None, job: str = ""
+) -> dict[str, Any]:
+    """Return the document that `nadi explain DIR --json` prints; times are ps; `report` gets a text on each stage.
+
+    job: Name of the job whose end is explained, "" = the run's (`happened`).
+    """
     report("reading the traces again")
-    found = happened(run)
+    found = happened(run, job)
+    finish_ps = int(found.finish_ps[found.counts].max(initial=0))
     report("following the critical path")
     pieces = critical_path(run, found)
     report("looking for messages that were in the way")
@@ -26,13 +32,13 @@ def explain(run: Run, factor: float = FASTER, report: Callable[[str], None] = la
     longest = sorted(pieces, key=lambda piece: -piece.time_ps)[:MAX_LONGEST]
     report("computing the what-ifs")
     return {
-        "finish_time_ps": run.finish_time_ps,
+        "finish_time_ps": finish_ps,
         "pieces": len(pieces),
         "changes_of_npu": max(0, len(npus) - 1),
         "npus": sorted(set(npus)),
         "stand_for_others": is_folded(run),
-        "by_what": _by_what(pieces, bounds, run.finish_time_ps),
-        "by_bound": _by_bound(pieces, bounds, run.finish_time_ps),
+        "by_what": _by_what(pieces, bounds, finish_ps),
+        "by_bound": _by_bound(pieces, bounds, finish_ps),
         "longest": [_piece(run, found, piece, bounds) for piece in sorted(longest, key=lambda piece: piece.start_ps)],
         "what_if": [answer._asdict() for answer in what_if(run, found, shared, factor)],
     }

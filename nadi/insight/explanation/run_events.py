@@ -28,6 +28,7 @@ from nadi.simulation.fidelities import fabric_settings
 from nadi.simulation.run import network_settings
 from pdes import Settings
 from topologies import Graph
+from topologies.units import short
 from workload import Program
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
@@ -75,11 +76,17 @@ class RunEvents(NamedTuple):
     first: Int64  # int64[c], one node of each collective
     ready_ps: Int64  # int64[c], begin of its last member
     sender: Int64  # int64[n], send of a receive; -1 = none
+    counts: NDArray[np.bool_]  # bool[n], whether the end of a node may be the end that is explained
     program: Program  # Program that ran
 
     def last(self) -> int:
-        """Return the vertex at which the run ended."""
-        return len(self.npu) + int(np.argmax(self.finish_ps))
+        """Return the vertex of the end that is explained: of the run, or of a job."""
+        return len(self.npu) + int(np.argmax(np.where(self.counts, self.finish_ps, -1)))
+
+    def end_ps(self, times: NDArray[np.number]) -> float:
+        """Return the latest of the times of ends that count; times: number[vertices], in picoseconds."""
+        n = len(self.npu)
+        return float(np.where(self.counts, times[n : 2 * n], 0).max(initial=0))
 
 
 def _rows_in_program(run: Run, program: Program, npu: Int64, trace_row: Int64) -> Int64:
@@ -94,9 +101,14 @@ def _rows_in_program(run: Run, program: Program, npu: Int64, trace_row: Int64) -
     return program.trace_ptr[trace] + trace_row
 
 
-def happened(run: Run) -> RunEvents:
-    """Return the events of a run; ConfigError if it has not kept its nodes and traces, or has too many of them."""
+def happened(run: Run, job: str = "") -> RunEvents:
+    """Return the events of a run, of which the end of a job is to be explained.
+
+    job: Name of the job, "" = all jobs, but without those that are messages without a model, if there are others.
+    Raises ConfigError: the run lacks the job, has not kept its nodes and traces, or has too many of them.
+    """
     nodes, program = run.nodes, run.work.program
+    of_jobs = _npus_of_jobs(run, program, job)
     if len(nodes) > MAX_NODES:
         raise ConfigError(f"{run.folder}: {len(nodes):,} trace nodes; expected at most {MAX_NODES:,} to be explained")
     columns = ("npu", "row", "start_ps", "finish_ps")
@@ -133,8 +145,23 @@ def happened(run: Run) -> RunEvents:
     dag = Dag(len(begin), edges, begin)
     return RunEvents(
         *(dag, what[dag.place], of_node[dag.place], npu, row, kind, program.node_lane[at], at, start_ps, finish_ps),
-        *(collective, first, ready_ps, sender, program),
+        *(collective, first, ready_ps, sender, of_jobs[npu], program),
     )
+
+
+def _npus_of_jobs(run: Run, program: Program, name: str) -> NDArray[np.bool_]:
+    """Return bool[npus]: the NPUs of a job, or of all jobs that count (`happened`)."""
+    if program.jobs is None:
+        if name:
+            raise ConfigError(f"--job {short(name)}: {run.folder} has no jobs; expected a run of [[jobs]]")
+        return np.ones(program.npus, np.bool_)
+    chosen = [each == name for each in program.jobs.names]
+    if name and not any(chosen):
+        known = ", ".join(program.jobs.names[:8])
+        raise ConfigError(f"--job {short(name)}: {run.folder} has no such job; expected one of {known}")
+    if not name:
+        chosen = [section.traffic is None for section in run.config.jobs for _ in range(section.repeat)]
+    return np.append(chosen if any(chosen) else np.ones(len(chosen), np.bool_), False)[program.jobs.of_npus()]
 
 
 def senders_of(run: Run) -> Int64:

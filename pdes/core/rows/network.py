@@ -68,7 +68,7 @@ class Forwarding(Row, written_by="build.routes network.faults"):
 class Gate(
     Row,
     words=32,
-    written_by="build.buffers network.disciplines.* network.port_queues network.port_queues network.shared_switch",
+    written_by="build.buffers checkpoint.* network.disciplines.* network.port_queues network.shared_switch",
 ):
     """A port of a switch that shares its buffer, and the traffic that enters by its link (docs/explanation/fabric.md).
 

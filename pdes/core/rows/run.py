@@ -6,7 +6,7 @@ from pdes.core.rows.row import INF, Row, word
 class Scalars(
     Row,
     words=48,
-    written_by="build.growth build.islands build.simulation build.worlds checkpoint.packets core.fifo core.state "
+    written_by="build.growth build.islands build.simulation build.worlds checkpoint.* core.fifo core.state "
     "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
     "network.boundary network.faults network.link network.port_queues network.sampling network.shared_switch "
     "nic.counting nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
@@ -62,7 +62,7 @@ class Scalars(
 class Counters(
     Row,
     words=24,
-    written_by="fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
+    written_by="checkpoint.* fidelity.* harvest.gathering messages.flows.coupled messages.message_loop messages.whole "
     "network.batch network.link network.shared_switch nic.counting nic.port nic.selective_receiver nic.transport "
     "npu.npu_window npu.trace reuse.replay window",
 ):

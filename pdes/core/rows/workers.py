@@ -65,7 +65,7 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 class TeamState(
     Row,
     words=64,
-    written_by="checkpoint.saver workers.crew workers.exchange workers.other_teams workers.processes workers.team",
+    written_by="checkpoint.* workers.crew workers.exchange workers.other_teams workers.processes workers.team",
 ):
     """State of all workers that share memory (pdes/workers/team.py)."""
 

@@ -1,0 +1,427 @@
+"""Moving the state of logical processes into others: worlds that divide the fabric in another way.
+
+`move` fills a world that was just built with what it has in common with each old one. Local numbers are translated
+(`pdes.checkpoint.numbering`); what is not by node, link, NPU or queue pair, such as counters, goes to the LP that owns
+the first node of the old one.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from pdes.build.growth import grow
+from pdes.checkpoint.numbering import QueuePairs, Shared, looked_up, walked
+from pdes.checkpoint.queues import put_in_queues, queues_of, words_of_packets
+from pdes.core import state as s
+from pdes.core.hashing import FREE, rehash
+from pdes.core.inputs import Int64, Rows
+from pdes.core.packet import class_of, end_of, instance_node, key_owner, link_meta, number_of
+from pdes.core.rows.nic import KeptMessage, LaterMessage
+from pdes.core.rows.npu import Npu
+from pdes.network.port_queues import TIME_BITS
+from pdes.npu.endpoints import ENDS, SENDS
+
+BUILT_NPU = frozenset(
+    ["heap", "ports", "number", "trace_base", "row_base", "slot_base", "trace_number", "place", "job_begin_ps"]
+)
+GATE_QUEUES = 5
+NODE_SHIFT = 40  # of the NPU in an instance's key
+LANE_MASK = (1 << s.REF_LANE) - 1
+
+
+def copied(into: Any, new: Int64, rows: Any, old: Int64) -> None:
+    """Copy rows of one array into another of the same kind, if the run uses it: unused ones have one item."""
+    if len(into) > 1 or len(rows) > 1:
+        into[new] = rows[old]
+
+
+def ranges(begins: Int64, lengths: Int64) -> Int64:
+    """Return the concatenated ranges of `lengths` numbers from each of `begins` on."""
+    ends = np.cumsum(lengths)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(begins - ends + lengths, lengths)
+
+
+def by_parts(old: Int64, new: Int64, parts: int) -> tuple[Int64, Int64]:
+    """Return numbers of the `parts` items of each of several things, in arrays that hold them one after another."""
+    each = np.arange(parts)
+    return (old[:, None] * parts + each).reshape(-1), (new[:, None] * parts + each).reshape(-1)
+
+
+def take_rows(lp: Any, counter: str, need: int, count: int) -> Int64:
+    """Take rows of a pool of an LP, which grows if need be; return their numbers. need: NEED_* of the pool."""
+    while lp.world.net.ctl[counter] < count:
+        lp.world.net.ctl.need = need
+        lp.world = grow(lp.world)
+    stack = lp.world.qps.msg_free if need == s.NEED_MSGS else lp.world.insts.inst_free
+    free = int(lp.world.net.ctl[counter])
+    lp.world.net.ctl[counter] = free - count
+    return stack[free - count : free][::-1].astype(np.int64)
+
+
+def waiter(shared: Shared, words: Any) -> Int64:
+    """Return words that name a waiter (Message.ref) with the new number of the active collective."""
+    words = np.asarray(words, np.int64)
+    is_instance = words >= s.REF_INSTANCE
+    instance = looked_up(shared.collective, np.where(is_instance, words & LANE_MASK, -1))
+    return np.where(is_instance, (words & ~np.int64(LANE_MASK)) | instance, words)
+
+
+def move_nodes_and_links(shared: Shared) -> None:
+    """Move times, counts and buffers of nodes, and what links have sent."""
+    old, new = shared.world, shared.lp.world
+    nodes, to_nodes = shared.nodes
+    are_timed = (nodes < len(old.net.next_time)) & (to_nodes < len(new.net.next_time))
+    if not new.net.hooks.shared_switches:
+        are_timed &= nodes < shared.part.npus
+    new.net.next_time[to_nodes[are_timed]] = old.net.next_time[nodes[are_timed]]
+    new.net.counts[to_nodes] = old.net.counts[nodes]
+    copied(new.net.pool, to_nodes, old.net.pool, nodes)
+    if len(new.routes.flowlet) > 1:
+        at, to = by_parts(nodes, to_nodes, 2 * s.FLOWLETS)
+        new.routes.flowlet[to] = old.routes.flowlet[at]
+    links, to_links = shared.links
+    tx, into = old.net.tx, new.net.tx
+    for word in ("busy_ps", "sent_bytes", "sent_packets"):
+        into[word][to_links] = tx[word][links]
+    meta = into.meta[to_links]
+    into.meta[to_links] = link_meta(end_of(meta), number_of(meta), class_of(tx.meta[links]))
+    new.net.tx_dropped[to_links] = old.net.tx_dropped[links]
+    copied(new.net.sample, to_links, old.net.sample, links)
+    if new.net.const.jobs:
+        at, to = by_parts(links, to_links, int(new.net.const.jobs))
+        new.net.jobs.link_bytes[to] = old.net.jobs.link_bytes[at]
+    move_watched(shared, links, to_links)
+
+
+def move_watched(shared: Shared, links: Int64, to_links: Int64) -> None:
+    """Move the sampled queues and marks of ports, in columns as wide as the widest of both worlds."""
+    old, new = shared.world.net, shared.lp.world.net
+    columns = int(new.const.depths)
+    if columns == 0:
+        return
+    width_ps = max(int(old.ctl.depth_ps), int(new.ctl.depth_ps))
+    for name, merge in (("depth", np.maximum), ("marks", np.add)):
+        into, saved = getattr(new, name), getattr(old, name)
+        if len(into) < columns:
+            continue
+        _widen(into, columns, width_ps // int(new.ctl.depth_ps), merge)
+        saved = saved.copy()
+        _widen(saved, columns, width_ps // int(old.ctl.depth_ps), merge)
+        at, to = by_parts(links, to_links, columns)
+        into[to] = saved[at]
+    new.ctl.depth_ps = width_ps
+
+
+def _widen(samples: Any, columns: int, factor: int, merge: np.ufunc) -> None:
+    """Merge `factor` columns into one, in place; a power of two."""
+    rows = samples[: len(samples) // columns * columns].reshape(-1, columns)
+    while factor > 1:
+        half = merge(rows[:, 0 : columns // 2 * 2 : 2], rows[:, 1 : columns // 2 * 2 : 2])
+        rows[:, : columns // 2] = half
+        rows[:, columns // 2 :] = 0
+        factor //= 2
+
+
+def move_npus(shared: Shared) -> None:
+    """Move NPUs, their ports, their own events and their trace rows."""
+    old, new = shared.world, shared.lp.world
+    npus, to = shared.npus
+    saved: Rows = old.npus.npu[npus]
+    into = new.npus.npu
+    for word in Npu.declared:
+        if word not in BUILT_NPU:
+            into[word][to] = saved[word]
+    into.last_receiver[to] = into.last_instance[to] = -1  # they save a search
+    into.last_connection[to] = -1
+    into.kick_head[to] = looked_up(shared.link, saved.kick_head)
+    into.first_queue_pair[to] = looked_up(shared.pair, saved.first_queue_pair)
+    for word in ("done_head", "done_tail"):
+        into[word][to] = looked_up(shared.message, saved[word])
+    for word in ("agenda_head", "agenda_tail"):
+        into[word][to] = lane_places(shared, saved[word])
+    pairs = 2 * saved.heap_size
+    new.npus.heap[ranges(2 * into.heap[to], pairs)] = old.npus.heap[ranges(2 * saved.heap, pairs)]
+    system: Rows = old.npus.system[npus]
+    new.npus.system[to] = system
+    for word in ("later_head", "later_tail"):
+        new.npus.system[word][to] = looked_up(shared.message, system[word], plus=1)
+    at, to_tokens = by_parts(npus, to, int(new.net.const.gated_dimensions))
+    if len(at):
+        tokens: Rows = old.npus.token[at]
+        new.npus.token[to_tokens] = tokens
+        new.npus.token.waiting[to_tokens] = phase_places(shared, tokens.waiting)
+    move_ports(shared)
+    lengths = np.diff(shared.lp.row_ptr)[to]
+    at, into_rows = ranges(saved.row_base, lengths), ranges(into.row_base[to], lengths)
+    for name in ("state", "flag", "start", "finish"):
+        rows, to_rows = getattr(old.rows, name), getattr(new.rows, name)
+        if len(to_rows) == len(new.rows.state):
+            to_rows[into_rows] = rows[at]
+    own_slots, to_slots = slots_of(shared)
+    new.rows.slot_next[to_slots] = old.rows.slot_next[own_slots]
+
+
+def slots_of(shared: Shared) -> tuple[Int64, Int64]:
+    """Return the old and the new numbers of the group slots of the NPUs that both have."""
+    npus, to = shared.npus
+    has_rows = np.diff(shared.lp.row_ptr)[to] > 0  # so that the program has the NPU
+    npus, to = npus[has_rows], to[has_rows]
+    lengths = np.diff(shared.slot_ptr)[shared.lp.part.nodes[to]]
+    old, new = shared.world.npus.npu.slot_base[npus], shared.lp.world.npus.npu.slot_base[to]
+    return ranges(old, lengths), ranges(new, lengths)
+
+
+def move_ports(shared: Shared) -> None:
+    """Move the ports of NPUs without the packets that wait at them."""
+    old, new = shared.world.npus, shared.lp.world.npus
+    links, to = ports_of(shared)
+    port: Rows = old.port[links]
+    new.port[to] = port
+    new.port.sent_ref[to] = waiter(shared, port.sent_ref)
+    new.port.kick_next[to] = looked_up(shared.link, port.kick_next)
+    for word in ("ring", "paced"):
+        new.port[word][to] = looked_up(shared.pair, port[word])
+
+
+def ports_of(shared: Shared) -> tuple[Int64, Int64]:
+    """Return the old and the new rows of the ports of the NPUs that both have."""
+    links, to = shared.links
+    is_port = links < shared.part.out_ptr[shared.part.npus]
+    return links[is_port], to[is_port]
+
+
+def lane_places(shared: Shared, places: Any) -> Int64:
+    """Return the new places of lanes of active collectives, which agendas list; the last of a collective is itself."""
+    old, new = stride_of(shared.world, "lane"), int(shared.lp.world.net.const.lane_stride)
+    places = np.asarray(places, np.int64)
+    lane = places % old
+    lane = np.where(lane == old - 1, new - 1, lane)
+    return np.where(places < 0, places, looked_up(shared.collective, places // old) * new + lane)
+
+
+def phase_places(shared: Shared, places: Any) -> Int64:
+    """Return the new numbers of phases of active collectives, -1: none."""
+    old, new = stride_of(shared.world, "phase"), int(shared.lp.world.net.const.phase_stride)
+    places = np.asarray(places, np.int64)
+    return np.where(places < 0, places, looked_up(shared.collective, places // old) * new + places % old)
+
+
+def stride_of(world: s.World, name: str) -> int:
+    """Return the rows of an array of Insts per active collective; the programs of two ranks may differ in it."""
+    return max(1, len(getattr(world.insts, name)) // len(world.insts.inst_free))
+
+
+def move_collectives(shared: Shared) -> None:
+    """Move active collectives, their lanes and phases, except that lists of messages at lanes follow."""
+    lp, old = shared.lp, shared.world
+    used = np.ones(len(old.insts.inst_free), bool)
+    used[old.insts.inst_free[: int(old.net.ctl.free_instances)]] = False
+    rows = np.flatnonzero(used)
+    rows = rows[shared.node[instance_node(old.insts.inst.key[rows])] >= 0]
+    to = take_rows(lp, "free_instances", s.NEED_INSTS, len(rows))
+    shared.collective = np.full(len(used), -1, np.int64)
+    shared.collective[rows] = to
+    new, plans, trace = lp.world, lp.world.plans, lp.world.trace
+    saved: Rows = old.insts.inst[rows]
+    into = new.insts.inst
+    into[to] = saved
+    node = shared.node[instance_node(saved.key)]
+    into.key[to] = (saved.key & ((1 << NODE_SHIFT) - 1)) | node << NODE_SHIFT
+    begun = to[saved.started != 0]
+    npu = new.npus.npu[instance_node(into.key[begun])]
+    row = npu.trace_base + into.row[begun]
+    slot = npu.slot_base + trace.group[row]
+    schedule = trace.schedule[row].astype(np.int64)
+    plan_at = plans.plan_of_ptr[schedule] + np.where(plans.relative[schedule], 0, plans.slot_member[slot])
+    plan = plans.plan_of[plan_at].astype(np.int64)
+    into.slot[begun], into.schedule[begun], into.plan[begun] = slot, schedule, plan
+    into.first_lane[begun] = plans.plan_ptr[plan]
+    _move_lanes(shared, rows, to)
+    keys, values = into.key[to].copy(), to.copy()
+    rehash(np.append(keys, FREE), np.append(values, 0), new.insts.inst_key, new.insts.inst_val)
+
+
+def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
+    """Move the lanes and phases of active collectives from rows of the old `inst` to rows of the new one."""
+    old, new, plans = shared.world.insts, shared.lp.world.insts, shared.lp.world.plans
+    stride, new_stride = stride_of(shared.world, "lane"), int(shared.lp.world.net.const.lane_stride)
+    common = min(stride, new_stride) - 1
+    lanes = np.append(np.arange(common), stride - 1)
+    new_lanes = np.append(np.arange(common), new_stride - 1)
+    at = (rows[:, None] * stride + lanes).reshape(-1)
+    into = (to[:, None] * new_stride + new_lanes).reshape(-1)
+    new.lane[into] = old.lane[at]
+    new.lane.later[into] = lane_places(shared, old.lane.later[at])
+    own = np.repeat(to, common)
+    lane = np.tile(np.arange(common), len(to))
+    has_steps = (new.inst.started[own] != 0) & (lane < new.inst.lanes[own])
+    place = own[has_steps] * new_stride + lane[has_steps]
+    new.lane.first[place] = plans.lane_ptr[new.inst.first_lane[own[has_steps]] + lane[has_steps]]
+    for name in ("called", "asked", "taken"):
+        copied(getattr(new, name), into, getattr(old, name), at)
+    phases = stride_of(shared.world, "phase") if shared.lp.world.net.const.phase_stride else 0
+    at, into = by_parts(rows, to, phases)
+    if len(at):
+        new.phase[into] = old.phase[at]
+        new.phase.next_phase[into] = phase_places(shared, old.phase.next_phase[at])
+
+
+def move_messages(shared: Shared, pairs: QueuePairs) -> None:
+    """Move messages, each from the list in which it is."""
+    lp, old = shared.lp, shared.world
+    following = np.array(old.qps.msg.next_message)
+    own: Rows = old.qps.qp[own_pairs(shared)[0]]
+    npus = shared.npus[0]
+    posted = walked(own.head_message, following)
+    pending = walked(own.pending.astype(np.int64) - 1, following)
+    later = walked(old.npus.system.later_head[npus] - 1, following)
+    kept = walked(old.npus.npu.done_head[npus], following)
+    if len(old.qps.sel_rx) == len(old.qps.rxqp):
+        kept = np.append(kept, walked(old.qps.sel_rx.head_message[own_receivers(shared)], following))
+    lines = [posted, pending, later, kept]
+    stride = stride_of(old, "lane")
+    if lp.world.net.const.rendezvous_bytes < s.INF:
+        lanes = (np.flatnonzero(shared.collective >= 0)[:, None] * stride + np.arange(stride)).reshape(-1)
+        lines.append(walked(old.insts.asked.first[lanes] - 1, following))
+    rows = np.concatenate(lines)
+    to = take_rows(lp, "free_messages", s.NEED_MSGS, len(rows))
+    shared.message = np.full(len(following), -1, np.int64)
+    shared.message[rows] = to
+    msg = lp.world.qps.msg
+    msg[to] = old.qps.msg[rows]
+    msg.next_message[to] = looked_up(shared.message, following[rows])
+    at = shared.message
+    msg.ref[at[posted]] = waiter(shared, msg.ref[at[posted]])
+    msg.told[at[posted]] = waiter(shared, msg.told[at[posted]])
+    msg.ref[at[pending]] = waiter(shared, msg.ref[at[pending]])
+    view = msg.view(np.ndarray).view(LaterMessage.dtype).view(np.recarray)
+    into = at[later]
+    view.ref[into] = waiter(shared, view.ref[into])
+    sends, ends = into[view.what[into] == SENDS], into[view.what[into] == ENDS]
+    view.connection[sends] = looked_up(shared.pair, view.connection[sends])
+    slots, new_slots = slots_of(shared)
+    if len(ends):
+        place = np.zeros(int(slots.max(initial=0)) + 1, np.int64)
+        place[slots] = new_slots
+        view.connection[ends] = place[view.connection[ends]]
+    words = msg.view(np.ndarray).view(KeptMessage.dtype).view(np.recarray)
+    into = at[kept]
+    words.w2[into] = pairs.renumbered(words.w1[into], words.w2[into])
+    if lp.world.net.const.rendezvous_bytes < s.INF:
+        _move_requests(shared)
+
+
+def _move_requests(shared: Shared) -> None:
+    """Give lanes of active collectives the new rows of the messages in their lists."""
+    asked, stride = shared.lp.world.insts.asked, int(shared.lp.world.net.const.lane_stride)
+    own = shared.collective[shared.collective >= 0]
+    lanes = (own[:, None] * stride + np.arange(stride)).reshape(-1)
+    asked.first[lanes] = looked_up(shared.message, asked.first[lanes], plus=1)
+    has_some = lanes[asked.first[lanes] > 0]
+    asked.last[has_some] = looked_up(shared.message, asked.last[has_some])
+
+
+def own_pairs(shared: Shared) -> tuple[Int64, Int64]:
+    """Return the old and the new rows of the queue pairs of the NPUs that both LPs have."""
+    count = int(shared.world.net.ctl.queue_pairs)
+    old = np.flatnonzero(shared.node[shared.world.qps.qp.npu[:count]] >= 0)
+    return old, shared.pair[old]
+
+
+def own_receivers(shared: Shared) -> Int64:
+    """Return the old rows of the receiving queue pairs of the NPUs that both LPs have."""
+    key = np.array(shared.world.qps.rxqp.key)
+    used = np.flatnonzero(key != FREE)
+    local = shared.lp.part.local[key_owner(key[used])]
+    return used[(local >= 0) & (shared.part.local[key_owner(key[used])] >= 0)]
+
+
+def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
+    """Move sending queue pairs, after their messages."""
+    lp, old = shared.lp, shared.world
+    rows, to = own_pairs(shared)
+    new = lp.world.qps
+    saved: Rows = old.qps.qp[rows]
+    into = new.qp
+    into[to] = saved
+    for word in ("ring_next", "sibling"):
+        into[word][to] = looked_up(shared.pair, saved[word])
+    into.port[to] = shared.link[saved.port]
+    into.npu[to] = shared.node[saved.npu]
+    into.pending[to] = looked_up(shared.message, saved.pending, plus=1)
+    for word in ("head_message", "current_message"):
+        into[word][to] = looked_up(shared.message, saved[word])
+    has_some = saved.head_message >= 0
+    into.tail_message[to[has_some]] = looked_up(shared.message, saved.tail_message[has_some])
+    into.w2[to] = pairs.renumbered(saved.w1, saved.w2)
+    if len(old.qps.cc) == len(old.qps.qp):
+        new.cc[to] = old.qps.cc[rows]
+        for word in ("child", "sibling"):
+            new.cc[word][to] = looked_up(shared.pair, old.qps.cc[word][rows])
+    copied(new.sel_tx, to, old.qps.sel_tx, rows)
+    key = old.qps.qp_key
+    at = np.flatnonzero(key != FREE)
+    at = at[shared.node[shared.part.local[key_owner(key[at])]] >= 0]
+    keys, values = np.append(key[at], FREE), np.append(shared.pair[old.qps.qp_val[at]], 0)
+    rehash(np.ascontiguousarray(keys), np.ascontiguousarray(values), new.qp_key, new.qp_val)
+
+
+def move_receivers(shared: Shared, pairs: QueuePairs) -> None:
+    """Move receiving queue pairs, after the messages that they keep; the table has room for them."""
+    old, new = shared.world.qps, shared.lp.world.qps
+    rows = own_receivers(shared)
+    keys = pairs.receiver_keys(np.array(old.rxqp.key[rows]))
+    table, came_from = np.array(new.rxqp.key), np.full(len(new.rxqp), -1, np.int64)
+    rehash(np.append(keys, FREE), np.append(np.arange(len(rows)), 0), table, came_from)
+    to = np.flatnonzero(came_from >= 0)
+    rows, keys = rows[came_from[to]], keys[came_from[to]]
+    new.rxqp[to] = old.rxqp[rows]
+    new.rxqp.key[to] = keys
+    new.rxqp.port_back[to] = looked_up(shared.link, old.rxqp.port_back[rows], plus=1)
+    copied(new.begun, to, old.begun, rows)
+    if len(old.sel_rx) == len(old.rxqp):
+        new.sel_rx[to] = old.sel_rx[rows]
+        new.sel_rx.head_message[to] = looked_up(shared.message, old.sel_rx.head_message[rows])
+
+
+def move_port_queues(shared: Shared, pairs: QueuePairs) -> None:
+    """Move packets that wait at the ports of NPUs and of switches with shared buffers."""
+    old, lp = shared.world, shared.lp
+    links, to = ports_of(shared)
+    for name in ("control", "transit"):
+        waits = np.flatnonzero(old.npus.port[f"{name}_packets"][links] > 0)
+        heads = old.npus.port[f"{name}_head"][links[waits]]
+        records, counts = queues_of(old.net, heads, np.full(len(waits), -1))
+        packets, telemetry = words_of_packets(old.net, records)
+        packets[:, 2] = pairs.renumbered(packets[:, 1], packets[:, 2])
+        heads, tails = put_in_queues(lp, counts, packets, telemetry)
+        lp.world.net.record.ready_ps[tails] = s.INF
+        lp.world.npus.port[f"{name}_head"][to[waits]] = heads
+        lp.world.npus.port[f"{name}_tail"][to[waits]] = tails
+    if len(lp.world.net.gate) > 1:
+        _move_gates(shared, pairs)
+
+
+def _move_gates(shared: Shared, pairs: QueuePairs) -> None:
+    """Move the ports of switches that share buffers, with the packets in their queues."""
+    old, lp = shared.world, shared.lp
+    links, to = shared.links
+    lp.world.net.gate[to] = old.net.gate[links]
+    gate: Rows = old.net.gate[links]
+    port, queue = np.nonzero(gate.mask[:, None] >> np.arange(GATE_QUEUES) & 1)
+    words = gate.queues[port, queue]
+    records, counts = queues_of(old.net, words & ((1 << 32) - 1), words >> 32)
+    packets, telemetry = words_of_packets(old.net, records)
+    packets[:, 2] = pairs.renumbered(packets[:, 1], packets[:, 2])
+    ingress = looked_up(shared.link, packets[:, 0] >> TIME_BITS)
+    packets[:, 0] = (packets[:, 0] & ((1 << TIME_BITS) - 1)) | ingress << TIME_BITS
+    heads, tails = put_in_queues(lp, counts, packets, telemetry)
+    new = lp.world.net
+    new.gate.queues[to[port], queue] = heads | tails << 32
+    nodes, to_nodes = shared.nodes
+    is_switch = nodes >= shared.part.npus
+    nodes, to_nodes = nodes[is_switch], to_nodes[is_switch]
+    ports = old.net.pool.ports[nodes]
+    at, into = ranges(shared.part.out_ptr[nodes], ports), ranges(lp.part.out_ptr[to_nodes], ports)
+    new.backlog[into] = shared.link[old.net.backlog[at]]
+    new.gate.place[new.backlog[into]] = into
