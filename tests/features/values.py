@@ -87,7 +87,7 @@ _VALUES = {
         "remote": ["npu", "node"],
         "remote_latency": ["500ns"],
         "remote_bandwidth": ["10GB/s"],
-        "remote_sharers": [3],
+        "remote_sharers": [2, 8],
     },
     "jobs": {
         "placement": ["rail", "scattered:seed=3", [7, 2, 5, 0]],
