@@ -98,7 +98,7 @@ class Routes(NamedTuple):
     hops: Annotated[Int8, BUILT]  # table mode, several homes: switches to the home, [rows x homes]
     hop_row: Annotated[Int64, BUILT]  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
     hop_column: Annotated[Int32, BUILT]  # likewise: home column of a switch, -1 none
-    flowlet: Int64  # [nodes x FLOWLETS x 2] when a flow's last packet came, and which link it took
+    flowlet: Int64  # [nodes x FLOWLETS x 2] two words of a rule of load balancing by hash of flow or by destination
     host: Annotated[Int32, BUILT]  # [npus of the fabric] its host
     via: Annotated[
         Int32, BUILT

@@ -6,8 +6,9 @@ from pdes.core.rows.row import INF, Row, word
 class Npu(
     Row,
     words=48,
-    written_by="build.growth build.tables messages.message_loop messages.whole network.faults nic.driven nic.port "
-    "nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective npu.npu_window npu.trace",
+    written_by="build.growth build.tables messages.message_loop messages.whole network.faults nic.driven "
+    "nic.port nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective "
+    "npu.npu_window npu.quiet npu.trace",
 ):
     """An NPU: two cache lines for frequent use, then the rest."""
 

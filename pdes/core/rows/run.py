@@ -7,9 +7,10 @@ class Scalars(
     Row,
     words=48,
     written_by="build.growth build.islands build.simulation build.worlds checkpoint.* core.fifo core.state "
-    "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
-    "network.boundary network.faults network.link network.port_queues network.sampling network.shared_switch "
-    "nic.counting nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
+    "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole "
+    "network.batch network.boundary network.faults network.link network.port_queues network.sampling "
+    "network.shared_switch nic.counting nic.transport npu.collective npu.islands npu.npu_window "
+    "npu.quiet npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
 
@@ -93,7 +94,8 @@ class Counters(
 class Constants(
     Row,
     words=72,
-    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes",
+    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes "
+    "reuse.recurrence",
 ):
     """Constants of a run."""
 
