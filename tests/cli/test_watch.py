@@ -75,6 +75,9 @@ def test_an_old_status_is_of_a_dead_run(tmp_path, write, nadi):
     done = nadi("watch", tmp_path)
     assert done.code == 1
     assert done.out.startswith("dead: process 7 on elsewhere, first of 2 ranks has ended or hangs, last renewed 120 s")
+    assert ": its output has the reason" in done.out
+    (tmp_path / "checkpoints" / "000003").mkdir(parents=True)
+    assert f": `nadi run --resume {tmp_path}` continues from its last checkpoint" in nadi("watch", tmp_path).out
 
 
 @pytest.mark.parametrize(("process", "state"), [(GONE, "dead"), (os.getpid(), "running")])
