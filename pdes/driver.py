@@ -17,6 +17,7 @@ from pdes.harvest.gathering import Harvest, check, harvest, results
 from pdes.nic.driven import has_shares, with_driven
 from pdes.results import Results
 from pdes.reuse.records import Records
+from pdes.reuse.recurrence import Recurrence, may_recur
 from pdes.reuse.replay import Replay
 from pdes.workers.crew import Crew, compile_kernels
 from pdes.workers.mailbox import Mailbox, ProcessPlace, SingleProcess
@@ -94,7 +95,8 @@ def _run(
         saver = None if checkpoints is None else Saver(checkpoints, mailbox, place, sim, records)
         if saver is not None and resumes and is_first:
             saver.restore(place.team)
-        workers = Crew(sim, place, progress, nodes_total, saver)
+        recurrence = Recurrence(sim, place.team, records) if may_recur(sim) else None
+        workers = Crew(sim, place, progress, nodes_total, saver, recurrence)
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
         with mailbox.windows():
             started = time.perf_counter()

@@ -49,7 +49,8 @@ class Results:
     limits: dict[str, np.ndarray] = field(default_factory=dict)
     settled: dict[str, int] = field(default_factory=dict)
     # episodes_simulated, episodes_replayed: collectives of NVLink domains that were simulated in a world of their own,
-    # and that were replayed; episode_hops, replayed_hops: their packet-hops; record_bytes: memory of the records
+    # and that were replayed; episode_hops, replayed_hops: their packet-hops; record_bytes: memory of the records;
+    # repeated_periods, repeated_hops: periods of the whole run that were counted, not simulated, and their packet-hops
     reuse: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0  # peak memory of processes forked for the run, summed
     workers: dict[str, np.ndarray] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class Results:
 
     @property
     def simulated_hops(self) -> int:
-        """Packet-hops that were simulated one by one: all but those of replayed collectives, and those of episodes."""
+        """Packet-hops that were simulated one by one: not those of replays and repeated periods, but of episodes."""
         own = self.reuse
-        return self.counters["packet_hops"] - own.get("replayed_hops", 0) + own.get("episode_hops", 0)
+        reused = own.get("replayed_hops", 0) + own.get("repeated_hops", 0)
+        return self.counters["packet_hops"] - reused + own.get("episode_hops", 0)

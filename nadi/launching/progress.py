@@ -35,6 +35,7 @@ class Progress:
         self._begin_s = self._last_s = time.monotonic()
         self._run = ""
         self._expected = 0.0
+        self._first: Snapshot | None = None  # first snapshot of the run
         self.status: RunStatus | None = None  # receives each snapshot too; None = nobody can watch the run
 
     def __call__(self, snapshot: "Snapshot") -> None:
@@ -42,12 +43,13 @@ class Progress:
         Interrupts.check()
         if self.status is not None:
             self.status.take(snapshot)
-        text = describe(snapshot, self._expected)
+        self._first = self._first or snapshot
+        text = describe(snapshot, self._expected, self._first)
         self._show(f"{self._run}: {text}" if self._run else text)
 
     def expect(self, work: float) -> None:
-        """Set the expected packet-hops of the run, or messages at message level."""
-        self._expected = work
+        """Set the expected packet-hops of the run that begins, or messages at message level."""
+        self._expected, self._first = work, None
         if self.status is not None:
             self.status.expect(work)
 
@@ -155,28 +157,37 @@ class Standing(NamedTuple):
     left_s: float | None  # remaining time at the mean pace so far; None = not known
 
 
-def standing(snapshot: "Snapshot", expected_work: float) -> Standing:
+def standing(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None" = None) -> Standing:
     """Return how far a run is; `expected_work` is in packet-hops, or messages at message level, 0 = not known.
 
-    Retransmissions may add packets beyond the expected ones; the remaining time is then not known.
+    Rate and remaining time count from the `first` snapshot on, because a run that continues from a checkpoint has done
+    much before; None = from the begin. Retransmissions may add packets beyond the expected ones; the remaining time is
+    then not known.
     """
-    done, what = snapshot.packet_hops, "packet-hops"
-    if snapshot.messages is not None:
-        done, what = snapshot.messages, "messages"
-    rate = snapshot.packet_hops / max(snapshot.wall_s, 1e-9)
+    done, what = _done(snapshot)
+    hops, wall_s, done_here = snapshot.packet_hops, snapshot.wall_s, done
+    if first is not None and first.wall_s < wall_s:
+        hops, wall_s, done_here = hops - first.packet_hops, wall_s - first.wall_s, done - _done(first)[0]
+    rate = hops / max(wall_s, 1e-9)
     if expected_work <= 0:
         return Standing(done, what, rate, None, None)
-    share = done / expected_work
-    left_s = snapshot.wall_s * (1 - share) / share if 0 < share < 1 else None
-    return Standing(done, what, rate, min(share, 1.0), left_s)
+    left_s = wall_s * (expected_work - done) / done_here if done_here > 0 and done < expected_work else None
+    return Standing(done, what, rate, min(done / expected_work, 1.0), left_s)
 
 
-def describe(snapshot: "Snapshot", expected_work: float) -> str:
+def _done(snapshot: "Snapshot") -> tuple[int, str]:
+    """Return the work done so far and its unit."""
+    if snapshot.messages is not None:
+        return snapshot.messages, "messages"
+    return snapshot.packet_hops, "packet-hops"
+
+
+def describe(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None" = None) -> str:
     """Return one line: simulated time, packet-hops per second, share of the work done, and remaining time.
 
-    `expected_work` is as in `standing`.
+    `expected_work` and `first` are as in `standing`.
     """
-    at = standing(snapshot, expected_work)
+    at = standing(snapshot, expected_work, first)
     now_ps = snapshot.now_ps // 1000 * 1000  # show whole nanoseconds
     begun = f"{format_time(now_ps)} simulated"
     if snapshot.packet_hops or at.share is not None:

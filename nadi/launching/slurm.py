@@ -23,12 +23,15 @@ _MEMORY = re.compile(r"0|[1-9]\d{0,9}[KMGT]?")
 _MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
 # Options of sbatch that the script or options of `nadi slurm` set
 _OF_TASKS = ("job-name", "nodes", "ntasks-per-node", "cpus-per-task", "time", "mem", "partition", "account", "array")
-OWN_OPTIONS = (*_OF_TASKS, "requeue", "open-mode")
+OWN_OPTIONS = (*_OF_TASKS, "requeue", "open-mode", "signal")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:-]*")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,+@:/-]*")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.=:,+-]")
 _MAX_FOLDER_LENGTH = 100
 _SBATCH_TIMEOUT_S = 60
+# Maximum seconds before the time limit for a last checkpoint, and the share of short limits that is left for it; SLURM
+# may send the signal up to a minute earlier
+_SAVE_S, _SAVE_SHARE = 180, 12
 _ANSWER_S = 20  # seconds in which a node must start a step after a run has failed
 
 
@@ -65,6 +68,7 @@ class Job:
     tasks: tuple[Task, ...] = ()
     sbatch: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()  # environment modules that the script loads, in this order
+    saves: bool = False  # the run writes checkpoints
     force: bool = False
 
     def __post_init__(self) -> None:
@@ -87,6 +91,11 @@ class Job:
             one_line(text)
 
     @property
+    def save_s(self) -> int:
+        """Return the seconds before the time limit at which SLURM requests a checkpoint."""
+        return min(_SAVE_S, _seconds(self.time) // _SAVE_SHARE)
+
+    @property
     def ranks(self) -> int:
         """Return the number of MPI processes."""
         return self.nodes * self.ranks_per_node
@@ -97,6 +106,13 @@ def _check_modules(modules: Sequence[str]) -> None:
     for module in modules:
         if not _MODULE.fullmatch(module):
             raise ConfigError(f"--module {module!r}: expected a name of `module avail`, such as openmpi/4.1.5")
+
+
+def _seconds(time: str) -> int:
+    """Return the seconds of a time limit, such as "1-02:03:04"."""
+    days, _, clock = time.rpartition("-")
+    hours, minutes, seconds = map(int, clock.split(":"))
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
 def memory_bytes(text: str) -> int | None:

@@ -45,7 +45,7 @@ class Status(BaseModel):
     packet_hops: int | None = None  # packet-hops so far
     messages: int | None = None  # messages received so far, at message level
     packet_hops_per_s: float | None = None  # rate since the last renewal with a report
-    mean_packet_hops_per_s: float | None = None  # rate since the begin of the simulation
+    mean_packet_hops_per_s: float | None = None  # rate since the first report of this process
     done_share: float | None = None  # share of the expected work that is done, 0 to 1; None = not known
     left_s: float | None = None  # remaining time at the mean pace so far; None = not known
     slowest: SlowestWorker | None = None  # None = there are no other workers
@@ -65,6 +65,7 @@ class RunStatus:
             renewed_unix_s=0.0,
         )
         self._phase: Phase = "preparing"
+        self._first: Snapshot | None = None
         self._snapshot: Snapshot | None = None
         self._reported: Snapshot | None = None  # snapshot of the last renewal that had a new one
         self._expected = 0.0
@@ -80,6 +81,7 @@ class RunStatus:
     def take(self, snapshot: "Snapshot") -> None:
         """Take a report of the simulation."""
         self._snapshot = snapshot
+        self._first = self._first or snapshot
         if self._phase == "preparing":
             self._phase = "simulating"
 
@@ -88,7 +90,7 @@ class RunStatus:
         now, before = self._snapshot, self._reported
         values: dict[str, object] = {"phase": self._phase, "renewed_unix_s": time.time()}
         if now is not None and now is not before:
-            at = standing(now, self._expected)
+            at = standing(now, self._expected, self._first)
             hops, lasted_s = now.packet_hops, now.wall_s
             if before is not None and before.wall_s < now.wall_s:
                 hops, lasted_s = hops - before.packet_hops, lasted_s - before.wall_s

@@ -14,7 +14,15 @@ from pdes.reuse.records import Records
 from pdes.reuse.replay import Group, IslandState, Replay, Running
 
 KINDS = (Episode, Collective, Member, EpisodeRecord, Messages)
-COUNTS = ("simulated", "replayed", "simulated_hops", "replayed_hops", "replayed_messages")
+COUNTS = (
+    "simulated",
+    "replayed",
+    "simulated_hops",
+    "replayed_hops",
+    "replayed_messages",
+    "repeated_periods",
+    "repeated_hops",
+)
 TIMES = ("begin_ps", "busy_until_ps")  # of IslandState
 RUNNING = [each.name for each in fields(Running) if each.name != "group"]
 

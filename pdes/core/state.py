@@ -98,7 +98,7 @@ class Routes(NamedTuple):
     hops: Annotated[Int8, BUILT]  # table mode, several homes: switches to the home, [rows x homes]
     hop_row: Annotated[Int64, BUILT]  # [nodes and what `via` needs beyond] offset of the node's row in `hops`
     hop_column: Annotated[Int32, BUILT]  # likewise: home column of a switch, -1 none
-    flowlet: Int64  # [nodes x FLOWLETS x 2] when a flow's last packet came, and which link it took
+    flowlet: Int64  # [nodes x FLOWLETS x 2] two words of a rule of load balancing by hash of flow or by destination
     host: Annotated[Int32, BUILT]  # [npus of the fabric] its host
     via: Annotated[
         Int32, BUILT
@@ -238,6 +238,7 @@ class Npus(NamedTuple):
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
     token: Annotated[np.recarray, npu.Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
     system: Annotated[np.recarray, npu.System]  # [NPUs]
+    turns: Annotated[np.recarray, npu.Turns]  # [NPUs] where they run one row of each kind at a time
     memory: Annotated[np.recarray, npu.SharedMemory]  # [NPUs] where NPUs share remote memories
     busy: Int32  # [NPUs] those to which something happens in the cell in hand
 

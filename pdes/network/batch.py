@@ -8,6 +8,7 @@ from pdes.core.jit import inline
 from pdes.core.packet import inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from pdes.network.link import inbox_of
+from pdes.network.own_counts import count_tie
 from pdes.network.sampling import samples_short
 
 BUCKETS = 256  # buckets of the first sorting pass
@@ -169,6 +170,12 @@ def came_over(net, inbox, index):
 
 
 @inline
+def draw_of(net, node, now_ps):
+    """Count a tie at a node, and return a 32-bit hash of how many it has had since its last pause without any."""
+    return mix2(net.const.seed, np.int64(count_tie(net, node, now_ps)))
+
+
+@inline
 def order_ties(net, inbox, node, batch, begin_ps):
     """Order the `batch` packets of a cell from begin_ps that tie, over different links, as if at random."""
     # A shuffle (Durstenfeld, CACM 1964) of the packets in the order of their links, by hashes of the number of ties
@@ -197,14 +204,3 @@ def order_ties(net, inbox, node, batch, begin_ps):
             draw = mix(draw + 1)
         key[first] = time << 16 | (inbox.batch_tmp[first] & 0xFFFF)
         i = last + 1
-
-
-@inline
-def draw_of(net, node, now_ps):
-    """Count a tie at a node, and return a 32-bit hash of how many it has had since its last pause without any."""
-    own = net.counts[node]
-    if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
-        own.ties = 0
-    own.last_tie_ps = now_ps
-    own.ties += 1
-    return mix2(net.const.seed, np.int64(own.ties))

@@ -180,6 +180,19 @@ def start_row(world_address, node, row, now_ps):
     return done, inst
 
 
+@inline
+def count_row(net, npu, total, row, now_ps):
+    """Count a trace row of an NPU that is done at now_ps, in the digest of its job, whose totals are given, too."""
+    h = mix3(rank_of(net.jobs.who[npu.number]), row, 0x4E41)
+    since_ps = now_ps - total.begin_ps
+    net.count.trace_rows += 1
+    total.trace_rows += 1
+    total.digest_a += mix2(h, since_ps)
+    total.digest_b += mix2(since_ps * 3 + 1, h)
+    if now_ps > net.ctl.finish_ps:
+        net.ctl.finish_ps = now_ps
+
+
 @outline
 def finish_row(world_address, node, row, now_ps):
     """Count trace row `row` of NPU `node`, which is done, and notify the rows that wait for it."""
@@ -188,18 +201,9 @@ def finish_row(world_address, node, row, now_ps):
     npu = world.npus.npu[node]
     if net.const.record_nodes == 1:
         rows.finish[npu.row_base + row] = now_ps
-    who = net.jobs.who[npu.number]
-    total = net.jobs.total[job_of(who)]
-    h = mix3(rank_of(who), row, 0x4E41)
-    since_ps = now_ps - total.begin_ps
-    net.count.trace_rows += 1
-    total.trace_rows += 1
-    total.digest_a += mix2(h, since_ps)
-    total.digest_b += mix2(since_ps * 3 + 1, h)
+    count_row(net, npu, net.jobs.total[job_of(net.jobs.who[npu.number])], row, now_ps)
     npu.rows_left -= 1
     net.ctl.rows_left -= 1
-    if now_ps > net.ctl.finish_ps:
-        net.ctl.finish_ps = now_ps
     if net.hooks.leave_island != 0:
         call_hook(net.hooks.leave_island, world_address, node, row, now_ps)
     tell_of(npu, rows, world.trace, row, net.const.serial_collectives)

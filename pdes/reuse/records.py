@@ -22,6 +22,8 @@ class Records:
         self.simulated_hops = 0  # packet-hops
         self.replayed_hops = 0
         self.replayed_messages = 0
+        self.repeated_periods = 0  # periods of the whole run that were counted, not simulated
+        self.repeated_hops = 0
         self.size_bytes = 0
         self._max_bytes = max_bytes
         self._records: OrderedDict[Episode, EpisodeRecord] = OrderedDict()
@@ -63,6 +65,12 @@ class Records:
             self.replayed_hops += record.hops
             self.replayed_messages += record.message_count
 
+    def count_periods(self, before: dict[str, int], periods: int, hops: int) -> None:
+        """Count periods of the whole run, with `hops` packet-hops in all; before: `counts` one period ago."""
+        self.repeated_periods += periods
+        self.repeated_hops += hops
+        self.replayed_messages += periods * (self.replayed_messages - before["replayed_messages"])
+
     def counts(self) -> dict[str, int]:
         """Return the counts of `Results.reuse`."""
         return {
@@ -71,6 +79,8 @@ class Records:
             "episode_hops": self.simulated_hops,
             "replayed_hops": self.replayed_hops,
             "replayed_messages": self.replayed_messages,
+            "repeated_periods": self.repeated_periods,
+            "repeated_hops": self.repeated_hops,
             "record_bytes": self.size_bytes,
         }
 

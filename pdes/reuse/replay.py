@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import state as s
 from pdes.core.inputs import Int64
 from pdes.core.memory import rows_of, words_of
-from pdes.core.packet import job_of, message_tag, pair_word, rank_of
+from pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.npu.islands import INSIDE, begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.reuse.episodes import EpisodeRecord, Messages, simulate
@@ -20,6 +21,18 @@ from pdes.reuse.records import Records
 from pdes.window import may_lengthen
 
 MAX_COLLECTIVES = 8  # of an episode: each one more that starts before the others end repeats the simulation of all
+
+
+class Closed(NamedTuple):
+    """A collective that is over."""
+
+    group: int
+    tag: int  # of its messages, on lane 0
+    npus: Int64  # NPUs of its domain
+    member: int  # NPU that is no aggregator
+    begin_ps: int
+    messages: Messages
+    sums: Int64  # int64[4], of `sum_messages`
 
 
 @dataclass(eq=False)
@@ -77,6 +90,7 @@ class Replay:
         self.islands = [
             IslandState(number, domain, self._groups_in(domain)) for number, domain in enumerate(lp.domains)
         ]
+        self.noted: list[Closed] | None = None  # collectives that have ended since a period began, while one is noted
         self._state_of = {group.number: state for state in self.islands for group in state.groups}
         self._graphs = {domain.kind: domain_graph(sim.graph, domain) for domain in reversed(lp.domains)}
 
@@ -186,6 +200,8 @@ class Replay:
             state.running = sorted(state.running + complete, key=lambda one: (one.first_ps, one.group.places))
             state.partial = []
             self._simulate(state)
+        if self._lp.world.net.ctl.is_disturbed:
+            return
         while state.running and self._lp.world.net.ctl.is_disturbed == 0:
             meets = [one for one in partial if one.first_ps <= state.busy_until_ps]
             if [one.start_ps.tolist() for one in meets] == [one.start_ps.tolist() for one in state.partial]:
@@ -248,12 +264,16 @@ class Replay:
         assert record is not None, "what runs has a record"  # noqa: S101 - for the reader
         sums = record.message_sums(state.domain.npus, rank_of(self._lp.world.net.jobs.who[state.domain.npus]))
         for running, messages, sum_of_messages in zip(state.running, record.messages, sums, strict=True):
-            tag = message_tag(running.group.number, running.seq, 0)
-            count_messages(
-                self._lp.address, tag, int(running.group.npus[0]), state.begin_ps, len(messages.src), sum_of_messages
+            group = running.group
+            tag = message_tag(group.number, running.seq, 0)
+            closed = Closed(
+                group.number, tag, state.domain.npus, int(group.npus[0]), state.begin_ps, messages, sum_of_messages
             )
-            if self._sim.settings.record_flows and self._sim.settings.record_replayed:
-                self._record_flows(state, running, messages)
+            self._count(closed)
+            if self.noted is None:
+                self._record_flows(closed)
+            else:
+                self.noted.append(closed)
         words = words_of(self._lp.world.net.count)
         words += record.counters
         count_links(self._lp.address, state.number, record.link_bytes, record.link_packets, record.link_wait_ps)
@@ -272,13 +292,21 @@ class Replay:
             rows = world.islands.link[island.first_link : island.first_link + island.links].astype(np.int64)
             world.net.jobs.link_bytes[rows * jobs + job_of(who)] += record.link_bytes
 
-    def _record_flows(self, state: IslandState, running: Running, messages: Messages) -> None:
-        """Keep a row for each message of a collective."""
-        npus = state.domain.npus
-        tag = message_tag(running.group.number, running.seq, messages.lane)
+    def _count(self, closed: Closed) -> None:
+        """Count the messages of a collective."""
+        count_messages(
+            self._lp.address, closed.tag, closed.member, closed.begin_ps, len(closed.messages.src), closed.sums
+        )
+
+    def _record_flows(self, closed: Closed) -> None:
+        """Keep a row for each message of a collective, if asked for."""
+        if not (self._sim.settings.record_flows and self._sim.settings.record_replayed):
+            return
+        npus, messages = closed.npus, closed.messages
+        tag = closed.tag + messages.lane
         pair = pair_word(npus[messages.src], npus[messages.dst])
         ordinal = np.arange(len(tag))
-        posted_ps, finished_ps = state.begin_ps + messages.start_ps, state.begin_ps + messages.finish_ps
+        posted_ps, finished_ps = closed.begin_ps + messages.start_ps, closed.begin_ps + messages.finish_ps
         out = rows_of(
             FlowOut,
             len(tag),
@@ -295,5 +323,70 @@ class Replay:
     def finish(self) -> None:
         """Count the last episodes, at the end of the run."""
         for state in self.islands:
-            if state.running and not state.partial:
+            if state.running and not state.partial and not self._lp.world.net.ctl.is_disturbed:
                 self._close(state)
+
+    def records(self) -> list[EpisodeRecord | None]:
+        """Return the records of the episodes that go on."""
+        return [state.record for state in self.islands if state.running or state.partial]
+
+    def state_since(self, moment_ps: int, low: Int64) -> tuple[Any, ...]:
+        """Return what determines the future of all domains at a quiet moment, by times since then.
+
+        low: int64[NPUs of the LP], trace rows from which those of an NPU are counted. Records are named by their
+        addresses, so the caller keeps them (`records`).
+        """
+        starts = int(self._lp.world.net.ctl.replay_starts)
+        found: list[Any] = []
+        for state in self.islands:
+            if not state.running and not state.partial:
+                continue
+            found.append((state.number, state.begin_ps - moment_ps, max(state.busy_until_ps - moment_ps, -1)))
+            found.append(id(state.record))
+            for one in (*state.running, None, *state.partial):
+                if one is None:
+                    found.append(len(state.running))
+                    continue
+                rows = np.where(one.rows >= 0, one.rows - low[one.group.nodes], s.INF)
+                start_ps, end_ps = (
+                    np.where(times >= 0, times - moment_ps, s.INF) for times in (one.start_ps, one.end_ps)
+                )
+                is_real = np.arange(len(one.rows)) < one.group.real
+                order = np.where(is_real & (one.start_ps >= 0), starts - one.order, s.INF)
+                columns = np.stack([rows, start_ps, order, end_ps])
+                found.append((one.group.number, one.collective, one.members, one.first_ps - moment_ps))
+                found.append(columns.tobytes())
+        return tuple(found)
+
+    def repeat(self, periods: int, length_ps: int, of_group: Int64) -> None:
+        """Count the noted collectives again in each of the periods that follow, length_ps long.
+
+        of_group: int64[groups], collectives of a period.
+        """
+        for closed in self.noted or ():
+            later = int(of_group[closed.group]) << SEQ_SHIFT
+            for turn in range(1, periods + 1):
+                again = closed._replace(tag=closed.tag + turn * later, begin_ps=closed.begin_ps + turn * length_ps)
+                self._count(again)
+                self._record_flows(again)
+
+    def stop_notes(self) -> None:
+        """Note no more collectives that end."""
+        noted, self.noted = self.noted or (), None
+        for closed in noted:
+            self._record_flows(closed)
+
+    def go_forward(self, shift_ps: int, rows_by: Int64, collectives_by: Int64) -> None:
+        """Let all that goes on be shift_ps later, and further in the traces.
+
+        rows_by: int64[NPUs of the LP], trace rows; collectives_by: int64[groups].
+        """
+        for state in self.islands:
+            state.begin_ps += shift_ps
+            state.busy_until_ps += shift_ps if state.busy_until_ps >= 0 else 0
+            for one in (*state.running, *state.partial):
+                one.rows[one.rows >= 0] += rows_by[one.group.nodes][one.rows >= 0]
+                one.seq += int(collectives_by[one.group.number])
+                one.first_ps += shift_ps
+                one.start_ps[one.start_ps >= 0] += shift_ps
+                one.end_ps[one.end_ps >= 0] += shift_ps

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from typing import Protocol
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from pdes.messages import message_loop, posting
 from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
+from pdes.npu import quiet
 from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.workers import team as tm
 from pdes.workers.cuts import Cuts
@@ -50,6 +52,11 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
             compile_for(count_links, 0, 0, words, words, words)
             compile_for(take_packets, 0, words, words, words, words, words)
             compile_for(begin_cells, 0, 0, words, words, words, words, words)
+            compile_for(quiet.find_windows, 0, words, words, words, words)
+            compile_for(quiet.write_state, 0, 0, 0, words, words, words, words)
+            compile_for(quiet.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
+            compile_for(quiet.go_forward, 0, 0, words, words, words, words, words)
+            compile_for(quiet.count_messages_again, 0, words, words, words)
     compile_for(rehash, words, words, words, words)
     for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
         hook_address(function)
@@ -72,6 +79,16 @@ class AbortedError(Exception):
     """Another worker failed, and reports the reason."""
 
 
+class Recurring(Protocol):
+    """Interface of pdes.reuse.recurrence.Recurrence, which goes forward where a run repeats itself."""
+
+    def serve(self) -> None:
+        """Look at a quiet moment, at which all workers have stopped."""
+
+    def stop_notes(self) -> None:
+        """Stop the notes of a period, so that the state of the run is all in its logical processes."""
+
+
 class Crew:
     """Workers of one process, at its place, on the LPs of a Simulation."""
 
@@ -82,10 +99,12 @@ class Crew:
         progress: Progress | None = None,
         nodes_total: int = 0,
         cuts: Cuts | None = None,
+        recurrence: Recurring | None = None,
     ) -> None:
         """Take what to run; nodes_total: trace rows of the whole run, for the Snapshots that progress receives.
 
-        cuts: where the state is saved from time to time, None = nowhere.
+        cuts: where the state is saved from time to time, None = nowhere. recurrence: looks at quiet moments, None = it
+        stops at none.
         """
         self.sim = sim
         self.team = place.team
@@ -100,6 +119,7 @@ class Crew:
         self._meeting = Directory(tm.Meeting(place.team, crew, addresses, place.parcels), "workers")
         self._failure: BaseException | None = None
         self._cuts = cuts
+        self._recurrence = recurrence
         self._all_at_cut = threading.Barrier(place.threads)
         self._begun = 0.0
 
@@ -175,6 +195,8 @@ class Crew:
                 begun = time.perf_counter_ns()
                 self._place.exchange()
                 own.waited_ns += time.perf_counter_ns() - begun
+            elif status == tm.QUIET and self._recurrence:
+                self._recurrence.serve()
             elif status == tm.PAUSED:
                 now = time.perf_counter()
                 before, done = done, int(self.team.state.hops)
@@ -193,6 +215,8 @@ class Crew:
         try:
             self._all_at_cut.wait()
             if worker == self._workers[0]:
+                if self._recurrence:
+                    self._recurrence.stop_notes()
                 self._cuts.save(self.team, int(self.team.workers[worker].begin_ps))
             self._all_at_cut.wait()
         except threading.BrokenBarrierError:

@@ -25,7 +25,8 @@ from pdes.core.jit import (
 )
 from pdes.core.memory import aligned, full, zeros
 from pdes.core.rows.workers import LpTurn, TeamState, Worker
-from pdes.core.state import DONE, INF, SENT, Int64
+from pdes.core.state import DONE, INF, SENT, Int64, world_at
+from pdes.npu.quiet import has_no_packets
 from pdes.window import window
 from pdes.workers.parcels import Parcels, has_others
 
@@ -34,7 +35,8 @@ ABORT, PUBLISHED = TeamState.place("abort"), TeamState.place("published")
 ARRIVED, PACKED = (TeamState.words + Worker.place(name) for name in ("arrived", "packed"))
 TAKEN = LpTurn.place("taken")  # words with atomic access, of a team and of a crew; ARRIVED, PACKED: of the first worker
 
-PAUSED, EXCHANGE, ABORTED, WAITING, CUT = range(SENT + 1, SENT + 6)
+PAUSED, EXCHANGE, ABORTED, WAITING, CUT, QUIET = range(SENT + 1, SENT + 7)
+NO_MARK = -1  # word `mark` of a team that does not stop at quiet moments
 # stages of a worker in a window: events that other teams wait for, sending, the other events, receiving, the end
 FIRST, SENDING, SECOND, RECEIVING, RECEIVED, ALL = range(6)
 
@@ -96,6 +98,7 @@ def found_team(team: Team, cell_ps: int, window_ps: int, *, crew_size: int) -> N
     team.workers.soonest_ps = team.workers.known_ps = INF
     team.workers.lp = team.workers.rest = -1
     team.workers.leads[::crew_size] = 1
+    team.state.mark = NO_MARK
 
 
 def new_crew(lps: int, first: int = 0, threads: int = 1) -> CrewLists:
@@ -199,6 +202,21 @@ def settle(meeting_address, worker_row, window_number):
 
 
 @inline
+def is_at_mark(meeting):
+    """Return whether the watched NPU has no more rows left than its mark, and no packet is under way in any LP."""
+    state = meeting.team.state
+    watched = world_at(meeting.addresses[state.watched_lp])
+    if watched.npus.npu[state.watched_npu].rows_left > state.mark or state.soonest_ps >= INF:
+        return False
+    if state.soonest_ps == state.looked_ps:
+        return False
+    quiet = True
+    for lp in range(meeting.addresses.shape[0]):
+        quiet = quiet and has_no_packets(world_at(meeting.addresses[lp]))
+    return quiet
+
+
+@inline
 def do_window(meeting, worker_row, lp):
     """Do an LP's part of a worker's window, or the rest of it; return its status and earliest event (pdes.window)."""
     status, hops, events, rows, cost, soonest = window(meeting.addresses[lp], worker_row.begin_ps, worker_row.window)
@@ -293,7 +311,8 @@ def work(meeting_address, worker, max_hops, max_windows):
     # WAITING: others take long. EXCHANGE, to the first worker of a process: parcels must be exchanged, or, if its work
     # is done, all teams must agree on the next event. CUT, to all workers before the same window: the cut that
     # a process has asked for (pdes/workers/cuts.py). PAUSED, to the first of all: the team has done `max_hops` packet-
-    # hops or `max_windows` windows in all. Call again to continue.
+    # hops or `max_windows` windows in all. QUIET, to the first of all: no packet is under way after a mark of the
+    # watched NPU. Call again to continue.
     team = meeting_at(meeting_address).team
     worker_row = team.workers[worker]
     while True:
@@ -306,8 +325,10 @@ def work(meeting_address, worker, max_hops, max_windows):
             status = settle(meeting_address, worker_row, number)
             if status != DONE:
                 return status
-            # the next window begins at the grid's last line before the earliest event
             state = team.state
+            if state.mark != NO_MARK and is_at_mark(meeting_at(meeting_address)):
+                return QUIET
+            # the next window begins at the grid's last line before the earliest event
             state.begin_ps = INF if state.soonest_ps >= INF else state.soonest_ps // state.cell_ps * state.cell_ps
             store_release(team.words, PUBLISHED, state.published + 1)
         status = await_word(team, PUBLISHED, number + 1, worker_row)

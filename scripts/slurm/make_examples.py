@@ -14,6 +14,8 @@ EXAMPLES = {
         name="one-run",
         ranks_per_node=4,
         time="01:00:00",
+        overrides=("engine.checkpoint=30min",),
+        saves=True,
     ),
     "sweep.sbatch": Job(
         run_file=RUN_FILE,
@@ -21,6 +23,8 @@ EXAMPLES = {
         python=PYTHON,
         name="sweep",
         time="01:00:00",
+        overrides=("engine.checkpoint=30min",),
+        saves=True,
         tasks=sweep_tasks(["network.window=64KiB,256KiB,1MiB", "engine.seed=1,2"]),
     ),
 }

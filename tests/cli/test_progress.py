@@ -18,6 +18,14 @@ def test_a_line():
     assert describe(snapshot(), 0) == begun + "30 of 120 trace nodes done"
 
 
+def test_a_run_that_continues_is_as_fast_as_it_is_now():
+    """What was done before its first report does not count for the pace."""
+    first = snapshot(packet_hops=80_000_000, wall_s=0.5)
+    assert "12.0 M packet-hops/s, 40.0% of 2.6e+08 packet-hops done, 13 s left" in describe(
+        snapshot(packet_hops=104_000_000, wall_s=2.5), 260e6, first
+    )
+
+
 def test_nothing_is_promised_before_something_is_done():
     assert describe(snapshot(packet_hops=0), 10).endswith("0.0% of 10 packet-hops done")
     assert describe(snapshot(packet_hops=1, wall_s=100.0), 120).endswith("3 h 18 min left")

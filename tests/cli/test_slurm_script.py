@@ -53,8 +53,9 @@ def directives(script):
 
 
 def command_of(script):
-    """The words of the last command, continued lines joined."""
-    return shlex.split(script.replace("\\\n", " ").splitlines()[-1])
+    """The words of the command that runs, continued lines joined."""
+    (line,) = [line for line in script.replace("\\\n", " ").splitlines() if " -m nadi run " in line]
+    return shlex.split(line.removesuffix(" &"))
 
 
 def test_a_dry_run_prints_and_writes_nothing(slurm_command, tmp_path):
@@ -72,7 +73,7 @@ def test_options_become_directives(slurm_command):
     sizes = {"nodes": "4", "ntasks-per-node": "8", "cpus-per-task": "2", "time": "1-02:03:04"}
     names = {"job-name": "j", "partition": "long", "account": "me", "mem": "8G", "qos": "high", "exclusive": ""}
     names["comment"] = '"a b"'
-    assert directives(out) == sizes | names | {"requeue": "", "open-mode": "append"}
+    assert directives(out) == sizes | names | {"requeue": "", "open-mode": "append", "signal": "B:USR1@180"}
     assert command_of(out)[:3] == ["mpiexec", "-n", "$ranks"]
     assert {"--workers", "2", "--backend", "threads"} < set(command_of(out))
     assert "\nexport OMP_NUM_THREADS=2 NUMBA_NUM_THREADS=2\n" in out
@@ -81,8 +82,15 @@ def test_options_become_directives(slurm_command):
 def test_one_rank_of_one_thread_needs_neither_mpi_nor_workers(slurm_command):
     _, out, _ = slurm_command("--dry-run", "--set", "network.mtu=1 KiB")
     assert command_of(out) == [
-        *("$python", "-P", "-m", "nadi", "run", "$run_file", "--out", "$out", "--quiet", "--set", "network.mtu=1 KiB")
+        *("$python", "-P", "-m", "nadi", "run", "$run_file", "${results[@]}", "--quiet", "--set", "network.mtu=1 KiB"),
+        *("--set", "engine.checkpoint=30min"),
     ]
+    _, out, _ = slurm_command("--dry-run", "--checkpoint", "off")
+    assert command_of(out) == [
+        *("$python", "-P", "-m", "nadi", "run", "$run_file", "--out", "$out", "--quiet"),
+        *("--set", "engine.checkpoint=off"),
+    ]
+    assert "signal" not in directives(out)
     assert directives(out)["job-name"] == "my_run"
 
 
@@ -119,7 +127,7 @@ def test_modules_come_before_the_launcher_beside_python(slurm_command):
     _, out, _ = slurm_command("--module", "gcc/12.3", "--module", "openmpi/4.1.5", "--dry-run", nodes=2)
     lines = out.splitlines()
     assert lines.index("module load gcc/12.3 openmpi/4.1.5") < lines.index('PATH="$PATH:$(dirname "$python")"')
-    assert lines[-2].startswith("mpiexec -n")
+    assert command_of(out)[0] == "mpiexec"
     _, plain, _ = slurm_command("--dry-run", nodes=2)
     assert "module load" not in plain
 
@@ -140,8 +148,20 @@ def test_a_sweep_is_every_combination(slurm_command):
     assert code == 0
     assert directives(out)["array"] == "0-5"
     assert "\n5) out+=/engine.seed=3,network.window=1MiB " in out
-    assert "settings=(--set engine.seed=3 --set network.window=1MiB)" in out
+    assert "settings=(--set engine.checkpoint=30min --set engine.seed=3 --set network.window=1MiB)" in out
     assert command_of(out)[-1] == "${settings[@]}"
+
+
+def test_the_time_between_checkpoints(slurm_command):
+    """That of the run file counts unless an option sets another; what saves nothing gets none."""
+    _, out, _ = slurm_command("--dry-run", "--set", "engine.checkpoint=10min")
+    assert command_of(out)[-2:] == ["--set", "engine.checkpoint=10min"]
+    _, out, _ = slurm_command("--dry-run", "--set", "engine.checkpoint=10min", "--checkpoint", "2h")
+    assert command_of(out)[-2:] == ["--set", "engine.checkpoint=2h"]
+    _, out, _ = slurm_command("--dry-run", "--set", "network.fidelity=closed-form")
+    assert "checkpoint" not in out
+    _, out, _ = slurm_command("--dry-run", "--time", "00:01:00")
+    assert directives(out)["signal"] == "B:USR1@5"
 
 
 def test_values_with_commas_are_separated_by_semicolons():
@@ -172,6 +192,8 @@ def test_folders_of_tasks_are_distinct_and_safe():
         (["--account", "a\nb"], "--account"),
         (["--job-name", "-x"], "--job-name"),
         (["--launcher", "aprun"], "expected one of mpiexec, srun-pmi2, srun-pmix"),
+        (["--checkpoint", "soon"], "'soon' is no wall time; expected one such as 90s, 30min or 2h, or off"),
+        (["--sbatch", "signal=USR1"], "the script sets --signal itself"),
         (["--module", "a b"], "--module 'a b': expected a name of `module avail`"),
         (["--module", "a", "--module", "$(x)"], "--module '$(x)'"),
         (["--out", "a\nb"], "printable"),

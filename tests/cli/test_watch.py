@@ -43,7 +43,8 @@ def test_rates_and_shares():
     assert first.left_s == 6.0
     run.take(Snapshot(9000, 300, 2, 10, 3.0))
     second = run.renewed()
-    assert (second.packet_hops_per_s, second.mean_packet_hops_per_s, second.done_share) == (200.0, 100.0, 0.75)
+    assert (second.packet_hops_per_s, second.mean_packet_hops_per_s, second.done_share) == (200.0, 200.0, 0.75)
+    assert second.left_s == 0.5
     assert run.renewed().packet_hops_per_s == 200.0  # no report since
 
 
@@ -74,6 +75,9 @@ def test_an_old_status_is_of_a_dead_run(tmp_path, write, nadi):
     done = nadi("watch", tmp_path)
     assert done.code == 1
     assert done.out.startswith("dead: process 7 on elsewhere, first of 2 ranks has ended or hangs, last renewed 120 s")
+    assert ": its output has the reason" in done.out
+    (tmp_path / "checkpoints" / "000003").mkdir(parents=True)
+    assert f": `nadi run --resume {tmp_path}` continues from its last checkpoint" in nadi("watch", tmp_path).out
 
 
 @pytest.mark.parametrize(("process", "state"), [(GONE, "dead"), (os.getpid(), "running")])

@@ -305,7 +305,7 @@ class Simulator(plain.Simulator):
         self.full_packet = settings.mtu_bytes + settings.header_bytes
         self.classes = 2 if settings.p2p_class == 1 else 1
         self.last_notified = {}
-        self.forwarded, self.turns = None, Counter()
+        self.forwarded, self.turns, self.last_choice = None, Counter(), {}
         self.switches = {}
         self.count |= dict.fromkeys(
             ["marked_packets", "pause_frames", "resume_frames", "trimmed_packets", "congestion_notifications",
@@ -359,6 +359,9 @@ class Simulator(plain.Simulator):
         packet = self.forwarded
         if packet is None or len(links) == 1 or self.settings.load_balancing.name != "adaptive":
             return super().one_of(links, node, entropy)
+        if self.now - self.last_choice.get(node, 0) > self.tie_pause:  # the switch counts all destinations anew
+            self.turns = Counter({key: count for key, count in self.turns.items() if key[0] != node})
+        self.last_choice[node] = self.now
         sent = self.turns[node, packet.dst % COUNTED, packet.control]
         self.turns[node, packet.dst % COUNTED, packet.control] += 1
         shift = plain.mix3(self.salt[node] + packet.control, packet.dst, sent // len(links)) * len(links) // plain.WORD

@@ -203,7 +203,8 @@ def test_a_cancelled_run_of_two_ranks_leaves_nothing(slurm, tmp_path, run_file, 
     for trace in (run_file.parent / "traces").glob("*.et"):
         et.write_trace(trace, et.metadata(), [et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, 1 << 44)])
     script, out = tmp_path / "job.sbatch", tmp_path / "out"
-    limit = ("--time", "00:10:00")  # far less than it would take, and what the partition allows
+    # far less than it would take, and what the partition allows
+    limit = ("--time", "00:10:00", "--checkpoint", "off")
     write_script(capsys, run_file, *ONE_NODE_OF_TWO, *limit, "--out", out, "-o", script)
     often = f"{Path(__file__).parents[1]}/faults/driver.py none run"  # says often how far it is
     script.write_text(script.read_text().replace("-P -m nadi run", often).replace(" --quiet", ""))

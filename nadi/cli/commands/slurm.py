@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,11 @@ from nadi.terminal.printing import say
 _MEMORY = "Memory per node, such as 64G; 0 for all memory. Default: twice the estimate."
 _OUT = "Folder for the results; a sweep has a subfolder per task."
 _SCRIPT = "Script to write. Default: JOB-NAME.sbatch."
+_CHECKPOINT = (
+    "Wall time between checkpoints, such as 2h, or off. Default: [engine] checkpoint, else 30min. A job at its time "
+    "limit is queued again and continues."
+)
+_DEFAULT_CHECKPOINT = "30min"
 _MODULE = "Environment module that the script loads, such as openmpi/4.1.5. Repeatable."
 _SWEEP = (
     "Job array with one task per value, or per combination if repeated. Values that contain commas are "
@@ -34,6 +40,7 @@ def slurm(
     overrides: Overrides = [],
     sweeps: list[str] = typer.Option([], "--sweep", metavar="KEY=V1,V2,...", help=_SWEEP),
     launcher: str = typer.Option("mpiexec", help="Launcher of several ranks: mpiexec, srun-pmi2 or srun-pmix."),
+    checkpoint: str = typer.Option("", metavar="TIME", show_default=False, help=_CHECKPOINT),
     modules: list[str] = typer.Option([], "--module", metavar="NAME", show_default=False, help=_MODULE),
     out: Path | None = typer.Option(None, "--out", metavar="DIR", parser=named_path, help=_OUT),
     script: Path | None = typer.Option(None, "-o", metavar="FILE", parser=named_path, help=_SCRIPT),
@@ -54,7 +61,9 @@ def slurm(
     if dry_run and (submit or script):
         raise ConfigError(f"--dry-run writes nothing; expected it without {'--submit' if submit else '-o'}")
     tasks = batch.sweep_tasks(sweeps)
-    configs = [load_config(file, [*overrides, *task.overrides]) for task in tasks or [batch.Task("", ())]]
+    all_tasks = tasks or (batch.Task("", ()),)
+    overrides = _with_checkpoints(file, overrides, all_tasks[0].overrides, checkpoint)
+    configs = [load_config(file, [*overrides, *task.overrides]) for task in all_tasks]
     name = job_name or batch.job_name(file)
     job = batch.Job(
         run_file=file.absolute(),
@@ -73,6 +82,7 @@ def slurm(
         tasks=tasks,
         sbatch=tuple(sbatch),
         modules=tuple(modules),
+        saves=any(config.engine.checkpoint for config in configs),
         force=force,
     )
     limits = NodeLimits(batch.memory_bytes(mem), force)
@@ -91,3 +101,17 @@ def slurm(
     say(f"{path}: {runs} on {nodes} nodes with {job.ranks} ranks of {threads} threads; results in {job.out}")
     say(f"expected: {largest}; the script asks for {job.time} and {job.memory}")
     say(batch.submit(path) if submit else f"submit with: sbatch {shlex.quote(str(path))}")
+
+
+def _with_checkpoints(file: Path, overrides: Sequence[str], more: Sequence[str], checkpoint: str) -> list[str]:
+    """Return overrides with the wall time between checkpoints.
+
+    `more` are the overrides of the first task. Without `checkpoint`, a run that sets no time and can save its state
+    gets the default one.
+    """
+    from nadi.configuration.run_file import load_config
+
+    config = load_config(file, [*overrides, *more])
+    if not checkpoint and (config.engine.checkpoint or not config.network.model.has_links):
+        return list(overrides)
+    return [*overrides, f"engine.checkpoint={checkpoint or _DEFAULT_CHECKPOINT}"]

@@ -73,13 +73,15 @@ def _state_text(folder: Path, sight: "Sight") -> str:
     """Return a sentence about the state of the run."""
     status, ago = sight.status, f"last renewed {sight.age_s:.0f} s ago"
     process = f"process {status.process} on {status.host}" if status else "a process that wrote no status"
+    saved = [*folder.glob("checkpoints/[0-9]*")]
+    fix = f"`nadi run --resume {folder}` continues from its last checkpoint" if saved else "its output has the reason"
     ranks = f", first of {status.ranks} ranks" if status and status.ranks > 1 else ""
     return {
         "starting": "starting",
         "running": f"{status.phase if status else ''} ({process}{ranks}; {ago})",
         "finished": f"finished: results in {folder}",
-        "ended": f"ended without results ({process}{ranks}): its output has the reason",
-        "dead": f"dead: {process}{ranks} has ended or hangs, {ago}",
+        "ended": f"ended without results ({process}{ranks}): {fix}",
+        "dead": f"dead: {process}{ranks} has ended or hangs, {ago}: {fix}",
     }[sight.state]
 
 

@@ -75,7 +75,7 @@ def summary(
         **{key: getattr(simulation.workers, key) for key in ("threads", "processes", "lps")},
         **{key: getattr(results, key) for key in ("wall_s", "setup_s", "first_event_s")},
         "packet_hops_per_s": results.simulated_hops / max(results.wall_s, 1e-9),
-        **({"reuse": results.reuse} if results.reuse.get("episodes_replayed") else {}),
+        **({"reuse": results.reuse} if any(results.reuse.values()) else {}),
         "peak_rss_bytes": sum(peaks),
         "digest": results.digest,
         "warnings": list(findings.warnings) if findings else [],

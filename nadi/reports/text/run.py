@@ -232,13 +232,16 @@ def _moved(simulation: FinishedRun) -> str:
 
 
 def _replayed(reuse: dict[str, int]) -> str:
-    """Return a text about the collectives that were simulated once and replayed; empty without any."""
-    if not reuse.get("episodes_replayed"):
-        return ""
-    return (
-        f", {reuse['replayed_hops']:,} of them replayed ({reuse['episodes_replayed']:,} times collectives of NVLink "
-        f"domains, {reuse['episodes_simulated']:,} simulated)"
-    )
+    """Return a text about collectives that were replayed and periods of the run that recurred; empty without any."""
+    text = ""
+    if reuse.get("episodes_replayed"):
+        text += (
+            f", {reuse['replayed_hops']:,} of them replayed ({reuse['episodes_replayed']:,} times collectives of "
+            f"NVLink domains, {reuse['episodes_simulated']:,} simulated)"
+        )
+    if reuse.get("repeated_periods"):
+        text += f", {reuse['repeated_hops']:,} in {reuse['repeated_periods']:,} periods that repeat earlier ones"
+    return text
 
 
 def _no_contention(simulation: FinishedRun) -> str:

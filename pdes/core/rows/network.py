@@ -5,7 +5,8 @@ from pdes.core.rows.row import Row, word
 
 class OutgoingLink(
     Row,
-    written_by="build.layout build.schedule fidelity.* messages.flows.coupled network.faults network.link npu.islands",
+    written_by="build.layout build.schedule fidelity.* messages.flows.coupled network.faults network.link "
+    "npu.islands npu.quiet reuse.recurrence",
 ):
     """The sending side of a link, node by node; then links that come from other LPs, with `meta` only."""
 
@@ -103,12 +104,14 @@ class SwitchBuffer(Row, words=8, written_by="build.buffers network.port_queues n
     shared_bytes = word("bytes", "size of the shared part of the buffer")
 
 
-class NodeCounts(Row, words=4, written_by="network.batch network.balancing.*"):
+class NodeCounts(Row, words=8, written_by="network.own_counts npu.quiet"):
     """A node's own counts, from which its random choices follow. A tie: packets that arrive at one time."""
 
     ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
     last_tie_ps = word("time", "time of the last tie")
-    chosen = word("count", "random choices of a link, by flowlets or sprayed packets")
+    choices = word("count", "choices of a link by load balancing since the last pause without any")
+    last_choice_ps = word("time", "time of the last of them")
+    pauses = word("count", "number of these pauses")
 
 
 class Telemetry(Row, words=16, written_by="network.shared_switch network.telemetry nic.allowed"):

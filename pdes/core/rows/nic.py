@@ -3,7 +3,11 @@
 from pdes.core.rows.row import INF, Row, word
 
 
-class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_window"):
+class Port(
+    Row,
+    words=8,
+    written_by="nic.allowed nic.pacing nic.port npu.npu_window npu.quiet",
+):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
     sent_ref = word("packed", "waiter for the last byte of the packet on the wire, -1 nobody", begins=-1)
@@ -51,7 +55,7 @@ class QueuePair(Row, words=16, written_by="nic.counting nic.port nic.rendezvous 
 
 
 class CongestionState(
-    Row, words=32, written_by="nic.allowed nic.congestion.* nic.control nic.driven nic.pacing nic.transport"
+    Row, words=32, written_by="nic.allowed nic.congestion.* nic.control nic.driven nic.pacing nic.transport npu.quiet"
 ):
     """Congestion-control state of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
 

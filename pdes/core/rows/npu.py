@@ -6,8 +6,9 @@ from pdes.core.rows.row import INF, Row, word
 class Npu(
     Row,
     words=48,
-    written_by="build.growth build.tables messages.message_loop messages.whole network.faults nic.driven nic.port "
-    "nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective npu.npu_window npu.trace",
+    written_by="build.growth build.tables messages.message_loop messages.whole network.faults nic.driven "
+    "nic.port nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective "
+    "npu.npu_window npu.quiet npu.trace",
 ):
     """An NPU: two cache lines for frequent use, then the rest."""
 
@@ -57,6 +58,14 @@ class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flig
     line = word("row", "1 + the newest row that waits for a place, 0 none")
     later_head = word("message", "1 + the first row of its list of messages (pdes/npu/endpoints.py), 0 none")
     later_tail = word("message", "1 + the last row of that list")
+
+
+class Turns(Row, written_by="build.worlds npu.one_at_a_time"):
+    """What an NPU does where it runs one row of each kind at a time: pdes/npu/one_at_a_time.py."""
+
+    running = word("row", "trace row that runs: on the CPU, on the GPU, communication; -1 none", many=3, begins=-1)
+    next_row = word("row", "first of the rows that wait, in the order of the trace, -1 none", many=3, begins=-1)
+    is_free = word("flag", "its rows take no turns, as it is an aggregator in a switch")
 
 
 class SharedMemory(Row, written_by="npu.remote_memory"):

@@ -7,9 +7,10 @@ class Scalars(
     Row,
     words=48,
     written_by="build.growth build.islands build.simulation build.worlds checkpoint.* core.fifo core.state "
-    "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole network.batch "
-    "network.boundary network.faults network.link network.port_queues network.sampling network.shared_switch "
-    "nic.counting nic.transport npu.collective npu.islands npu.npu_window npu.trace reuse.replay window",
+    "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole "
+    "network.batch network.boundary network.faults network.link network.port_queues network.sampling "
+    "network.shared_switch nic.counting nic.transport npu.collective npu.islands npu.npu_window "
+    "npu.quiet npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
 
@@ -93,7 +94,8 @@ class Counters(
 class Constants(
     Row,
     words=72,
-    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes",
+    written_by="build.constants build.islands build.schedule build.simulation build.worlds reuse.episodes "
+    "reuse.recurrence",
 ):
     """Constants of a run."""
 
@@ -155,6 +157,7 @@ class Constants(
     control_bytes = word("bytes", "payload of a request or its answer")
     collectives_in_flight = word("count", "collectives that an NPU runs at a time, 0 = no limit")
     compute_slow_1000ths = word("ratio", "factor on compute time during a collective, 0: no slowdown")
+    one_at_a_time = word("flag", "NPUs run one row of each kind at a time")
     remote_sharers = word("count", "NPUs that share a remote memory")
     handshakes = word("flag", "some messages use rendezvous, or members of collectives call each other")
     send_latency_ps = word("duration", "time from when a message is posted until its first packet may be sent")

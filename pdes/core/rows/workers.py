@@ -65,7 +65,8 @@ class ParcelHooks(Row, words=8, written_by="workers.other_teams"):
 class TeamState(
     Row,
     words=64,
-    written_by="checkpoint.* workers.crew workers.exchange workers.other_teams workers.processes workers.team",
+    written_by="checkpoint.* reuse.recurrence workers.crew workers.exchange workers.other_teams "
+    "workers.processes workers.team",
 ):
     """State of all workers that share memory (pdes/workers/team.py)."""
 
@@ -90,6 +91,10 @@ class TeamState(
     all_hops = word("count", "packet-hops of all teams")
     all_rows_left = word("count", "trace rows that no team has finished, minus all of them")
     said_cut = word("code", "`cut` as written to parcels")
+    mark = word("count", "trace rows left of the watched NPU from which the team stops at a quiet moment, -1 never")
+    looked_ps = word("time", "earliest event of all at the quiet moment at which the team stopped last")
+    watched_lp = word("place", "LP of the watched NPU, as its index in the process")
+    watched_npu = word("node", "the watched NPU")
 
 
 class Worker(Row, words=16, written_by="workers.crew workers.exchange workers.other_teams workers.team"):

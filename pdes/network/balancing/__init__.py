@@ -21,6 +21,7 @@ class Balancing:
     pick: Callable | None  # hook that chooses the link, None for ECMP
     reorders: bool = False  # packets of one flow may overtake each other
     has_flowlets: bool = False  # the rule needs the table `flowlet` of Routes
+    remembers: bool = False  # its choices depend on packets before a pause (pdes/network/own_counts.py)
     by_host: bool = False  # the rule needs the table `host` of Routes
     by_destination: bool = False  # only the destination matters, so that traffic between two NPUs has one path
 
@@ -40,5 +41,5 @@ def balancing(name: str) -> Balancing:
     if name == "ecmp":
         return ECMP
     module = importlib.import_module(f"{__name__}.{name}")
-    flags = ("reorders", "has_flowlets", "by_host", "by_destination")
+    flags = ("reorders", "has_flowlets", "remembers", "by_host", "by_destination")
     return Balancing(name, module.pick, **{flag: getattr(module, flag.upper(), False) for flag in flags})

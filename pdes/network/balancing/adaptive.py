@@ -4,7 +4,7 @@ A switch counts, for each of FLOWLETS destinations, data and control separately,
 `count` of them start at another link, by a hash, and use one link after another: so each link, and all that follows it,
 gets the same share to within a packet, where random choices differ by the root of their number (per-destination round
 robin, as in Cao et al., CoNEXT 2013). Rotations that always started at the same link would lock flows of equal packets
-into a pattern: packets that collide further on would always collide.
+into a pattern: packets that collide further on would always collide. After a pause the switch counts from 0 again.
 
 A link whose port has more work left than another's, by more than SLACK_PACKETS full packets, loses its turn to the
 next. The work is the rest of the packet on the wire and all data that waits.
@@ -17,11 +17,13 @@ from pdes.core.jit import hook, inline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, destination, flags
 from pdes.core.state import FLOWLETS, INF, world_at
 from pdes.network.link import full_packet_bytes, link_psb
+from pdes.network.own_counts import count_choice
 from pdes.network.shared_switch import bring_up
 
 TITLE = "each destination's packets over all links in rotation, except those with longer queues"
 REORDERS = True
 HAS_FLOWLETS = True
+SENT_BITS = 40  # of a count of packets, above which is the number of the switch's pauses when it began
 SLACK_PACKETS = 8  # tolerated difference between queues, in full packets
 
 
@@ -42,8 +44,12 @@ def pick(world_address, node, first_port, count, word1, _w2, now_ps):
     net, routes = world.net, world.routes
     is_control = np.int64(flags(word1) & (FLAG_ACK | FLAG_TRIMMED) != 0)
     at = 2 * (node * FLOWLETS + (destination(word1) & (FLOWLETS - 1))) + is_control
-    sent = routes.flowlet[at]
-    routes.flowlet[at] = sent + 1
+    count_choice(net, node, now_ps)
+    pauses = net.counts[node].pauses
+    sent = np.int64(0)
+    if routes.flowlet[at] >> SENT_BITS == pauses:
+        sent = routes.flowlet[at] & ((1 << SENT_BITS) - 1)
+    routes.flowlet[at] = pauses << SENT_BITS | (sent + 1)
     which = (
         sent + ((mix3(routes.node[node].salt + is_control, destination(word1), sent // count) * count) >> 32)
     ) % count

@@ -10,9 +10,11 @@ from pdes.core.hashing import mix2, mix3
 from pdes.core.jit import hook
 from pdes.core.packet import entropy
 from pdes.core.state import FLOWLETS, world_at
+from pdes.network.own_counts import count_choice
 
 TITLE = "each burst of a flow at random"
 HAS_FLOWLETS = True
+REMEMBERS = True
 ENDS_MASK = (1 << 40) - 1  # bits of packet word 1 with the destination and source NPU
 
 
@@ -27,9 +29,7 @@ def pick(world_address, node, _first, count, word1, word2, now_ps):
     which = routes.flowlet[at + 1]
     # 0: no packet yet, since none arrives at a switch at 0 ps
     if last == 0 or now_ps - last > world.net.const.flowlet_gap_ps or which >= count:
-        own = world.net.counts[node]
-        own.chosen += 1
-        which = np.int64((mix2(flow, np.int64(own.chosen)) * count) >> 32)
+        which = np.int64((mix2(flow, np.int64(count_choice(world.net, node, now_ps))) * count) >> 32)
         routes.flowlet[at + 1] = which
     routes.flowlet[at] = now_ps
     return which

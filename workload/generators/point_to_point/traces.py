@@ -13,13 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from et import Block, TraceColumns, TraceTable, write_table
+from et import TraceTable, write_table
 from et.arrays import Int64
 from inputs.limits import MAX_NPUS
 from inputs.units import BITS_PER_BYTE, PS_PER_US, US_PER_S
 from workload.errors import WorkloadError
 from workload.generators.point_to_point.arrivals import Arrivals
 from workload.generators.point_to_point.message_sizes import Sizes
+from workload.generators.point_to_point.message_traces import message_trace
 from workload.trace_sets.folder import staged_traces
 from workload.trace_sets.trace_set import TraceSet
 
@@ -119,40 +120,9 @@ def traces_of(messages: MessageSequence, first_npu: int = 0, *, exact: bool) -> 
     receives = np.split(by_dst, np.searchsorted(messages.dst[by_dst], npus)[1:])
     at = np.rint(messages.at_us * PS_PER_US if exact else messages.at_us).astype(np.int64)
     for npu, own_sends, own_receives in zip(npus.tolist(), sends, receives, strict=True):
-        yield npu, _trace_of(messages, at, own_sends.tolist(), own_receives.tolist(), npu, first_npu, exact=exact)
-
-
-def _trace_of(
-    messages: MessageSequence,
-    at: Int64,
-    sends: list[int],
-    receives: list[int],
-    npu: int,
-    first_npu: int,
-    *,
-    exact: bool,
-) -> TraceTable:
-    """Return the trace of an NPU, given the indices of the messages that it sends and receives, and all times."""
-    block = Block()
-    for i in receives:
-        src = int(messages.src[i]) + first_npu
-        block.recv(f"message{i}/from{src}", int(messages.bytes[i]), peer=src)
-    now = 0
-    waited: list[int] = []
-    sent: list[int] = []
-    for i in sends:
-        gap = int(at[i]) - now
-        if gap:
-            name = f"message{i}/wait"
-            ops, micros = (gap, 0) if exact else (-1, gap)
-            waited = [block.comp(name, num_ops=ops, duration_micros=micros, is_cpu_op=True, after=waited)]
-            now = int(at[i])
-        dst = int(messages.dst[i]) + first_npu
-        after = [*waited, *sent] if messages.in_turn else waited
-        sent = [block.send(f"message{i}/to{dst}", int(messages.bytes[i]), peer=dst, after=after)]
-    columns = TraceColumns(npu + first_npu)
-    columns.stamp(block)
-    return columns.table()
+        received = own_receives, messages.src[own_receives] + first_npu, messages.bytes[own_receives]
+        sent = own_sends, messages.dst[own_sends] + first_npu, messages.bytes[own_sends], at[own_sends]
+        yield npu, message_trace(npu + first_npu, received, sent, in_turn=messages.in_turn, exact=exact)
 
 
 def trace_set(messages: MessageSequence) -> TraceSet:

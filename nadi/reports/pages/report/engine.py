@@ -16,7 +16,7 @@ MAX_WORKERS = 32  # Number of workers that are shown
 
 
 def _reuse(counts: Mapping[str, int]) -> list[Fact]:
-    """Return facts about collectives that were simulated once and replayed; none without any."""
+    """Return facts about collectives that were replayed and periods that recurred; none without any."""
     if not counts:
         return []
     replayed, simulated = counts["episodes_replayed"], counts["episodes_simulated"]
@@ -25,6 +25,8 @@ def _reuse(counts: Mapping[str, int]) -> list[Fact]:
         Fact("messages", f"{counts['replayed_messages']:,}", "Messages of replayed collectives."),
         Fact("replays", f"{replayed:,}", "Number of times that collectives of an NVLink domain were replayed."),
         Fact("episodes", f"{simulated:,}", "Different collectives of NVLink domains that were simulated."),
+        Fact("repeated", f"{counts['repeated_hops']:,}", "Packet-hops of periods that repeat an earlier one exactly."),
+        Fact("periods", f"{counts['repeated_periods']:,}", "Number of these periods, such as micro-batches."),
         Fact("records", amount_text(counts["record_bytes"]), "Memory of the recorded collectives."),
     ]
 

@@ -1,0 +1,30 @@
+"""A node's own counts, from which its choices among equal packets or links follow as if at random.
+
+They depend neither on the time since the run's begin nor on the place of the node in the fabric. A node forgets them
+after a pause (`const.tie_pause_ps`), so that what it does later follows from what goes on then.
+"""
+
+from pdes.core.jit import inline
+
+
+@inline
+def count_tie(net, node, now_ps):
+    """Count a tie at a node; return how many it has had since its last pause without any."""
+    own = net.counts[node]
+    if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
+        own.ties = 0
+    own.last_tie_ps = now_ps
+    own.ties += 1
+    return own.ties
+
+
+@inline
+def count_choice(net, node, now_ps):
+    """Count a choice of a link at a node; return how many it has made since its last pause without any."""
+    own = net.counts[node]
+    if now_ps - own.last_choice_ps > net.const.tie_pause_ps:
+        own.choices = 0
+        own.pauses += 1
+    own.last_choice_ps = now_ps
+    own.choices += 1
+    return own.choices

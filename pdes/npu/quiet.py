@@ -1,0 +1,446 @@
+"""Quiet moments of a logical process: no packet is under way and no message is open.
+
+What happens next then depends on little: rows of traces that are under way, events of NPUs, collectives that wait for
+their replay, and what lasts, such as ties of a moment ago. `write_state` writes that as words which name neither the
+time nor the place in a trace, so that two moments with equal words have equal futures if the traces continue alike
+(pdes/reuse/recurrence.py). `repeat_rows` and `go_forward` then do what these futures have in common without simulating
+it.
+"""
+
+import numpy as np
+
+from pdes.core.hashing import FREE
+from pdes.core.jit import inline, kernel
+from pdes.core.packet import job_of
+from pdes.core.state import (
+    COMPUTE_LANE,
+    INF,
+    LANES,
+    ROW_DONE,
+    ROW_READY,
+    ROW_STARTED,
+    later_messages,
+    world_at,
+)
+from pdes.nic.counting import count_message
+from pdes.nic.port import NOT_KICKED
+from pdes.npu.endpoints import ENDS, POSTS, RUNS, STARTS
+from pdes.npu.islands import INSIDE
+from pdes.npu.trace import count_row
+
+NOT_QUIET = -1  # result of `write_state` if a packet, a message or a collective of packets is under way
+WORDS_OF_LP, WORDS_OF_NPU, WORDS_OF_PORT, WORDS_OF_SLOT = 16, 40, 2, 5  # words that `write_state` writes, at most
+WORDS_OF_ROW, WORDS_OF_EVENT, WORDS_OF_LATER, WORDS_OF_ISLAND = 3, 2, 4, 6
+
+
+@inline
+def has_no_packets(world):
+    """Return whether no packet of an LP is under way, at the end of a window, and no collective sends any."""
+    ctl = world.net.ctl
+    return (
+        ctl.free_blocks == world.net.block_free.shape[0]
+        and ctl.out_soonest_ps >= INF
+        and ctl.far_soonest_ps >= INF
+        and ctl.free_instances == world.insts.inst_free.shape[0]
+    )
+
+
+@inline
+def is_touched(rows, place, parents):
+    """Return whether anything has happened to a trace row, at its place in the arrays, that has `parents` parents."""
+    # collectives without parents, such as those of aggregators, are ready from the begin of the run until their turn
+    if parents == 0 and rows.flag[place] == ROW_READY:
+        return False
+    return rows.flag[place] != 0 or rows.state[place] != parents
+
+
+@kernel
+def find_windows(world_address, parents, row_ptr, low, high):
+    """Find the trace rows of each NPU of which something has happened, but which are not all done: [low, high).
+
+    parents: int64[rows of all traces], number of parents. row_ptr: int64[NPUs + 1], offsets of the NPUs' rows. low,
+    high: int64[NPUs], written; low holds a row before which all are done, such as 0.
+    """
+    world = world_at(world_address)
+    rows = world.rows
+    for node in range(low.shape[0]):
+        base, of_trace = row_ptr[node], world.npus.npu[node].trace_base
+        end = row_ptr[node + 1] - base
+        row = low[node]
+        while row < end and rows.flag[base + row] & ROW_DONE != 0:
+            row += 1
+        last = end
+        while last > row and not is_touched(rows, base + last - 1, parents[of_trace + last - 1]):
+            last -= 1
+        low[node], high[node] = row, last
+
+
+@inline
+def from_now(time_ps, moment_ps):
+    """Return a time since a moment; INF if it is never."""
+    return time_ps - moment_ps if time_ps < INF else INF
+
+
+@inline
+def write_rows(world, node, low, high, words, at):
+    """Write the state of NPU `node`'s trace rows [low, high), and its lanes; return the place behind it in `words`."""
+    npu, rows = world.npus.npu[node], world.rows
+    base = npu.row_base
+    words[at] = high - low
+    begin = at + 1
+    at = begin
+    for row in range(low, high):
+        flag = np.int64(rows.flag[base + row])
+        words[at] = ROW_DONE if flag & ROW_DONE != 0 else flag
+        words[at + 1] = rows.state[base + row] if flag & (ROW_DONE | ROW_STARTED | ROW_READY) == 0 else 0
+        at += 2
+    for lane in range(LANES):
+        words[at] = max(npu.lane[lane] - low, -1)
+        at += 1
+        row = npu.wait_head[lane]
+        while row >= 0:
+            words[begin + 2 * (row - low) + 1] = 0  # its state names the next row
+            words[at] = row - low
+            at += 1
+            row = np.int64(rows.state[base + row])
+        words[at] = -1
+        at += 1
+    return at
+
+
+@inline
+def write_events(npus, node, moment_ps, words, at):
+    """Write NPU `node`'s own events in their order; return the place behind them in `words`."""
+    npu = npus.npu[node]
+    words[at] = npu.heap_size
+    begin = at + 1
+    at = begin
+    for i in range(npu.heap_size):
+        entry = 2 * (npu.heap + i)
+        time, slot = npus.heap[entry] - moment_ps, npus.heap[entry + 1]
+        place = at
+        while place > begin and (words[place - 2] > time or (words[place - 2] == time and words[place - 1] > slot)):
+            words[place], words[place + 1] = words[place - 2], words[place - 1]
+            place -= 2
+        words[place], words[place + 1] = time, slot
+        at += 2
+    return at
+
+
+@inline
+def write_ports(net, npus, node, moment_ps, words, at):
+    """Write the state of NPU `node`'s ports; return the place behind it in `words`, or NOT_QUIET."""
+    for link in range(net.out_ptr[node], net.out_ptr[node + 1]):
+        port = npus.port[link]
+        waits = port.control_packets + port.transit_packets
+        if waits != 0 or port.ring >= 0 or port.paced >= 0 or port.sent_ref >= 0 or port.kick_next != NOT_KICKED:
+            return np.int64(NOT_QUIET)
+        words[at] = np.int64(port.scheduled) | np.int64(port.turn) << 1
+        words[at + 1] = from_now(port.pace_at_ps, moment_ps)
+        at += WORDS_OF_PORT
+    return at
+
+
+@inline
+def write_later(world, node, low, moment_ps, words, at):
+    """Write NPU `node`'s later actions; return the place behind them in `words`, or NOT_QUIET, and their number."""
+    later = later_messages(world.qps.msg)
+    count = np.int64(0)
+    row = world.npus.system[node].later_head - 1
+    while row >= 0:
+        what = later[row].what
+        if what != ENDS and what != POSTS and what != STARTS and what != RUNS:
+            return np.int64(NOT_QUIET), np.int64(0)
+        words[at] = what
+        words[at + 1] = (later[row].due >> 1) - moment_ps
+        words[at + 2] = later[row].ref - low
+        words[at + 3] = later[row].connection if what == ENDS else 0
+        at += WORDS_OF_LATER
+        row = later[row].later
+        count += 1
+    words[at] = -1
+    return at + 1, count
+
+
+@inline
+def write_npu(npus, node, slow_1000ths, moment_ps, words, at):
+    """Write the words of NPU `node` that last; return the place behind them in `words`, or NOT_QUIET.
+
+    slow_1000ths: `compute_slow_1000ths` of the run.
+    """
+    npu, system = npus.npu[node], npus.system[node]
+    begins = max(npu.ready_head, npu.kick_head, npu.agenda_head, npu.done_head, npu.job_row)
+    if begins >= 0 or system.in_flight != 0 or system.line != 0:
+        return np.int64(NOT_QUIET)
+    words[at] = npu.slow_1024ths
+    words[at + 1] = from_now(npu.rto_at_ps, moment_ps)
+    words[at + 2] = max(npu.driven_ps - moment_ps, 0)
+    words[at + 3] = np.int64(system.running)
+    at += 4
+    if npu.lane[COMPUTE_LANE] >= 0 and slow_1000ths != 0:
+        words[at] = system.work_ps
+        words[at + 1] = system.work_part
+        words[at + 2] = system.since_ps - moment_ps
+        words[at + 3] = system.due_ps - moment_ps
+        at += 4
+    return at
+
+
+@inline
+def write_starts(world, node, slots, low, moment_ps, words, at):
+    """Write which collectives of NPU `node` wait for their replay; return the place behind it in `words`, or NOT_QUIET.
+
+    slots: number of the NPU's slots.
+    """
+    net, islands, npu = world.net, world.islands, world.npus.npu[node]
+    number = islands.island_of[npu.number]
+    if number < 0:
+        return at
+    is_aggregator = npu.number >= islands.island[number].first_aggregator
+    for slot in range(npu.slot_base, npu.slot_base + slots):
+        if islands.role[slot] != INSIDE:
+            continue
+        if islands.packet_row[slot] != 0:
+            return np.int64(NOT_QUIET)
+        waits = islands.start_row[slot] >= 0
+        words[at] = islands.start_row[slot] - low if waits else -1
+        words[at + 1] = islands.start_ps[slot] - moment_ps if waits else 0
+        words[at + 2] = islands.end_ps[slot] - moment_ps if islands.end_ps[slot] >= 0 else INF
+        if is_aggregator:  # its collectives that go by packets, of which none is left to start
+            if islands.start_order[slot] > world.rows.slot_next[slot]:
+                return np.int64(NOT_QUIET)
+            words[at + 3] = 0
+        else:
+            words[at + 3] = net.ctl.replay_starts - islands.start_order[slot] if waits else 0
+        at += WORDS_OF_SLOT - 1
+    return at
+
+
+@inline
+def write_islands(world, moment_ps, words, at):
+    """Write the state of an LP's islands; return the place behind it in `words`."""
+    islands = world.islands
+    for number in range(islands.island.shape[0]):
+        island = islands.island[number]
+        words[at] = island.open_members
+        words[at + 1] = island.had_packets
+        words[at + 2] = max(island.busy_until_ps - moment_ps, -1)
+        words[at + 3] = island.off
+        at += 4
+    for group in range(islands.started.shape[0]):
+        if islands.started[group] != 0:
+            words[at] = group
+            words[at + 1] = islands.started[group]
+            at += 2
+    return at
+
+
+@inline
+def write_network(world, moment_ps, forgotten_ps, words, at):
+    """Write what nodes, links and queue pairs remember; return the place behind it in `words`, or NOT_QUIET."""
+    net, qps = world.net, world.qps
+    for link in range(net.tx_dropped.shape[0]):
+        words[at] = max(net.tx[link].busy_ps - moment_ps, -forgotten_ps)
+        at += 1
+    for node in range(net.const.nodes):
+        own = net.counts[node]
+        if net.hooks.balancing != 0 and moment_ps - own.last_choice_ps <= forgotten_ps:
+            return np.int64(NOT_QUIET)
+        lasts = moment_ps - own.last_tie_ps <= forgotten_ps
+        words[at] = own.ties if lasts else 0
+        words[at + 1] = moment_ps - own.last_tie_ps if lasts else 0
+        at += 2
+    for pair in range(net.ctl.queue_pairs):
+        qp = qps.qp[pair]
+        is_open = qp.una != qp.end_seq or qp.next_seq != qp.end_seq or qp.active != 0 or qp.pending != 0
+        if is_open or qp.head_message >= 0:
+            return np.int64(NOT_QUIET)
+        words[at] = qp.retries
+        words[at + 1] = max(qps.cc[pair].next_send_ps - moment_ps, 0) if net.hooks.congestion_control != 0 else 0
+        at += 2
+    for receiver in range(qps.rxqp.shape[0]):
+        if qps.rxqp[receiver].key != FREE and qps.rxqp[receiver].nak_sent & 1 != 0:
+            return np.int64(NOT_QUIET)
+    return at
+
+
+@kernel
+def write_state(world_address, moment_ps, forgotten_ps, slots, low, high, words):
+    """Write what determines the future of an LP at a quiet moment; return the number of words, or NOT_QUIET.
+
+    moment_ps: time of the earliest event of all LPs. forgotten_ps: time after which ports and ties no longer matter.
+    slots: int64[NPUs], number of their slots. low, high: of `find_windows`.
+    """
+    world = world_at(world_address)
+    net, npus = world.net, world.npus
+    ctl = net.ctl
+    if not has_no_packets(world) or ctl.packet_rows != 0 or ctl.changes_cell != 0 or ctl.due_replays != 0:
+        return np.int64(NOT_QUIET)
+    words[0], words[1], words[2] = ctl.cell_ps, ctl.queue_pairs, ctl.receivers
+    words[3] = from_now(ctl.retry_ps, moment_ps)
+    messages = np.int64(0)
+    at = np.int64(4)
+    for node in range(net.const.npus):
+        at = write_rows(world, node, low[node], high[node], words, at)
+        at = write_events(npus, node, moment_ps, words, at)
+        at = write_ports(net, npus, node, moment_ps, words, at)
+        if at >= 0:
+            at, count = write_later(world, node, low[node], moment_ps, words, at)
+            messages += count
+        if at >= 0:
+            at = write_npu(npus, node, net.const.compute_slow_1000ths, moment_ps, words, at)
+        if at >= 0 and net.hooks.leave_island != 0:
+            at = write_starts(world, node, slots[node], low[node], moment_ps, words, at)
+        if at < 0:
+            return at
+    if messages + ctl.free_messages != world.qps.msg_free.shape[0]:
+        return np.int64(NOT_QUIET)
+    if net.hooks.leave_island != 0:
+        at = write_islands(world, moment_ps, words, at)
+    return write_network(world, moment_ps, forgotten_ps, words, at)
+
+
+@kernel
+def repeat_rows(world_address, periods, period_ps, low, high, flag_ptr, flags, high_now, steps):
+    """Let the trace rows that a period started and finished start and finish in each of the `periods` that follow it.
+
+    low, high: int64[NPUs], the rows of `find_windows` at the begin of the period. flags: int64[], their flags then, of
+    each NPU from flag_ptr on, int64[NPUs + 1]. high_now: `high` at its end. steps: int64[NPUs], trace rows per period.
+    """
+    world = world_at(world_address)
+    net, rows = world.net, world.rows
+    for node in range(low.shape[0]):
+        npu = world.npus.npu[node]
+        base, step = npu.row_base, steps[node]
+        if step == 0:
+            continue
+        total = net.jobs.total[job_of(net.jobs.who[npu.number])]
+        for row in range(low[node], high_now[node]):
+            before = np.int64(0)
+            if row < high[node]:
+                before = np.int64(flags[flag_ptr[node] + row - low[node]])
+            new = np.int64(rows.flag[base + row]) & ~before
+            for turn in range(1, periods + 1):
+                again = row + turn * step
+                if new & ROW_STARTED != 0:
+                    rows.start[base + again] = rows.start[base + row] + turn * period_ps
+                if new & ROW_DONE != 0:
+                    now_ps = rows.finish[base + row] + turn * period_ps
+                    rows.finish[base + again] = now_ps
+                    count_row(net, npu, total, again, now_ps)
+
+
+@inline
+def move_rows(world, node, low, high, by):
+    """Let NPU `node` be `by` trace rows further, where the rows continue alike."""
+    npu, rows = world.npus.npu[node], world.rows
+    base = npu.row_base
+    for row in range(high - 1, low - 1, -1):
+        rows.state[base + row + by] = rows.state[base + row]
+        rows.flag[base + row + by] = rows.flag[base + row]
+    for row in range(low, low + by):
+        rows.state[base + row] = 0
+        rows.flag[base + row] = ROW_STARTED | ROW_DONE
+    for lane in range(LANES):
+        if npu.lane[lane] >= 0:
+            npu.lane[lane] += by
+        if npu.wait_head[lane] < 0:
+            continue
+        npu.wait_head[lane] += by
+        npu.wait_tail[lane] += by
+        row = npu.wait_head[lane]
+        while row != npu.wait_tail[lane]:
+            rows.state[base + row] += by
+            row = np.int64(rows.state[base + row])
+
+
+@inline
+def move_events(world, node, by, shift_ps):
+    """Let all future actions of NPU `node` be shift_ps later, and those of trace rows name rows `by` further."""
+    net, npus = world.net, world.npus
+    npu, system = npus.npu[node], npus.system[node]
+    for i in range(npu.heap_size):
+        npus.heap[2 * (npu.heap + i)] += shift_ps
+    if net.next_time[node] < INF:
+        net.next_time[node] += shift_ps
+    if npu.rto_at_ps < INF:
+        npu.rto_at_ps += shift_ps
+    npu.now_ps += shift_ps
+    npu.driven_ps += shift_ps
+    system.since_ps += shift_ps
+    system.due_ps += shift_ps
+    later = later_messages(world.qps.msg)
+    row = system.later_head - 1
+    while row >= 0:
+        later[row].due += shift_ps << 1
+        later[row].ref += by
+        row = later[row].later
+    for link in range(net.out_ptr[node], net.out_ptr[node + 1]):
+        if npus.port[link].pace_at_ps < INF:
+            npus.port[link].pace_at_ps += shift_ps
+
+
+@inline
+def move_starts(world, node, slots, by, shift_ps):
+    """Let the collectives of NPU `node` that wait for their replay be those of rows `by` further, shift_ps later."""
+    islands, npu = world.islands, world.npus.npu[node]
+    for slot in range(npu.slot_base, npu.slot_base + slots):
+        if islands.start_row[slot] >= 0:
+            islands.start_row[slot] += by
+            islands.start_ps[slot] += shift_ps
+        if islands.end_ps[slot] >= 0:
+            islands.end_ps[slot] += shift_ps
+
+
+@inline
+def move_network(world, shift_ps):
+    """Let what nodes, links, queue pairs and islands remember be shift_ps later."""
+    net, qps = world.net, world.qps
+    for link in range(net.tx_dropped.shape[0]):
+        net.tx[link].busy_ps += shift_ps
+    for node in range(net.const.nodes):
+        net.counts[node].last_tie_ps += shift_ps
+        net.counts[node].last_choice_ps += shift_ps
+    if net.hooks.congestion_control != 0:
+        for pair in range(net.ctl.queue_pairs):
+            qps.cc[pair].next_send_ps += shift_ps
+    if net.hooks.leave_island != 0:
+        for number in range(world.islands.island.shape[0]):
+            if world.islands.island[number].busy_until_ps >= 0:
+                world.islands.island[number].busy_until_ps += shift_ps
+
+
+@kernel
+def go_forward(world_address, shift_ps, low, high, slots, rows_by, collectives_by):
+    """Let an LP be shift_ps later, at a quiet moment, where every trace continues alike.
+
+    low, high: of `find_windows`; slots: int64[NPUs], number of their slots; rows_by: int64[NPUs], trace rows by which
+    an NPU is further; collectives_by: int64[slots], collectives by which a slot is further.
+    """
+    world = world_at(world_address)
+    net, npus = world.net, world.npus
+    ctl = net.ctl
+    for node in range(net.const.npus):
+        by = rows_by[node]
+        npu = npus.npu[node]
+        move_rows(world, node, low[node], high[node], by)
+        move_events(world, node, by, shift_ps)
+        if net.hooks.leave_island != 0:
+            move_starts(world, node, slots[node], by, shift_ps)
+        for slot in range(npu.slot_base, npu.slot_base + slots[node]):
+            world.rows.slot_next[slot] += collectives_by[slot]
+        npu.rows_left -= by
+        ctl.rows_left -= by
+    move_network(world, shift_ps)
+    ctl.now_ps += shift_ps
+    ctl.begin_ps += shift_ps
+    if ctl.retry_ps < INF:
+        ctl.retry_ps += shift_ps
+
+
+@kernel
+def count_messages_again(world_address, pairs, tags, now_ps):
+    """Count messages that are complete at the times now_ps, int64[m], by their pairs of NPUs and tags."""
+    net = world_at(world_address).net
+    for i in range(pairs.shape[0]):
+        count_message(net, pairs[i], tags[i], now_ps[i])

@@ -1,0 +1,176 @@
+"""How long the traces of a program continue alike from one period to the next.
+
+A period is a stretch of `steps` rows of each NPU's trace, such as a micro-batch. Rows a period apart are alike if they
+do the same: equal work, children and parents as far away, messages to receives that are a period apart, too, and
+collectives whose numbers within their groups differ by the same.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pdes.core import packet
+from pdes.core.inputs import Array, Int64, Program
+from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
+
+ALIKE = "kind lane duration_ps bytes peer group schedule collective uneven channel priority deps"
+
+
+class Period(NamedTuple):
+    """What a period is, by NPU and by group."""
+
+    first: Int64  # int64[npus], first row of each NPU's trace that belongs to it
+    steps: Int64  # int64[npus], rows of it, 0 = the NPU does nothing
+    touched: Int64  # int64[npus], row behind the last one to which something happens in it
+
+
+class Continuation(NamedTuple):
+    """How a program continues from a period."""
+
+    periods: int  # periods that follow, in which every NPU does the same as in this one
+    of_slot: Int64  # int64[slots], collectives of a slot's group in a period
+    of_group: Int64  # int64[groups]
+
+
+def continuation(program: Program, period: Period) -> Continuation:
+    """Return how often a period of a program that has one job is repeated."""
+    _, of_slot, of_group = none_following(program)
+    ends = np.zeros(program.npus, np.int64)  # first row of each NPU that differs from the one a period later
+    known: dict[tuple[int, int, int], tuple[int, Int64]] = {}
+    busy = np.flatnonzero(period.steps > 0)
+    for npu in busy.tolist():
+        key = int(program.trace_of_npu[npu]), int(period.first[npu]), int(period.steps[npu])
+        if key not in known:
+            known[key] = _alike(program, *key)
+        ends[npu], of_slot[program.slot_ptr[npu] : program.slot_ptr[npu + 1]] = known[key]
+    for npu in busy.tolist():
+        ends[npu] = min(ends[npu], _sends_alike(program, period, npu, int(ends[npu])))
+    of_group[program.slot_group] = of_slot
+    if not len(busy) or np.any(of_group[program.slot_group] != of_slot):
+        return Continuation(0, of_slot, of_group)
+    periods = (ends[busy] - period.touched[busy]) // period.steps[busy] + 1
+    return Continuation(max(0, int(periods.min())), of_slot, of_group)
+
+
+def none_following(program: Program) -> Continuation:
+    """Return that no period follows."""
+    return Continuation(0, np.zeros(len(program.slot_group), np.int64), np.zeros(len(program.group_ptr) - 1, np.int64))
+
+
+def _first(differs: Array, default: int) -> int:
+    """Return the index of the first true item, or the default."""
+    at = int(differs.argmax()) if len(differs) else 0
+    return at if len(differs) and differs[at] else default
+
+
+def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, Int64]:
+    """Return the first row from `first` on that is not alike the one `steps` later, and collectives by slot."""
+    begin, rows = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1] - program.trace_ptr[trace])
+    slots = int(program.trace_slot_ptr[trace + 1] - program.trace_slot_ptr[trace])
+    of_slot = np.zeros(slots, np.int64)
+    end = rows - steps
+    if end <= first:
+        return first, of_slot
+    one, other = slice(begin + first, begin + end), slice(begin + first + steps, begin + end + steps)
+    for name in ALIKE.split():
+        column = getattr(program, f"node_{name}")
+        end = first + _first(column[one] != column[other], end - first)
+        one, other = slice(begin + first, begin + end), slice(begin + first + steps, begin + end + steps)
+    is_collective = program.node_kind[one] == KIND_COLLECTIVE
+    apart = program.node_seq[other].astype(np.int64) - program.node_seq[one]
+    group = program.node_group[one]
+    in_period = np.flatnonzero(is_collective[:steps])
+    of_slot[group[in_period]] = apart[in_period]
+    differs = is_collective & (apart != of_slot[np.where(is_collective, group, 0)]) if slots else is_collective
+    end = first + _first(differs, end - first)
+    return _children_alike(program, begin, first, end, steps), of_slot
+
+
+def _children_alike(program: Program, begin: int, first: int, end: int, steps: int) -> int:
+    """Return the first of the rows [first, end) whose children are not as far away as those of the row `steps` later.
+
+    begin: row of all traces at which the trace begins.
+    """
+    ptr = program.child_ptr[begin : begin + end + steps + 1]
+    counts = np.diff(ptr)
+    end = first + _first(counts[first:end] != counts[first + steps : end + steps], end - first)
+    away = [
+        program.child[ptr[low] : ptr[high]] - np.repeat(np.arange(low, high), counts[low:high])
+        for low, high in ((first, end), (first + steps, end + steps))
+    ]
+    at = _first(away[0] != away[1], -1)
+    return end if at < 0 else int(np.searchsorted(ptr, ptr[first] + at, side="right")) - 1
+
+
+def _sends_alike(program: Program, period: Period, npu: int, end: int) -> int:
+    """Return the first row of an NPU before `end` whose message is not received a period before the later one."""
+    trace, first, steps = int(program.trace_of_npu[npu]), int(period.first[npu]), int(period.steps[npu])
+    begin = int(program.trace_ptr[trace])
+    sends = first + np.flatnonzero(program.node_kind[begin + first : begin + end] == KIND_SEND)
+    for peer in np.unique(program.node_peer[begin + sends]).tolist():
+        own = sends[program.node_peer[begin + sends] == peer]
+        columns = [
+            receive_rows(program, npu + peer, -peer, program.node_tag[begin + rows], program.node_seq[begin + rows])
+            for rows in (own, own + steps)
+        ]
+        differs = (columns[0] < 0) | (columns[1] - columns[0] != period.steps[npu + peer])
+        at = _first(differs, -1)
+        end = end if at < 0 else min(end, int(own[at]))
+    return end
+
+
+def receive_rows(program: Program, npu: int, peer: int, tags: Array, seqs: Array) -> Int64:
+    """Return the rows of an NPU's trace that receive messages with these tags and numbers, -1 = none.
+
+    peer: rank of the sender minus that of the NPU.
+    """
+    trace = program.trace_of_npu[npu]
+    own = slice(int(program.recv_ptr[trace]), int(program.recv_ptr[trace + 1]))
+    keys, nodes = program.recv_key[own], program.recv_node[own]
+    wanted = packet.receive_key(np.int64(peer), tags.astype(np.int64), seqs.astype(np.int64))
+    if not len(keys):
+        return np.full(len(wanted), -1)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[place] == wanted, nodes[place], -1).astype(np.int64)
+
+
+def tags_later(program: Program, period: Period, following: Continuation, pairs: Int64, tags: Int64) -> list[Int64]:
+    """Return int64[m] for each period that follows: the tags of the messages that are those of a period again.
+
+    pairs, tags: int64[m], pairs of NPUs (`packet.pair_word`) and word 3 of the last packet of the period's messages.
+    """
+    group = packet.tag_group(tags)
+    is_p2p = group == packet.P2P
+    step = np.where(is_p2p, 0, following.of_group[np.where(is_p2p, 0, group)]) << packet.SEQ_SHIFT
+    later = [tags + turn * step for turn in range(1, following.periods + 1)]
+    sent = np.flatnonzero(is_p2p)
+    for pair in np.unique(pairs[sent]).tolist():
+        which = sent[pairs[sent] == pair]
+        src, dst = int(packet.pair_source(pair)), int(packet.pair_destination(pair))
+        rows = receive_rows(program, dst, src - dst, packet.tag_lane(tags[which]), packet.tag_seq(tags[which]))
+        begin = int(program.trace_ptr[program.trace_of_npu[dst]])
+        for turn, row_tags in enumerate(later, 1):
+            row = begin + rows + turn * period.steps[dst]
+            row_tags[which] = packet.message_tag(
+                np.int64(packet.P2P), program.node_seq[row].astype(np.int64), program.node_tag[row].astype(np.int64)
+            )
+    return later
+
+
+def marks(program: Program, npu: int) -> Int64:
+    """Return the rows of an NPU's trace, ascending, after which it may be in the same place of a period.
+
+    They are its messages or, without any, the rows of the rarest kind that occurs several times.
+    """
+    begin, end = (int(program.trace_ptr[program.trace_of_npu[npu] + i]) for i in range(2))
+    kind = program.node_kind[begin:end]
+    for wanted in (KIND_SEND, KIND_RECV):
+        if (found := np.flatnonzero(kind == wanted)).size >= FEWEST:
+            return found
+    columns = np.stack([kind.astype(np.int64), program.node_bytes[begin:end], program.node_duration_ps[begin:end]])
+    _, which, counts = np.unique(columns, axis=1, return_inverse=True, return_counts=True)
+    often = np.flatnonzero(counts >= FEWEST)
+    return np.flatnonzero(which.reshape(-1) == often[counts[often].argmin()]) if len(often) else np.zeros(0, np.int64)
+
+
+FEWEST = 6  # occurrences without which nothing is worth a search

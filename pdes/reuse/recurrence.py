@@ -1,0 +1,348 @@
+"""Exact recurrence: a machine in the same state again does the same again, which is then counted and not simulated.
+
+A pipeline in its steady state repeats itself with each micro-batch, and training with each iteration. At quiet moments,
+when no packet is under way, the state of a run is small (pdes/npu/quiet.py). If it was the same at an earlier moment,
+but for the time and for the number of rows that are done in each trace, the stretch between is a period. If the traces
+continue alike (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and then goes
+forward by all periods that follow: times, trace rows, counters and digest are what a simulation would find.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from pdes.build.simulation import LogicalProcess, Simulation
+from pdes.core import state as s
+from pdes.core.inputs import Int64
+from pdes.core.memory import words_of
+from pdes.core.packet import bytes_sent, packets_sent
+from pdes.core.rows.run import Counters
+from pdes.nic.driven import DRIVEN
+from pdes.npu import quiet
+from pdes.npu.trace import KIND_SEND
+from pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
+from pdes.reuse.records import Records
+from pdes.reuse.replay import Replay
+from pdes.workers.team import NO_MARK, Team
+
+FEWEST_PERIODS = 2  # periods below which going forward is not worth the note of one
+TRIES = 100  # moments after a mark, of which the first at which nothing is open counts
+REMEMBERED = 64  # moments with which a new one is compared
+HOPS_OF_MOMENT, HOPS_OF_NPU = 20_000, 200  # packet-hops that take as long as a look at the state, and at that of an NPU
+# Messages and trace rows are counted again one by one; windows are those that were simulated.
+_IN_EACH = np.zeros(Counters.words, np.int64)  # 1 for each counter of which each period adds as much as the noted one
+_IN_EACH[: len(Counters.declared)] = [name not in {"flows", "trace_rows", "windows"} for name in Counters.declared]
+
+
+def may_recur(sim: Simulation) -> bool:
+    """Return whether a run's state is all in `quiet.write_state`, and all of its LPs are in this process."""
+    settings, program = sim.settings, sim.program
+    const = sim.lps[0].world.net.const if sim.lps else None
+    return (
+        const is not None
+        and settings.reuse
+        and len(sim.lps) == sim.layout.lps
+        and settings.fidelity.model.has_packets
+        and settings.flow_groups is None
+        and settings.switch is None
+        and settings.congestion_control.update in {None, DRIVEN.update}
+        and not settings.faults
+        and settings.queue_pairs == "pair"
+        and not settings.load_balancing.remembers
+        and settings.phases_per_dimension == 0
+        and settings.collectives_in_flight == 0
+        and settings.rendezvous_bytes == 0
+        and settings.record_nodes
+        and settings.sample_ps == 0
+        and settings.remote_sharers == 1
+        and const.reduces == 0
+        and const.serial_collectives == 1
+        and program.jobs is None
+    )
+
+
+@dataclass(eq=False)
+class Moment:
+    """A quiet moment."""
+
+    time_ps: int  # of the earliest event
+    key: tuple[Any, ...]  # equal for moments with the same future, if the traces continue alike
+    low: list[Int64]  # by LP: first row of each NPU that is not done
+    high: list[Int64]  # by LP: row behind the last one of which something has happened
+    kept: list[Any]  # records that the key names
+
+
+@dataclass(eq=False)
+class Notes:
+    """What is known of a period while it is noted."""
+
+    begin: Moment
+    steps: list[Int64]  # by LP: trace rows of each NPU in a period
+    length_ps: int
+    flags: list[Any]  # by LP: flags of the rows [low, high) at its begin
+    counts: list[Int64]  # by LP: counters then
+    links: list[Any]  # by LP: rows of the outgoing links then
+    dropped: list[Int64]  # by LP: dropped packets by link then
+    reuse: dict[str, int]  # counts of the records then
+    recorded: list[tuple[int, int]]  # by LP: blocks of flow records that it had
+
+
+class Recurrence:
+    """Finds recurrences of a run whose LPs are all in this process."""
+
+    def __init__(self, sim: Simulation, team: Team, records: Records) -> None:
+        """Watch an NPU of a Simulation for places in its trace where it may be in the same place of a period."""
+        self._sim, self._team, self._records = sim, team, records
+        program = sim.program
+        self._program = program
+        self._slots = [np.diff(program.slot_ptr)[self._npus(lp)] for lp in sim.lps]
+        self._parents = np.append(program.node_deps, 0).astype(np.int64)
+        self._low = [np.zeros(lp.part.npus, np.int64) for lp in sim.lps]
+        self._seen: dict[tuple[Any, ...], Moment] = {}
+        self._noted: Notes | None = None
+        self._hops = self._tries = 0
+        self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
+        self._watch()
+
+    def _npus(self, lp: LogicalProcess) -> Int64:
+        """Return the numbers of an LP's NPUs."""
+        return lp.part.nodes[: lp.part.npus]
+
+    def _watch(self) -> None:
+        """Choose the NPU to watch: the one that sends most messages, or else does most."""
+        program = self._program
+        trace = np.repeat(np.arange(len(program.trace_ptr) - 1), np.diff(program.trace_ptr))
+        sends = np.bincount(trace[program.node_kind == KIND_SEND], minlength=len(program.trace_ptr) - 1)
+        weight = (sends * (1 + np.diff(program.trace_ptr).max(initial=0)) + np.diff(program.trace_ptr))[
+            program.trace_of_npu
+        ]
+        npu = int(weight.argmax())
+        self._marks = marks(program, npu)
+        self._rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[npu]])
+        state = self._team.state
+        for number, lp in enumerate(self._sim.lps):
+            node = int(lp.part.local[npu])
+            if 0 <= node < lp.part.npus:
+                state.watched_lp, state.watched_npu = number, node
+        self._set_mark()
+
+    def _rows_left(self) -> int:
+        """Return the trace rows that the watched NPU has left."""
+        state = self._team.state
+        return int(self._sim.lps[int(state.watched_lp)].world.npus.npu[int(state.watched_npu)].rows_left)
+
+    def _set_mark(self) -> None:
+        """Stop at the first quiet moment after the watched NPU's next mark."""
+        done = self._rows - self._rows_left()
+        at = int(np.searchsorted(self._marks, done))
+        self._team.state.mark = self._rows - 1 - int(self._marks[at]) if at < len(self._marks) else NO_MARK
+
+    def serve(self) -> None:
+        """Look at a moment at which no packet is under way, and go forward if that is possible."""
+        self._team.state.looked_ps = self._team.state.soonest_ps
+        moment = None
+        hops = sum(int(lp.world.net.count.hops) for lp in self._sim.lps)
+        if self._noted or hops - self._hops >= HOPS_OF_MOMENT + HOPS_OF_NPU * self._program.npus:
+            moment = self._look()
+            if moment is None and self._tries < TRIES:
+                self._tries += 1
+                return
+            self._hops = hops
+        self._tries = 0
+        noted, self._noted = self._noted, None
+        if noted:
+            found = self._following(noted, moment)
+            if moment and found:
+                self._go_forward(noted, moment, *found)
+            self._end_notes(noted)
+        earlier = self._seen.pop(moment.key, None) if moment else None
+        if moment:
+            self._seen[moment.key] = moment
+            while len(self._seen) > REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+        if moment and earlier and not noted:
+            self._begin_notes(earlier, moment)
+        if not self._noted:
+            self._set_mark()
+
+    def _look(self) -> Moment | None:
+        """Return the moment, or None if a message is open."""
+        moment_ps = int(self._team.state.soonest_ps)
+        forgotten_ps = 2 * int(self._sim.lps[0].world.net.const.tie_pause_ps)
+        for lp in self._sim.lps:
+            if lp.domains:
+                forgotten_ps = max(forgotten_ps, int(lp.world.islands.island.drain_ps.max()))
+        key: list[Any] = []
+        high, kept = [], []
+        for lp, slots, low in zip(self._sim.lps, self._slots, self._low, strict=True):
+            last = np.zeros(lp.part.npus, np.int64)
+            quiet.find_windows(lp.address, self._parents, lp.row_ptr, low, last)
+            words = np.zeros(_room(lp.world, slots, low, last), np.int64)
+            count = quiet.write_state(lp.address, moment_ps, forgotten_ps, slots, low, last, words)
+            if count < 0 or lp.world.net.ctl.is_disturbed:
+                return None
+            key.append(blake2b(words[:count].tobytes(), digest_size=16).digest())
+            if isinstance(lp.replay, Replay):
+                key.append(lp.replay.state_since(moment_ps, low))
+                kept.append(lp.replay.records())
+            high.append(last)
+        return Moment(moment_ps, tuple(key), [low.copy() for low in self._low], high, kept)
+
+    def _begin_notes(self, earlier: Moment, moment: Moment) -> None:
+        """Note what happens in the period that begins, if the traces continue alike for long enough after it."""
+        steps = [now - before for now, before in zip(moment.low, earlier.low, strict=True)]
+        watched = int(steps[int(self._team.state.watched_lp)][int(self._team.state.watched_npu)])
+        if watched <= 0 or self._continuation(moment, steps).periods < FEWEST_PERIODS + 1:
+            return
+        lps = self._sim.lps
+        for lp in lps:
+            lp.take_flows()
+            lp.world.net.const.record_flows = 1
+            if isinstance(lp.replay, Replay):
+                lp.replay.noted = []
+        self._noted = Notes(
+            moment,
+            steps,
+            moment.time_ps - earlier.time_ps,
+            [_flags(lp, low, high) for lp, low, high in zip(lps, moment.low, moment.high, strict=True)],
+            [words_of(lp.world.net.count).copy() for lp in lps],
+            [lp.world.net.tx[: len(lp.part.links)].copy() for lp in lps],
+            [lp.world.net.tx_dropped.copy() for lp in lps],
+            self._records.counts(),
+            [(len(lp.flows_out), len(lp.flows_in)) for lp in lps],
+        )
+        self._team.state.mark = self._rows_left() - watched
+
+    def _continuation(self, moment: Moment, steps: Sequence[Int64]) -> Continuation:
+        """Return how often a period that begins at a moment is repeated after it."""
+        return continuation(self._program, self._period(moment.low, moment.high, steps))
+
+    def _period(self, low: Sequence[Int64], high: Sequence[Int64], steps: Sequence[Int64]) -> Period:
+        """Return a period of the program from columns of all LPs."""
+        columns = np.zeros((3, self._program.npus), np.int64)
+        for lp, *own in zip(self._sim.lps, low, steps, high, strict=True):
+            npus = self._npus(lp)
+            columns[:, npus[npus < self._program.npus]] = np.stack(own)[:, npus < self._program.npus]
+        return Period(*columns)
+
+    def stop_notes(self) -> None:
+        """Stop the notes of a period, if one is noted: what follows is not known to repeat it."""
+        noted, self._noted = self._noted, None
+        if noted:
+            self._end_notes(noted)
+            self._set_mark()
+
+    def _end_notes(self, noted: Notes) -> None:
+        """Record messages from now on as the run's settings say, and keep no others of the noted period."""
+        for lp, blocks, records_flows in zip(self._sim.lps, noted.recorded, self._records_flows, strict=True):
+            lp.take_flows()
+            lp.world.net.const.record_flows = records_flows
+            if not records_flows:
+                del lp.flows_out[blocks[0] :], lp.flows_in[blocks[1] :]
+            if isinstance(lp.replay, Replay):
+                lp.replay.stop_notes()
+
+    def _following(self, noted: Notes, moment: Moment | None) -> tuple[Period, Continuation] | None:
+        """Return the noted period and how often it is repeated, None if it has not recurred at the moment."""
+        if moment is None or moment.key != noted.begin.key or moment.time_ps - noted.begin.time_ps != noted.length_ps:
+            return None
+        pairs = zip(moment.low, noted.begin.low, noted.steps, strict=True)
+        if not all(np.array_equal(now - before, steps) for now, before, steps in pairs):
+            return None
+        period = self._period(noted.begin.low, moment.high, noted.steps)
+        following = continuation(self._program, period)
+        return (period, following) if following.periods else None
+
+    def _repeat_messages(
+        self, lp: LogicalProcess, noted: Notes, period: Period, following: Continuation, blocks: tuple[int, int]
+    ) -> None:
+        """Count the messages of the noted period, and keep their records, in each period that follows."""
+        lp.take_flows()
+        kinds = ((lp.flows_out, blocks[0], "posted_ps"), (lp.flows_in, blocks[1], "finished_ps"))
+        for records, first, time in kinds:
+            if not records[first:]:
+                continue
+            rows: Any = np.concatenate(records[first:]).view(np.recarray)
+            later = tags_later(self._program, period, following, rows.pair, rows.tag)
+            for turn, tags in enumerate(later, 1):
+                again = rows.copy()
+                again.tag = tags
+                again[time] += turn * noted.length_ps
+                if time == "finished_ps":
+                    columns = (np.ascontiguousarray(again[name]) for name in ("pair", "tag", time))
+                    quiet.count_messages_again(lp.address, *columns)
+                records.append(again)
+
+    def _go_forward(self, noted: Notes, moment: Moment, period: Period, following: Continuation) -> None:
+        """Let all LPs be further by the periods that follow the noted one, at whose end they are."""
+        periods = following.periods
+        shift_ps = periods * noted.length_ps
+        team, rows_by = self._team, 0
+        for i, lp in enumerate(self._sim.lps):
+            net, steps = lp.world.net, noted.steps[i]
+            begin = noted.begin
+            self._repeat_messages(lp, noted, period, following, noted.recorded[i])
+            ptr = np.append(0, np.cumsum(begin.high[i] - begin.low[i]))
+            quiet.repeat_rows(
+                lp.address, periods, noted.length_ps, begin.low[i], begin.high[i], ptr, noted.flags[i],
+                moment.high[i], steps,
+            )  # fmt: skip
+            counts = words_of(net.count)
+            more = counts - noted.counts[i]
+            more *= _IN_EACH
+            counts += periods * more
+            own: Any = net.tx[: len(lp.part.links)]
+            before = noted.links[i]
+            own.sent_bytes += periods * (bytes_sent(own.sent_bytes) - bytes_sent(before.sent_bytes))
+            own.sent_packets += periods * (packets_sent(own.sent_packets) - packets_sent(before.sent_packets))
+            net.tx_dropped[:] += periods * (net.tx_dropped - noted.dropped[i])
+            if isinstance(lp.replay, Replay):
+                lp.replay.repeat(periods, noted.length_ps, following.of_group)
+                lp.replay.go_forward(shift_ps, periods * steps, periods * following.of_group)
+            quiet.go_forward(
+                lp.address, shift_ps, moment.low[i], moment.high[i], self._slots[i], periods * steps,
+                periods * following.of_slot,
+            )  # fmt: skip
+            rows_by += periods * int(steps.sum())
+        self._records.count_periods(noted.reuse, periods, sum(int(c.hops) for c in self._counts()) - self._hops)
+        team.state.soonest_ps += shift_ps
+        team.state.looked_ps += shift_ps
+        waiting = team.workers.soonest_ps < s.INF
+        team.workers.soonest_ps[waiting] += shift_ps
+        team.workers.rows_left[0] -= rows_by
+        self._hops = sum(int(c.hops) for c in self._counts())
+        self._seen.clear()
+
+    def _counts(self) -> list[Any]:
+        """Return the counters of all LPs."""
+        return [lp.world.net.count for lp in self._sim.lps]
+
+
+def _room(world: s.World, slots: Int64, low: Int64, high: Int64) -> int:
+    """Return the number of words that `quiet.write_state` writes at most."""
+    net, npus = world.net, len(low)
+    laters = len(world.qps.msg_free) - int(net.ctl.free_messages)
+    return int(
+        quiet.WORDS_OF_LP
+        + quiet.WORDS_OF_NPU * npus
+        + quiet.WORDS_OF_ROW * (high - low).sum()
+        + quiet.WORDS_OF_EVENT * world.npus.npu.heap_size.sum()
+        + quiet.WORDS_OF_PORT * net.out_ptr[npus]
+        + quiet.WORDS_OF_LATER * laters
+        + quiet.WORDS_OF_SLOT * slots.sum()
+        + quiet.WORDS_OF_ISLAND * len(world.islands.island)
+        + 2 * np.count_nonzero(world.islands.started)
+        + len(net.tx_dropped)
+        + 2 * int(net.const.nodes)
+        + 2 * int(net.ctl.queue_pairs)
+    )
+
+
+def _flags(lp: LogicalProcess, low: Int64, high: Int64) -> Any:
+    """Return the flags of the rows [low, high) of an LP's NPUs, one NPU after another."""
+    begin = lp.row_ptr[: len(low)]
+    parts = [lp.world.rows.flag[a:b] for a, b in zip((begin + low).tolist(), (begin + high).tolist(), strict=True)]
+    return np.concatenate([*parts, np.zeros(1, np.int8)]).astype(np.int64)

@@ -1,0 +1,201 @@
+"""Runs that count periods in which nothing new happens: every result is what it is if each packet is simulated."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings, target
+from hypothesis import strategies as st
+
+from pdes import Layout, Processes, build_world, run, run_divided
+from pdes.network.balancing import balancing
+from pdes.reuse import recurrence
+from pdes.reuse.periods import Period, continuation, marks
+from tests.parallel.fingerprint import differing, outcome
+from tests.pdes.cases import Traces
+from tests.reuse.test_replay import GROUPS, IGNORED, SETTINGS, both, program_of
+from topologies import build
+from workload import ComputeModel, build_program
+
+TURNS = 12
+
+
+@pytest.fixture(autouse=True)
+def _look_at_every_moment(monkeypatch):
+    monkeypatch.setattr(recurrence, "HOPS_OF_MOMENT", 0)
+    monkeypatch.setattr(recurrence, "HOPS_OF_NPU", 0)
+
+
+def last_of(traces, npus):
+    return {npu: (len(traces.nodes[npu]) - 1,) if traces.nodes[npu] else () for npu in npus}
+
+
+def pipeline(turns=TURNS, odd_turn=None, size=300_000, tag_by_turn=True, domain="a"):
+    """Stages 0 to 7 and 8 to 15: work, a collective inside each host, and messages to the other host and back."""
+    traces = Traces(16)
+    for turn in range(turns):
+        for first, other, group in ((0, 8, "a"), (8, 0, "b")):
+            for npu in range(first, first + 8):
+                if first or turn:
+                    traces.receive(npu + other - first, npu, size, tag=2 * turn * tag_by_turn + (first == 0),
+                                   deps=last_of(traces, [npu])[npu])  # fmt: skip
+                traces.compute(npu, 30 + (turn == odd_turn and npu == 3), deps=last_of(traces, [npu])[npu])
+            if domain:
+                traces.collective(GROUPS[group], 0, 3 << 20, group=group, deps=last_of(traces, GROUPS[group]))
+            for npu in range(first, first + 8):
+                if first == 0 or turn < turns - 1:
+                    traces.send(npu, npu + other - first, size, deps=last_of(traces, [npu])[npu],
+                                tag=2 * (turn + (first > 0)) * tag_by_turn + (first > 0))  # fmt: skip
+    return traces
+
+
+@pytest.mark.parametrize("tag_by_turn", [True, False])
+def test_micro_batches_of_a_pipeline(tag_by_turn):
+    """Messages have a tag for each micro-batch, or numbers of one tag."""
+    found = both(*program_of(pipeline(tag_by_turn=tag_by_turn)), SETTINGS)
+    assert found.reuse["repeated_periods"] >= 4
+    assert found.reuse["repeated_hops"] > 0.3 * found.counters["packet_hops"]
+    assert found.simulated_hops < 0.7 * found.counters["packet_hops"]
+
+
+def test_what_differs_ends_the_repetition():
+    found = both(*program_of(pipeline(odd_turn=8)), SETTINGS)
+    assert 2 <= found.reuse["repeated_periods"] < 8
+
+
+@pytest.mark.parametrize("records", [{"record_flows": False}, {"record_replayed": False}])
+def test_messages_need_no_rows(records):
+    graph, program = program_of(pipeline())
+    found = run(build_world(graph, program, replace(SETTINGS, reuse=True, **records)))
+    wanted = run(build_world(graph, program, SETTINGS))
+    assert found.reuse["repeated_periods"] >= 4
+    flows = {name for name in outcome(found) if name.startswith("flows ")}
+    assert set(differing(outcome(found), outcome(wanted))) <= IGNORED | flows
+
+
+# Where messages wait for each other, times settle only sometimes: with ECMP after some turns, every two of which recur.
+RECUR = {("switch", "ecmp"): 3, ("switch", "adaptive"): 3, ("switch", "spray"): 3, ("leaf-spine", "ecmp"): 2}
+
+
+@pytest.mark.parametrize("spec", ["switch:npus=16", "leaf-spine:npus=16,hosts_per_leaf=4,spines=2", "torus:sizes=4x4"])
+@pytest.mark.parametrize("rule", ["ecmp", "adaptive", "spray"])
+def test_fabrics_without_domains(spec, rule):
+    graph = build(spec)
+    groups = {name: GROUPS[name] for name in "ab"}
+    program = build_program(pipeline().tables(), range(16), 16, groups, ComputeModel("trace"), fabric=graph)
+    chosen = replace(SETTINGS, load_balancing=balancing(rule), selective_repeat=rule != "ecmp", nvlink_framing=False)
+    found = both(graph, program, chosen)
+    assert found.reuse["repeated_periods"] >= RECUR.get((spec.partition(":")[0], rule), 0)
+
+
+def iterations(turns=TURNS):
+    """Work, a collective across the hosts, and an optimiser that uses a collective inside each."""
+    traces = Traces(16)
+    for _ in range(turns):
+        for npu in range(16):
+            traces.compute(npu, 50 + npu % 3, deps=last_of(traces, [npu])[npu])
+        traces.collective(range(16), 0, 1 << 20, deps=last_of(traces, range(16)))
+        for npu in range(16):
+            traces.memory(npu, 7, deps=last_of(traces, [npu])[npu])
+        for group in ("a", "b"):
+            traces.collective(GROUPS[group], 7, 1 << 18, group=group, deps=last_of(traces, GROUPS[group]))
+    return traces
+
+
+def test_iterations():
+    found = both(*program_of(iterations(), **{"all-reduce": "ring"}), SETTINGS)
+    assert found.reuse["repeated_periods"] >= 2
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 1.3])
+def test_computation_beside_collectives(slowdown):
+    found = both(*program_of(pipeline()), replace(SETTINGS, compute_slowdown=slowdown))
+    assert found.reuse["repeated_periods"] >= 4
+
+
+def test_several_lps_of_one_process():
+    graph, program = program_of(pipeline())
+    owner = (np.arange(graph.nodes) >= 8).astype(np.int64)
+    for switch in np.flatnonzero(graph.node_kind == 2).tolist():  # NVSwitches, and aggregators with them
+        joined = graph.link_dst[graph.link_src == switch]
+        owner[switch] = owner[joined] = owner[joined.min()]
+    found = [both(graph, program, SETTINGS, where={"owner": owner}, threads=threads) for threads in (1, 2)]
+    assert found[0].reuse["repeated_periods"] == found[1].reuse["repeated_periods"] >= 4
+    chosen = replace(SETTINGS, reuse=True)
+    divided = run_divided(Layout(graph, chosen, owner), program, chosen, Processes(2))
+    assert divided.digest == found[0].digest
+    assert divided.reuse["repeated_periods"] == 0  # its LPs are in two processes
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"queue_pairs": "message"},
+        {"rendezvous_bytes": 1000},
+        {"concurrent_collectives": True},
+        {"record_nodes": False},
+        {"collectives_in_flight": 1},
+    ],
+)
+def test_other_settings_simulate_everything(other):
+    found = run(build_world(*program_of(pipeline(6)), replace(SETTINGS, reuse=True, **other)))
+    assert found.reuse["repeated_periods"] == 0
+
+
+@st.composite
+def periodic(draw):
+    """Traces that repeat a stretch of random work, with something else in between now and then."""
+    traces = Traces(16)
+    stretch = [
+        (
+            draw(st.sampled_from(["compute", "collective", "collective", "message", "memory"])),
+            draw(st.lists(st.integers(0, 15), min_size=2, max_size=2, unique=True)),
+            draw(st.sampled_from([1, 3, 10, 100])),
+            draw(st.sampled_from([1, 5000, 300_000])),
+            draw(st.sampled_from(sorted(GROUPS))),
+            draw(st.sampled_from([0, 0, 2, 6, 7])),
+            draw(st.integers(0, 2)),
+        )
+        for _ in range(draw(st.integers(1, 7)))
+    ]
+    odd = draw(st.sets(st.integers(0, TURNS - 1), max_size=2))
+    by_turn = draw(st.booleans())
+    for turn in range(TURNS):
+        for number, (what, ends, micros, size, group, kind, waits) in enumerate(stretch):
+            last = {npu: (len(own) - 1 - waits,) if len(own) > waits else () for npu, own in enumerate(traces.nodes)}
+            if what == "compute":
+                traces.compute(ends[0], micros + (turn in odd), deps=last[ends[0]])
+            elif what == "memory":
+                traces.memory(ends[0], micros, deps=last[ends[0]])
+            elif what == "message":
+                tag = number + len(stretch) * turn * by_turn
+                traces.message(*ends, size, tag=tag, deps=(last[ends[0]], last[ends[1]]))
+            else:
+                traces.collective(GROUPS[group], kind, size, group=group, deps=last)
+    return traces
+
+
+@settings(max_examples=20, deadline=None)
+@given(periodic(), st.sampled_from([1.0, 1.3]))
+def test_random_periods(traces, slowdown):
+    assume(any(traces.nodes))
+    found = both(*program_of(traces), replace(SETTINGS, compute_slowdown=slowdown))
+    target(float(found.reuse["repeated_periods"]))
+
+
+def test_a_period_ends_where_rows_differ():
+    """Counted by hand: 12 turns of three rows; the first row has no parent, and that of turn 8 another duration."""
+    traces = Traces(2)
+    for turn in range(TURNS):
+        for npu in range(2):
+            traces.compute(npu, 5 + (turn == 8), deps=last_of(traces, [npu])[npu])
+        for src, dst in ((0, 1), (1, 0)):
+            last = last_of(traces, range(2))
+            traces.message(src, dst, 100, tag=turn, deps=(last[src], last[dst]))
+    program = traces.program()
+    rows = np.full(2, 3)
+    for first, periods in ((0, 0), (1, 6), (2, 5), (7, 0), (8, 0), (9, 1), (10, 0), (11, 0)):
+        assert continuation(program, Period(first * rows, rows, (first + 1) * rows)).periods == periods
+    assert continuation(program, Period(rows, rows - [0, 1], 2 * rows)).periods == 0
+    assert continuation(program, Period(rows, rows, 3 * rows)).periods == 5
+    assert marks(program, 0).tolist() == list(range(1, 36, 3))

@@ -1,0 +1,59 @@
+"""A job that does not fit into its time limit: SLURM queues it again, and the run continues from its checkpoint."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import et
+from pdes import compile_all
+from tests.needs import mpich
+from tests.slurm.test_jobs import logs, node_tmp, write_script  # noqa: F401 - a fixture
+
+ROOT = Path(__file__).parents[2]
+LIMIT = ("--time", "00:01:00")
+BYTES = {1: 1 << 38, 2: 3 << 34}
+"""By ranks, of an all-reduce of four NPUs: more than a job does in the 25 seconds after which SLURM asks it to end."""
+ENDS_S = 600
+
+
+def restarts(slurm, job):
+    """How often SLURM has queued a job again."""
+    return int(re.search(r"Restarts=(\d+)", slurm.run("scontrol", "show", "job", job).stdout)[1])
+
+
+def until_over(slurm, job):
+    """Wait for a job; the two minutes that SLURM leaves between two starts are cut short."""
+    end = time.monotonic() + ENDS_S
+    while slurm.states(job) & {"PENDING", "RUNNING", "COMPLETING"}:
+        assert time.monotonic() < end, slurm.run("scontrol", "show", "job", job).stdout
+        if slurm.states(job) == {"PENDING"}:
+            time.sleep(1.1)  # within the same second the node would take the new start for the old
+            slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+        time.sleep(0.5)
+
+
+@mpich
+@pytest.mark.parametrize(("ranks", "launcher"), [(1, "mpiexec"), (2, "mpiexec"), (2, "srun-pmi2")])
+def test_a_job_beyond_its_limit_ends_by_itself(slurm, tmp_path, run_file, node_tmp, capsys, ranks, launcher):  # noqa: F811
+    compile_all()
+    for trace in (run_file.parent / "traces").glob("*.et"):
+        et.write_trace(trace, et.metadata(), [et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, BYTES[ranks])])
+    script, out = tmp_path / "job.sbatch", tmp_path / "the results"
+    options = ("--ranks-per-node", ranks, "--launcher", launcher, *LIMIT)
+    write_script(capsys, run_file, "--nodes", 1, *options, "--out", out, "-o", script)
+    job = slurm.run("sbatch", "--parsable", script, cwd=tmp_path, environ=node_tmp).stdout.strip()
+    whole = [sys.executable, "-m", "nadi", "run", str(run_file), "--quiet", "--out", str(tmp_path / "one")]
+    subprocess.run(whole, cwd=ROOT, check=True, capture_output=True, timeout=ENDS_S)
+    until_over(slurm, job)
+    assert slurm.states(job) == {"COMPLETED"}, logs(tmp_path)
+    assert restarts(slurm, job) >= 1
+    assert logs(tmp_path).count("the job is queued again") == restarts(slurm, job)
+    one, many = (json.loads((folder / "summary.json").read_text()) for folder in (tmp_path / "one", out))
+    assert many["digest"] == one["digest"]
+    assert many["ranks"] == ranks
+    assert not (out / "checkpoints").exists()
