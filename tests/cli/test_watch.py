@@ -140,3 +140,12 @@ def test_one_look(tmp_path, write, nadi):
         "2 min 5 s",
         "rank 3, worker 1: waits 2.0% of the time, mean 12.5%",
     ]
+
+
+def test_the_end_stays_on_a_terminal(tmp_path, write, nadi, monkeypatch):
+    """The live table is erased, the last line is not."""
+    write(status(renewed_unix_s=time.time() - 2 * watching.DEAD_AFTER_S))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    after_the_last_erasure = nadi("watch", tmp_path).out.rpartition("\x1b[2K")[2]
+    assert after_the_last_erasure.startswith("dead: process 7 on elsewhere")

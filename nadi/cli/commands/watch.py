@@ -49,18 +49,23 @@ def watch(
             rows = [("run", _state_text(folder, sight)), *(_rows(sight.status) if sight.status else ())]
             if as_json:
                 print_json(_document(sight), indent=None)
-            elif live is not None and not is_last:
+            elif live is not None:
                 live.update(facts("", rows), refresh=True)
-            elif is_last and sight.state == "running":
-                print_table(facts("", rows))
-            elif is_last or time.monotonic() >= said_s + _LINE_EVERY_S:
+            elif not is_last and time.monotonic() >= said_s + _LINE_EVERY_S:
                 said_s = time.monotonic()
-                say("; ".join(text if name == "run" else f"{name} {text}" for name, text in rows))
+                say(_line(rows))
             if is_last:
                 break
             time.sleep(RENEW_EVERY_S)
+    if not as_json:  # after the end of the live display, which erases what it has shown
+        print_table(facts("", rows)) if sight.state == "running" else say(_line(rows))
     if sight.state in ("ended", "dead"):
         raise typer.Exit(_FAILED)
+
+
+def _line(rows: list[tuple[str, str]]) -> str:
+    """Return labels and values as one line."""
+    return "; ".join(text if name == "run" else f"{name} {text}" for name, text in rows)
 
 
 def _document(sight: "Sight") -> dict[str, Any]:
