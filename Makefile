@@ -64,6 +64,7 @@ coverage: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.features
 	NADI_FULL_PRODUCTS=1 $(BIN)/python -m pytest -q $(PRODUCTS)
+	$(BIN)/python -m tests.features --seconds $(SECONDS) --restart
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 fuzz-bounds: $(STAMP)

@@ -21,6 +21,7 @@ from nadi.configuration.workload import WorkloadSection
 from nadi.energy.table import documentation as energy_table
 from nadi.simulation.fidelities import documentation as fidelities
 from nadi.simulation.schemas import documentation as result_columns
+from pdes.checkpoint.declared import ARRAYS, WORDS
 from pdes.core.rows.row import Word, kinds_of_rows
 from pdes.kernels import Row, WordKind
 
@@ -121,6 +122,20 @@ def engine_rows() -> str:
     return documentation_of_rows(kinds_of_rows())
 
 
+def saved_arrays() -> str:
+    """Return the tables of what a checkpoint holds: arrays, and words with numbers of one LP."""
+    by: dict[str, list[str]] = {}
+    for name, what in ARRAYS.items():
+        by.setdefault(what, []).append(f"`{name}`")
+    lines = ["| by | arrays |", "| --- | --- |", *(f"| {what} | {', '.join(names)} |" for what, names in by.items())]
+    hows = ("translated", "made again", "summed", "same")
+    lines += ["", f"| row | {' | '.join(hows)} |", "| --- |" + " --- |" * len(hows)]
+    for kind, words in WORDS.items():
+        cells = (" ".join(f"`{word}`" for word in words.get(how, "").split()) for how in hows)
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def documentation_of_rows(kinds: Iterable[type[Row]]) -> str:
     """Return Markdown: the kinds of words, then a section for each kind of row, file by file."""
     words = ["## Kinds of words", "", "| kind | what the word holds |", "| --- | --- |"]
@@ -171,6 +186,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "columns of results": result_columns,
     "energy table": energy_table,
     "fidelities": fidelities,
+    "arrays of checkpoints": saved_arrays,
     "rows of the engine": engine_rows,
     **{f"keys {section}": partial(keys_table, section) for section in (*RunConfig.model_fields, "traffic")},
 }

@@ -177,6 +177,7 @@ class SystemSection(Section):
         {}, description='algorithm per kind, all-reduce = "ring"; other kinds use the default'
     )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
+    one_at_a_time: StrictBool = _engine("one_at_a_time")
     splits: int = Field(
         CollectiveSettings.splits,
         ge=1,

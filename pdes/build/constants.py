@@ -41,7 +41,7 @@ from pdes.npu.islands import enter_island, leave_island
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries cnp_interval_ps p2p_class flowlet_gap_ps "
-    "collectives_in_flight record_nodes record_flows remote_sharers sample_ps"
+    "collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps"
 )
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 

@@ -13,7 +13,7 @@ from pdes.core import state as s
 from pdes.core.inputs import Array, Int32, Int64, Program, Record, Rows, Schedules
 from pdes.core.memory import aligned, full, rows_of, zeros
 from pdes.core.rows.nic import Port
-from pdes.core.rows.npu import GroupView, Npu, PlanLane, PlanStep, SharedMemory, System, Tokens
+from pdes.core.rows.npu import GroupView, Npu, PlanLane, PlanStep, SharedMemory, System, Tokens, Turns
 from pdes.npu.agenda import begin_slot
 
 
@@ -190,6 +190,7 @@ def idle_npus(part: Part, npu_table: Rows, const: Record, settings: Settings) ->
         heap=heap,
         token=rows_of(Tokens, part.npus * int(const.gated_dimensions)),
         system=rows_of(System, part.npus),
+        turns=rows_of(Turns, part.npus if settings.one_at_a_time else 0),
         memory=rows_of(SharedMemory, part.npus if settings.remote_sharers > 1 else 0),
         busy=zeros(part.npus, np.int32),
     )

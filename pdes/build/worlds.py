@@ -12,7 +12,7 @@ from pdes.build.buffers import samples, shared_buffers
 from pdes.build.constants import constants_of, hooks_of
 from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
-from pdes.build.islands import island_tables, may_replay
+from pdes.build.islands import AGGREGATOR_KIND, island_tables, may_replay
 from pdes.build.jobs import job_tables, jobs_per_link, own_tables
 from pdes.build.layout import Layout, Outboxes, Part, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
@@ -320,10 +320,13 @@ def _build_lp(
     batch = {name: zeros(fabric.batch) for name in s.Inbox._fields if name.startswith("batch_")}
     rx_psb = aligned(fabric.psb) if fabric.cut.any() else zeros(1, np.float64)
     qps = _qps(part, const, net.ctl, settings)
+    npus = idle_npus(part, npu, const, settings)
+    if settings.one_at_a_time:
+        npus.turns.is_free[: part.npus] = graph.node_kind[part.nodes[: part.npus]] == AGGREGATOR_KIND
     world = s.World(
         net=net,
         inbox=s.Inbox(rx_psb=rx_psb, bucket=zeros(BUCKETS + 2), **batch),
-        npus=idle_npus(part, npu, const, settings),
+        npus=npus,
         qps=qps,
         rows=row_states(state, int(program.slot_ptr[-1]), is_recorded=settings.record_nodes),
         insts=_insts(part, const, net.ctl),

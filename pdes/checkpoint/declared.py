@@ -25,11 +25,12 @@ _ARRAYS = {
     "pool, which is made again": "net.block_next net.block_free net.waiting qps.msg_free insts.inst_free",
     "empty at a cut": "net.ordered net.held_block net.carried net.sample_log npus.busy qps.flow_out qps.flow_in "
     "islands.due",
-    "of models with one LP": "net.link_class npus.memory qps.arrived messages.event messages.queue messages.rush "
-    "flows.state flows.flow flows.hop flows.hop_use flows.hop_total flows.link flows.link_flow flows.link_flow_hop "
-    "flows.finish_heap flows.finish_place flows.dirty flows.fresh flows.reached_flow flows.fill_heap flows.fill_place "
-    "flows.front flows.node_share flows.coupled flows.stage flows.lane flows.is_coupled flows.coupled_ptr "
-    "flows.link_total flows.touched flows.by_flow flows.turn flows.turn_heap flows.turn_place",
+    "of models with one LP": "net.link_class npus.memory npus.turns qps.arrived messages.event messages.queue "
+    "messages.rush flows.state flows.flow flows.hop flows.hop_use flows.hop_total flows.link flows.link_flow "
+    "flows.link_flow_hop flows.finish_heap flows.finish_place flows.dirty flows.fresh flows.reached_flow "
+    "flows.fill_heap flows.fill_place flows.front flows.node_share flows.coupled flows.stage flows.lane "
+    "flows.is_coupled flows.coupled_ptr flows.link_total flows.touched flows.by_flow flows.turn flows.turn_heap "
+    "flows.turn_place",
 }
 ARRAYS = {name: what for what, names in _ARRAYS.items() for name in names.split()}
 ALONE, EMPTY = "of models with one LP", "empty at a cut"

@@ -238,6 +238,7 @@ class Npus(NamedTuple):
     heap: Int64  # [2 x slots of all NPUs] (ps, slot) pairs, pdes/core/heap.py
     token: Annotated[np.recarray, npu.Tokens]  # [NPUs * dimensions] pdes/npu/tokens.py
     system: Annotated[np.recarray, npu.System]  # [NPUs]
+    turns: Annotated[np.recarray, npu.Turns]  # [NPUs] where they run one row of each kind at a time
     memory: Annotated[np.recarray, npu.SharedMemory]  # [NPUs] where NPUs share remote memories
     busy: Int32  # [NPUs] those to which something happens in the cell in hand
 

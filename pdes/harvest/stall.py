@@ -13,6 +13,7 @@ from pdes.core.packet import class_of, destination, end_of, instance_key
 from pdes.core.rows.nic import PendingRequest
 from pdes.npu.agenda import lane_place
 from pdes.npu.collective import npu_of_peer
+from pdes.npu.one_at_a_time import COMMUNICATION
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
 MAX_PLACES = 8  # places down by faults that a message lists
@@ -139,6 +140,8 @@ def _collective_waits(
     name = f"npu {lp.part.nodes[npu]} row {row}: collective {seq} of group {group}"
     flag = int(w.rows.flag[lp.row_ptr[npu] + row])
     if not flag & s.ROW_STARTED and (not w.net.const.serial_collectives or w.rows.slot_next[slot] == seq):
+        if w.net.const.one_at_a_time == 1:
+            return f"{name} waits for its turn: row {w.npus.turns[npu].running[COMMUNICATION]} of the npu runs"
         in_flight = int(w.npus.system[npu].in_flight)
         return f"{name} waits for a place: collectives in flight on the npu: {in_flight}"
     if not flag & s.ROW_STARTED:

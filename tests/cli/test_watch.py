@@ -75,6 +75,9 @@ def test_an_old_status_is_of_a_dead_run(tmp_path, write, nadi):
     done = nadi("watch", tmp_path)
     assert done.code == 1
     assert done.out.startswith("dead: process 7 on elsewhere, first of 2 ranks has ended or hangs, last renewed 120 s")
+    assert ": its output has the reason" in done.out
+    (tmp_path / "checkpoints" / "000003").mkdir(parents=True)
+    assert f": `nadi run --resume {tmp_path}` continues from its last checkpoint" in nadi("watch", tmp_path).out
 
 
 @pytest.mark.parametrize(("process", "state"), [(GONE, "dead"), (os.getpid(), "running")])
@@ -137,3 +140,12 @@ def test_one_look(tmp_path, write, nadi):
         "2 min 5 s",
         "rank 3, worker 1: waits 2.0% of the time, mean 12.5%",
     ]
+
+
+def test_the_end_stays_on_a_terminal(tmp_path, write, nadi, monkeypatch):
+    """The live table is erased, the last line is not."""
+    write(status(renewed_unix_s=time.time() - 2 * watching.DEAD_AFTER_S))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    after_the_last_erasure = nadi("watch", tmp_path).out.rpartition("\x1b[2K")[2]
+    assert after_the_last_erasure.startswith("dead: process 7 on elsewhere")

@@ -80,13 +80,14 @@ _VALUES = {
         "rendezvous": ["16KiB"],
         "rendezvous_control": ["256B"],
         "compute_slowdown": [1.5],
+        "one_at_a_time": [True],
     },
     "engine": {"partitioner": ["blocks", "scatter"], "weights": ["fabric"]},
     "memory": {
         "remote": ["npu", "node"],
         "remote_latency": ["500ns"],
         "remote_bandwidth": ["10GB/s"],
-        "remote_sharers": [3],
+        "remote_sharers": [2, 8],
     },
     "jobs": {
         "placement": ["rail", "scattered:seed=3", [7, 2, 5, 0]],

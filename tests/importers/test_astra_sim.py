@@ -93,6 +93,7 @@ def test_endpoint_delay_queues_and_policy(astra_sim):
     assert sections["network"]["endpoint_delay"] == "17ns"
     assert sections["system"] | {"collectives": 0} == {
         "collectives": 0,
+        "one_at_a_time": True,
         "dataset_splits": 8,
         "phases_per_dimension": 6,  # each of two queues runs 3 of its chunks
         "scheduling": "priority",

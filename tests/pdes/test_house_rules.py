@@ -228,6 +228,7 @@ NOT_WORDS_OF_ROWS = {
     ("pdes/messages/message_loop.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/npu/quiet.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/npu/remote_memory.py", "lane", "REMOTE_LANE"): "lanes of an NPU are numbered",
+    ("pdes/harvest/stall.py", "running", "COMMUNICATION"): "kinds of an NPU's rows are numbered",
     ("nadi/simulation/closed_forms/advancing/advance.py", "lane", "COMPUTE_LANE"): "lanes of an NPU are numbered",
     ("pdes/network/shared_switch.py", "batch_out", "AHEAD"): "what is so far behind in the batch",
     (

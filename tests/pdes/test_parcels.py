@@ -1,13 +1,15 @@
 """Parcels between teams: what is put in comes out where it belongs, and both ends expect messages of one length."""
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import Layout, RunError, build_world
+from pdes import Layout, RunError, SharedBuffer, build_world, congestion
 from pdes.core.jit import Directory
 from pdes.core.memory import row_of
 from pdes.core.rows.workers import ParcelShape
@@ -100,10 +102,14 @@ class Teams:
                     other.words[into : into + used] = mine.words[begin : begin + used]
 
 
-@bounded(20)
+@pytest.mark.parametrize(("control", "words", "has_tags"), [("", 5, False), ("swift", 5, True), ("hpcc", 21, False)])
+@bounded(10)
 @given(divided(), st.integers(2, 4), st.integers(0, 1), st.integers(0, 1 << 30))
-def test_what_is_put_in_comes_out_where_it_belongs(drawn, teams, number, seed):
+def test_what_is_put_in_comes_out_where_it_belongs(control, words, has_tags, drawn, teams, number, seed):
+    """Packets without tags but for some, with tags, and with telemetry."""
     graph, program, settings, owner = drawn.parts()
+    if control:
+        settings = replace(settings, congestion_control=congestion.control(control), switch=SharedBuffer())
     layout = Layout(graph, settings, owner)
     if layout.lps < teams:
         return
@@ -111,6 +117,7 @@ def test_what_is_put_in_comes_out_where_it_belongs(drawn, teams, number, seed):
         sim = build_world(graph, program, settings, owner)
     except RunError:
         return
+    assert {(lp.part.crossing_words, bool(lp.part.has_tags)) for lp in sim.lps} == {(words, has_tags)}
     team_of_lp = np.arange(layout.lps) * teams // layout.lps
     sent = letters(sim, number, np.random.default_rng(seed))
     found = Teams(sim, layout, team_of_lp)

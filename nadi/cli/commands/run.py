@@ -79,8 +79,8 @@ def run(
         resumed_from = newest(resume) if resume is not None else None
         if resumed_from is not None and file is None and not model:
             given = read_part(resumed_from, RUN).values["arguments"]
-            file = given["file"] and Path(given["file"])
-            overrides = [*given["overrides"], *overrides]
+            file = Path(given["file"]) if given.get("file") else None  # other commands give none
+            overrides = [*given.get("overrides", ()), *overrides]
         if file is None and not model and not overrides:
             raise ConfigError(
                 "found neither a run file nor --model; expected RUN.toml, or --model NAME --plan PLAN --cluster NAME"

@@ -49,18 +49,23 @@ def watch(
             rows = [("run", _state_text(folder, sight)), *(_rows(sight.status) if sight.status else ())]
             if as_json:
                 print_json(_document(sight), indent=None)
-            elif live is not None and not is_last:
+            elif live is not None:
                 live.update(facts("", rows), refresh=True)
-            elif is_last and sight.state == "running":
-                print_table(facts("", rows))
-            elif is_last or time.monotonic() >= said_s + _LINE_EVERY_S:
+            elif not is_last and time.monotonic() >= said_s + _LINE_EVERY_S:
                 said_s = time.monotonic()
-                say("; ".join(text if name == "run" else f"{name} {text}" for name, text in rows))
+                say(_line(rows))
             if is_last:
                 break
             time.sleep(RENEW_EVERY_S)
+    if not as_json:  # after the end of the live display, which erases what it has shown
+        print_table(facts("", rows)) if sight.state == "running" else say(_line(rows))
     if sight.state in ("ended", "dead"):
         raise typer.Exit(_FAILED)
+
+
+def _line(rows: list[tuple[str, str]]) -> str:
+    """Return labels and values as one line."""
+    return "; ".join(text if name == "run" else f"{name} {text}" for name, text in rows)
 
 
 def _document(sight: "Sight") -> dict[str, Any]:
@@ -73,13 +78,15 @@ def _state_text(folder: Path, sight: "Sight") -> str:
     """Return a sentence about the state of the run."""
     status, ago = sight.status, f"last renewed {sight.age_s:.0f} s ago"
     process = f"process {status.process} on {status.host}" if status else "a process that wrote no status"
+    saved = [*folder.glob("checkpoints/[0-9]*")]
+    fix = f"`nadi run --resume {folder}` continues from its last checkpoint" if saved else "its output has the reason"
     ranks = f", first of {status.ranks} ranks" if status and status.ranks > 1 else ""
     return {
         "starting": "starting",
         "running": f"{status.phase if status else ''} ({process}{ranks}; {ago})",
         "finished": f"finished: results in {folder}",
-        "ended": f"ended without results ({process}{ranks}): its output has the reason",
-        "dead": f"dead: {process}{ranks} has ended or hangs, {ago}",
+        "ended": f"ended without results ({process}{ranks}): {fix}",
+        "dead": f"dead: {process}{ranks} has ended or hangs, {ago}: {fix}",
     }[sight.state]
 
 

@@ -55,6 +55,7 @@ def read_analytical(path: Path, *, congestion_aware: bool | None) -> tuple[FileS
     aware = len(file.topology) == 1 if congestion_aware is None else congestion_aware
     sections = {
         "topology": {"spec": f"stack:dims={dims},rates={rates},delays={delays}"},
+        "system": {"one_at_a_time": True},
         "network": {"fidelity": "analytical", "congestion_aware": aware, "resolution": "1ns"},
     }
     return FileSections(sections, tuple(file.unknown_keys())), file.npus_count

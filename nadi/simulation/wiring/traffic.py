@@ -12,6 +12,7 @@ from workload import TraceSet
 from workload.generators.point_to_point.arrivals import arrivals
 from workload.generators.point_to_point.flow_lists import flow_list
 from workload.generators.point_to_point.message_sizes import message_sizes
+from workload.generators.point_to_point.message_traces import NODE_BYTES
 from workload.generators.point_to_point.traces import random_messages, trace_set
 
 _NODES = 3  # nodes of the traces per message: a wait, a send and a receive
@@ -33,7 +34,7 @@ def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force:
     sizes, load, duration_ps = message_sizes(section.sizes or ""), section.load or 0.0, section.duration or 0
     rate_bps = section.rate or network_rate_bps(graph, npus)
     messages = len(npus) * load * rate_bps * duration_ps / PS_PER_S / (sizes.mean_bytes * BITS_PER_BYTE)
-    check_trace(int(_NODES * messages), fewer="messages", force=force)
+    check_trace(int(_NODES * messages), fewer="messages", node_bytes=NODE_BYTES, force=force)
     made = random_messages(len(npus), load, rate_bps, duration_ps, sizes, section.seed, arrivals(section.arrivals))
     if not len(made.src):
         raise ConfigError(

@@ -60,6 +60,14 @@ class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flig
     later_tail = word("message", "1 + the last row of that list")
 
 
+class Turns(Row, written_by="build.worlds npu.one_at_a_time"):
+    """What an NPU does where it runs one row of each kind at a time: pdes/npu/one_at_a_time.py."""
+
+    running = word("row", "trace row that runs: on the CPU, on the GPU, communication; -1 none", many=3, begins=-1)
+    next_row = word("row", "first of the rows that wait, in the order of the trace, -1 none", many=3, begins=-1)
+    is_free = word("flag", "its rows take no turns, as it is an aggregator in a switch")
+
+
 class SharedMemory(Row, written_by="npu.remote_memory"):
     """A remote memory that NPUs share, and one NPU's place in its queue: pdes/npu/remote_memory.py."""
 

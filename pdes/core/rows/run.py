@@ -157,6 +157,7 @@ class Constants(
     control_bytes = word("bytes", "payload of a request or its answer")
     collectives_in_flight = word("count", "collectives that an NPU runs at a time, 0 = no limit")
     compute_slow_1000ths = word("ratio", "factor on compute time during a collective, 0: no slowdown")
+    one_at_a_time = word("flag", "NPUs run one row of each kind at a time")
     remote_sharers = word("count", "NPUs that share a remote memory")
     handshakes = word("flag", "some messages use rendezvous, or members of collectives call each other")
     send_latency_ps = word("duration", "time from when a message is posted until its first packet may be sent")

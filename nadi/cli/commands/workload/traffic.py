@@ -138,9 +138,10 @@ def _command(pattern: Callable[..., "Traffic"]) -> Callable[..., None]:
         made, more = pattern(**own)
         from nadi.simulation.wiring.affordable import check_trace
         from nadi.terminal.readable import amount_text
+        from workload.generators.point_to_point.message_traces import NODE_BYTES
         from workload.generators.point_to_point.traces import write
 
-        check_trace(made.nodes, fewer="NPUs or messages", force=force)
+        check_trace(made.nodes, fewer="NPUs or messages", node_bytes=NODE_BYTES, force=force)
         files = write(made, out, prefix, first_npu)
         amount = amount_text(float(made.bytes.sum()))
         say(f"{out / prefix}.<npu>.et: {files} traces, {len(made.src):,} messages, {amount}{more}")
