@@ -71,7 +71,7 @@ def may_recur(sim: Simulation) -> bool:
 class Moment:
     """A quiet moment."""
 
-    time_ps: int  # of the earliest event
+    earliest_ps: int  # time of its earliest event
     key: tuple[Any, ...]  # equal for moments with the same future, if the traces continue alike
     shape: tuple[Any, ...]  # equal for moments with nearly the same future, if the words `loose` are nearly the same
     loose: Int64  # times since the moment, and counts of ties
@@ -107,7 +107,7 @@ class Steady:
     def earlier(self, moment: Moment, tolerance: float) -> Moment | None:
         """Return an earlier moment near this one, if the latest periods were equal but for a part `tolerance`."""
         last = self._last.get(moment.shape)
-        lengths_ps = self.add(moment, moment.time_ps - last.time_ps if last else 0)
+        lengths_ps = self.add(moment, moment.earliest_ps - last.earliest_ps if last else 0)
         if last is None or len(lengths_ps) < SAMPLES or max(lengths_ps) - min(lengths_ps) > tolerance * min(lengths_ps):
             return None
         return last if self.is_near(last, moment, tolerance) else None
@@ -124,7 +124,7 @@ class Steady:
         """Return whether what goes on at two moments is alike but for a part `tolerance` of the time between them."""
         if not tolerance or earlier.shape != moment.shape:
             return False
-        most_ps = tolerance * (moment.time_ps - earlier.time_ps)
+        most_ps = tolerance * (moment.earliest_ps - earlier.earliest_ps)
         return bool(np.abs(moment.loose - earlier.loose).max(initial=0) <= most_ps)
 
     def mean_and_spread_ps(self, length_ps: int) -> tuple[int, int]:
@@ -206,7 +206,7 @@ class Recurrence:
         noted, self._noted = self._noted, None
         if noted:
             found = self._following(noted, moment)
-            length_ps = moment.time_ps - noted.begin.time_ps if moment else 0
+            length_ps = moment.earliest_ps - noted.begin.earliest_ps if moment else 0
             if moment and found:
                 self._go_forward(noted, moment, *found)
             self._end_notes(noted)
@@ -233,7 +233,7 @@ class Recurrence:
             earlier = None
         if earlier:
             steps = [now - before for now, before in zip(moment.low, earlier.low, strict=True)]
-            self._begin_notes(moment, steps, moment.time_ps - earlier.time_ps)
+            self._begin_notes(moment, steps, moment.earliest_ps - earlier.earliest_ps)
 
     def _is_long(self) -> bool:
         """Return whether nothing happens for so long before the moment that workers stop there in any division."""
@@ -321,7 +321,7 @@ class Recurrence:
 
     def _following(self, noted: Notes, moment: Moment | None) -> tuple[Period, Continuation] | None:
         """Return the noted period and how often it is repeated, None if it has not recurred at the moment."""
-        length_ps = moment.time_ps - noted.begin.time_ps if moment else 0
+        length_ps = moment.earliest_ps - noted.begin.earliest_ps if moment else 0
         is_exact = moment is not None and moment.key == noted.begin.key and length_ps == noted.length_ps
         if moment is None or not (is_exact or self._steady.is_near(noted.begin, moment, self._tolerance)):
             return None
@@ -394,7 +394,7 @@ class Recurrence:
         team.workers.soonest_ps[waiting] += shift_ps
         team.workers.rows_left[0] -= rows_by
         self._hops = sum(int(c.hops) for c in self._counts())
-        moment.time_ps += shift_ps
+        moment.earliest_ps += shift_ps
         moment.low = [low + periods * steps for low, steps in zip(moment.low, noted.steps, strict=True)]
         moment.high = [high + periods * steps for high, steps in zip(moment.high, noted.steps, strict=True)]
 

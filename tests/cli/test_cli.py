@@ -30,6 +30,7 @@ COMMANDS = (
     "slurm",
     "topology",
     "trace",
+    "watch",
     "workload",
 )
 
