@@ -4,7 +4,7 @@
 """
 
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-from pdes.workers.crew import compile_all
+from pdes.warm_up import compile_all
 
 if __name__ == "__main__":
     compile_all()

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pdes.build.constants import all_hooks, hooks_of
+from pdes.build.constants import hooks_of
 from pdes.build.growth import grow
 from pdes.build.settings import Settings
 from pdes.build.simulation import LeastWaiting, LogicalProcess, Progress, Simulation, Snapshot
@@ -19,14 +19,13 @@ from pdes.core.message_digest import sum_messages
 from pdes.core.state import DONE, FAILED, FULL
 from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
-from pdes.messages import message_loop, posting
+from pdes.messages import message_loop
 from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.npu import quiet
 from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, take_packets
 from pdes.workers import team as tm
 from pdes.workers.cuts import Cuts
 from pdes.workers.mailbox import ProcessPlace
-from pdes.workers.other_teams import OTHER_TEAMS
 
 PAUSE_S = 0.2  # aimed wall time between two progress reports
 NS = 1e-9  # seconds per nanosecond
@@ -59,18 +58,6 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
             compile_for(quiet.count_messages_again, 0, words, words, words)
     compile_for(rehash, words, words, words, words)
     for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
-        hook_address(function)
-    return time.perf_counter() - begun
-
-
-def compile_all() -> float:
-    """Compile or load all kernels of any run, and return the seconds."""
-    begun = time.perf_counter()
-    compile_kernels()
-    compile_for(message_loop.work_messages, 0, 0, 0)
-    compile_for(posting.post_from_outside, 0, 0, 0, 0, 0, 0)
-    compile_for(posting.next_message_event_ps, 0)
-    for function in [*all_hooks(), *OTHER_TEAMS.values()]:
         hook_address(function)
     return time.perf_counter() - begun
 

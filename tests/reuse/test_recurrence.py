@@ -7,11 +7,13 @@ import pytest
 from hypothesis import assume, given, settings, target
 from hypothesis import strategies as st
 
-from pdes import Layout, Processes, build_world, run, run_divided
+from pdes import Layout, Processes, StoppedError, build_world, run, run_divided
 from pdes.network.balancing import balancing
 from pdes.reuse import recurrence
 from pdes.reuse.periods import Period, continuation, marks
+from tests.features.restarting import often
 from tests.parallel.fingerprint import differing, outcome
+from tests.parallel.test_cuts import checkpoints_of
 from tests.pdes.cases import Traces
 from tests.reuse.test_replay import GROUPS, IGNORED, SETTINGS, both, program_of
 from topologies import build
@@ -181,6 +183,23 @@ def test_random_periods(traces, slowdown):
     assume(any(traces.nodes))
     found = both(*program_of(traces), replace(SETTINGS, compute_slowdown=slowdown))
     target(float(found.reuse["repeated_periods"]))
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_a_run_that_is_stopped_and_continues(tmp_path, calls):
+    """A cut may come while a period is noted; what is not saved are the notes and the moments seen."""
+    graph, program = program_of(pipeline())
+    results, stops = None, 0
+    while results is None:
+        checkpoints = checkpoints_of(tmp_path, stops, calls if stops < 3 else 10**9)
+        try:
+            with often():
+                results = run(build_world(graph, program, replace(SETTINGS, reuse=True)), checkpoints=checkpoints)
+        except StoppedError:
+            stops += 1
+    assert stops > 0
+    wanted = run(build_world(graph, program, SETTINGS))
+    assert set(differing(outcome(results), outcome(wanted))) <= IGNORED
 
 
 def test_a_period_ends_where_rows_differ():

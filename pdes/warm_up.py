@@ -1,0 +1,27 @@
+"""Compilation of all kernels that any run may use, before the first one (`nadi doctor --compile`)."""
+
+import time
+
+import numpy as np
+
+from pdes.build.constants import all_hooks
+from pdes.checkpoint.packets import wait_on_links
+from pdes.checkpoint.queues import follow_queues
+from pdes.core.jit import compile_for, hook_address
+from pdes.messages import message_loop, posting
+from pdes.workers.crew import compile_kernels
+from pdes.workers.other_teams import OTHER_TEAMS
+
+
+def compile_all() -> float:
+    """Compile or load all kernels of any run, and return the seconds."""
+    begun = time.perf_counter()
+    compile_kernels()
+    compile_for(message_loop.work_messages, 0, 0, 0)
+    compile_for(posting.post_from_outside, 0, 0, 0, 0, 0, 0)
+    compile_for(posting.next_message_event_ps, 0)
+    compile_for(wait_on_links, 0, 0, 0)
+    compile_for(follow_queues, *[np.zeros(1, np.int64)] * 6)
+    for function in [*all_hooks(), *OTHER_TEAMS.values()]:
+        hook_address(function)
+    return time.perf_counter() - begun
