@@ -17,7 +17,7 @@ from nadi.cli.main import main
 from nadi.configuration.run_file import load_config
 from nadi.errors import ConfigError
 from nadi.simulation.closed_forms.advancing.run import compile_closed_form
-from pdes.workers.crew import compile_all
+from pdes import compile_all
 from tests.features.matrix import REFUSED
 from tests.features.values import ALWAYS, COLLECTIVE, COMPANY, CONGESTION, FABRIC, FACTORS, NPUS, WORKERS
 from workload.kinds import KINDS
