@@ -80,7 +80,7 @@ def test_an_old_status_is_of_a_dead_run(tmp_path, write, nadi):
     assert f": `nadi run --resume {tmp_path}` continues from its last checkpoint" in nadi("watch", tmp_path).out
 
 
-@pytest.mark.parametrize(("process", "state"), [(GONE, "dead"), (os.getpid(), "running")])
+@pytest.mark.parametrize(("process", "state"), [(GONE, "dead"), (os.getpid(), "running")], ids=["gone", "own"])
 def test_this_host_knows_its_processes(tmp_path, write, process, state):
     write(status(host=platform.node(), process=process, renewed_unix_s=time.time() - 10))
     assert watching.Watch(tmp_path).look().state == state
