@@ -118,7 +118,7 @@ def _parse_wall_time(value: object) -> int:
         return 0
     match = _WALL_TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None or int(match[1]) == 0:
-        raise ValueError(f"{value!r} is no wall time; expected one such as 90s, 30min or 2h, or off")
+        raise ValueError(f"{short(value)} is no wall time; expected one such as 90s, 30min or 2h, or off")
     return int(match[1]) * _WALL_S[match[2]]
 
 
