@@ -160,9 +160,10 @@ def test_workers_take_every_lp_once_and_their_own_first(lps, threads, number, da
 def test_what_different_workers_write_lies_on_pairs_of_cache_lines_of_its_own():
     lines = {name: TeamState.place(name) // LINE_WORDS for name in TeamState.declared if "before" not in name}
     of_the_first_alone = {"soonest_ps", "hops", "rows_left", "all_hops", "all_rows_left"}
-    of_the_first_alone |= {"said_ps", "exact", "agreed"}
+    of_the_first_alone |= {"said_ps", "exact", "agreed", "said_cut", "mark", "looked_ps", "watched_lp", "watched_npu"}
+    published = {"published", "begin_ps", "cut"}
     groups = [{name for name, line in lines.items() if line == each} for each in range(4)]
-    assert groups == [{"cell_ps", "window_ps"}, {"abort"}, {"published", "begin_ps"}, of_the_first_alone]
+    assert groups == [{"cell_ps", "window_ps"}, {"abort", "asked"}, published, of_the_first_alone]
     team, crew = tm.team_in(np.zeros(tm.team_words(3), np.int64)), tm.new_crew(2)
     begins = [team.state.base.ctypes.data, team.workers.ctypes.data, team.workers.ctypes.data + 8 * 3 * LINE_WORDS]
     assert [(begin - team.words.ctypes.data) // 8 for begin in begins] == [0, 4 * LINE_WORDS, len(team.words)]
