@@ -16,7 +16,7 @@ from tests.slurm.test_jobs import logs, node_tmp, write_script  # noqa: F401 - a
 
 ROOT = Path(__file__).parents[2]
 LIMIT = ("--time", "00:01:00")
-BYTES = {1: 1 << 38, 2: 3 << 34}
+BYTES = {1: 1 << 39, 2: 3 << 36}
 """By ranks, of an all-reduce of four NPUs: more than a job does in the 25 seconds after which SLURM asks it to end."""
 ENDS_S = 600
 
