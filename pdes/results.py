@@ -50,7 +50,9 @@ class Results:
     settled: dict[str, int] = field(default_factory=dict)
     # episodes_simulated, episodes_replayed: collectives of NVLink domains that were simulated in a world of their own,
     # and that were replayed; episode_hops, replayed_hops: their packet-hops; record_bytes: memory of the records;
-    # repeated_periods, repeated_hops: periods of the whole run that were counted, not simulated, and their packet-hops
+    # repeated_periods, repeated_hops: periods of the whole run that were counted, not simulated, and their packet-hops;
+    # near_periods, near_ps, near_error_ps: those of them that were taken to be like others, their time together, and by
+    # how much that may differ
     reuse: dict[str, int] = field(default_factory=dict)
     workers_rss_bytes: int = 0  # peak memory of processes forked for the run, summed
     workers: dict[str, np.ndarray] = field(default_factory=dict)

@@ -14,7 +14,6 @@ whose rows are neither training steps nor sizes of `nadi collective` needs a fun
 import argparse
 import contextlib
 import datetime as dt
-import hashlib
 import io
 import json
 import math
@@ -35,6 +34,7 @@ from error_plot import error_plot
 import et
 import nadi
 from nadi.cli.main import main as run_command
+from nadi.launching.sources import source_hash
 from nadi.studies.planner.step import step_time, target_machine
 from topologies import clusters
 from workload.compute import IN_STEPS, ComputeTimes, Efficiencies, find_gpu, nvidia, parse_operators
@@ -44,8 +44,6 @@ from workload.generators.models import find
 from workload.generators.training import parallel_plan, rules
 
 HERE = Path(__file__).parent
-CODE = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
-"""Folders whose files determine the figures."""
 PAGE, RECORDED = HERE.parent / "docs" / "explanation" / "validation.md", HERE / "validation.json"
 PICTURES = HERE.parent / "docs" / "images" / "validation"
 PROCESSES = 2  # groups that run at a time: each keeps about one core busy
@@ -321,17 +319,6 @@ def _shown(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def code_hash(root: Path) -> str:
-    """Return a hash of the paths and contents of all code and tables below the root folder."""
-    digest = hashlib.sha256()
-    for folder in CODE:
-        for path in sorted((root / folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                content = path.read_bytes()
-                digest.update(f"{path.relative_to(root)} {len(content)} ".encode() + content)
-    return digest.hexdigest()[:12]
-
-
 def wanted(group: Group, recorded: dict[str, Any], names: Sequence[str], code: str, *, everything: bool) -> bool:
     """Return whether a group is to be run by code with a hash, given the recorded results by group.
 
@@ -391,7 +378,7 @@ def main() -> None:
     if unknown:
         parser.error(f"no group {unknown[0]}; expected {', '.join(group.name for group in GROUPS)}")
     recorded = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
-    code = code_hash(HERE.parent)
+    code = source_hash()[:12]
     chosen = []
     for group in GROUPS:
         if not wanted(group, recorded, args.groups, code, everything=args.all):

@@ -5,7 +5,6 @@ that is killed while it writes leaves the checkpoint before. SIGUSR1 requests a 
 run ends.
 """
 
-import hashlib
 import os
 import shutil
 import signal
@@ -27,19 +26,6 @@ FORMAT = 1  # number of the format of checkpoints
 RUN = "run"  # name of the part about the whole run
 _WRITING = ".writing"  # folder of the checkpoint that is being written
 _ENDING = ".nadi"
-_SOURCES = ("compiling", "et", "inputs", "nadi", "partition", "pdes", "topologies", "workload")
-
-
-def source_hash() -> str:
-    """Return a hash of Nadi's sources and the data files among them."""
-    root = Path(__file__).parents[2]
-    digest = hashlib.sha256()
-    for folder in _SOURCES:
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix in {".py", ".toml", ".csv"}:
-                digest.update(f"{path.relative_to(root)}\0".encode())
-                digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def newest(results: Path) -> Path:

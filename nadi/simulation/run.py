@@ -18,8 +18,9 @@ from nadi.configuration.from_model import model_and_plan, serving_and_requests
 from nadi.configuration.input_files import InputFiles, changed_paths, files_read
 from nadi.configuration.sections import NetworkSection, RunConfig, SystemSection, engine_settings
 from nadi.errors import ConfigError
-from nadi.launching.checkpoints import CheckpointFolder, source_hash, usual_signals
+from nadi.launching.checkpoints import CheckpointFolder, usual_signals
 from nadi.launching.progress import NoProgress, Progress
+from nadi.launching.sources import source_hash
 from nadi.launching.workers import SERIAL, Workers
 from nadi.launching.world import ALONE, RankGather, together
 from nadi.simulation import fidelities

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from pdes.build.growth import grow
 from pdes.build.islands import Domain
 from pdes.build.layout import Layout, Part
 from pdes.build.settings import Settings
@@ -58,6 +59,12 @@ class LogicalProcess:
         self._directory.check_guards()
         if self.back is not None:
             self.back.check_guards()
+
+    def make_room(self, counter: str, need: int, rows: int) -> None:
+        """Let a pool have at least so many free rows; counter: their word of `ctl`; need: NEED_* of the pool."""
+        while self._world.net.ctl[counter] < rows:
+            self._world.net.ctl.need = need
+            self.world = grow(self._world)
 
     def take_samples(self) -> None:
         """Move the entries of the log of samples out of the world."""

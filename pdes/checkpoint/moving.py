@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from pdes.build.growth import grow
 from pdes.checkpoint.numbering import QueuePairs, Shared, looked_up, walked
 from pdes.checkpoint.queues import put_in_queues, queues_of, words_of_packets
 from pdes.core import state as s
@@ -49,9 +48,7 @@ def by_parts(old: Int64, new: Int64, parts: int) -> tuple[Int64, Int64]:
 
 def take_rows(lp: Any, counter: str, need: int, count: int) -> Int64:
     """Take rows of a pool of an LP, which grows if need be; return their numbers. need: NEED_* of the pool."""
-    while lp.world.net.ctl[counter] < count:
-        lp.world.net.ctl.need = need
-        lp.world = grow(lp.world)
+    lp.make_room(counter, need, count)
     stack = lp.world.qps.msg_free if need == s.NEED_MSGS else lp.world.insts.inst_free
     free = int(lp.world.net.ctl[counter])
     lp.world.net.ctl[counter] = free - count

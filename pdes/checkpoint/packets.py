@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from pdes.build.growth import grow
 from pdes.build.layout import Part
 from pdes.build.simulation import LogicalProcess
+from pdes.checkpoint.queues import make_blocks
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from pdes.core.inputs import Int64
 from pdes.core.jit import kernel, load_unaligned
-from pdes.core.state import NEED_BLOCKS, world_at
+from pdes.core.state import world_at
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
 from pdes.network.link import wait_turn
 
@@ -30,10 +30,7 @@ def sent_packets(lp: LogicalProcess) -> Int64:
 
 def put_on_links(lp: LogicalProcess, packets: Int64) -> None:
     """Let packets, int64[n, words] in the order of their arrivals, wait on the LP's links; LINK: row of `tx`."""
-    room = len(packets) + int(lp.world.net.const.reserve_blocks)  # at worst each on a link of its own
-    while lp.world.net.ctl.free_blocks < room:
-        lp.world.net.ctl.need = NEED_BLOCKS
-        lp.world = grow(lp.world)
+    make_blocks(lp, len(packets))  # at worst each is on a link of its own
     packets = np.ascontiguousarray(packets)
     wait_on_links(lp.address, packets.ctypes.data, len(packets))
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from pdes.build.growth import grow
 from pdes.build.layout import offsets
 from pdes.build.simulation import LogicalProcess
 from pdes.core.inputs import Int64
@@ -55,9 +54,7 @@ def words_of_packets(net: Net, records: Int64) -> tuple[Int64, Int64]:
 
 def make_blocks(lp: LogicalProcess, blocks: int) -> None:
     """Let the pool of an LP have so many free blocks beside those that an action may use."""
-    while lp.world.net.ctl.free_blocks < blocks + lp.world.net.const.reserve_blocks:
-        lp.world.net.ctl.need = NEED_BLOCKS
-        lp.world = grow(lp.world)
+    lp.make_room("free_blocks", NEED_BLOCKS, blocks + int(lp.world.net.const.reserve_blocks))
 
 
 def put_in_queues(lp: LogicalProcess, counts: Int64, packets: Int64, telemetry: Int64) -> tuple[Int64, Int64]:

@@ -23,8 +23,6 @@ from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, Cuts, StoppedError
 from pdes.workers.mailbox import Mailbox, ProcessPlace
 from pdes.workers.team import Team
 
-RUN = "run"  # the part of a checkpoint that is about the whole run
-
 
 def program_hash(program: Program) -> str:
     """Return a hash of all arrays of a program: those of two ranks differ, as do their numbers of traces and plans."""

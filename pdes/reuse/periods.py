@@ -13,6 +13,7 @@ from pdes.core import packet
 from pdes.core.inputs import Array, Int64, Program
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
+FEWEST = 6  # occurrences without which nothing is worth a search
 ALIKE = "kind lane duration_ps bytes peer group schedule collective uneven channel priority deps"
 
 
@@ -34,7 +35,8 @@ class Continuation(NamedTuple):
 
 def continuation(program: Program, period: Period) -> Continuation:
     """Return how often a period of a program that has one job is repeated."""
-    _, of_slot, of_group = none_following(program)
+    of_slot = np.zeros(len(program.slot_group), np.int64)
+    of_group = np.zeros(len(program.group_ptr) - 1, np.int64)
     ends = np.zeros(program.npus, np.int64)  # first row of each NPU that differs from the one a period later
     known: dict[tuple[int, int, int], tuple[int, Int64]] = {}
     busy = np.flatnonzero(period.steps > 0)
@@ -50,11 +52,6 @@ def continuation(program: Program, period: Period) -> Continuation:
         return Continuation(0, of_slot, of_group)
     periods = (ends[busy] - period.touched[busy]) // period.steps[busy] + 1
     return Continuation(max(0, int(periods.min())), of_slot, of_group)
-
-
-def none_following(program: Program) -> Continuation:
-    """Return that no period follows."""
-    return Continuation(0, np.zeros(len(program.slot_group), np.int64), np.zeros(len(program.group_ptr) - 1, np.int64))
 
 
 def _first(differs: Array, default: int) -> int:
@@ -171,6 +168,3 @@ def marks(program: Program, npu: int) -> Int64:
     _, which, counts = np.unique(columns, axis=1, return_inverse=True, return_counts=True)
     often = np.flatnonzero(counts >= FEWEST)
     return np.flatnonzero(which.reshape(-1) == often[counts[often].argmin()]) if len(often) else np.zeros(0, np.int64)
-
-
-FEWEST = 6  # occurrences without which nothing is worth a search

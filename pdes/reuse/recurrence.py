@@ -163,14 +163,13 @@ class Recurrence:
     def _watch(self) -> None:
         """Choose the NPU to watch: the one that sends most messages, or else does most."""
         program = self._program
-        trace = np.repeat(np.arange(len(program.trace_ptr) - 1), np.diff(program.trace_ptr))
-        sends = np.bincount(trace[program.node_kind == KIND_SEND], minlength=len(program.trace_ptr) - 1)
-        weight = (sends * (1 + np.diff(program.trace_ptr).max(initial=0)) + np.diff(program.trace_ptr))[
-            program.trace_of_npu
-        ]
-        npu = int(weight.argmax())
+        rows = np.diff(program.trace_ptr)
+        trace = np.repeat(np.arange(len(rows)), rows)
+        sends = np.bincount(trace[program.node_kind == KIND_SEND], minlength=len(rows))
+        weight = sends * (1 + rows.max(initial=0)) + rows  # more sends outweigh any rows
+        npu = int(weight[program.trace_of_npu].argmax())
         self._marks = marks(program, npu)
-        self._rows = int(np.diff(program.trace_ptr)[program.trace_of_npu[npu]])
+        self._rows = int(rows[program.trace_of_npu[npu]])
         state = self._team.state
         for number, lp in enumerate(self._sim.lps):
             node = int(lp.part.local[npu])
@@ -193,7 +192,7 @@ class Recurrence:
         """Look at a moment at which no packet is under way, and go forward if that is possible."""
         self._team.state.looked_ps = self._team.state.soonest_ps
         moment = None
-        hops = sum(int(count.hops) for count in self._counts())
+        hops = self._hops_now()
         if self._noted or hops - self._hops >= HOPS_OF_MOMENT + HOPS_OF_NPU * self._program.npus:
             if self._tolerance and not self._is_long():
                 return
@@ -243,7 +242,11 @@ class Recurrence:
     def _look(self) -> Moment | None:
         """Return the moment, or None if a message is open."""
         moment_ps = int(self._team.state.soonest_ps)
-        key, shape, loose, high, kept = [], [], [], [], []  # type: list[Any], list[Any], list[Int64], list[Int64], list[Any]
+        key: list[Any] = []
+        shape: list[Any] = []
+        loose: list[Int64] = []
+        high: list[Int64] = []
+        kept: list[Any] = []
         for lp, slots, low in zip(self._sim.lps, self._slots, self._low, strict=True):
             last = np.zeros(lp.part.npus, np.int64)
             quiet.find_windows(lp.address, self._parents, lp.row_ptr, low, last)
@@ -269,7 +272,10 @@ class Recurrence:
     def _begin_notes(self, moment: Moment, steps: list[Int64], length_ps: int) -> None:
         """Note what happens in the period that begins, if the traces continue alike for long enough after it."""
         watched = int(steps[int(self._team.state.watched_lp)][int(self._team.state.watched_npu)])
-        if watched <= 0 or self._continuation(moment, steps).periods < FEWEST_PERIODS + 1:
+        if watched <= 0:
+            return
+        period = self._period(moment.low, moment.high, steps)
+        if continuation(self._program, period).periods < FEWEST_PERIODS + 1:
             return
         lps = self._sim.lps
         for lp in lps:
@@ -289,10 +295,6 @@ class Recurrence:
             [(len(lp.flows_out), len(lp.flows_in)) for lp in lps],
         )
         self._team.state.mark = self._rows_left() - watched
-
-    def _continuation(self, moment: Moment, steps: Sequence[Int64]) -> Continuation:
-        """Return how often a period that begins at a moment is repeated after it."""
-        return continuation(self._program, self._period(moment.low, moment.high, steps))
 
     def _period(self, low: Sequence[Int64], high: Sequence[Int64], steps: Sequence[Int64]) -> Period:
         """Return a period of the program from columns of all LPs."""
@@ -387,20 +389,20 @@ class Recurrence:
                 periods * following.of_slot,
             )  # fmt: skip
             rows_by += periods * int(steps.sum())
-        self._records.count_periods(noted.reuse, periods, sum(int(c.hops) for c in self._counts()) - self._hops)
+        self._records.count_periods(noted.reuse, periods, self._hops_now() - self._hops)
         team.state.soonest_ps += shift_ps
         team.state.looked_ps += shift_ps
         waiting = team.workers.soonest_ps < s.INF
         team.workers.soonest_ps[waiting] += shift_ps
         team.workers.rows_left[0] -= rows_by
-        self._hops = sum(int(c.hops) for c in self._counts())
+        self._hops = self._hops_now()
         moment.earliest_ps += shift_ps
         moment.low = [low + periods * steps for low, steps in zip(moment.low, noted.steps, strict=True)]
         moment.high = [high + periods * steps for high, steps in zip(moment.high, noted.steps, strict=True)]
 
-    def _counts(self) -> list[Any]:
-        """Return the counters of all LPs."""
-        return [lp.world.net.count for lp in self._sim.lps]
+    def _hops_now(self) -> int:
+        """Return the packet-hops of all LPs."""
+        return sum(int(lp.world.net.count.hops) for lp in self._sim.lps)
 
 
 def _hash(words: Int64) -> bytes:

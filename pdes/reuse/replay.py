@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdes.build.growth import grow
 from pdes.build.islands import Domain
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import state as s
@@ -143,11 +142,8 @@ class Replay:
         if ctl.changes_cell == 0 and busy_ps >= ctl.now_ps + ctl.cell_ps:
             ctl.retry_ps = busy_ps + 1
             return
-        while net.ctl.free_blocks < len(net.tx) + int(const.reserve_blocks):
-            ctl.need = s.NEED_BLOCKS
-            self._lp.world = world = grow(self._lp.world)
-            net = world.net
-        packets = np.zeros((5, len(net.record)), np.int64)  # time, link and three words of each
+        self._lp.make_room("free_blocks", s.NEED_BLOCKS, len(net.tx) + int(const.reserve_blocks))
+        packets = np.zeros((5, len(self._lp.world.net.record)), np.int64)  # time, link and three words of each
         count = take_packets(self._lp.address, *packets)
         time_ps, link = packets[:2, :count]
         in_order = np.ascontiguousarray(packets[:, np.lexsort((time_ps, link))])
@@ -251,9 +247,7 @@ class Replay:
             return
         running.end_ps[ends] = end_ps[ends]
         room = int(world.net.const.reserve_messages) + len(end_ps)
-        while world.net.ctl.free_messages < room:
-            world.net.ctl.need = s.NEED_MSGS
-            self._lp.world = world = grow(world)
+        self._lp.make_room("free_messages", s.NEED_MSGS, room)
         group = running.group
         columns = group.nodes[ends], running.rows[ends], group.slots[ends], end_ps[ends]
         end_members(self._lp.address, *columns)

@@ -49,6 +49,23 @@ def write_run(tmp_path):
 
 
 @pytest.fixture
+def write_step(tmp_path):
+    """Write traces of four ranks, named step: computation, then an all-reduce of so many bytes beside messages."""
+
+    def write(all_reduce_bytes):
+        for rank in range(4):
+            nodes = [
+                et.comp_node(0, "forward", duration_micros=10),
+                et.coll_node(1, "dp:grads", et.CollectiveCommType.ALL_REDUCE, all_reduce_bytes, deps=[0]),
+                et.send_node(2, "pp:on", rank, (rank + 1) % 4, 1 << 16, 3, deps=[0]),
+                et.recv_node(3, "pp:from", (rank - 1) % 4, rank, 1 << 16, 3, deps=[0]),
+            ]
+            et.write_trace(tmp_path / f"step.{rank}.et", et.metadata(), nodes)
+
+    return write
+
+
+@pytest.fixture
 def step():
     """A training step of one NPU: forward, backward beside an all-reduce of 64 KiB, a second one after it."""
     grads = et.CollectiveCommType.ALL_REDUCE

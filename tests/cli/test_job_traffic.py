@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import et
 from nadi.configuration.run_file import load_config
 from nadi.simulation.wiring.traffic import network_rate_bps
 from tests.nonempty import nonempty
@@ -19,16 +18,9 @@ BESIDE = '[[jobs]]\nname = "web"\ngpus = 8\nplacement = [1, 5, 9, 13, 2, 6, 10, 
 
 
 @pytest.fixture
-def write(tmp_path):
+def write(tmp_path, write_step):
     """Write traces of four ranks, and a run file."""
-    for rank in range(4):
-        nodes = [
-            et.comp_node(0, "forward", duration_micros=10),
-            et.coll_node(1, "dp:grads", et.CollectiveCommType.ALL_REDUCE, 1 << 20, deps=[0]),
-            et.send_node(2, "pp:on", rank, (rank + 1) % 4, 1 << 16, 3, deps=[0]),
-            et.recv_node(3, "pp:from", (rank - 1) % 4, rank, 1 << 16, 3, deps=[0]),
-        ]
-        et.write_trace(tmp_path / f"step.{rank}.et", et.metadata(), nodes)
+    write_step(1 << 20)
 
     def to(work, topology=LEAVES, more=""):
         path = tmp_path / "run.toml"

@@ -14,21 +14,13 @@ from tests.nonempty import nonempty
 from topologies import build
 
 LEAVES = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=1,uplinks=4,rate=100Gbps"
-ALL_REDUCE = et.CollectiveCommType.ALL_REDUCE
 PLAIN = '[[jobs]]\nname = "a"\ntraces = "step"\n[[jobs]]\nname = "b"\ntraces = "step"\n'
 
 
 @pytest.fixture
-def write(tmp_path):
+def write(tmp_path, write_step):
     """Write traces of four ranks and a run file with these jobs."""
-    for rank in range(4):
-        nodes = [
-            et.comp_node(0, "forward", duration_micros=10),
-            et.coll_node(1, "dp:grads", ALL_REDUCE, 1 << 18, deps=[0]),
-            et.send_node(2, "pp:on", rank, (rank + 1) % 4, 1 << 16, 3, deps=[0]),
-            et.recv_node(3, "pp:from", (rank - 1) % 4, rank, 1 << 16, 3, deps=[0]),
-        ]
-        et.write_trace(tmp_path / f"step.{rank}.et", et.metadata(), nodes)
+    write_step(1 << 18)
 
     def to(jobs=PLAIN, topology=LEAVES, more=""):
         path = tmp_path / "run.toml"

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from nadi.launching.sources import SOURCES, source_hash
 from tests.docs.pages import DOCS, ROOT
 from tests.nonempty import nonempty
 
@@ -65,10 +66,10 @@ def test_all_groups_are_run_once_by_one_code(tmp_path):
 
 
 def test_a_changed_file_of_the_code_is_another_code(tmp_path):
-    for folder in SCRIPT["CODE"]:
+    for folder in SOURCES:
         (tmp_path / folder / "__pycache__").mkdir(parents=True)
-    before = SCRIPT["code_hash"](tmp_path)
+    before = source_hash(tmp_path)
     (tmp_path / "nadi" / "__pycache__" / "some.pyc").touch()
-    assert SCRIPT["code_hash"](tmp_path) == before
+    assert source_hash(tmp_path) == before
     (tmp_path / "nadi" / "some.toml").write_text("a = 1")
-    assert SCRIPT["code_hash"](tmp_path) != before
+    assert source_hash(tmp_path) != before

@@ -34,6 +34,14 @@ def until(out, capsys, wanted):
         time.sleep(0.2)
 
 
+def until_a_status(folder, run):
+    """Wait until a run below a folder has a status file."""
+    end = time.monotonic() + STARTS_S
+    while not [*folder.glob(f".nadi-*/{STATUS_FILE}")]:
+        assert time.monotonic() < end, run.err
+        time.sleep(0.05)
+
+
 def watching(out):
     """`nadi watch` as users start it, without a terminal."""
     command = [sys.executable, "-m", "nadi", "watch", str(out)]
@@ -48,10 +56,7 @@ WORKERS = {"serial": 1, "threads": 2, "processes": 2, "ranks": 2, "ranks of two 
 def test_a_run_under_way(start, endless, tmp_path, capsys, way):
     out = tmp_path / "a" / "out"
     run = start(way, endless, "--out", out, "--quiet")
-    end = time.monotonic() + STARTS_S
-    while not [*tmp_path.glob(f".nadi-*/{STATUS_FILE}")]:
-        assert time.monotonic() < end, run.err
-        time.sleep(0.05)
+    until_a_status(tmp_path, run)
     code, first = until(out, capsys, lambda seen: seen["simulated_ps"])
     assert (code, first["state"], first["phase"]) == (0, "running", "simulating")
     assert first["ranks"] == (2 if way.startswith("ranks") else 1)
@@ -76,11 +81,7 @@ def test_a_run_under_way(start, endless, tmp_path, capsys, way):
 
 def test_a_killed_run_is_dead(start, endless, tmp_path, capsys):
     run = start("serial", endless, "--out", tmp_path / "out", "--quiet")
-    time.sleep(0.5)
-    until_begun = time.monotonic() + STARTS_S
-    while not [*tmp_path.glob(f".nadi-*/{STATUS_FILE}")]:
-        assert time.monotonic() < until_begun, run.err
-        time.sleep(0.05)
+    until_a_status(tmp_path, run)
     until(tmp_path / "out", capsys, lambda seen: seen["simulated_ps"])
     watcher = watching(tmp_path / "out")
     watcher.stdout.readline()

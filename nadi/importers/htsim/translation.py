@@ -17,7 +17,8 @@ from topologies.builders.htsim import HtsimTree, read_tree
 from topologies.units import format_rate, format_time
 from workload import TraceSet
 from workload.generators.point_to_point.connection_matrix import ConnectionMatrix, FailedLink, read_connections
-from workload.generators.point_to_point.matrix_traces import PEAK_FLOPS, flow_traces
+from workload.generators.point_to_point.matrix_traces import flow_traces
+from workload.generators.point_to_point.traces import OPS_PER_S
 
 HEADER_BYTES = 64  # UecSrc::_hdr_size, and the size of acknowledgements and trimmed packets
 _ECN_REFERENCE_BPS = 25 * 10**9  # rate for which [network] ecn_kmin and ecn_kmax hold
@@ -82,7 +83,7 @@ def translated(options: HtsimOptions) -> TranslatedRun:
         "engine": {"seed": options.seed},
     }
     if matrix is not None:
-        sections["compute"] = {"peak_flops": PEAK_FLOPS}
+        sections["compute"] = {"peak_flops": f"{OPS_PER_S}FLOPS"}
     if matrix is not None and matrix.failures:
         sections["faults"] = list(_faults(matrix, tree))
     return TranslatedRun(sections, (*remarks, *differences))

@@ -16,7 +16,6 @@ from nadi.errors import ConfigError
 from nadi.insight.analysis.network import percentiles, size_classes
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS
-from topologies.units import short
 
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 _COLUMNS = ("bytes", "slowdown")
@@ -45,7 +44,8 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> l
     for folder in folders:
         run = Run(folder)
         samples = groups.setdefault(_value(run, key), {})
-        _check_job(run, job)
+        if job:
+            run.check_job(job)
         columns = (*_COLUMNS, "job") if job else _COLUMNS
         flows = run.read(FLOWS, columns, columns)
         if flows is None:
@@ -64,14 +64,6 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> l
         for group, samples in groups.items()
         for from_bytes in sorted(samples, key=lambda limit: limit or 0)
     ]
-
-
-def _check_job(run: Run, name: str) -> None:
-    """Refuse a name of a job that the run does not have."""
-    names = [job["name"] for job in run.summary.get("jobs", [])]
-    if name and name not in names:
-        expected = f"expected one of {', '.join(names[:8])}" if names else "expected a run of [[jobs]]"
-        raise ConfigError(f"--job {short(name)}: {run.folder} has no such job; {expected}")
 
 
 def _value(run: Run, key: str) -> str:

@@ -28,7 +28,6 @@ from nadi.simulation.fidelities import fabric_settings
 from nadi.simulation.run import network_settings
 from pdes import Settings
 from topologies import Graph
-from topologies.units import short
 from workload import Program
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY, RECV, SEND
 
@@ -151,14 +150,11 @@ def happened(run: Run, job: str = "") -> RunEvents:
 
 def _npus_of_jobs(run: Run, program: Program, name: str) -> NDArray[np.bool_]:
     """Return bool[npus]: the NPUs of a job, or of all jobs that count (`happened`)."""
+    if name:
+        run.check_job(name)
     if program.jobs is None:
-        if name:
-            raise ConfigError(f"--job {short(name)}: {run.folder} has no jobs; expected a run of [[jobs]]")
         return np.ones(program.npus, np.bool_)
     chosen = [each == name for each in program.jobs.names]
-    if name and not any(chosen):
-        known = ", ".join(program.jobs.names[:8])
-        raise ConfigError(f"--job {short(name)}: {run.folder} has no such job; expected one of {known}")
     if not name:
         chosen = [section.traffic is None for section in run.config.jobs for _ in range(section.repeat)]
     return np.append(chosen if any(chosen) else np.ones(len(chosen), np.bool_), False)[program.jobs.of_npus()]

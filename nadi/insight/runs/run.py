@@ -12,6 +12,7 @@ from nadi.errors import ConfigError
 from nadi.simulation import schemas
 from nadi.simulation.wiring.earlier_run import read_summary, read_table, table_blocks
 from pdes import NetworkModel, fidelity
+from topologies.units import short
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,6 +56,13 @@ class Run:
     def digest(self) -> str:
         """Digest of all events: two runs with the same digest are the same."""
         return str(self.summary.get("digest", ""))
+
+    def check_job(self, name: str) -> None:
+        """Raise ConfigError if the run has no job of this name."""
+        names = [job["name"] for job in self.summary.get("jobs", [])]
+        if name not in names:
+            expected = f"expected one of {', '.join(names[:8])}" if names else "expected a run of [[jobs]]"
+            raise ConfigError(f"--job {short(name)}: {self.folder} has no such job; {expected}")
 
     @property
     def warnings(self) -> list[str]:

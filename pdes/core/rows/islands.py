@@ -3,11 +3,7 @@
 from pdes.core.rows.row import Row, word
 
 
-class Island(
-    Row,
-    words=16,
-    written_by="build.islands npu.islands npu.quiet reuse.replay",
-):
+class Island(Row, words=16, written_by="build.islands npu.islands npu.quiet reuse.replay"):
     """An NVLink domain whose NPUs and NVSwitch belong to one LP."""
 
     open_members = word("count", "members that have started replayed collectives for which others have not started")

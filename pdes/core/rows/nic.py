@@ -3,11 +3,7 @@
 from pdes.core.rows.row import INF, Row, word
 
 
-class Port(
-    Row,
-    words=8,
-    written_by="nic.allowed nic.pacing nic.port npu.npu_window npu.quiet",
-):
+class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_window npu.quiet"):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
     sent_ref = word("packed", "waiter for the last byte of the packet on the wire, -1 nobody", begins=-1)

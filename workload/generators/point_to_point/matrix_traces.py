@@ -1,7 +1,7 @@
 """The flows of a connection matrix as traces: a send and a receive for each, and waits for starts and triggers.
 
-A wait until a start is a computation of as many operations as picoseconds, on NPUs or hosts of 10^12 operations per
-second, because durations in traces are whole microseconds.
+A wait until a start is a computation of as many operations as picoseconds, on NPUs or hosts of OPS_PER_S operations
+per second (traces.py), because durations in traces are whole microseconds.
 
 A flow that a trigger starts waits for the flows that fire the trigger: for the send if its sender is theirs, for the
 receive if its sender is their receiver. If it is neither, the NPU that knows of the end sends a message of one byte,
@@ -17,8 +17,6 @@ from et import Block, TraceColumns, TraceTable
 from workload.errors import WorkloadError
 from workload.generators.point_to_point.connection_matrix import ConnectionMatrix, HtsimFlow
 from workload.trace_sets.trace_set import TraceSet
-
-PEAK_FLOPS = "1TFLOPS"  # rate at which waits run, an operation per picosecond
 
 
 class _Signal(NamedTuple):
