@@ -1,6 +1,6 @@
 """Files of arrays: values of JSON and flat arrays of numbers, complete or refused.
 
-A file is MAGIC, the length of the header as int64, the header in JSON, the arrays one after another, each from a
+A file is MAGIC, the length of the header as int64, the header in JSON, the arrays in that order, each from a
 multiple of ALIGNMENT bytes on, and the CRC-32 of all that, which is three times as fast as hashes against forgery. All
 numbers are little-endian. The header has the values, and of each array its name, type, length, and how many of its
 first bytes are in the file: the rest is 0.

@@ -2,7 +2,7 @@
 
 Each run, with larger messages, is asked for a checkpoint after a second, ends there, and continues with the same and
 with four parts of the fabric. The script prints the packets under way, the sending queue pairs, the size of the
-checkpoint, the time in which it was written and synced, and the times from built worlds to the first packets after it.
+checkpoint, the time of writing and syncing it, and the times from built worlds to the first packets after it.
 """
 
 import argparse

@@ -123,7 +123,7 @@ def _parse_wall_time(value: object) -> int:
 
 
 def _wall_time_text(value: int) -> str:
-    """Return a wall time in the largest unit of which it is a multiple."""
+    """Return a wall time in the largest unit that divides it."""
     unit = next(name for name in ("h", "min", "s") if value % _WALL_S[name] == 0)
     return f"{value // _WALL_S[unit]}{unit}" if value else "off"
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: folders of files in the folder of its results, of which the last two are kept.
+"""The checkpoints of a run: folders of files in the folder of its results. Nadi keeps the last two.
 
 A checkpoint is written into a hidden folder, which gets its number as its name when all of it is on the disk. A run
 that is killed while it writes leaves the checkpoint before. SIGUSR1 requests a checkpoint, SIGTERM one after which the
@@ -29,7 +29,7 @@ _ENDING = ".nadi"
 
 
 def newest(results: Path) -> Path:
-    """Return the newest checkpoint in a folder of results; ConfigError: there is none."""
+    """Return the newest checkpoint in a folder of results; ConfigError if it has no checkpoint."""
     numbers = _numbers(results / CHECKPOINTS)
     if not numbers:
         raise ConfigError(
@@ -75,7 +75,7 @@ class CheckpointFolder(pdes.Checkpoints):
         """Take where checkpoints go.
 
         interval_s: wall time between two, 0 = only on request; resumed_from: checkpoint from which the run continues;
-        arguments: JSON of what the user gave, for a later --resume; say: prints one line.
+        arguments: JSON of what the user gave, for a later --resume; say: function that prints one line.
         """
         self.interval_s = interval_s
         self._folder = results / CHECKPOINTS

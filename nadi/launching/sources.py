@@ -1,4 +1,4 @@
-"""The hash of Nadi's sources, which tells whether results are of the same code."""
+"""The hash of Nadi's sources: results with equal hashes come from the same code."""
 
 import hashlib
 from pathlib import Path

@@ -33,7 +33,7 @@ class SlowestWorker(BaseModel):
 
 
 class Status(BaseModel):
-    """Content of the file. Before the first report of the simulation, the values of the simulation are None."""
+    """Content of the file. Before the first report of the simulation, the fields of the simulation hold None."""
 
     host: str  # name of the host of the first rank
     process: int  # process id of the first rank on its host
@@ -114,8 +114,8 @@ class RunStatus:
 def run_status(folder: Path | None, ranks: int) -> Iterator[RunStatus]:
     """Yield the status of a run of `ranks` ranks, whose file in `folder` a thread renews until the block ends.
 
-    `folder` is None for a run without results and on ranks other than the first: there is no file then. If the file
-    cannot be written, the run continues without.
+    folder: folder of the file; None on ranks other than the first and for a run without results: no file then. If the
+    file cannot be written, the run continues without.
     """
     status, ended = RunStatus(ranks), threading.Event()
     if folder is None:

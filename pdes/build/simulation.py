@@ -61,7 +61,7 @@ class LogicalProcess:
             self.back.check_guards()
 
     def make_room(self, counter: str, need: int, rows: int) -> None:
-        """Let a pool have at least so many free rows; counter: their word of `ctl`; need: NEED_* of the pool."""
+        """Let a pool have at least `rows` free rows; counter: their word of `ctl`; need: NEED_* of the pool."""
         while self._world.net.ctl[counter] < rows:
             self._world.net.ctl.need = need
             self.world = grow(self._world)

@@ -1,7 +1,7 @@
 """What the arrays of a world are by, and which words of their rows hold numbers of one LP; a test demands entries.
 
 Every array that a checkpoint holds has an entry in ARRAYS. Every word whose kind is a number of an LP (LOCAL), or packs
-several fields, has one in WORDS, which says how another division of the fabric takes it (tests/parallel/test_cuts.py).
+several fields, has one in WORDS: how another division of the fabric takes it (tests/parallel/test_cuts.py).
 """
 
 from pdes.core.rows.row import WordKind

@@ -1,7 +1,7 @@
 """Moving the state of logical processes into others: worlds that divide the fabric in another way.
 
 `move` fills a world that was just built with what it has in common with each old one. Local numbers are translated
-(`pdes.checkpoint.numbering`); what is not by node, link, NPU or queue pair, such as counters, goes to the LP that owns
+(`pdes.checkpoint.numbering`); what is not by node, link, NPU or queue pair, such as counters, moves to the LP that owns
 the first node of the old one.
 """
 
@@ -41,7 +41,7 @@ def ranges(begins: Int64, lengths: Int64) -> Int64:
 
 
 def by_parts(old: Int64, new: Int64, parts: int) -> tuple[Int64, Int64]:
-    """Return numbers of the `parts` items of each of several things, in arrays that hold them one after another."""
+    """Return numbers of the `parts` items of each of several things, in arrays that hold them in order."""
     each = np.arange(parts)
     return (old[:, None] * parts + each).reshape(-1), (new[:, None] * parts + each).reshape(-1)
 
@@ -264,7 +264,7 @@ def _move_lanes(shared: Shared, rows: Int64, to: Int64) -> None:
 
 
 def move_messages(shared: Shared, pairs: QueuePairs) -> None:
-    """Move messages, each from the list in which it is."""
+    """Move messages, each from the list that holds it."""
     lp, old = shared.lp, shared.world
     following = np.array(old.qps.msg.next_message)
     own: Rows = old.qps.qp[own_pairs(shared)[0]]

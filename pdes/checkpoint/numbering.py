@@ -1,7 +1,7 @@
 """Numbers of a run that was divided in another way: names of things in the whole fabric, and their new numbers.
 
 A queue pair is named by its NPU and its ordinal among the NPU's queue pairs, nodes and links by their numbers in the
-fabric, messages and active collectives by the lists in which they are. Local numbers of a world follow from these.
+fabric, messages and active collectives by the lists that hold them. Local numbers of a world follow from these.
 """
 
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, INF, NEED_BLOCKS, Net
 
 @kernel
 def follow_queues(ready_ps, block_next, heads, tails, records, ends):
-    """Write the records of queues, one after another, and where those of each end; tails: -1 = up to a time INF."""
+    """Write the records of queues, in their order, and where those of each end; tails: -1 = up to a time INF."""
     count = 0
     for queue in range(heads.shape[0]):
         record = heads[queue]
@@ -28,7 +28,7 @@ def follow_queues(ready_ps, block_next, heads, tails, records, ends):
 
 
 def queues_of(net: Net, heads: Int64, tails: Int64) -> tuple[Int64, Int64]:
-    """Return the records of queues, one after another, and int64[queues], their numbers; tails: -1 = up to a time INF.
+    """Return the records of queues, in their order, and int64[queues], their numbers; tails: -1 = up to a time INF.
 
     heads, tails: int64[queues], first records and places behind the last.
     """
@@ -53,7 +53,7 @@ def words_of_packets(net: Net, records: Int64) -> tuple[Int64, Int64]:
 
 
 def make_blocks(lp: LogicalProcess, blocks: int) -> None:
-    """Let the pool of an LP have so many free blocks beside those that an action may use."""
+    """Let the pool of an LP have `blocks` free blocks beside those that an action may use."""
     lp.make_room("free_blocks", NEED_BLOCKS, blocks + int(lp.world.net.const.reserve_blocks))
 
 

@@ -45,7 +45,7 @@ def load_records(records: Records, document: Any, arrays: Sequence[np.ndarray], 
 
 
 def islands_packed(lp: LogicalProcess, arrays: list[np.ndarray]) -> Any:
-    """Return what goes on in the domains of an LP as JSON, with arrays in `arrays`; None without replayed domains."""
+    """Return the collectives under way in an LP's domains as JSON and `arrays`; None without replayed domains."""
     replay = cast("Replay | None", lp.replay)
     return None if replay is None else [_island_packed(state, arrays) for state in replay.islands]
 
@@ -63,7 +63,7 @@ def _island_packed(state: IslandState, arrays: list[np.ndarray]) -> Any:
 
 
 def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]) -> None:
-    """Restore what goes on in the domains of an LP."""
+    """Restore the collectives under way in an LP's domains."""
     replay = cast("Replay | None", lp.replay)
     if replay is None or document is None:
         return
@@ -72,7 +72,7 @@ def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]
 
 
 def load_island(state: IslandState, saved: Any, arrays: Sequence[np.ndarray]) -> None:
-    """Restore what goes on in a domain."""
+    """Restore the collectives under way in a domain."""
     groups = {group.number: group for group in state.groups}
     for name in ("running", "partial"):
         setattr(state, name, [_running(groups, one, arrays) for one in saved[name]])

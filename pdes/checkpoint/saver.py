@@ -35,7 +35,7 @@ def program_hash(program: Program) -> str:
 
 
 def as_saved(settings: Settings, checkpoints: Checkpoints | None) -> Settings:
-    """Return the settings with which the run went on at the checkpoint that it continues, if it continues one."""
+    """Return the settings as they were at the checkpoint that the run continues, if it continues one."""
     if checkpoints is None or checkpoints.resumed is None:
         return settings
     return replace(settings, reuse=settings.reuse and checkpoints.resumed.values["reuse"])
@@ -115,7 +115,7 @@ class Saver(Cuts):
             self._checkpoints.write(f"lp-{number}", _of_lp(lp))
 
     def _names_of(self, lp: LogicalProcess) -> SavedState:
-        """Return the NPUs of an LP's queue pairs, and the hash of the program by which it numbers traces and plans."""
+        """Return the NPUs of an LP's queue pairs, and the hash of the program that numbers its traces and plans."""
         pairs = lp.world.qps.qp.npu[: int(lp.world.net.ctl.queue_pairs)]
         return SavedState({"program": self._program}, {"npu_of_pair": lp.part.nodes[pairs].astype(np.int64)})
 
@@ -145,7 +145,7 @@ class Saver(Cuts):
             load_records(self._records, state.values, array_list(state), counts=self._is_first, kept=has_same_plans)
 
     def _is_divided_as(self, owner: Int64) -> bool:
-        """Return whether this process has the LPs of the checkpoint, and numbers what its program holds alike."""
+        """Return whether this process has the LPs of the checkpoint, and its program the same numbers."""
         layout, settings = self._sim.layout, self._sim.settings
         own = len(owner) == len(layout.owner) and not np.any(owner != layout.owner)
         for lp in self._sim.lps if own else ():

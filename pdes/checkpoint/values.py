@@ -23,7 +23,7 @@ def array_list(state: SavedState) -> list[np.ndarray]:
 def packed(value: Any, arrays: list[np.ndarray]) -> Any:
     """Return a value as JSON; arrays: list to which its arrays are added, which their numbers then name.
 
-    A value is None, an integer, an array, a NamedTuple, or a list, tuple or dictionary of values.
+    Values: None, an integer, an array, a NamedTuple, or a list, tuple or dictionary of values.
     """
     if value is None or isinstance(value, int | np.integer):
         return None if value is None else int(value)

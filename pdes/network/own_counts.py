@@ -1,7 +1,7 @@
 """A node's own counts, from which its choices among equal packets or links follow as if at random.
 
 They depend neither on the time since the run's begin nor on the place of the node in the fabric. A node forgets them
-after a pause (`const.tie_pause_ps`), so that what it does later follows from what goes on then.
+after a pause (`const.tie_pause_ps`), so that later choices follow from what happens then.
 """
 
 from pdes.core.jit import inline

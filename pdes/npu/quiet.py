@@ -2,7 +2,7 @@
 
 What happens next then depends on little: rows of traces that are under way, events of NPUs, collectives that wait for
 their replay, and what lasts, such as ties of a moment ago. `write_state` writes that as words which name neither the
-time nor the place in a trace, so that two moments with equal words have equal futures if the traces continue alike
+time nor the place in a trace, so that two moments with equal words have equal futures if the traces repeat themselves
 (pdes/reuse/recurrence.py). `repeat_rows` and `go_forward` then do what these futures have in common without simulating
 it.
 """
@@ -57,7 +57,7 @@ def is_touched(rows, place, parents):
 
 @kernel
 def find_windows(world_address, parents, row_ptr, low, high):
-    """Find the trace rows of each NPU of which something has happened, but which are not all done: [low, high).
+    """Find the rows [low, high) of each NPU's trace: all before are done, and nothing has happened to later ones.
 
     parents: int64[rows of all traces], number of parents. row_ptr: int64[NPUs + 1], offsets of the NPUs' rows. low,
     high: int64[NPUs], written; low holds a row before which all are done, such as 0.
@@ -335,7 +335,7 @@ def repeat_rows(world_address, periods, period_ps, low, high, flag_ptr, flags, h
 
 @inline
 def move_rows(world, node, low, high, by):
-    """Let NPU `node` be `by` trace rows further, where the rows continue alike."""
+    """Let NPU `node` be `by` trace rows further, where the rows repeat themselves."""
     npu, rows = world.npus.npu[node], world.rows
     base = npu.row_base
     for row in range(high - 1, low - 1, -1):
@@ -415,10 +415,10 @@ def move_network(world, shift_ps):
 
 @kernel
 def go_forward(world_address, shift_ps, low, high, slots, rows_by, collectives_by):
-    """Let an LP be shift_ps later, at a quiet moment, where every trace continues alike.
+    """Let an LP be shift_ps later, at a quiet moment, where every trace repeats itself.
 
-    low, high: of `find_windows`; slots: int64[NPUs], number of their slots; rows_by: int64[NPUs], trace rows by which
-    an NPU is further; collectives_by: int64[slots], collectives by which a slot is further.
+    low, high: of `find_windows`; slots: int64[NPUs], number of their slots; rows_by: int64[NPUs], added
+    trace rows of each NPU; collectives_by: int64[slots], added collectives of each slot.
     """
     world = world_at(world_address)
     net, npus = world.net, world.npus

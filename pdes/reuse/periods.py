@@ -1,6 +1,6 @@
-"""How long the traces of a program continue alike from one period to the next.
+"""How often the traces of a program repeat a period.
 
-A period is a stretch of `steps` rows of each NPU's trace, such as a micro-batch. Rows a period apart are alike if they
+A period is a stretch of `steps` rows of each NPU's trace, such as a micro-batch. Rows a period apart are equal if they
 do the same: equal work, children and parents as far away, messages to receives that are a period apart, too, and
 collectives whose numbers within their groups differ by the same.
 """
@@ -61,7 +61,7 @@ def _first(differs: Array, default: int) -> int:
 
 
 def _alike(program: Program, trace: int, first: int, steps: int) -> tuple[int, Int64]:
-    """Return the first row from `first` on that is not alike the one `steps` later, and collectives by slot."""
+    """Return the first row from `first` on that differs from the one `steps` later, and collectives by slot."""
     begin, rows = int(program.trace_ptr[trace]), int(program.trace_ptr[trace + 1] - program.trace_ptr[trace])
     slots = int(program.trace_slot_ptr[trace + 1] - program.trace_slot_ptr[trace])
     of_slot = np.zeros(slots, np.int64)

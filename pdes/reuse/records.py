@@ -47,7 +47,7 @@ class Records:
         return record
 
     def keep(self, records: Iterable[tuple[Episode, EpisodeRecord]]) -> None:
-        """Keep records of episodes, the least recently used first, as far as there is room."""
+        """Keep records of episodes, in the order of their last use, as far as there is room."""
         with self._lock:
             for episode, record in records:
                 if episode not in self._records:
@@ -57,7 +57,7 @@ class Records:
                 self.size_bytes -= self._records.popitem(last=False)[1].size_bytes
 
     def kept(self) -> list[tuple[Episode, EpisodeRecord]]:
-        """Return the records that are kept, the least recently used first."""
+        """Return the records that are kept, in the order of their last use."""
         with self._lock:
             return list(self._records.items())
 

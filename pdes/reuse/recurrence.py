@@ -3,7 +3,7 @@
 A pipeline in its steady state repeats itself with each micro-batch, and training with each iteration. At quiet moments,
 when no packet is under way, the state of a run is small (pdes/npu/quiet.py). If it was the same at an earlier moment,
 but for the time and for the number of rows that are done in each trace, the stretch between is a period. If the traces
-continue alike (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and then goes
+repeat it (pdes/reuse/periods.py), the run simulates one more period, whose messages it notes, and then moves
 forward by all periods that follow: times, trace rows, counters and digest are what a simulation would find.
 """
 
@@ -96,7 +96,7 @@ class Notes:
 
 
 class Steady:
-    """Finds stretches of a run that are nearly alike, for fast-forward."""
+    """Finds stretches of a run that are nearly equal, for fast-forward."""
 
     def __init__(self) -> None:
         """Begin without a moment."""
@@ -121,7 +121,7 @@ class Steady:
         return self._recent_ps
 
     def is_near(self, earlier: Moment, moment: Moment, tolerance: float) -> bool:
-        """Return whether what goes on at two moments is alike but for a part `tolerance` of the time between them."""
+        """Return whether two moments differ by at most a part `tolerance` of the time between them."""
         if not tolerance or earlier.shape != moment.shape:
             return False
         most_ps = tolerance * (moment.earliest_ps - earlier.earliest_ps)
@@ -235,7 +235,7 @@ class Recurrence:
             self._begin_notes(moment, steps, moment.earliest_ps - earlier.earliest_ps)
 
     def _is_long(self) -> bool:
-        """Return whether nothing happens for so long before the moment that workers stop there in any division."""
+        """Return whether nothing happens before the moment for long enough that workers stop there in any division."""
         last_ps = max(int(lp.world.net.ctl.now_ps + lp.world.net.ctl.cell_ps) for lp in self._sim.lps)
         return int(self._team.state.soonest_ps) - last_ps >= self._longest_window_ps
 
@@ -270,7 +270,7 @@ class Recurrence:
         return Moment(moment_ps, tuple(key), tuple(shape), np.concatenate(loose), lows, high, kept)
 
     def _begin_notes(self, moment: Moment, steps: list[Int64], length_ps: int) -> None:
-        """Note what happens in the period that begins, if the traces continue alike for long enough after it."""
+        """Note what happens in the period that begins, if the traces repeat it often enough."""
         watched = int(steps[int(self._team.state.watched_lp)][int(self._team.state.watched_npu)])
         if watched <= 0:
             return
@@ -312,7 +312,7 @@ class Recurrence:
             self._set_mark()
 
     def _end_notes(self, noted: Notes) -> None:
-        """Record messages from now on as the run's settings say, and keep no others of the noted period."""
+        """Record messages from now on by the run's settings, and keep no others of the noted period."""
         for lp, blocks, records_flows in zip(self._sim.lps, noted.recorded, self._records_flows, strict=True):
             lp.take_flows()
             lp.world.net.const.record_flows = records_flows

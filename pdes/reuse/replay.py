@@ -321,7 +321,7 @@ class Replay:
                 self._close(state)
 
     def records(self) -> list[EpisodeRecord | None]:
-        """Return the records of the episodes that go on."""
+        """Return the records of the episodes under way."""
         return [state.record for state in self.islands if state.running or state.partial]
 
     def state_since(self, moment_ps: int, low: Int64) -> tuple[list[Any], list[Int64]]:
@@ -367,7 +367,7 @@ class Replay:
             self._record_flows(closed)
 
     def go_forward(self, shift_ps: int, rows_by: Int64, collectives_by: Int64) -> None:
-        """Let all that goes on be shift_ps later, and further in the traces.
+        """Let all that is under way be shift_ps later, and further in the traces.
 
         rows_by: int64[NPUs of the LP], trace rows; collectives_by: int64[groups].
         """

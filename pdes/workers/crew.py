@@ -67,7 +67,7 @@ class AbortedError(Exception):
 
 
 class Recurring(Protocol):
-    """Interface of pdes.reuse.recurrence.Recurrence, which goes forward where a run repeats itself."""
+    """Interface of pdes.reuse.recurrence.Recurrence, which counts periods that a run repeats."""
 
     def serve(self) -> None:
         """Look at a quiet moment, at which all workers have stopped."""
@@ -197,7 +197,7 @@ class Crew:
         own.lasted_ns = time.perf_counter_ns() - begun_ns
 
     def _stop_at_cut(self, worker: int) -> None:
-        """Wait until all workers of this process are at the cut; the first saves the state, then all go on or end."""
+        """Wait until this process's workers are at the cut; the first saves the state, then all continue or end."""
         assert self._cuts is not None, "nobody else asks for a cut"  # noqa: S101 - for mypy
         try:
             self._all_at_cut.wait()

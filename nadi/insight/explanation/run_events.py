@@ -101,7 +101,7 @@ def _rows_in_program(run: Run, program: Program, npu: Int64, trace_row: Int64) -
 
 
 def happened(run: Run, job: str = "") -> RunEvents:
-    """Return the events of a run, of which the end of a job is to be explained.
+    """Return the events of a run, to explain the end of a job.
 
     job: Name of the job, "" = all jobs, but without those that are messages without a model, if there are others.
     Raises ConfigError: the run lacks the job, has not kept its nodes and traces, or has too many of them.

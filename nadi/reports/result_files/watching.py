@@ -1,4 +1,4 @@
-"""How a run that writes to a folder of results stands, from its status file."""
+"""The progress of a run that writes to a folder of results, from its status file."""
 
 import errno
 import os

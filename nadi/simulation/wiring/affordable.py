@@ -113,7 +113,7 @@ def _messages_with_pairs(program: Program, settings: Settings) -> int:
 def with_rows_of_messages(
     flows: str, settings: Settings, own: Estimate, num_messages: float
 ) -> tuple[Settings, Estimate]:
-    """Return settings and estimate of a run in which messages of replayed collectives may have no rows.
+    """Return settings and estimate of a run that may leave out the rows of replayed messages.
 
     flows: [output] flows; own: work of a rank; num_messages: messages of all ranks.
     """

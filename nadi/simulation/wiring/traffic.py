@@ -44,7 +44,7 @@ def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force:
 
 
 def network_rate_bps(graph: Graph, npus: Int32) -> int:
-    """Return the least rate of an NPU's links that lead to no NVSwitch, together; without such links, of all."""
+    """Return the minimum over NPUs of the total rate of links to other nodes than NVSwitches; if none, of all."""
     counts = graph.node_kind[graph.link_dst] != NVSWITCH
     rates = np.bincount(graph.link_src, np.where(counts, graph.link_rate_bps, 0), graph.nodes)[npus]
     if not rates.all():

@@ -54,7 +54,7 @@ class Arrivals(NamedTuple):
 
 
 def arrivals(text: str) -> Arrivals:
-    """Return the arrival process of a text; raise WorkloadError if it is none."""
+    """Return the arrival process of a text; raise WorkloadError for another text."""
     if text == "poisson":
         return Arrivals()
     found = _LOGNORMAL.fullmatch(text)

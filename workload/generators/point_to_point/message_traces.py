@@ -1,6 +1,6 @@
 """Traces of an NPU's messages, made column by column: lists of a million flows take seconds.
 
-Each row is a copy of one of three: a receive, a wait on the host, and a send, of which some columns are then filled in.
+Each row is a copy of one of three: a receive, a wait on the host, and a send, with some columns filled in later.
 """
 
 import dataclasses
@@ -72,7 +72,7 @@ def _copies(npu: int, kind: Int64) -> dict[str, Any]:
 
 
 def _parents(rows: int, sends: Int64, waits: Mask, *, in_turn: bool) -> tuple[Int64, Any]:
-    """Return dep_ptr and dep: a wait follows the wait before, a send the latest wait and, in turn, the send before."""
+    """Return dep_ptr and dep: a wait follows the wait before, a send the latest wait (in_turn: and the send before)."""
     own_waits = sends[waits] - 1
     latest = np.cumsum(waits) - 1  # of the waits before each send, -1 = none
     children, parents = [own_waits[1:]], [own_waits[:-1]]
