@@ -54,6 +54,7 @@ MpiDefault=none
 ReturnToService=2
 KillWait=3
 MinJobAge=300
+FirstJobId={first_job}
 {nodes}
 PartitionName=all Nodes=ALL Default=YES MaxTime=60 OverSubscribe=NO State=UP
 """
@@ -153,6 +154,7 @@ def cluster(nodes: Sequence[Node] = ()) -> Iterator[Cluster]:
         lines = "\n".join(_NODE.format(**node._asdict(), cpus=CPUS) for node in nodes)
         controller = f"{nodes[0].host}({nodes[0].address})"
         values = {"controller": controller, "controller_port": ports[0], "node_port": ports[1], "nodes": lines}
+        values["first_job"] = 1 + int(time.time()) % 1_000_000 * 50  # MPICH names files after jobs: not those of before
         conf.write_text(_CONF.format(folder=folder, **values))
         running = Cluster(folder, _environ(conf), nodes[0].enter)
         stack.callback(_kill_strays, conf)
