@@ -204,7 +204,7 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("collectives concurrent_collectives splits dataset_splits dimension_order phases_per_dimension"),
         **_keys("scheduling", _SIMULATED, _QUEUED),
         **_keys("one_at_a_time", _WHOLE_MESSAGES),
-        **_keys("collectives_in_flight rendezvous", _PACKETS),
+        **_keys("collectives_in_flight rendezvous tick", _PACKETS),
         **_keys("rendezvous_control", _PACKETS, _ASKED),
         **_keys("compute_slowdown"),
     },

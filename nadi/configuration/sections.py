@@ -178,6 +178,7 @@ class SystemSection(Section):
     )
     concurrent_collectives: StrictBool = _engine("concurrent_collectives")
     one_at_a_time: StrictBool = _engine("one_at_a_time")
+    tick: Time = _engine("tick")
     splits: int = Field(
         CollectiveSettings.splits,
         ge=1,

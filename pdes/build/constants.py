@@ -38,10 +38,11 @@ from pdes.npu.delivery import message_by_kind
 from pdes.npu.endpoints import do_later, is_acknowledged, is_in, post_at_ends, post_later
 from pdes.npu.in_flight import may_start, running
 from pdes.npu.islands import enter_island, leave_island
+from pdes.npu.ticks import wait_for_tick
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
     "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries cnp_interval_ps p2p_class flowlet_gap_ps "
-    "collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps"
+    "collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps tick_ps"
 )
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 
@@ -84,7 +85,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.outer, const.splits = part.outer, part.splits
     const.lane_stride = 1 + lanes
     const.reserve_blocks = fabric.batch // s.BLOCK_RECORDS + 2 * s.SIDES * degree + 64
-    const.reserve_messages = sends
+    const.reserve_messages = sends + (settings.tick_ps > 0)
     const.reserve_queue_pairs = max(stages, min(sends, graph.npus * (connections + has_control)))
     const.serial_collectives = not settings.concurrent_collectives
     const.cut_bytes = settings.header_bytes
@@ -169,6 +170,7 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool, has_domains:
         ("is_in", not by_message and acts_later, is_in),
         ("is_in", is_mixed, packets_are_in),
         ("do_later", not by_message, do_later),
+        ("wait_for_tick", settings.tick_ps, wait_for_tick),
         ("post_later", not by_message, post_later),
         ("post_later", by_message, post_whole_later),
         ("join", has_domains, enter_island),

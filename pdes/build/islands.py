@@ -101,14 +101,17 @@ def long_cell_ps(graph: Graph, settings: Settings, fabric: Fabric, domains: list
     return cell_ps
 
 
-def replayed_schedules(program: Program, cell_ps: int) -> Bools:
+def replayed_schedules(program: Program, cell_ps: int, tick_ps: int) -> Bools:
     """Return bool[schedules]: schedules of collectives of which no member ends before all others have started."""
-    # Nothing that starts in a cell, which is cell_ps long, may have an effect in it.
+    # Nothing that starts in a cell, which is cell_ps long, may have an effect in it. In the world of an episode all
+    # jobs have their ticks, which are tick_ps apart, at the same times.
     schedules = program.schedules
     used = (program.node_schedule >= 0) & (program.node_collective >= 0)
     fits = np.isin(program.node_collective, (*MEETINGS, ALL_GATHER)) & ~np.asarray(program.node_uneven, bool)
     replayed = schedules.launch_ps >= cell_ps
     replayed[program.node_schedule[used & ~fits]] = False
+    if tick_ps > 0 and program.jobs is not None and np.any(program.jobs.begin_ps % tick_ps):
+        replayed[:] = False
     return replayed
 
 
@@ -155,7 +158,7 @@ def island_tables(
         island_of=island_of,
         node_of=node_of,
         role=aligned(roles_of(program, island_of), np.int8),
-        replays=aligned(replayed_schedules(program, layout.grid_ps), np.int8),
+        replays=aligned(replayed_schedules(program, layout.grid_ps, settings.tick_ps), np.int8),
         link=aligned(row_of_link[[link for domain in domains for link in domain.links]], np.int32),
         start_ps=full(slots, -1),
         start_row=full(slots, -1, np.int32),

@@ -132,6 +132,9 @@ class Settings:
     rendezvous_bytes: int = setting(0, "minimum size of messages that use the rendezvous protocol", "unlimited")
     rendezvous_control_bytes: int = setting(64, "payload of a request to send and of its answer")
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
+    tick_ps: int = setting(
+        0, "packets: interval, from the begin of its job, at which an NPU notices what has ended; 0: at once"
+    )
     remote_sharers: int = setting(1, "message level: consecutive NPUs that share a remote memory", is_given=False)
     reuse: bool = setting(False, "replay collectives of NVLink domains that repeat", is_given=False)
     fast_forward: float = setting(0.0, "difference between periods of a run that count as alike", is_given=False)
@@ -159,6 +162,8 @@ class Settings:
         if self.fidelity.hooks.act is None:  # NPUs act at different times within a cell
             object.__setattr__(self, "remote_sharers", 1)
             object.__setattr__(self, "one_at_a_time", False)
+        else:
+            object.__setattr__(self, "tick_ps", 0)
 
     @property
     def has_flows(self) -> bool:

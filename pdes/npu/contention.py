@@ -71,7 +71,8 @@ def count_running(world_address, node, change, now_ps):
     system = npus.system[node]
     before = system.running
     after = before + change
-    if npu.lane[COMPUTE_LANE] < 0 or (before > 0 and after > 0):
+    nothing_left = system.work_ps == 0 and system.work_part == 0  # the row waits for its tick, or ends now
+    if npu.lane[COMPUTE_LANE] < 0 or (before > 0 and after > 0) or nothing_left:
         system.running = after
         return
     change_pace(net.const.compute_slow_1000ths, system, change, now_ps)

@@ -24,15 +24,15 @@ from pdes.nic.counting import count_posted
 from pdes.nic.port import set_event
 from pdes.nic.rendezvous import ASKED_FOR, CLEAR, EAGER, KIND_MASK, is_used
 from pdes.nic.transport import line_up, payload_bytes, queue_pair
-from pdes.npu.agenda import agenda_slot, put_in
+from pdes.npu.agenda import agenda_slot
 from pdes.npu.collective import send_has_left, start_collective
 from pdes.npu.delivery import in_lane_at, message_done
-from pdes.npu.trace import post_send
+from pdes.npu.trace import KIND_COLLECTIVE, finish_row, post_send
 
-SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, ENDS = range(7)
+SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, ENDS, NOTICED = range(8)
 """Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a
 trace row posts its message; an aggregator starts its collective; a replayed collective begins to run, and ends
-(pdes/npu/islands.py).
+(pdes/npu/islands.py); the end of a trace row is noticed (pdes/npu/ticks.py).
 """
 
 
@@ -43,18 +43,44 @@ def later_slot(npus, node):
 
 
 @inline
+def ending_row(msg, row):
+    """Return the trace row whose end a later action is, -1 = another action."""
+    return msg[row].ref if msg[row].what >= ENDS else np.int64(-1)
+
+
+@inline
+def precedes(msg, row, other):
+    """Return whether a later action precedes another that is put off after it."""
+    # Ends of rows follow all others of the same time, in the order of the rows, so that their order is the same whether
+    # a collective is replayed, whose end is known early, or not.
+    if msg[row].due != msg[other].due:
+        return msg[row].due < msg[other].due
+    return ending_row(msg, row) <= ending_row(msg, other)
+
+
+@inline
 def put_off(npus, qps, node, row, action, due_ps):
     """Postpone an action (POSTS, SENDS, ...) of NPU `node` on a row of `msg` until due_ps."""
     msg = later_messages(qps.msg)
     msg[row].what = action
+    msg[row].due = due_ps << 1
     npu, system = npus.npu[node], npus.system[node]
-    head = system.later_head - 1
-    first, last = put_in(msg, head, system.later_tail - 1, row, due_ps << 1)
-    system.later_head = first + 1
-    system.later_tail = last + 1
+    head, tail = np.int64(system.later_head - 1), np.int64(system.later_tail - 1)
+    before, following = np.int64(-1), head
+    if tail >= 0 and precedes(msg, tail, row):
+        before, following = tail, np.int64(-1)
+    while following >= 0 and precedes(msg, following, row):
+        before, following = following, np.int64(msg[following].later)
+    msg[row].later = following
+    if following < 0:
+        system.later_tail = row + 1
+    if before >= 0:
+        msg[before].later = row
+        return
+    system.later_head = row + 1
     if head < 0:
         set_event(npus, node, due_ps, later_slot(npus, node))
-    elif first == row:
+    else:
         heap_hasten(npus.heap, npu.heap, npu.heap_size, due_ps, later_slot(npus, node))
 
 
@@ -173,14 +199,13 @@ def is_acknowledged(world_address, node, waiter, now_ps):
 
 
 @inline
-def ends(world, node, slot, row, now_ps):
-    """Return 1 + the trace row of a replayed collective that ends now; 0 if its end has moved since this was noted."""
-    if world.islands.end_ps[slot] != now_ps:
-        return np.int64(0)
-    world.islands.end_ps[slot] = -1
-    if world.net.const.compute_slow_1000ths != 0:
-        call_hook(world.net.hooks.running, world.net.const.address, node, row, -1, now_ps)
-    return np.int64(row + 1)
+def end_row(world, node, row, now_ps):
+    """Finish trace row `row` of NPU `node`, whose end was postponed until now."""
+    net = world.net
+    is_collective = world.trace.kind[world.npus.npu[node].trace_base + row] == KIND_COLLECTIVE
+    if is_collective and (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0:
+        call_hook(net.hooks.running, net.const.address, node, row, -1, now_ps)
+    finish_row(net.const.address, node, row, now_ps)
 
 
 @hook
@@ -210,7 +235,14 @@ def do_later(world_address, node, now_ps):
         call_hook(net.hooks.running, world_address, node, msg[m].ref, 1, now_ps)
         return 0
     if msg[m].what == ENDS:
-        return ends(world, node, msg[m].connection, msg[m].ref, now_ps)
+        slot = msg[m].connection
+        if world.islands.end_ps[slot] == now_ps:  # else the end has moved since this was noted
+            world.islands.end_ps[slot] = -1
+            end_row(world, node, msg[m].ref, now_ps)
+        return 0
+    if msg[m].what == NOTICED:
+        end_row(world, node, msg[m].ref, now_ps)
+        return 0
     if msg[m].what == ACTS:
         done, inst = message_done(net, world.npus, world.insts, node, msg[m].w1, msg[m].tag)
     else:

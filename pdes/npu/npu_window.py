@@ -24,6 +24,7 @@ from pdes.npu.agenda import agenda_slot, begin_slot, take_due
 from pdes.npu.ahead import prefetch_npus
 from pdes.npu.collective import advance, close_if_done, send_has_left
 from pdes.npu.delivery import apart, message_is_in
+from pdes.npu.ticks import lane_waits
 from pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, start_row
 
 
@@ -94,7 +95,8 @@ def own_event(net, npus, rows, insts, node, now_ps):
         done, inst = send_has_left(net, insts, port.sent_ref)
         port.sent_ref = -1
     elif slot < ports + LANES:
-        done = leave_lane(npu, rows, slot - ports)
+        if net.const.tick_ps == 0 or not lane_waits(net, npus, node, slot - ports, now_ps):
+            done = leave_lane(npu, rows, slot - ports)
     elif slot == agenda_slot(ports):
         inst = take_due(net, npus, insts, node, now_ps)
     elif slot == begin_slot(ports):
@@ -185,9 +187,12 @@ def follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, 
     if inst >= 0 and insts.inst[inst].started == 1:
         advance(world_address, node, inst, now_ps)
         done = close_if_done(net, insts, inst)
-        if done >= 0 and (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0:
+        counts = (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0 and net.const.tick_ps == 0
+        if done >= 0 and counts:  # else `end_row` counts it
             call_hook(net.hooks.running, world_address, node, done, -1, now_ps)
-    if done >= 0:
+    if done >= 0 and (
+        net.const.tick_ps == 0 or call_hook(net.hooks.wait_for_tick, world_address, node, done, now_ps) == 0
+    ):
         finish_row(world_address, node, done, now_ps)
     if link >= 0 and npus.port[link].kick_next == NOT_KICKED:
         # rows that became ready post before the port chooses

@@ -24,7 +24,7 @@ from pdes.core.state import (
 )
 from pdes.nic.counting import count_message
 from pdes.nic.port import NOT_KICKED
-from pdes.npu.endpoints import ENDS, POSTS, RUNS, STARTS
+from pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
 from pdes.npu.islands import INSIDE
 from pdes.npu.trace import count_row
 
@@ -150,7 +150,7 @@ def write_later(world, node, low, moment_ps, words, at):
     row = world.npus.system[node].later_head - 1
     while row >= 0:
         what = later[row].what
-        if what != ENDS and what != POSTS and what != STARTS and what != RUNS:
+        if what != ENDS and what != NOTICED and what != POSTS and what != STARTS and what != RUNS:
             return np.int64(NOT_QUIET), np.int64(0)
         words[at] = what
         words[at + 1] = (later[row].due >> 1) - moment_ps + LOOSE

@@ -97,7 +97,15 @@ def simulate(graph: Graph, program: Program, settings: Settings, constants: Reco
 
     graph: fabric of the domain alone; program, settings, constants: of the whole run.
     """
-    plain = replace(settings, reuse=False, faults=NO_FAULTS, record_nodes=True, record_flows=True, compute_slowdown=1.0)
+    plain = replace(
+        settings,
+        reuse=False,
+        faults=NO_FAULTS,
+        record_nodes=True,
+        record_flows=True,
+        compute_slowdown=1.0,
+        concurrent_collectives=True,  # members start when they have started, at times at which others end, too
+    )
     own = episode_program(program, episode)
     sim = build_world(graph, own, plain)
     (lp,) = sim.lps

@@ -242,8 +242,9 @@ class Recurrence:
     def _look(self) -> Moment | None:
         """Return the moment, or None if a message is open."""
         moment_ps = int(self._team.state.soonest_ps)
-        key: list[Any] = []
-        shape: list[Any] = []
+        since_tick_ps = moment_ps % max(1, self._sim.settings.tick_ps)
+        key: list[Any] = [since_tick_ps]
+        shape: list[Any] = [since_tick_ps]
         loose: list[Int64] = []
         high: list[Int64] = []
         kept: list[Any] = []
@@ -334,7 +335,8 @@ class Recurrence:
         following = continuation(self._program, period)
         if not is_exact and following.periods:
             following = following._replace(periods=min(following.periods, MAX_NEAR_PERIODS))
-            noted.length_ps, spread_ps = self._steady.mean_and_spread_ps(length_ps)
+            mean_ps, spread_ps = self._steady.mean_and_spread_ps(length_ps)
+            noted.length_ps = mean_ps - mean_ps % max(1, self._sim.settings.tick_ps)
             self._records.count_near(following.periods, noted.length_ps, spread_ps)
         return (period, following) if following.periods else None
 

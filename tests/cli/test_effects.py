@@ -24,6 +24,7 @@ VALUES = {
     "serving.seed": 9,
     "system.one_at_a_time": True,
     "system.scheduling": "lifo",
+    "system.tick": "700ns",
     "system.collectives_in_flight": 1,
     "system.rendezvous": "1KiB",
     "system.rendezvous_control": "1KiB",

@@ -81,6 +81,7 @@ _VALUES = {
         "rendezvous_control": ["256B"],
         "compute_slowdown": [1.5],
         "one_at_a_time": [True],
+        "tick": ["100ns"],
     },
     "engine": {"partitioner": ["blocks", "scatter"], "weights": ["fabric"]},
     "memory": {

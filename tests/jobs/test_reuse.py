@@ -44,16 +44,18 @@ def job(name, npus, begin_ps=0):
     return FabricJob(name, work, np.array(npus, np.int32), begin_ps)
 
 
-def results(*jobs, reuse=True):
+def results(*jobs, reuse=True, tick_ps=0):
     program = build_jobs(jobs, GRAPH, np.ones(16, bool))
     graph, program, _ = with_reducers(GRAPH, program)
-    return run(build_world(graph, program, replace(SETTINGS, reuse=reuse)))
+    return run(build_world(graph, program, replace(SETTINGS, reuse=reuse, tick_ps=tick_ps)))
 
 
-def test_replays_change_nothing():
+@pytest.mark.parametrize(("tick_ps", "replayed"), [(0, True), (123_456_789 // 9, True), (1_000_000, False)])
+def test_replays_change_nothing(tick_ps, replayed):
+    """A domain has one record of an episode for jobs whose ticks are at the same times."""
     jobs = job("a", LOWER), job("b", UPPER, 123_456_789)
-    found, wanted = results(*jobs), results(*jobs, reuse=False)
-    assert found.reuse["episodes_replayed"] >= REDUCTIONS
+    found, wanted = results(*jobs, tick_ps=tick_ps), results(*jobs, reuse=False, tick_ps=tick_ps)
+    assert (found.reuse["episodes_replayed"] >= REDUCTIONS) == replayed
     assert wanted.reuse.get("episodes_replayed", 0) == 0
     assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
     assert found.job_digests == wanted.job_digests

@@ -178,10 +178,10 @@ def periodic(draw):
 
 
 @settings(max_examples=20, deadline=None)
-@given(periodic(), st.sampled_from([1.0, 1.3]))
-def test_random_periods(traces, slowdown):
+@given(periodic(), st.sampled_from([1.0, 1.3]), st.sampled_from([0, 70_000, 1_000_000]))
+def test_random_periods(traces, slowdown, tick_ps):
     assume(any(traces.nodes))
-    found = both(*program_of(traces), replace(SETTINGS, compute_slowdown=slowdown))
+    found = both(*program_of(traces), replace(SETTINGS, compute_slowdown=slowdown, tick_ps=tick_ps))
     target(float(found.reuse["repeated_periods"]))
 
 

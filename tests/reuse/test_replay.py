@@ -114,10 +114,15 @@ def mixes(draw):
 
 
 @settings(max_examples=25, deadline=None)
-@given(mixes(), st.sampled_from([None, "ring", "nccl"]), st.sampled_from([1.0, 1.3]))
-def test_what_meets_in_a_domain_does_not_matter(traces, algorithm, slowdown):
+@given(
+    mixes(),
+    st.sampled_from([None, "ring", "nccl"]),
+    st.sampled_from([1.0, 1.3]),
+    st.sampled_from([0, 70_000, 1_000_000]),
+)
+def test_what_meets_in_a_domain_does_not_matter(traces, algorithm, slowdown, tick_ps):
     graph, program = program_of(traces, **({KINDS[0]: algorithm} if algorithm else {}))
-    both(graph, program, replace(SETTINGS, compute_slowdown=slowdown))
+    both(graph, program, replace(SETTINGS, compute_slowdown=slowdown, tick_ps=tick_ps))
 
 
 def test_a_message_that_meets_a_replayed_collective_begins_the_run_again():
@@ -152,6 +157,26 @@ def test_collectives_that_meet_are_one_episode():
     found = both(*program_of(traces), SETTINGS)
     assert found.reuse["episodes_replayed"] == 1
     assert found.reuse["episodes_simulated"] > 1
+
+
+@pytest.mark.parametrize("tick_ps", [0, 1000, 1_000_000])
+def test_a_collective_that_starts_as_the_one_before_ends(tick_ps):
+    """At NPU 1, the second of a group and one that waits for the first start together, in this order."""
+    traces = Traces(16)
+    for npu in GROUPS["four"]:
+        traces.collective([npu], 0, 4096, group="four")
+    for npu in GROUPS["overlapping"]:
+        if npu != 1:
+            traces.collective([npu], 7, 100_000, group="overlapping")
+    traces.compute(3, 1)
+    for npu in GROUPS["reversed"]:
+        last = (len(traces.nodes[npu]) - 1,) if npu in (3, 5) else ()
+        traces.collective([npu], 7, 1, group="reversed", deps={npu: last})
+        if npu == 1:
+            traces.collective([npu], 7, 100_000, group="overlapping", deps={npu: (0,)})
+        traces.collective([npu], 7, 100_000, group="reversed")
+    found = both(*program_of(traces), replace(SETTINGS, tick_ps=tick_ps))
+    assert found.reuse["episodes_replayed"] > 0
 
 
 def test_domains_of_one_kind_share_records():
