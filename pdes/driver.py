@@ -15,7 +15,7 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Program
 from pdes.harvest.gathering import Harvest, check, harvest, results
 from pdes.nic.driven import has_shares, with_driven
-from pdes.results import Results
+from pdes.results import Results, simulated_hops
 from pdes.reuse.records import Records
 from pdes.reuse.recurrence import Recurrence, may_recur
 from pdes.reuse.replay import Replay
@@ -93,8 +93,10 @@ def _run(
         for lp in sim.lps:
             lp.replay = Replay(sim, lp, records) if lp.domains else None
         saver = None if checkpoints is None else Saver(checkpoints, mailbox, place, sim, records)
+        resumed_hops = 0
         if saver is not None and resumes and is_first:
             saver.restore(place.team)
+            resumed_hops = simulated_hops(sum(int(lp.world.net.count.hops) for lp in sim.lps), records.counts())
         recurrence = Recurrence(sim, place.team, records) if may_recur(sim) else None
         workers = Crew(sim, place, progress, nodes_total, saver, recurrence)
         seconds["setup_s"] = time.perf_counter() - begun - compile_s + (built.setup_s if built else 0.0)
@@ -106,7 +108,7 @@ def _run(
             if lp.replay:
                 lp.replay.finish()
         seconds["first_event_s"] = workers.first_event_s
-        return replace(harvest(sim), workers=workers.times(), reuse=records.counts())
+        return replace(harvest(sim), workers=workers.times(), reuse=records.counts(), resumed_hops=resumed_hops)
 
     total, own = mailbox.everywhere(layout, threads, share)
     if total.is_disturbed:

@@ -54,6 +54,7 @@ class Results:
     # near_periods, near_ps, near_error_ps: those of them that were taken to be like others, their time together, and by
     # how much that may differ
     reuse: dict[str, int] = field(default_factory=dict)
+    resumed_hops: int = 0  # packet-hops that earlier parts of a resumed run simulated, before wall_s began
     workers_rss_bytes: int = 0  # peak memory of processes forked for the run, summed
     workers: dict[str, np.ndarray] = field(default_factory=dict)
     # where the program has several jobs, or names its job: the digest of each, which does not depend on the others, nor
@@ -64,7 +65,11 @@ class Results:
 
     @property
     def simulated_hops(self) -> int:
-        """Packet-hops that were simulated one by one: not those of replays and repeated periods, but of episodes."""
-        own = self.reuse
-        reused = own.get("replayed_hops", 0) + own.get("repeated_hops", 0)
-        return self.counters["packet_hops"] - reused + own.get("episode_hops", 0)
+        """Packet-hops that this part of the run simulated: those of episodes, not of replays and repeated periods."""
+        return simulated_hops(self.counters["packet_hops"], self.reuse) - self.resumed_hops
+
+
+def simulated_hops(packet_hops: int, reuse: dict[str, int]) -> int:
+    """Return the packet-hops that were simulated one by one; reuse: counts as of Results.reuse."""
+    reused = reuse.get("replayed_hops", 0) + reuse.get("repeated_hops", 0)
+    return packet_hops - reused + reuse.get("episode_hops", 0)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from inputs.names import shown
+from nadi.errors import defect_text
 from nadi.launching.ending import INTERRUPTED, Interrupts, end_others, error_prefix, prints_error, wait_for_rank_0
 from nadi.terminal.printing import never_fail_to_print
 
@@ -111,8 +112,7 @@ def _report_other(error: BaseException) -> int:
         return FAILED
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    text = " ".join(str(error).split())
-    _say(f"{type(error).__name__}: {text}{where}; this is a defect, NADI_DEBUG=1 shows the traceback", error)
+    _say(f"{defect_text(error)}{where}; this is a defect, NADI_DEBUG=1 shows the traceback", error)
     return FAILED
 
 

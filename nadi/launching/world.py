@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nadi.errors import defect_text
 from workload.errors import Exchange, alone
 
 # Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others None
@@ -90,4 +91,4 @@ def _failure(error: Exception, rank: int) -> tuple[str, int, bool]:
         return str(error), int(error.exit_code), False
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}:{frame.lineno}"
-    return f"rank {rank}: {type(error).__name__}: {error} ({where}); this is a defect", 1, False
+    return f"rank {rank}: {defect_text(error)} ({where}); this is a defect", 1, False

@@ -22,7 +22,7 @@ from pdes.build.tables import idle_npus, npu_rows, plan_tables, row_states, trac
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.errors import RunError
-from pdes.core.inputs import Graph, Program, Record, Rows
+from pdes.core.inputs import Graph, Int64, Program, Record, Rows, Schedules
 from pdes.core.memory import aligned, full, row_of, rows_of, unused, zeros
 from pdes.core.rows.flows import (
     CoupledKind,
@@ -171,14 +171,25 @@ def _messages(program: Program, part: Part, const: Record, scalars: Record, sett
     )
 
 
-def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -> s.Flows:
-    """Return an LP's tables of the flow model, without flows; pairs: rows of qp; nodes: of the LP; lanes: of plans."""
+def _coupled_lanes(schedules: Schedules) -> tuple[Int64, int]:
+    """Return int64[rows of plan_of], first row of `flows.lane` of each member, and the number of these rows."""
+    # members with equal plans and the same peers have the same rows
+    schedule = np.repeat(np.arange(len(schedules.members)), np.diff(schedules.plan_of_ptr))
+    keys = np.stack([schedule, schedules.plan_of, schedules.list_first])
+    distinct, which = np.unique(keys, axis=1, return_inverse=True)
+    first = offsets(np.diff(schedules.plan_ptr)[distinct[1]])
+    return first[:-1][which.reshape(-1)], int(first[-1])
+
+
+def _flows(net: s.Net, pairs: int, nodes: int, schedules: Schedules, settings: Settings) -> s.Flows:
+    """Return an LP's tables of the flow model, without flows; pairs: rows of qp; nodes: of the LP."""
     if not settings.has_flows:
         return unused(s.Flows)
     links, hops = len(net.tx), 2 * int(net.const.reserve_hops)
     kinds, capacity = settings.coupled, capacities(net)
     more: dict[str, Any] = {}
     if kinds is not None:
+        lane_first, lanes = _coupled_lanes(schedules)
         rows = rows_of(
             CoupledKind,
             len(kinds.schedule),
@@ -191,6 +202,7 @@ def _flows(net: s.Net, pairs: int, nodes: int, lanes: int, settings: Settings) -
             "coupled": rows,
             "stage": rows_of(CoupledStage, pairs),
             "lane": rows_of(CoupledLane, lanes),
+            "lane_first": aligned(lane_first),
             "is_coupled": aligned(kinds.is_coupled, np.int8),
             "coupled_ptr": aligned(kinds.ptr),
             "hop_total": rows_of(LinkTotal, hops),
@@ -335,7 +347,7 @@ def _build_lp(
         plans=plans,
         schedule=schedule,
         messages=_messages(program, part, const, net.ctl, settings),
-        flows=_flows(net, len(qps.qp), len(part.nodes), len(plans.lane_ptr), settings),
+        flows=_flows(net, len(qps.qp), len(part.nodes), program.schedules, settings),
         islands=island_tables(layout, program, settings, part, domains, net),
     )
     lp = LogicalProcess(part, world, row_ptr, hooks_of(graph, settings))

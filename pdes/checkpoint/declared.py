@@ -80,7 +80,7 @@ WORDS = {
     "Receiver": {"translated": "key port_back", "same": "nak_sent"},
     "CongestionState": {"translated": "child sibling"},
     "Selective": {"translated": "head_message"},
-    "Instance": {"translated": "key", "made again": "slot first_lane"},
+    "Instance": {"translated": "key", "made again": "slot first_lane list_first"},
     "LaneState": {"translated": "later", "made again": "first", "same": "due"},
     "CollectivePhase": {"translated": "next_phase"},
     "LaneRequest": {"translated": "first last"},

@@ -231,7 +231,7 @@ def move_collectives(shared: Shared) -> None:
     schedule = trace.schedule[row].astype(np.int64)
     plan_at = plans.plan_of_ptr[schedule] + np.where(plans.relative[schedule], 0, plans.slot_member[slot])
     plan = plans.plan_of[plan_at].astype(np.int64)
-    into.slot[begun], into.schedule[begun], into.plan[begun] = slot, schedule, plan
+    into.slot[begun], into.schedule[begun], into.list_first[begun] = slot, schedule, plans.list_first[plan_at]
     into.first_lane[begun] = plans.plan_ptr[plan]
     _move_lanes(shared, rows, to)
     keys, values = into.key[to].copy(), to.copy()

@@ -147,6 +147,8 @@ class PlanTables(NamedTuple):
     relative: Bool
     plan_of_ptr: Int64
     plan_of: Int32
+    list_first: Int32  # [rows of plan_of] first entry of the member's list in peer_list, -1 steps name members
+    peer_list: Int32  # peers, and lanes of these, that steps of shared plans name by index
     plan_ptr: Int32
     lane_ptr: Int32
     step: Annotated[np.recarray, npu.PlanStep]
@@ -321,7 +323,8 @@ class Flows(NamedTuple):
     node_share: Int64  # [nodes] what part of the packets reaches them
     coupled: Annotated[np.recarray, flows.CoupledKind]  # collectives that are coupled flows, those of a group together
     stage: Annotated[np.recarray, flows.CoupledStage]  # [rows of qp]
-    lane: Annotated[np.recarray, flows.CoupledLane]  # [lanes of all plans]
+    lane: Annotated[np.recarray, flows.CoupledLane]  # rows, by lane of a member; members that do the same share them
+    lane_first: Annotated[Int64, BUILT]  # [rows of plan_of] first row of `lane` of each member
     is_coupled: Int8  # [schedules] whether their collectives are coupled flows
     coupled_ptr: Int64  # [groups + 1] first row of `coupled` of a group
     link_total: Annotated[np.recarray, flows.LinkTotal]  # [rows of tx] of the coupled flow whose path is sought

@@ -79,6 +79,7 @@ class Harvest:
     now_ps: Annotated[int, max]  # where the last LP stopped
     is_disturbed: Annotated[bool, any]  # packets met a replayed collective: the outcome is void
     reuse: Annotated[dict[str, int], _added]  # of a process: counts of replayed collectives
+    resumed_hops: Annotated[int, sum]  # of a process: packet-hops that an earlier part of the run simulated
     left: Annotated[int, sum]  # trace rows not finished
     waits: Annotated[list[str], _lists]  # rows that wait and what each waits for, one line each
     too_late: Annotated[bool, any]  # an event lies beyond the times that the engine can represent
@@ -135,6 +136,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         now_ps=int(ctl.now_ps),
         is_disturbed=bool(ctl.is_disturbed),
         reuse={},
+        resumed_hops=0,
         left=left,
         waits=waiting_rows(lp) if left else [],
         too_late=left > 0 and too_late(lp),
@@ -383,6 +385,7 @@ def results(
         limits=dict(zip(LIMIT_COLUMNS, total.limits.T, strict=True)),
         settled=total.settled,
         reuse=total.reuse,
+        resumed_hops=total.resumed_hops,
         workers_rss_bytes=total.forked_rss_bytes,
         workers={"worker": np.arange(len(workers["rank"])), **workers} if workers else {},
         **seconds,

@@ -79,7 +79,7 @@ def begin_row(world, node, now_ps):
     move_lanes(world, node)
     if inst >= 0 and world.insts.inst[inst].started == 1:
         collective = world.insts.inst[inst]
-        delay = begins_after(world.net, world.plans, collective.plan)
+        delay = begins_after(world.net, world.plans, collective.first_lane)
         if delay > 0:
             collective.started = 0
             add_event(world.net.ctl, world.messages, now_ps + delay, LAUNCH, collective.key, inst)

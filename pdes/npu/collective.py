@@ -51,20 +51,24 @@ def instance_for(net, npus, insts, node, group, seq):
 
 
 @inline
-def begins_after(net, plans, plan):
-    """Return the endpoint's delay in ps before a collective with this plan; 0 if its lanes wait for it themselves."""
-    if plans.lane_row[plans.plan_ptr[plan]].begins == 1:
+def begins_after(net, plans, first_lane):
+    """Return the endpoint's delay in ps before a collective; 0 if its lanes wait for it themselves."""
+    # first_lane: row of the first lane of the member's plan.
+    if plans.lane_row[first_lane].begins == 1:
         return np.int64(0)
     return net.const.endpoint_delay_ps
 
 
 @inline
-def plan_of(plans, schedule, slot):
-    """Return the number of an NPU's plan in a collective's schedule; slot: the NPU's slot of the group."""
-    at = plans.plan_of_ptr[schedule]
-    if not plans.relative[schedule]:
-        at += plans.slot_member[slot]
-    return np.int64(plans.plan_of[at])
+def plan_entry(plans, schedule, member):
+    """Return the entry of `plan_of` and `list_first` for a member of a schedule."""
+    return plans.plan_of_ptr[schedule] + (0 if plans.relative[schedule] else member)
+
+
+@inline
+def first_lane_of(plans, schedule, slot):
+    """Return the row of the first lane of an NPU's plan in a schedule; slot: the NPU's slot of the group."""
+    return np.int64(plans.plan_ptr[plans.plan_of[plan_entry(plans, schedule, plans.slot_member[slot])]])
 
 
 @inline
@@ -76,11 +80,12 @@ def start_collective(world, node, row, now_ps):
     slot = npu.slot_base + trace.group[r]
     inst = instance(net, insts, node, np.int64(plans.slot_group[slot]), np.int64(trace.seq[r]))
     schedule = np.int64(trace.schedule[r])
-    plan = plan_of(plans, schedule, slot)
+    entry = plan_entry(plans, schedule, plans.slot_member[slot])
+    plan = np.int64(plans.plan_of[entry])
     collective = insts.inst[inst]
     collective.row = row
     collective.slot = slot
-    collective.plan = plan
+    collective.list_first = plans.list_first[entry]
     collective.first_lane = plans.plan_ptr[plan]
     collective.lanes = plans.plan_ptr[plan + 1] - plans.plan_ptr[plan]
     collective.lanes_left = collective.lanes
@@ -93,11 +98,13 @@ def start_collective(world, node, row, now_ps):
     collective.stirred = -1
     later = plans.launch_ps[schedule]
     if later > 0 or net.hooks.act == 0:  # at message level: pdes.messages.message_loop.begin_row
-        later += begins_after(net, plans, plan)
+        later += begins_after(net, plans, collective.first_lane)
     if later > 0:
         collective.started = LAUNCHING
         put_off(net, npus, insts, node, wake_place(net, inst), now_ps + later)
-    elif net.const.compute_slow_1000ths != 0 and (net.hooks.act == 0 or begins_after(net, plans, plan) == 0):
+    elif net.const.compute_slow_1000ths != 0 and (
+        net.hooks.act == 0 or begins_after(net, plans, collective.first_lane) == 0
+    ):
         call_hook(net.hooks.running, net.const.address, node, row, 1, now_ps)
     collective.buffer_bytes = trace.bytes[r]
     collective.schedule = schedule
@@ -161,7 +168,8 @@ def sent_bytes_of(world_address, insts, plans, inst, lane, step):
 @inline
 def npu_of_peer(insts, plans, instance, lane, peer):
     """Return the NPU of a step's peer in an instance; lane: row of the lane in `lane_row`."""
-    # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member.
+    # peer: distance from this member in its view or, in relative plans, in the group; else the number of the member, or
+    # its index in the list of this member.
     lane_row = plans.lane_row[lane]
     collective = insts.inst[instance]
     if lane_row.view_number >= 0:
@@ -179,8 +187,17 @@ def npu_of_peer(insts, plans, instance, lane, peer):
         peer += collective.member
         if peer >= members:
             peer -= members
+    elif collective.list_first >= 0:
+        peer = np.int64(plans.peer_list[collective.list_first + peer])
     group = np.int64(plans.slot_group[collective.slot])
     return np.int64(plans.group_member[plans.group_ptr[group] + peer])
+
+
+@inline
+def lane_of_peer(insts, plans, instance, lane):
+    """Return the lane of the receiver that `send_lane` of a step names, `lane`, in an instance."""
+    first = insts.inst[instance].list_first
+    return lane if first < 0 else np.int64(plans.peer_list[first + lane])
 
 
 @hook
@@ -211,7 +228,7 @@ def post_step(net, insts, plans, node, inst, lane_number, lane, step, now_ps):
     group = np.int64(plans.slot_group[collective.slot])
     size = sent_bytes_of(world_address, insts, plans, inst, lane, step)
     dst = npu_of_peer(insts, plans, inst, lane, np.int64(step_row.send_peer))
-    tag = tag_for(collective.key, np.int64(step_row.send_lane))
+    tag = tag_for(collective.key, lane_of_peer(insts, plans, inst, np.int64(step_row.send_lane)))
     collective.sends_left += 1
     waiter = REF_INSTANCE | inst
     if lane_row.blocking == 1:

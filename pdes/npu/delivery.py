@@ -11,7 +11,7 @@ from pdes.core.packet import CALL_LANE, P2P, rank_of, receive_key, source, tag_g
 from pdes.core.state import LONGEST_RUN_PS, ROW_ARRIVED, ROW_ASKED, ROW_POSTED, world_at
 from pdes.nic.rendezvous import CLEAR, EAGER, KIND_MASK, REQUEST, answer, is_used, lane_gets, send_cleared
 from pdes.npu.agenda import lane_place
-from pdes.npu.collective import arrives, instance, instance_for, plan_of
+from pdes.npu.collective import arrives, first_lane_of, instance, instance_for
 from pdes.npu.in_flight import call
 from pdes.npu.trace import NOTHING, row_of_collective
 
@@ -121,7 +121,7 @@ def in_lane_at(world, node, tag, size_bytes, earliest_ps, is_data):
     if is_data:
         npu = world.npus.npu[node]
         row, slot = row_of_collective(npu, world.trace, world.plans, tag_group(tag), tag_seq(tag))
-        lane = world.plans.plan_ptr[plan_of(world.plans, world.trace.schedule[npu.trace_base + row], slot)] + number
+        lane = first_lane_of(world.plans, np.int64(world.trace.schedule[npu.trace_base + row]), slot) + number
         if messages.reduces[messages.receive_ptr[lane] + taken_row.messages] == 1:
             time = np.int64(min(size_bytes * messages.memory_psb[0] + 0.5, LONGEST_RUN_PS / TOUCHES))
             earliest_ps += TOUCHES * (time - time % net.const.resolution_ps)

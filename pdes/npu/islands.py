@@ -25,7 +25,7 @@ from pdes.core.packet import (
 from pdes.core.state import BLOCK_SHIFT, INF, SIDES, later_messages, take_row, world_at
 from pdes.network.link import inbox_of, wait
 from pdes.nic.counting import tag_within_job
-from pdes.npu.collective import begins_after, plan_of
+from pdes.npu.collective import begins_after, first_lane_of
 from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank
 
@@ -144,10 +144,10 @@ def wait_for_replay(world, node, island, slot, row, now_ps):
     net.ctl.replay_starts += 1
     if net.const.compute_slow_1000ths != 0:
         schedule = np.int64(world.trace.schedule[world.npus.npu[node].trace_base + row])
-        launched_ps = now_ps + plans.launch_ps[schedule] + begins_after(net, plans, plan_of(plans, schedule, slot))
+        delay_ps = plans.launch_ps[schedule] + begins_after(net, plans, first_lane_of(plans, schedule, slot))
         at = take_row(net, world.qps)
         later_messages(world.qps.msg)[at].ref = row
-        put_off(world.npus, world.qps, node, at, RUNS, launched_ps)
+        put_off(world.npus, world.qps, node, at, RUNS, now_ps + delay_ps)
     group = plans.slot_group[slot]
     islands.started[group] += 1
     island.open_members += 1

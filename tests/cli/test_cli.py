@@ -126,6 +126,15 @@ def test_defects_are_one_line_with_their_place(nadi, monkeypatch):
     assert "Traceback" in nadi("doctor").err
 
 
+def test_long_texts_of_defects_are_shortened(nadi, monkeypatch):
+    """Errors of Numba's compiler have pages."""
+    _raising(monkeypatch, RuntimeError("Failed in nopython mode\n" + "no implementation found\n" * 400))
+    outcome = nadi("doctor")
+    assert "RuntimeError: Failed in nopython mode no implementation" in outcome.err
+    assert "implementation ... (test_cli.py:" in outcome.err
+    assert len(outcome.err) < 600
+
+
 @pytest.mark.parametrize(("code", "text"), [(2, "a\n  b"), (1, "stalled:\n  npu 0 waits")])
 def test_errors_say_their_own_code(nadi, monkeypatch, code, text):
     _raising(monkeypatch, type("Wrong", (ValueError,), {"exit_code": code})(text))

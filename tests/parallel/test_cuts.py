@@ -70,6 +70,15 @@ def test_a_run_that_stops_twice(name, first, second, tmp_path):
     assert differing(fingerprint(results), wanted(name)) == []
 
 
+def test_the_rate_of_a_resumed_run_is_that_of_its_last_part(tmp_path):
+    """On three LPs of three processes, then of two threads."""
+    with often(), pytest.raises(StoppedError):
+        run_on("lossy", WAYS[2], checkpoints_of(tmp_path, 0, 3))
+    results = run_on("lossy", WAYS[1], checkpoints_of(tmp_path, 1, 10**9))
+    assert 0 < results.resumed_hops < results.counters["packet_hops"]
+    assert results.simulated_hops == results.counters["packet_hops"] - results.resumed_hops
+
+
 def test_ranks(python, tmp_path):
     names = ["lossy", "sprayed", "roce", "nccl", "ends", "in_network"]
     done = python(2, "tests/parallel/cuts_on_ranks.py", tmp_path, *names)

@@ -68,6 +68,7 @@ class SendColumns:
         self._fabric, self._npus, self._named, self._families = fabric, communicator_npus, named_groups, families
         self._is_member = np.zeros(len(self._host), np.bool_)
         self._is_member[communicator_npus if fabric else []] = True
+        self._group_of: dict[str, Int32] = {}  # int32[npus] by name of a family: group of each NPU in it
         self._communicators: dict[tuple[int, ...], int] = {}
         self._known: list[tuple[GroupShape, Communicator]] = []
         self._proto = str(dict(self._choice.parameters)["proto"]) if self._choice else ""
@@ -103,7 +104,9 @@ class SendColumns:
         """Return int64[k]: communicator numbers of a trace's group (by its row in the trace) for the NPUs `npus`."""
         name = view.table.group_names[group_row]
         if name in self._families:
-            place = group_of_npu(self._families[name], len(self._is_member))[npus]
+            if name not in self._group_of:
+                self._group_of[name] = group_of_npu(self._families[name], len(self._is_member))
+            place = self._group_of[name][npus]
             used, of_npu = np.unique(place, return_inverse=True)
             members = [self._families[name][at] if at >= 0 else () for at in used.tolist()]
             return np.array([self._number(each) for each in members], np.int64)[of_npu.reshape(-1)]

@@ -317,7 +317,8 @@ def _relative(program: Program, calls: _Calls, buffer: _Buffer, peers: list[_Pee
 def _sent_by_members(schedules: Schedules, calls: _Calls) -> _Sent:
     """Return the messages between members of a schedule with one plan per member, for one call; calls: its calls."""
     members = int(schedules.members[calls.schedule])
-    plan = schedules.plan_of[schedules.plan_of_ptr[calls.schedule] : schedules.plan_of_ptr[calls.schedule + 1]]
+    first_entry = int(schedules.plan_of_ptr[calls.schedule])
+    plan = schedules.plan_of[first_entry : first_entry + members]
     first = schedules.lane_ptr[schedules.plan_ptr[plan]]
     member, step = spans(first, schedules.lane_ptr[schedules.plan_ptr[plan + 1]] - first)
     sends = schedules.send_peer[step] >= 0
@@ -329,9 +330,8 @@ def _sent_by_members(schedules: Schedules, calls: _Calls) -> _Sent:
         begin, begin + schedules.send_count[step], calls.size_bytes, chunks * schedules.lane_parts[lane]
     )
     size_bytes = -(-size_bytes * schedules.lane_wire_num[lane] // schedules.lane_wire_den[lane])
-    key, size_bytes, messages = sums(
-        member * members + schedules.send_peer[step], size_bytes, np.ones(len(step), np.int64)
-    )
+    peer = schedules.named(first_entry + member, schedules.send_peer[step])
+    key, size_bytes, messages = sums(member * members + peer, size_bytes, np.ones(len(step), np.int64))
     return _Sent(np.searchsorted(key, np.arange(members + 1) * members), key % members, size_bytes, messages)
 
 

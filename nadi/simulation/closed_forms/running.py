@@ -216,10 +216,10 @@ def _schedule_columns(schedules: Schedules, index: int) -> Iterator[NDArray[np.g
     """Yield the numbers of the schedule at `index`: its own, its plans, views (lines of members) and arrangements."""
     for name in _OF_SCHEDULE:
         yield getattr(schedules, name)[index : index + 1]
-    plans, plan_of_member = np.unique(
-        schedules.plan_of[schedules.plan_of_ptr[index] : schedules.plan_of_ptr[index + 1]], return_inverse=True
-    )
+    entries = slice(int(schedules.plan_of_ptr[index]), int(schedules.plan_of_ptr[index + 1]))
+    plans, plan_of_member = np.unique(schedules.plan_of[entries], return_inverse=True)
     yield plan_of_member
+    yield from schedules.lists(index)
     lane_columns = [
         getattr(schedules, name) for name in schedules._fields if name.startswith("lane_") and name != "lane_ptr"
     ]

@@ -39,6 +39,9 @@ _HOUR_S = 3600
 MARGIN = 2.0
 MIN_TIME_LIMIT_S = 900.0  # minimum time limit: every node compiles kernels for up to half a minute and reads traces
 PROCESS_BYTES = 500_000_000  # memory of a process before it simulates: Python, its packages and the compiler of kernels
+# Memory in bytes of each rank of a node, per rank and per link of the fabric: Python and kernels (measured: 71 MB), and
+# fabric, layout, program and world (71 to 93 MB with 98,304 links); see docs/explanation/performance.md
+_RANK_BYTES, _RANK_LINK_BYTES = 100_000_000, 1000
 _TIME_LIMIT_STEP_S = 300  # step in seconds to which time limits are rounded up
 MAX_PAIRS = 1 << 18  # maximum number of pairs of NPUs whose paths and packets are counted; of more, a sample is counted
 # Memory in bytes, measured with fabrics of 10^3 to 10^4 NPUs, 2026-11-22.
@@ -312,11 +315,13 @@ def cost_of_packets(
 ) -> JobCost:
     """Return the cost of a run of packets or messages on several nodes; refuse more memory than a node has, or a day.
 
-    `total_work` is that of all ranks, with the memory that one process would need for all of it. Each rank holds the
-    fabric and its part of the rest. `workers` is the number of all workers, `limits` the resources of a node.
+    `total_work` is that of all ranks, with the memory that one process would need for all of it. A node holds libraries
+    and shared memory once; each rank holds Python, the fabric and its part of the rest. `workers` is the number of all
+    workers, `limits` the resources of a node.
     """
-    of_fabric = fabric_bytes(graph)
-    memory = ranks_per_node * (PROCESS_BYTES + of_fabric) + max(total_work.memory_bytes - of_fabric, 0.0) / num_nodes
+    of_rank = _RANK_BYTES + _RANK_LINK_BYTES * graph.links
+    rest = max(total_work.memory_bytes - fabric_bytes(graph), 0.0)
+    memory = PROCESS_BYTES + ranks_per_node * of_rank + rest / num_nodes
     _check_requested_memory(memory, limits)
     own = total_work._replace(memory_bytes=memory if limits.memory_bytes is None else 0.0)
     check_run(own, total_work, settings, workers, force=limits.force)

@@ -27,7 +27,7 @@ from pdes.core.state import FRAMED, world_at
 from pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
 from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, lay_both_ways, packets_of
 from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
-from pdes.messages.flows.reach import find_reach, hash_word, plan_of_member
+from pdes.messages.flows.reach import act_as, find_reach, hash_word, lanes_of_member
 from pdes.network.link import class_row, count_for_job, share_psb
 from pdes.npu.collective import free_instance, instance, npu_of_peer, sent_bytes_of
 from pdes.npu.trace import row_of_collective
@@ -84,24 +84,25 @@ def find_stages(world, kind):
     flows, plans = world.flows, world.plans
     kind.stages = 1
     for at in range(plans.plan_of_ptr[kind.schedule], plans.plan_of_ptr[kind.schedule + 1]):
-        plan = np.int64(plans.plan_of[at])
+        plan, first_row = np.int64(plans.plan_of[at]), np.int64(flows.lane_first[at])
         first_lane = np.int64(plans.plan_ptr[plan])
-        for number in range(first_lane, plans.plan_ptr[plan + 1]):
-            step, lane = plans.step[plans.lane_ptr[number]], flows.lane[number]
-            clear_row(flows.lane, number)
+        for number in range(plans.plan_ptr[plan + 1] - first_lane):
+            step, lane = plans.step[plans.lane_ptr[first_lane + number]], flows.lane[first_row + number]
+            clear_row(flows.lane, first_row + number)
             if step.dep_lane >= 0:
-                other = first_lane + step.dep_lane
+                other, before = first_lane + step.dep_lane, flows.lane[first_row + step.dep_lane]
                 if step.dep_step == plans.lane_ptr[other + 1] - plans.lane_ptr[other] - 1:
-                    lane.stage = flows.lane[other].stage + flows.lane[other].stages
-            lane.stages = stages_of(plans, number)
+                    lane.stage = before.stage + before.stages
+            lane.stages = stages_of(plans, first_lane + number)
             if lane.stage + lane.stages > MAX_STAGES:
                 lane.stage = lane.stages = 0
             kind.stages = max(kind.stages, lane.stage + lane.stages)
 
 
 @outline
-def add_lane(world, flow_id, lane, src, now_ps):
-    """Add what NPU `src` sends in a lane, a row of `lane_row`, in a stage; return (bytes in a row, ps at its share)."""
+def add_lane(world, flow_id, lane, own, src, now_ps):
+    """Add what NPU `src` sends in a lane in a stage; return (bytes in a row, ps at its share)."""
+    # lane: row of `lane_row`; own: row of `flows.lane`.
     # Messages to several peers are in a row if the lane receives between them; else they leave at once.
     net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
     flow, stage = flows.flow[flow_id], flows.stage[flow_id]
@@ -110,7 +111,7 @@ def add_lane(world, flow_id, lane, src, now_ps):
     row_bytes, lane_ps = np.int64(0), 0.0
     sent = receives = np.int64(0)
     step, end = np.int64(plans.lane_ptr[lane]), np.int64(plans.lane_ptr[lane + 1])
-    number = np.int64(flows.lane[lane].stage)
+    number = np.int64(flows.lane[own].stage)
     while step < end:
         to = np.int64(plans.step[step].send_peer)
         if to < 0:
@@ -118,7 +119,7 @@ def add_lane(world, flow_id, lane, src, now_ps):
             step += 1
             continue
         is_next = sent == 1 and receives == 1
-        number += np.int64(is_next and flows.lane[lane].stages > 1)
+        number += np.int64(is_next and flows.lane[own].stages > 1)
         sent, receives = np.int64(1), np.int64(0)
         # messages to one peer in a row take one path
         messages = packets = payload_bytes = framed_bytes = np.int64(0)
@@ -158,13 +159,13 @@ def lay_coupled(world, flow_id, now_ps):
     flow.epoch = flows.state.epoch
     most_bytes, slowest_ps = np.int64(1), 0.0
     for member in range(plans.members[schedule]):
-        collective.member = member
-        plan = plan_of_member(plans, schedule, member)
+        act_as(plans, collective, schedule, member)
+        first_lane, first_row, lanes = lanes_of_member(world, schedule, member)
         src = np.int64(plans.group_member[plans.group_ptr[kind.group] + member])
-        for lane in range(plans.plan_ptr[plan], plans.plan_ptr[plan + 1]):
-            begin = flows.lane[lane].stage
-            if begin <= stage.number < begin + max(1, flows.lane[lane].stages):
-                row_bytes, lane_ps = add_lane(world, flow_id, lane, src, now_ps)
+        for own in range(first_row, first_row + lanes):
+            begin = flows.lane[own].stage
+            if begin <= stage.number < begin + max(1, flows.lane[own].stages):
+                row_bytes, lane_ps = add_lane(world, flow_id, first_lane + own - first_row, own, src, now_ps)
                 most_bytes = max(most_bytes, row_bytes)
                 slowest_ps = max(slowest_ps, lane_ps)
     for i in range(flows.state.touched):

@@ -11,7 +11,7 @@ from pdes.core.packet import SHARES_SHIFT, path_word
 from pdes.messages.flows.paths import idle_way, lay_both_ways
 from pdes.network.link import link_psb
 from pdes.nic.counting import within_job
-from pdes.npu.collective import npu_of_peer, sent_bytes_of
+from pdes.npu.collective import npu_of_peer, plan_entry, sent_bytes_of
 
 
 @inline
@@ -24,9 +24,21 @@ def first_send(plans, lane):
 
 
 @inline
-def plan_of_member(plans, schedule, member):
-    """Return the plan of a member of a schedule."""
-    return np.int64(plans.plan_of[plans.plan_of_ptr[schedule] + (0 if plans.relative[schedule] else member)])
+def lanes_of_member(world, schedule, member):
+    """Return the rows of a member's first lane in `lane_row` and `flows.lane`, and the number of its lanes."""
+    # Members that share a plan but have different peers have different rows of `flows.lane`.
+    plans = world.plans
+    entry = plan_entry(plans, schedule, member)
+    plan = np.int64(plans.plan_of[entry])
+    first = np.int64(plans.plan_ptr[plan])
+    return first, np.int64(world.flows.lane_first[entry]), plans.plan_ptr[plan + 1] - first
+
+
+@inline
+def act_as(plans, collective, schedule, member):
+    """Let an instance stand for a member of a schedule."""
+    collective.member = member
+    collective.list_first = plans.list_first[plan_entry(plans, schedule, member)]
 
 
 @inline
@@ -37,8 +49,8 @@ def hash_word(net, plans, group, lane, src, dst):
 
 
 @inline
-def set_first_message(world, flow_id, kind, lane, src, inst, now_ps):
-    """Set what the first message of a lane takes from NPU `src`: latency_ps and chunk_ps."""
+def set_first_message(world, flow_id, kind, lane, row, src, inst, now_ps):
+    """Set what the first message of a lane takes from NPU `src`: latency_ps and chunk_ps; row: its row of `flows`."""
     net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
     step = first_send(plans, lane)
     if step == plans.lane_ptr[lane + 1]:
@@ -48,7 +60,6 @@ def set_first_message(world, flow_id, kind, lane, src, inst, now_ps):
     lay_both_ways(world, flow_id, src, dst, hash_word(net, plans, kind.group, lane, src, dst), now_ps)
     packet_bytes = min(size, net.const.mtu_bytes) + net.const.header_bytes
     latency_ps = idle_way(world, flow_id, src, dst, 0, packet_bytes)
-    row = flows.lane[lane]
     row.latency_ps = max(row.latency_ps, latency_ps + plans.lane_row[lane].latency_ps)
     messages, busy_ps = 0, 0.0
     for number in range(step, plans.lane_ptr[lane + 1]):
@@ -62,24 +73,29 @@ def set_first_message(world, flow_id, kind, lane, src, inst, now_ps):
 
 
 @inline
-def move_on(flows, plans, kind, plan, lane):
-    """Set when the first message of a lane of a plan begins and arrives, by those before; return if it is later."""
-    row = flows.lane[lane]
+def move_on(world, kind, member, number):
+    """Set when the first message of a member's lane begins and arrives, by those before; return if it is later."""
+    flows, plans = world.flows, world.plans
+    first_lane, first_row, _ = lanes_of_member(world, kind.schedule, member)
+    lane, row = first_lane + number, flows.lane[first_row + number]
     step, end = np.int64(plans.lane_ptr[lane]), first_send(plans, lane)
     if end == plans.lane_ptr[lane + 1]:
         return False
     begin_ps = np.int64(row.begin_ps)
     while step <= end:
         if plans.step[step].dep_lane >= 0:
-            other = flows.lane[plans.plan_ptr[plan] + plans.step[step].dep_lane]
+            other = flows.lane[first_row + plans.step[step].dep_lane]
             begin_ps = max(begin_ps, other.begin_ps, other.arrival_ps)
         if plans.step[step].recv_peer >= 0 and step < end:
             begin_ps = max(begin_ps, row.arrival_ps)
         step += 1
     row.begin_ps = begin_ps
-    peer = np.int64(plans.step[end].send_peer)
-    to_plan = plan if plans.relative[kind.schedule] else plan_of_member(plans, kind.schedule, peer)
-    to = flows.lane[plans.plan_ptr[to_plan] + plans.step[end].send_lane]
+    peer, to_lane = np.int64(plans.step[end].send_peer), np.int64(plans.step[end].send_lane)
+    first = np.int64(plans.list_first[plan_entry(plans, kind.schedule, member)])
+    if first >= 0:
+        peer, to_lane = np.int64(plans.peer_list[first + peer]), np.int64(plans.peer_list[first + to_lane])
+    _, to_row, _ = lanes_of_member(world, kind.schedule, peer)
+    to = flows.lane[to_row + to_lane]
     arrival_ps = begin_ps + row.latency_ps
     kind.reach_ps = max(kind.reach_ps, arrival_ps)
     # a stage has sent all its bytes before the next begins
@@ -102,11 +118,12 @@ def find_reach(world, flow_id, kind, inst, now_ps):
         flows.link_total[flows.hop[h].link].total_bytes = flows.hop_total[h].total_bytes
     schedule, members = kind.schedule, np.int64(plans.members[kind.schedule])
     for member in range(members):
-        collective.member = member
-        plan = plan_of_member(plans, schedule, member)
+        act_as(plans, collective, schedule, member)
+        first_lane, first_row, lanes = lanes_of_member(world, schedule, member)
         src = np.int64(plans.group_member[plans.group_ptr[kind.group] + member])
-        for lane in range(plans.plan_ptr[plan], plans.plan_ptr[plan + 1]):
-            set_first_message(world, flow_id, kind, lane, src, inst, now_ps)
+        for number in range(lanes):
+            row = flows.lane[first_row + number]
+            set_first_message(world, flow_id, kind, first_lane + number, row, src, inst, now_ps)
     flow.first_hop, flow.hops = first_hop, hops
     for h in range(first_hop, first_hop + hops):
         flows.link_total[flows.hop[h].link].total_bytes = 0
@@ -114,6 +131,6 @@ def find_reach(world, flow_id, kind, inst, now_ps):
     while later:
         later = False
         for member in range(members):
-            plan = plan_of_member(plans, schedule, member)
-            for lane in range(plans.plan_ptr[plan], plans.plan_ptr[plan + 1]):
-                later |= move_on(flows, plans, kind, plan, lane)
+            _, _, lanes = lanes_of_member(world, schedule, member)
+            for number in range(lanes):
+                later |= move_on(world, kind, member, number)

@@ -15,8 +15,8 @@ is the buffer (the input of all-to-all, whose output is region 1); the others ar
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple, overload
+from itertools import chain, pairwise
+from typing import Any, NamedTuple, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -149,6 +149,21 @@ class LaneSteps(Sequence[Step]):
 
     def __hash__(self) -> int:
         return hash(self.words().tobytes())
+
+
+def step_table(lanes: Sequence[Sequence[Step]]) -> Int32:
+    """Return int32[steps, 10]: the steps of all lanes, without a copy if they are consecutive in one array."""
+    if lanes and all(isinstance(lane, LaneSteps) for lane in lanes):
+        own = cast("Sequence[LaneSteps]", lanes)
+        if all(lane.follows(before) for before, lane in pairwise(own)):
+            return np.frombuffer(own[0].through(own[-1]), np.int32).reshape(-1, len(Step._fields))
+    table = np.empty((sum(map(len, lanes)), len(Step._fields)), np.int32)
+    flat, at = table.reshape(-1), 0
+    for lane in lanes:
+        words = lane.words() if isinstance(lane, LaneSteps) else np.fromiter(chain.from_iterable(lane), np.int32).data
+        flat[at : at + len(words)] = words
+        at += len(words)
+    return table
 
 
 Plan = tuple[Sequence[Step], ...]  # the plan of one member: the steps of its lanes

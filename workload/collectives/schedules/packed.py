@@ -2,8 +2,8 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from itertools import chain, pairwise
-from typing import Any, NamedTuple, cast
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,16 @@ from workload.collectives.plans.plan import (
     IDLE,
     MAX_CONNECTIONS,
     MAX_SHARES,
+    NONE,
     SHARE_STEP,
     Attributes,
     LaneSteps,
     Plan,
     Plans,
     Step,
+    step_table,
 )
+from workload.collectives.schedules.sharing import SharedPlans, shared
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.collectives.uneven.all_to_all_v import all_to_all_v, units
 from workload.errors import WorkloadError
@@ -79,12 +82,34 @@ class Schedules(NamedTuple):
     arrangement_piece: Int32  # int32[], the piece of the buffer that the lane sees as piece 0, 1, ...
     # bool[S], whether pairs exchange different numbers of bytes, so that no closed form applies
     uneven: NDArray[np.bool_]
+    # int32[], parallel to plan_of: first entry of the member's list in peer_list. The columns send_peer, recv_peer and
+    # send_lane of its plan are indices from there; -1 = they name members and lanes themselves.
+    list_first: Int32
+    peer_list: Int32  # int32[], lists of the members of shared plans: a member's peers, then lanes of these
 
     def __getattr__(self, name: str) -> Int32:
         """Return int32[steps]: a column of `steps`, by its name in plans.plan.Step, as send_peer; reduce is 0 or 1."""
         if name not in Step._fields:
             raise AttributeError(name)
         return self.steps[:, Step._fields.index(name)]
+
+    def named(self, entry: int | Int64, peers: Int32) -> Int32:
+        """Return the members, or lanes, that values of send_peer, recv_peer or send_lane name; -1 stays -1.
+
+        entry: index in plan_of of the member whose steps have the values, or of the members, int64[len(peers)].
+        """
+        first, named = np.broadcast_to(self.list_first[entry], len(peers)), np.array(peers)
+        in_list = (first >= 0) & (named >= 0)
+        named[in_list] = self.peer_list[first[in_list] + named[in_list]]
+        return named
+
+    def lists(self, index: int) -> tuple[Int32, Int32]:
+        """Return the lists of schedule number `index`: where that of each member begins, and all of them in a row."""
+        begin, end = self.plan_of_ptr[index : index + 2].tolist()
+        first, later = self.list_first[begin:end], self.list_first[end:]
+        if first[0] < 0:
+            return first, self.peer_list[:0]
+        return first - first[0], self.peer_list[first[0] : np.append(later[later >= 0], len(self.peer_list))[0]]
 
 
 class ScheduleSet:
@@ -98,7 +123,8 @@ class ScheduleSet:
         """Make an empty set; max_bytes: memory in bytes that its schedules may take, None = no limit."""
         self._most_bytes, self._bytes = max_bytes, 0
         self._index: dict[object, int] = {}
-        self._plans: list[Plans] = []
+        self._plans: list[SharedPlans] = []
+        self._pieces: list[int] = []  # what `pieces` returns, by schedule
         self._shares: dict[object, SharesOf] = {}
         # By kind, algorithm, members and class of sizes: the schedules of different shapes, and their contents
         self._of_shapes: dict[object, list[int]] = {}
@@ -133,13 +159,13 @@ class ScheduleSet:
         # Members on the first GPUs of their hosts do the same as members on the second ones: NPUs then share traces.
         # family: kind, algorithm, number of members and class of sizes. One shape alone is compared with nothing.
         earlier = self._of_shapes.setdefault(family, [])
+        new = shared(plans)
         if len(earlier) == 1:
             self._by_content[family, _content(self._plans[earlier[0]])] = earlier[0]
-        content = (family, _content(plans)) if earlier else None
+        content = (family, _content(new)) if earlier else None
         if content in self._by_content:
             return self._by_content[content]
-        self._plans.append(plans)
-        number = len(self._plans) - 1
+        number = self._append(new)
         earlier.append(number)
         if content is not None:
             self._by_content[content] = number
@@ -179,51 +205,66 @@ class ScheduleSet:
             plans = (
                 chosen.plan_uneven(cut, shape) if chosen else all_to_all_v(cut.sent, algorithm, shape and shape.host)
             )
-            self._plans.append(_checked(plans, f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}", "all-to-all"))
-            self._index[key] = len(self._plans) - 1
+            checked = _checked(plans, f"algorithm {algorithm} for {UNEVEN} of {len(cut.sent)}", "all-to-all")
+            self._index[key] = self._append(shared(checked))
         return self._index[key]
 
-    def pieces(self, schedule: int) -> int:
-        """Return the largest factor by which a schedule multiplies sizes: finest chunks, or the wire factor."""
-        plans = self._plans[schedule]
+    def _append(self, new: SharedPlans) -> int:
+        """Add the plans of a schedule, and return its number."""
+        plans = new.plans
         factor = plans.chunks
         for a in set().union(*plans.attributes):
             parts = a.parts * (plans.views[a.view].parts if a.view >= 0 else 1)
             factor = max(factor, parts * (a.chunks or plans.chunks), *a.wire)
-        return factor
+        self._plans.append(new)
+        self._pieces.append(factor)
+        return len(self._plans) - 1
+
+    def pieces(self, schedule: int) -> int:
+        """Return the largest factor by which a schedule multiplies sizes: finest chunks, or the wire factor."""
+        return self._pieces[schedule]
 
     def aggregators(self, schedule: int) -> int:
         """Return the number of a schedule's members that are in switches."""
-        return self._plans[schedule].aggregators
+        return self._plans[schedule].plans.aggregators
 
     def chunks(self, schedule: int) -> int:
         """Return the number of chunks of a schedule's buffer."""
-        return self._plans[schedule].chunks
+        return self._plans[schedule].plans.chunks
 
     def pack(self) -> Schedules:
         """Return all schedules so far as arrays."""
-        return pack(self._plans)
+        return _packed(self._plans)
 
 
-def pack(schedules: list[Plans]) -> Schedules:
-    """Return schedules as arrays; equal plans of a schedule are stored once, lanes without steps get an empty step."""
+def pack(schedules: Sequence[Plans]) -> Schedules:
+    """Return schedules as arrays; equal plans are stored once, lanes without steps get an empty step."""
+    return _packed([shared(plans) for plans in schedules])
+
+
+def _packed(parts: Sequence[SharedPlans]) -> Schedules:
+    """Return schedules as arrays. Equal plans of different schedules are one if they refer to no view of their own."""
+    schedules = [part.plans for part in parts]
     plans: list[Plan] = []
     attributes: list[Attributes] = []
     schedule_chunks: list[int] = []  # number of chunks of the buffer, by lane
     plan_of: list[int] = []
-    for schedule in schedules:
-        known: dict[tuple[Plan, tuple[Attributes, ...]], int] = {}
+    known: dict[tuple[Plan, tuple[Attributes, ...], int, int], int] = {}
+    for number, schedule in enumerate(schedules):
+        owner = number if schedule.views or schedule.arrangements else NONE
         for i, plan in enumerate(schedule.plans):
             own = schedule.attributes_of(i)
-            if (plan, own) not in known:
-                known[plan, own] = len(plans)
+            key = plan, own, schedule.chunks, owner
+            if key not in known:
+                known[key] = len(plans)
                 plans.append(plan)
                 attributes += [a._replace(chunks=a.chunks or schedule.chunks) for a in own]
                 schedule_chunks += [schedule.chunks] * len(own)
-            plan_of.append(known[plan, own])
+            plan_of.append(known[key])
     lanes = [lane or (IDLE,) for lane in chain.from_iterable(plans)]
     views = [view for schedule in schedules for view in schedule.views]
     arrangements = [arrangement for schedule in schedules for arrangement in schedule.arrangements]
+    list_ptr = pointers([len(part.peer_list) for part in parts])
     return Schedules(
         members=np.array([s.members for s in schedules], np.int32),
         chunks=np.array([s.chunks for s in schedules], np.int32),
@@ -232,7 +273,7 @@ def pack(schedules: list[Plans]) -> Schedules:
         plan_of=np.array(plan_of, np.int32),
         plan_ptr=pointers([len(p) for p in plans]).astype(np.int32),
         lane_ptr=pointers([len(lane) for lane in lanes]).astype(np.int32),
-        steps=_table(lanes),
+        steps=step_table(lanes),
         launch_ps=np.array([s.launch_ps for s in schedules], np.int64),
         regions=np.array([s.regions for s in schedules], np.int32),
         view_base=pointers([len(s.views) for s in schedules])[:-1].astype(np.int32),
@@ -248,13 +289,17 @@ def pack(schedules: list[Plans]) -> Schedules:
         arrangement_ptr=pointers([len(arrangement) for arrangement in arrangements]),
         arrangement_piece=_joined(arrangements),
         uneven=np.array([s.uneven for s in schedules], np.bool_),
+        list_first=_joined(
+            [_moved(part.list_first, first) for part, first in zip(parts, list_ptr.tolist(), strict=False)]
+        ),
+        peer_list=_joined([part.peer_list for part in parts]),
     )
 
 
-def _content(plans: Plans) -> bytes:
+def _content(plans: SharedPlans) -> bytes:
     """Return a digest of plans."""
     digest = hashlib.blake2b(digest_size=16)
-    for column in pack([plans]):
+    for column in _packed([plans]):
         digest.update(len(column).to_bytes(8, "little"))
         digest.update(np.ascontiguousarray(column).data)
     return digest.digest()
@@ -267,6 +312,7 @@ def appended(schedules: Schedules, more: Schedules) -> Schedules:
         before = getattr(schedules, name)
         columns[name] = np.concatenate([before, getattr(more, name)[1:] + before[-1]])
     columns["plan_of"] = np.concatenate([schedules.plan_of, more.plan_of + np.int32(len(schedules.plan_ptr) - 1)])
+    columns["list_first"] = _joined([schedules.list_first, _moved(more.list_first, len(schedules.peer_list))])
     for name, own in (("view", "view_size"), ("arrangement", "arrangement_ptr")):
         rows = len(getattr(schedules, own)) - (name == "arrangement")
         base = getattr(schedules, f"{name}_base")
@@ -295,19 +341,9 @@ def _lane_columns(attributes: list[Attributes], schedule_chunks: Int32) -> dict[
     return columns
 
 
-def _table(lanes: Sequence[Sequence[Step]]) -> Int32:
-    """Return int32[steps, 10]: the steps of all lanes, without a copy if they are consecutive in one array."""
-    if lanes and all(isinstance(lane, LaneSteps) for lane in lanes):
-        own = cast("Sequence[LaneSteps]", lanes)
-        if all(lane.follows(before) for before, lane in pairwise(own)):
-            return np.frombuffer(own[0].through(own[-1]), np.int32).reshape(-1, len(Step._fields))
-    table = np.empty((sum(map(len, lanes)), len(Step._fields)), np.int32)
-    flat, at = table.reshape(-1), 0
-    for lane in lanes:
-        words = lane.words() if isinstance(lane, LaneSteps) else np.fromiter(chain.from_iterable(lane), np.int32).data
-        flat[at : at + len(words)] = words
-        at += len(words)
-    return table
+def _moved(list_first: Int32, before: int) -> Int32:
+    """Return the column with `before` entries of other lists before those of its own."""
+    return np.where(list_first >= 0, list_first + before, NONE).astype(np.int32)
 
 
 def _joined(columns: Sequence[Int32]) -> Int32:
@@ -397,7 +433,7 @@ def _check_steps(plans: Plans, plan_numbers: range, attributes_of: list[tuple[At
     """Check the peers, chunks and connections of the steps of some plans; label: for errors."""
     lanes = [lane for i in plan_numbers for lane in plans.plans[i]]
     lengths = [len(lane) for lane in lanes]
-    steps = dict(zip(Step._fields, _table(lanes).T, strict=True))
+    steps = dict(zip(Step._fields, step_table(lanes).T, strict=True))
 
     def by_step(values: Iterable[int]) -> Int64:
         return np.repeat(np.fromiter(values, np.int64, len(lanes)), lengths)

@@ -98,6 +98,11 @@ def _member_steps(schedules: Schedules, index: int, member: int) -> _MemberSteps
                 )
             peer[:] = np.where(peer >= 0, peer_member, NONE)
             chunk[:] = np.where(chunk >= 0, chunk // chunks * chunks + (shift + chunk) % chunks, NONE)
+    else:
+        entry = int(schedules.plan_of_ptr[index]) + member
+        for field in ("send_peer", "send_lane", "recv_peer"):
+            column = steps[:, Step._fields.index(field)]
+            column[:] = schedules.named(entry, column)
     return _MemberSteps(rows, first - first[0], steps, part, parts)
 
 

@@ -61,8 +61,9 @@ def pairs(schedules: Schedules, index: int, max_pairs: int) -> set[tuple[int, in
 
 def peers_of_members(schedules: Schedules, index: int) -> list[list[int]]:
     """Return the members to which each member sends in schedule number `index`, which has a plan per member."""
-    peers = (np.unique(schedules.send_peer[_steps(schedules, plan)]).tolist() for plan in _plans(schedules, index))
-    return [[p for p in own if p >= 0] for own in peers]
+    numbers = (np.unique(schedules.send_peer[_steps(schedules, plan)]) for plan in _plans(schedules, index))
+    peers = (schedules.named(entry, own) for entry, own in enumerate(numbers, start=schedules.plan_of_ptr[index]))
+    return [sorted(p for p in own.tolist() if p >= 0) for own in peers]
 
 
 def offsets(schedules: Schedules, index: int) -> list[tuple[int, int]]:
