@@ -93,7 +93,7 @@ def long_cell_ps(graph: Graph, settings: Settings, fabric: Fabric, domains: list
     outside = np.ones(graph.links, bool)
     for domain in domains:
         outside[domain.links] = False
-    if not domains or settings.faults or not outside.any():
+    if not domains or not settings.faults.never_change or not outside.any():
         return fabric.cell_ps
     longest_ps = int(min(fabric.reach_ps[outside].min(), fabric.longest_cell_ps(outside), MAX_CELL_PS))
     cell_ps = max(1, longest_ps // fabric.cell_ps) * fabric.cell_ps

@@ -77,6 +77,12 @@ class Faults:
     def __bool__(self) -> bool:
         return bool(self.links or self.npus or self.storms)
 
+    @property
+    def never_change(self) -> bool:
+        """Whether links and NPUs are as slow from the begin of the run to its end, and no packet is lost."""
+        lasting = all(fault.at_ps == 0 and fault.until_ps >= s.INF for fault in (*self.links, *self.npus))
+        return lasting and not self.storms and not any(fault.down or fault.error_rate > 0 for fault in self.links)
+
     def can_lose(self, settings: "Settings") -> bool:
         """Return whether packets may get lost."""
         # With shared buffers any fault of a link counts: a pause that comes late, or a rate beyond the headroom, can

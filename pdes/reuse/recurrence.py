@@ -52,7 +52,7 @@ def may_recur(sim: Simulation) -> bool:
         and settings.flow_groups is None
         and settings.switch is None
         and settings.congestion_control.update in {None, DRIVEN.update}
-        and not settings.faults
+        and settings.faults.never_change
         and settings.queue_pairs == "pair"
         and not settings.load_balancing.remembers
         and settings.phases_per_dimension == 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings, target
 from hypothesis import strategies as st
 
-from pdes import Layout, Processes, StoppedError, build_world, run, run_divided
+from pdes import Faults, Layout, LinkFault, NpuFault, Processes, StoppedError, build_world, run, run_divided
 from pdes.network.balancing import balancing
 from pdes.reuse import recurrence
 from pdes.reuse.periods import Period, continuation, marks
@@ -113,6 +113,17 @@ def test_iterations():
 def test_computation_beside_collectives(slowdown):
     found = both(*program_of(pipeline()), replace(SETTINGS, compute_slowdown=slowdown))
     assert found.reuse["repeated_periods"] >= 4
+
+
+@pytest.mark.parametrize("at_ps", [0, 1])
+def test_a_slow_gpu_and_a_slow_link(at_ps):
+    """Periods recur where they are slow from the begin on; later changes happen at a time."""
+    graph, program = program_of(pipeline())
+    link = int(np.flatnonzero((graph.link_src == 2) & (graph.node_kind[graph.link_dst] != 2))[0])
+    slow = Faults((LinkFault((link,), at_ps, rate_bps=10**11),), (NpuFault(3, at_ps, slowdown=1.3),))
+    found = both(graph, program, replace(SETTINGS, faults=slow))
+    assert (found.reuse["repeated_periods"] >= 4) == (at_ps == 0)
+    assert found.reuse["episodes_replayed"] > 0
 
 
 def test_several_lps_of_one_process():
