@@ -11,6 +11,11 @@ from nadi.simulation.closed_forms.collective import ClosedForm
 from nadi.simulation.run import FinishedRun
 
 
+MAX_SHARE = (
+    0.01  # maximum share of the wall time that partial results take: checkpoints too soon after others have none
+)
+
+
 class PartialResults:
     """Writer of the results so far of a run into the folder of its checkpoints."""
 
@@ -18,10 +23,13 @@ class PartialResults:
         """Take where results go; say: function that prints one line."""
         self._checkpoints, self._say = checkpoints, say
         self.closed_forms: dict[CollectiveKey, ClosedForm] = {}  # those of this rank, for later analyses of this run
+        self._due_s = 0.0  # time of the monotonic clock from which results may be written
 
     def write(self, simulation: FinishedRun, ranks: RankGather) -> None:
         """Write the results of a run that is not over; all ranks call this. A failure only prints a line."""
         begun_s = time.monotonic()
+        if not ranks.exchange(begun_s >= self._due_s)[0]:
+            return
         try:
             with together(ranks):
                 parts = ranks.gather(part(simulation, ranks.exchange, self.closed_forms))
@@ -33,5 +41,7 @@ class PartialResults:
             said = f"no partial results could be written: {error}"
         else:
             said = f"partial results: written in {time.monotonic() - begun_s:.1f} s"
+        now_s = time.monotonic()
+        self._due_s = now_s + (now_s - begun_s) / MAX_SHARE
         if ranks.rank == 0:
             self._say(said)
