@@ -10,10 +10,8 @@ from nadi.reports.result_files.run_folder import write_results
 from nadi.simulation.closed_forms.collective import ClosedForm
 from nadi.simulation.run import FinishedRun
 
-
-MAX_SHARE = (
-    0.01  # maximum share of the wall time that partial results take: checkpoints too soon after others have none
-)
+# Maximum share of the wall time that partial results take: checkpoints that follow too soon have none
+MAX_SHARE = 0.01
 
 
 class PartialResults:
