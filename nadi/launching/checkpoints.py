@@ -22,7 +22,7 @@ from topologies.units import format_bytes
 
 CHECKPOINTS = "checkpoints"  # folder in the folder of results
 KEPT = 2  # checkpoints
-FORMAT = 1  # number of the format of checkpoints
+FORMAT = 2  # number of the format of checkpoints
 RUN = "run"  # name of the part about the whole run
 PARTIAL = f"{CHECKPOINTS}/partial"  # folder of the results at the newest checkpoint, in the folder of results
 _WRITING = ".writing"  # folder of the checkpoint that is being written

@@ -15,7 +15,7 @@ from pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
 from pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
 from pdes.checkpoint.replays import islands_packed, load_islands, load_records, records_packed
 from pdes.checkpoint.values import array_list, numbered_arrays
-from pdes.checkpoint.worlds import load_routes, saved_arrays, with_arrays
+from pdes.checkpoint.worlds import in_rows, load_routes, saved_arrays, with_arrays
 from pdes.core.inputs import Int64, Program, Rows
 from pdes.core.state import SIDES
 from pdes.harvest.gathering import harvest_so_far, results
@@ -213,5 +213,5 @@ def _of_lp(lp: LogicalProcess) -> SavedState:
     arrays = saved_arrays(lp.world) | numbered_arrays(numbered)
     for name, kind in ROW_LISTS.items():
         rows = np.concatenate([*getattr(lp, name), np.zeros(0, kind.dtype)])
-        arrays[name] = rows.view(np.ndarray).view(np.int64)
+        arrays[name] = in_rows(rows.view(np.ndarray).view(np.int64), kind.dtype)
     return SavedState(values, arrays)
