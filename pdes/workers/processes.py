@@ -131,9 +131,8 @@ class Processes(Mailbox):
 
         def child(pipe: connection.Connection, worker: int) -> None:
             """Do the share of worker number `worker` in a forked process; send its Harvest or error through `pipe`."""
-            with contextlib.suppress(
-                OSError, AttributeError
-            ):  # the kernel kills this process when its parent dies (Linux)
+            # the kernel kills this process when its parent dies (Linux)
+            with contextlib.suppress(OSError, AttributeError):
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
