@@ -247,7 +247,7 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
         parcel = parcels.outgoing[parcels.letter_team[letter]]
         record = fetch_add(words, parcel, records)
         named = parcels.letter_word[letter]
-        own_mark = np.int8(named >> lp_place & MARKS)
+        own_mark = named >> lp_place & MARKS
         for i in range(count):
             out = half + HEADER_WORDS + i * crossing
             later_ps, tag = outbox[out] - begin_ps, outbox[out + 3]
