@@ -61,6 +61,9 @@ class Results:
     # on its NPUs; and int64[links, jobs + 1] bytes of each on each link, the last column for bytes of none
     job_digests: tuple[str, ...] = ()
     job_bytes: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
+    # of a run that is not over: the time before which all is simulated, which finish_time_ps is then, too; there are no
+    # messages, and rows that have not begun, or are not done, have -1
+    cut_ps: int | None = None
     folded: FoldedRows | None = None  # closed forms: one NPU's rows represent those of others that do the same
 
     @property

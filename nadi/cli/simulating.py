@@ -58,6 +58,7 @@ def simulate_and_report(
     from nadi.launching.progress import progress
     from nadi.launching.status import run_status
     from nadi.launching.world import together
+    from nadi.reports.result_files.partial import PartialResults
     from nadi.reports.result_files.run_folder import RUN_FILES, SUMMARY_KEY, summary, write_results
     from nadi.reports.result_files.staging import staged
     from nadi.reports.text.run import print_report
@@ -76,12 +77,20 @@ def simulate_and_report(
                 checkpoints = _checkpoints(config, folder, resumed_from, arguments or {}, shown.say)
                 if checkpoints is not None and is_first:
                     checkpoints.clear()
+            partial = PartialResults(checkpoints, shown.say) if checkpoints is not None else None
             simulation = simulate(
-                config, shown, ranks, force=force, keep_flows=folder is not None, checkpoints=checkpoints
+                config,
+                shown,
+                ranks,
+                force=force,
+                keep_flows=folder is not None,
+                checkpoints=checkpoints,
+                publish=None if partial is None else partial.write,
             )
         status.enter("writing results")
         with together(ranks):
-            parts = ranks.gather(part(simulation, ranks.exchange))
+            known = None if partial is None else partial.closed_forms
+            parts = ranks.gather(part(simulation, ranks.exchange, known))
             findings = merge(simulation, parts) if parts is not None else None
             if folder:
                 write_results(simulation, findings, staging, ranks)

@@ -22,9 +22,12 @@ from topologies.units import format_bytes
 
 CHECKPOINTS = "checkpoints"  # folder in the folder of results
 KEPT = 2  # checkpoints
-FORMAT = 1  # number of the format of checkpoints
+FORMAT = 2  # number of the format of checkpoints
 RUN = "run"  # name of the part about the whole run
+PARTIAL = f"{CHECKPOINTS}/partial"  # folder of the results at the newest checkpoint, in the folder of results
 _WRITING = ".writing"  # folder of the checkpoint that is being written
+_WRITING_PARTIAL = ".partial"  # folder of results that are being written
+_OLD_PARTIAL = ".old-partial"  # folder of results that newer ones replace
 _ENDING = ".nadi"
 
 
@@ -97,7 +100,26 @@ class CheckpointFolder(pdes.Checkpoints):
 
     def clear(self) -> None:
         """Remove what a killed run has left; one process calls this before the run."""
-        shutil.rmtree(self._folder / _WRITING, ignore_errors=True)
+        for name in (_WRITING, _WRITING_PARTIAL, _OLD_PARTIAL):
+            shutil.rmtree(self._folder / name, ignore_errors=True)
+
+    def new_partial(self) -> Path:
+        """Return the path of a folder for partial results, which does not exist; `keep_partial` gives it its name."""
+        folder = self._folder / _WRITING_PARTIAL
+        shutil.rmtree(folder, ignore_errors=True)
+        return folder
+
+    def keep_partial(self) -> None:
+        """Wait until the new partial results are on the disk, and replace the earlier ones by them."""
+        new, kept, old = (self._folder / name for name in (_WRITING_PARTIAL, Path(PARTIAL).name, _OLD_PARTIAL))
+        for path in new.iterdir():
+            _sync(path)
+        _sync(new)
+        if kept.exists():
+            kept.rename(old)
+        new.rename(kept)
+        _sync(self._folder)
+        shutil.rmtree(old, ignore_errors=True)
 
     def remove(self) -> None:
         """Remove all checkpoints; one process calls this after the run, whose results are written."""
@@ -129,7 +151,7 @@ class CheckpointFolder(pdes.Checkpoints):
     def discard(self, reason: str) -> None:
         """As Checkpoints.discard."""
         self._begun_s = 0.0
-        self.clear()
+        shutil.rmtree(self._folder / _WRITING, ignore_errors=True)
         self._say(f"no checkpoint could be written: {reason}")
 
     def has(self, name: str) -> bool:
@@ -166,9 +188,9 @@ def usual_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _sync(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -79,12 +79,15 @@ def simulate(
     force: bool = False,
     keep_flows: bool = True,
     checkpoints: CheckpointFolder | None = None,
+    publish: Callable[[FinishedRun, RankGather], None] | None = None,
 ) -> FinishedRun:
     """Run the simulation that a run file describes; on several ranks, each simulates its part.
 
     `force`: True = also try a run that needs more memory than is free, or more than a day.
     `checkpoints`: where the run saves its state, and from which it continues; None = nowhere.
     `keep_flows`: True = the results have a row for each message, if the run file enables that table.
+    `publish`: receives the run so far, cut off (`until_cut`), after each checkpoint, with the ranks that have parts of
+    its results; None = nobody does.
     Raises TopologyError, TraceError, WorkloadError or PartitionError if the user's input is wrong (exit code 2);
     AgreedError if the input is wrong, on several ranks; pdes.RunError if the run failed (exit code 1).
     """
@@ -96,6 +99,10 @@ def simulate(
         if checkpoints is not None:
             checkpoints.identify(_identity(config, files))
     derived: set[tuple[int, int]] = set()  # collectives at closed forms whose times are not played
+
+    def finished(results: pdes.Results) -> FinishedRun:
+        inputs = config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers
+        return FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
 
     def run_closed_forms() -> pdes.Results:
         costs, folded = _lay_out(graph, work, settings, force=force)
@@ -122,14 +129,30 @@ def simulate(
             # only after check_run: the pairs of NPUs of a run that it refuses would fill the memory
             affordable.check_counters(graph, work.program, own)
         _warn(config, progress, ranks)
+        if checkpoints is not None and publish is not None:
+            publishing = ALONE if workers.alone else ranks
+            checkpoints.publish = lambda results: publish(
+                finished(until_cut(without_reducers(results, graph))), publishing
+            )
         with usual_signals():
             results = run_program(graph, work.program, settings, progress, workers, owner, expected, checkpoints)
-    inputs = config, graph, work.traces, work.trace_of_npu, work.program, settings, work.collectives, workers
-    finished = FinishedRun(*inputs, results, work.operators, files, frozenset(derived))
+    simulation = finished(results)
     if not (config.output.alone and config.jobs):
-        return finished
+        return simulation
     alone = functools.partial(_alone, force=force)
-    return replace(finished, alone_ps=times_alone_ps(finished, alone, progress, ranks))
+    return replace(simulation, alone_ps=times_alone_ps(simulation, alone, progress, ranks))
+
+
+def until_cut(results: pdes.Results) -> pdes.Results:
+    """Return the results of a run that is not over as if all its trace nodes ended at the cut at the latest.
+
+    A node that is not done ends at the cut, and one that has not begun takes no time there.
+    """
+    cut_ps = results.finish_time_ps
+    start_ps, finish_ps = (
+        np.where(times_ps < 0, cut_ps, times_ps) for times_ps in (results.node_start_ps, results.node_finish_ps)
+    )
+    return replace(results, node_start_ps=start_ps, node_finish_ps=finish_ps)
 
 
 def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:

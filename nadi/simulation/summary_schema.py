@@ -106,6 +106,27 @@ class JobFigures(TypedDict):
 
 
 @with_config(_STRICT)
+class DoneCollectives(TypedDict):
+    """Collectives of a kind that are done so far, and their mean time."""
+
+    kind: _Text
+    done: _Count
+    mean_ps: _Amount
+
+
+@with_config(_STRICT)
+class PartialFigures(TypedDict):
+    """Figures of a run that is not over."""
+
+    simulated_ps: _Count
+    steps_done: NotRequired[_Count]
+    steps: NotRequired[_Count]
+    compute_share: _Amount
+    exposed_share: _Amount
+    collectives: list[DoneCollectives]
+
+
+@with_config(_STRICT)
 class _Compute(TypedDict, total=False):
     gpu: _Text | None
 
@@ -168,6 +189,7 @@ class RunSummary(TypedDict, total=False):
     files: list[HashedFiles]
     step: dict[str, _Amount]
     jobs: list[JobFigures]
+    partial: PartialFigures
     operators: dict[str, _Count]
     serving: ServingFigures
     ports: PortsByKind

@@ -1,11 +1,12 @@
 """The contract between the engine, which knows what a checkpoint holds, and its owner, who keeps files and signals."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pdes.results import Results
 from pdes.workers.cuts import NO_CUT
 
 
@@ -22,6 +23,8 @@ class Checkpoints(ABC):
     interval_s: float = 0.0  # wall time between two checkpoints, 0 = only on request
     request: int = NO_CUT  # pdes.workers.cuts: a signal handler of this process sets it
     resumed: SavedState | None = None  # the run's part of the checkpoint from which it continues, None = it begins
+    # receives the results so far after each checkpoint, on the processes that get the results; None = nobody does
+    publish: Callable[[Results], None] | None = None
 
     @abstractmethod
     def listen(self) -> None:

@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +15,12 @@ from pdes.checkpoint.dividing import ROW_LISTS, OtherDivisionError, Redivision
 from pdes.checkpoint.packets import coming_in, put_on_links, sent_packets
 from pdes.checkpoint.replays import islands_packed, load_islands, load_records, records_packed
 from pdes.checkpoint.values import array_list, numbered_arrays
-from pdes.checkpoint.worlds import load_routes, saved_arrays, with_arrays
+from pdes.checkpoint.worlds import in_rows, load_routes, saved_arrays, with_arrays
 from pdes.core.inputs import Int64, Program, Rows
 from pdes.core.state import SIDES
+from pdes.harvest.gathering import harvest_so_far, results
 from pdes.network.faults import make_changes
+from pdes.results import Results
 from pdes.reuse.records import Records
 from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, Cuts, StoppedError
 from pdes.workers.mailbox import Mailbox, ProcessPlace
@@ -51,7 +54,7 @@ class Saver(Cuts):
         self._checkpoints, self._mailbox, self._place = checkpoints, mailbox, place
         self._sim, self._records = sim, records
         self._is_first = place.rank == 0 and place.first == 0
-        self._last_s = time.monotonic()
+        self._begun_s = self._last_s = time.monotonic()
         self._program = program_hash(sim.program)
         checkpoints.listen()
 
@@ -63,6 +66,8 @@ class Saver(Cuts):
 
     def save(self, team: Team, begin_ps: int) -> None:
         """As Cuts.save."""
+        if self._checkpoints.request <= team.state.cut:
+            self._checkpoints.request = NO_CUT  # here, as a later request is one for the next cut
         ends = team.state.cut == SAVE_AND_END
         leads_team = self._place.first == 0
         if leads_team:
@@ -71,7 +76,6 @@ class Saver(Cuts):
             make_due_changes(lp, begin_ps)
         reason = self._failure_of(self._write)
         is_written = self._mailbox.have_all(not reason)
-        self._checkpoints.request = NO_CUT
         if leads_team:
             team.state.asked = 0  # all processes have passed on their requests before they met
         if self._is_first and is_written:
@@ -79,6 +83,8 @@ class Saver(Cuts):
         if (self._is_first and reason) or not is_written:
             self._checkpoints.discard(reason or "another process could not write its part")
         is_kept = self._mailbox.have_all(not reason and is_written)
+        if is_kept and self._checkpoints.publish is not None:
+            self._publish_results(self._checkpoints.publish, begin_ps)
         self._last_s = time.monotonic()
         if ends:
             raise StoppedError(
@@ -86,6 +92,16 @@ class Saver(Cuts):
                 if is_kept
                 else "ended as requested, but no checkpoint could be written"
             )
+
+    def _publish_results(self, publish: Callable[[Results], None], begin_ps: int) -> None:
+        """Merge the outcome of all processes so far and publish the results, unless nothing is simulated yet."""
+        merged = self._mailbox.merged(replace(harvest_so_far(self._sim), reuse=self._records.counts()))
+        if merged is None or begin_ps == 0 or merged[0].is_disturbed:  # a disturbed run begins again
+            return
+        wall_s = time.monotonic() - self._begun_s
+        seconds: dict[str, Any] = {"wall_s": wall_s, "setup_s": 0.0, "compile_s": 0.0, "first_event_s": 0.0}
+        so_far = results(*merged, self._sim.graph, self._sim.program, self._sim.settings, **seconds)
+        publish(replace(so_far, finish_time_ps=begin_ps, cut_ps=begin_ps))
 
     @staticmethod
     def _failure_of(write: Callable[[], None]) -> str:
@@ -197,5 +213,5 @@ def _of_lp(lp: LogicalProcess) -> SavedState:
     arrays = saved_arrays(lp.world) | numbered_arrays(numbered)
     for name, kind in ROW_LISTS.items():
         rows = np.concatenate([*getattr(lp, name), np.zeros(0, kind.dtype)])
-        arrays[name] = rows.view(np.ndarray).view(np.int64)
+        arrays[name] = in_rows(rows.view(np.ndarray).view(np.int64), kind.dtype)
     return SavedState(values, arrays)

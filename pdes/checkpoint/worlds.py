@@ -42,8 +42,18 @@ def _arrays_of(record: Any, prefix: str) -> Iterator[tuple[str, Any]]:
 
 
 def saved_arrays(world: s.World) -> dict[str, np.ndarray]:
-    """Return the arrays of a world that a checkpoint holds by their names, "net.inbox", as plain numbers."""
-    return {name: _flat(array) for name, array in _arrays_of(world, "")}
+    """Return the arrays of a world that a checkpoint holds by their names, "net.inbox", as plain numbers.
+
+    Those of rows have two dimensions, int64[rows, words].
+    """
+    return {name: in_rows(_flat(array), array.dtype) for name, array in _arrays_of(world, "")}
+
+
+def in_rows(numbers: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """Return plain numbers of rows of a class, `kind`, as int64[rows, words]; others as they are."""
+    return (
+        numbers.reshape(-1, kind.itemsize // WORD_BYTES) if kind.names and numbers.itemsize == WORD_BYTES else numbers
+    )
 
 
 def with_arrays(world: Any, arrays: dict[str, np.ndarray], prefix: str = "") -> Any:

@@ -113,7 +113,17 @@ def merge(harvests: Sequence[Harvest]) -> Harvest:
 
 def harvest(sim: Simulation) -> Harvest:
     """Return the outcome of the LPs of a Simulation."""
-    return replace(merge([_of(sim, lp) for lp in sim.lps]), peak_rss_bytes=peak_rss_bytes())
+    total = replace(merge([_of(sim, lp) for lp in sim.lps]), peak_rss_bytes=peak_rss_bytes())
+    if not total.left:
+        return total
+    waits = _lists([waiting_rows(lp) for lp in sim.lps if lp.world.net.ctl.rows_left])
+    return replace(total, waits=waits, too_late=any(lp.world.net.ctl.rows_left and too_late(lp) for lp in sim.lps))
+
+
+def harvest_so_far(sim: Simulation) -> Harvest:
+    """Return the outcome of the LPs of a Simulation that stops at a cut, without messages."""
+    total = merge([_of(sim, lp) for lp in sim.lps])
+    return replace(total, flows_out=[], flows_in=[])
 
 
 def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
@@ -138,8 +148,8 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         reuse={},
         resumed_hops=0,
         left=left,
-        waits=waiting_rows(lp) if left else [],
-        too_late=left > 0 and too_late(lp),
+        waits=[],
+        too_late=False,
         depths=_watched(lp, w.net.depth),
         marks=_watched(lp, w.net.marks if w.net.const.ecn == 1 else None),
         depth_ps=int(ctl.depth_ps),

@@ -57,6 +57,10 @@ class Mailbox(ABC):
         """Wait until all processes call this during the run, and return whether is_done is true in each."""
         return is_done
 
+    def merged(self, own: Harvest) -> tuple[Harvest, Harvest] | None:
+        """Return what `everywhere` returns; all processes call this during the run. None: another process gets it."""
+        return own, own
+
     @abstractmethod
     def everywhere(self, layout: Layout, threads: int, work: Share) -> tuple[Harvest, Harvest]:
         """Let every process do its work, called once after every kernel is compiled; threads: maximum of workers.

@@ -1,12 +1,13 @@
 """Parcels: one from each team to each other team after every window, packed by compiled code.
 
-A parcel has a header (number of records, and the state of its team) and then blocks of BLOCK records: first their first
-words, so that a reader that looks for its own records reads one cache line of each block, then the other words. The
-first word of a record names the LP that the record is for, which of that LP's neighbours it comes from, which of the
-links between the two it uses, and when the packet arrives, from the begin of the window on. Words 1 and 2 of the packet
-follow, word 3 (the tag) where most packets have one, and telemetry where packets carry it. A second record holds tag
-and arrival of a packet that has a tag where few have one, or that arrives too late for the first word. So most packets
-take 24 bytes: everything that a node sends passes through its one link of the cluster.
+A parcel has a header (number of records, and the state of its team) and then blocks of BLOCK records: first a byte of
+each, its mark, then their words. The mark is the last MARK_BITS bits of the number of the LP that the record is for: a
+reader that looks for its own records reads one cache line of marks per block, and compares eight at a time. The first
+word of a record names this LP, which of that LP's neighbours it comes from, which of the links between the two it uses,
+and when the packet arrives, from the begin of the window on. Words 1 and 2 of the packet follow, word 3 (the tag) where
+most packets have one, and telemetry where packets carry it. A second record holds tag and arrival of a packet that has
+a tag where few have one, or that arrives too late for the first word. So most packets take 25 bytes: everything that a
+node sends passes through its one link of the cluster.
 
 The used part of a parcel has no gaps, however many LPs have packed something: each reserves room for its records by
 adding to their number, and no result depends on the order among LPs. Before a window each LP of the receiving team
@@ -24,11 +25,16 @@ from pdes.core.inputs import Record, Rows
 from pdes.core.jit import fetch_add, inline, outline
 from pdes.core.memory import row_of, rows_of, zeros
 from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks, ParcelShape
-from pdes.core.state import Int64, world_at
-from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS
+from pdes.core.state import Int8, Int64, world_at
+from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
 
 PARCEL_HEADER = ParcelHeader.words
-BLOCK = 8  # records of a block: their first words fill one cache line
+BLOCK = 64  # records of a block: their marks fill one cache line
+MARK_WORDS = BLOCK // WORD_BYTES  # words of the marks of a block
+MARK_BITS = 7  # bits of a mark: eight marks are a word that is not negative
+MARKS = (1 << MARK_BITS) - 1
+EACH_BYTE = 0x0101010101010101  # times a mark: the word of eight such marks
+HIGH_BITS = -0x7F7F7F7F7F7F7F80  # highest bit of each byte of a word
 PARCEL = 0  # tag of MPI messages
 FIRST_WORD_BITS = 63  # bits of a first word that is not negative
 SECOND = -1  # first word of a second record: of no LP
@@ -42,6 +48,7 @@ class Parcels(NamedTuple):
 
     words: Int64  # shared by the team; parcels, each on whole lines
     headers: Annotated[np.recarray, ParcelHeader]  # the same words as rows: place // PARCEL_HEADER
+    marks: Int8  # the same words as bytes
     outgoing: Int64  # per other team, begin of the parcel for it in `words`
     incoming: Int64  # per other team, begins of those from it, after windows of even and of odd number
     numbers: Int64  # per LP of this process, its number in the team
@@ -64,7 +71,7 @@ class Parcels(NamedTuple):
 def no_parcels(parts: Sequence[object]) -> Parcels:
     """Return the Parcels of a process in the only team."""
     empty, ptr = np.zeros(0, np.int64), np.zeros(len(parts) + 1, np.int64)
-    places = empty, headers_of(empty), empty, empty, ptr, ptr, empty, empty, empty, ptr, empty, empty
+    places = empty, headers_of(empty), marks_of(empty), empty, empty, ptr, ptr, empty, empty, empty, ptr, empty, empty
     return Parcels(*places, row_of(ParcelShape), rows_of(MpiCalls, 1), zeros(2), empty, empty, row_of(ParcelHooks))
 
 
@@ -79,10 +86,15 @@ def headers_of(words: Int64) -> Rows:
     return words.view(ParcelHeader.dtype).view(np.recarray)
 
 
+def marks_of(words: Int64) -> Int8:
+    """Return words of parcels viewed as bytes."""
+    return words.view(np.int8)
+
+
 @inline
 def parcel_words(records, record_words):
     """Return the length in words of a parcel with `records` records, a number or an array."""
-    return PARCEL_HEADER + (records + BLOCK - 1) // BLOCK * BLOCK * (1 + record_words)
+    return PARCEL_HEADER + (records + BLOCK - 1) // BLOCK * MARK_WORDS + records * (1 + record_words)
 
 
 def record_words(part: Part) -> int:
@@ -164,6 +176,7 @@ def parcels_of(
     return Parcels(
         words=words,
         headers=headers_of(words),
+        marks=marks_of(words),
         outgoing=outgoing,
         incoming=incoming,
         numbers=numbers[[part.number for part in parts]],
@@ -184,10 +197,26 @@ def parcels_of(
 
 
 @inline
+def block_at(parcel, record, size):
+    """Return the place of the block with a record; size: record_words of ParcelShape."""
+    return parcel + PARCEL_HEADER + record // BLOCK * (MARK_WORDS + BLOCK * (1 + size))
+
+
+@inline
 def word_at(parcel, record, size):
-    """Return the place of a record's first word, and of its others; size: record_words of ParcelShape."""
-    block = parcel + PARCEL_HEADER + record // BLOCK * BLOCK * (1 + size)
-    return block + record % BLOCK, block + BLOCK + record % BLOCK * size
+    """Return the place of a record's mark, among bytes, and of its first word; size: record_words of ParcelShape."""
+    block = block_at(parcel, record, size)
+    return block * WORD_BYTES + record % BLOCK, block + MARK_WORDS + record % BLOCK * (1 + size)
+
+
+@inline
+def equal_marks(eight_marks, mark):
+    """Return a word with the lowest bit of each byte of a word of eight marks that equals `mark`; others may be set.
+
+    A bit too many is set only above one that belongs there.
+    """
+    differences = eight_marks ^ mark * EACH_BYTE
+    return ((differences - EACH_BYTE) & ~differences & HIGH_BITS) >> MARK_BITS & EACH_BYTE
 
 
 @inline
@@ -203,8 +232,9 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
     # world_address: of its world. Words of rows that the loops use are read before: stores might change them.
     net = world_at(world_address).net
     crossing = net.const.crossing_words
-    shape, words, outbox = parcels.shape, parcels.words, net.outbox
-    size, has_tags, time_bits, link_place = shape.record_words, shape.has_tags, shape.time_bits, shape.link
+    shape, words, marks, outbox = parcels.shape, parcels.words, parcels.marks, net.outbox
+    size, has_tags, time_bits = shape.record_words, shape.has_tags, shape.time_bits
+    link_place, lp_place = shape.link, shape.lp
     for letter in range(parcels.letter_ptr[lp], parcels.letter_ptr[lp + 1]):
         half = net.out_at[2 * parcels.letter_neighbour[letter] + (window_number & 1)]
         count = outbox[half]
@@ -217,15 +247,17 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
         parcel = parcels.outgoing[parcels.letter_team[letter]]
         record = fetch_add(words, parcel, records)
         named = parcels.letter_word[letter]
+        own_mark = named >> lp_place & MARKS
         for i in range(count):
             out = half + HEADER_WORDS + i * crossing
             later_ps, tag = outbox[out] - begin_ps, outbox[out + 3]
-            first, at = word_at(parcel, record, size)
+            mark, first = word_at(parcel, record, size)
             record += 1
+            marks[mark] = own_mark
             word = named | outbox[out + CROSSING_WORDS - 1] << link_place
-            words[at] = outbox[out + 1]
-            words[at + 1] = outbox[out + 2]
-            at += 2
+            words[first + 1] = outbox[out + 1]
+            words[first + 2] = outbox[out + 2]
+            at = first + 3
             if has_tags == 1:
                 words[at] = tag
                 at += 1
@@ -233,11 +265,12 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
                 words[at + more - CROSSING_WORDS] = outbox[out + more]
             if has_second(time_bits, has_tags, later_ps, tag):
                 words[first] = word | 1 << time_bits
-                first, at = word_at(parcel, record, size)
+                mark, first = word_at(parcel, record, size)
                 record += 1
+                marks[mark] = own_mark
                 words[first] = SECOND
-                words[at] = tag
-                words[at + 1] = outbox[out]
+                words[first + 1] = tag
+                words[first + 2] = outbox[out]
             else:
                 words[first] = word | later_ps
 
@@ -245,7 +278,9 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
 @outline
 def unpack(parcels, lp, window_number):
     """Put an LP's packets from the parcels of the previous window into the halves that the LP reads."""
-    shape, words, halves, number_of_lp = parcels.shape, parcels.words, parcels.halves, parcels.numbers[lp]
+    shape, words, halves = parcels.shape, parcels.words, parcels.halves
+    number_of_lp = parcels.numbers[lp]
+    own_mark = number_of_lp & MARKS
     size, has_tags, time_bits = shape.record_words, shape.has_tags, shape.time_bits
     lp_place, neighbour_place, link_place = shape.lp, shape.neighbour, shape.link
     crossing = size - 2 - has_tags + CROSSING_WORDS
@@ -259,28 +294,35 @@ def unpack(parcels, lp, window_number):
         parcel = parcels.incoming[2 * team + 1 - (window_number & 1)]
         header = parcels.headers[parcel // PARCEL_HEADER]
         records, begin_ps = header.records, header.begin_ps
-        for begin in range(0, records, BLOCK):
-            block = parcel + PARCEL_HEADER + begin * (1 + size)
-            for place in range(min(BLOCK, records - begin)):
-                word = words[block + place]
+        for begin in range(0, records, WORD_BYTES):
+            block = block_at(parcel, begin, size)
+            equal = equal_marks(words[block + begin % BLOCK // WORD_BYTES], own_mark)
+            while equal != 0:
+                lowest = equal & -equal
+                equal ^= lowest
+                # the number of bytes below: their lowest bits, summed in the highest byte of the product
+                record = begin + ((lowest - 1 & EACH_BYTE) * EACH_BYTE >> 8 * (WORD_BYTES - 1))
+                if record >= records:
+                    break
+                first = block + MARK_WORDS + record % BLOCK * (1 + size)
+                word = words[first]
                 if word >> lp_place != number_of_lp:
                     continue
                 half = parcels.half_at[half_ptr + (word >> neighbour_place & neighbours)]
                 into = half + HEADER_WORDS + halves[half] * crossing
                 halves[half] += 1
-                at = block + BLOCK + place * size
                 arrival_ps, tag = begin_ps + (word & times), np.int64(0)
-                halves[into + 1] = words[at]
-                halves[into + 2] = words[at + 1]
-                at += 2
+                halves[into + 1] = words[first + 1]
+                halves[into + 2] = words[first + 2]
+                at = first + 3
                 if has_tags == 1:
                     tag = words[at]
                     at += 1
                 for more in range(CROSSING_WORDS, crossing):
                     halves[into + more] = words[at + more - CROSSING_WORDS]
                 if word >> time_bits & 1 == 1:
-                    _, second = word_at(parcel, begin + place + 1, size)
-                    tag, arrival_ps = words[second], words[second + 1]
+                    _, second = word_at(parcel, record + 1, size)
+                    tag, arrival_ps = words[second + 1], words[second + 2]
                 halves[into] = arrival_ps
                 halves[into + 3] = tag
                 halves[into + CROSSING_WORDS - 1] = word >> link_place & links

@@ -102,6 +102,7 @@ class Processes(Mailbox):
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._calls = 0  # of `have_all`
+        self._pipe: connection.Connection | None = None  # to the first process; None = this is the first
 
     def everywhere(
         self,
@@ -130,15 +131,15 @@ class Processes(Mailbox):
 
         def child(pipe: connection.Connection, worker: int) -> None:
             """Do the share of worker number `worker` in a forked process; send its Harvest or error through `pipe`."""
-            with contextlib.suppress(
-                OSError, AttributeError
-            ):  # the kernel kills this process when its parent dies (Linux)
+            # the kernel kills this process when its parent dies (Linux)
+            with contextlib.suppress(OSError, AttributeError):
                 ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:
                 os._exit(1)
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal signals all, the parent ends its children
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self._pipe = pipe
             try:
                 own = work(place(worker))
                 stage[worker] = DONE
@@ -149,7 +150,7 @@ class Processes(Mailbox):
             pipe.close()
             os._exit(0)
 
-        others = _Workers(team, stage)
+        self._others = others = _Workers(team, stage)
         try:
             for worker in range(1, workers):
                 others.start(child, worker)
@@ -158,11 +159,23 @@ class Processes(Mailbox):
                 own = work(place(0))
             except AbortedError:
                 raise others.failure() from None
-            total = merge([own, *(_received(process, pipe) for process, pipe in others.started)])
+            total = self._merged_here(own)
             total = replace(total, forked_rss_bytes=total.peak_rss_bytes - own.peak_rss_bytes)
             return total, total
         finally:
             others.stop()
+
+    def _merged_here(self, own: Harvest) -> Harvest:
+        """Return the outcome of all processes from that of the first, `own`, and those that the others send to it."""
+        return merge([own, *(_received(process, pipe) for process, pipe in self._others.started)])
+
+    def merged(self, own: Harvest) -> tuple[Harvest, Harvest] | None:
+        """As Mailbox.merged."""
+        if self._pipe is not None:
+            self._pipe.send(own)
+            return None
+        total = self._merged_here(own)
+        return total, total
 
     def have_all(self, is_done: bool) -> bool:
         """As Mailbox.have_all."""

@@ -64,14 +64,18 @@ class Ranks(Mailbox):
         except StoppedError:
             team.close()
             raise
+        total, own = self.merged(own)
+        team.close()
+        return replace(total, settled=total.settled | {"teams": team.teams}), own
+
+    def merged(self, own: Harvest) -> tuple[Harvest, Harvest]:
+        """As Mailbox.merged."""
         # flows on rank 0 only, trace rows nowhere
         light = replace(own, start_ps=own.start_ps[:0], finish_times_ps=own.finish_times_ps[:0], rows=own.rows * 0)
         harvests = self._communicator.gather(light)
         total = merge(harvests) if harvests else own
         without_flows = self._communicator.bcast(replace(total, flows_out=[], flows_in=[]))
-        total = total if harvests else without_flows
-        team.close()
-        return replace(total, settled=total.settled | {"teams": team.teams}), own
+        return total if harvests else without_flows, own
 
     @contextmanager
     def windows(self) -> Iterator[None]:

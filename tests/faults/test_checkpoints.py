@@ -11,7 +11,7 @@ import pytest
 import et
 from inputs.array_files import read_arrays, write_arrays
 from nadi.cli.main import main
-from nadi.launching.checkpoints import newest
+from nadi.launching.checkpoints import CheckpointFolder, newest
 from tests.features.restarting import after
 
 ENDS_S = 60
@@ -39,7 +39,7 @@ def digest_in(folder):
 
 def numbers(folder):
     """Return the names of the checkpoints in a folder of results."""
-    return sorted(path.name for path in (folder / "checkpoints").iterdir())
+    return sorted(path.name for path in (folder / "checkpoints").glob("[0-9]*"))
 
 
 def test_a_requested_checkpoint(start, some_seconds, digest, tmp_path):
@@ -73,6 +73,20 @@ def test_asked_to_end_and_continued(start, some_seconds, digest, tmp_path, first
     resumed = start(second, some_seconds, "--resume", tmp_path / "out")
     assert resumed.ended(within_s=ENDS_S) == 0, resumed.err
     assert digest_in(tmp_path / "out") == digest
+
+
+def test_a_request_while_a_checkpoint_is_written(some_seconds, tmp_path, monkeypatch):
+    write = CheckpointFolder.write
+
+    def write_and_terminate(checkpoints, name, state):
+        write(checkpoints, name, state)
+        if name.startswith("records") and not numbers(tmp_path / "out"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(CheckpointFolder, "write", write_and_terminate)
+    every = ("--set", "engine.checkpoint=1s")
+    assert main(["run", str(some_seconds), "--quiet", "--out", str(tmp_path / "out"), *every]) == 143
+    assert numbers(tmp_path / "out") == ["000001", "000002"]
 
 
 def test_killed_while_it_writes(start, some_seconds, digest, tmp_path):

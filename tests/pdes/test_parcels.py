@@ -15,8 +15,8 @@ from pdes.core.memory import row_of
 from pdes.core.rows.workers import ParcelShape
 from pdes.network.boundary import HEADER_WORDS
 from pdes.workers.exchange import ParcelExchange
+from pdes.workers.mailbox import rounded
 from pdes.workers.parcels import (
-    BLOCK,
     MOST_RECORDS,
     PARCEL_HEADER,
     headers_of,
@@ -24,6 +24,7 @@ from pdes.workers.parcels import (
     parcel_words,
     parcels_of,
     record_words,
+    word_at,
 )
 from pdes.workers.ranks import partners_of
 from pdes.workers.team import ALL, RECEIVED, RECEIVING, Meeting, new_crew, team_in, team_words
@@ -69,7 +70,7 @@ class Teams:
         self.sim, self.team_of_lp = sim, team_of_lp
         self.teams = int(team_of_lp.max()) + 1
         packets = sum(sum(lp.part.rooms) for lp in sim.lps)
-        room = parcel_words(MOST_RECORDS * packets, record_words(sim.lps[0].part))
+        room = rounded(parcel_words(MOST_RECORDS * packets, record_words(sim.lps[0].part)))
         others = self.teams - 1
         self.lps = [[lp for lp in sim.lps if team_of_lp[lp.part.number] == team] for team in range(self.teams)]
         self.parcels = [
@@ -160,12 +161,11 @@ def test_a_team_alone_sends_nothing():
 @given(st.integers(0, 900), st.integers(4, 9))
 @bounded(50)
 def test_a_message_holds_what_is_used_of_a_parcel(records, words):
-    """No word less, and less than a block more."""
+    """No word more or less, but for marks: one of eight words in each block."""
     last = records - 1
-    used = PARCEL_HEADER if records == 0 else parcel_words(last // BLOCK * BLOCK, words) + BLOCK
-    used += 0 if records == 0 else (last % BLOCK + 1) * words
+    used = PARCEL_HEADER if records == 0 else word_at(0, last, words)[1] + 1 + words
     length = parcel_words(records, words)
-    assert used <= length < used + BLOCK * (1 + words)
+    assert length == used
     parcels = no_parcels([None])._replace(shape=row_of(ParcelShape, record_words=words))
     meeting = Directory(Meeting(new_team(1), new_crew(1), np.zeros(1, np.int64), parcels))
     assert worker_kernels.length_of_parcel(meeting.address, records) == length

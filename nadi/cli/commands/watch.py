@@ -30,12 +30,15 @@ def watch(
 ) -> None:
     """Show how far a run is: simulated time, rate, share done, slowest rank, time left. Ends when the run ends.
 
+    Of a run with checkpoints it also shows the results until the last one.
+
     The exit code is 0 if the results are complete, or if the run continues (--once), and 1 if it has ended without.
     """
     from rich.live import Live
 
+    from nadi.launching.checkpoints import PARTIAL
     from nadi.launching.status import RENEW_EVERY_S
-    from nadi.reports.result_files.watching import Watch
+    from nadi.reports.result_files.watching import Watch, partial_figures
     from nadi.terminal.tables import Terminal, facts
 
     watched, said_s = Watch(folder), 0.0
@@ -46,9 +49,11 @@ def watch(
             if sight.state == "none":
                 raise ConfigError(f"{folder}: found no run that writes to it, and no results; expected --out of a run")
             is_last = once or sight.state not in ("starting", "running")
+            partial = partial_figures(folder)
             rows = [("run", _state_text(folder, sight)), *(_rows(sight.status) if sight.status else ())]
+            rows += _partial_rows(folder / PARTIAL, partial) if partial else []
             if as_json:
-                print_json(_document(sight), indent=None)
+                print_json(_document(sight, partial), indent=None)
             elif live is not None:
                 live.update(facts("", rows), refresh=True)
             elif not is_last and time.monotonic() >= said_s + _LINE_EVERY_S:
@@ -68,10 +73,24 @@ def _line(rows: list[tuple[str, str]]) -> str:
     return "; ".join(text if name == "run" else f"{name} {text}" for name, text in rows)
 
 
-def _document(sight: "Sight") -> dict[str, Any]:
-    """Return the JSON document of --json."""
+def _document(sight: "Sight", partial: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the JSON document of --json; partial: figures of the results until the last checkpoint."""
     status = sight.status.model_dump() if sight.status else {}
-    return {"state": sight.state, "renewed_s_ago": round(sight.age_s, 1), **status}
+    so_far = {"partial": partial} if partial else {}
+    return {"state": sight.state, "renewed_s_ago": round(sight.age_s, 1), **status, **so_far}
+
+
+def _partial_rows(tables: Path, partial: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return labels and values of the results until the last checkpoint, whose tables are in the folder `tables`."""
+    from nadi.terminal.readable import time_text
+
+    rows = [("so far", f"the first {time_text(partial['simulated_ps'])}; tables in {tables}")]
+    if "steps_done" in partial:
+        rows.append(("steps", f"{partial['steps_done']} of {partial['steps']} done"))
+    rows.append(("compute", f"{partial['compute_share']:.1%}, exposed communication {partial['exposed_share']:.1%}"))
+    collectives = partial["collectives"]
+    rows += [(kind["kind"], f"{kind['done']:,} done, mean {time_text(kind['mean_ps'])}") for kind in collectives]
+    return rows
 
 
 def _state_text(folder: Path, sight: "Sight") -> str:

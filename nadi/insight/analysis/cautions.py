@@ -68,7 +68,9 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
     first = next(filter(None, first_remote), "")
     total = WorkCounts(sum(nodes), sum(timed), sum(collectives), sum(remote), sum(remote_npus), sources, first)
     memories = memory_nodes(simulation.config, simulation.graph)
-    warnings = remarks(simulation.config, simulation.graph.npus - len(memories))
+    cut_ps = simulation.results.cut_ps
+    warnings = [] if cut_ps is None else [f"partial results, of the first {format_time(cut_ps)}: the run is not over"]
+    warnings += remarks(simulation.config, simulation.graph.npus - len(memories))
     if total.remote:
         warnings.append(
             f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "

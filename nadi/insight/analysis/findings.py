@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from et.arrays import Float64, Int32, Int64
 from nadi.insight.analysis import jobs, node_times
 from nadi.insight.analysis.cautions import WorkCounts, cautions, count
+from nadi.insight.analysis.done_steps import DoneSteps, done_steps
 from nadi.insight.analysis.serving import Figures, Requests, figures, requests_of
 from nadi.insight.analysis.step_times import names_an_axis, step_times
 from nadi.simulation.closed_forms.collective import ClosedForm, busiest_member_ps, closed_form
@@ -25,6 +26,7 @@ from workload import KINDS
 from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
 from workload.errors import Exchange, alone
 
+CollectiveKey = tuple[int, int, int]  # a key of `_keys`
 _ANY_SIZE = -1
 # number of packets that are played for the closed forms of a run, each kind, size and group size once; about 2 s
 _MAX_PACKETS = 1 << 21
@@ -51,6 +53,7 @@ class Findings:
     step_times: Int64 | None = None
     serving: Figures | None = None  # serving metrics; None if no node belongs to a request
     jobs: Sequence[dict[str, Any]] = ()  # results of each of [[jobs]] (analysis.jobs)
+    done_steps: DoneSteps | None = None  # steps that a run which is not over has done; None = it is over, or has none
 
     @property
     def ratio(self) -> Float64:
@@ -70,13 +73,14 @@ class RankFindings:
     collectives: node_times.CollectiveTimes  # times of the collectives over the members on this rank
     group_names: dict[int, str]  # names of the groups that ran collectives, by group
     # closed forms by group, kind and size; for all-to-alls with split sizes by group, place and -1
-    closed_forms: dict[tuple[int, int, int], ClosedForm]
+    closed_forms: dict[CollectiveKey, ClosedForm]
     counts: WorkCounts  # counts of the trace nodes
     # int64[k, categories], time of each NPU by axis (analysis.step_times); None if no name has an axis
     step_times: Int64 | None
     requests: Requests | None = None  # times of requests and tokens on these NPUs; None if no node belongs to a request
     # int64[jobs], end of the last trace node of each job on these NPUs
     job_finish_ps: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    done_steps: DoneSteps | None = None  # as in Findings, over all ranks
 
 
 def find(simulation: FinishedRun) -> Findings:
@@ -84,8 +88,13 @@ def find(simulation: FinishedRun) -> Findings:
     return merge(simulation, [part(simulation)])
 
 
-def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
-    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call it with their `exchange`."""
+def part(
+    simulation: FinishedRun, exchange: Exchange = alone, known: dict[CollectiveKey, ClosedForm] | None = None
+) -> RankFindings:
+    """Analyse the NPUs of this rank, whose Program has no traces of others; all ranks call it with their `exchange`.
+
+    `known`: Closed forms that an earlier analysis of the same run has found, to which this one adds.
+    """
     results, program = simulation.results, simulation.program
     nodes = results.npu_node_ptr, results.node_start_ps, results.node_finish_ps
     npus = np.flatnonzero(program.trace_of_npu >= 0)
@@ -106,11 +115,12 @@ def part(simulation: FinishedRun, exchange: Exchange = alone) -> RankFindings:
         npu_times=node_times.NpuTimes(*(column[npus] for column in times)),
         collectives=found,
         group_names={group: program.group_names[group] for group in np.unique(found.group).tolist()},
-        closed_forms=_closed_forms(simulation, found, schedule, played),
+        closed_forms=_closed_forms(simulation, found, schedule, played, {} if known is None else known),
         counts=count(simulation),
         step_times=None if steps is None else steps[npus],
         requests=requests_of(program, simulation.traces, simulation.trace_of_npu, results),
         job_finish_ps=job_finish_ps(program, results),
+        done_steps=None if results.cut_ps is None else done_steps(simulation, exchange),
     )
 
 
@@ -130,6 +140,9 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
     place = np.argsort(np.concatenate([p.npus for p in parts]))
     times = (np.concatenate(column)[place] for column in zip(*(p.npu_times for p in parts), strict=True))
     found = node_times.merge_collectives([p.collectives for p in parts])
+    if results.cut_ps is not None:  # others are not done
+        done = found.finish_ps < results.cut_ps
+        found = found._replace(**{name: column[done] for name, column in found._asdict().items()})
     steps = [p.step_times for p in parts if p.step_times is not None]
     names = {group: name for p in parts for group, name in p.group_names.items()}
     closed_forms = {key: form for p in parts for key, form in p.closed_forms.items()}
@@ -160,10 +173,11 @@ def merge(simulation: FinishedRun, parts: Sequence[RankFindings]) -> Findings:
         step_times=step_times,
         jobs=jobs.documents(simulation, np.max([p.job_finish_ps for p in parts], axis=0), step_times),
         serving=figures(p.requests for p in parts),
+        done_steps=parts[0].done_steps,
     )
 
 
-def _keys(found: node_times.CollectiveTimes) -> Iterator[tuple[int, int, int]]:
+def _keys(found: node_times.CollectiveTimes) -> Iterator[CollectiveKey]:
     """Yield group, kind and size of each collective; for all-to-alls with split sizes group, place and _ANY_SIZE."""
     columns = (found.group, found.seq, found.kind, found.size_bytes, found.uneven)
     for group, seq, kind, size_bytes, uneven in zip(*(column.tolist() for column in columns), strict=True):
@@ -175,13 +189,13 @@ def _closed_forms(
     collectives: node_times.CollectiveTimes,
     schedule_of_collective: Int32,
     played_collectives: PlayedCollectives,
-) -> dict[tuple[int, int, int], ClosedForm]:
-    """Return the closed form of each distinct key of `_keys`, for c collectives with these schedules, int32[c].
+    known: dict[CollectiveKey, ClosedForm],
+) -> dict[CollectiveKey, ClosedForm]:
+    """Add to `known`, and return, the closed form of each key of `_keys`, for c collectives with schedules int32[c].
 
     All-to-alls with split sizes may be many, so that their closed form is the time of the fullest member alone.
     """
     program, graph, settings = simulation.program, simulation.graph, simulation.settings
-    known: dict[tuple[int, int, int], ClosedForm] = {}
     for i, key in enumerate(_keys(collectives)):
         if key in known:
             continue

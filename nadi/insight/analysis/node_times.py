@@ -198,7 +198,8 @@ def _block_times(program: Program, rows: NodeRows, start_ps: Int64, finish_ps: I
     owner = rows.npu - rows.npus.start
     last_ps = np.zeros(len(rows.npus), np.int64)
     np.maximum.at(last_ps, owner, finish_ps)
-    order = np.lexsort((start_ps, owner))
+    order = np.flatnonzero(finish_ps > start_ps)  # others cover nothing
+    order = order[np.lexsort((start_ps[order], owner[order]))]
     at, owner, start_ps, finish_ps = rows.at[order], owner[order], start_ps[order], finish_ps[order]
     kind = program.node_kind[at]
     on_cpu = (kind == COMPUTE) & (program.node_lane[at] == CPU_LANE)

@@ -60,7 +60,9 @@ def requests_of(
         npus, firsts = np.unique(rows.npu, return_index=True)
         for npu, first in zip(npus.tolist(), firsts.tolist(), strict=True):
             for row, (request, tokens) in named[trace_of_npu[npu]].items():
-                requests.note(request, tokens, int(finish_ps[first + row]))
+                at_ps = int(finish_ps[first + row])
+                if results.cut_ps is None or at_ps < results.cut_ps:  # else the token is not there yet
+                    requests.note(request, tokens, at_ps)
     return requests
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from et.arrays import Int64
 from inputs.units import PS_PER_S
 from nadi.configuration.from_model import model_and_plan
+from nadi.insight.analysis.done_steps import DoneSteps
 from nadi.insight.analysis.step_times import CATEGORIES
 from nadi.simulation.run import FinishedRun
 from workload.compute import find_gpu
@@ -19,6 +20,7 @@ class Throughput(NamedTuple):
     """
 
     steps: int  # number of optimizer steps
+    time_ps: float  # mean time of a step
     tokens_per_s: float  # training tokens per second over all replicas
     model_flops: int  # floating-point operations that a step needs without recomputation
     hardware_flops: int  # model_flops plus the operations of recomputation
@@ -29,18 +31,19 @@ class Throughput(NamedTuple):
     hfu_all_pairs: float | None
 
 
-def throughput(simulation: FinishedRun, iterations: int = 1) -> Throughput | None:
+def throughput(simulation: FinishedRun, iterations: int = 1, so_far: DoneSteps | None = None) -> Throughput | None:
     """Return the throughput of a run that simulates a model; None for other runs and for runs that take no time.
 
-    `iterations`: Number of times that it runs the plan's steps.
+    `iterations`: Number of times that it runs the plan's steps. `so_far`: Steps that a run which is not over has done.
     """
-    found, finish_ps = model_and_plan(simulation.config), simulation.results.finish_time_ps
+    found, results = model_and_plan(simulation.config), simulation.results
+    finish_ps = results.finish_time_ps if results.cut_ps is None else so_far.end_ps if so_far else 0
     if found is None or finish_ps == 0:
         return None
     from workload.generators.models import training_flops
 
     model, plan = found
-    steps = plan.steps * iterations
+    steps = so_far.steps if so_far else plan.steps * iterations
     step_s = finish_ps / steps / PS_PER_S
     batch, tokens = plan.global_batch, plan.sequence
     needed, needed_all = (
@@ -55,6 +58,7 @@ def throughput(simulation: FinishedRun, iterations: int = 1) -> Throughput | Non
     could = None if peak is None else peak * plan.gpus * step_s
     return Throughput(
         steps=steps,
+        time_ps=finish_ps / steps,
         tokens_per_s=plan.global_batch * plan.sequence / step_s,
         model_flops=needed,
         hardware_flops=done,
@@ -66,12 +70,16 @@ def throughput(simulation: FinishedRun, iterations: int = 1) -> Throughput | Non
     )
 
 
-def document(simulation: FinishedRun, times: Int64 | None, iterations: int = 1) -> dict[str, Any]:
-    """Return the `step` table of summary.json; times: int64[npus, len(CATEGORIES)], None = no name has an axis."""
+def document(
+    simulation: FinishedRun, times: Int64 | None, iterations: int = 1, so_far: DoneSteps | None = None
+) -> dict[str, Any]:
+    """Return the `step` table of summary.json; times: int64[npus, len(CATEGORIES)], None = no name has an axis.
+
+    `iterations`, `so_far`: as for throughput.
+    """
     fields: dict[str, Any] = {}
-    rates = throughput(simulation, iterations)
+    rates = throughput(simulation, iterations, so_far)
     if rates is not None:
-        fields["time_ps"] = simulation.results.finish_time_ps / rates.steps
         fields |= {key: value for key, value in rates._asdict().items() if value is not None}
     if times is not None:
         busy = at_work(times)

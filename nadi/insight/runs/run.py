@@ -182,6 +182,8 @@ class Run:
     def _table(self, schema: schemas.Schema, why_missing: str = "") -> "pa.Table":
         """Return a table that the folder must have."""
         found = self._maybe(schema)
+        if found is None and "partial" in self.summary:
+            raise ConfigError(f"{self.folder}: the run was not over, and has no {schema.file}; {_EXPECTED}")
         if found is None:
             raise ConfigError(
                 f"{self.folder}: no {schema.file}" + (f" ({why_missing})" if why_missing else "") + f"; {_EXPECTED}"

@@ -14,6 +14,7 @@ from nadi.simulation import schemas
 from nadi.simulation.closed_forms.sent_bytes import sent_by_ports
 from nadi.simulation.fidelities.fabric_settings import settled_parameters
 from nadi.simulation.run import FinishedRun
+from workload import KINDS
 
 SUMMARY = "summary.json"
 TABLES = tuple(schema.name for schema in schemas.OF_EVERY_RUN)
@@ -29,6 +30,7 @@ def write_results(
 ) -> None:
     """Write all tables and the summary into a folder (see `staging`). All ranks call it; rank 0 writes.
 
+    Partial results have no rows of trace nodes and messages, whose writing would take longer than a checkpoint.
     Rank 0 has flows, links and counters of all ranks; `findings` and `folder` are None on the others.
     """
     from nadi.reports.result_files import run_tables
@@ -36,10 +38,11 @@ def write_results(
     output = simulation.config.output
     if folder:
         folder.mkdir(exist_ok=True)
-    if output.nodes == "all":
+    is_over = simulation.results.cut_ps is None
+    if output.nodes == "all" and is_over:
         run_tables.write_nodes(simulation, folder, ranks)
     if findings and folder:
-        if output.flows != "none":
+        if output.flows != "none" and is_over:
             run_tables.write_flows(simulation, folder)
         run_tables.write_job_links(simulation, folder)
         run_tables.write_findings(simulation, findings, folder)
@@ -79,7 +82,10 @@ def summary(
         "peak_rss_bytes": sum(peaks),
         "digest": results.digest,
         "warnings": list(findings.warnings) if findings else [],
-        "step": step.document(simulation, findings.step_times if findings else None),
+        "step": step.document(
+            simulation, findings.step_times if findings else None, so_far=findings.done_steps if findings else None
+        ),
+        **({"partial": partial_document(simulation, findings)} if findings and results.cut_ps is not None else {}),
         **({"jobs": list(findings.jobs)} if findings and findings.jobs else {}),
         **simulation.operators.document(),
         **({"serving": serving.document(findings.serving)} if findings and findings.serving else {}),
@@ -89,6 +95,27 @@ def summary(
         "named": sorted(simulation.config.named),
         "files": [entry.document() for entry in simulation.files],
         "working_folder": str(Path.cwd()),
+    }
+
+
+def partial_document(simulation: FinishedRun, findings: Findings) -> dict[str, Any]:
+    """Return `partial` of summary.json, which only runs that are not over have; `nadi watch` shows it."""
+    times, found = findings.npu_times, findings.collectives
+    whole_ps = (simulation.results.cut_ps or 1) * len(times.compute_ps)
+    return {
+        "simulated_ps": simulation.results.cut_ps,
+        **({"steps_done": findings.done_steps.steps, "steps": findings.done_steps.of} if findings.done_steps else {}),
+        "compute_share": int(times.compute_ps.sum()) / whole_ps,
+        "exposed_share": int(times.exposed_ps.sum()) / whole_ps,
+        "collectives": [
+            {
+                "kind": name,
+                "done": int((found.kind == kind).sum()),
+                "mean_ps": float(found.time_ps[found.kind == kind].mean()),
+            }
+            for kind, name in enumerate(KINDS)
+            if (found.kind == kind).any()
+        ],
     }
 
 

@@ -5,12 +5,14 @@ import os
 import platform
 import time
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import inputs
+from nadi.launching.checkpoints import CHECKPOINTS, PARTIAL
 from nadi.launching.status import RENEW_EVERY_S, STATUS_FILE, Status
 from nadi.reports.result_files.run_folder import SUMMARY
 from nadi.reports.result_files.staging import hidden_folders
+from nadi.simulation.wiring.earlier_run import read_summary
 
 # Seconds without renewal after which a run counts as dead: clients of network file systems remember names for up to a
 # minute
@@ -65,7 +67,8 @@ class Watch:
         results = self._identity()
         age_s = time.monotonic() - self._renewed_s
         if not self._is_begun:
-            return Sight("finished" if results else "none", None, age_s)
+            is_saved = (self._out / CHECKPOINTS).is_dir()
+            return Sight("finished" if results else "ended" if is_saved else "none", None, age_s)
         return Sight("finished" if results and results != self._results else "ended", self._status, age_s)
 
     def _identity(self) -> tuple[int, int] | None:
@@ -85,6 +88,15 @@ class Watch:
         except OSError as error:
             return error.errno == errno.ESRCH
         return False
+
+
+def partial_figures(out: Path) -> dict[str, Any] | None:
+    """Return `partial` of the summary of a run's partial results; None if it has none, or just replaces them."""
+    try:
+        found: dict[str, Any] | None = read_summary(out / PARTIAL).get("partial")
+    except (OSError, ValueError):
+        return None
+    return found
 
 
 def _read(path: Path) -> Status | None:

@@ -1,0 +1,35 @@
+"""Run by mpiexec: `nadi` with a run that ends at the first cut after a time, the same on any workers.
+
+Arguments: the time in picoseconds; those of `nadi`.
+"""
+
+import sys
+from contextlib import contextmanager
+from unittest import mock
+
+from nadi.cli.main import main
+from pdes import NO_CUT, SAVE_AND_END
+from pdes.checkpoint.saver import Saver
+from pdes.workers import crew
+
+
+@contextmanager
+def cut_at(time_ps):
+    """Let runs end at a cut soon after a time: workers leave the kernel after each window."""
+
+    def wanted(saver):
+        is_by_message = saver._sim.settings.fidelity.hooks.act is not None
+        begin_ps = saver._place.team.workers[saver._place.first].begin_ps
+        now_ps = saver._sim.lps[0].world.net.ctl.now_ps if is_by_message else begin_ps
+        return SAVE_AND_END if saver._is_first and now_ps >= time_ps else NO_CUT
+
+    with (
+        mock.patch.object(Saver, "wanted", wanted),
+        mock.patch.multiple(crew, WINDOWS_OF_A_PAUSE=1, EVENTS_OF_A_PAUSE=100),
+    ):
+        yield
+
+
+if __name__ == "__main__":
+    with cut_at(int(sys.argv[1])):
+        sys.exit(main(sys.argv[2:]))
