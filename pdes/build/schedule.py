@@ -80,8 +80,9 @@ class Faults:
     @property
     def never_change(self) -> bool:
         """Whether links and NPUs are as slow from the begin of the run to its end, and no packet is lost."""
-        lasting = all(fault.at_ps == 0 and fault.until_ps >= s.INF for fault in (*self.links, *self.npus))
-        return lasting and not self.storms and not any(fault.down or fault.error_rate > 0 for fault in self.links)
+        spans = {(fault.at_ps, fault.until_ps) for fault in self.links} | {(n.at_ps, n.until_ps) for n in self.npus}
+        loses = any(fault.down or fault.error_rate > 0 for fault in self.links)
+        return spans <= {(0, s.INF)} and not self.storms and not loses
 
     def can_lose(self, settings: "Settings") -> bool:
         """Return whether packets may get lost."""
