@@ -58,6 +58,16 @@ def run_divided(
     return _run(layout, program, settings, mailbox, threads, progress, checkpoints=checkpoints)
 
 
+def _simulation(
+    layout: Layout, program: Program, settings: Settings, place: ProcessPlace, built: Simulation | None
+) -> Simulation:
+    """Return the Simulation of the LPs of one process, which `place` lists: `built` if there is one, or a new one."""
+    if place.post is None and built is not None:
+        return built
+    outboxes = Outboxes(place.parts) if place.post is None else place.post
+    return build_lps(layout, program, settings, place.parts, outboxes)
+
+
 def _run(
     layout: Layout,
     program: Program,
@@ -83,12 +93,7 @@ def _run(
 
     def share(place: ProcessPlace) -> Harvest:
         """Run the LPs of one process, which `place` lists, and return their Harvest; seconds gets the wall times."""
-        if place.post is not None:
-            sim = build_lps(layout, program, settings, place.parts, place.post)
-        elif built and is_first:
-            sim = built
-        else:
-            sim = build_lps(layout, program, settings, place.parts, Outboxes(place.parts))
+        sim = _simulation(layout, program, settings, place, built if is_first else None)
         records = Records()
         for lp in sim.lps:
             lp.replay = Replay(sim, lp, records) if lp.domains else None
