@@ -236,11 +236,10 @@ def do_later(world_address, node, now_ps):
         return 0
     if msg[m].what == ENDS:
         slot = msg[m].connection
-        if world.islands.end_ps[slot] == now_ps:  # else the end has moved since this was noted
-            world.islands.end_ps[slot] = -1
-            end_row(world, node, msg[m].ref, now_ps)
-        return 0
-    if msg[m].what == NOTICED:
+        if world.islands.end_ps[slot] != now_ps:  # the end has moved since this was noted
+            return 0
+        world.islands.end_ps[slot] = -1
+    if msg[m].what >= ENDS:
         end_row(world, node, msg[m].ref, now_ps)
         return 0
     if msg[m].what == ACTS:

@@ -149,6 +149,7 @@ class Recurrence:
         self._hops = self._tries = 0
         self._records_flows = [int(lp.world.net.const.record_flows) for lp in sim.lps]
         self._tolerance = sim.settings.fast_forward
+        self._tick_ps = max(1, sim.settings.tick_ps)
         self._steady = Steady()
         const = sim.lps[0].world.net.const
         drains = [int(lp.world.islands.island.drain_ps.max()) for lp in sim.lps if lp.domains]
@@ -242,7 +243,7 @@ class Recurrence:
     def _look(self) -> Moment | None:
         """Return the moment, or None if a message is open."""
         moment_ps = int(self._team.state.soonest_ps)
-        since_tick_ps = moment_ps % max(1, self._sim.settings.tick_ps)
+        since_tick_ps = moment_ps % self._tick_ps
         key: list[Any] = [since_tick_ps]
         shape: list[Any] = [since_tick_ps]
         loose: list[Int64] = []
@@ -336,7 +337,7 @@ class Recurrence:
         if not is_exact and following.periods:
             following = following._replace(periods=min(following.periods, MAX_NEAR_PERIODS))
             mean_ps, spread_ps = self._steady.mean_and_spread_ps(length_ps)
-            noted.length_ps = mean_ps - mean_ps % max(1, self._sim.settings.tick_ps)
+            noted.length_ps = mean_ps - mean_ps % self._tick_ps
             self._records.count_near(following.periods, noted.length_ps, spread_ps)
         return (period, following) if following.periods else None
 
