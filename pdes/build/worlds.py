@@ -38,7 +38,7 @@ from pdes.core.rows.flows import (
     NpuTurn,
 )
 from pdes.core.rows.messages import Event
-from pdes.core.rows.network import NodeCounts, PacketRecord, Telemetry
+from pdes.core.rows.network import NodeCounts, PacketRecord, PortTies, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
@@ -98,6 +98,7 @@ def _net(
         out_at=aligned(part.outbox_at()),
         in_at=aligned(in_at, np.int64),
         counts=rows_of(NodeCounts, len(part.nodes)),
+        port_ties=rows_of(PortTies, len(part.links)),
         telemetry=rows_of(Telemetry, blocks * s.BLOCK_RECORDS * carries),
         ordered=zeros(blocks * s.BLOCK_RECORDS * is_mixed, np.int32),
         held_block=zeros(blocks * is_mixed, np.int32),

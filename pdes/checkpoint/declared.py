@@ -9,7 +9,8 @@ from pdes.core.rows.row import WordKind
 _ARRAYS = {
     "sums and times of the LP": "net.ctl net.count net.jobs.total net.pause_log",
     "node": "net.next_time net.counts net.pool routes.flowlet",
-    "outgoing link": "net.tx net.tx_dropped net.gate net.backlog net.depth net.marks net.sample net.jobs.link_bytes",
+    "outgoing link": "net.tx net.tx_dropped net.port_ties net.gate net.backlog net.depth net.marks net.sample "
+    "net.jobs.link_bytes",
     "packet under way or in a queue": "net.record net.telemetry net.inbox net.wait_head net.wait_tail",
     "NPU": "npus.npu npus.heap npus.token npus.system",
     "port of an NPU": "npus.port",

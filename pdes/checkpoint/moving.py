@@ -82,6 +82,7 @@ def move_nodes_and_links(shared: Shared) -> None:
         into[word][to_links] = tx[word][links]
     meta = into.meta[to_links]
     into.meta[to_links] = link_meta(end_of(meta), number_of(meta), class_of(tx.meta[links]))
+    new.net.port_ties[to_links] = old.net.port_ties[links]
     new.net.tx_dropped[to_links] = old.net.tx_dropped[links]
     copied(new.net.sample, to_links, old.net.sample, links)
     if new.net.const.jobs:

@@ -212,6 +212,7 @@ class Net(NamedTuple):
     ordered: Int32  # [records] records that arrive in the cell, NPU by NPU in order, where there are flows too
     held_block: Int32  # [blocks] blocks of these records
     counts: Annotated[np.recarray, network.NodeCounts]  # [nodes]
+    port_ties: Annotated[np.recarray, network.PortTies]  # [outgoing links]
     jobs: JobTables
 
 

@@ -33,7 +33,7 @@ from pdes.messages.flows.paths import lay_path, load_message
 from pdes.messages.flows.rates import ask_to_solve, enter, leave
 from pdes.messages.message_loop import KEY_NPU_MASK, are_events_short, are_hops_short, has_arrived
 from pdes.messages.whole import ends_of, post_message
-from pdes.network.batch import blocks_short, take_batch
+from pdes.network.batch import blocks_short, order_ties, take_batch
 from pdes.network.link import inbox_of, nominal_psb
 from pdes.nic.counting import count_posted
 from pdes.nic.transport import line_up, queue_pair
@@ -189,6 +189,7 @@ def gather_cell(world, begin_ps, end_ps):
         turn.next_packet = count
         if net.inbox[inbox_of(node, net.ctl.side)] >= 0:
             take_batch(net, inbox, node, begin_ps, end_ps)
+            order_ties(net, inbox, node, begin_ps)
             for i in range(net.ctl.batch):
                 net.ordered[count] = inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]
                 count += 1

@@ -1,11 +1,11 @@
-"""The arrivals of a node in a window: gathered from its inbox and sorted by time, with a fair order of ties."""
+"""The arrivals of a node in a cell: gathered from its inbox and sorted by time, with a fair order of ties."""
 
 import numpy as np
 
 from pdes.core.fifo import NONE, prefetch_block
 from pdes.core.hashing import mix, mix2
 from pdes.core.jit import inline
-from pdes.core.packet import inbox_later_ps, inbox_link
+from pdes.core.packet import LINK_BITS, inbox_later_ps, inbox_link
 from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, NEED_BLOCKS
 from pdes.network.link import inbox_of
 from pdes.network.own_counts import count_tie
@@ -26,7 +26,7 @@ def blocks_short(net):
 
 @inline
 def take_batch(net, inbox, node, begin_ps, end_ps):
-    """Gather and order the packets that arrive at a node in the cell from begin_ps to end_ps (`ctl.batch` packets)."""
+    """Gather the packets that arrive at a node in the cell from begin_ps to end_ps, sorted by time (`ctl.batch`)."""
     batch = gather(net, inbox, node)
     net.ctl.batch = batch
     net.ctl.resume_at = 0
@@ -34,7 +34,6 @@ def take_batch(net, inbox, node, begin_ps, end_ps):
     net.count.events += batch
     if batch > 1:
         sort_batch(inbox, batch, begin_ps, end_ps)
-        order_ties(net, inbox, node, batch, begin_ps)
 
 
 @inline
@@ -170,37 +169,82 @@ def came_over(net, inbox, index):
 
 
 @inline
-def draw_of(net, node, now_ps):
-    """Count a tie at a node, and return a 32-bit hash of how many it has had since its last pause without any."""
-    return mix2(net.const.seed, np.int64(count_tie(net, node, now_ps)))
+def draw_of(net, own, now_ps):
+    """Count a tie in the row of a node or port; return a 32-bit hash of how many it has had since its last pause."""
+    return mix2(net.const.seed, np.int64(count_tie(net, own, now_ps)))
 
 
 @inline
-def order_ties(net, inbox, node, batch, begin_ps):
-    """Order the `batch` packets of a cell from begin_ps that tie, over different links, as if at random."""
-    # A shuffle (Durstenfeld, CACM 1964) of the packets in the order of their links, by hashes of the number of ties
-    # that the node has had since its last pause (`const.tie_pause_ps`) without any. So each order is equally likely (a
-    # fixed one would starve one of two senders that always tie) and the same on any partition. It depends neither on
-    # the time since the run's begin nor on the place of the node in the fabric; after a pause all ties are forgotten.
-    key = inbox.batch_key
-    i = 1
-    while i < batch:
-        if (key[i] ^ key[i - 1]) >> 16 != 0:
-            i += 1
-            continue
-        time = key[i] >> 16
-        first, last = i - 1, i + 1
-        while last < batch and key[last] >> 16 == time:
-            last += 1
-        for j in range(first, last):
-            index = key[j] & 0xFFFF
-            inbox.batch_tmp[j] = came_over(net, inbox, index) << 16 | index
-        sort_run(inbox.batch_tmp, first, last)
-        draw = draw_of(net, node, begin_ps + time)
-        for j in range(last - 1, first, -1):
-            other = first + ((draw * (j + 1 - first)) >> 32)
-            key[j] = time << 16 | (inbox.batch_tmp[other] & 0xFFFF)
-            inbox.batch_tmp[other] = inbox.batch_tmp[j]
-            draw = mix(draw + 1)
-        key[first] = time << 16 | (inbox.batch_tmp[first] & 0xFFFF)
-        i = last + 1
+def shuffle(inbox, first, last, draw):
+    """Put the packets of a tie, `batch_tmp` from first to before last, in the order of a shuffle."""
+    # Durstenfeld, CACM 1964. Each order is equally likely: a fixed one would starve one of two senders that always tie.
+    entry = inbox.batch_tmp
+    for j in range(last - 1, first, -1):
+        other = first + ((draw * (j + 1 - first)) >> 32)
+        entry[j], entry[other] = entry[other], entry[j]
+        draw = mix(draw + 1)
+
+
+@inline
+def end_of_tie(key, first, batch):
+    """Return the index behind the packets that have the time of packet `first` of the sorted batch."""
+    last = first + 1
+    while last < batch and (key[last] ^ key[first]) >> 16 == 0:
+        last += 1
+    return last
+
+
+@inline
+def order_ties(net, inbox, node, begin_ps):
+    """Order the packets of the batch, of a cell from begin_ps, that tie, over different links, as if at random."""
+    # A shuffle of the packets in the order of their links, by hashes of the number of ties that the node has had since
+    # its last pause (`const.tie_pause_ps`) without any: the same on any partition. It depends neither on the time since
+    # the run's begin nor on the place of the node in the fabric; after a pause all ties are forgotten.
+    key, batch = inbox.batch_key, net.ctl.batch
+    first = np.int64(0)
+    while first < batch:
+        last = end_of_tie(key, first, batch)
+        if last > first + 1:
+            time = key[first] >> 16
+            for j in range(first, last):
+                index = key[j] & 0xFFFF
+                inbox.batch_tmp[j] = came_over(net, inbox, index) << 16 | index
+            sort_run(inbox.batch_tmp, first, last)
+            shuffle(inbox, first, last, draw_of(net, net.counts[node], begin_ps + time))
+            for j in range(first, last):
+                key[j] = time << 16 | (inbox.batch_tmp[j] & 0xFFFF)
+        first = last
+
+
+@inline
+def order_ties_at_ports(net, inbox, first_link, begin_ps):
+    """Order the packets of a switch's batch that tie for one port, `batch_out`, by the port's own count of ties.
+
+    first_link: the first outgoing link of the switch.
+    """
+    # Where a switch's ports do not depend on each other, packets for different ports may come in any order. So traffic
+    # between some ports does not depend on traffic between others.
+    key, tie, batch = inbox.batch_key, inbox.batch_tmp, net.ctl.batch
+    first = np.int64(0)
+    while first < batch:
+        last = end_of_tie(key, first, batch)
+        if last > first + 1:
+            time = key[first] >> 16
+            for j in range(first, last):
+                index = key[j] & 0xFFFF
+                port = inbox.batch_out[j] - first_link
+                tie[j] = (port << LINK_BITS | came_over(net, inbox, index)) << 16 | index
+            sort_run(tie, first, last)
+            begin = first
+            while begin < last:
+                port = tie[begin] >> (LINK_BITS + 16)
+                end = begin + 1
+                while end < last and tie[end] >> (LINK_BITS + 16) == port:
+                    end += 1
+                if end > begin + 1:
+                    shuffle(inbox, begin, end, draw_of(net, net.port_ties[first_link + port], begin_ps + time))
+                begin = end
+            for j in range(first, last):
+                key[j] = time << 16 | (tie[j] & 0xFFFF)
+                inbox.batch_out[j] = first_link + (tie[j] >> (LINK_BITS + 16))
+        first = last

@@ -1,6 +1,6 @@
-"""A node's own counts, from which its choices among equal packets or links follow as if at random.
+"""Own counts of nodes and ports, from which its choices among equal packets or links follow as if at random.
 
-They depend neither on the time since the run's begin nor on the place of the node in the fabric. A node forgets them
+They depend neither on the time since the run's begin nor on the place of the node in the fabric. It forgets them
 after a pause (`const.tie_pause_ps`), so that later choices follow from what happens then.
 """
 
@@ -8,9 +8,8 @@ from pdes.core.jit import inline
 
 
 @inline
-def count_tie(net, node, now_ps):
-    """Count a tie at a node; return how many it has had since its last pause without any."""
-    own = net.counts[node]
+def count_tie(net, own, now_ps):
+    """Count a tie in the row of a node or of a port; return how many it has had since its last pause without any."""
     if now_ps - own.last_tie_ps > net.const.tie_pause_ps:
         own.ties = 0
     own.last_tie_ps = now_ps

@@ -41,7 +41,7 @@ from pdes.core.state import (
     TRIMMED,
     world_at,
 )
-from pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, take_batch
+from pdes.network.batch import blocks_short, came_over, give_back, inbox_blocks, order_ties, take_batch
 from pdes.network.link import drop, inbox_of, link_send, prefetch_inbox
 from pdes.network.port_queues import (
     TIME_BITS,
@@ -406,6 +406,7 @@ def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
             if following >= 0:
                 prefetch_block(net, following)
             take_batch(net, inbox, node, begin_ps, end_ps)
+            order_ties(net, inbox, node, begin_ps)
             act(net, inbox, routes, node, begin_ps, end_ps)
             give_back(net, inbox)
             # the next event is when a port with packets to send falls idle

@@ -11,7 +11,7 @@ from pdes.core.fifo import prefetch_following
 from pdes.core.jit import inline, outline, prefetch
 from pdes.core.packet import destination, end_of, inbox_link, wire_bytes
 from pdes.core.state import CARE
-from pdes.network.batch import blocks_short, give_back, inbox_blocks, take_batch
+from pdes.network.batch import blocks_short, give_back, inbox_blocks, order_ties, order_ties_at_ports, take_batch
 from pdes.network.boundary import put_out
 from pdes.network.link import (
     drop,
@@ -167,7 +167,11 @@ def switches_window(net, inbox, routes, begin_ps, end_ps, first_node, end_node):
             if ahead >= 0:
                 prefetch(net.block_next, ahead, 0)
             # one thing after the other for all packets: what the next needs of memory has been asked for by then
+            if net.hooks.balancing != 0:  # a choice of links depends on all packets before it
+                order_ties(net, inbox, node, begin_ps)
             choose_links(net, inbox, routes, node)
+            if net.hooks.balancing == 0:
+                order_ties_at_ports(net, inbox, np.int64(routes.node[node].first_link), begin_ps)
             near, far, last_apart = send_batch(net, inbox, routes, node, begin_ps, ahead, last_ahead)
             set_down_batch(net, inbox, near, far, last_apart)
             give_back(net, inbox)

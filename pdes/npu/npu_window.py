@@ -13,7 +13,7 @@ from pdes.core.heap import heap_pop
 from pdes.core.jit import call_hook, inline, outline
 from pdes.core.packet import FLAG_ACK, FLAG_TRIMMED, PAUSE_FRAME, destination, flags, wire_bytes
 from pdes.core.state import INF, LANES, NEED_FLOWS, NEED_INSTS, NEED_MSGS, NEED_QPS, NEED_RXQPS, world_at
-from pdes.network.batch import blocks_short, give_back, take_batch
+from pdes.network.batch import blocks_short, give_back, order_ties, take_batch
 from pdes.network.link import drop, inbox_of
 from pdes.network.port_queues import on_pause
 from pdes.network.routing import npu_route
@@ -243,6 +243,7 @@ def npus_window(world_address, begin_ps, end_ps):
             if blocks_short(net):
                 return True
             take_batch(net, world.inbox, node, begin_ps, end_ps)
+            order_ties(net, world.inbox, node, begin_ps)
         if npu_window(world, world_address, node, begin_ps, end_ps):
             return True
         # the node is done with this window: its records are free, and the driver knows its next event

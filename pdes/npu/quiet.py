@@ -237,20 +237,26 @@ def write_islands(world, moment_ps, words, at):
 
 
 @inline
+def write_ties(own, moment_ps, forgotten_ps, words, at):
+    """Write the ties that a node or a port, with this row, has had; return the place behind them in `words`."""
+    lasts = moment_ps - own.last_tie_ps <= forgotten_ps
+    words[at] = (own.ties if lasts else 0) + LOOSE
+    words[at + 1] = (moment_ps - own.last_tie_ps if lasts else 0) + LOOSE
+    return at + 2
+
+
+@inline
 def write_network(world, moment_ps, forgotten_ps, words, at):
     """Write what nodes, links and queue pairs remember; return the place behind it in `words`, or NOT_QUIET."""
     net, qps = world.net, world.qps
     for link in range(net.tx_dropped.shape[0]):
         words[at] = max(net.tx[link].busy_ps - moment_ps, -forgotten_ps) + LOOSE
-        at += 1
+        at = write_ties(net.port_ties[link], moment_ps, forgotten_ps, words, at + 1)
     for node in range(net.const.nodes):
         own = net.counts[node]
         if net.hooks.balancing != 0 and moment_ps - own.last_choice_ps <= forgotten_ps:
             return np.int64(NOT_QUIET)
-        lasts = moment_ps - own.last_tie_ps <= forgotten_ps
-        words[at] = (own.ties if lasts else 0) + LOOSE
-        words[at + 1] = (moment_ps - own.last_tie_ps if lasts else 0) + LOOSE
-        at += 2
+        at = write_ties(own, moment_ps, forgotten_ps, words, at)
     for pair in range(net.ctl.queue_pairs):
         qp = qps.qp[pair]
         is_open = qp.una != qp.end_seq or qp.next_seq != qp.end_seq or qp.active != 0 or qp.pending != 0
@@ -401,6 +407,7 @@ def move_network(world, shift_ps):
     net, qps = world.net, world.qps
     for link in range(net.tx_dropped.shape[0]):
         net.tx[link].busy_ps += shift_ps
+        net.port_ties[link].last_tie_ps += shift_ps
     for node in range(net.const.nodes):
         net.counts[node].last_tie_ps += shift_ps
         net.counts[node].last_choice_ps += shift_ps

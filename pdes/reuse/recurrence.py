@@ -427,7 +427,7 @@ def _room(world: s.World, slots: Int64, low: Int64, high: Int64) -> int:
         + quiet.WORDS_OF_SLOT * slots.sum()
         + quiet.WORDS_OF_ISLAND * len(world.islands.island)
         + 2 * np.count_nonzero(world.islands.started)
-        + len(net.tx_dropped)
+        + 3 * len(net.tx_dropped)
         + 2 * int(net.const.nodes)
         + 2 * int(net.ctl.queue_pairs)
     )

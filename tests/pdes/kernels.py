@@ -89,13 +89,14 @@ def queue_after(net, head):
 
 @kernel
 def order_batch(net, inbox, node, batch, begin, end):
+    net.ctl.batch = batch
     sort_batch(inbox, batch, begin, end)
-    order_ties(net, inbox, node, batch, begin)
+    order_ties(net, inbox, node, begin)
 
 
 @kernel
 def draw_tie(net, node, now):
-    return draw_of(net, node, now)
+    return draw_of(net, net.counts[node], now)
 
 
 @kernel

@@ -9,7 +9,7 @@ them.
 import heapq
 import itertools
 import math
-from collections import deque
+from collections import defaultdict, deque
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -63,7 +63,7 @@ class Link:
 
 
 class Ties:
-    """The ties of a node since its last pause without any."""
+    """The ties of a node, or at a port, since its last pause without any."""
 
     def __init__(self, seed, pause):
         self.seed, self.pause, self.times = seed, pause, []
@@ -157,6 +157,7 @@ class Simulator:
         self.tie_pause = max(MIN_TIE_PAUSE_PS, TIE_PAUSE_PACKETS * full_bits * 10**12 // slowest_bps)
         self.coming = {}  # (time, node): arrivals
         self.ties = [Ties(settings.seed, self.tie_pause) for _ in range(graph.nodes)]
+        self.port_ties = [Ties(settings.seed, self.tie_pause) for _ in self.links]
         self.salt = [mix3(settings.seed, node, 0x5A17) for node in range(graph.nodes)]
         self.npus = [Npu(number) for number in range(graph.npus)]
         for link in self.links:
@@ -239,7 +240,14 @@ class Simulator:
 
     def in_order(self, node, arrivals):
         """Arrivals, each with the number of its link in front, in the order in which they act."""
-        return self.ties[node].in_order(self.now, arrivals)
+        depends = self.settings.switch is not None or self.settings.load_balancing.pick is not None
+        if node < len(self.npus) or depends:
+            return self.ties[node].in_order(self.now, arrivals)
+        ports = defaultdict(list)  # the ports of the switch do not depend on each other
+        for arrival in arrivals:
+            packet = arrival[-1]
+            ports[self.next_link(node, packet.dst, packet.entropy)].append(arrival)
+        return [each for port, some in ports.items() for each in self.port_ties[port].in_order(self.now, some)]
 
     def run(self):
         for npu in self.npus:

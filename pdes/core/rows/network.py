@@ -104,8 +104,15 @@ class SwitchBuffer(Row, words=8, written_by="build.buffers network.port_queues n
     shared_bytes = word("bytes", "size of the shared part of the buffer")
 
 
+class PortTies(Row, words=2, written_by="network.own_counts npu.quiet"):
+    """Ties at an output port of a switch: packets for it that arrive at one time."""
+
+    last_tie_ps = word("time", "time of the last tie")
+    ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
+
+
 class NodeCounts(Row, words=8, written_by="network.own_counts npu.quiet"):
-    """A node's own counts, from which its random choices follow. A tie: packets that arrive at one time."""
+    """A node's own counts, from which its choices follow as if at random. A tie: packets that arrive at one time."""
 
     ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
     last_tie_ps = word("time", "time of the last tie")
