@@ -126,7 +126,7 @@ def stops(net, end_ps):
     """Return whether an LP stops after its outer switches in the last cell before end_ps, as others have events."""
     # end_ps: end of the window; outer switches alone send to other teams: the rest of it sends nothing more there
     now_ps = net.ctl.now_ps
-    if net.const.splits == 0 or now_ps + net.ctl.cell_ps < end_ps:
+    if net.const.splits == 0 or now_ps + net.ctl.cell_ps < end_ps or now_ps < net.ctl.catch_up_ps:
         return False
     for node in range(net.const.outer):
         if net.inbox[inbox_of(node, net.ctl.side)] >= 0 or net.next_time[node] < end_ps:

@@ -3,6 +3,8 @@
 Which collectives these are follows from the fabric, the program and the settings alone.
 """
 
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,7 +15,7 @@ from pdes.build.settings import Settings
 from pdes.core import state as s
 from pdes.core.inputs import Bools, Graph, Int64, Program
 from pdes.core.memory import aligned, full, rows_of, unused, zeros
-from pdes.core.rows.islands import Island
+from pdes.core.rows.islands import Island, IslandMember
 from pdes.network.framing import NVSWITCH_KIND
 from pdes.nic.driven import DRIVEN
 from pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
@@ -36,7 +38,30 @@ class Domain(NamedTuple):
     npus: Int64  # int64[n], NPUs ascending, aggregators last
     switch: int  # node
     links: Int64  # int64[2n], links of the fabric ascending
-    kind: int  # domains of one kind differ in nothing but the numbers of their nodes and links
+
+
+class Star(NamedTuple):
+    """NPUs of a domain with the links between them and the switch: what an episode of these NPUs needs."""
+
+    npus: Int64  # int64[n], NPUs ascending, aggregators last
+    switch: int  # node
+    links: Int64  # int64[2n], links of the fabric ascending
+    kind: int  # stars of one kind differ in nothing but the numbers of their nodes and links
+
+
+def star_of(graph: Graph, domain: Domain, places: Sequence[int]) -> Star:
+    """Return the star of some NPUs of a domain; places: theirs among the domain's NPUs, ascending."""
+    npus = domain.npus[list(places)]
+    ends = graph.link_src[domain.links], graph.link_dst[domain.links]
+    links = domain.links[np.isin(ends[0], npus) | np.isin(ends[1], npus)]
+    columns = [
+        np.searchsorted(np.append(npus, domain.switch), graph.link_src[links]),
+        graph.link_rate_bps[links],
+        graph.link_delay_ps[links],
+        np.repeat(graph.node_kind[npus] == AGGREGATOR_KIND, 2),
+    ]
+    shape = np.append(np.concatenate(columns).astype(np.int64), graph.node_latency_ps[domain.switch]).tobytes()
+    return Star(npus, domain.switch, links, int.from_bytes(blake2b(shape, digest_size=8).digest(), "big") >> 1)
 
 
 def may_replay(graph: Graph, settings: Settings) -> bool:
@@ -65,7 +90,6 @@ def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
     faulty = {link >> 1 for fault in settings.faults.links for link in fault.links}
     order = np.argsort(graph.link_src, kind="stable")
     first = np.searchsorted(graph.link_src[order], np.arange(graph.nodes + 1))
-    kinds: dict[bytes, int] = {}
     domains = []
     to_nvswitch = graph.node_kind[graph.link_dst] == NVSWITCH_KIND
     nvlinks = np.bincount(graph.link_src[to_nvswitch], minlength=graph.nodes)  # number of links by node
@@ -76,14 +100,7 @@ def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
         is_star = npus[-1] < graph.npus and bool((nvlinks[npus] == 1).all())
         if not is_star or np.any(owner[npus] != owner[switch]) or faulty.intersection(cables.tolist()):
             continue
-        columns = [
-            np.searchsorted(np.append(npus, switch), graph.link_src[links]),
-            graph.link_rate_bps[links],
-            graph.link_delay_ps[links],
-            np.repeat(graph.node_kind[npus] == AGGREGATOR_KIND, 2),
-        ]
-        shape = np.append(np.concatenate(columns).astype(np.int64), graph.node_latency_ps[switch]).tobytes()
-        domains.append(Domain(npus, switch, links, kinds.setdefault(shape, len(kinds))))
+        domains.append(Domain(npus, switch, links))
     return domains
 
 
@@ -140,7 +157,7 @@ def island_tables(
         return unused(s.Islands)
     graph = layout.graph
     island_of, node_of = full(graph.npus, -1, np.int32), full(graph.npus, -1, np.int32)
-    rows = rows_of(Island, len(domains))
+    rows, members = rows_of(Island, len(domains)), rows_of(IslandMember, part.npus)
     row_of_link = np.full(graph.links, -1, np.int64)
     own = np.concatenate([part.links, *part.links_in]).astype(np.int64)
     row_of_link[own] = np.arange(len(own))
@@ -152,9 +169,14 @@ def island_tables(
         rows[number].first_link = 2 * sum(len(other.npus) for other in domains[:number])
         rows[number].links = len(domain.links)
         rows[number].drain_ps = int(net.const.tie_pause_ps) + longest_hop_ps(graph, settings, domain)
+        for link in domain.links.tolist():
+            is_out = graph.link_dst[link] == domain.switch
+            node = part.local[(graph.link_src if is_out else graph.link_dst)[link]]
+            members[node]["link_out" if is_out else "link_in"] = row_of_link[link]
     slots, groups = int(program.slot_ptr[-1]), len(program.group_ptr) - 1
     tables = s.Islands(
         island=rows,
+        member=members,
         island_of=island_of,
         node_of=node_of,
         role=aligned(roles_of(program, island_of), np.int8),
@@ -166,7 +188,7 @@ def island_tables(
         end_ps=full(slots, -1),
         packet_row=zeros(slots, np.int32),
         started=zeros(groups, np.int32),
-        due=zeros(slots + groups, np.int32),
+        due=zeros(slots + groups + part.npus, np.int32),
         row_of=aligned(row_of_link, np.int32),
     )
     if first_packet_ps(program, tables) >= layout.grid_ps:

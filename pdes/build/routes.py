@@ -68,7 +68,7 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Sett
     routing: Any = graph.routing
     cells, link = _cells(graph, part)
     salt, first_link = salt_of(settings.seed, part.nodes), part.out_ptr[:-1]
-    forward = fabric.latency_ps[part.nodes] << 1 | fabric.cut[part.nodes]
+    forward = fabric.latency_ps[part.nodes] << 2 | has_choice(graph)[part.nodes] << 1 | fabric.cut[part.nodes]
     node = rows_of(Forwarding, len(part.nodes), salt=salt, first_link=first_link, forward=forward)
     fields = {"link": link, "node": node}
     if settings.load_balancing.has_flowlets:
@@ -85,6 +85,18 @@ def routing_tables(graph: Graph, fabric: "Fabric", part: "Part", settings: "Sett
         constants = len(routing.sizes), 1
     kinds = {name: array.__metadata__[0] for name, array in s.Routes.__annotations__.items()}
     return s.Routes(**{name: aligned(fields.get(name, ()), kind) for name, kind in kinds.items()}), *constants
+
+
+def has_choice(graph: Graph) -> Int64:
+    """Return int64[nodes]: 1 for nodes that may have several equal links to some NPU."""
+    r: Any = graph.routing
+    found = np.ones(graph.nodes, np.int64)
+    if hasattr(r, "home"):
+        is_several = np.append(np.diff(r.set_ptr) > 1, False)  # a set of -1 is none
+        switches = np.flatnonzero(r.row >= 0)
+        found[switches] = is_several[r.next_set].any(axis=1)[r.row[switches]]
+        found[r.home_node[r.home[is_several[r.attach_set]]]] = 1
+    return found
 
 
 def _by_table(graph: Graph, part: "Part", cells: Int32, forwarding: Rows) -> dict[str, Array]:

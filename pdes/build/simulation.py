@@ -19,8 +19,8 @@ class Replayer(Protocol):
     def serve(self) -> None:
         """Find the ends of collectives that members have started."""
 
-    def finish(self) -> None:
-        """Count the last episodes."""
+    def finish(self, before_ps: int = s.INF) -> None:
+        """Count the episodes that are over before a time."""
 
 
 class LogicalProcess:

@@ -22,7 +22,7 @@ _ARRAYS = {
     "message": "qps.msg",
     "active collective": "insts.inst insts.lane insts.phase insts.called insts.asked insts.taken insts.inst_key "
     "insts.inst_val",
-    "NVLink domain": "islands.island islands.started",
+    "NVLink domain": "islands.island islands.member islands.started",
     "pool, which is made again": "net.block_next net.block_free net.waiting qps.msg_free insts.inst_free",
     "empty at a cut": "net.ordered net.held_block net.carried net.sample_log npus.busy qps.flow_out qps.flow_in "
     "islands.due",
@@ -86,4 +86,5 @@ WORDS = {
     "CollectivePhase": {"translated": "next_phase"},
     "LaneRequest": {"translated": "first last"},
     "Island": {"made again": "first_link"},
+    "IslandMember": {"made again": "link_out link_in"},
 }

@@ -33,7 +33,7 @@ from pdes.core.errors import AgreedRunError
 from pdes.core.inputs import Int64, Rows
 from pdes.core.memory import words_of
 from pdes.core.packet import inbox_later_ps, inbox_link, number_of
-from pdes.core.rows.islands import Island
+from pdes.core.rows.islands import Island, IslandMember
 from pdes.core.rows.network import SampleEntry
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.core.rows.row import Row
@@ -183,7 +183,7 @@ class Redivision:
                     new.island[word][to] = old.island[word][number]
             island = replay.islands[to]
             load_island(island, state.values["islands"][number], arrays)
-            for running in (*island.running, *island.partial):
+            for running in (one for episode in island.episodes for one in episode.together):
                 npu = lp.world.npus.npu[running.group.nodes[0]]
                 begun = int(np.flatnonzero(running.rows >= 0)[0])
                 npu = lp.world.npus.npu[running.group.nodes[begun]]
@@ -191,6 +191,10 @@ class Redivision:
                 running.collective = running.collective._replace(schedule=schedule)
             groups = [group.number for group in island.groups]
             new.started[groups] = old.started[groups]
+        npus, to_npus = shared.npus
+        for word in IslandMember.declared:
+            if not word.startswith("link"):
+                new.member[word][to_npus] = old.member[word][npus]
         slots, to_slots = slots_of(shared)
         for name in SLOT_ARRAYS:
             getattr(new, name)[to_slots] = getattr(old, name)[slots]

@@ -11,7 +11,7 @@ from pdes.checkpoint.values import packed, unpacked
 from pdes.reuse.episodes import EpisodeRecord, Messages
 from pdes.reuse.own_world import Collective, Episode, Member
 from pdes.reuse.records import Records
-from pdes.reuse.replay import Group, IslandState, Replay, Running
+from pdes.reuse.replay import Group, IslandState, OpenEpisode, Replay, Running
 
 KINDS = (Episode, Collective, Member, EpisodeRecord, Messages)
 COUNTS = (
@@ -26,7 +26,7 @@ COUNTS = (
     "near_ps",
     "near_error_ps",
 )
-TIMES = ("begin_ps", "busy_until_ps")  # of IslandState
+TIMES = ("begin_ps", "busy_until_ps")  # of OpenEpisode
 RUNNING = [each.name for each in fields(Running) if each.name != "group"]
 
 
@@ -54,12 +54,15 @@ def _island_packed(state: IslandState, arrays: list[np.ndarray]) -> Any:
     def collectives(several: Iterable[Running]) -> Any:
         return [[one.group.number, *(packed(getattr(one, name), arrays) for name in RUNNING)] for one in several]
 
-    return {
-        "running": collectives(state.running),
-        "partial": collectives(state.partial),
-        "record": packed(state.record, arrays),
-        **{name: int(getattr(state, name)) for name in TIMES},
-    }
+    return [
+        {
+            "running": collectives(episode.running),
+            "partial": collectives(episode.partial),
+            "record": packed(episode.record, arrays),
+            **{name: int(getattr(episode, name)) for name in TIMES},
+        }
+        for episode in state.episodes
+    ]
 
 
 def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]) -> None:
@@ -74,11 +77,11 @@ def load_islands(lp: LogicalProcess, document: Any, arrays: Sequence[np.ndarray]
 def load_island(state: IslandState, saved: Any, arrays: Sequence[np.ndarray]) -> None:
     """Restore the collectives under way in a domain."""
     groups = {group.number: group for group in state.groups}
-    for name in ("running", "partial"):
-        setattr(state, name, [_running(groups, one, arrays) for one in saved[name]])
-    for name in TIMES:
-        setattr(state, name, saved[name])
-    state.record = unpacked(saved["record"], arrays, KINDS)
+    state.episodes = []
+    for one in saved:
+        running, partial = ([_running(groups, each, arrays) for each in one[name]] for name in ("running", "partial"))
+        record = unpacked(one["record"], arrays, KINDS)
+        state.episodes.append(OpenEpisode(running, partial, one["begin_ps"], one["busy_until_ps"], record))
 
 
 def _running(groups: dict[int, Group], saved: Sequence[Any], arrays: Sequence[np.ndarray]) -> Running:

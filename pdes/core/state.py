@@ -355,6 +355,7 @@ class Islands(NamedTuple):
     """NVLink domains whose collectives are replayed (pdes/npu/islands.py); roles and starts by slot of a group."""
 
     island: Annotated[np.recarray, islands.Island]
+    member: Annotated[np.recarray, islands.IslandMember]  # [NPUs of the LP], where it has islands
     island_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] the LP's island, -1 none
     node_of: Annotated[Int32, BUILT]  # [NPUs of the fabric] node of the LP, where it is in an island
     role: Annotated[Int8, BUILT]  # [slots] of a group: OUTSIDE, CROSSING or INSIDE
@@ -366,7 +367,7 @@ class Islands(NamedTuple):
     end_ps: Int64  # [slots] when the replayed collective ends, -1 none
     packet_row: Int32  # [slots] 1 + row of a collective that sends packets over the island's links, 0 none
     started: Int32  # [groups] members that have started the collective that waits to be replayed
-    due: Int32  # [slots] groups for which there is something to replay
+    due: Int32  # [slots + groups + NPUs] groups for which there is something to replay; -1 - island: it is disturbed
     row_of: Annotated[Int32, BUILT]  # [links of the fabric] row of `tx`, -1 another LP's
 
 

@@ -89,7 +89,7 @@ def next_link(net, routes, node, dst, word2):
 @inline
 def forwarding_ps(net, routes, node):
     """Return the time from arrival to departure at a node on the path."""
-    return np.int64(0) if node < net.const.npus else routes.node[node].forward >> 1
+    return np.int64(0) if node < net.const.npus else routes.node[node].forward >> 2
 
 
 @inline

@@ -32,9 +32,15 @@ AHEAD = 8  # packets by which prefetching of the next record's place precedes us
 
 
 @inline
+def chooses(net, routes, node):
+    """Return whether switch `node` chooses links by the load that it sees, so that its ports depend on each other."""
+    return net.hooks.balancing != 0 and routes.node[node].forward & 2 != 0
+
+
+@inline
 def choose_links(net, inbox, routes, node):
     """Find the link of every packet in the batch of switch `node` and, where a rule chooses, its cell."""
-    rule = net.hooks.balancing != 0
+    rule = chooses(net, routes, node)
     for i in range(net.ctl.batch):
         packet = net.record[inbox.batch_pos[inbox.batch_key[i] & 0xFFFF]]
         cell = switch_cell_to(net, routes, node, destination(packet.w1), packet.w2)
@@ -64,8 +70,8 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes
     forward = routes.node[node].forward
-    leaves, cut = begin_ps + (forward >> 1), forward & 1 == 1
-    rule, alone = net.hooks.balancing != 0, net.const.neighbours == 0
+    leaves, cut = begin_ps + (forward >> 2), forward & 1 == 1
+    rule, alone = chooses(net, routes, node), net.const.neighbours == 0
     near_end, far_end, nodes = reach(net), far_reach(net), net.const.nodes
     near = far = np.int64(0)
     last_apart = batch - 1
@@ -167,10 +173,11 @@ def switches_window(net, inbox, routes, begin_ps, end_ps, first_node, end_node):
             if ahead >= 0:
                 prefetch(net.block_next, ahead, 0)
             # one thing after the other for all packets: what the next needs of memory has been asked for by then
-            if net.hooks.balancing != 0:  # a choice of links depends on all packets before it
+            depends = chooses(net, routes, node)
+            if depends:
                 order_ties(net, inbox, node, begin_ps)
             choose_links(net, inbox, routes, node)
-            if net.hooks.balancing == 0:
+            if not depends:
                 order_ties_at_ports(net, inbox, np.int64(routes.node[node].first_link), begin_ps)
             near, far, last_apart = send_batch(net, inbox, routes, node, begin_ps, ahead, last_ahead)
             set_down_batch(net, inbox, near, far, last_apart)

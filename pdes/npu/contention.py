@@ -67,6 +67,8 @@ def count_running(world_address, node, change, now_ps):
     """Count a collective that begins (change 1) or ends (-1) on NPU `node`; compute continues at its new pace."""
     world = world_at(world_address)
     net, npus = world.net, world.npus
+    if now_ps < net.ctl.catch_up_ps:  # it has been counted (pdes/npu/islands.py)
+        return
     npu = npus.npu[node]
     system = npus.system[node]
     before = system.running

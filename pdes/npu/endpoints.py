@@ -17,7 +17,7 @@ import numpy as np
 from pdes.core.heap import heap_hasten
 from pdes.core.jit import call_hook, hook, inline
 from pdes.core.packet import CALL_LANE, FLAG_ACK, P2P, destination, end_of, header, source, tag_group, tag_lane
-from pdes.core.state import give_row_back, later_messages, take_row, world_at
+from pdes.core.state import ROW_DONE, give_row_back, later_messages, take_row, world_at
 from pdes.network.link import class_row, link_psb, on_link_bytes, serialisation_ps
 from pdes.network.routing import forwarding_ps, next_link, npu_route
 from pdes.nic.counting import count_posted
@@ -29,10 +29,11 @@ from pdes.npu.collective import send_has_left, start_collective
 from pdes.npu.delivery import in_lane_at, message_done
 from pdes.npu.trace import KIND_COLLECTIVE, finish_row, post_send
 
-SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, ENDS, NOTICED = range(8)
+SENDS, ACTS, IS_TOLD, POSTS, STARTS, RUNS, LAPSED, ENDS, NOTICED = range(9)
 """Kinds of later actions: a message is sent; its receiver acts on it; the waiter for its acknowledgement is notified; a
-trace row posts its message; an aggregator starts its collective; a replayed collective begins to run, and ends
-(pdes/npu/islands.py); the end of a trace row is noticed (pdes/npu/ticks.py).
+trace row posts its message; a collective starts to send packets, as that of an aggregator; a replayed collective begins
+to run; it was to run, but sends packets; it ends (pdes/npu/islands.py); the end of a trace row is noticed
+(pdes/npu/ticks.py).
 """
 
 
@@ -234,10 +235,13 @@ def do_later(world_address, node, now_ps):
     if msg[m].what == RUNS:
         call_hook(net.hooks.running, world_address, node, msg[m].ref, 1, now_ps)
         return 0
+    if msg[m].what == LAPSED:
+        return 0
     if msg[m].what == ENDS:
         slot = msg[m].connection
-        if world.islands.end_ps[slot] != now_ps:  # the end has moved since this was noted
-            return 0
+        place = npus.npu[node].row_base + msg[m].ref
+        if world.islands.end_ps[slot] != now_ps or world.rows.flag[place] & ROW_DONE != 0:
+            return 0  # the end has moved since this was noted
         world.islands.end_ps[slot] = -1
     if msg[m].what >= ENDS:
         end_row(world, node, msg[m].ref, now_ps)

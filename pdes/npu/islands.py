@@ -2,9 +2,12 @@
 
 An island is an NVLink domain whose NPUs have no other way to each other. A collective of a group within it is simulated
 in a world of its own (pdes/reuse) once all members have started, since none of them ends earlier; then each member ends
-at the time found there. Nothing of it happens in this world. Other collectives and messages that cross the domain's
-links travel as packets in this world, and so does everything that starts while they are under way. Packets that start
-while replayed collectives are under way disturb them: the run begins again, and replays nothing.
+at the time found there. Nothing of it happens in this world. Other collectives and messages that cross the links of its
+members travel as packets in this world, and so does what starts on these links while they are under way.
+
+Packets that start while a replayed collective is under way on their links disturb it. It then goes on as packets: its
+members start again at their times (`send_packets`), and the cells since then, in which nothing else is left to happen,
+bring its packets to where they are now. What its rows have done before (`catch_up_ps`) is not done again.
 
 Aggregators send nothing before they receive, so that it does not matter how long ago they have started.
 """
@@ -22,11 +25,11 @@ from pdes.core.packet import (
     longest_wait_ps,
     with_longest_wait,
 )
-from pdes.core.state import BLOCK_SHIFT, INF, SIDES, later_messages, take_row, world_at
+from pdes.core.state import BLOCK_SHIFT, INF, ROW_DONE, SIDES, later_messages, take_row, world_at
 from pdes.network.link import inbox_of, wait
 from pdes.nic.counting import tag_within_job
 from pdes.npu.collective import begins_after, first_lane_of
-from pdes.npu.endpoints import ENDS, RUNS, STARTS, put_off
+from pdes.npu.endpoints import ENDS, LAPSED, RUNS, STARTS, put_off
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND, npu_of_rank
 
 OUTSIDE, CROSSING, INSIDE = range(3)
@@ -34,12 +37,11 @@ OUTSIDE, CROSSING, INSIDE = range(3)
 
 
 @inline
-def is_quiet(net, islands, island, from_ps):
-    """Return whether packets of this world have left an island's links and nodes by from_ps, and their ties."""
-    busy_ps = np.int64(0)
-    for i in range(island.first_link, island.first_link + island.links):
-        busy_ps = max(busy_ps, net.tx[islands.link[i]].busy_ps)
-    return from_ps > busy_ps + island.drain_ps
+def is_quiet(net, island, member, from_ps, now_ps):
+    """Return whether packets of this world have left a member's links by from_ps, and their ties are forgotten."""
+    # those that were still on their way to its links when the last row ended are there after drain_ps
+    busy_ps = max(net.tx[member.link_out].busy_ps, net.tx[member.link_in].busy_ps)
+    return now_ps > member.crossed_ps + island.drain_ps and from_ps > busy_ps + island.drain_ps
 
 
 @inline
@@ -66,11 +68,12 @@ def wake_aggregators(world, slot, seq, island, now_ps):
         if islands.start_order[other] > seq:
             continue
         islands.start_order[other] = seq + 1
-        if islands.start_row[other] < 0:
+        row = np.int64(islands.start_row[other])
+        if row < 0 or world.trace.seq[world.npus.npu[node].trace_base + row] > seq:  # one that it takes part in later
             continue
         at = take_row(net, world.qps)
         later = later_messages(world.qps.msg)[at]
-        later.ref = islands.start_row[other]
+        later.ref = row
         put_off(world.npus, world.qps, node, at, STARTS, now_ps + net.ctl.cell_ps)
         net.next_time[node] = min(net.next_time[node], now_ps + net.ctl.cell_ps)
         islands.start_row[other] = -1
@@ -85,29 +88,78 @@ def slot_of(world, node, group):
     return slot
 
 
+@inline
+def members_on(world, group, schedule):
+    """Return the range of `plans.group_member` whose NPUs take part in a group's collective with this schedule."""
+    first = np.int64(world.plans.group_ptr[group])
+    return first, first + np.int64(world.plans.members[schedule])
+
+
+@inline
+def may_wait(world, island, first, last, first_ps, now_ps):
+    """Return whether a collective that its first member starts can be replayed; first, last: of `members_on`."""
+    net, islands = world.net, world.islands
+    is_free = True
+    for i in range(first, last):
+        member = islands.member[islands.node_of[world.plans.group_member[i]]]
+        has_left = member.had_packets == 0 or is_quiet(net, island, member, first_ps, now_ps)
+        if member.packet_rows > 0 or not has_left:
+            return False
+        is_free = is_free and member.waiting == 0 and first_ps > member.busy_until_ps
+    return not (is_free and island.off == 1)
+
+
+@inline
+def cross(world, number, npu, first_ps):
+    """Count a row whose packets may cross the links of an NPU of island `number`; return whether it is disturbed.
+
+    first_ps: the earliest time at which they do.
+    """
+    islands, ctl = world.islands, world.net.ctl
+    member = islands.member[islands.node_of[npu]]
+    member.packet_rows += 1
+    member.had_packets = 1
+    if member.is_disturbed == 0 and (member.waiting > 0 or first_ps <= member.busy_until_ps):
+        member.is_disturbed = 1
+        islands.due[ctl.due_replays] = -1 - number
+        ctl.due_replays += 1
+    if member.is_disturbed == 1 and first_ps < ctl.now_ps + ctl.cell_ps:
+        ctl.is_disturbed = 1
+    return member.is_disturbed == 1
+
+
+@inline
+def count_packet_row(world, number):
+    """Count a row that sends packets over the links of island `number`."""
+    ctl = world.net.ctl
+    world.islands.island[number].packet_rows += 1
+    ctl.packet_rows += 1
+    ctl.changes_cell = np.int64(ctl.cell_ps != world.net.const.cell_ps)
+
+
 @hook
 def enter_island(world_address, node, row, now_ps):
     """Return 1 if trace row `row`, which NPU `node` starts, waits for its replay; 0 if its messages are packets."""
     world = world_at(world_address)
-    net, islands, trace = world.net, world.islands, world.trace
+    net, islands, trace, plans = world.net, world.islands, world.trace, world.plans
     npu = world.npus.npu[node]
     number = islands.island_of[npu.number]
     if number < 0:
         return 0
     r = npu.trace_base + row
-    island = islands.island[number]
-    replays, slot, first_ps = False, npu.slot_base, now_ps
     if trace.kind[r] == KIND_SEND:
-        if islands.island_of[npu_of_rank(net, npu, trace.peer[r])] != number:
-            return 0
-        first_ps += trace.duration_ps[r]
-    else:
-        slot += trace.group[r]
-        if islands.role[slot] == OUTSIDE:
-            return 0
-        schedule = np.int64(trace.schedule[r])
-        replays = islands.role[slot] == INSIDE and islands.replays[schedule] == 1
-        first_ps += world.plans.launch_ps[schedule]
+        peer = npu_of_rank(net, npu, trace.peer[r])
+        if islands.island_of[peer] == number:
+            cross(world, number, npu.number, now_ps + trace.duration_ps[r])
+            cross(world, number, peer, now_ps + trace.duration_ps[r])
+            count_packet_row(world, number)
+        return 0
+    slot = npu.slot_base + trace.group[r]
+    if islands.role[slot] == OUTSIDE:
+        return 0
+    island, group = islands.island[number], plans.slot_group[slot]
+    schedule = np.int64(trace.schedule[r])
+    replays = islands.role[slot] == INSIDE and islands.replays[schedule] == 1
     if npu.number >= island.first_aggregator:
         # its packets follow those of the other members, who decide, and may have told it
         replays = replays and islands.start_order[slot] <= trace.seq[r]
@@ -115,59 +167,80 @@ def enter_island(world_address, node, row, now_ps):
             islands.start_ps[slot] = now_ps
             islands.start_row[slot] = row
         return np.int64(replays)
-    is_free = island.open_members == 0 and first_ps > island.busy_until_ps
-    replays = replays and island.packet_rows == 0 and not (is_free and island.off == 1)
-    if replays and (island.had_packets == 0 or island.open_members > 0 or is_quiet(net, islands, island, first_ps)):
-        island.had_packets = 0
-        wait_for_replay(world, node, island, slot, row, now_ps)
+    first_ps = now_ps + plans.launch_ps[schedule]
+    first, last = members_on(world, group, schedule)
+    if replays and (islands.started[group] > 0 or may_wait(world, island, first, last, first_ps, now_ps)):
+        wait_for_replay(world, node, number, slot, row, now_ps)
         return 1
-    if not is_free:
-        net.ctl.is_disturbed = 1
-    island.packet_rows += 1
-    island.had_packets = 1
-    net.ctl.packet_rows += 1
-    net.ctl.changes_cell = np.int64(net.ctl.cell_ps != net.const.cell_ps)
-    if trace.kind[r] != KIND_SEND:
-        islands.packet_row[slot] = row + 1
-        if islands.role[slot] == INSIDE:
-            wake_aggregators(world, slot, np.int64(trace.seq[r]), island, now_ps)
-    return 0
+    disturbs = False
+    for i in range(first, last):
+        if islands.island_of[plans.group_member[i]] == number:
+            disturbs = cross(world, number, plans.group_member[i], first_ps) or disturbs
+    count_packet_row(world, number)
+    islands.packet_row[slot] = row + 1
+    if islands.role[slot] == INSIDE:
+        wake_aggregators(world, slot, np.int64(trace.seq[r]), island, now_ps)
+    if disturbs:  # it starts together with what it disturbs, in the order of their starts, as all that follows it here
+        islands.member[node].is_disturbed = 1
+        note_start(net, islands, slot, row, now_ps)
+    return np.int64(disturbs)
 
 
 @inline
-def wait_for_replay(world, node, island, slot, row, now_ps):
-    """Note the start of a member's collective; report its group if it is the last, or if others are under way."""
-    net, islands, plans = world.net, world.islands, world.plans
+def note_start(net, islands, slot, row, now_ps):
+    """Note the start of the collective of trace row `row` in an NPU's slot."""
     islands.start_ps[slot] = now_ps
     islands.start_row[slot] = row
     islands.start_order[slot] = net.ctl.replay_starts
     net.ctl.replay_starts += 1
+
+
+@inline
+def wait_for_replay(world, node, number, slot, row, now_ps):
+    """Note the start of a member's collective; report its group if it is the last, or if others are under way."""
+    net, islands, plans = world.net, world.islands, world.plans
+    note_start(net, islands, slot, row, now_ps)
+    schedule = np.int64(world.trace.schedule[world.npus.npu[node].trace_base + row])
     if net.const.compute_slow_1000ths != 0:
-        schedule = np.int64(world.trace.schedule[world.npus.npu[node].trace_base + row])
         delay_ps = plans.launch_ps[schedule] + begins_after(net, plans, first_lane_of(plans, schedule, slot))
         at = take_row(net, world.qps)
         later_messages(world.qps.msg)[at].ref = row
         put_off(world.npus, world.qps, node, at, RUNS, now_ps + delay_ps)
     group = plans.slot_group[slot]
+    first, last = members_on(world, group, schedule)
     islands.started[group] += 1
-    island.open_members += 1
-    members = 0
-    for i in range(plans.group_ptr[group], plans.group_ptr[group + 1]):
-        members += np.int64(plans.group_member[i] < island.first_aggregator)
-    if islands.started[group] == members:
-        island.open_members -= members
+    begins, meets, real = islands.started[group] == 1, False, np.int64(0)
+    for i in range(first, last):
+        npu = plans.group_member[i]
+        member = islands.member[islands.node_of[npu]]
+        real += np.int64(npu < islands.island[number].first_aggregator)
+        meets = meets or now_ps <= member.busy_until_ps
+        if begins:
+            member.had_packets = 0
+            member.waiting += 1
+    if islands.started[group] == real:
         islands.started[group] = 0
-        island.busy_until_ps = INF  # until the end of the cell, when it is known
+        for i in range(first, last):
+            member = islands.member[islands.node_of[plans.group_member[i]]]
+            member.waiting -= 1
+            member.busy_until_ps = INF  # until the end of the cell, when it is known
+    if meets or islands.started[group] == 0:
         report(net, islands, group)
-    elif now_ps <= island.busy_until_ps:
-        report(net, islands, group)
+
+
+@inline
+def leave(world, npu, now_ps):
+    """Count a row that no longer sends packets over the links of an NPU in an island."""
+    member = world.islands.member[world.islands.node_of[npu]]
+    member.packet_rows -= 1
+    member.crossed_ps = now_ps
 
 
 @hook
 def leave_island(world_address, node, row, now_ps):
     """Count a trace row of NPU `node` that is done, if its packets crossed the links of the NPU's island."""
     world = world_at(world_address)
-    islands, trace = world.islands, world.trace
+    net, islands, trace, plans = world.net, world.islands, world.trace, world.plans
     npu = world.npus.npu[node]
     number = islands.island_of[npu.number]
     if number < 0 or npu.number >= islands.island[number].first_aggregator:
@@ -175,17 +248,70 @@ def leave_island(world_address, node, row, now_ps):
     r = npu.trace_base + row
     slot = npu.slot_base + trace.group[r]
     if trace.kind[r] == KIND_SEND:
-        if islands.island_of[npu_of_rank(world.net, npu, trace.peer[r])] != number:
+        peer = npu_of_rank(net, npu, trace.peer[r])
+        if islands.island_of[peer] != number:
             return 0
+        leave(world, npu.number, now_ps)
+        leave(world, peer, now_ps)
     elif trace.kind[r] == KIND_COLLECTIVE and islands.packet_row[slot] == row + 1:
         islands.packet_row[slot] = 0
+        first, last = members_on(world, plans.slot_group[slot], np.int64(trace.schedule[r]))
+        for i in range(first, last):
+            if islands.island_of[plans.group_member[i]] == number:
+                leave(world, plans.group_member[i], now_ps)
     else:
         return 0
     islands.island[number].packet_rows -= 1
-    world.net.ctl.packet_rows -= 1
-    if world.net.ctl.packet_rows == 0 and world.net.const.long_cell_ps > world.net.const.cell_ps:
-        world.net.ctl.retry_ps = now_ps + islands.island[number].drain_ps
+    net.ctl.packet_rows -= 1
+    if net.ctl.packet_rows == 0 and net.const.long_cell_ps > net.const.cell_ps:
+        net.ctl.retry_ps = now_ps + islands.island[number].drain_ps
     return 0
+
+
+@inline
+def lapse(world, node, row):
+    """Let the later action of NPU `node` lapse that is to begin its replayed collective, a trace row."""
+    later = later_messages(world.qps.msg)
+    at = world.npus.system[node].later_head - 1
+    while at >= 0:
+        if later[at].what == RUNS and later[at].ref == row:
+            later[at].what = LAPSED
+        at = later[at].later
+
+
+@kernel
+def send_packets(world_address, nodes, rows, slots, start_ps, begin_ps):
+    """Let members of collectives start to send packets, in past cells, whose replay is disturbed or which disturb it.
+
+    nodes, rows, slots: int64[n], nodes of the members, trace rows, slots. start_ps: int64[n], when they have started,
+    those of each node in order. begin_ps: begin of the next cell.
+    """
+    world = world_at(world_address)
+    net, islands, plans = world.net, world.islands, world.plans
+    net.ctl.catch_up_ps = begin_ps
+    for i in range(nodes.shape[0]):
+        node, row, slot = nodes[i], rows[i], slots[i]
+        npu = world.npus.npu[node]
+        at = take_row(net, world.qps)
+        later_messages(world.qps.msg)[at].ref = row
+        put_off(world.npus, world.qps, node, at, STARTS, start_ps[i])
+        net.next_time[node] = min(net.next_time[node], start_ps[i])
+        is_done = world.rows.flag[npu.row_base + row] & ROW_DONE != 0
+        if not is_done:
+            lapse(world, node, row)
+            islands.end_ps[slot] = -1
+        number = islands.island_of[npu.number]
+        if npu.number >= islands.island[number].first_aggregator or islands.packet_row[slot] == row + 1:
+            continue
+        first, last = members_on(world, plans.slot_group[slot], np.int64(world.trace.schedule[npu.trace_base + row]))
+        for j in range(first, last):
+            member = islands.member[islands.node_of[plans.group_member[j]]]
+            member.packet_rows += np.int64(not is_done)
+            member.had_packets = 1
+            member.crossed_ps = begin_ps
+        if not is_done:
+            islands.packet_row[slot] = row + 1
+            count_packet_row(world, number)
 
 
 @kernel
@@ -217,12 +343,11 @@ def count_messages(world_address, tag, npu, begin_ps, messages, sums):
 
 
 @kernel
-def count_links(world_address, number, sent_bytes, packets, wait_ps):
-    """Count what a replayed episode sends over the links of island `number`: int64[links] bytes, packets, waits."""
-    world = world_at(world_address)
-    island = world.islands.island[number]
-    for i in range(island.links):
-        tx = world.net.tx[world.islands.link[island.first_link + i]]
+def count_links(world_address, links, sent_bytes, packets, wait_ps):
+    """Count what a replayed episode sends over links, rows of `tx`: int64[links] bytes, packets, waits."""
+    net = world_at(world_address).net
+    for i in range(links.shape[0]):
+        tx = net.tx[links[i]]
         longest_ps = max(longest_wait_ps(tx.sent_bytes, tx.sent_packets), wait_ps[i])
         tx.sent_bytes, tx.sent_packets = with_longest_wait(
             tx.sent_bytes + sent_bytes[i], tx.sent_packets + packets[i], longest_ps

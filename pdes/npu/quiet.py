@@ -31,7 +31,7 @@ from pdes.npu.trace import count_row
 LOOSE = 1 << 60  # added to words that may differ a little where a state recurs only nearly: times, counts of ties
 NOT_QUIET = -1  # result of `write_state` if a packet, a message or a collective of packets is under way
 WORDS_OF_LP, WORDS_OF_NPU, WORDS_OF_PORT, WORDS_OF_SLOT = 16, 40, 2, 5  # words that `write_state` writes, at most
-WORDS_OF_ROW, WORDS_OF_EVENT, WORDS_OF_LATER, WORDS_OF_ISLAND = 3, 2, 4, 6
+WORDS_OF_ROW, WORDS_OF_EVENT, WORDS_OF_LATER, WORDS_OF_ISLAND, WORDS_OF_MEMBER = 3, 2, 4, 1, 4
 
 
 @inline
@@ -218,15 +218,18 @@ def write_starts(world, node, slots, low, moment_ps, words, at):
 
 
 @inline
-def write_islands(world, moment_ps, words, at):
+def write_islands(world, moment_ps, forgotten_ps, words, at):
     """Write the state of an LP's islands; return the place behind it in `words`."""
     islands = world.islands
     for number in range(islands.island.shape[0]):
-        island = islands.island[number]
-        words[at] = island.open_members
-        words[at + 1] = island.had_packets
-        words[at + 2] = max(island.busy_until_ps - moment_ps, -1) + LOOSE
-        words[at + 3] = island.off
+        words[at] = islands.island[number].off
+        at += 1
+    for node in range(world.net.const.npus):
+        member = islands.member[node]
+        words[at] = member.waiting
+        words[at + 1] = member.had_packets
+        words[at + 2] = max(member.crossed_ps - moment_ps, -forgotten_ps) + LOOSE
+        words[at + 3] = max(member.busy_until_ps - moment_ps, -1) + LOOSE
         at += 4
     for group in range(islands.started.shape[0]):
         if islands.started[group] != 0:
@@ -305,7 +308,7 @@ def write_state(world_address, moment_ps, forgotten_ps, slots, low, high, words)
     if messages + ctl.free_messages != world.qps.msg_free.shape[0]:
         return np.int64(NOT_QUIET)
     if net.hooks.leave_island != 0:
-        at = write_islands(world, moment_ps, words, at)
+        at = write_islands(world, moment_ps, forgotten_ps, words, at)
     return write_network(world, moment_ps, forgotten_ps, words, at)
 
 
@@ -415,9 +418,11 @@ def move_network(world, shift_ps):
         for pair in range(net.ctl.queue_pairs):
             qps.cc[pair].next_send_ps += shift_ps
     if net.hooks.leave_island != 0:
-        for number in range(world.islands.island.shape[0]):
-            if world.islands.island[number].busy_until_ps >= 0:
-                world.islands.island[number].busy_until_ps += shift_ps
+        for node in range(net.const.npus):
+            member = world.islands.member[node]
+            member.crossed_ps += shift_ps
+            if member.busy_until_ps >= 0:
+                member.busy_until_ps += shift_ps
 
 
 @kernel

@@ -198,6 +198,8 @@ def finish_row(world_address, node, row, now_ps):
     """Count trace row `row` of NPU `node`, which is done, and notify the rows that wait for it."""
     world = world_at(world_address)
     net, rows = world.net, world.rows
+    if now_ps < net.ctl.catch_up_ps:  # it has ended before (pdes/npu/islands.py)
+        return
     npu = world.npus.npu[node]
     if net.const.record_nodes == 1:
         rows.finish[npu.row_base + row] = now_ps

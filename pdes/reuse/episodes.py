@@ -1,8 +1,8 @@
-"""Episodes: collectives of an NVLink domain, simulated by packets in a world that holds nothing else.
+"""Episodes: collectives in an NVLink domain that affect each other, simulated by packets in a world without any other.
 
-Its world is the domain alone, with the constants of the whole fabric, and a trace for each NPU that starts the
-episode's collectives at given times. Nothing in it depends on the time or the place of the domain in the fabric, so
-what it finds holds whenever and wherever the same collectives start with the same offsets on an idle domain.
+Its world is their members and the switch alone, with the constants of the whole fabric, and a trace for each NPU that
+starts the episode's collectives at given times. Nothing in it depends on the time or the place of the NPUs in the
+fabric, so what it finds holds whenever and wherever the same collectives start with the same offsets on idle links.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ _IS_ADDED[: len(Counters.declared)] = [name not in _ONCE.split() for name in Cou
 class Messages(NamedTuple):
     """The m messages of a collective, as columns int64[m]; times since the episode's begin."""
 
-    src: Int64  # place of the sender in the domain
+    src: Int64  # place of the sender among the episode's NPUs
     dst: Int64  # place of the receiver
     lane: Int64
     size_bytes: Int64
@@ -62,24 +62,24 @@ class EpisodeRecord(NamedTuple):
     finish_ps: tuple[Int64, ...]  # of each collective: int64[members], -1 = not done, as members have not started
     messages: tuple[Messages, ...]  # of each collective
     counters: Int64  # words of Counters that a replay adds to those of the run, 0 for the others
-    link_bytes: Int64  # int64[links of the domain]
+    link_bytes: Int64  # int64[links of its NPUs]
     link_packets: Int64
     link_wait_ps: Int64
     quiet_ps: int  # when the last packet has arrived
     hops: int  # packet-hops
-    sums: dict[int, list[Int64]]  # by the domain's first NPU: int64[4] of each collective (`sum_messages`)
+    sums: dict[tuple[int, ...], list[Int64]]  # by ranks of the NPUs: int64[4] of each collective (`sum_messages`)
 
-    def message_sums(self, npus: Int64, ranks: Int64) -> list[Int64]:
+    def message_sums(self, ranks: Int64) -> list[Int64]:
         """Return int64[4] for each collective: the sums of its messages in the digest (`sum_messages`).
 
-        npus, ranks: int64[n], NPUs of the domain that replays the episode, and their ranks within their jobs.
+        ranks: int64[n], ranks within their jobs of the NPUs that replay the episode.
         """
-        first = int(npus[0])
-        if first not in self.sums:
-            self.sums[first] = [np.zeros(4, np.int64) for _ in self.messages]
-            for messages, sums in zip(self.messages, self.sums[first], strict=True):
+        key = tuple(ranks.tolist())
+        if key not in self.sums:
+            self.sums[key] = [np.zeros(4, np.int64) for _ in self.messages]
+            for messages, sums in zip(self.messages, self.sums[key], strict=True):
                 sum_messages(ranks, messages.src, messages.dst, messages.lane, messages.finish_ps, sums)
-        return self.sums[first]
+        return self.sums[key]
 
     @property
     def message_count(self) -> int:
@@ -95,7 +95,7 @@ class EpisodeRecord(NamedTuple):
 def simulate(graph: Graph, program: Program, settings: Settings, constants: Record, episode: Episode) -> EpisodeRecord:
     """Simulate an episode by packets and return its record.
 
-    graph: fabric of the domain alone; program, settings, constants: of the whole run.
+    graph: fabric of its NPUs alone; program, settings, constants: of the whole run.
     """
     plain = replace(
         settings,

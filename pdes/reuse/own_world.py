@@ -1,4 +1,4 @@
-"""The world of an episode: the fabric of an NVLink domain alone, and a program that starts its collectives."""
+"""The world of an episode: the fabric of its NPUs alone, and a program that starts its collectives."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdes.build.islands import AGGREGATOR_KIND, Domain
+from pdes.build.islands import AGGREGATOR_KIND, Star
 from pdes.core.inputs import Graph, Int64, Program
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE
 
@@ -23,26 +23,26 @@ class Member(NamedTuple):
 class Collective(NamedTuple):
     """A collective of an episode."""
 
-    places: tuple[int, ...]  # place of each member among the domain's NPUs, aggregators last
+    places: tuple[int, ...]  # place of each member that takes part, aggregators last
     schedule: int
     size_bytes: int
     lane: int  # Program.node_lane
 
 
 class Episode(NamedTuple):
-    """Collectives that run on an idle domain: what determines all that happens there. It is a key of records."""
+    """Collectives on idle links of NPUs of a domain: what determines all that happens there. It is a key of records."""
 
-    domain_kind: int
+    star_kind: int
     collectives: tuple[Collective, ...]
-    starts: tuple[tuple[Member, ...], ...]  # by place in the domain, in the order of starts
+    starts: tuple[tuple[Member, ...], ...]  # by place among its NPUs, in the order of starts
 
 
-def domain_graph(graph: Graph, domain: Domain) -> Graph:
-    """Return the fabric of a domain alone, whose links have the order that they have in the whole fabric."""
-    nodes = np.append(domain.npus, domain.switch)
-    npus, links = len(domain.npus), len(domain.links)
-    down = np.flatnonzero(graph.link_src[domain.links] == domain.switch)
-    attached = np.searchsorted(domain.npus, graph.link_dst[domain.links[down]])
+def star_graph(graph: Graph, star: Star) -> Graph:
+    """Return the fabric of a star alone, whose links have the order that they have in the whole fabric."""
+    nodes = np.append(star.npus, star.switch)
+    npus, links = len(star.npus), len(star.links)
+    down = np.flatnonzero(graph.link_src[star.links] == star.switch)
+    attached = np.searchsorted(star.npus, graph.link_dst[star.links[down]])
     routing: Any = graph.routing
     alone = replace(
         routing,
@@ -62,12 +62,12 @@ def domain_graph(graph: Graph, domain: Domain) -> Graph:
         links=links,
         node_kind=graph.node_kind[nodes],
         node_latency_ps=graph.node_latency_ps[nodes],
-        link_src=np.searchsorted(nodes, graph.link_src[domain.links]).astype(np.int32),
-        link_dst=np.searchsorted(nodes, graph.link_dst[domain.links]).astype(np.int32),
-        link_rate_bps=graph.link_rate_bps[domain.links],
-        link_delay_ps=graph.link_delay_ps[domain.links],
+        link_src=np.searchsorted(nodes, graph.link_src[star.links]).astype(np.int32),
+        link_dst=np.searchsorted(nodes, graph.link_dst[star.links]).astype(np.int32),
+        link_rate_bps=graph.link_rate_bps[star.links],
+        link_delay_ps=graph.link_delay_ps[star.links],
         dims=(npus,),
-        host=np.where(graph.node_kind[domain.npus] == AGGREGATOR_KIND, 1, 0).astype(np.int32),
+        host=np.where(graph.node_kind[star.npus] == AGGREGATOR_KIND, 1, 0).astype(np.int32),
         pod=np.full(npus + 1, -1, np.int32),
         routing=alone,
         switch_names=("nvswitch",),

@@ -426,6 +426,7 @@ def _room(world: s.World, slots: Int64, low: Int64, high: Int64) -> int:
         + quiet.WORDS_OF_LATER * laters
         + quiet.WORDS_OF_SLOT * slots.sum()
         + quiet.WORDS_OF_ISLAND * len(world.islands.island)
+        + quiet.WORDS_OF_MEMBER * npus
         + 2 * np.count_nonzero(world.islands.started)
         + 3 * len(net.tx_dropped)
         + 2 * int(net.const.nodes)

@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pdes.build.islands import Domain
+from pdes.build.islands import Domain, Star, star_of
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import state as s
-from pdes.core.inputs import Int64
+from pdes.core.inputs import Graph, Int64
 from pdes.core.memory import rows_of, words_of
 from pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
 from pdes.core.rows.nic import FlowIn, FlowOut
-from pdes.npu.islands import INSIDE, begin_cells, count_links, count_messages, end_members, take_packets
+from pdes.npu.islands import INSIDE, begin_cells, count_links, count_messages, end_members, send_packets, take_packets
 from pdes.reuse.episodes import EpisodeRecord, Messages, simulate
-from pdes.reuse.own_world import Collective, Episode, Member, domain_graph
+from pdes.reuse.own_world import Collective, Episode, Member, star_graph
 from pdes.reuse.records import Records
 from pdes.window import may_lengthen
 
@@ -34,6 +34,16 @@ class Closed(NamedTuple):
     sums: Int64  # int64[4], of `sum_messages`
 
 
+class Start(NamedTuple):
+    """The start of a collective at a member."""
+
+    start_ps: int
+    order: int  # of the starts in the LP
+    node: int
+    row: int  # trace row
+    slot: int
+
+
 @dataclass(eq=False)
 class Group:
     """A group within a domain; columns by member, aggregators last."""
@@ -48,12 +58,11 @@ class Group:
 
 @dataclass(eq=False)
 class Running:
-    """A collective of a group that members have started; columns by member, -1 = not started, not known."""
+    """A collective of a group that members have started; columns by member that takes part, -1 = not started."""
 
     group: Group
     seq: int
     collective: Collective
-    members: int  # members that take part, the first ones
     first_ps: int  # earliest time at which it sends
     rows: Int64  # trace row
     start_ps: Int64
@@ -63,21 +72,57 @@ class Running:
     @property
     def is_complete(self) -> bool:
         """Whether all members have started."""
-        return bool((self.start_ps[: self.members] >= 0).all())
+        return bool((self.start_ps >= 0).all())
+
+    @property
+    def slots(self) -> Int64:
+        """Slots of the group."""
+        return self.group.slots[: len(self.rows)]
+
+    @property
+    def nodes(self) -> Int64:
+        """Nodes of the LP."""
+        return self.group.nodes[: len(self.rows)]
+
+
+@dataclass(eq=False)
+class OpenEpisode:
+    """Collectives under way that affect each other: each shares members with another one."""
+
+    running: list[Running]  # collectives that all members have started
+    partial: list[Running] = field(default_factory=list)  # others that meet them
+    begin_ps: int = 0
+    busy_until_ps: int = s.INF  # time until which it affects what starts on its links
+    record: EpisodeRecord | None = None
+
+    @property
+    def together(self) -> list[Running]:
+        """All its collectives."""
+        return [*self.running, *self.partial]
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Places of all members among the domain's NPUs, ascending."""
+        return tuple(sorted({place for one in self.together for place in one.collective.places}))
+
+    def meets(self, places: Iterable[int]) -> bool:
+        """Whether it has a member at one of these places."""
+        return not set(self.places).isdisjoint(places)
 
 
 @dataclass(eq=False)
 class IslandState:
-    """What goes on in a domain: its current episode."""
+    """What goes on in a domain."""
 
     number: int
     domain: Domain
     groups: list[Group]
-    running: list[Running] = field(default_factory=list)  # collectives that all members have started
-    partial: list[Running] = field(default_factory=list)  # others that meet them
-    begin_ps: int = 0
-    busy_until_ps: int = -1  # time until which it affects what starts
-    record: EpisodeRecord | None = None
+    episodes: list[OpenEpisode] = field(default_factory=list)
+
+
+def _turn(one: Running) -> tuple[int, tuple[int, ...]]:
+    """Return the order of collectives in an episode."""
+    return one.first_ps, one.group.places
 
 
 class Replay:
@@ -91,7 +136,9 @@ class Replay:
         ]
         self.noted: list[Closed] | None = None  # collectives that have ended since a period began, while one is noted
         self._state_of = {group.number: state for state in self.islands for group in state.groups}
-        self._graphs = {domain.kind: domain_graph(sim.graph, domain) for domain in reversed(lp.domains)}
+        self._stars: dict[tuple[int, tuple[int, ...]], Star] = {}  # by domain and places
+        self._graphs: dict[int, Graph] = {}  # by kind of star
+        self._is_past = False  # the next cell is an earlier one
 
     def _groups_in(self, domain: Domain) -> list[Group]:
         """Return the groups within a domain."""
@@ -122,24 +169,47 @@ class Replay:
     def serve(self) -> None:
         """Find the ends of the collectives that members have started, at the end of a cell."""
         ctl, islands = self._lp.world.net.ctl, self._lp.world.islands
-        due = dict.fromkeys(islands.due[: int(ctl.due_replays)].tolist())
+        due = list(dict.fromkeys(islands.due[: int(ctl.due_replays)].tolist()))
         ctl.due_replays = 0
-        for number, groups in self._by_island(due).items():
+        disturbed = {-1 - number for number in due if number < 0}
+        groups = self._by_island(number for number in due if number >= 0)
+        for number in sorted(disturbed | groups.keys()):
             state = self.islands[number]
-            candidates = state.groups if islands.island[number].open_members > 0 else groups
-            self._advance(state, [one for group in candidates if (one := self._started(group)) is not None])
+            late = self._take_late(state) if number in disturbed else []
+            some_wait = bool(islands.started[[group.number for group in state.groups]].any())
+            candidates = state.groups if some_wait else groups.get(number, [])
+            started = [one for group in candidates if (one := self._started(group)) is not None]
+            places = np.flatnonzero(islands.member.is_disturbed[islands.node_of[state.domain.npus]]).tolist()
+            if places:
+                started = self._go_on_as_packets(state, places, started, late)
+            self._advance(state, started)
         if self._records.is_in_vain:
             islands.island.off = 1
         self._settle_cell()
+        self._is_past = False
+
+    def _take_late(self, state: IslandState) -> list[Start]:
+        """Return the starts of collectives of packets that disturb others, and forget them."""
+        islands, slot_ptr, npus = self._lp.world.islands, self._sim.program.slot_ptr, state.domain.npus
+        slots = np.concatenate([np.arange(slot_ptr[npu], slot_ptr[npu + 1]) for npu in npus.tolist()])
+        nodes = np.repeat(islands.node_of[npus], slot_ptr[npus + 1] - slot_ptr[npus])
+        rows = islands.start_row[slots]
+        late = (rows >= 0) & (islands.packet_row[slots] == rows + 1)
+        slots = slots[late]
+        columns = islands.start_ps[slots], islands.start_order[slots], nodes[late], rows[late], slots
+        starts = [Start(*each) for each in zip(*(column.tolist() for column in columns), strict=True)]
+        islands.start_row[slots] = -1
+        return starts
 
     def _settle_cell(self) -> None:
-        """Change the length of cells, if packets are to cross links of islands, or no longer do."""
+        """Change the length of cells, if packets are to cross links of islands, or no longer do; or go back in time."""
+        is_past = self._is_past
         net, islands = self._lp.world.net, self._lp.world.islands
         ctl, const = net.ctl, net.const
-        if ctl.changes_cell == 0 and not may_lengthen(net):
+        if ctl.changes_cell == 0 and not is_past and not may_lengthen(net):
             return
         busy_ps = int(net.tx.busy_ps[islands.link].max()) + int(islands.island.drain_ps.max())
-        if ctl.changes_cell == 0 and busy_ps >= ctl.now_ps + ctl.cell_ps:
+        if ctl.changes_cell == 0 and not is_past and busy_ps >= ctl.now_ps + ctl.cell_ps:
             ctl.retry_ps = busy_ps + 1
             return
         self._lp.make_room("free_blocks", s.NEED_BLOCKS, len(net.tx) + int(const.reserve_blocks))
@@ -147,7 +217,7 @@ class Replay:
         count = take_packets(self._lp.address, *packets)
         time_ps, link = packets[:2, :count]
         in_order = np.ascontiguousarray(packets[:, np.lexsort((time_ps, link))])
-        cell_ps = const.cell_ps if ctl.changes_cell else const.long_cell_ps
+        cell_ps = const.cell_ps if ctl.changes_cell or is_past else const.long_cell_ps
         begin_cells(self._lp.address, int(cell_ps), *in_order)
 
     def _by_island(self, due: Iterable[int]) -> dict[int, list[Group]]:
@@ -162,84 +232,187 @@ class Replay:
         """Return the collective of a group that members have started, and forget its starts if all members have."""
         world = self._lp.world
         islands, schedules = world.islands, self._sim.program.schedules
-        slots, real = group.slots, group.real
-        rows, start_ps = islands.start_row[slots].astype(np.int64), islands.start_ps[slots].copy()
-        begun = np.flatnonzero(rows[:real] >= 0)
+        begun = np.flatnonzero(islands.start_row[group.slots[: group.real]] >= 0)
         if not len(begun):
             return None
         npu = world.npus.npu[group.nodes[begun[0]]]
-        row = int(npu.trace_base) + int(rows[begun[0]])
+        row = int(npu.trace_base) + int(islands.start_row[group.slots[begun[0]]])
         trace = world.trace
         schedule = int(trace.schedule[row])
         members = int(schedules.members[schedule])
-        start_ps[rows < 0] = rows[members:] = start_ps[members:] = -1
-        first_ps = int(start_ps[:real][begun].min())
-        reacts = np.arange(len(rows)) >= real
+        slots, real = group.slots[:members], min(group.real, members)
+        rows, start_ps = islands.start_row[slots].astype(np.int64), islands.start_ps[slots].copy()
+        start_ps[rows < 0] = -1
+        first_ps = int(start_ps[:real][rows[:real] >= 0].min())
+        reacts = np.arange(members) >= real
         start_ps[reacts & (start_ps >= 0) & (start_ps < first_ps)] = first_ps  # it sends nothing before it receives
-        collective = Collective(group.places, schedule, int(trace.bytes[row]), int(trace.lane[row]))
+        collective = Collective(group.places[:members], schedule, int(trace.bytes[row]), int(trace.lane[row]))
         launched_ps = first_ps + int(schedules.launch_ps[schedule])
         order = islands.start_order[slots].copy()
-        unknown = np.full(len(rows), -1)
-        running = Running(group, int(trace.seq[row]), collective, members, launched_ps, rows, start_ps, order, unknown)
+        unknown = np.full(members, -1)
+        running = Running(group, int(trace.seq[row]), collective, launched_ps, rows, start_ps, order, unknown)
         if running.is_complete:
-            islands.start_row[slots[:members]] = -1
+            islands.start_row[slots] = -1
         return running
 
     def _advance(self, state: IslandState, started: list[Running]) -> None:
-        """Add collectives that all members, or some, have started to a domain's episode, and set the ends."""
-        complete = [one for one in started if one.is_complete]
+        """Add collectives that all members, or some, have started to a domain's episodes, and set the ends."""
+        for one in sorted((one for one in started if one.is_complete), key=_turn):
+            episode = OpenEpisode([one])
+            for other in [other for other in state.episodes if other.meets(one.collective.places)]:
+                state.episodes.remove(other)
+                if one.first_ps > other.busy_until_ps and not other.partial:
+                    self._close(state, other)
+                else:
+                    episode.running = sorted(other.running + episode.running, key=_turn)
+            state.episodes.append(episode)
         partial = [one for one in started if not one.is_complete]
-        is_later = all(one.first_ps > state.busy_until_ps for one in complete)
-        if state.running and complete and is_later and not state.partial:
-            self._close(state)
-        if complete:
-            state.running = sorted(state.running + complete, key=lambda one: (one.first_ps, one.group.places))
-            state.partial = []
-            self._simulate(state)
-        if self._lp.world.net.ctl.is_disturbed:
-            return
-        while state.running and self._lp.world.net.ctl.is_disturbed == 0:
-            meets = [one for one in partial if one.first_ps <= state.busy_until_ps]
-            if [one.start_ps.tolist() for one in meets] == [one.start_ps.tolist() for one in state.partial]:
+        changed: list[OpenEpisode] = []
+        while True:
+            for episode in [episode for episode in state.episodes if episode.record is None]:
+                if episode not in state.episodes:
+                    continue
+                if len(episode.together) > MAX_COLLECTIVES:
+                    partial = self._go_on_as_packets(state, episode.places, partial, [])
+                else:
+                    self._simulate(state, episode)
+                    changed.append(episode)
+            if not any(self._takes_in(state, episode, partial) for episode in list(state.episodes)):
                 break
-            state.partial = meets
-            self._simulate(state)
-        if state.record:
-            for running, finish_ps in zip(state.running, state.record.finish_ps, strict=False):
-                self._set_ends(running, state.begin_ps + finish_ps)
+        for episode in state.episodes:
+            if episode.record and episode in changed:
+                for running, finish_ps in zip(episode.running, episode.record.finish_ps, strict=False):
+                    self._set_ends(running, episode.begin_ps + finish_ps)
 
-    def _simulate(self, state: IslandState) -> None:
-        """Find the record of a domain's episode, and the time until which it affects others."""
-        together = [*state.running, *state.partial]
-        if len(together) > MAX_COLLECTIVES:
-            self._lp.world.net.ctl.is_disturbed = 1
-            return
-        state.begin_ps = min(int(one.start_ps[one.start_ps >= 0].min()) for one in together)
-        starts: list[list[tuple[int, int, Member]]] = [[] for _ in state.domain.npus]
+    def _takes_in(self, state: IslandState, episode: OpenEpisode, partial: list[Running]) -> bool:
+        """Add to an episode what meets it of collectives that some members have started; return whether that changes.
+
+        Other episodes that these collectives meet become parts of it.
+        """
+        meets: list[Running] = []
+        others: list[OpenEpisode] = []
+        places = {place for one in episode.running for place in one.collective.places}
+        grows = True
+        while grows:
+            grows = False
+            for one in partial:
+                overlaps = one.first_ps <= episode.busy_until_ps and not places.isdisjoint(one.collective.places)
+                if overlaps and one not in meets:
+                    meets.append(one)
+                    places.update(one.collective.places)
+                    grows = True
+            for other in state.episodes:
+                overlaps = any(
+                    one.first_ps <= other.busy_until_ps and other.meets(one.collective.places) for one in meets
+                )
+                if overlaps and other is not episode and other not in others:
+                    others.append(other)
+                    places.update(other.places)
+                    grows = True
+        meets.sort(key=_turn)
+        known = [(one.group, one.start_ps.tolist()) for one in episode.partial]
+        if not others and known == [(one.group, one.start_ps.tolist()) for one in meets]:
+            return False
+        for other in others:
+            state.episodes.remove(other)
+        episode.running = sorted([*episode.running, *(one for other in others for one in other.running)], key=_turn)
+        episode.partial = meets
+        episode.record = None
+        return True
+
+    def _go_on_as_packets(
+        self, state: IslandState, places: Iterable[int], started: list[Running], late: list[Start]
+    ) -> list[Running]:
+        """Let collectives that share members with packets, at these places, send packets themselves; return the others.
+
+        started: collectives that are in no episode, or only some members of which have started; late: other starts.
+        """
+        ctl = self._lp.world.net.ctl
+        begin_ps = int(ctl.now_ps) + int(ctl.cell_ps)
+        touched, lost, others = set(places), [], list(started)
+        grows = True
+        while grows:
+            grows = False
+            for episode in [episode for episode in state.episodes if episode.meets(touched)]:
+                state.episodes.remove(episode)
+                if episode.busy_until_ps < begin_ps and not episode.partial:
+                    self._close(state, episode)
+                    continue
+                lost += episode.running
+                touched.update(episode.places)
+                grows = True
+            for one in [one for one in others if not touched.isdisjoint(one.collective.places)]:
+                others.remove(one)
+                lost.append(one)
+                touched.update(one.collective.places)
+                grows = True
+        self._send_packets(state, lost, late, begin_ps)
+        return others
+
+    def _send_packets(self, state: IslandState, lost: list[Running], late: list[Start], begin_ps: int) -> None:
+        """Let collectives of a domain start again, as packets, and others; begin_ps: begin of the next cell."""
+        starts = late + [
+            Start(*(int(column[member]) for column in (one.start_ps, one.order, one.nodes, one.rows, one.slots)))
+            for one in lost
+            for member in np.flatnonzero(one.start_ps >= 0).tolist()
+        ]
+        self._lp.make_room("free_messages", s.NEED_MSGS, int(self._lp.world.net.const.reserve_messages) + len(starts))
+        islands = self._lp.world.islands
+        islands.member.is_disturbed[islands.node_of[state.domain.npus]] = 0
+        for one in lost:
+            islands.member.busy_until_ps[one.nodes] = -1
+            if not one.is_complete:
+                islands.started[one.group.number] = 0
+                islands.start_row[one.slots] = -1
+                islands.member.waiting[one.nodes] -= 1
+            islands.start_order[one.slots[one.group.real :]] = one.seq + 1
+        if starts:
+            start_ps, _, nodes, rows, slots = np.array(sorted(starts), np.int64).T
+            nodes, rows, slots, start_ps = (np.ascontiguousarray(each) for each in (nodes, rows, slots, start_ps))
+            send_packets(self._lp.address, nodes, rows, slots, start_ps, begin_ps)
+            self._is_past = True
+
+    def _simulate(self, state: IslandState, episode: OpenEpisode) -> None:
+        """Find the record of an episode, and the time until which it affects others."""
+        together, places = episode.together, episode.places
+        star, at = self._star(state, places), {place: i for i, place in enumerate(places)}
+        episode.begin_ps = min(int(one.start_ps[one.start_ps >= 0].min()) for one in together)
+        starts: list[list[tuple[int, int, Member]]] = [[] for _ in places]
         for number, one in enumerate(together):
             for member in np.flatnonzero(one.start_ps >= 0).tolist():
                 start_ps = int(one.start_ps[member])
-                at = Member(number, member, start_ps - state.begin_ps)
-                starts[one.group.places[member]].append((start_ps, int(one.order[member]), at))
+                start = Member(number, member, start_ps - episode.begin_ps)
+                starts[at[one.group.places[member]]].append((start_ps, int(one.order[member]), start))
         in_order = tuple(tuple(member for *_, member in sorted(own)) for own in starts)
-        episode = Episode(state.domain.kind, tuple(one.collective for one in together), in_order)
-        state.record = self._records.of(episode, self._simulated)
-        state.busy_until_ps = state.begin_ps + state.record.quiet_ps + int(self._lp.world.net.const.tie_pause_ps)
-        self._lp.world.islands.island[state.number].busy_until_ps = state.busy_until_ps
+        collectives = tuple(
+            one.collective._replace(places=tuple(at[place] for place in one.collective.places)) for one in together
+        )
+        episode.record = self._records.of(Episode(star.kind, collectives, in_order), self._simulated)
+        net, islands = self._lp.world.net, self._lp.world.islands
+        episode.busy_until_ps = episode.begin_ps + episode.record.quiet_ps + int(net.const.tie_pause_ps)
+        islands.member.busy_until_ps[islands.node_of[star.npus]] = episode.busy_until_ps
+
+    def _star(self, state: IslandState, places: tuple[int, ...]) -> Star:
+        """Return the NPUs and links at some places of a domain."""
+        key = state.number, places
+        if key not in self._stars:
+            star = self._stars[key] = star_of(self._sim.graph, state.domain, places)
+            if star.kind not in self._graphs:
+                self._graphs[star.kind] = star_graph(self._sim.graph, star)
+        return self._stars[key]
 
     def _simulated(self, episode: Episode) -> EpisodeRecord:
         """Return the record of an episode that has none yet."""
         sim = self._sim
         const = self._lp.world.net.const
-        return simulate(self._graphs[episode.domain_kind], sim.program, sim.settings, const, episode)
+        return simulate(self._graphs[episode.star_kind], sim.program, sim.settings, const, episode)
 
     def _set_ends(self, running: Running, end_ps: Int64) -> None:
         """Let the members of a collective end at end_ps, int64[members], unless they have ended already."""
         world = self._lp.world
         now_ps = int(world.net.ctl.now_ps) + int(world.net.ctl.cell_ps)
-        taking_part = np.arange(len(end_ps)) < running.members
-        has_ended = taking_part & (running.end_ps >= 0) & (running.end_ps < now_ps)
-        ends = taking_part & ~has_ended
+        has_ended = (running.end_ps >= 0) & (running.end_ps < now_ps)
+        ends = ~has_ended
         if np.any(end_ps[has_ended] != running.end_ps[has_ended]) or np.any(
             end_ps[ends] < max(now_ps, int(running.start_ps.max()))
         ):
@@ -248,20 +421,19 @@ class Replay:
         running.end_ps[ends] = end_ps[ends]
         room = int(world.net.const.reserve_messages) + len(end_ps)
         self._lp.make_room("free_messages", s.NEED_MSGS, room)
-        group = running.group
-        columns = group.nodes[ends], running.rows[ends], group.slots[ends], end_ps[ends]
+        columns = running.nodes[ends], running.rows[ends], running.slots[ends], end_ps[ends]
         end_members(self._lp.address, *columns)
 
-    def _close(self, state: IslandState) -> None:
+    def _close(self, state: IslandState, episode: OpenEpisode) -> None:
         """Count what a domain's episode, which is over, has done."""
-        record = state.record
+        record, star = episode.record, self._star(state, episode.places)
         assert record is not None, "what runs has a record"  # noqa: S101 - for the reader
-        sums = record.message_sums(state.domain.npus, rank_of(self._lp.world.net.jobs.who[state.domain.npus]))
-        for running, messages, sum_of_messages in zip(state.running, record.messages, sums, strict=True):
+        sums = record.message_sums(rank_of(self._lp.world.net.jobs.who[star.npus]))
+        for running, messages, sum_of_messages in zip(episode.running, record.messages, sums, strict=True):
             group = running.group
             tag = message_tag(group.number, running.seq, 0)
             closed = Closed(
-                group.number, tag, state.domain.npus, int(group.npus[0]), state.begin_ps, messages, sum_of_messages
+                group.number, tag, star.npus, int(group.npus[0]), episode.begin_ps, messages, sum_of_messages
             )
             self._count(closed)
             if self.noted is None:
@@ -270,20 +442,18 @@ class Replay:
                 self.noted.append(closed)
         words = words_of(self._lp.world.net.count)
         words += record.counters
-        count_links(self._lp.address, state.number, record.link_bytes, record.link_packets, record.link_wait_ps)
-        self._count_for_jobs(state, record)
+        rows = self._lp.world.islands.row_of[star.links].astype(np.int64)
+        count_links(self._lp.address, rows, record.link_bytes, record.link_packets, record.link_wait_ps)
+        self._count_for_jobs(star, rows, record)
         self._records.count_replay(record)
-        state.running, state.record = [], None
 
-    def _count_for_jobs(self, state: IslandState, record: EpisodeRecord) -> None:
-        """Count the bytes of an episode on its domain's links for the jobs of the NPUs at their ends."""
+    def _count_for_jobs(self, star: Star, rows: Int64, record: EpisodeRecord) -> None:
+        """Count the bytes of an episode on a star's links, `rows` of `tx`, for the jobs of the NPUs at their ends."""
         world, graph = self._lp.world, self._sim.graph
         jobs = int(world.net.const.jobs)
         if jobs:
-            links, island = state.domain.links, world.islands.island[state.number]
-            src, dst = graph.link_src[links], graph.link_dst[links]
+            src, dst = graph.link_src[star.links], graph.link_dst[star.links]
             who = world.net.jobs.who[np.where(src < graph.npus, src, dst)]
-            rows = world.islands.link[island.first_link : island.first_link + island.links].astype(np.int64)
             world.net.jobs.link_bytes[rows * jobs + job_of(who)] += record.link_bytes
 
     def _count(self, closed: Closed) -> None:
@@ -314,15 +484,18 @@ class Replay:
         self._lp.flows_out.append(out[: len(tag)])
         self._lp.flows_in.append(into[: len(tag)])
 
-    def finish(self) -> None:
-        """Count the last episodes, at the end of the run."""
+    def finish(self, before_ps: int = s.INF) -> None:
+        """Count the episodes that are over before a time: at the end of the run, and before what they did is read."""
         for state in self.islands:
-            if state.running and not state.partial and not self._lp.world.net.ctl.is_disturbed:
-                self._close(state)
+            for episode in list(state.episodes):
+                is_over = not episode.partial and episode.busy_until_ps < before_ps
+                if is_over and not self._lp.world.net.ctl.is_disturbed:
+                    state.episodes.remove(episode)
+                    self._close(state, episode)
 
     def records(self) -> list[EpisodeRecord | None]:
         """Return the records of the episodes under way."""
-        return [state.record for state in self.islands if state.running or state.partial]
+        return [episode.record for state in self.islands for episode in state.episodes]
 
     def state_since(self, moment_ps: int, low: Int64) -> tuple[list[Any], list[Int64]]:
         """Return what determines the future of all domains at a quiet moment: names and numbers, and times since then.
@@ -332,17 +505,15 @@ class Replay:
         starts = int(self._lp.world.net.ctl.replay_starts)
         found: list[Any] = []
         times: list[Int64] = []
-        for state in self.islands:
-            if not state.running and not state.partial:
-                continue
-            found.append((state.number, len(state.running)))
-            busy_ps = max(state.busy_until_ps - moment_ps, -1)
-            times.append(np.array([state.begin_ps - moment_ps, busy_ps]))
-            for one in (*state.running, *state.partial):
+        for episode in (episode for state in self.islands for episode in state.episodes):
+            found.append(len(episode.running))
+            busy_ps = max(episode.busy_until_ps - moment_ps, -1)
+            times.append(np.array([episode.begin_ps - moment_ps, busy_ps]))
+            for one in episode.together:
                 has_started = one.start_ps >= 0
                 is_real = np.arange(len(one.rows)) < one.group.real
-                rows = np.where(one.rows >= 0, one.rows - low[one.group.nodes], s.INF)
-                found.append((one.group.number, one.collective, one.members, rows.tobytes(), has_started.tobytes()))
+                rows = np.where(one.rows >= 0, one.rows - low[one.nodes], s.INF)
+                found.append((one.group.number, one.collective, rows.tobytes(), has_started.tobytes()))
                 times.append(np.append(one.first_ps - moment_ps, np.where(has_started, one.start_ps - moment_ps, -1)))
                 times.append(np.where(is_real & has_started, starts - one.order, -1))
                 times.append(np.where(one.end_ps >= 0, one.end_ps - moment_ps, s.INF))
@@ -371,11 +542,11 @@ class Replay:
 
         rows_by: int64[NPUs of the LP], trace rows; collectives_by: int64[groups].
         """
-        for state in self.islands:
-            state.begin_ps += shift_ps
-            state.busy_until_ps += shift_ps if state.busy_until_ps >= 0 else 0
-            for one in (*state.running, *state.partial):
-                one.rows[one.rows >= 0] += rows_by[one.group.nodes][one.rows >= 0]
+        for episode in (episode for state in self.islands for episode in state.episodes):
+            episode.begin_ps += shift_ps
+            episode.busy_until_ps += shift_ps
+            for one in episode.together:
+                one.rows[one.rows >= 0] += rows_by[one.nodes][one.rows >= 0]
                 one.seq += int(collectives_by[one.group.number])
                 one.first_ps += shift_ps
                 one.start_ps[one.start_ps >= 0] += shift_ps

@@ -22,7 +22,7 @@ from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from pdes.messages import message_loop
 from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
 from pdes.npu import quiet
-from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, take_packets
+from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, send_packets, take_packets
 from pdes.workers import team as tm
 from pdes.workers.cuts import Cuts
 from pdes.workers.mailbox import ProcessPlace
@@ -48,7 +48,8 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
             compile_for(end_members, 0, words, words, words, words)
             compile_for(sum_messages, words, words, words, words, words, words)
             compile_for(count_messages, 0, 0, 0, 0, 0, words)
-            compile_for(count_links, 0, 0, words, words, words)
+            compile_for(count_links, 0, words, words, words, words)
+            compile_for(send_packets, 0, words, words, words, words, 0)
             compile_for(take_packets, 0, words, words, words, words, words)
             compile_for(begin_cells, 0, 0, words, words, words, words, words)
             compile_for(quiet.find_windows, 0, words, words, words, words)

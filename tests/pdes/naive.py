@@ -10,7 +10,7 @@ import heapq
 import itertools
 import math
 from collections import defaultdict, deque
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 
 from tests.workload.alpha_beta import of_lanes
@@ -240,14 +240,20 @@ class Simulator:
 
     def in_order(self, node, arrivals):
         """Arrivals, each with the number of its link in front, in the order in which they act."""
-        depends = self.settings.switch is not None or self.settings.load_balancing.pick is not None
-        if node < len(self.npus) or depends:
+        rule = self.settings.load_balancing.pick is not None and self.has_choice(node)
+        if node < len(self.npus) or rule or self.settings.switch is not None:
             return self.ties[node].in_order(self.now, arrivals)
         ports = defaultdict(list)  # the ports of the switch do not depend on each other
         for arrival in arrivals:
             packet = arrival[-1]
             ports[self.next_link(node, packet.dst, packet.entropy)].append(arrival)
         return [each for port, some in ports.items() for each in self.port_ties[port].in_order(self.now, some)]
+
+    @cache  # noqa: B019 - a test's simulator lives as long as the test
+    def has_choice(self, node):
+        """Whether a switch has several equal links to some NPU."""
+        by_table = hasattr(self.graph.routing, "home")
+        return not by_table or any(len(self.equal_links(node, dst, 0)) > 1 for dst in range(self.graph.npus))
 
     def run(self):
         for npu in self.npus:

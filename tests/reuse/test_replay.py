@@ -125,13 +125,98 @@ def test_what_meets_in_a_domain_does_not_matter(traces, algorithm, slowdown, tic
     both(graph, program, replace(SETTINGS, compute_slowdown=slowdown, tick_ps=tick_ps))
 
 
-def test_a_message_that_meets_a_replayed_collective_begins_the_run_again():
+def caught_up(world):
+    """Whether a collective of an LP that was to be replayed has gone on as packets."""
+    return int(world.net.ctl.catch_up_ps) > 0
+
+
+def watched(graph, program, chosen):
+    """The results with replay, as `both`, and the world of the run."""
+    sim = build_world(graph, program, replace(chosen, reuse=True))
+    found = run(sim)
+    assert set(differing(outcome(found), outcome(run(build_world(graph, program, chosen))))) <= IGNORED
+    return found, sim.lps[0].world
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 1.3])
+@pytest.mark.parametrize("tick_ps", [0, 1_000_000])
+@pytest.mark.parametrize("begin_us", [5, 60])
+def test_a_replayed_collective_that_a_message_meets_goes_on_as_packets(begin_us, tick_ps, slowdown):
+    """The message begins before some members have started, or while all run; a later collective is replayed again."""
     traces = Traces(16)
-    traces.collective(GROUPS["a"], 0, 8 << 20, group="a")
-    traces.compute(0, 60)
+    traces.compute(7, 30)
+    last = {7: (0,)}
+    traces.collective(GROUPS["a"], 0, 8 << 20, group="a", deps=last)
+    traces.compute(0, begin_us)
     traces.message(0, 1, 1 << 20, deps=((1,), ()))
-    found = both(*program_of(traces), SETTINGS)
-    assert found.reuse["episodes_replayed"] == 0
+    for _ in range(3):
+        last = {npu: (len(traces.nodes[npu]) - 1,) for npu in GROUPS["a"]}
+        for npu in GROUPS["a"]:
+            traces.compute(npu, 500, deps=last[npu])
+        last = {npu: (len(traces.nodes[npu]) - 1,) for npu in GROUPS["a"]}
+        traces.collective(GROUPS["a"], 0, 8 << 20, group="a", deps=last)
+    chosen = replace(SETTINGS, compute_slowdown=slowdown, tick_ps=tick_ps)
+    found, world = watched(*program_of(traces), chosen)
+    assert caught_up(world)
+    assert found.reuse["episodes_replayed"] == 3
+
+
+def test_members_that_have_ended_do_not_end_again_as_packets():
+    """A reduce-scatter's first member has ended, and begun to compute, when a message meets the others."""
+    for begin_us in range(20, 60, 2):
+        traces = Traces(16)
+        traces.collective(GROUPS["a"], 7, 1 << 20, group="a")
+        for npu in GROUPS["a"]:
+            traces.compute(npu, 3, deps=(0,))
+        traces.compute(0, begin_us)
+        traces.message(0, 1, 1 << 20, deps=((2,), ()))
+        both(*program_of(traces), SETTINGS)
+
+
+def test_messages_on_other_links_of_the_domain_do_not_disturb():
+    traces = Traces(16)
+    traces.collective(GROUPS["four"], 0, 8 << 20, group="four")
+    for turn in range(5):
+        traces.message(0, 1, 1 << 20, tag=turn)
+    found, world = watched(*program_of(traces), SETTINGS)
+    assert not caught_up(world)
+    assert found.reuse["episodes_replayed"] == 1
+
+
+def test_groups_that_share_no_member_are_episodes_of_their_own():
+    """They share records, whichever members they have and whenever they start; the offsets of each turn are others."""
+    traces = Traces(16)
+    groups = {"low": [0, 1, 2, 3], "high": [4, 5, 6, 7], "odd": [9, 11, 13, 15]}
+    for turn in range(4):
+        for at, (name, members) in enumerate(groups.items()):
+            last = {npu: (len(traces.nodes[npu]) - 1,) if turn else () for npu in members}
+            for npu in members:
+                traces.compute(npu, 20 + 7 * at + turn, deps=last[npu])
+            last = {npu: (len(traces.nodes[npu]) - 1,) for npu in members}
+            traces.collective(members, 6, 8 << 20, group=name, deps=last)
+    how = CollectiveSettings(defaults_on(GRAPH))
+    program = build_program(traces.tables(), range(16), 16, groups, ComputeModel("trace"), how, fabric=GRAPH)
+    found = both(GRAPH, program, SETTINGS)
+    assert found.reuse["episodes_replayed"] == 12
+    assert found.reuse["episodes_simulated"] <= 4
+
+
+@pytest.mark.parametrize("turns", [1, 4])
+def test_an_aggregator_that_takes_part_later_is_not_woken_before(turns):
+    """The first collective goes by packets and without the aggregator, which waits for the next that needs it."""
+    traces = Traces(16)
+    for turn in range(turns):
+        last = {npu: (len(traces.nodes[npu]) - 1,) if turn else () for npu in GROUPS["a"]}
+        traces.message(0, 1, 300_000, tag=turn, deps=(last[0], last[1]))
+        traces.collective(GROUPS["a"], 0, 4096, group="a", deps=last)
+        for npu in GROUPS["a"]:
+            traces.compute(npu, 200, deps=(len(traces.nodes[npu]) - 1,))
+        last = {npu: (len(traces.nodes[npu]) - 1,) for npu in GROUPS["a"]}
+        traces.collective(GROUPS["a"], 0, 8 << 20, group="a", deps=last)
+    graph, program = program_of(traces)
+    assert program.npus > 16
+    found = both(graph, program, SETTINGS)
+    assert found.reuse["episodes_replayed"] == turns
 
 
 @pytest.mark.parametrize("turns", [1, 3])

@@ -3,15 +3,25 @@
 from pdes.core.rows.row import Row, word
 
 
-class Island(Row, words=16, written_by="build.islands npu.islands npu.quiet reuse.replay"):
+class Island(Row, words=8, written_by="build.islands npu.islands npu.quiet reuse.replay"):
     """An NVLink domain whose NPUs and NVSwitch belong to one LP."""
 
-    open_members = word("count", "members that have started replayed collectives for which others have not started")
     packet_rows = word("count", "trace rows under way whose packets cross the domain's links in this world")
-    had_packets = word("flag", "packets of this world have crossed the domain's links")
-    busy_until_ps = word("time", "time from which the latest replayed collectives no longer affect others", begins=-1)
     off = word("flag", "nothing more is replayed, once nothing is under way")
     first_link = word("place", "first of its links in `link`")
     links = word("count", "number of its links")
     drain_ps = word("duration", "time after which an idle link's packets have arrived and ties are forgotten")
     first_aggregator = word("npu", "first NPU that is an aggregator: it sends nothing before it receives")
+
+
+class IslandMember(Row, words=8, written_by="build.islands npu.islands npu.quiet reuse.replay"):
+    """An NPU of an LP in its island: what keeps its links busy."""
+
+    waiting = word("count", "replayed collectives that some members have started, and others have not")
+    packet_rows = word("count", "trace rows under way, of all NPUs, whose packets may cross its links in this world")
+    had_packets = word("flag", "packets of this world have crossed its links")
+    crossed_ps = word("time", "end of the latest of these rows")
+    busy_until_ps = word("time", "time from which the latest replayed collective no longer affects others", begins=-1)
+    is_disturbed = word("flag", "packets are to cross its links while replayed collectives are under way")
+    link_out = word("link", "row of `tx` of its link to the switch")
+    link_in = word("link", "row of `tx` of the link from the switch")

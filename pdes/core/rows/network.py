@@ -63,7 +63,10 @@ class Forwarding(Row, written_by="build.routes network.faults"):
     salt = word("packed", "32-bit hash of (seed, node)")
     column = word("count", "home column of a switch, -1 none")
     first_link = word("link", "first outgoing link of the node")
-    forward = word("packed", "ps from arrival to departure << 1 | 1 if the node cuts through")
+    forward = word(
+        "packed",
+        "ps from arrival to departure << 2 | 2 if it has several equal links to some NPU | 1 if it cuts through",
+    )
 
 
 class Gate(

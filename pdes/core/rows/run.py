@@ -57,6 +57,7 @@ class Scalars(
     packet_rows = word("count", "trace rows under way whose packets cross links of islands")
     changes_cell = word("flag", "the next cell has the other length")
     retry_ps = word("time", "time from which cells may be long again, INF never", begins=INF)
+    catch_up_ps = word("time", "time before which only packets are simulated of collectives that were to be replayed")
     is_disturbed = word("flag", "packets met a replayed collective: the run begins again, and replays nothing")
 
 
