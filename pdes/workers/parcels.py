@@ -5,9 +5,9 @@ each, its mark, then their words. The mark is the last MARK_BITS bits of the num
 reader that looks for its own records reads one cache line of marks per block, and compares eight at a time. The first
 word of a record names this LP, which of that LP's neighbours it comes from, which of the links between the two it uses,
 and when the packet arrives, from the begin of the window on. Words 1 and 2 of the packet follow, word 3 (the tag) where
-packets in the middle of messages need it, too, and telemetry where packets carry it. Elsewhere a second record holds tag
-and arrival of the last packet of a message, and of a packet that arrives too late for the first word. So most packets
-take 25 bytes: everything that a node sends passes through its one link of the cluster.
+packets in the middle of messages need it, and telemetry where packets carry it. Elsewhere a second record holds tag and
+arrival of the last packet of a message, and of a packet that arrives too late for the first word. So most packets take
+25 bytes: everything that a node sends passes through its one link of the cluster.
 
 The used part of a parcel has no gaps, however many LPs have packed something: each reserves room for its records by
 adding to their number, and no result depends on the order among LPs. Before a window each LP of the receiving team
