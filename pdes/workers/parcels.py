@@ -5,9 +5,9 @@ each, its mark, then their words. The mark is the last MARK_BITS bits of the num
 reader that looks for its own records reads one cache line of marks per block, and compares eight at a time. The first
 word of a record names this LP, which of that LP's neighbours it comes from, which of the links between the two it uses,
 and when the packet arrives, from the begin of the window on. Words 1 and 2 of the packet follow, word 3 (the tag) where
-most packets have one, and telemetry where packets carry it. A second record holds tag and arrival of a packet that has
-a tag where few have one, or that arrives too late for the first word. So most packets take 25 bytes: everything that a
-node sends passes through its one link of the cluster.
+packets in the middle of messages need it, and telemetry where packets carry it. Elsewhere a second record holds tag and
+arrival of the last packet of a message, and of a packet that arrives too late for the first word. So most packets take
+25 bytes: everything that a node sends passes through its one link of the cluster.
 
 The used part of a parcel has no gaps, however many LPs have packed something: each reserves room for its records by
 adding to their number, and no result depends on the order among LPs. Before a window each LP of the receiving team
@@ -24,6 +24,7 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Record, Rows
 from pdes.core.jit import fetch_add, inline, outline
 from pdes.core.memory import row_of, rows_of, zeros
+from pdes.core.packet import FLAG_ACK, FLAG_LAST, flags
 from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks, ParcelShape
 from pdes.core.state import Int8, Int64, world_at
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
@@ -220,6 +221,12 @@ def equal_marks(eight_marks, mark):
 
 
 @inline
+def needed_tag(has_tags, word1, tag):
+    """Return word 3 of a packet, 0 for data in the middle of a message where nothing reads it (`Part.has_tags`)."""
+    return tag if has_tags == 1 or flags(word1) & (FLAG_ACK | FLAG_LAST) != 0 else np.int64(0)
+
+
+@inline
 def has_second(time_bits, has_tags, later_ps, tag):
     """Return whether a packet with `tag` that arrives later_ps after the window's begin needs a second record."""
     # The other arguments are those of ParcelShape.
@@ -243,14 +250,15 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
         records = count
         for i in range(count):
             out = half + HEADER_WORDS + i * crossing
-            records += has_second(time_bits, has_tags, outbox[out] - begin_ps, outbox[out + 3])
+            tag = needed_tag(has_tags, outbox[out + 1], outbox[out + 3])
+            records += has_second(time_bits, has_tags, outbox[out] - begin_ps, tag)
         parcel = parcels.outgoing[parcels.letter_team[letter]]
         record = fetch_add(words, parcel, records)
         named = parcels.letter_word[letter]
         own_mark = named >> lp_place & MARKS
         for i in range(count):
             out = half + HEADER_WORDS + i * crossing
-            later_ps, tag = outbox[out] - begin_ps, outbox[out + 3]
+            later_ps, tag = outbox[out] - begin_ps, needed_tag(has_tags, outbox[out + 1], outbox[out + 3])
             mark, first = word_at(parcel, record, size)
             record += 1
             marks[mark] = own_mark

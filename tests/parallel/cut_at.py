@@ -8,20 +8,24 @@ from contextlib import contextmanager
 from unittest import mock
 
 from nadi.cli.main import main
-from pdes import NO_CUT, SAVE_AND_END
+from pdes import NO_CUT, SAVE, SAVE_AND_END
 from pdes.checkpoint.saver import Saver
 from pdes.workers import crew
 
 
 @contextmanager
-def cut_at(time_ps):
-    """Let runs end at a cut soon after a time: workers leave the kernel after each window."""
+def cut_at(*times_ps, last=SAVE_AND_END):
+    """Let runs save their state at a cut soon after each time, and end at the last: workers leave the kernel often."""
+    left = sorted(times_ps)
 
     def wanted(saver):
         is_by_message = saver._sim.settings.fidelity.hooks.act is not None
         begin_ps = saver._place.team.workers[saver._place.first].begin_ps
         now_ps = saver._sim.lps[0].world.net.ctl.now_ps if is_by_message else begin_ps
-        return SAVE_AND_END if saver._is_first and now_ps >= time_ps else NO_CUT
+        if not (saver._is_first and left and now_ps >= left[0]):
+            return NO_CUT
+        left[:] = [time_ps for time_ps in left if time_ps > now_ps]
+        return SAVE if left else last
 
     with (
         mock.patch.object(Saver, "wanted", wanted),
