@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from pdes.harvest.gathering import harvest_so_far, results
 from pdes.network.faults import make_changes
 from pdes.results import Results
 from pdes.reuse.records import Records
-from pdes.reuse.replay import Replay
 from pdes.workers.cuts import NO_CUT, SAVE, SAVE_AND_END, Cuts, StoppedError
 from pdes.workers.mailbox import Mailbox, ProcessPlace
 from pdes.workers.team import Team
@@ -75,7 +74,8 @@ class Saver(Cuts):
             team.state.said_cut = 0
         for lp in self._sim.lps:
             make_due_changes(lp, begin_ps)
-            count_finished_episodes(lp, begin_ps)
+            if lp.replay:
+                lp.replay.finish(begin_ps)
         reason = self._failure_of(self._write)
         is_written = self._mailbox.have_all(not reason)
         if leads_team:
@@ -204,16 +204,6 @@ def make_due_changes(lp: LogicalProcess, begin_ps: int) -> None:
         ctl.now_ps = begin_ps
         ctl.side = begin_ps // int(ctl.cell_ps) & (SIDES - 1)
         make_changes(lp.address)
-
-
-def count_finished_episodes(lp: LogicalProcess, begin_ps: int) -> None:
-    """Count the replayed episodes that are over before begin_ps: a domain does so only when its next one begins."""
-    replay = cast("Replay | None", lp.replay)
-    if replay is None or lp.world.net.ctl.is_disturbed:
-        return
-    for state in replay.islands:
-        if state.running and not state.partial and state.busy_until_ps < begin_ps:
-            replay._close(state)  # noqa: SLF001 - the part of Replay.finish that is for one domain
 
 
 def _of_lp(lp: LogicalProcess) -> SavedState:

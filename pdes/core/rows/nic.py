@@ -132,7 +132,7 @@ class PendingRequest(Row, words=8, written_by="nic.rendezvous"):
     ref = word("packed", "as in Message")
 
 
-class LaterMessage(Row, written_by="npu.agenda npu.endpoints"):
+class LaterMessage(Row, written_by="npu.agenda npu.endpoints npu.islands"):
     """A row of `msg` for a message that an NPU acts on later (pdes/npu/endpoints.py)."""
 
     payload_bytes = word("bytes", "payload of the message")
