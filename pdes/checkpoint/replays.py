@@ -9,9 +9,10 @@ import numpy as np
 from pdes.build.simulation import LogicalProcess
 from pdes.checkpoint.values import packed, unpacked
 from pdes.reuse.episodes import EpisodeRecord, Messages
+from pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running
 from pdes.reuse.own_world import Collective, Episode, Member
 from pdes.reuse.records import Records
-from pdes.reuse.replay import Group, IslandState, OpenEpisode, Replay, Running
+from pdes.reuse.replay import Replay
 
 KINDS = (Episode, Collective, Member, EpisodeRecord, Messages)
 COUNTS = (

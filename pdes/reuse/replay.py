@@ -1,7 +1,6 @@
 """The replay of episodes in one logical process, which finds the ends of collectives and counts what they do."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +14,7 @@ from pdes.core.packet import SEQ_SHIFT, job_of, message_tag, pair_word, rank_of
 from pdes.core.rows.nic import FlowIn, FlowOut
 from pdes.npu.islands import INSIDE, begin_cells, count_links, count_messages, end_members, send_packets, take_packets
 from pdes.reuse.episodes import EpisodeRecord, Messages, simulate
+from pdes.reuse.open_episodes import Group, IslandState, OpenEpisode, Running, Start, first_sent
 from pdes.reuse.own_world import Collective, Episode, Member, star_graph
 from pdes.reuse.records import Records
 from pdes.window import may_lengthen
@@ -32,97 +32,6 @@ class Closed(NamedTuple):
     begin_ps: int
     messages: Messages
     sums: Int64  # int64[4], of `sum_messages`
-
-
-class Start(NamedTuple):
-    """The start of a collective at a member."""
-
-    start_ps: int
-    order: int  # of the starts in the LP
-    node: int
-    row: int  # trace row
-    slot: int
-
-
-@dataclass(eq=False)
-class Group:
-    """A group within a domain; columns by member, aggregators last."""
-
-    number: int
-    npus: Int64  # NPUs
-    places: tuple[int, ...]  # places among the domain's NPUs
-    nodes: Int64  # nodes of the LP
-    slots: Int64  # slots of the group
-    real: int  # members that are no aggregators
-
-
-@dataclass(eq=False)
-class Running:
-    """A collective of a group that members have started; columns by member that takes part, -1 = not started."""
-
-    group: Group
-    seq: int
-    collective: Collective
-    first_ps: int  # earliest time at which it sends
-    rows: Int64  # trace row
-    start_ps: Int64
-    order: Int64  # order of the starts in the LP
-    end_ps: Int64
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether all members have started."""
-        return bool((self.start_ps >= 0).all())
-
-    @property
-    def slots(self) -> Int64:
-        """Slots of the group."""
-        return self.group.slots[: len(self.rows)]
-
-    @property
-    def nodes(self) -> Int64:
-        """Nodes of the LP."""
-        return self.group.nodes[: len(self.rows)]
-
-
-@dataclass(eq=False)
-class OpenEpisode:
-    """Collectives under way that affect each other: each shares members with another one."""
-
-    running: list[Running]  # collectives that all members have started
-    partial: list[Running] = field(default_factory=list)  # others that meet them
-    begin_ps: int = 0
-    busy_until_ps: int = s.INF  # time until which it affects what starts on its links
-    record: EpisodeRecord | None = None
-
-    @property
-    def together(self) -> list[Running]:
-        """All its collectives."""
-        return [*self.running, *self.partial]
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """Places of all members among the domain's NPUs, ascending."""
-        return tuple(sorted({place for one in self.together for place in one.collective.places}))
-
-    def meets(self, places: Iterable[int]) -> bool:
-        """Whether it has a member at one of these places."""
-        return not set(self.places).isdisjoint(places)
-
-
-@dataclass(eq=False)
-class IslandState:
-    """What goes on in a domain."""
-
-    number: int
-    domain: Domain
-    groups: list[Group]
-    episodes: list[OpenEpisode] = field(default_factory=list)
-
-
-def _turn(one: Running) -> tuple[int, tuple[int, ...]]:
-    """Return the order of collectives in an episode."""
-    return one.first_ps, one.group.places
 
 
 class Replay:
@@ -257,15 +166,9 @@ class Replay:
 
     def _advance(self, state: IslandState, started: list[Running]) -> None:
         """Add collectives that all members, or some, have started to a domain's episodes, and set the ends."""
-        for one in sorted((one for one in started if one.is_complete), key=_turn):
-            episode = OpenEpisode([one])
-            for other in [other for other in state.episodes if other.meets(one.collective.places)]:
-                state.episodes.remove(other)
-                if one.first_ps > other.busy_until_ps and not other.partial:
-                    self._close(state, other)
-                else:
-                    episode.running = sorted(other.running + episode.running, key=_turn)
-            state.episodes.append(episode)
+        for one in sorted((one for one in started if one.is_complete), key=first_sent):
+            for over in state.add(one):
+                self._close(state, over)
         partial = [one for one in started if not one.is_complete]
         changed: list[OpenEpisode] = []
         while True:
@@ -277,48 +180,12 @@ class Replay:
                 else:
                     self._simulate(state, episode)
                     changed.append(episode)
-            if not any(self._takes_in(state, episode, partial) for episode in list(state.episodes)):
+            if not any(state.take_in(episode, partial) for episode in list(state.episodes)):
                 break
         for episode in state.episodes:
             if episode.record and episode in changed:
                 for running, finish_ps in zip(episode.running, episode.record.finish_ps, strict=False):
                     self._set_ends(running, episode.begin_ps + finish_ps)
-
-    def _takes_in(self, state: IslandState, episode: OpenEpisode, partial: list[Running]) -> bool:
-        """Add to an episode what meets it of collectives that some members have started; return whether that changes.
-
-        Other episodes that these collectives meet become parts of it.
-        """
-        meets: list[Running] = []
-        others: list[OpenEpisode] = []
-        places = {place for one in episode.running for place in one.collective.places}
-        grows = True
-        while grows:
-            grows = False
-            for one in partial:
-                overlaps = one.first_ps <= episode.busy_until_ps and not places.isdisjoint(one.collective.places)
-                if overlaps and one not in meets:
-                    meets.append(one)
-                    places.update(one.collective.places)
-                    grows = True
-            for other in state.episodes:
-                overlaps = any(
-                    one.first_ps <= other.busy_until_ps and other.meets(one.collective.places) for one in meets
-                )
-                if overlaps and other is not episode and other not in others:
-                    others.append(other)
-                    places.update(other.places)
-                    grows = True
-        meets.sort(key=_turn)
-        known = [(one.group, one.start_ps.tolist()) for one in episode.partial]
-        if not others and known == [(one.group, one.start_ps.tolist()) for one in meets]:
-            return False
-        for other in others:
-            state.episodes.remove(other)
-        episode.running = sorted([*episode.running, *(one for other in others for one in other.running)], key=_turn)
-        episode.partial = meets
-        episode.record = None
-        return True
 
     def _go_on_as_packets(
         self, state: IslandState, places: Iterable[int], started: list[Running], late: list[Start]
@@ -329,23 +196,9 @@ class Replay:
         """
         ctl = self._lp.world.net.ctl
         begin_ps = int(ctl.now_ps) + int(ctl.cell_ps)
-        touched, lost, others = set(places), [], list(started)
-        grows = True
-        while grows:
-            grows = False
-            for episode in [episode for episode in state.episodes if episode.meets(touched)]:
-                state.episodes.remove(episode)
-                if episode.busy_until_ps < begin_ps and not episode.partial:
-                    self._close(state, episode)
-                    continue
-                lost += episode.running
-                touched.update(episode.places)
-                grows = True
-            for one in [one for one in others if not touched.isdisjoint(one.collective.places)]:
-                others.remove(one)
-                lost.append(one)
-                touched.update(one.collective.places)
-                grows = True
+        over, lost, others = state.give_up(places, started, begin_ps)
+        for episode in over:
+            self._close(state, episode)
         self._send_packets(state, lost, late, begin_ps)
         return others
 
