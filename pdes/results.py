@@ -48,11 +48,11 @@ class Results:
     pauses: dict[str, np.ndarray] = field(default_factory=dict)
     limits: dict[str, np.ndarray] = field(default_factory=dict)
     settled: dict[str, int] = field(default_factory=dict)
-    # episodes_simulated, episodes_replayed: collectives of NVLink domains that were simulated in a world of their own,
-    # and that were replayed; episode_hops, replayed_hops: their packet-hops; record_bytes: memory of the records;
-    # repeated_periods, repeated_hops: periods of the whole run that were counted, not simulated, and their packet-hops;
-    # near_periods, near_ps, near_error_ps: those of them that were taken to be like others, their time together, and by
-    # how much that may differ
+    # episodes_simulated, episodes_replayed, episodes_disturbed: collectives of NVLink domains that were simulated in a
+    # world of their own, that were replayed, and that went on as packets, as others met them; episode_hops,
+    # replayed_hops: packet-hops of the first two; record_bytes: memory of the records; repeated_periods, repeated_hops:
+    # periods of the whole run that were counted, not simulated, and their packet-hops; near_periods, near_ps,
+    # near_error_ps: those of them that were taken to be like others, their time together, and by how much it may differ
     reuse: dict[str, int] = field(default_factory=dict)
     resumed_hops: int = 0  # packet-hops that earlier parts of a resumed run simulated, before wall_s began
     workers_rss_bytes: int = 0  # peak memory of processes forked for the run, summed

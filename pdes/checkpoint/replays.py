@@ -18,6 +18,7 @@ KINDS = (Episode, Collective, Member, EpisodeRecord, Messages)
 COUNTS = (
     "simulated",
     "replayed",
+    "disturbed",
     "simulated_hops",
     "replayed_hops",
     "replayed_messages",

@@ -157,13 +157,14 @@ class IslandState:
 
     def give_up(
         self, places: Iterable[int], started: list[Running], now_ps: int
-    ) -> tuple[list[OpenEpisode], list[Running], list[Running]]:
+    ) -> tuple[list[OpenEpisode], list[OpenEpisode], list[Running], list[Running]]:
         """Remove all that shares members with packets at these places, directly or through others.
 
-        started: collectives that are in no episode. Returns the episodes that are over at now_ps, the other collectives
-        removed, and those of `started` that stay.
+        started: collectives that are in no episode. Returns the removed episodes that are over at now_ps, and the
+        others; then those of `started` that are removed, and that stay.
         """
         over: list[OpenEpisode] = []
+        disturbed: list[OpenEpisode] = []
         lost: list[Running] = []
         touched, stay = set(places), list(started)
         grows = True
@@ -174,7 +175,7 @@ class IslandState:
                 if episode.busy_until_ps < now_ps and not episode.partial:
                     over.append(episode)
                     continue
-                lost += episode.running
+                disturbed.append(episode)
                 touched.update(episode.places)
                 grows = True
             for one in [one for one in stay if not touched.isdisjoint(one.collective.places)]:
@@ -182,4 +183,4 @@ class IslandState:
                 lost.append(one)
                 touched.update(one.collective.places)
                 grows = True
-        return over, lost, stay
+        return over, disturbed, lost, stay

@@ -8,7 +8,7 @@ from pdes.reuse.episodes import EpisodeRecord
 from pdes.reuse.own_world import Episode
 
 MAX_BYTES = 1 << 30  # memory of all records of a process
-TRIED = 64  # replayed episodes after which it is known whether replay is worth its search
+TRIED = 64  # episodes, replayed or disturbed, after which it is known whether replay is worth its search
 HOPS_OF_REPLAY, HOPS_OF_WORLD = 4_000, 100_000  # packet-hops that take as long as a replay, and as a world's building
 
 
@@ -19,6 +19,7 @@ class Records:
         """Begin without records; max_bytes: memory that they may take together."""
         self.simulated = 0  # episodes
         self.replayed = 0
+        self.disturbed = 0  # episodes that went on as packets
         self.simulated_hops = 0  # packet-hops
         self.replayed_hops = 0
         self.replayed_messages = 0
@@ -68,6 +69,11 @@ class Records:
             self.replayed_hops += record.hops
             self.replayed_messages += record.message_count
 
+    def count_disturbed(self, episodes: int) -> None:
+        """Count episodes that go on as packets."""
+        with self._lock:
+            self.disturbed += episodes
+
     def count_periods(self, before: dict[str, int], periods: int, hops: int) -> None:
         """Count periods of the whole run, with `hops` packet-hops in all; before: `counts` one period ago."""
         self.repeated_periods += periods
@@ -85,6 +91,7 @@ class Records:
         return {
             "episodes_simulated": self.simulated,
             "episodes_replayed": self.replayed,
+            "episodes_disturbed": self.disturbed,
             "episode_hops": self.simulated_hops,
             "replayed_hops": self.replayed_hops,
             "replayed_messages": self.replayed_messages,
@@ -102,4 +109,5 @@ class Records:
         # An episode whose world is built also counts twice the packets that its world then simulates: it may be one of
         # those that are simulated again, as another collective joins it.
         saved_hops = self.replayed_hops - 2 * self.simulated_hops
-        return self.replayed >= TRIED and saved_hops < (HOPS_OF_REPLAY * self.replayed + HOPS_OF_WORLD * self.simulated)
+        tried = self.replayed + self.disturbed
+        return tried >= TRIED and saved_hops < HOPS_OF_REPLAY * tried + HOPS_OF_WORLD * self.simulated

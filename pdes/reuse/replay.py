@@ -196,9 +196,11 @@ class Replay:
         """
         ctl = self._lp.world.net.ctl
         begin_ps = int(ctl.now_ps) + int(ctl.cell_ps)
-        over, lost, others = state.give_up(places, started, begin_ps)
+        over, disturbed, lost, others = state.give_up(places, started, begin_ps)
         for episode in over:
             self._close(state, episode)
+        self._records.count_disturbed(len(disturbed))
+        lost += [one for episode in disturbed for one in episode.running]
         self._send_packets(state, lost, late, begin_ps)
         return others
 

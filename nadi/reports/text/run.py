@@ -253,7 +253,7 @@ def _replayed(reuse: dict[str, int]) -> str:
     if reuse.get("episodes_replayed"):
         text += (
             f", {reuse['replayed_hops']:,} of them replayed ({reuse['episodes_replayed']:,} times collectives of "
-            f"NVLink domains, {reuse['episodes_simulated']:,} simulated)"
+            f"NVLink domains, {reuse['episodes_simulated']:,} simulated, {reuse['episodes_disturbed']:,} disturbed)"
         )
     if reuse.get("repeated_periods"):
         text += f", {reuse['repeated_hops']:,} in {reuse['repeated_periods']:,} periods that repeat earlier ones"

@@ -24,6 +24,11 @@ def _reuse(counts: Mapping[str, int]) -> list[Fact]:
         Fact("replayed", f"{counts['replayed_hops']:,}", "Packet-hops of collectives that were simulated once before."),
         Fact("messages", f"{counts['replayed_messages']:,}", "Messages of replayed collectives."),
         Fact("replays", f"{replayed:,}", "Number of times that collectives of an NVLink domain were replayed."),
+        Fact(
+            "disturbed",
+            f"{counts['episodes_disturbed']:,}",
+            "Those that other packets met, and that went on as packets.",
+        ),
         Fact("episodes", f"{simulated:,}", "Different collectives of NVLink domains that were simulated."),
         Fact("repeated", f"{counts['repeated_hops']:,}", "Packet-hops of periods that repeat an earlier one exactly."),
         Fact("periods", f"{counts['repeated_periods']:,}", "Number of these periods, such as micro-batches."),
