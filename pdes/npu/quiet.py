@@ -3,15 +3,13 @@
 What happens next then depends on little: rows of traces that are under way, events of NPUs, collectives that wait for
 their replay, and what lasts, such as ties of a moment ago. `write_state` writes that as words which name neither the
 time nor the place in a trace, so that two moments with equal words have equal futures if the traces repeat themselves
-(pdes/reuse/recurrence.py). `repeat_rows` and `go_forward` then do what these futures have in common without simulating
-it.
+(pdes/reuse/recurrence.py); pdes/npu/recurring.py then does what these futures have in common.
 """
 
 import numpy as np
 
 from pdes.core.hashing import FREE
 from pdes.core.jit import inline, kernel
-from pdes.core.packet import job_of
 from pdes.core.state import (
     COMPUTE_LANE,
     INF,
@@ -22,11 +20,9 @@ from pdes.core.state import (
     later_messages,
     world_at,
 )
-from pdes.nic.counting import count_message
 from pdes.nic.port import NOT_KICKED
 from pdes.npu.endpoints import ENDS, NOTICED, POSTS, RUNS, STARTS
 from pdes.npu.islands import INSIDE
-from pdes.npu.trace import count_row
 
 LOOSE = 1 << 60  # added to words that may differ a little where a state recurs only nearly: times, counts of ties
 NOT_QUIET = -1  # result of `write_state` if a packet, a message or a collective of packets is under way
@@ -310,152 +306,3 @@ def write_state(world_address, moment_ps, forgotten_ps, slots, low, high, words)
     if net.hooks.leave_island != 0:
         at = write_islands(world, moment_ps, forgotten_ps, words, at)
     return write_network(world, moment_ps, forgotten_ps, words, at)
-
-
-@kernel
-def repeat_rows(world_address, periods, period_ps, low, high, flag_ptr, flags, high_now, steps):
-    """Let the trace rows that a period started and finished start and finish in each of the `periods` that follow it.
-
-    low, high: int64[NPUs], the rows of `find_windows` at the begin of the period. flags: int64[], their flags then, of
-    each NPU from flag_ptr on, int64[NPUs + 1]. high_now: `high` at its end. steps: int64[NPUs], trace rows per period.
-    """
-    world = world_at(world_address)
-    net, rows = world.net, world.rows
-    for node in range(low.shape[0]):
-        npu = world.npus.npu[node]
-        base, step = npu.row_base, steps[node]
-        if step == 0:
-            continue
-        total = net.jobs.total[job_of(net.jobs.who[npu.number])]
-        for row in range(low[node], high_now[node]):
-            before = np.int64(0)
-            if row < high[node]:
-                before = np.int64(flags[flag_ptr[node] + row - low[node]])
-            new = np.int64(rows.flag[base + row]) & ~before
-            for turn in range(1, periods + 1):
-                again = row + turn * step
-                if new & ROW_STARTED != 0:
-                    rows.start[base + again] = rows.start[base + row] + turn * period_ps
-                if new & ROW_DONE != 0:
-                    now_ps = rows.finish[base + row] + turn * period_ps
-                    rows.finish[base + again] = now_ps
-                    count_row(net, npu, total, again, now_ps)
-
-
-@inline
-def move_rows(world, node, low, high, by):
-    """Let NPU `node` be `by` trace rows further, where the rows repeat themselves."""
-    npu, rows = world.npus.npu[node], world.rows
-    base = npu.row_base
-    for row in range(high - 1, low - 1, -1):
-        rows.state[base + row + by] = rows.state[base + row]
-        rows.flag[base + row + by] = rows.flag[base + row]
-    for row in range(low, low + by):
-        rows.state[base + row] = 0
-        rows.flag[base + row] = ROW_STARTED | ROW_DONE
-    for lane in range(LANES):
-        if npu.lane[lane] >= 0:
-            npu.lane[lane] += by
-        if npu.wait_head[lane] < 0:
-            continue
-        npu.wait_head[lane] += by
-        npu.wait_tail[lane] += by
-        row = npu.wait_head[lane]
-        while row != npu.wait_tail[lane]:
-            rows.state[base + row] += by
-            row = np.int64(rows.state[base + row])
-
-
-@inline
-def move_events(world, node, by, shift_ps):
-    """Let all future actions of NPU `node` be shift_ps later, and those of trace rows name rows `by` further."""
-    net, npus = world.net, world.npus
-    npu, system = npus.npu[node], npus.system[node]
-    for i in range(npu.heap_size):
-        npus.heap[2 * (npu.heap + i)] += shift_ps
-    if net.next_time[node] < INF:
-        net.next_time[node] += shift_ps
-    if npu.rto_at_ps < INF:
-        npu.rto_at_ps += shift_ps
-    npu.now_ps += shift_ps
-    npu.driven_ps += shift_ps
-    system.since_ps += shift_ps
-    system.due_ps += shift_ps
-    later = later_messages(world.qps.msg)
-    row = system.later_head - 1
-    while row >= 0:
-        later[row].due += shift_ps << 1
-        later[row].ref += by
-        row = later[row].later
-    for link in range(net.out_ptr[node], net.out_ptr[node + 1]):
-        if npus.port[link].pace_at_ps < INF:
-            npus.port[link].pace_at_ps += shift_ps
-
-
-@inline
-def move_starts(world, node, slots, by, shift_ps):
-    """Let the collectives of NPU `node` that wait for their replay be those of rows `by` further, shift_ps later."""
-    islands, npu = world.islands, world.npus.npu[node]
-    for slot in range(npu.slot_base, npu.slot_base + slots):
-        if islands.start_row[slot] >= 0:
-            islands.start_row[slot] += by
-            islands.start_ps[slot] += shift_ps
-        if islands.end_ps[slot] >= 0:
-            islands.end_ps[slot] += shift_ps
-
-
-@inline
-def move_network(world, shift_ps):
-    """Let what nodes, links, queue pairs and islands remember be shift_ps later."""
-    net, qps = world.net, world.qps
-    for link in range(net.tx_dropped.shape[0]):
-        net.tx[link].busy_ps += shift_ps
-        net.port_ties[link].last_tie_ps += shift_ps
-    for node in range(net.const.nodes):
-        net.counts[node].last_tie_ps += shift_ps
-        net.counts[node].last_choice_ps += shift_ps
-    if net.hooks.congestion_control != 0:
-        for pair in range(net.ctl.queue_pairs):
-            qps.cc[pair].next_send_ps += shift_ps
-    if net.hooks.leave_island != 0:
-        for node in range(net.const.npus):
-            member = world.islands.member[node]
-            member.crossed_ps += shift_ps
-            if member.busy_until_ps >= 0:
-                member.busy_until_ps += shift_ps
-
-
-@kernel
-def go_forward(world_address, shift_ps, low, high, slots, rows_by, collectives_by):
-    """Let an LP be shift_ps later, at a quiet moment, where every trace repeats itself.
-
-    low, high: of `find_windows`; slots: int64[NPUs], number of their slots; rows_by: int64[NPUs], added
-    trace rows of each NPU; collectives_by: int64[slots], added collectives of each slot.
-    """
-    world = world_at(world_address)
-    net, npus = world.net, world.npus
-    ctl = net.ctl
-    for node in range(net.const.npus):
-        by = rows_by[node]
-        npu = npus.npu[node]
-        move_rows(world, node, low[node], high[node], by)
-        move_events(world, node, by, shift_ps)
-        if net.hooks.leave_island != 0:
-            move_starts(world, node, slots[node], by, shift_ps)
-        for slot in range(npu.slot_base, npu.slot_base + slots[node]):
-            world.rows.slot_next[slot] += collectives_by[slot]
-        npu.rows_left -= by
-        ctl.rows_left -= by
-    move_network(world, shift_ps)
-    ctl.now_ps += shift_ps
-    ctl.begin_ps += shift_ps
-    if ctl.retry_ps < INF:
-        ctl.retry_ps += shift_ps
-
-
-@kernel
-def count_messages_again(world_address, pairs, tags, now_ps):
-    """Count messages that are complete at the times now_ps, int64[m], by their pairs of NPUs and tags."""
-    net = world_at(world_address).net
-    for i in range(pairs.shape[0]):
-        count_message(net, pairs[i], tags[i], now_ps[i])

@@ -21,7 +21,7 @@ from pdes.core.memory import words_of
 from pdes.core.packet import bytes_sent, packets_sent
 from pdes.core.rows.run import Counters
 from pdes.nic.driven import DRIVEN
-from pdes.npu import quiet
+from pdes.npu import quiet, recurring
 from pdes.npu.trace import KIND_SEND
 from pdes.reuse.periods import Continuation, Period, continuation, marks, tags_later
 from pdes.reuse.records import Records
@@ -358,7 +358,7 @@ class Recurrence:
                 again[time] += turn * noted.length_ps
                 if time == "finished_ps":
                     columns = (np.ascontiguousarray(again[name]) for name in ("pair", "tag", time))
-                    quiet.count_messages_again(lp.address, *columns)
+                    recurring.count_messages_again(lp.address, *columns)
                 records.append(again)
 
     def _go_forward(self, noted: Notes, moment: Moment, period: Period, following: Continuation) -> None:
@@ -371,7 +371,7 @@ class Recurrence:
             begin = noted.begin
             self._repeat_messages(lp, noted, period, following, noted.recorded[i])
             ptr = np.append(0, np.cumsum(begin.high[i] - begin.low[i]))
-            quiet.repeat_rows(
+            recurring.repeat_rows(
                 lp.address, periods, noted.length_ps, begin.low[i], begin.high[i], ptr, noted.flags[i],
                 moment.high[i], steps,
             )  # fmt: skip
@@ -387,7 +387,7 @@ class Recurrence:
             if isinstance(lp.replay, Replay):
                 lp.replay.repeat(periods, noted.length_ps, following.of_group)
                 lp.replay.go_forward(shift_ps, periods * steps, periods * following.of_group)
-            quiet.go_forward(
+            recurring.go_forward(
                 lp.address, shift_ps, moment.low[i], moment.high[i], self._slots[i], periods * steps,
                 periods * following.of_slot,
             )  # fmt: skip

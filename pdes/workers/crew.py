@@ -21,7 +21,7 @@ from pdes.harvest.gathering import WorkerTimes
 from pdes.harvest.stall import TOO_LATE_TEXT, failed_queue_pair
 from pdes.messages import message_loop
 from pdes.messages.events import FINISH, KEY_SHIFT, KIND_SHIFT, OWN, begin_with
-from pdes.npu import quiet
+from pdes.npu import quiet, recurring
 from pdes.npu.islands import begin_cells, count_links, count_messages, end_members, send_packets, take_packets
 from pdes.workers import team as tm
 from pdes.workers.cuts import Cuts
@@ -54,9 +54,9 @@ def compile_kernels(graph: Graph | None = None, settings: Settings | None = None
             compile_for(begin_cells, 0, 0, words, words, words, words, words)
             compile_for(quiet.find_windows, 0, words, words, words, words)
             compile_for(quiet.write_state, 0, 0, 0, words, words, words, words)
-            compile_for(quiet.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
-            compile_for(quiet.go_forward, 0, 0, words, words, words, words, words)
-            compile_for(quiet.count_messages_again, 0, words, words, words)
+            compile_for(recurring.repeat_rows, 0, 0, 0, words, words, words, words, words, words)
+            compile_for(recurring.go_forward, 0, 0, words, words, words, words, words)
+            compile_for(recurring.count_messages_again, 0, words, words, words)
     compile_for(rehash, words, words, words, words)
     for function in hooks_of(graph, settings).values() if graph is not None and settings is not None else ():
         hook_address(function)

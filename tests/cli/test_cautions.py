@@ -52,7 +52,7 @@ def test_a_window_that_selective_repeat_keeps_small(nadi, write_run, step):
 
 
 def test_flowlets_that_overtake_each_other(nadi, write_run):
-    nodes = [et.coll_node(1, "a", et.CollectiveCommType.ALL_TO_ALL, 1 << 21)]
+    nodes = [et.coll_node(1, "a", et.CollectiveCommType.ALL_TO_ALL, 1 << 22)]
     run = write_run([nodes] * 16, "", 'spec = "leaf-spine:leaves=4,hosts_per_leaf=4,spines=4,rate=100Gbps,delay=1us"')
     flowlets = ("--set", "network.load_balancing=flowlet")
     assert warnings(nadi, run, *flowlets) == []

@@ -3,7 +3,7 @@
 from pdes.core.rows.row import Row, word
 
 
-class Island(Row, words=8, written_by="build.islands npu.islands npu.quiet reuse.replay"):
+class Island(Row, words=8, written_by="build.islands npu.islands npu.recurring reuse.replay"):
     """An NVLink domain whose NPUs and NVSwitch belong to one LP."""
 
     packet_rows = word("count", "trace rows under way whose packets cross the domain's links in this world")
@@ -14,7 +14,7 @@ class Island(Row, words=8, written_by="build.islands npu.islands npu.quiet reuse
     first_aggregator = word("npu", "first NPU that is an aggregator: it sends nothing before it receives")
 
 
-class IslandMember(Row, words=8, written_by="build.islands npu.islands npu.quiet reuse.replay"):
+class IslandMember(Row, words=8, written_by="build.islands npu.islands npu.recurring reuse.replay"):
     """An NPU of an LP in its island: what keeps its links busy."""
 
     waiting = word("count", "replayed collectives that some members have started, and others have not")

@@ -6,7 +6,7 @@ from pdes.core.rows.row import Row, word
 class OutgoingLink(
     Row,
     written_by="build.layout build.schedule fidelity.* messages.flows.coupled network.faults network.link "
-    "npu.islands npu.quiet reuse.recurrence",
+    "npu.islands npu.recurring reuse.recurrence",
 ):
     """The sending side of a link, node by node; then links that come from other LPs, with `meta` only."""
 
@@ -107,14 +107,14 @@ class SwitchBuffer(Row, words=8, written_by="build.buffers network.port_queues n
     shared_bytes = word("bytes", "size of the shared part of the buffer")
 
 
-class PortTies(Row, words=2, written_by="network.own_counts npu.quiet"):
+class PortTies(Row, words=2, written_by="network.own_counts npu.recurring"):
     """Ties at an output port of a switch: packets for it that arrive at one time."""
 
     last_tie_ps = word("time", "time of the last tie")
     ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")
 
 
-class NodeCounts(Row, words=8, written_by="network.own_counts npu.quiet"):
+class NodeCounts(Row, words=8, written_by="network.own_counts npu.recurring"):
     """A node's own counts, from which its choices follow as if at random. A tie: packets that arrive at one time."""
 
     ties = word("count", "ties since the last pause without any (Constants.tie_pause_ps)")

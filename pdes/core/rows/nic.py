@@ -3,7 +3,7 @@
 from pdes.core.rows.row import INF, Row, word
 
 
-class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_window npu.quiet"):
+class Port(Row, words=8, written_by="nic.allowed nic.pacing nic.port npu.npu_window npu.recurring"):
     """An NPU's port; rows as in `tx`, which begins with the ports of the NPUs."""
 
     sent_ref = word("packed", "waiter for the last byte of the packet on the wire, -1 nobody", begins=-1)
@@ -51,7 +51,9 @@ class QueuePair(Row, words=16, written_by="nic.counting nic.port nic.rendezvous 
 
 
 class CongestionState(
-    Row, words=32, written_by="nic.allowed nic.congestion.* nic.control nic.driven nic.pacing nic.transport npu.quiet"
+    Row,
+    words=32,
+    written_by="nic.allowed nic.congestion.* nic.control nic.driven nic.pacing nic.transport npu.recurring",
 ):
     """Congestion-control state of a sending queue pair; an algorithm's own words follow (pdes/nic/congestion)."""
 

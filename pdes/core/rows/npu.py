@@ -8,7 +8,7 @@ class Npu(
     words=48,
     written_by="build.growth build.tables messages.message_loop messages.whole network.faults nic.driven "
     "nic.port nic.selective nic.selective_receiver nic.transport npu.agenda npu.collective "
-    "npu.npu_window npu.quiet npu.trace",
+    "npu.npu_window npu.recurring npu.trace",
 ):
     """An NPU: two cache lines for frequent use, then the rest."""
 

@@ -10,7 +10,7 @@ class Scalars(
     "fidelity.* messages.events messages.flows.coupled messages.message_loop messages.whole "
     "network.batch network.boundary network.faults network.link network.port_queues network.sampling "
     "network.shared_switch nic.counting nic.transport npu.collective npu.islands npu.npu_window "
-    "npu.quiet npu.trace reuse.replay window",
+    "npu.recurring npu.trace reuse.replay window",
 ):
     """Scalars that all kernels of an LP share."""
 
