@@ -166,8 +166,6 @@ def island_tables(
         node_of[domain.npus] = part.local[domain.npus]
         is_real = graph.node_kind[domain.npus] != AGGREGATOR_KIND
         rows[number].first_aggregator = domain.npus[is_real].max() + 1 if is_real.all() else domain.npus[~is_real].min()
-        rows[number].first_link = 2 * sum(len(other.npus) for other in domains[:number])
-        rows[number].links = len(domain.links)
         rows[number].drain_ps = int(net.const.tie_pause_ps) + longest_hop_ps(graph, settings, domain)
         for link in domain.links.tolist():
             is_out = graph.link_dst[link] == domain.switch

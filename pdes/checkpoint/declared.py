@@ -85,6 +85,5 @@ WORDS = {
     "LaneState": {"translated": "later", "made again": "first", "same": "due"},
     "CollectivePhase": {"translated": "next_phase"},
     "LaneRequest": {"translated": "first last"},
-    "Island": {"made again": "first_link"},
     "IslandMember": {"made again": "link_out link_in"},
 }

@@ -179,7 +179,7 @@ class Redivision:
                 continue
             to = mine[domain.switch]
             for word in Island.declared:
-                if word not in {"first_link", "links", "first_aggregator", "drain_ps"}:
+                if word not in {"first_aggregator", "drain_ps"}:
                     new.island[word][to] = old.island[word][number]
             island = replay.islands[to]
             load_island(island, state.values["islands"][number], arrays)

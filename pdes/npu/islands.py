@@ -45,9 +45,9 @@ def is_quiet(net, island, member, from_ps, now_ps):
 
 
 @inline
-def report(net, islands, group):
-    """Add a group to those for which there is something to replay at the end of the cell."""
-    islands.due[net.ctl.due_replays] = group
+def report(net, islands, due):
+    """Note what there is to do at the end of the cell: a group has something to replay; -1 - an island is disturbed."""
+    islands.due[net.ctl.due_replays] = due
     net.ctl.due_replays += 1
 
 
@@ -121,8 +121,7 @@ def cross(world, number, npu, first_ps):
     member.had_packets = 1
     if member.is_disturbed == 0 and (member.waiting > 0 or first_ps <= member.busy_until_ps):
         member.is_disturbed = 1
-        islands.due[ctl.due_replays] = -1 - number
-        ctl.due_replays += 1
+        report(world.net, islands, -1 - number)
     if member.is_disturbed == 1 and first_ps < ctl.now_ps + ctl.cell_ps:
         ctl.is_disturbed = 1
     return member.is_disturbed == 1

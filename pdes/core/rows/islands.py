@@ -3,13 +3,11 @@
 from pdes.core.rows.row import Row, word
 
 
-class Island(Row, words=8, written_by="build.islands npu.islands npu.recurring reuse.replay"):
+class Island(Row, words=8, written_by="build.islands npu.islands reuse.replay"):
     """An NVLink domain whose NPUs and NVSwitch belong to one LP."""
 
     packet_rows = word("count", "trace rows under way whose packets cross the domain's links in this world")
     off = word("flag", "nothing more is replayed, once nothing is under way")
-    first_link = word("place", "first of its links in `link`")
-    links = word("count", "number of its links")
     drain_ps = word("duration", "time after which an idle link's packets have arrived and ties are forgotten")
     first_aggregator = word("npu", "first NPU that is an aggregator: it sends nothing before it receives")
 
