@@ -14,6 +14,7 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Int64, Record
 from pdes.core.memory import rows_of, zeros
 from pdes.core.rows.network import Gate, LinkSample, SampleEntry, SwitchBuffer
+from pdes.network.framing import inner_switches
 
 _SAMPLE_ENTRIES = 1 << 14  # entries of the log of samples beside those that one action may use: 512 KB
 
@@ -51,7 +52,8 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
         gate.headroom_bytes[:] = headroom
         node_headroom = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
         pool.shared_bytes -= node_headroom * classes_in_use(settings)
-    switches = np.flatnonzero(part.nodes >= graph.npus)
+    inner = inner_switches(graph)[part.nodes]
+    switches = np.flatnonzero((part.nodes >= graph.npus) & ~inner)
     too_small = switches[pool.shared_bytes[switches] <= 0]
     if len(too_small):
         node = int(part.nodes[too_small[0]])
@@ -67,6 +69,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
             f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
             f"lets {max_queue_bytes} bytes wait in a queue; expected at least a packet of {packet}"
         )
+    pool.shared_bytes[inner] = 0
     samples = len(part.links) * settings.queue_samples
     facing = zeros(graph.links, np.int32)
     facing[part.links ^ 1] = np.arange(len(part.links))

@@ -15,7 +15,7 @@ from pdes.core.memory import rows_of
 from pdes.core.rows.network import LinkClass, Telemetry
 from pdes.core.state import PS_PER_BYTE_AT_1_BPS, PS_PER_S
 from pdes.network.boundary import CROSSING_WORDS
-from pdes.network.framing import FLIT_BYTES, is_framed, is_nvlink
+from pdes.network.framing import FLIT_BYTES, is_framed, is_inner
 
 MAX_BATCH = 60_000  # packets that may arrive at one node during a cell: the limit of the arrays that sort them
 MAX_CELL_PS = 1 << 36  # 69 ms: keeps times within a cell far below the width of the words that hold them
@@ -42,8 +42,7 @@ class Fabric:
             self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
             self.latency_ps = np.zeros_like(self.latency_ps)
         seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
-        framed = is_framed(graph, settings)
-        inside = is_nvlink(graph) & (settings.p2p_share < 1)
+        framed, inside = is_framed(graph, settings), is_inner(graph)
         self.classes, self.link_class = self._classes(seen, framed, inside, settings)  # table, [links] its rows
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)  # of any packet on the wire
         if settings.switch:
@@ -97,13 +96,13 @@ class Fabric:
         """Make room for the packets of a cell in which they travel over some links only."""
         self.batch = max(self.batch, self.batch_of(cell_ps, links))
 
-    def _classes(self, seen_bytes: Int64, framed: Bools, is_limited: Bools, settings: Settings) -> tuple[Rows, Int64]:
+    def _classes(self, seen_bytes: Int64, framed: Bools, inside: Bools, settings: Settings) -> tuple[Rows, Int64]:
         """Return the table `link_class` without repetitions, and int64[links], the row of each link."""
         # seen_bytes: [links], bytes that must arrive before the receiving end may act. framed: bool[links], whether the
-        # link carries NVLink's flits. is_limited: bool[links], NVLink in a run where messages to other hosts have a
-        # share of the rate. settings: Settings of the packet network.
+        # link carries NVLink's flits. inside: bool[links], whether it joins NPUs of one domain alone. settings: of the
+        # packet network.
         needs_care = "telemetry" in settings.congestion_control.signals or settings.sample_ps > 0
-        special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * is_limited
+        special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * inside
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(
             LinkClass, len(seen_bytes), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen_bytes, special=special

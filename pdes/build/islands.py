@@ -17,7 +17,6 @@ from pdes.core.inputs import Bools, Graph, Int64, Program
 from pdes.core.memory import aligned, full, rows_of, unused, zeros
 from pdes.core.rows.islands import Island, IslandMember
 from pdes.network.framing import NVSWITCH_KIND
-from pdes.nic.driven import DRIVEN
 from pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
 
@@ -66,15 +65,13 @@ def star_of(graph: Graph, domain: Domain, places: Sequence[int]) -> Star:
 
 def may_replay(graph: Graph, settings: Settings) -> bool:
     """Return whether a fabric has NVSwitches, and settings under which nothing remains of a collective that is over."""
-    # Congestion control, tokens and a limit of collectives in flight have a state that outlives a collective, or
-    # depends on collectives outside; queues of shared buffers are sampled by absolute time.
+    # Tokens and a limit of collectives in flight have a state that outlives a collective, or depends on collectives
+    # outside.
     return (
         settings.reuse
         and bool(np.any(graph.node_kind == NVSWITCH_KIND))
         and hasattr(graph.routing, "home")
         and settings.fidelity.model.has_packets
-        and settings.switch is None
-        and settings.congestion_control.update in {None, DRIVEN.update}
         and not settings.concurrent_collectives
         and settings.phases_per_dimension == 0
         and settings.collectives_in_flight == 0

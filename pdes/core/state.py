@@ -40,7 +40,7 @@ BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_S
 
 CARE, FRAMED, INSIDE = 1, 2, 4
 """Flags of a link class. CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: the link carries flits;
-INSIDE: the link is NVLink, which matters where messages to other hosts have a share of the rate.
+INSIDE: the link is NVLink that leads to NPUs of its domain alone: no congestion control, no share for other hosts.
 """
 MAX_CLASSES = 1 << 16
 

@@ -41,6 +41,24 @@ def is_nvlink(graph: Graph) -> Bools:
     return kind[graph.link_src] | kind[graph.link_dst]
 
 
+def inner_switches(graph: Graph) -> Bools:
+    """Return bool[nodes]: NVSwitches from which no path leads to a switch of another kind without passing an NPU."""
+    switches = np.arange(graph.nodes) >= graph.npus
+    outer = switches & (graph.node_kind != NVSWITCH_KIND)
+    while True:
+        reached = np.zeros(graph.nodes, bool)
+        reached[graph.link_dst[outer[graph.link_src]]] = True
+        if not (reached & switches & ~outer).any():
+            return switches & ~outer
+        outer |= reached & switches
+
+
+def is_inner(graph: Graph) -> Bools:
+    """Return bool[links]: links of the switches that `inner_switches` finds."""
+    inner = inner_switches(graph)
+    return inner[graph.link_src] | inner[graph.link_dst]
+
+
 def wire_bytes(payload_bytes: Any, is_framed: Any, settings: Framing) -> Int64:
     """Return the bytes of a data packet on a link; arrays and numbers are broadcast as in NumPy."""
     lines = np.maximum(1, -(-payload_bytes // LINE_BYTES))

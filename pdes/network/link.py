@@ -20,7 +20,7 @@ from pdes.core.packet import (
     wire_bytes,
     with_longest_wait,
 )
-from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, NEED_BLOCKS, SIDES
+from pdes.core.state import BLOCK_RECORDS, BLOCK_SHIFT, CARE, FRAMED, INF, INSIDE, NEED_BLOCKS, SIDES
 from pdes.network.boundary import FAR_WINDOWS, put_out
 from pdes.network.framing import framed_bytes
 from pdes.network.sampling import sample_queue, sample_sent
@@ -204,7 +204,7 @@ def sample_packet(net, link, queued_ps, word1):
     busy_ps = net.tx[link].busy_ps
     start_ps = busy_ps - max(1, serialisation_ps(size_bytes, psb))
     sample_sent(net, link, start_ps, busy_ps, size_bytes)
-    if net.hooks.shared_switches != 0:
+    if net.hooks.shared_switches != 0 and class_row(net, link).special & INSIDE == 0:
         gate = net.gate[link]
         sample_queue(net, link, start_ps, gate.queued_bytes[0] + gate.queued_bytes[1])
     elif 0 < queued_ps < start_ps and psb > 0:  # bytes before it at its port, as far as they were not sent

@@ -56,6 +56,7 @@ from pdes.network.port_queues import (
 )
 from pdes.network.routing import balanced, choose, switch_cell_to
 from pdes.network.sampling import sample_queue
+from pdes.network.switch import switch_cell
 
 AHEAD = 4  # packets of the batch by which prefetching precedes use
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
@@ -391,6 +392,12 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
     bring_up(net, node, end_ps)
 
 
+@outline
+def nvswitch_cell(net, inbox, routes, node, begin_ps, end_ps):
+    """Let an NVSwitch process a cell: NVLink sends only what the other end has room for, so nothing pauses or marks."""
+    return switch_cell(net, inbox, routes, node, begin_ps, end_ps)
+
+
 @hook
 def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
     """Let switches first_node to before end_node process a cell, begin_ps to end_ps; return 1 if a pool is short."""
@@ -399,7 +406,10 @@ def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
     nodes = net.const.nodes
     for node in range(first_node, end_node):
         has_mail = net.inbox[inbox_of(node, net.ctl.side)] >= 0
-        if has_mail or net.next_time[node] < end_ps:
+        if net.pool[node].shared_bytes == 0:
+            if has_mail and nvswitch_cell(net, inbox, routes, node, begin_ps, end_ps):
+                return 1
+        elif has_mail or net.next_time[node] < end_ps:
             if blocks_short(net):
                 return 1
             following, _ = inbox_blocks(net, min(node + 1, nodes - 1))

@@ -23,7 +23,7 @@ def pace(world_address, link, pair, now_ps, seq, size_bytes, flag_bits):
         cc.last_sent_ps = now_ps
     if net.hooks.telemetry != 0:
         net.carried.hops = 0
-    update_control(net, pair, CC_SENT, now_ps, size_bytes, seq, 0)
+    update_control(net, world.qps, pair, CC_SENT, now_ps, size_bytes, seq, 0)
     psb = cc.pace_ps_per_byte
     if world.qps.qp[pair].shares > SHARE_UNITS:
         psb = max(psb, cc.line_ps_per_byte)

@@ -14,10 +14,10 @@ def echo_at(now_ps):
 
 
 @inline
-def update_control(net, pair, event, now_ps, a, b, c):
+def update_control(net, qps, pair, event, now_ps, a, b, c):
     """Pass an event (CC_START and so on) with its values a, b, c to the congestion control of a queue pair, if any."""
     hook = net.hooks.congestion_control
-    if hook != 0:
+    if hook != 0 and qps.qp[pair].controlled == 1:
         call_hook(hook, net.const.address, pair, event, now_ps, a, b, c)
 
 

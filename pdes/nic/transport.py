@@ -103,19 +103,37 @@ def queue_pair(net, npus, qps, node, dst, connection, tag):
     qp.sibling = npu.first_queue_pair
     npu.first_queue_pair = pair
     if net.hooks.congestion_control != 0:
-        clear_row(qps.cc, pair)
-        qps.cc[pair].last_seq = -1
-        qps.cc[pair].line_ps_per_byte = share_psb(net, np.int64(qp.port), qp.w1, shares)
-        update_control(net, pair, CC_START, npu.now_ps, shares, 0, 0)
+        start_control(net, qps, pair, npu.now_ps)
     return pair
 
 
 @inline
-def find_port(net, qps, node, pair):
+def is_inside(net, qps, pair):
+    """Return whether a queue pair sends over NVLink, within its domain."""
+    return class_row(net, np.int64(qps.qp[pair].port)).special & INSIDE != 0
+
+
+@inline
+def start_control(net, qps, pair, now_ps):
+    """Start the congestion control of a queue pair that has none yet; NVLink within a domain keeps a static window."""
+    qp = qps.qp[pair]
+    clear_row(qps.cc, pair)
+    cc = qps.cc[pair]
+    cc.last_seq = -1
+    cc.line_ps_per_byte = share_psb(net, np.int64(qp.port), qp.w1, qp.shares)
+    cc.window_packets = net.const.window_packets
+    qp.controlled = net.const.window_fixed == 1 or not is_inside(net, qps, pair)
+    update_control(net, qps, pair, CC_START, now_ps, qp.shares, 0, 0)
+
+
+@inline
+def find_port(net, npus, qps, node, pair):
     """Update the port of a queue pair that is in no port's list, where routes may have changed."""
     qp = qps.qp[pair]
     if net.hooks.make_changes != 0 and qp.active == 0:
         qp.port = npu_route(net, node, destination(qp.w1), qp.w2)
+        if net.const.window_fixed == 0 and is_inside(net, qps, pair) == (qp.controlled == 1):
+            start_control(net, qps, pair, npus.npu[node].now_ps)
 
 
 @outline
@@ -138,7 +156,7 @@ def line_up(net, npus, qps, node, pair, tag, size_bytes, waiter, now_ps):
     """Append a message to those of queue pair `pair` and return its row of `msg`; other arguments as of `post`."""
     qp = qps.qp[pair]
     if qp.una == qp.end_seq:
-        find_port(net, qps, node, pair)
+        find_port(net, npus, qps, node, pair)
     message = take_row(net, qps)
     msg = qps.msg[message]
     mtu = net.const.mtu_bytes
@@ -318,7 +336,7 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
     qp = qps.qp[pair]
     # a notification acknowledges nothing
     if flags(word1) & FLAG_CNP != 0:
-        update_control(net, pair, CC_CNP, now_ps, 0, 0, 0)
+        update_control(net, qps, pair, CC_CNP, now_ps, 0, 0, 0)
         return
     una = qp.una
     # the acknowledged packet: the last before the expected one, or with selective repeat the one it names
@@ -338,7 +356,7 @@ def on_ack(net, npus, qps, node, now_ps, word1, word2, word3):
             if flags(word1) & FLAG_NAK != 0 or (fresh == 0 and net.hooks.selective_sender == 0):
                 answered = np.int64(-2)
             rtt = round_trip(qps, pair, now_ps, answered, word3 & ECHO_MASK)
-        update_control(net, pair, CC_ACK, now_ps, fresh, np.int64(flags(word1) & FLAG_MARK != 0), rtt)
+        update_control(net, qps, pair, CC_ACK, now_ps, fresh, np.int64(flags(word1) & FLAG_MARK != 0), rtt)
     return_to_lost(net, qps, pair, now_ps, word1, word2, named)
     # the window may have room now
     activate(net, npus, qps, node, pair)
@@ -380,7 +398,7 @@ def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq):
         trimmed = np.int64(flags(word1) & FLAG_TRIMMED != 0)
         has_shown = flags(word1) & FLAG_NAK != 0 and (word2 - una) & PSN_MASK == 0 and go_back(qps, pair)
     if has_shown:
-        update_control(net, pair, CC_LOSS, now_ps, LOSS_TRIMMED if trimmed == 1 else LOSS_NAK, 0, 0)
+        update_control(net, qps, pair, CC_LOSS, now_ps, LOSS_TRIMMED if trimmed == 1 else LOSS_NAK, 0, 0)
 
 
 @outline
@@ -406,8 +424,8 @@ def on_timeout(world_address, node, now_ps):
                     soonest = min(soonest, qp.deadline_ps)
                 else:
                     go_back(qps, pair)
-                update_control(net, pair, CC_LOSS, now_ps, LOSS_TIMEOUT, 0, 0)
-                find_port(net, qps, node, pair)
+                update_control(net, qps, pair, CC_LOSS, now_ps, LOSS_TIMEOUT, 0, 0)
+                find_port(net, npus, qps, node, pair)
                 activate(net, npus, qps, node, pair)
             else:
                 soonest = min(soonest, qp.deadline_ps)

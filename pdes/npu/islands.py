@@ -354,7 +354,7 @@ def count_links(world_address, links, sent_bytes, packets, wait_ps):
 
 
 @kernel
-def take_packets(world_address, times_ps, links, words1, words2, words3):
+def take_packets(world_address, times_ps, links, words1, words2, words3, records):
     """Take all packets of later cells from inboxes and links; return their number, and their columns in the arrays."""
     # At the end of a cell. links: rows of `tx`. Packets for other LPs stay.
     net, islands = world_at(world_address).net, world_at(world_address).islands
@@ -374,6 +374,7 @@ def take_packets(world_address, times_ps, links, words1, words2, words3):
                 times_ps[packets] = begin_ps + inbox_later_ps(packet.ready_ps)
                 links[packets] = islands.row_of[inbox_link(packet.ready_ps)]
                 words1[packets], words2[packets], words3[packets] = packet.w1, packet.w2, packet.w3
+                records[packets] = record
                 packets += 1
                 record = step(net, record)
             free_block(net, record >> BLOCK_SHIFT)
@@ -387,20 +388,22 @@ def take_packets(world_address, times_ps, links, words1, words2, words3):
             packet = net.record[record]
             times_ps[packets], links[packets] = packet.ready_ps, link
             words1[packets], words2[packets], words3[packets] = packet.w1, packet.w2, packet.w3
+            records[packets] = record
             packets += 1
             record = after(net, record)
     return packets
 
 
 @kernel
-def begin_cells(world_address, cell_ps, times_ps, links, words1, words2, words3):
-    """Let cells be cell_ps long, and packets, int64[n] in order of time on each link, wait on their links."""
+def begin_cells(world_address, cell_ps, times_ps, links, words1, words2, words3, records):
+    """Let cells be cell_ps long, and packets wait on their links; write their new records to `records`."""
+    # times_ps, links, words1, words2, words3: int64[n] of the packets, in order of time on each link.
     net = world_at(world_address).net
     ctl = net.ctl
     ctl.soonest_ps = INF
     for i in range(times_ps.shape[0]):
         ctl.soonest_ps = min(ctl.soonest_ps, times_ps[i])
-        wait(net, links[i], times_ps[i], words1[i], words2[i], words3[i])
+        records[i] = wait(net, links[i], times_ps[i], words1[i], words2[i], words3[i])
     for side in range(SIDES):
         ctl.pending[side] = 0
     ctl.cell_ps = cell_ps

@@ -122,12 +122,15 @@ class Replay:
             ctl.retry_ps = busy_ps + 1
             return
         self._lp.make_room("free_blocks", s.NEED_BLOCKS, len(net.tx) + int(const.reserve_blocks))
-        packets = np.zeros((5, len(self._lp.world.net.record)), np.int64)  # time, link and three words of each
+        packets = np.zeros((6, len(net.record)), np.int64)  # time, link, three words and record of each
         count = take_packets(self._lp.address, *packets)
         time_ps, link = packets[:2, :count]
         in_order = np.ascontiguousarray(packets[:, np.lexsort((time_ps, link))])
+        telemetry = net.telemetry[in_order[-1]] if len(net.telemetry) > 1 else None
         cell_ps = const.cell_ps if ctl.changes_cell or is_past else const.long_cell_ps
         begin_cells(self._lp.address, int(cell_ps), *in_order)
+        if telemetry is not None:
+            net.telemetry[in_order[-1]] = telemetry
 
     def _by_island(self, due: Iterable[int]) -> dict[int, list[Group]]:
         """Return the groups with these numbers by their island."""

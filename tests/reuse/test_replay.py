@@ -52,7 +52,21 @@ def program_of(traces, **algorithms):
     return graph, program
 
 
-SETTINGS = network_settings(NetworkSection.model_validate(clusters.find("dgx-h100-superpod").network))
+def settings_with(**network):
+    """Settings of the cluster's fabric, with other keys of [network]."""
+    own = clusters.find("dgx-h100-superpod").network | network
+    return network_settings(NetworkSection.model_validate(own))
+
+
+SETTINGS = settings_with()
+SHARED = {"switch": "shared-buffer", "buffer": "4MB"}
+FABRICS = {
+    "output queues": SETTINGS,
+    "dcqcn": settings_with(**SHARED, congestion_control="dcqcn"),
+    "hpcc": settings_with(**SHARED, congestion_control="hpcc"),
+    "swift": settings_with(congestion_control="swift"),
+    "drops": settings_with(**SHARED | {"buffer": "300kB"}, pfc=False),
+}
 
 
 @pytest.mark.parametrize("case", steps.ON_HOSTS)
@@ -119,10 +133,11 @@ def mixes(draw):
     st.sampled_from([None, "ring", "nccl"]),
     st.sampled_from([1.0, 1.3]),
     st.sampled_from([0, 70_000, 1_000_000]),
+    st.sampled_from(sorted(FABRICS)),
 )
-def test_what_meets_in_a_domain_does_not_matter(traces, algorithm, slowdown, tick_ps):
+def test_what_meets_in_a_domain_does_not_matter(traces, algorithm, slowdown, tick_ps, fabric):
     graph, program = program_of(traces, **({KINDS[0]: algorithm} if algorithm else {}))
-    both(graph, program, replace(SETTINGS, compute_slowdown=slowdown, tick_ps=tick_ps))
+    both(graph, program, replace(FABRICS[fabric], compute_slowdown=slowdown, tick_ps=tick_ps))
 
 
 def caught_up(world):

@@ -50,7 +50,7 @@ class LinkClass(Row, written_by="build.fabric build.schedule fidelity.*"):
     kmin_bytes = word("bytes", "queue of the sending port above which packets are marked with some probability")
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
-    special = word("flags", "CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: flits; INSIDE: NVLink")
+    special = word("flags", "CARE: packets are lost, sampled, or carry telemetry; FRAMED: flits; INSIDE: a domain's")
 
 
 class Forwarding(Row, written_by="build.routes network.faults"):
@@ -99,12 +99,12 @@ class Gate(
 
 
 class SwitchBuffer(Row, words=8, written_by="build.buffers network.port_queues network.shared_switch"):
-    """A switch that shares its buffer; by node."""
+    """The buffer of a switch; by node."""
 
     used_bytes = word("bytes", "shared bytes in use")
     ports = word("count", "ports with packets that wait")
     asked = word("count", "pauses that are in force")
-    shared_bytes = word("bytes", "size of the shared part of the buffer")
+    shared_bytes = word("bytes", "size of the shared part; 0: no buffer, the switch is one of NVLink")
 
 
 class PortTies(Row, words=2, written_by="network.own_counts npu.recurring"):
