@@ -233,6 +233,18 @@ def has_second(time_bits, has_tags, later_ps, tag):
     return later_ps >> time_bits != 0 or (has_tags == 0 and tag != 0)
 
 
+@inline
+def records_in(outbox, half, crossing, shape, begin_ps):
+    """Return the number of records for the packets in a half of an outbox after the window that begins at begin_ps."""
+    count = outbox[half]
+    records = count
+    for i in range(count):
+        out = half + HEADER_WORDS + i * crossing
+        tag = needed_tag(shape.has_tags, outbox[out + 1], outbox[out + 3])
+        records += has_second(shape.time_bits, shape.has_tags, outbox[out] - begin_ps, tag)
+    return records
+
+
 @outline
 def pack(parcels, world_address, lp, window_number, begin_ps):
     """Put an LP's packets for LPs of other teams into parcels, after its window, which begins at begin_ps."""
@@ -242,45 +254,46 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
     shape, words, marks, outbox = parcels.shape, parcels.words, parcels.marks, net.outbox
     size, has_tags, time_bits = shape.record_words, shape.has_tags, shape.time_bits
     link_place, lp_place = shape.link, shape.lp
-    for letter in range(parcels.letter_ptr[lp], parcels.letter_ptr[lp + 1]):
-        half = net.out_at[2 * parcels.letter_neighbour[letter] + (window_number & 1)]
-        count = outbox[half]
-        if count == 0:
-            continue
-        records = count
-        for i in range(count):
-            out = half + HEADER_WORDS + i * crossing
-            tag = needed_tag(has_tags, outbox[out + 1], outbox[out + 3])
-            records += has_second(time_bits, has_tags, outbox[out] - begin_ps, tag)
-        parcel = parcels.outgoing[parcels.letter_team[letter]]
-        record = fetch_add(words, parcel, records)
-        named = parcels.letter_word[letter]
-        own_mark = named >> lp_place & MARKS
-        for i in range(count):
-            out = half + HEADER_WORDS + i * crossing
-            later_ps, tag = outbox[out] - begin_ps, needed_tag(has_tags, outbox[out + 1], outbox[out + 3])
-            mark, first = word_at(parcel, record, size)
-            record += 1
-            marks[mark] = own_mark
-            word = named | outbox[out + CROSSING_WORDS - 1] << link_place
-            words[first + 1] = outbox[out + 1]
-            words[first + 2] = outbox[out + 2]
-            at = first + 3
-            if has_tags == 1:
-                words[at] = tag
-                at += 1
-            for more in range(CROSSING_WORDS, crossing):
-                words[at + more - CROSSING_WORDS] = outbox[out + more]
-            if has_second(time_bits, has_tags, later_ps, tag):
-                words[first] = word | 1 << time_bits
+    begin, end = parcels.letter_ptr[lp], parcels.letter_ptr[lp + 1]
+    while begin < end:
+        # One reservation for all letters to a team: workers contend for the cache line of its number of records.
+        team, after, records = parcels.letter_team[begin], begin, np.int64(0)
+        while after < end and parcels.letter_team[after] == team:
+            half = net.out_at[2 * parcels.letter_neighbour[after] + (window_number & 1)]
+            records += records_in(outbox, half, crossing, shape, begin_ps)
+            after += 1
+        parcel = parcels.outgoing[team]
+        record = fetch_add(words, parcel, records) if records > 0 else np.int64(0)
+        for letter in range(begin, after):
+            half = net.out_at[2 * parcels.letter_neighbour[letter] + (window_number & 1)]
+            named = parcels.letter_word[letter]
+            own_mark = named >> lp_place & MARKS
+            for i in range(outbox[half]):
+                out = half + HEADER_WORDS + i * crossing
+                later_ps, tag = outbox[out] - begin_ps, needed_tag(has_tags, outbox[out + 1], outbox[out + 3])
                 mark, first = word_at(parcel, record, size)
                 record += 1
                 marks[mark] = own_mark
-                words[first] = SECOND
-                words[first + 1] = tag
-                words[first + 2] = outbox[out]
-            else:
-                words[first] = word | later_ps
+                word = named | outbox[out + CROSSING_WORDS - 1] << link_place
+                words[first + 1] = outbox[out + 1]
+                words[first + 2] = outbox[out + 2]
+                at = first + 3
+                if has_tags == 1:
+                    words[at] = tag
+                    at += 1
+                for more in range(CROSSING_WORDS, crossing):
+                    words[at + more - CROSSING_WORDS] = outbox[out + more]
+                if has_second(time_bits, has_tags, later_ps, tag):
+                    words[first] = word | 1 << time_bits
+                    mark, first = word_at(parcel, record, size)
+                    record += 1
+                    marks[mark] = own_mark
+                    words[first] = SECOND
+                    words[first + 1] = tag
+                    words[first + 2] = outbox[out]
+                else:
+                    words[first] = word | later_ps
+        begin = after
 
 
 @outline
