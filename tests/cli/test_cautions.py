@@ -63,6 +63,23 @@ def test_flowlets_that_overtake_each_other(nadi, write_run):
     assert warnings(nadi, run, *short, "--set", "network.selective_repeat=true") == []
 
 
+def test_collectives_that_start_at_ever_other_offsets(nadi, write_run):
+    """Computation before each differs by a microsecond more in each turn, or is the same for all."""
+
+    def turns(npu, more_micros):
+        nodes = []
+        for turn in range(60):
+            before = [2 * turn - 1] if turn else []
+            nodes.append(et.comp_node(2 * turn, "c", duration_micros=9 + turn * npu * more_micros, deps=before))
+            nodes.append(et.coll_node(2 * turn + 1, "a", ALL_REDUCE, 4096, deps=[2 * turn]))
+        return nodes
+
+    host = 'spec = "rail-optimised:npus=4,gpus_per_host=4"'
+    (said,) = warnings(nadi, write_run([turns(npu, 1) for npu in range(4)], "", host))
+    assert said.startswith("collectives of NVLink domains seldom repeat: of 60, 60 start at offsets")
+    assert warnings(nadi, write_run([turns(npu, 0) for npu in range(4)], "", host)) == []
+
+
 def test_traces_without_nodes(nadi, write_run):
     (said,) = warnings(nadi, write_run([[], []]))
     assert said.startswith("no NPU has anything to do: the trace is without nodes (")

@@ -15,6 +15,9 @@ from topologies.units import format_time
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 
+MANY_OFFSETS, MOST_OFFSETS = 50, 4  # episodes simulated; collectives replayed for each of them, up to which few repeat
+
+
 class WorkCounts(NamedTuple):
     """Counts of the trace nodes that the NPUs of a rank run."""
 
@@ -80,7 +83,8 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
     without = without_effect(
         simulation.config, total.times, simulation.graph, simulation.settings.faults, simulation.results.finish_time_ps
     )
-    warnings += [sentence for sentence in (without, _narrow_window(simulation), _overtaken(simulation)) if sentence]
+    others = _narrow_window(simulation), _overtaken(simulation), _seldom_repeats(simulation)
+    warnings += [sentence for sentence in (without, *others) if sentence]
     if simulation.results.finish_time_ps == 0:
         warnings.append(_why_no_time(simulation, total))
     if simulation.settings.fidelity.hooks.overload:
@@ -113,6 +117,18 @@ def _overtaken(simulation: FinishedRun) -> str:
         f'{again:,} packets were sent again, and none was dropped: with load_balancing = "flowlet" packets overtook '
         "others of their flow, which go-back-N takes for a loss; selective_repeat = true, or a flowlet_gap longer than "
         f"{format_time(settings.flowlet_gap_ps)}, avoids it"
+    )
+
+
+def _seldom_repeats(simulation: FinishedRun) -> str:
+    """Return a warning if collectives of NVLink domains start at so many offsets that few are replayed, else ""."""
+    counts = simulation.results.reuse
+    simulated, replayed = (counts.get(f"episodes_{how}", 0) for how in ("simulated", "replayed"))
+    if simulation.settings.tick_ps or simulated < MANY_OFFSETS or replayed > MOST_OFFSETS * simulated:
+        return ""
+    return (
+        f"collectives of NVLink domains seldom repeat: of {replayed:,}, {simulated:,} start at offsets of their members "
+        "that no other has; with [system] tick (docs/explanation/reuse.md), such as 1us, more of them are replayed"
     )
 
 
