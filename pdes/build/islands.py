@@ -81,10 +81,10 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
 
 
 def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
-    """Return the NVLink domains that lie in one LP each and have no faults; owner: int64[nodes], LP of each node."""
+    """Return the NVLink domains that lie in one LP each and never change; owner: int64[nodes], LP of each node."""
     if not may_replay(graph, settings):
         return []
-    faulty = {link >> 1 for fault in settings.faults.links for link in fault.links}
+    changing = {link >> 1 for fault in settings.faults.links if not fault.is_lasting for link in fault.links}
     order = np.argsort(graph.link_src, kind="stable")
     first = np.searchsorted(graph.link_src[order], np.arange(graph.nodes + 1))
     domains = []
@@ -95,7 +95,7 @@ def all_domains(graph: Graph, settings: Settings, owner: Int64) -> list[Domain]:
         links = np.stack([2 * cables, 2 * cables + 1], axis=1).reshape(-1)
         npus = np.unique(np.minimum(graph.link_src[links], graph.link_dst[links])).astype(np.int64)
         is_star = npus[-1] < graph.npus and bool((nvlinks[npus] == 1).all())
-        if not is_star or np.any(owner[npus] != owner[switch]) or faulty.intersection(cables.tolist()):
+        if not is_star or np.any(owner[npus] != owner[switch]) or changing.intersection(cables.tolist()):
             continue
         domains.append(Domain(npus, switch, links))
     return domains
@@ -152,7 +152,7 @@ def island_tables(
     """Return the tables of an LP's islands, those of `domains`, and set the length of its first cells in `net`."""
     if not may_replay(layout.graph, settings):
         return unused(s.Islands)
-    graph = layout.graph
+    graph = layout.lasting
     island_of, node_of = full(graph.npus, -1, np.int32), full(graph.npus, -1, np.int32)
     rows, members = rows_of(Island, len(domains)), rows_of(IslandMember, part.npus)
     row_of_link = np.full(graph.links, -1, np.int64)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from pdes.build.fabric import Fabric
 from pdes.build.islands import all_domains, long_cell_ps
+from pdes.build.schedule import with_lasting
 from pdes.build.settings import Settings
 from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.memory import rows_of, zeros
@@ -128,6 +129,7 @@ class Layout:
     def __init__(self, graph: Graph, settings: Settings, owner: ArrayLike | None = None) -> None:
         """Divide the fabric; owner: int[nodes], the LP of each node, from 0 without gaps; None = one LP."""
         self.graph = graph
+        self.lasting = with_lasting(graph, settings.faults)  # the fabric with what faults change for all of the run
         self.owner = np.zeros(graph.nodes, np.int64) if owner is None else np.asarray(owner, np.int64)
         self.lps = int(self.owner.max()) + 1
         self.fabric = Fabric(graph, settings)

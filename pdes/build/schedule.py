@@ -43,6 +43,11 @@ class LinkFault:
     added_latency_ps: int = 0  # in addition to the propagation delay
     error_rate: float = 0.0  # probability that a packet is lost
 
+    @property
+    def is_lasting(self) -> bool:
+        """Whether it holds from the begin of the run to its end, and loses no packet."""
+        return self.at_ps == 0 and self.until_ps == s.INF and not self.down and self.error_rate == 0
+
 
 @dataclass(frozen=True)
 class NpuFault:
@@ -80,9 +85,8 @@ class Faults:
     @property
     def never_change(self) -> bool:
         """Whether links and NPUs are as slow from the begin of the run to its end, and no packet is lost."""
-        spans = {(fault.at_ps, fault.until_ps) for fault in self.links} | {(n.at_ps, n.until_ps) for n in self.npus}
-        loses = any(fault.down or fault.error_rate > 0 for fault in self.links)
-        return spans <= {(0, s.INF)} and not self.storms and not loses
+        spans = {(fault.at_ps, fault.until_ps) for fault in self.npus}
+        return spans <= {(0, s.INF)} and not self.storms and all(fault.is_lasting for fault in self.links)
 
     def can_lose(self, settings: "Settings") -> bool:
         """Return whether packets may get lost."""
@@ -105,6 +109,17 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
         if down != before:
             sets.append((time, down))
     return sets
+
+
+def with_lasting(graph: Graph, faults: Faults) -> Graph:
+    """Return a fabric whose links have the rates and delays that lasting faults give them."""
+    rate_bps, delay_ps = graph.link_rate_bps.copy(), graph.link_delay_ps.copy()
+    for fault in faults.links:
+        if fault.is_lasting:
+            links = list(fault.links)
+            rate_bps[links] = fault.rate_bps or rate_bps[links]
+            delay_ps[links] += fault.added_latency_ps
+    return replace(graph, link_rate_bps=rate_bps, link_delay_ps=delay_ps)
 
 
 def fastest_psb(psb: Float64, faults: Faults) -> Float64:

@@ -254,9 +254,9 @@ class Replay:
         """Return the NPUs and links at some places of a domain."""
         key = state.number, places
         if key not in self._stars:
-            star = self._stars[key] = star_of(self._sim.graph, state.domain, places)
+            star = self._stars[key] = star_of(self._sim.layout.lasting, state.domain, places)
             if star.kind not in self._graphs:
-                self._graphs[star.kind] = star_graph(self._sim.graph, star)
+                self._graphs[star.kind] = star_graph(self._sim.layout.lasting, star)
         return self._stars[key]
 
     def _simulated(self, episode: Episode) -> EpisodeRecord:

@@ -346,11 +346,37 @@ def test_a_domain_of_several_nvswitches_sends_packets(tmp_path, nvswitches, repl
     assert both(graph, program, SETTINGS).reuse["episodes_replayed"] == replayed
 
 
-def test_a_domain_with_a_slow_link_sends_packets():
+@pytest.mark.parametrize(
+    ("fault", "replayed"),
+    [
+        ({"at_ps": 0, "rate_bps": 10**12}, 6),
+        ({"at_ps": 0, "added_latency_ps": 700_000}, 6),
+        ({"at_ps": 0, "rate_bps": 10**12, "until_ps": 10**9}, 0),
+        ({"at_ps": 60_000_000, "rate_bps": 10**12}, 0),
+        ({"at_ps": 0, "error_rate": 1e-9}, 0),
+    ],
+)
+def test_a_domain_whose_links_change_sends_packets(fault, replayed):
+    """A link that is slow all the time makes another record; one that changes, or loses packets, none."""
     graph, program = repeated(0, 1 << 20)
     link = int(np.flatnonzero(graph.node_kind[graph.link_dst] == 2)[0])
-    slow = replace(SETTINGS, faults=pdes.Faults((LinkFault((link,), 0, rate_bps=10**11),)))
-    assert both(graph, program, slow).reuse["episodes_replayed"] == 0
+    slow = replace(SETTINGS, faults=pdes.Faults((LinkFault((link,), **fault),)))
+    assert both(graph, program, slow).reuse["episodes_replayed"] == replayed
+
+
+def test_hosts_with_and_without_a_slow_link_have_records_of_their_own():
+    traces = Traces(16)
+    for turn in range(3):
+        for host in HOSTS:
+            last = {npu: (turn - 1,) if turn else () for npu in GROUPS[host]}
+            traces.collective(GROUPS[host], 6, 8 << 20, group=host, deps=last)
+    graph, program = program_of(traces)
+    link = int(np.flatnonzero(graph.node_kind[graph.link_dst] == 2)[0])
+    slow = LinkFault((link, link ^ 1), 0, rate_bps=10**12)
+    found = both(graph, program, replace(SETTINGS, faults=pdes.Faults((slow, replace(slow, rate_bps=5 * 10**10)))))
+    assert found.reuse["episodes_replayed"] == 6
+    begin, end = found.node_start_ps, found.node_finish_ps
+    assert 5 < (end - begin)[:24].max() / (end - begin)[24:].max() < 80
 
 
 def test_a_member_that_never_starts_is_named():
