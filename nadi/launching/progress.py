@@ -36,6 +36,7 @@ class Progress:
         self._run = ""
         self._expected = 0.0
         self._first: Snapshot | None = None  # first snapshot of the run
+        self._if_stopped = 0.0, ""  # packet-hops more, and what to say, if the run stops to replay collectives
         self.status: RunStatus | None = None  # receives each snapshot too; None = nobody can watch the run
 
     def __call__(self, snapshot: "Snapshot") -> None:
@@ -44,12 +45,20 @@ class Progress:
         if self.status is not None:
             self.status.take(snapshot)
         self._first = self._first or snapshot
+        if snapshot.stopped_replaying and self._if_stopped[0]:
+            more, advice = self._if_stopped
+            self.expect(self._expected + more)
+            self.say(advice)
         text = describe(snapshot, self._expected, self._first)
         self._show(f"{self._run}: {text}" if self._run else text)
 
-    def expect(self, work: float) -> None:
-        """Set the expected packet-hops of the run that begins, or messages at message level."""
-        self._expected, self._first = work, None
+    def expect(self, work: float, replayable: float = 0.0, advice: str = "") -> None:
+        """Set the expected packet-hops of the run that begins, or messages at message level.
+
+        replayable: packet-hops more if the run stops to replay collectives, as they seldom repeat; advice: what to say
+        then.
+        """
+        self._expected, self._first, self._if_stopped = work, None, (replayable, advice)
         if self.status is not None:
             self.status.expect(work)
 

@@ -46,6 +46,9 @@ from topologies import Graph
 from topologies.units import format_time
 from workload import CollectiveSettings, Program
 
+SELDOM_REPEAT = "collectives of NVLink domains seldom repeat, so all of their packets are simulated from now on"
+WITH_TICKS = "; with [system] tick, such as 1us, more of them repeat (docs/explanation/reuse.md)"
+
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
@@ -337,7 +340,8 @@ def run_program(
     `checkpoints`: where the run saves its state, and from which it continues.
     """
     expected = expected or of_all_ranks(estimate(graph, program, settings), workers.ranks)
-    progress.expect(work_of(expected, settings))
+    if_stopped = SELDOM_REPEAT + WITH_TICKS * (settings.tick_ps == 0)
+    progress.expect(work_of(expected, settings), expected.replayable_hops, if_stopped)
     reports_cache = jit_enabled() and workers.ranks.rank == 0
     if reports_cache:
         _warn_once(progress, cache_complaint())

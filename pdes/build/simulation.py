@@ -22,6 +22,10 @@ class Replayer(Protocol):
     def finish(self, before_ps: int = s.INF) -> None:
         """Count the episodes that are over before a time."""
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether collectives of these domains seldom repeat, so that all that start go by packets."""
+
 
 class LogicalProcess:
     """One LP: its part of the fabric, its world, and the flow records taken from it."""
@@ -118,6 +122,7 @@ class Snapshot:
     wall_s: float
     messages: int | None = None  # number of messages received, at message level
     slowest: LeastWaiting | None = None  # of the team of the first worker; None = it has one worker
+    stopped_replaying: bool = False  # whether collectives of NVLink domains seldom repeat, and go by packets from then on
 
 
 Progress = Callable[[Snapshot], None]  # callback that receives a snapshot from time to time

@@ -97,6 +97,11 @@ class Replay:
         self._settle_cell()
         self._is_past = False
 
+    @property
+    def has_stopped(self) -> bool:
+        """Whether collectives of these islands seldom repeat, so that all that start go by packets."""
+        return bool(self._lp.world.islands.island.off.any())
+
     def _take_late(self, state: IslandState) -> list[Start]:
         """Return the starts of collectives of packets that disturb others, and forget them."""
         islands, slot_ptr, npus = self._lp.world.islands, self._sim.program.slot_ptr, state.domain.npus

@@ -238,7 +238,8 @@ class Crew:
         if self._progress is not None:
             slowest = None if self._by_message else self._least_waiting(wall_s)
             counts = int(hops), int(nodes_done), self._nodes_total
-            self._progress(Snapshot(int(now_ps), *counts, wall_s, messages, slowest))
+            stopped = any(lp.replay is not None and lp.replay.has_stopped for lp in self.sim.lps)
+            self._progress(Snapshot(int(now_ps), *counts, wall_s, messages, slowest, stopped))
 
     def _least_waiting(self, wall_s: float) -> LeastWaiting | None:
         """Return the worker of the team that has waited least in `wall_s`, the seconds since the first window."""

@@ -8,7 +8,7 @@ from nadi.launching.progress import NoProgress, describe, progress
 
 def snapshot(**more):
     values = {"now_ps": 3_500_123, "packet_hops": 24_000_000, "nodes_done": 30, "nodes_total": 120, "wall_s": 2.0}
-    return SimpleNamespace(**values | {"messages": None} | more)
+    return SimpleNamespace(**values | {"messages": None, "stopped_replaying": False} | more)
 
 
 def test_a_line():
@@ -46,6 +46,18 @@ def test_a_file_gets_a_line_every_few_seconds(monkeypatch):
             shown(snapshot())
         shown.say("compiling")
     assert stream.getvalue() == f"nadi: {describe(snapshot(), 96e6)}\nnadi: compiling\n"
+
+
+def test_a_run_that_stops_to_replay_says_so_once_and_expects_more(monkeypatch):
+    now = iter(range(0, 100, 6))
+    monkeypatch.setattr("nadi.launching.progress.time", SimpleNamespace(monotonic=lambda: next(now)))
+    stream, stopped = io.StringIO(), snapshot(stopped_replaying=True)
+    with progress(stream=stream) as shown:
+        shown.expect(96e6, 144e6, "seldom repeats")
+        for each in (snapshot(), stopped, stopped):
+            shown(each)
+    more = f"nadi: {describe(stopped, 240e6)}\n"
+    assert stream.getvalue() == f"nadi: {describe(snapshot(), 96e6)}\nnadi: seldom repeats\n{more}{more}"
 
 
 def test_of_several_runs_each_line_says_which(monkeypatch):

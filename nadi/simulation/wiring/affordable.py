@@ -64,6 +64,7 @@ class Estimate(NamedTuple):
     # approximate memory of the engine in bytes, including rows of traces, excluding the fabric and files
     memory_bytes: float
     replayable: float = 0  # of `messages`, those inside NVLink domains, whose collectives may be replayed
+    replayable_hops: float = 0  # packet-hops of these, which are not in `packet_hops`
 
 
 def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
@@ -76,9 +77,10 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     packets = sampled.weight * messages * (of_message if model.has_headers else 1)
     moved = packets if model.has_packets else sampled.weight * messages
     hops = moved * path_links(fabric, sampled.src, sampled.dst) * (2 if model.has_packets else 1)
-    replayable = 0.0
+    replayable = replayable_hops = 0.0
     if may_replay(fabric, settings):  # collectives of NVLink domains are taken to repeat
         is_inside = _are_inside(fabric, sampled.src, sampled.dst)
+        replayable_hops = float(hops[is_inside].sum())
         hops = np.where(is_inside, 0.0, hops)
         replayable = float((sampled.weight * sampled.messages)[is_inside].sum())
     sent = float((sampled.weight * sampled.messages).sum())
@@ -92,7 +94,7 @@ def estimate(graph: Graph, program: Program, settings: Settings) -> Estimate:
     memory += rows * (_ROW_BYTES + _ROW_TIMES_BYTES * settings.record_nodes)
     wire = float((sampled.weight * sampled.bytes).sum())
     wire += model.has_headers * float(packets.sum()) * (settings.header_bytes + settings.ack_bytes)
-    own = Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory, replayable)
+    own = Estimate(sent, float(moved.sum()), float(hops.sum()), wire, pairs, memory, replayable, replayable_hops)
     if settings.flow_groups is not None:
         rest = estimate(graph, of_packets(program, settings.flow_groups), replace(settings, flow_groups=None))
         return own._replace(packets=rest.packets, packet_hops=rest.packet_hops)
