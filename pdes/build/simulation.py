@@ -122,7 +122,7 @@ class Snapshot:
     wall_s: float
     messages: int | None = None  # number of messages received, at message level
     slowest: LeastWaiting | None = None  # of the team of the first worker; None = it has one worker
-    stopped_replaying: bool = False  # whether collectives of NVLink domains seldom repeat, and go by packets from then on
+    stopped_replaying: bool = False  # whether collectives of NVLink domains seldom repeat, so that all go by packets
 
 
 Progress = Callable[[Snapshot], None]  # callback that receives a snapshot from time to time

@@ -368,7 +368,7 @@ def test_hosts_with_and_without_a_slow_link_have_records_of_their_own():
     traces = Traces(16)
     for turn in range(3):
         for host in HOSTS:
-            last = {npu: (turn - 1,) if turn else () for npu in GROUPS[host]}
+            last = dict.fromkeys(GROUPS[host], (turn - 1,) if turn else ())
             traces.collective(GROUPS[host], 6, 8 << 20, group=host, deps=last)
     graph, program = program_of(traces)
     link = int(np.flatnonzero(graph.node_kind[graph.link_dst] == 2)[0])

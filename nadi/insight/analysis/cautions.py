@@ -14,8 +14,8 @@ from pdes.wire import SELECTIVE_PACKETS, covering_packets
 from topologies.units import format_time
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
-
-MANY_OFFSETS, MOST_OFFSETS = 50, 4  # episodes simulated; collectives replayed for each of them, up to which few repeat
+SEVERAL_EPISODES = 50  # simulated episodes of which a run says that they seldom repeat
+FEW_REPLAYS = 4  # collectives that are replayed for each simulated episode, up to which they seldom repeat
 
 
 class WorkCounts(NamedTuple):
@@ -124,11 +124,11 @@ def _seldom_repeats(simulation: FinishedRun) -> str:
     """Return a warning if collectives of NVLink domains start at so many offsets that few are replayed, else ""."""
     counts = simulation.results.reuse
     simulated, replayed = (counts.get(f"episodes_{how}", 0) for how in ("simulated", "replayed"))
-    if simulation.settings.tick_ps or simulated < MANY_OFFSETS or replayed > MOST_OFFSETS * simulated:
+    if simulation.settings.tick_ps or simulated < SEVERAL_EPISODES or replayed > FEW_REPLAYS * simulated:
         return ""
     return (
-        f"collectives of NVLink domains seldom repeat: of {replayed:,}, {simulated:,} start at offsets of their members "
-        "that no other has; with [system] tick (docs/explanation/reuse.md), such as 1us, more of them are replayed"
+        f"collectives of NVLink domains seldom repeat: of {replayed:,}, {simulated:,} start at offsets of their "
+        "members that no other has; with [system] tick, such as 1us, more repeat (docs/explanation/reuse.md)"
     )
 
 
