@@ -14,7 +14,7 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Int64, Record
 from pdes.core.memory import rows_of, zeros
 from pdes.core.rows.network import Gate, LinkSample, SampleEntry, SwitchBuffer
-from pdes.network.framing import inner_switches, is_inner
+from pdes.network.framing import domain_switches, is_in_domain
 
 _SAMPLE_ENTRIES = 1 << 14  # entries of the log of samples beside those that one action may use: 512 KB
 
@@ -33,11 +33,11 @@ def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
     # other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
     # counts the same terms.)
     if settings.switch and settings.switch.pfc_headroom_bytes:
-        return np.where(is_inner(graph), 0, settings.switch.pfc_headroom_bytes).astype(np.int64)
+        return np.where(is_in_domain(graph), 0, settings.switch.pfc_headroom_bytes).astype(np.int64)
     packet = settings.mtu_bytes + settings.header_bytes
     round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
     after_bytes = np.ceil(round_trip_ps / fabric.psb).astype(np.int64)
-    return np.where(is_inner(graph), 0, after_bytes + 3 * packet + PAUSE_FRAME_BYTES)
+    return np.where(is_in_domain(graph), 0, after_bytes + 3 * packet + PAUSE_FRAME_BYTES)
 
 
 def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings) -> dict[str, Any]:
@@ -56,8 +56,8 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
         gate.headroom_bytes[:] = headroom
         node_headroom = np.bincount(part.local[graph.link_src[part.links]], headroom, len(part.nodes)).astype(np.int64)
         pool.shared_bytes -= node_headroom * classes_in_use(settings)
-    inner = inner_switches(graph)[part.nodes]
-    switches = np.flatnonzero((part.nodes >= graph.npus) & ~inner)
+    of_domain = domain_switches(graph)[part.nodes]
+    switches = np.flatnonzero((part.nodes >= graph.npus) & ~of_domain)
     too_small = switches[pool.shared_bytes[switches] <= 0]
     if len(too_small):
         node = int(part.nodes[too_small[0]])
@@ -73,7 +73,7 @@ def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings)
             f"a switch with a buffer of {settings.switch.buffer_bytes} bytes and pfc_alpha {settings.switch.pfc_alpha} "
             f"lets {max_queue_bytes} bytes wait in a queue; expected at least a packet of {packet}"
         )
-    pool.shared_bytes[inner] = 0
+    pool.shared_bytes[of_domain] = 0
     samples = len(part.links) * settings.queue_samples
     facing = zeros(graph.links, np.int32)
     facing[part.links ^ 1] = np.arange(len(part.links))

@@ -15,7 +15,7 @@ from pdes.core.memory import rows_of
 from pdes.core.rows.network import LinkClass, Telemetry
 from pdes.core.state import PS_PER_BYTE_AT_1_BPS, PS_PER_S
 from pdes.network.boundary import CROSSING_WORDS
-from pdes.network.framing import FLIT_BYTES, is_framed, is_inner
+from pdes.network.framing import FLIT_BYTES, is_framed, is_in_domain
 
 MAX_BATCH = 60_000  # packets that may arrive at one node during a cell: the limit of the arrays that sort them
 MAX_CELL_PS = 1 << 36  # 69 ms: keeps times within a cell far below the width of the words that hold them
@@ -42,7 +42,7 @@ class Fabric:
             self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
             self.latency_ps = np.zeros_like(self.latency_ps)
         seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
-        framed, inside = is_framed(graph, settings), is_inner(graph)
+        framed, inside = is_framed(graph, settings), is_in_domain(graph)
         self.classes, self.link_class = self._classes(seen, framed, inside, settings)  # table, [links] its rows
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)  # of any packet on the wire
         if settings.switch:

@@ -41,8 +41,8 @@ def is_nvlink(graph: Graph) -> Bools:
     return kind[graph.link_src] | kind[graph.link_dst]
 
 
-def inner_switches(graph: Graph) -> Bools:
-    """Return bool[nodes]: NVSwitches from which no path leads to a switch of another kind without passing an NPU."""
+def domain_switches(graph: Graph) -> Bools:
+    """Return bool[nodes]: NVSwitches that join an NVLink domain alone: no path over switches leads to another kind."""
     switches = np.arange(graph.nodes) >= graph.npus
     outer = switches & (graph.node_kind != NVSWITCH_KIND)
     while True:
@@ -53,10 +53,10 @@ def inner_switches(graph: Graph) -> Bools:
         outer |= reached & switches
 
 
-def is_inner(graph: Graph) -> Bools:
-    """Return bool[links]: links of the switches that `inner_switches` finds."""
-    inner = inner_switches(graph)
-    return inner[graph.link_src] | inner[graph.link_dst]
+def is_in_domain(graph: Graph) -> Bools:
+    """Return bool[links]: links within an NVLink domain, those of its NVSwitches."""
+    switches = domain_switches(graph)
+    return switches[graph.link_src] | switches[graph.link_dst]
 
 
 def wire_bytes(payload_bytes: Any, is_framed: Any, settings: Framing) -> Int64:

@@ -5,7 +5,7 @@ import pytest
 
 from pdes import LinkFault, Settings, build_world, run
 from pdes.build.settings import SharedBuffer
-from pdes.network.framing import inner_switches, is_inner
+from pdes.network.framing import domain_switches, is_in_domain
 from pdes.nic import congestion
 from tests.fabric import scenarios as sc
 from tests.failures.common import cable, faults_of
@@ -43,16 +43,16 @@ def test_what_stays_in_a_host_does_not_notice_the_fabric(control, switch):
     plain = incast(HOSTS)
     found = incast(HOSTS, switch=switch, congestion_control=congestion.control(control), **chosen)
     assert within_the_host(found) == within_the_host(plain)
-    inner = is_inner(HOSTS)
+    inside = is_in_domain(HOSTS)
     links = found.links
-    assert (links["marked_packets"] + links["dropped_packets"])[~inner].sum() > 0
+    assert (links["marked_packets"] + links["dropped_packets"])[~inside].sum() > 0
     for column in ("marked_packets", "pause_frames", "paused_ps", "dropped_packets"):
-        assert links[column][inner].sum() == 0
-    assert found.links["max_queue_bytes"][inner].max() == plain.links["max_queue_bytes"][inner].max() > 0
+        assert links[column][inside].sum() == 0
+    assert found.links["max_queue_bytes"][inside].max() == plain.links["max_queue_bytes"][inside].max() > 0
 
 
 def test_nvswitches_that_forward_to_other_hosts_are_switches_of_the_fabric():
-    assert not inner_switches(FORWARDING).any()
+    assert not domain_switches(FORWARDING).any()
     found = incast(FORWARDING, switch=BUFFER, congestion_control=congestion.control("dcqcn"))
     nvswitch = FORWARDING.node_kind[FORWARDING.link_src] == NVSWITCH
     assert found.links["marked_packets"][nvswitch].sum() > 0
