@@ -10,10 +10,11 @@ import numpy as np
 from pdes.core.fifo import prefetch_following
 from pdes.core.jit import inline, outline, prefetch
 from pdes.core.packet import destination, end_of, inbox_link, wire_bytes
-from pdes.core.state import CARE
+from pdes.core.state import CARE, INSIDE
 from pdes.network.batch import blocks_short, give_back, inbox_blocks, order_ties, order_ties_at_ports, take_batch
 from pdes.network.boundary import put_out
 from pdes.network.link import (
+    class_row,
     drop,
     far_reach,
     hand_over_with_care,
@@ -69,6 +70,8 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
     # Prefetches the next switch's inbox, blocks `first_block` to `last_block`.
     batch = net.ctl.batch
     limit = net.const.queue_limit_bytes
+    if limit > 0 and class_row(net, routes.node[node].first_link).special & INSIDE != 0:
+        limit = np.int64(0)  # NVLink sends only what the other end has room for
     forward = routes.node[node].forward
     leaves, cut = begin_ps + (forward >> 2), forward & 1 == 1
     rule, alone = chooses(net, routes, node), net.const.neighbours == 0

@@ -51,6 +51,13 @@ def test_what_stays_in_a_host_does_not_notice_the_fabric(control, switch):
     assert found.links["max_queue_bytes"][inside].max() == plain.links["max_queue_bytes"][inside].max() > 0
 
 
+def test_an_nvswitch_drops_nothing():
+    found = incast(HOSTS, queue_limit_bytes=40_000, rto_ps=500 * sc.US)
+    assert within_the_host(found) == within_the_host(incast(HOSTS))
+    dropped = found.links["dropped_packets"]
+    assert dropped[is_in_domain(HOSTS)].sum() == 0 < dropped.sum()
+
+
 def test_nvswitches_that_forward_to_other_hosts_are_switches_of_the_fabric():
     assert not domain_switches(FORWARDING).any()
     found = incast(FORWARDING, switch=BUFFER, congestion_control=congestion.control("dcqcn"))

@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from types import SimpleNamespace
 
 from tests.workload.alpha_beta import of_lanes
+from topologies.graph import NVSWITCH
 from workload.collectives.schedules.read_back import buffers, unpack
 
 NOOP, COMPUTE, MEMORY, SEND, RECV, COLLECTIVE = range(6)
@@ -304,7 +305,7 @@ class Simulator:
         link = self.links[self.next_link(node, packet.dst, packet.entropy)]
         at = self.now + int(self.graph.node_latency_ps[node])
         start = max(at, link.busy_until)
-        limit = self.settings.queue_limit_bytes
+        limit = 0 if self.graph.node_kind[node] == NVSWITCH else self.settings.queue_limit_bytes
         if limit and start - at + link.time_of(packet.size) > limit * link.ps_per_byte:
             self.drop(link, packet)
             return
