@@ -68,7 +68,7 @@ class Part:
 
     def half_words(self, packets: int) -> int:
         """Return the number of words of half an outbox for `packets` packets, whole cache lines."""
-        return HEADER_WORDS + -(-packets * self.crossing_words // 8) * 8
+        return -(-(HEADER_WORDS + packets * self.crossing_words) // 8) * 8
 
     def outbox_at(self) -> Int64:
         """Return int64[neighbours x 2 + 1]: the begin of each half, then the length of the outbox."""

@@ -1,17 +1,17 @@
 """Packets that cross from one logical process to another.
 
 An outbox has two halves for each neighbour, used alternately: while a window writes one half, the neighbour reads the
-other, which the previous window wrote. A half is a header, whose first word is the number of records, and then records
-of five words: the four of a packet, with the arrival time as the first, and the link's index among the links between
-the two LPs; the packet's telemetry follows, where packets carry it. A link carries no more packets in a window than fit
-on the wire, so a half never overflows. The neighbour finds a half by its address, which may be in its own memory, in
-memory shared between processes, or in a buffer that MPI has filled.
+other, which the previous window wrote. A half is the number of records, and then records of five words: the four of a
+packet, with the arrival time as the first, and the link's index among the links between the two LPs; the packet's
+telemetry follows, where packets carry it. A link carries no more packets in a window than fit on the wire, so a half
+never overflows. The neighbour finds a half by its address, which may be in its own memory, in memory shared between
+processes, or in a buffer that MPI has filled.
 """
 
 from pdes.core.jit import inline
 from pdes.core.packet import end_of
 
-HEADER_WORDS = 8  # words of a half's header: one cache line
+HEADER_WORDS = 1  # words of a half's header, which shares its cache line with the first record
 CROSSING_WORDS = 5  # words of a record without telemetry
 WORD_BYTES = 8
 FAR_WINDOWS = 3  # windows after the current one whose arrivals outboxes accept, so that few packets wait on their links
