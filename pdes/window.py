@@ -50,41 +50,41 @@ def open_window(net, begin_ps, number):
     ctl = net.ctl
     ctl.begin_ps = begin_ps
     ctl.parity = number & 1
-    ctl.in_neighbour = ctl.in_at = 0
+    ctl.in_list = ctl.in_at = 0
     ctl.window_open = 1
     ctl.cost = -net.count.hops
     open_cell(net, begin_ps)
     ctl.cell_open = 0
-    for neighbour in range(net.const.neighbours):  # empty the halves of the outbox that this window writes
-        net.outbox[net.out_at[2 * neighbour + ctl.parity]] = 0
+    for each in range(net.const.lists):  # empty the halves of the outbox that this window writes
+        net.outbox[net.out_at[2 * each + ctl.parity]] = 0
     ctl.out_soonest_ps = INF
 
 
 @inline
-def link_of(net, neighbour, half, i):
-    """Return the `tx` row of the link of the i-th packet of a half."""
-    return net.ghost[neighbour] + load_unaligned(crossing(net, half, i) + 4 * WORD_BYTES)
+def link_of(net, number, half, i):
+    """Return the `tx` row of the link of the i-th packet of a half of list `number`."""
+    return net.ghost[number] + load_unaligned(crossing(net, half, i) + 4 * WORD_BYTES)
 
 
 @outline
 def take_in(net):
     """Take in the packets that neighbours sent in the previous window. Return True if a pool was too small."""
     ctl = net.ctl
-    while ctl.in_neighbour < net.const.neighbours:
-        neighbour = ctl.in_neighbour
-        half = arrived(net, neighbour)
+    while ctl.in_list < net.const.lists:
+        number = ctl.in_list
+        half = arrived(net, number)
         count = load_unaligned(half)  # its number of records
         while ctl.in_at < count:
             if blocks_short(net):
                 return True
             i = ctl.in_at
             if i + 2 * AHEAD < count:
-                prefetch(net.tx, link_of(net, neighbour, half, i + 2 * AHEAD), 0)
-                prefetch_inbox(net, link_of(net, neighbour, half, i + AHEAD))
+                prefetch(net.tx, link_of(net, number, half, i + 2 * AHEAD), 0)
+                prefetch_inbox(net, link_of(net, number, half, i + AHEAD))
             p = crossing(net, half, i)
             carry(net, CARRY_IN, p)
             ready = load_unaligned(p)
-            link = link_of(net, neighbour, half, i)
+            link = link_of(net, number, half, i)
             if ready < reach(net):
                 meta = net.tx[link].meta
                 at = deliver(net, meta, ready, load_unaligned(p + 8), load_unaligned(p + 16), load_unaligned(p + 24))
@@ -94,7 +94,7 @@ def take_in(net):
             carry(net, SET_DOWN, at)
             ctl.in_at = i + 1
         ctl.in_at = 0
-        ctl.in_neighbour += 1
+        ctl.in_list += 1
     return False
 
 

@@ -105,9 +105,14 @@ def build(args: argparse.Namespace, rank: int, owner: Any) -> dict[str, int]:  #
     layout = Layout(graph, settings, owner)
     first = rank // args.ranks_per_node * args.ranks_per_node
     parts = [layout.part(number) for number in range(first, first + args.ranks_per_node)]
+    node = np.arange(layout.lps) // args.ranks_per_node
+    for each in parts:
+        each.join_teams(graph, layout.owner, node)
     measure("layout")
     part = parts[rank - first]
     near = [layout.part(number) for number in part.neighbours]
+    for each in near:
+        each.join_teams(graph, layout.owner, node)
     measure("parts of neighbours")  # which a rank only has where they are on its node
     outboxes = Outboxes([part, *near], lambda words: np.zeros(words, np.int64))  # of its node, so nothing is touched
     sim = build_lps(layout, program, settings, [part], outboxes)

@@ -79,7 +79,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.tie_pause_ps = tie_pause_ps(graph, settings)
     const.cell_ps = const.long_cell_ps = fabric.cell_ps
     const.lookahead_ps = layout.lookahead_ps
-    const.neighbours = len(part.neighbours)
+    const.lists = part.lists
     const.dimensions, const.homes = routing
     const.npus, const.nodes = part.npus, len(part.nodes)
     const.outer, const.splits = part.outer, part.splits

@@ -3,6 +3,8 @@
 All workers agree on the layout. An LP numbers its own nodes in the order of their numbers in the whole fabric, so its
 NPUs come first, and its outgoing links node by node. The links that come from other LPs follow, neighbour by neighbour.
 Links between two LPs are numbered, on both sides, in the order of their numbers in the whole fabric.
+
+An outbox has a list of packets for each neighbour; the LPs of another team (the ranks of another node) share one.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -18,12 +20,21 @@ from pdes.core.inputs import Graph, Int64, Rows
 from pdes.core.memory import rows_of, zeros
 from pdes.core.packet import link_meta
 from pdes.core.rows.network import OutgoingLink
-from pdes.network.boundary import FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
+from pdes.network.boundary import FAR_LP, FAR_WINDOWS, HEADER_WORDS, WORD_BYTES
 
 
 def offsets(counts: ArrayLike) -> Int64:
     """Return the CSR offsets of counts[n]: int64[n + 1], 0 and the sums of the first 1 to n counts."""
     return np.append(0, np.cumsum(counts, dtype=np.int64))
+
+
+def numbers_in_teams(team_of_lp: Int64) -> Int64:
+    """Return int64[lps]: number of each LP in its team; team_of_lp: int64[lps], number of its team."""
+    order = np.argsort(team_of_lp, kind="stable")
+    begins = offsets(np.bincount(team_of_lp))
+    numbers = np.empty_like(team_of_lp)
+    numbers[order] = np.arange(len(team_of_lp)) - begins[team_of_lp[order]]
+    return numbers
 
 
 class Part:
@@ -53,6 +64,8 @@ class Part:
         max_packets = FAR_WINDOWS * lookahead_ps // packet_ps + 2
         self.rooms = [int(max_packets[links].sum()) for links in self.links_out]
         self.rooms_in = [int(max_packets[links].sum()) for links in self.links_in]
+        self.list_of = np.arange(len(self.neighbours))  # per neighbour, its list in the outbox
+        self.first_far = np.zeros(len(self.neighbours), np.int64)  # per neighbour, name of the first link to it (`far`)
         self.outer = len(self.nodes)  # first switch that acts before all other nodes; number of nodes = no such switch
         self.splits = False  # whether only these switches send to other nodes of a cluster, see `send_first`
 
@@ -66,33 +79,66 @@ class Part:
         if first >= self.npus:
             self.outer, self.splits = first, True
 
+    def join_teams(self, graph: Graph, owner: Int64, team_of_lp: Int64) -> None:
+        """Let the LPs of each other team share a list; neighbours of the LP's own team then come first.
+
+        owner: int64[nodes], each node's LP; team_of_lp: int64[lps], number of each LP's team.
+        """
+        here = team_of_lp[self.number]
+        teams = team_of_lp[np.array(self.neighbours, np.int64)]
+        near = int(np.count_nonzero(teams == here))
+        order = np.argsort(np.where(teams == here, -1, teams), kind="stable").tolist()
+        for name in ("neighbours", "links_out", "links_in", "rooms", "rooms_in"):
+            setattr(self, name, [getattr(self, name)[place] for place in order])
+        self.list_of = np.append(np.arange(near), near + np.unique(teams[order][near:], return_inverse=True)[1])
+        numbers = numbers_in_teams(team_of_lp)
+        src, dst = owner[graph.link_src], owner[graph.link_dst]
+        before = np.bincount(dst[(team_of_lp[src] == here) & (src < self.number)], minlength=len(team_of_lp))
+        far_lps = self.neighbours[near:]
+        self.first_far[near:] = numbers[far_lps] << FAR_LP | before[far_lps]
+
+    @property
+    def lists(self) -> int:
+        """Number of lists of the outbox."""
+        return int(self.list_of.max(initial=-1)) + 1
+
+    def list_of_neighbour(self) -> dict[int, int]:
+        """Return the list of each neighbour, by the number of the neighbour."""
+        return dict(zip(self.neighbours, self.list_of.tolist(), strict=True))
+
     def half_words(self, packets: int) -> int:
         """Return the number of words of half an outbox for `packets` packets, whole cache lines."""
         return -(-(HEADER_WORDS + packets * self.crossing_words) // 8) * 8
 
     def outbox_at(self) -> Int64:
-        """Return int64[neighbours x 2 + 1]: the begin of each half, then the length of the outbox."""
-        return offsets([self.half_words(room) for room in self.rooms for _ in range(2)])
+        """Return int64[lists x 2 + 1]: the begin of each half, then the length of the outbox."""
+        rooms = np.bincount(self.list_of, self.rooms, self.lists).astype(np.int64)
+        return offsets([self.half_words(room) for room in rooms.tolist() for _ in range(2)])
 
     def tx_rows(self, graph: Graph, fabric: Fabric, owner: Int64) -> Rows:
         """Return the table `tx`: own outgoing links, then those from other LPs; owner: int64[nodes], each node's LP."""
         links = np.concatenate([self.links, *self.links_in]).astype(np.int64)
-        neighbour = np.full(int(owner.max()) + 1, -1, np.int64)
-        neighbour[self.neighbours] = np.arange(len(self.neighbours))
+        list_of_lp = np.full(int(owner.max()) + 1, -1, np.int64)
+        list_of_lp[self.neighbours] = self.list_of
         dst = graph.link_dst[links]
-        node = np.where(self.local[dst] >= 0, self.local[dst], len(self.nodes) + neighbour[owner[dst]])
+        node = np.where(self.local[dst] >= 0, self.local[dst], len(self.nodes) + list_of_lp[owner[dst]])
         return rows_of(OutgoingLink, len(links), meta=link_meta(node, links, fabric.link_class[links]))
 
     def far(self, graph: Graph) -> Int64:
-        """Return int64[own links]: index of each link among the links to its neighbour."""
+        """Return int64[own links]: what names each link in a list.
+
+        Index of the link among the links to its neighbour; for a link to another team, its index among the links from
+        all LPs of the own team to the LP at its end, and from bit FAR_LP on the number of that LP in its team.
+        """
         place = np.zeros(graph.links, np.int64)
-        for links in self.links_out:
-            place[links] = np.arange(len(links))
+        for links, first in zip(self.links_out, self.first_far.tolist(), strict=True):
+            place[links] = first + np.arange(len(links))
         return place[self.links]
 
     def ghost(self) -> Int64:
-        """Return int64[neighbours]: `tx` row of the first link that comes from each neighbour."""
-        return offsets([len(self.links), *(len(links) for links in self.links_in)])[1:-1]
+        """Return int64[lists]: `tx` row of the first link that comes from the neighbours that share each list."""
+        counts = np.bincount(self.list_of, [len(links) for links in self.links_in], self.lists).astype(np.int64)
+        return len(self.links) + offsets(counts)[:-1]
 
 
 class Outboxes:
@@ -100,13 +146,13 @@ class Outboxes:
 
     def __init__(self, parts: Sequence[Part], memory: Callable[[int], Int64] = zeros) -> None:
         """Take the memory of all outboxes of LPs' parts from `memory`, which returns int64[words] of zeros."""
-        self._neighbours = {part.number: part.neighbours for part in parts}
+        self._lists = {part.number: part.list_of_neighbour() for part in parts}
         self._at = {part.number: part.outbox_at() for part in parts}
         self.outbox = {number: memory(int(at[-1])) for number, at in self._at.items()}
 
     def address(self, sender: int, receiver: int, half: int) -> int:
         """Return the address of a half, 0 or 1, of the outbox of LP `sender` for LP `receiver`."""
-        at = self._at[sender][2 * self._neighbours[sender].index(receiver) + half]
+        at = self._at[sender][2 * self._lists[sender][receiver] + half]
         return self.outbox[sender].ctypes.data + WORD_BYTES * int(at)
 
 

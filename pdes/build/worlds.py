@@ -75,13 +75,14 @@ def _net(
     next_time[: len(npu_table)][begin] = npu_table.job_begin_ps[begin]
     sampled = samples(len(tx), const)
     ctl.free_samples = len(sampled.get("sample_log", ()))
-    in_at = [outboxes.address(other, part.number, half) for other in part.neighbours for half in range(2)]
+    senders = {number: other for other, number in part.list_of_neighbour().items()}  # one of the LPs of each list
+    in_at = [outboxes.address(senders[number], part.number, half) for number in range(part.lists) for half in range(2)]
     carries = "telemetry" in settings.congestion_control.signals
     return unused(s.Net)._replace(
         ctl=ctl,
         const=const,
         next_time=next_time,
-        inbox=full(2 * s.SIDES * (len(part.nodes) + len(part.neighbours)), -1, np.int32),
+        inbox=full(2 * s.SIDES * (len(part.nodes) + part.lists), -1, np.int32),
         waiting=zeros(len(tx) // 32 + 1),
         wait_head=full(len(tx), -1, np.int32),
         wait_tail=full(len(tx), -1, np.int32),

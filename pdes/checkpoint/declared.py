@@ -41,7 +41,7 @@ LOCAL = frozenset(
         WordKind.PLACE,
         WordKind.LINK,
         WordKind.NODE,
-        WordKind.NEIGHBOUR,
+        WordKind.LIST,
         WordKind.QUEUE_PAIR,
         WordKind.RECEIVER,
         WordKind.RECORD,
@@ -53,7 +53,7 @@ LOCAL = frozenset(
 )
 # row -> how: its words. "same" words hold numbers of the whole fabric, of the NPU's trace, or none
 WORDS = {
-    "Scalars": {"made again": "resume_node failed_queue_pair in_neighbour fault_at"},
+    "Scalars": {"made again": "resume_node failed_queue_pair in_list fault_at"},
     "OutgoingLink": {"translated": "meta", "same": "sent_bytes sent_packets"},
     "PacketRecord": {"translated": "w2", "same": "w1 w3"},
     "Gate": {"translated": "queues", "same": "discipline"},

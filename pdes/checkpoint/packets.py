@@ -8,6 +8,7 @@ from pdes.checkpoint.queues import make_blocks
 from pdes.core.fifo import CARRY_IN, SET_DOWN, carry
 from pdes.core.inputs import Int64
 from pdes.core.jit import kernel, load_unaligned
+from pdes.core.packet import end_of
 from pdes.core.state import world_at
 from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
 from pdes.network.link import wait_turn
@@ -19,11 +20,14 @@ def sent_packets(lp: LogicalProcess) -> Int64:
     """Return int64[packets, words]: what an LP has sent to others in the last window; LINK: number in the fabric."""
     net, part = lp.world.net, lp.part
     found = [np.zeros((0, part.crossing_words), np.int64)]
-    for neighbour, links in enumerate(part.links_out):
-        half = int(net.out_at[2 * neighbour + int(net.ctl.parity)])
+    list_of_link = end_of(net.tx.meta[: len(part.links)]) - len(part.nodes)
+    for number in range(part.lists):
+        half = int(net.out_at[2 * number + int(net.ctl.parity)])
         count, at = int(net.outbox[half]), half + HEADER_WORDS
         packets = net.outbox[at : at + count * part.crossing_words].reshape(count, part.crossing_words).copy()
-        packets[:, LINK] = links[packets[:, LINK]]
+        own = np.flatnonzero(list_of_link == number)
+        own = own[np.argsort(net.far[own])]
+        packets[:, LINK] = part.links[own[np.searchsorted(net.far[own], packets[:, LINK])]]
         found.append(packets)
     return np.concatenate(found)
 

@@ -191,13 +191,11 @@ class Net(NamedTuple):
     record: Annotated[np.recarray, network.PacketRecord]
     block_next: Int32  # [blocks]
     block_free: Int32  # [blocks] stack
-    far: Annotated[Int64, BUILT]  # [outgoing links] place among the links to the neighbour, of links to other LPs
-    ghost: Annotated[Int64, BUILT]  # [neighbours] `tx` row of the first link that comes from the neighbour
+    far: Annotated[Int64, BUILT]  # [outgoing links] names of links to other LPs (`Part.far`)
+    ghost: Annotated[Int64, BUILT]  # [lists] `tx` row of the first link that comes from the neighbours of the list
     outbox: Annotated[Int64, BUILT]  # what goes to other LPs (pdes/network/boundary.py)
-    out_at: Annotated[Int64, BUILT]  # [neighbours x 2] where the halves of a neighbour's part of the outbox begin
-    in_at: Annotated[
-        Int64, BUILT
-    ]  # [neighbours x 2] addresses of the halves of the neighbour's outbox that are for this LP
+    out_at: Annotated[Int64, BUILT]  # [lists x 2] where the halves of a list begin in the outbox
+    in_at: Annotated[Int64, BUILT]  # [lists x 2] addresses of the halves for this LP
     gate: Annotated[np.recarray, network.Gate]
     pool: Annotated[np.recarray, network.SwitchBuffer]
     backlog: Int32  # [outgoing links] for each node, its ports where something waits

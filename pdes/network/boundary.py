@@ -1,11 +1,11 @@
 """Packets that cross from one logical process to another.
 
-An outbox has two halves for each neighbour, used alternately: while a window writes one half, the neighbour reads the
-other, which the previous window wrote. A half is the number of records, and then records of five words: the four of a
-packet, with the arrival time as the first, and the link's index among the links between the two LPs; the packet's
-telemetry follows, where packets carry it. A link carries no more packets in a window than fit on the wire, so a half
-never overflows. The neighbour finds a half by its address, which may be in its own memory, in memory shared between
-processes, or in a buffer that MPI has filled.
+An outbox has a list for each neighbour, and one for all LPs of another team (pdes/workers/parcels.py). A list has two
+halves, used alternately: while a window writes one half, the neighbour reads the other, which the previous window
+wrote. A half is the number of records, and then records of five words: the four of a packet, with the arrival time as
+the first, and what names the link (`Part.far`); the packet's telemetry follows, where packets carry it. A link carries
+no more packets in a window than fit on the wire, so a half never overflows. The neighbour finds a half by its address,
+which may be in its own memory, in memory shared between processes, or where parcels of another team are unpacked.
 """
 
 from pdes.core.jit import inline
@@ -14,14 +14,15 @@ from pdes.core.packet import end_of
 HEADER_WORDS = 1  # words of a half's header, which shares its cache line with the first record
 CROSSING_WORDS = 5  # words of a record without telemetry
 WORD_BYTES = 8
+FAR_LP = 32  # bit of a link's name in a list for another team above which is the number of the LP at its end
 FAR_WINDOWS = 3  # windows after the current one whose arrivals outboxes accept, so that few packets wait on their links
 
 
 @inline
 def put_out(net, link, link_word, arrival_ps, word1, word2, word3):
     """Put a packet into the outbox for the LP at the end of a link (link_word: its word `meta`); return its place."""
-    neighbour = end_of(link_word) - net.const.nodes
-    half = net.out_at[2 * neighbour + net.ctl.parity]
+    number = end_of(link_word) - net.const.nodes  # of the list
+    half = net.out_at[2 * number + net.ctl.parity]
     count = net.outbox[half]
     net.outbox[half] = count + 1
     p = half + HEADER_WORDS + count * net.const.crossing_words
@@ -35,9 +36,9 @@ def put_out(net, link, link_word, arrival_ps, word1, word2, word3):
 
 
 @inline
-def arrived(net, neighbour):
-    """Return the address of the half that the neighbour wrote in the previous window."""
-    return net.in_at[2 * neighbour + 1 - net.ctl.parity]
+def arrived(net, number):
+    """Return the address of the half of list `number` for this LP that the previous window wrote."""
+    return net.in_at[2 * number + 1 - net.ctl.parity]
 
 
 @inline

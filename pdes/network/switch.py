@@ -74,7 +74,7 @@ def send_batch(net, inbox, routes, node, begin_ps, first_block, last_block):
         limit = np.int64(0)  # NVLink sends only what the other end has room for
     forward = routes.node[node].forward
     leaves, cut = begin_ps + (forward >> 2), forward & 1 == 1
-    rule, alone = chooses(net, routes, node), net.const.neighbours == 0
+    rule, alone = chooses(net, routes, node), net.const.lists == 0
     near_end, far_end, nodes = reach(net), far_reach(net), net.const.nodes
     near = far = np.int64(0)
     last_apart = batch - 1

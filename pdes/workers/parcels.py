@@ -3,15 +3,18 @@
 A parcel has a header (number of records, and the state of its team) and then blocks of BLOCK records: first a byte of
 each, its mark, then their words. The mark is the last MARK_BITS bits of the number of the LP that the record is for: a
 reader that looks for its own records reads one cache line of marks per block, and compares eight at a time. The first
-word of a record names this LP, which of that LP's neighbours it comes from, which of the links between the two it uses,
-and when the packet arrives, from the begin of the window on. Words 1 and 2 of the packet follow, word 3 (the tag) where
-packets in the middle of messages need it, and telemetry where packets carry it. Elsewhere a second record holds tag and
-arrival of the last packet of a message, and of a packet that arrives too late for the first word. So most packets take
-25 bytes: everything that a node sends passes through its one link of the cluster.
+word of a record names this LP, which of the links from the team to it the packet uses, and when the packet arrives,
+from the begin of the window on. Words 1 and 2 of the packet follow, word 3 (the tag) where packets in the middle of
+messages need it, and telemetry where packets carry it. Elsewhere a second record holds tag and arrival of the last
+packet of a message, and of a packet that arrives too late for the first word. So most packets take 25 bytes: everything
+that a node sends passes through its one link of the cluster.
+
+The outbox of an LP has one list of packets for each other team (pdes.network.boundary), and what comes from a team is
+put into one list, too: an LP has links to a hundred LPs of other nodes in a large run, but to seven nodes.
 
 The used part of a parcel has no gaps, however many LPs have packed something: each reserves room for its records by
-adding to their number, and no result depends on the order among LPs. Before a window each LP of the receiving team
-finds its own records and puts them into halves in the format of its neighbours' outboxes (pdes.network.boundary).
+adding to their number, once, as workers contend for its cache line. No result depends on the order among LPs. Before a
+window each LP of the receiving team finds its own records.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +22,7 @@ from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 
-from pdes.build.layout import Layout, Part, offsets
+from pdes.build.layout import Layout, Part, numbers_in_teams
 from pdes.core.errors import RunError
 from pdes.core.inputs import Record, Rows
 from pdes.core.jit import fetch_add, inline, outline
@@ -27,7 +30,7 @@ from pdes.core.memory import row_of, rows_of, zeros
 from pdes.core.packet import FLAG_ACK, FLAG_LAST, flags
 from pdes.core.rows.workers import MpiCalls, ParcelHeader, ParcelHooks, ParcelShape
 from pdes.core.state import Int8, Int64, world_at
-from pdes.network.boundary import CROSSING_WORDS, HEADER_WORDS, WORD_BYTES
+from pdes.network.boundary import CROSSING_WORDS, FAR_LP, HEADER_WORDS, WORD_BYTES
 
 PARCEL_HEADER = ParcelHeader.words
 BLOCK = 64  # records of a block: their marks fill one cache line
@@ -39,13 +42,14 @@ HIGH_BITS = -0x7F7F7F7F7F7F7F80  # highest bit of each byte of a word
 PARCEL = 0  # tag of MPI messages
 FIRST_WORD_BITS = 63  # bits of a first word that is not negative
 SECOND = -1  # first word of a second record: of no LP
+FAR_LINKS = (1 << FAR_LP) - 1
 MOST_RECORDS = 2  # maximum number of records of a packet
 
 Words = TypeVar("Words", int, np.ndarray)  # a number of words, or an array of such numbers
 
 
 class Parcels(NamedTuple):
-    """Parcels of a team, and the letters to other teams of the LPs of one of its processes."""
+    """Parcels of a team, and the lists of the LPs of one of its processes for other teams."""
 
     words: Int64  # shared by the team; parcels, each on whole lines
     headers: Annotated[np.recarray, ParcelHeader]  # the same words as rows: place // PARCEL_HEADER
@@ -53,12 +57,8 @@ class Parcels(NamedTuple):
     outgoing: Int64  # per other team, begin of the parcel for it in `words`
     incoming: Int64  # per other team, begins of those from it, after windows of even and of odd number
     numbers: Int64  # per LP of this process, its number in the team
-    letter_ptr: Int64  # per LP, begin of its letters: one for each neighbour in another team
-    letter_team: Int64  # other team of a letter
-    letter_neighbour: Int64  # place of the neighbour among those of the LP that sends
-    letter_word: Int64  # first word of a record, without link and time
-    half_ptr: Int64  # per LP, begin of its `half_at`
-    half_at: Int64  # per neighbour, begin in `halves` of the half with its packets; -1 = of this team
+    list_to: Int64  # per LP and other team, the list of what goes there; -1 = no link leads there
+    half_at: Int64  # per LP and other team, begin in `halves` of the half with what came from there; -1 = no link does
     halves: Int64  # see pdes.network.boundary
     shape: Annotated[np.record, ParcelShape]  # format of records
     calls: Annotated[np.recarray, MpiCalls]  # one row
@@ -71,8 +71,8 @@ class Parcels(NamedTuple):
 
 def no_parcels(parts: Sequence[object]) -> Parcels:
     """Return the Parcels of a process in the only team."""
-    empty, ptr = np.zeros(0, np.int64), np.zeros(len(parts) + 1, np.int64)
-    places = empty, headers_of(empty), marks_of(empty), empty, empty, ptr, ptr, empty, empty, empty, ptr, empty, empty
+    empty, numbers = np.zeros(0, np.int64), np.zeros(len(parts), np.int64)
+    places = empty, headers_of(empty), marks_of(empty), empty, empty, numbers, empty, empty, empty
     return Parcels(*places, row_of(ParcelShape), rows_of(MpiCalls, 1), zeros(2), empty, empty, row_of(ParcelHooks))
 
 
@@ -109,36 +109,21 @@ def shape_of(layout: Layout, part: Part, team_of_lp: Int64) -> Record:
     Raises RunError: the first word has no room for the time.
     """
     graph, owner = layout.graph, layout.owner
-    src, dst = owner[graph.link_src], owner[graph.link_dst]
-    links = np.unique((src * layout.lps + dst)[src != dst], return_counts=True)[1]
-    neighbours = np.bincount(layout.pairs()[:, 0])
-    lp_bits, neighbour_bits, link_bits = (
-        int(counts.max(initial=1) - 1).bit_length() for counts in (np.bincount(team_of_lp), neighbours, links)
-    )
-    time_bits = FIRST_WORD_BITS - 1 - lp_bits - neighbour_bits - link_bits
-    if time_bits < 1:
-        raise RunError(f"{layout.lps} LPs with {links.max()} links between two: packets cannot name all of them")
+    team, dst = team_of_lp[owner[graph.link_src]], owner[graph.link_dst]
+    links = np.unique((team * layout.lps + dst)[team != team_of_lp[dst]], return_counts=True)[1]
+    lp_bits, link_bits = (int(counts.max(initial=1) - 1).bit_length() for counts in (np.bincount(team_of_lp), links))
+    time_bits = FIRST_WORD_BITS - 1 - lp_bits - link_bits
+    if time_bits < 1 or link_bits > FAR_LP:
+        raise RunError(f"{layout.lps} LPs with {links.max()} links from a team to one: packets cannot name all of them")
     link, words = time_bits + 1, record_words(part)
-    neighbour = link + link_bits
-    lp = neighbour + neighbour_bits
     return row_of(
         ParcelShape,
         record_words=words,
         has_tags=part.has_tags,
         time_bits=time_bits,
         link=link,
-        neighbour=neighbour,
-        lp=lp,
+        lp=link + link_bits,
     )
-
-
-def numbers_in_teams(team_of_lp: Int64) -> Int64:
-    """Return int64[lps]: number of each LP in its team; team_of_lp: int64[lps], number of its team."""
-    order = np.argsort(team_of_lp, kind="stable")
-    begins = offsets(np.bincount(team_of_lp))
-    numbers = np.empty_like(team_of_lp)
-    numbers[order] = np.arange(len(team_of_lp)) - begins[team_of_lp[order]]
-    return numbers
 
 
 def parcels_of(
@@ -151,44 +136,34 @@ def parcels_of(
     incoming: Int64,
     partners: Mapping[int, int],
 ) -> Parcels:
-    """Return the Parcels of a process's LPs: their letters and halves; parts: those of the LPs.
+    """Return the Parcels of a process's LPs; parts: those of the LPs, which have joined teams.
 
     team_of_lp: int64[lps], number of each LP's team; here: that of this process, without which other teams are
     numbered; words: int64[], parcels of the team; outgoing, incoming: int64[other teams], int64[2 x other teams],
     begins of the parcels to and from them; partners: other team that this process exchanges parcels with -> the rank
     there that does so.
     """
-    pairs, shape, numbers = layout.pairs(), shape_of(layout, parts[0], team_of_lp), numbers_in_teams(team_of_lp)
-    begin = np.searchsorted(pairs[:, 0], np.arange(len(team_of_lp) + 1))
-    letters: list[tuple[int, int, int]] = []
-    letter_ptr, half_at = [0], []
     used = 0
-    for part in parts:
-        for j, (other, room) in enumerate(zip(part.neighbours, part.rooms_in, strict=True)):
-            team = int(team_of_lp[other])
-            half_at.append(-1 if team == here else used)
-            if team != here:
-                used += part.half_words(room)
-                mine = int(np.searchsorted(pairs[begin[other] : begin[other + 1], 1], part.number))
-                first = int(numbers[other]) << int(shape.lp) | mine << int(shape.neighbour)
-                letters.append((team - (team > here), j, first))
-        letter_ptr.append(len(letters))
-    letter_team, letter_neighbour, letter_word = np.array(letters, np.int64).reshape(-1, 3).T.copy()
+    list_to, half_at = (np.full((len(parts), len(outgoing)), -1, np.int64) for _ in range(2))
+    for place, part in enumerate(parts):
+        rooms = np.bincount(part.list_of, part.rooms_in, part.lists).astype(np.int64).tolist()
+        for lp, number in part.list_of_neighbour().items():
+            team = int(team_of_lp[lp])
+            other = team - (team > here)
+            if team != here and list_to[place, other] < 0:
+                list_to[place, other], half_at[place, other] = number, used
+                used += part.half_words(rooms[number])
     return Parcels(
         words=words,
         headers=headers_of(words),
         marks=marks_of(words),
         outgoing=outgoing,
         incoming=incoming,
-        numbers=numbers[[part.number for part in parts]],
-        letter_ptr=np.array(letter_ptr, np.int64),
-        letter_team=letter_team,
-        letter_neighbour=letter_neighbour,
-        letter_word=letter_word,
-        half_ptr=offsets([len(part.neighbours) for part in parts]),
-        half_at=np.array(half_at, np.int64),
+        numbers=numbers_in_teams(team_of_lp)[[part.number for part in parts]],
+        list_to=list_to.reshape(-1),
+        half_at=half_at.reshape(-1),
         halves=zeros(used),
-        shape=shape,
+        shape=shape_of(layout, parts[0], team_of_lp),
         calls=rows_of(MpiCalls, 1),
         requests=zeros(2),
         answers=np.array(list(partners), np.int64),
@@ -254,46 +229,41 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
     shape, words, marks, outbox = parcels.shape, parcels.words, parcels.marks, net.outbox
     size, has_tags, time_bits = shape.record_words, shape.has_tags, shape.time_bits
     link_place, lp_place = shape.link, shape.lp
-    begin, end = parcels.letter_ptr[lp], parcels.letter_ptr[lp + 1]
-    while begin < end:
-        # One reservation for all letters to a team: workers contend for the cache line of its number of records.
-        team, after, records = parcels.letter_team[begin], begin, np.int64(0)
-        while after < end and parcels.letter_team[after] == team:
-            half = net.out_at[2 * parcels.letter_neighbour[after] + (window_number & 1)]
-            records += records_in(outbox, half, crossing, shape, begin_ps)
-            after += 1
+    others = parcels.outgoing.shape[0]
+    for team in range(others):
+        number = parcels.list_to[lp * others + team]
+        half = net.out_at[2 * number + (window_number & 1)] if number >= 0 else np.int64(0)
+        if number < 0 or outbox[half] == 0:
+            continue
         parcel = parcels.outgoing[team]
-        record = fetch_add(words, parcel, records) if records > 0 else np.int64(0)
-        for letter in range(begin, after):
-            half = net.out_at[2 * parcels.letter_neighbour[letter] + (window_number & 1)]
-            named = parcels.letter_word[letter]
-            own_mark = named >> lp_place & MARKS
-            for i in range(outbox[half]):
-                out = half + HEADER_WORDS + i * crossing
-                later_ps, tag = outbox[out] - begin_ps, needed_tag(has_tags, outbox[out + 1], outbox[out + 3])
+        record = fetch_add(words, parcel, records_in(outbox, half, crossing, shape, begin_ps))
+        for i in range(outbox[half]):
+            out = half + HEADER_WORDS + i * crossing
+            later_ps, tag = outbox[out] - begin_ps, needed_tag(has_tags, outbox[out + 1], outbox[out + 3])
+            name = outbox[out + CROSSING_WORDS - 1]
+            own_mark = name >> FAR_LP & MARKS
+            word = name >> FAR_LP << lp_place | (name & FAR_LINKS) << link_place
+            mark, first = word_at(parcel, record, size)
+            record += 1
+            marks[mark] = own_mark
+            words[first + 1] = outbox[out + 1]
+            words[first + 2] = outbox[out + 2]
+            at = first + 3
+            if has_tags == 1:
+                words[at] = tag
+                at += 1
+            for more in range(CROSSING_WORDS, crossing):
+                words[at + more - CROSSING_WORDS] = outbox[out + more]
+            if has_second(time_bits, has_tags, later_ps, tag):
+                words[first] = word | 1 << time_bits
                 mark, first = word_at(parcel, record, size)
                 record += 1
                 marks[mark] = own_mark
-                word = named | outbox[out + CROSSING_WORDS - 1] << link_place
-                words[first + 1] = outbox[out + 1]
-                words[first + 2] = outbox[out + 2]
-                at = first + 3
-                if has_tags == 1:
-                    words[at] = tag
-                    at += 1
-                for more in range(CROSSING_WORDS, crossing):
-                    words[at + more - CROSSING_WORDS] = outbox[out + more]
-                if has_second(time_bits, has_tags, later_ps, tag):
-                    words[first] = word | 1 << time_bits
-                    mark, first = word_at(parcel, record, size)
-                    record += 1
-                    marks[mark] = own_mark
-                    words[first] = SECOND
-                    words[first + 1] = tag
-                    words[first + 2] = outbox[out]
-                else:
-                    words[first] = word | later_ps
-        begin = after
+                words[first] = SECOND
+                words[first + 1] = tag
+                words[first + 2] = outbox[out]
+            else:
+                words[first] = word | later_ps
 
 
 @outline
@@ -303,15 +273,16 @@ def unpack(parcels, lp, window_number):
     number_of_lp = parcels.numbers[lp]
     own_mark = number_of_lp & MARKS
     size, has_tags, time_bits = shape.record_words, shape.has_tags, shape.time_bits
-    lp_place, neighbour_place, link_place = shape.lp, shape.neighbour, shape.link
+    lp_place, link_place = shape.lp, shape.link
     crossing = size - 2 - has_tags + CROSSING_WORDS
-    neighbours, links = (1 << (lp_place - neighbour_place)) - 1, (1 << (neighbour_place - link_place)) - 1
+    links = (1 << (lp_place - link_place)) - 1
     times = (1 << time_bits) - 1
-    half_ptr = parcels.half_ptr[lp]
-    for half in range(half_ptr, parcels.half_ptr[lp + 1]):
-        if parcels.half_at[half] >= 0:
-            halves[parcels.half_at[half]] = 0
-    for team in range(parcels.outgoing.shape[0]):
+    others = parcels.outgoing.shape[0]
+    for team in range(others):
+        half = parcels.half_at[lp * others + team]
+        if half < 0:
+            continue
+        into = half + HEADER_WORDS
         parcel = parcels.incoming[2 * team + 1 - (window_number & 1)]
         header = parcels.headers[parcel // PARCEL_HEADER]
         records, begin_ps = header.records, header.begin_ps
@@ -329,9 +300,6 @@ def unpack(parcels, lp, window_number):
                 word = words[first]
                 if word >> lp_place != number_of_lp:
                     continue
-                half = parcels.half_at[half_ptr + (word >> neighbour_place & neighbours)]
-                into = half + HEADER_WORDS + halves[half] * crossing
-                halves[half] += 1
                 arrival_ps, tag = begin_ps + (word & times), np.int64(0)
                 halves[into + 1] = words[first + 1]
                 halves[into + 2] = words[first + 2]
@@ -347,3 +315,5 @@ def unpack(parcels, lp, window_number):
                 halves[into] = arrival_ps
                 halves[into + 3] = tag
                 halves[into + CROSSING_WORDS - 1] = word >> link_place & links
+                into += crossing
+        halves[half] = (into - half - HEADER_WORDS) // crossing

@@ -124,6 +124,9 @@ class _Team(Outboxes):
         here = int(team_of_rank[me])
         self._team_of_lp = np.repeat(team_of_rank, [len(layout.share(size, rank)) for rank in range(size)])
         parts_of = [[layout.part(number) for number in layout.share(size, rank)] for rank in ranks]
+        for parts in parts_of:
+            for part in parts:
+                part.join_teams(layout.graph, layout.owner, self._team_of_lp)
         rooms = self._rooms([part for parts in parts_of for part in parts])
         workers = threads * len(ranks)
         words, shared = self._memory(MPI, parts_of, team_words(workers), int(rooms.sum()))
@@ -170,7 +173,7 @@ class _Team(Outboxes):
         team_and_parcels = segments[0].take(team_length), segments[0].take(parcels_length)
         for segment, parts in zip(segments, parts_of, strict=True):
             for part in parts:
-                self._neighbours[part.number] = part.neighbours
+                self._lists[part.number] = part.list_of_neighbour()
                 self._at[part.number] = part.outbox_at()
                 self.outbox[part.number] = segment.take(int(part.outbox_at()[-1]))
         return team_and_parcels
@@ -191,7 +194,8 @@ class _Team(Outboxes):
         if self._team_of_lp[sender] == self._team_of_lp[receiver]:
             return super().address(sender, receiver, half)
         parcels = self._parcels
-        place = parcels.half_ptr[self._own[receiver]] + self._neighbours[receiver].index(sender)
+        here, team = self._team_of_lp[[receiver, sender]]
+        place = self._own[receiver] * (self.teams - 1) + team - (team > here)
         return parcels.halves.ctypes.data + WORD_BYTES * int(parcels.half_at[place])
 
     def close(self) -> None:

@@ -87,7 +87,7 @@ PLACES = ("taking in", "sending on to other LPs", "in a cell")
 
 def place(ctl, const):
     """Where a window was interrupted."""
-    if ctl.in_neighbour < const.neighbours:
+    if ctl.in_list < const.lists:
         return PLACES[0]
     return PLACES[2] if ctl.cell_open else PLACES[1]
 

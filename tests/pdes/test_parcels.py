@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pdes import Layout, RunError, SharedBuffer, build_world, congestion
+from pdes import Layout, RunError, SharedBuffer, congestion
+from pdes.build.layout import Outboxes
+from pdes.build.worlds import build_lps
 from pdes.core.jit import Directory
 from pdes.core.memory import row_of
-from pdes.core.packet import FLAG_ACK, FLAG_LAST, flags
+from pdes.core.packet import FLAG_ACK, FLAG_LAST, flags, number_of
 from pdes.core.rows.workers import ParcelShape
 from pdes.network.boundary import HEADER_WORDS
 from pdes.workers.exchange import ParcelExchange
@@ -37,27 +39,61 @@ from tests.pdes import worker_kernels
 BEGIN_PS = 12_345_678_901
 
 
-def letters(sim, half, random):
-    """Fill the halves of all outboxes at random; (sender, receiver) -> records, as rows.
+def in_teams(layout, program, settings, team_of_lp):
+    """A Simulation whose LPs share a list for each other team."""
+    parts = [layout.part(number) for number in range(layout.lps)]
+    for part in parts:
+        part.join_teams(layout.graph, layout.owner, team_of_lp)
+    return build_lps(layout, program, settings, parts, Outboxes(parts))
+
+
+def filled(sim, team_of_lp, half, random):
+    """Fill halves of lists for other teams at random; links of the packets, and their records as rows.
 
     Some packets arrive soon after the window begins and some late; some have a tag.
     """
-    sent = {}
+    sent_over, sent = [], [np.zeros((0, sim.lps[0].part.crossing_words), np.int64)]
     for lp in sim.lps:
-        at, words, outbox = lp.part.outbox_at(), lp.part.crossing_words, lp.world.net.outbox
-        for j, (other, room, links) in enumerate(
-            zip(lp.part.neighbours, lp.part.rooms, lp.part.links_out, strict=True)
-        ):
-            rows = random.integers(0, 1 << 60, (int(random.integers(0, room + 1)), words))
-            rows[:, 4] = random.integers(0, len(links), len(rows))
+        part, outbox = lp.part, lp.world.net.outbox
+        at, words = part.outbox_at(), part.crossing_words
+        name_of = dict(zip(part.links.tolist(), part.far(sim.graph).tolist(), strict=True))
+        is_far = team_of_lp[part.neighbours] != team_of_lp[part.number]
+        for number in np.unique(part.list_of[is_far]).tolist():
+            links = []
+            for place in np.flatnonzero(part.list_of == number).tolist():
+                count = int(random.integers(0, part.rooms[place] + 1))
+                links += random.choice(part.links_out[place], count).tolist()
+            random.shuffle(links)
+            rows = random.integers(0, 1 << 60, (len(links), words))
+            rows[:, 4] = [name_of[link] for link in links]
             soon, tagged = random.integers(0, 4, len(rows)) > 0, random.integers(0, 4, len(rows)) == 0
             rows[:, 0] = BEGIN_PS + np.where(soon, random.integers(0, 1 << 30, len(rows)), rows[:, 0])
             rows[:, 3] *= tagged
-            begin = at[2 * j + half]
+            begin = at[2 * number + half]
             outbox[begin] = len(rows)
             outbox[begin + HEADER_WORDS : begin + HEADER_WORDS + rows.size] = rows.ravel()
-            sent[lp.part.number, other] = rows
-    return sent
+            sent_over += links
+            sent.append(rows)
+    return np.array(sent_over, np.int64), np.concatenate(sent)
+
+
+def unpacked_of(parcels, place, lp):
+    """What an LP finds after its packets are unpacked, as `filled` returns it; place: its own in its process."""
+    net, words, others = lp.world.net, lp.part.crossing_words, len(parcels.outgoing)
+    came, over = [np.zeros((0, words), np.int64)], []
+    columns = (column[place * others :][:others].tolist() for column in (parcels.half_at, parcels.list_to))
+    for at, number in zip(*columns, strict=True):
+        assert (at < 0) == (number < 0)
+        if number >= 0:
+            count = int(parcels.halves[at])
+            came.append(parcels.halves[at + HEADER_WORDS :][: count * words].reshape(count, words))
+            over += number_of(net.tx.meta[net.ghost[number] + came[-1][:, 4]]).tolist()
+    return np.array(over, np.int64), np.concatenate(came)
+
+
+def as_tuples(links, rows):
+    """Packets in some order: the link of each, and the words of its row other than what names the link."""
+    return sorted(zip(links.tolist(), *np.delete(rows, 4, axis=1).T.tolist(), strict=True))
 
 
 def received(rows, has_tags):
@@ -122,48 +158,40 @@ def test_what_is_put_in_comes_out_where_it_belongs(control, words, has_tags, dra
     layout = Layout(graph, settings, owner)
     if layout.lps < teams:
         return
+    team_of_lp = np.arange(layout.lps) * teams // layout.lps
+    if seed % 2:  # as with ranks that are dealt out to nodes in turn
+        team_of_lp = np.arange(layout.lps) % teams
     try:
-        sim = build_world(graph, program, settings, owner)
+        sim = in_teams(layout, program, settings, team_of_lp)
     except RunError:
         return
     assert {(lp.part.crossing_words, bool(lp.part.has_tags)) for lp in sim.lps} == {(words, has_tags)}
-    team_of_lp = np.arange(layout.lps) * teams // layout.lps
-    sent = letters(sim, number, np.random.default_rng(seed))
+    links, rows = filled(sim, team_of_lp, number, np.random.default_rng(seed))
     found = Teams(sim, layout, team_of_lp)
     for team, lps in enumerate(found.lps):
         meeting = found.meeting(team)
         for place in reversed(range(len(lps))):
             worker_kernels.packed(meeting.address, place, number, BEGIN_PS)
     found.carry(number)
-    seen = 0
+    wanted, goes_to = received(rows.copy(), has_tags), layout.owner[graph.link_dst[links]]
     for team, lps in nonempty(enumerate(found.lps)):
         parcels, meeting = found.parcels[team], found.meeting(team)
         for place, lp in nonempty(enumerate(lps)):
             worker_kernels.unpacked(meeting.address, place, number + 1)
-            for j, other in enumerate(lp.part.neighbours):
-                at = int(parcels.half_at[parcels.half_ptr[place] + j])
-                if team_of_lp[other] == team:
-                    assert at == -1
-                    continue
-                wanted = received(sent[other, lp.part.number], has_tags)
-                assert parcels.halves[at] == len(wanted)
-                rows = parcels.halves[at + HEADER_WORDS :][: wanted.size].reshape(wanted.shape)
-                assert rows.tolist() == wanted.tolist()
-                seen += 1
-    assert seen == sum(team_of_lp[a] != team_of_lp[b] for a, b in sent)
-    crossing = [rows for (a, b), rows in sent.items() if team_of_lp[a] != team_of_lp[b]]
+            over, came = unpacked_of(parcels, place, lp)
+            is_own = goes_to == lp.part.number
+            assert as_tuples(over, came) == as_tuples(links[is_own], wanted[is_own])
     records = sum(int(each.words[each.outgoing].sum()) for each in found.parcels)
     shape = found.parcels[0].shape
-    late = sum(int(((rows[:, 0] - BEGIN_PS >> shape.time_bits) != 0).sum()) for rows in crossing)
-    tagged = sum(int((rows[:, 3] != 0).sum()) for rows in crossing)
-    packets = sum(map(len, crossing))
-    assert packets + late <= records <= packets + late + tagged * (1 - shape.has_tags)
+    late = int(((rows[:, 0] - BEGIN_PS >> shape.time_bits) != 0).sum())
+    tagged = int((rows[:, 3] != 0).sum())
+    assert len(rows) + late <= records <= len(rows) + late + tagged * (1 - shape.has_tags)
 
 
 def test_a_team_alone_sends_nothing():
     parcels = no_parcels([None, None])
     assert len(parcels.outgoing) == 0
-    assert parcels.letter_ptr.tolist() == [0, 0, 0]
+    assert len(parcels.list_to) == 0
 
 
 @given(st.integers(0, 900), st.integers(4, 9))

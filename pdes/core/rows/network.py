@@ -16,7 +16,7 @@ class OutgoingLink(
     meta = word(
         "packed",
         "receiving node | the link's number in the whole fabric << 22 | its class << 46; a node from the "
-        "number of nodes on is the LP's neighbour of that number less the nodes",
+        "number of nodes on is the list of the LP's outbox of that number less the nodes",
     )
     sent_bytes = word("packed", "bytes sent on the wire | upper 16 bits of the longest wait << BYTES_BITS")
     sent_packets = word("packed", "packets sent | lower 28 bits of the longest wait of a packet (ps) << PACKETS_BITS")

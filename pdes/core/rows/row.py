@@ -45,7 +45,7 @@ class WordKind(Enum):
     PLACE = "offset in an array of this world"
     LINK = "outgoing link of this logical process (LP)"
     NODE = "node of this LP"
-    NEIGHBOUR = "neighbour of this LP"
+    LIST = "list of this LP's outbox"
     QUEUE_PAIR = "sending queue pair of this LP"
     RECEIVER = "receiving queue pair of this LP"
     RECORD = "packet record of this LP"

@@ -24,8 +24,7 @@ class ParcelShape(Row, words=8, written_by="workers.parcels"):
     record_words = word("count", "words of a record without its first one")
     has_tags = word("flag", "each record has the tag of its packet's message")
     time_bits = word("place", "bits of the first word for the time, and place of the bit for a second record")
-    link = word("place", "place of the link in the first word, among the links between two LPs")
-    neighbour = word("place", "place of the neighbour in the first word, among those of the LP that receives")
+    link = word("place", "place of the link in the first word, among those from the team that sends to an LP")
     lp = word("place", "place of the LP in the first word, among those of the team that receives; it ends the word")
 
 
