@@ -8,12 +8,17 @@ FRESH = "NADI_FRESH_EXAMPLES"
 """Set in the environment of a run whose examples come from pytest's --hypothesis-seed."""
 
 
+FEWEST, SHARE = 5, 3
+"""Of the same examples in every run a test gets one in SHARE, and FEWEST at least."""
+
+
 def bounded(examples):
-    """So many examples, however long each takes."""
+    """So many fresh examples, or a share of that of the same ones, however long each takes."""
+    fresh = bool(os.environ.get(FRESH))
     return settings(
-        max_examples=examples,
+        max_examples=examples if fresh else min(examples, max(FEWEST, examples // SHARE)),
         deadline=None,
-        derandomize=not os.environ.get(FRESH),
+        derandomize=not fresh,
         database=None,
         phases=[Phase.generate, Phase.shrink],
         suppress_health_check=list(HealthCheck),
