@@ -113,12 +113,14 @@ def down_sets(links: Iterable[LinkFault]) -> list[tuple[int, frozenset[int]]]:
 
 def with_lasting(graph: Graph, faults: Faults) -> Graph:
     """Return a fabric whose links have the rates and delays that lasting faults give them."""
+    lasting = [fault for fault in faults.links if fault.is_lasting]
+    if not lasting:
+        return graph
     rate_bps, delay_ps = graph.link_rate_bps.copy(), graph.link_delay_ps.copy()
-    for fault in faults.links:
-        if fault.is_lasting:
-            links = list(fault.links)
-            rate_bps[links] = fault.rate_bps or rate_bps[links]
-            delay_ps[links] += fault.added_latency_ps
+    for fault in lasting:
+        links = list(fault.links)
+        rate_bps[links] = fault.rate_bps or rate_bps[links]
+        delay_ps[links] += fault.added_latency_ps
     return replace(graph, link_rate_bps=rate_bps, link_delay_ps=delay_ps)
 
 
