@@ -205,16 +205,13 @@ def test_every_plan_that_passes_spreads_all_layers_and_all_parameters(case):
 
 def test_most_random_plans_of_the_property_pass_or_fail_for_several_reasons():
     """So that the property above does not hold for want of plans."""
-    passed, reasons = 0, set()
+    found = []
 
     @bounded(150)
     @given(cases())
     def count(case):
-        nonlocal passed
-        broken = rules.first_broken(*case)
-        passed += not broken
-        reasons.add(broken.split(" ")[0])
+        found.append(rules.first_broken(*case))
 
     count()
-    assert passed >= 30
-    assert len(reasons) >= 4
+    assert found.count("") >= len(found) / 5
+    assert len({broken.split(" ")[0] for broken in found}) >= 4
