@@ -14,7 +14,7 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Graph, Int64, Record
 from pdes.core.memory import rows_of, zeros
 from pdes.core.rows.network import Gate, LinkSample, SampleEntry, SwitchBuffer
-from pdes.network.framing import domain_switches, is_in_domain
+from pdes.network.framing import domain_switches
 
 _SAMPLE_ENTRIES = 1 << 14  # entries of the log of samples beside those that one action may use: 512 KB
 
@@ -33,11 +33,13 @@ def headrooms(graph: Graph, fabric: Fabric, settings: Settings) -> Int64:
     # other end may just have begun a packet; one more packet is the one that caused the pause. (IEEE 802.1Qbb annex O
     # counts the same terms.)
     if settings.switch and settings.switch.pfc_headroom_bytes:
-        return np.where(is_in_domain(graph), 0, settings.switch.pfc_headroom_bytes).astype(np.int64)
-    packet = settings.mtu_bytes + settings.header_bytes
-    round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
-    after_bytes = np.ceil(round_trip_ps / fabric.psb).astype(np.int64)
-    return np.where(is_in_domain(graph), 0, after_bytes + 3 * packet + PAUSE_FRAME_BYTES)
+        found = np.full(graph.links, settings.switch.pfc_headroom_bytes, np.int64)
+    else:
+        packet = settings.mtu_bytes + settings.header_bytes
+        round_trip_ps = fabric.delay_ps + fabric.delay_ps[np.arange(graph.links) ^ 1]
+        found = np.ceil(round_trip_ps / fabric.psb).astype(np.int64) + 3 * packet + PAUSE_FRAME_BYTES
+    found[fabric.inside] = 0
+    return found
 
 
 def shared_buffers(graph: Graph, fabric: Fabric, part: Part, settings: Settings) -> dict[str, Any]:

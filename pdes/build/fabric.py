@@ -42,8 +42,9 @@ class Fabric:
             self.delay_ps = self.delay_ps + self.latency_ps[graph.link_dst]
             self.latency_ps = np.zeros_like(self.latency_ps)
         seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
-        framed, inside = is_framed(graph, settings), is_in_domain(graph)
-        self.classes, self.link_class = self._classes(seen, framed, inside, settings)  # table, [links] its rows
+        framed = is_framed(graph, settings)
+        self.inside = is_in_domain(graph)  # [links] within an NVLink domain
+        self.classes, self.link_class = self._classes(seen, framed, settings)  # table, [links] its rows
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)  # of any packet on the wire
         if settings.switch:
             self.smallest_bytes = min(self.smallest_bytes, PAUSE_FRAME_BYTES)
@@ -96,13 +97,12 @@ class Fabric:
         """Make room for the packets of a cell in which they travel over some links only."""
         self.batch = max(self.batch, self.batch_of(cell_ps, links))
 
-    def _classes(self, seen_bytes: Int64, framed: Bools, inside: Bools, settings: Settings) -> tuple[Rows, Int64]:
+    def _classes(self, seen_bytes: Int64, framed: Bools, settings: Settings) -> tuple[Rows, Int64]:
         """Return the table `link_class` without repetitions, and int64[links], the row of each link."""
         # seen_bytes: [links], bytes that must arrive before the receiving end may act. framed: bool[links], whether the
-        # link carries NVLink's flits. inside: bool[links], whether it joins NPUs of one domain alone. settings: of the
-        # packet network.
+        # link carries NVLink's flits. settings: Settings of the packet network.
         needs_care = "telemetry" in settings.congestion_control.signals or settings.sample_ps > 0
-        special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * inside
+        special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * self.inside
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(
             LinkClass, len(seen_bytes), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen_bytes, special=special

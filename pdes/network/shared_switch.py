@@ -56,7 +56,7 @@ from pdes.network.port_queues import (
 )
 from pdes.network.routing import balanced, choose, switch_cell_to
 from pdes.network.sampling import sample_queue
-from pdes.network.switch import switch_cell
+from pdes.network.switch import switches_window
 
 AHEAD = 4  # packets of the batch by which prefetching precedes use
 TELEMETRY_BYTES_MASK = (1 << TELEMETRY_QUEUE_SHIFT) - 1
@@ -392,12 +392,6 @@ def act(net, inbox, routes, node, begin_ps, end_ps):
     bring_up(net, node, end_ps)
 
 
-@outline
-def nvswitch_cell(net, inbox, routes, node, begin_ps, end_ps):
-    """Let an NVSwitch process a cell: NVLink sends only what the other end has room for, so nothing pauses or marks."""
-    return switch_cell(net, inbox, routes, node, begin_ps, end_ps)
-
-
 @hook
 def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
     """Let switches first_node to before end_node process a cell, begin_ps to end_ps; return 1 if a pool is short."""
@@ -407,7 +401,8 @@ def shared_switches(world_address, begin_ps, end_ps, first_node, end_node):
     for node in range(first_node, end_node):
         has_mail = net.inbox[inbox_of(node, net.ctl.side)] >= 0
         if net.pool[node].shared_bytes == 0:
-            if has_mail and nvswitch_cell(net, inbox, routes, node, begin_ps, end_ps):
+            # an NVSwitch: NVLink sends only what the other end has room for, so nothing pauses or marks
+            if has_mail and switches_window(net, inbox, routes, begin_ps, end_ps, node, node + 1):
                 return 1
         elif has_mail or net.next_time[node] < end_ps:
             if blocks_short(net):

@@ -161,36 +161,28 @@ def set_down_batch(net, inbox, near_count, far_count, last_apart):
         wait_turn(net, link, net.tx[link].meta, inbox.batch_ready[i], packet.w1, packet.w2, packet.w3)
 
 
-@inline
-def switch_cell(net, inbox, routes, node, begin_ps, end_ps):
-    """Let switch `node` process its arrivals before end_ps, from begin_ps on. Return True if a pool is too small."""
-    if blocks_short(net):
-        return True
-    if node + 2 < net.const.nodes:
-        prefetch(net.inbox, inbox_of(node + 2, net.ctl.side), 0)
-        prefetch(routes.node, node + 1, 0)
-    take_batch(net, inbox, node, begin_ps, end_ps)
-    ahead, last_ahead = inbox_blocks(net, min(node + 1, net.const.nodes - 1))
-    if ahead >= 0:
-        prefetch(net.block_next, ahead, 0)
-    # one thing after the other for all packets: what the next needs of memory has been asked for by then
-    depends = chooses(net, routes, node)
-    if depends:
-        order_ties(net, inbox, node, begin_ps)
-    choose_links(net, inbox, routes, node)
-    if not depends:
-        order_ties_at_ports(net, inbox, np.int64(routes.node[node].first_link), begin_ps)
-    near, far, last_apart = send_batch(net, inbox, routes, node, begin_ps, ahead, last_ahead)
-    set_down_batch(net, inbox, near, far, last_apart)
-    give_back(net, inbox)
-    return False
-
-
 @outline
 def switches_window(net, inbox, routes, begin_ps, end_ps, first_node, end_node):
     """Let switches first_node to before end_node process arrivals before end_ps. Return True if a pool is too small."""
     for node in range(first_node, end_node):
-        has_mail = net.inbox[inbox_of(node, net.ctl.side)] >= 0
-        if has_mail and switch_cell(net, inbox, routes, node, begin_ps, end_ps):
-            return True
+        if net.inbox[inbox_of(node, net.ctl.side)] >= 0:
+            if blocks_short(net):
+                return True
+            if node + 2 < net.const.nodes:
+                prefetch(net.inbox, inbox_of(node + 2, net.ctl.side), 0)
+                prefetch(routes.node, node + 1, 0)
+            take_batch(net, inbox, node, begin_ps, end_ps)
+            ahead, last_ahead = inbox_blocks(net, min(node + 1, net.const.nodes - 1))
+            if ahead >= 0:
+                prefetch(net.block_next, ahead, 0)
+            # one thing after the other for all packets: what the next needs of memory has been asked for by then
+            depends = chooses(net, routes, node)
+            if depends:
+                order_ties(net, inbox, node, begin_ps)
+            choose_links(net, inbox, routes, node)
+            if not depends:
+                order_ties_at_ports(net, inbox, np.int64(routes.node[node].first_link), begin_ps)
+            near, far, last_apart = send_batch(net, inbox, routes, node, begin_ps, ahead, last_ahead)
+            set_down_batch(net, inbox, near, far, last_apart)
+            give_back(net, inbox)
     return False

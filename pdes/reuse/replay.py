@@ -131,7 +131,7 @@ class Replay:
         count = take_packets(self._lp.address, *packets)
         time_ps, link = packets[:2, :count]
         in_order = np.ascontiguousarray(packets[:, np.lexsort((time_ps, link))])
-        telemetry = net.telemetry[in_order[-1]] if len(net.telemetry) > 1 else None
+        telemetry = net.telemetry[in_order[-1]] if net.hooks.telemetry else None
         cell_ps = const.cell_ps if ctl.changes_cell or is_past else const.long_cell_ps
         begin_cells(self._lp.address, int(cell_ps), *in_order)
         if telemetry is not None:

@@ -232,8 +232,10 @@ def pack(parcels, world_address, lp, window_number, begin_ps):
     others = parcels.outgoing.shape[0]
     for team in range(others):
         number = parcels.list_to[lp * others + team]
-        half = net.out_at[2 * number + (window_number & 1)] if number >= 0 else np.int64(0)
-        if number < 0 or outbox[half] == 0:
+        if number < 0:
+            continue
+        half = net.out_at[2 * number + (window_number & 1)]
+        if outbox[half] == 0:
             continue
         parcel = parcels.outgoing[team]
         record = fetch_add(words, parcel, records_in(outbox, half, crossing, shape, begin_ps))

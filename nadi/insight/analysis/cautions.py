@@ -8,7 +8,7 @@ import numpy as np
 from nadi.configuration.effects import DurationSources, without_effect
 from nadi.configuration.from_model import remarks
 from nadi.insight.analysis.node_times import utilisation
-from nadi.simulation.run import FinishedRun
+from nadi.simulation.run import WITH_TICKS, FinishedRun
 from nadi.simulation.wiring.reading import memory_nodes
 from pdes.wire import SELECTIVE_PACKETS, covering_packets
 from topologies.units import format_time
@@ -128,7 +128,7 @@ def _seldom_repeats(simulation: FinishedRun) -> str:
         return ""
     return (
         f"collectives of NVLink domains seldom repeat: of {replayed:,}, {simulated:,} start at offsets of their "
-        "members that no other has; with [system] tick, such as 1us, more repeat (docs/explanation/reuse.md)"
+        f"members that no other has{WITH_TICKS}"
     )
 
 
