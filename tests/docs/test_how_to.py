@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from nadi.cli.main import main
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, blocks, name_of
 from tests.et.pytorch.recorded import call, kernel, kineto, nccl_kernel, op, written
 from tests.topologies.test_hosts import MATRIX, PARTIAL
 
@@ -153,10 +153,26 @@ def test_files_and_commands_are_told_apart():
 
 @pytest.mark.usefixtures("points_here")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_commands_of_a_page_run(page, tmp_path, monkeypatch):
+def test_commands_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     prepare(page.stem, tmp_path)
     follow(page, run_here)
+    assert not_printed("".join(shown_by(page)), capsys.readouterr().out) == []
+
+
+@pytest.mark.usefixtures("points_here")
+def test_quick_commands_of_the_tutorial_print_what_it_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = DOCS / "tutorial" / "model-to-decision.md"
+    ranking, *shown = shown_by(page)
+    for step in steps_of(page.read_text()):
+        if step.text.startswith(("nadi run ", "nadi explain ")):
+            run_here(step.text)
+    printed = capsys.readouterr().out
+    assert shown
+    assert not_printed("".join(shown), printed) == []
+    (step_s,) = re.findall(r"^step: ([\d.]+) s", printed, re.MULTILINE)
+    assert f" ~{float(step_s):.3f} s " in ranking.splitlines()[4]  # the best plan is the one that runs
 
 
 def test_commands_of_a_page_run_in_processes(tmp_path, monkeypatch):
@@ -171,6 +187,17 @@ def test_the_trace_of_a_job_with_groups_takes_the_same_commands(tmp_path, monkey
     record(tmp_path, 4)
     follow(DOCS / "how-to" / "my-trace.md", run_here)
     assert (tmp_path / "traces" / "groups.json").is_file()
+
+
+def shown_by(page: Path) -> list[str]:
+    """Return the output that a page shows, by block."""
+    return [block.text for block in blocks("text") if block.page == name_of(page)]
+
+
+def not_printed(shown: str, printed: str) -> list[str]:
+    """Return lines of a page with which no printed line begins."""
+    lines = printed.splitlines()
+    return [line for line in shown.splitlines() if not any(each.startswith(line) for each in lines)]
 
 
 def follow(page: Path, run: Callable[[str], None]) -> None:
