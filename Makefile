@@ -15,6 +15,8 @@ RESULTS ?= 10000
 PRODUCTS = $(shell grep -rl --include='test_*.py' 'from tests.samples import' tests)
 # Recorded runs that take seconds as plain Python.
 SMALL_RUNS := (matrix or flows) and not (driven or nvls or sprayed or symbolic or crowd)
+# Hundreds of processes of the tests import the project: they share its compiled modules.
+unexport PYTHONDONTWRITEBYTECODE
 BOUNDS_CACHE ?= $(HOME)/.cache/nadi/configuration/bounds-check
 
 .PHONY: help setup demo test coverage fuzz fuzz-bounds fuzz-files fuzz-results kernels lint bench docs clean

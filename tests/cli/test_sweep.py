@@ -255,11 +255,13 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
         tmp_path / "run.toml"
     )
     file = tmp_path / "sweep.toml"
-    values = '[values]\n"topology.params.delay" = ["1us", "9us"]\n"engine.seed" = [1, 2]\n'
+    values = '[values]\n"topology.params.delay" = ["1us", "9us"]\n"engine.seed" = [1, 2]\n"network.mtu" = ["4KiB"]\n'
     file.write_text(f'run = "run.toml"\nrank = "p99_completion_ps"\n{values}')
     found = nadi("sweep", file, "-o", tmp_path / "out", "-q")
     assert found.code == 0, found.err
     assert "points, ranked by p99 completion" in found.out
+    assert "all points: network.mtu = 4KiB" in found.out
+    assert found.out.count("network.mtu") == 1
     text = (tmp_path / "out" / "sweep.html").read_text()
     assert "message completion time, cumulative distribution" in text
     assert "message slow-down, cumulative distribution" in text

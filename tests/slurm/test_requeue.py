@@ -5,11 +5,13 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import et
+from nadi.launching.status import STATUS_FILE
 from pdes import compile_all
 from tests.needs import mpich
 from tests.slurm.test_jobs import logs, node_tmp, write_script  # noqa: F401 - a fixture
@@ -17,8 +19,9 @@ from tests.slurm.test_jobs import logs, node_tmp, write_script  # noqa: F401 - a
 ROOT = Path(__file__).parents[2]
 LIMIT = ("--time", "00:01:00")
 RANKS = 2
-BYTES = 3 << 36
-"""Of an all-reduce of four NPUs: more than two ranks do in the 25 seconds after which SLURM asks the job to end."""
+LIMIT_BYTES, SIGNAL_BYTES = 3 << 36, 1 << 35
+"""Of an all-reduce of four NPUs: more than two ranks do in the 25 seconds after which SLURM asks the job to end, and in
+the few seconds after which a test does so."""
 ENDS_S = 600
 
 
@@ -38,16 +41,31 @@ def until_over(slurm, job):
         time.sleep(0.5)
 
 
+def request_end(slurm, job, folder):
+    """Send the signal that SLURM sends before the limit, as soon as the run below a folder has simulated something."""
+
+    def simulates():
+        with suppress(OSError):
+            statuses = [json.loads(path.read_text()) for path in folder.rglob(STATUS_FILE)]
+            return any(status["packet_hops"] for status in statuses)
+
+    assert slurm.until(simulates, 60)
+    slurm.run("scancel", "--batch", "--signal=USR1", job)
+
+
 @mpich
-@pytest.mark.parametrize("launcher", ["mpiexec", "srun-pmi2"])
-def test_a_job_beyond_its_limit_ends_by_itself(slurm, tmp_path, run_file, node_tmp, capsys, launcher):  # noqa: F811
+@pytest.mark.parametrize(("launcher", "until_limit"), [("mpiexec", False), ("srun-pmi2", True)])
+def test_a_job_beyond_its_limit_ends_by_itself(slurm, tmp_path, run_file, node_tmp, capsys, launcher, until_limit):  # noqa: F811
     compile_all()
+    size_bytes = LIMIT_BYTES if until_limit else SIGNAL_BYTES
     for trace in (run_file.parent / "traces").glob("*.et"):
-        et.write_trace(trace, et.metadata(), [et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, BYTES)])
+        et.write_trace(trace, et.metadata(), [et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, size_bytes)])
     script, out = tmp_path / "job.sbatch", tmp_path / "the results"
     options = ("--ranks-per-node", RANKS, "--launcher", launcher, *LIMIT)
     write_script(capsys, run_file, "--nodes", 1, *options, "--out", out, "-o", script)
     job = slurm.run("sbatch", "--parsable", script, cwd=tmp_path, environ=node_tmp).stdout.strip()
+    if not until_limit:
+        request_end(slurm, job, tmp_path)
     whole = [sys.executable, "-m", "nadi", "run", str(run_file), "--quiet", "--out", str(tmp_path / "one")]
     subprocess.run(whole, cwd=ROOT, check=True, capture_output=True, timeout=ENDS_S)
     until_over(slurm, job)

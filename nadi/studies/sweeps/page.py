@@ -242,14 +242,18 @@ def _rows(table: pa.Table, keys: list[str], figure: Figure | None) -> PageSectio
 
 
 def points_table(points: pa.Table, ranking_figure: Figure | None, max_rows: int) -> FittedTable:
-    """Return the table of the best points with their values and figures; ranking_figure: None if none is finished."""
-    keys, shown = keys_of(points), figures_shown(points)
+    """Return a table of the best points; ranking_figure: None if none is finished. Equal values are in a note."""
+    values = {key: [str(value) for value in points[key].to_pylist()] for key in keys_of(points)}
+    keys, shown = [key for key in values if len(set(values[key])) > 1], figures_shown(points)
     columns = [TableColumn(key, form="name") for key in keys]
     columns += [TableColumn(label(each.name), rank) for rank, each in enumerate(shown)]
     title = f"points, ranked by {label(ranking_figure.name)}" if ranking_figure else "points"
     result = FittedTable(title, *columns, TableColumn("error", 1, "text"), full_output_option="--json")
     for row in order(points, ranking_figure)[:max_rows].tolist():
-        cells = [str(points[key][row].as_py()) for key in keys]
+        cells = [values[key][row] for key in keys]
         cells += [figure_text(each.form, points[each.name][row].as_py()) for each in shown]
         result.add_row(*cells, points["error"][row].as_py() or "")
+    constant = [f"{key} = {values[key][0]}" for key in values if key not in keys]
+    if constant:
+        result.notes.append(f"all points: {', '.join(constant)}")
     return result
