@@ -155,6 +155,7 @@ def test_files_and_commands_are_told_apart():
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # no line is cut
     prepare(page.stem, tmp_path)
     follow(page, run_here)
     assert not_printed("".join(shown_by(page)), capsys.readouterr().out) == []
@@ -163,6 +164,7 @@ def test_commands_of_a_page_run_and_print_what_it_shows(page, tmp_path, monkeypa
 @pytest.mark.usefixtures("points_here")
 def test_quick_commands_of_the_tutorial_print_what_it_shows(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     page = DOCS / "tutorial" / "model-to-decision.md"
     ranking, *shown = shown_by(page)
     for step in steps_of(page.read_text()):
