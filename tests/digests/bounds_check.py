@@ -26,12 +26,12 @@ json.dump({name: runs()[name]().row() for name in json.loads(sys.argv[1])}, sys.
 
 
 def checked(*arguments):
-    """A process whose kernels check each index."""
+    """A process whose kernels check each index. LLVM leaves them as they are, which takes a third less time."""
     cache = {"NADI_CACHE_DIR": str(cache_dir().parent / "bounds-check")}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env=os.environ | {"NUMBA_BOUNDSCHECK": "1", "PYTHONPATH": str(ROOT)} | cache,
+        env=os.environ | {"NUMBA_BOUNDSCHECK": "1", "NUMBA_OPT": "0", "PYTHONPATH": str(ROOT)} | cache,
         capture_output=True,
         text=True,
         timeout=1200,
