@@ -3,6 +3,7 @@
 import os
 
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers
 
 FRESH = "NADI_FRESH_EXAMPLES"
 """Set in the environment of a run whose examples come from pytest's --hypothesis-seed."""
@@ -10,6 +11,11 @@ FRESH = "NADI_FRESH_EXAMPLES"
 
 FEWEST, SHARE = 5, 3
 """Of the same examples in every run a test gets one in SHARE, and FEWEST at least."""
+
+if not os.environ.get(FRESH):
+    # Hypothesis also draws constants of the sources of all imported modules that are not installed. Which ones a worker
+    # of pytest-xdist has imported depends on how fast the other one is.
+    providers._get_local_constants = providers.Constants  # there is no setting
 
 
 def bounded(examples):

@@ -1,5 +1,6 @@
 """Fresh examples: other ones than those of the suite, and the command that brings them again."""
 
+import importlib
 import re
 
 from hypothesis import given
@@ -18,11 +19,11 @@ def test_sums_are_not_odd(numbers):
 """
 
 
-def drawn():
+def drawn(examples=20):
     """What one set of examples is."""
     found = []
 
-    @budgets.bounded(20)
+    @budgets.bounded(examples)
     @given(st.integers(0, 2**60))
     def collect(number):
         found.append(number)
@@ -36,6 +37,15 @@ def test_examples_are_the_same_in_every_run_unless_fresh_ones_are_asked_for(monk
     assert drawn() == drawn()
     monkeypatch.setenv(budgets.FRESH, "1")
     assert drawn() != drawn()
+
+
+def test_examples_do_not_depend_on_what_is_imported(tmp_path, monkeypatch):
+    monkeypatch.delenv(budgets.FRESH, raising=False)
+    before = drawn(900)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "of_constants.py").write_text(f"NUMBERS = {list(range(10**15, 10**15 + 99))}\n")
+    importlib.import_module("of_constants")
+    assert drawn(900) == before
 
 
 def test_a_failure_is_said_with_what_brings_it_again(tmp_path, capsys):

@@ -4,8 +4,8 @@
     rate = min(bandwidth x efficiency, busy SMs x bytes in flight per SM / latency)
 
 By Little's law, an SM with 64 KiB of reads in flight moves 64 KiB per memory latency; so a few rows, which occupy as
-few SMs, do not saturate the bandwidth. Small operators consist of launch and latency. Copies are sequential, each with
-its own launch and latency.
+few SMs, do not saturate the bandwidth, and the largest block determines how long the SMs take. Small operators consist
+of launch and latency. Copies are sequential, each with its own launch and latency.
 """
 
 from inputs.units import PS_PER_S
@@ -33,16 +33,16 @@ def streaming_ps(operator: Operator, gpu: Gpu, efficiencies: Efficiencies) -> fl
     sm_rate = (
         _IN_FLIGHT_BYTES / (gpu.memory_latency_ps / PS_PER_S) if gpu.memory_latency_ps else gpu.memory_bandwidth_Bps
     )
-    busy = min(_blocks(operator), gpu.sms)
+    busy = min(_full_blocks(operator), gpu.sms)
     rate = min(gpu.memory_bandwidth_Bps * efficiency, busy * sm_rate)
     work_ps = max(operator.bytes / rate, operator.flops / gpu.peak_of("fp32")) * PS_PER_S
     return _LAUNCHES.get(operator.kind, 1) * gpu.launch_overhead_ps + gpu.memory_latency_ps + work_ps
 
 
-def _blocks(operator: Operator) -> int:
-    """Return the number of thread blocks: one per row or token, or one per _VALUES_PER_BLOCK values."""
+def _full_blocks(operator: Operator) -> float:
+    """Return the bytes over those of the largest thread block, of a row or token, or of _VALUES_PER_BLOCK values."""
     if operator.kind in {"elementwise", "dropout", "optimizer"}:
-        return -(-operator.shape[0] // _VALUES_PER_BLOCK)
+        return max(1.0, operator.shape[0] / _VALUES_PER_BLOCK)
     if operator.kind in {"permute", "embedding", "embedding-backward"}:
-        return -(-operator.shape[0] * operator.shape[1] // _VALUES_PER_BLOCK)
+        return max(1.0, operator.shape[0] * operator.shape[1] / _VALUES_PER_BLOCK)
     return operator.shape[0]

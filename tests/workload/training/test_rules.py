@@ -207,7 +207,7 @@ def test_most_random_plans_of_the_property_pass_or_fail_for_several_reasons():
     """So that the property above does not hold for want of plans."""
     found = []
 
-    @bounded(150)
+    @bounded(450)
     @given(cases())
     def count(case):
         found.append(rules.first_broken(*case))
