@@ -232,7 +232,7 @@ def test_what_memory_bounds_never_gets_shorter_with_size(kind, name, data):
     shorter, longer = (
         roofline_ps(Operator(kind, tuple(s), "fp16"), find_gpu(name), Efficiencies()) for s in (sizes, more)
     )
-    assert 0 < shorter <= longer
+    assert 0 < shorter <= longer * (1 + 1e-12)  # rounding
 
 
 # GPUs
