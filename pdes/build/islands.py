@@ -206,12 +206,15 @@ def first_packet_ps(program: Program, islands: s.Islands) -> int:
         sends_inside = (kind == KIND_COLLECTIVE) & (schedule >= 0)
         sends_inside[sends_inside] = used[program.node_group[begin:end][sends_inside]]
         launches = program.schedules.launch_ps[np.unique(schedule[sends_inside])]
+        least_ps = min(least_ps, int(launches.min(initial=s.INF)))
         sends = np.flatnonzero(kind == KIND_SEND)
+        if not len(sends):  # aggregators send none, and have no place in a job
+            continue
         peers, which = np.unique(program.node_peer[begin:end][sends], return_inverse=True)
         other = peers_of(program, npus[:, None], peers)
         inside = (islands.island_of[other] == islands.island_of[npus][:, None]).any(axis=0)
         delays = program.node_duration_ps[begin:end][sends][inside[which.reshape(-1)]]
-        least_ps = min(least_ps, int(launches.min(initial=s.INF)), int(delays.min(initial=s.INF)))
+        least_ps = min(least_ps, int(delays.min(initial=s.INF)))
     return least_ps
 
 

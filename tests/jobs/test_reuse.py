@@ -24,9 +24,10 @@ LOWER, UPPER = [0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]  # halve
 IGNORED = {"count events"}  # timers and ports' events of the domains' own worlds are others
 SETTINGS = network_settings(NetworkSection.model_validate(CLUSTER.network))
 REDUCTIONS = 6
+ALGORITHMS = defaults_on(GRAPH)
 
 
-def job(name, npus, begin_ps=0):
+def job(name, npus, begin_ps=0, algorithms=ALGORITHMS):
     """All-reduces within each host between computation, then one of all ranks."""
     tables = []
     for rank in range(8):
@@ -40,7 +41,7 @@ def job(name, npus, begin_ps=0):
         nodes.append(et.coll_node(2 * REDUCTIONS, "dp", ALL_REDUCE, 1 << 20, deps=last))
         tables.append(et.table_of(et.metadata(), nodes))
     groups = {"host0": (0, 1, 2, 3), "host1": (4, 5, 6, 7)}
-    work = WorkOfRanks(tables, np.arange(8), 8, groups, None, CollectiveSettings(defaults_on(GRAPH)))
+    work = WorkOfRanks(tables, np.arange(8), 8, groups, None, CollectiveSettings(algorithms))
     return FabricJob(name, work, np.array(npus, np.int32), begin_ps)
 
 
@@ -60,6 +61,16 @@ def test_replays_change_nothing(tick_ps, replayed):
     assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
     assert found.job_digests == wanted.job_digests
     assert np.array_equal(found.job_bytes, wanted.job_bytes)
+
+
+def test_replays_of_reductions_in_the_nvswitch_change_nothing():
+    """An aggregator, which adds up for all jobs, belongs to none."""
+    algorithms = {**ALGORITHMS, "all-reduce": "nccl:algo=nvls"}
+    jobs = job("a", LOWER, 0, algorithms), job("b", UPPER, 123_456_789, algorithms)
+    found, wanted = results(*jobs), results(*jobs, reuse=False)
+    assert found.reuse["episodes_replayed"] >= REDUCTIONS
+    assert set(differing(outcome(found), outcome(wanted))) <= IGNORED
+    assert found.job_digests == wanted.job_digests
 
 
 def test_halves_of_hosts_are_as_fast_as_alone():
