@@ -151,6 +151,8 @@ def test_any_owner_gives_the_same_however_often_windows_are_interrupted():
             assert len(shown) > 1 or wanted["count packet_hops"] < 100
 
     interrupted()
-    places = {(s.NEED_BLOCKS, where) for where in PLACES}
-    places |= {(need, PLACES[2]) for need in (s.NEED_MSGS, s.NEED_QPS, s.NEED_RXQPS, s.NEED_INSTS)}
-    assert places <= seen.keys(), f"no window was interrupted like this: {places - seen.keys()}"
+    least = {PLACES[0]: 20, PLACES[1]: 1, PLACES[2]: 20}  # what packets in a cell need has grown when they are sent on
+    for where, times in least.items():
+        assert seen[s.NEED_BLOCKS, where] >= times, seen
+    for need in (s.NEED_MSGS, s.NEED_QPS, s.NEED_RXQPS, s.NEED_INSTS):
+        assert seen[need, PLACES[2]] >= 20, seen
