@@ -204,10 +204,9 @@ def routing_without(graph: Graph, links: Collection[int]) -> TableRouting:
     next_set = next_sets(hops, src, dst, between, sets)
     cut = (hops == UNREACHABLE) & (original.hops < UNREACHABLE)
     if cut.any():
-        last = UNREACHABLE - 1
-        behind = last - int(original.hops[original.hops < UNREACHABLE].max())
-        if int(hops[hops < UNREACHABLE].max()) >= behind:
-            raise TopologyError(f"a detour of more than {behind} links between switches; expected a shorter one")
+        behind = 1 + int(hops[hops < UNREACHABLE].max())  # above the hops of every path that is left
+        if behind + int(original.hops[cut].max()) >= UNREACHABLE:
+            raise TopologyError(f"a detour of {behind - 1} links between switches; expected a shorter one")
         hops[cut] = original.hops[cut] + behind
         next_set[cut] = original.next_set[cut]
     home, attach_set = _attached_without(original, up, sets)

@@ -35,7 +35,7 @@ from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
 from nadi.simulation.wiring.affordable import work as work_of
-from nadi.simulation.wiring.fault_schedule import check_supported, schedule, with_slow_links
+from nadi.simulation.wiring.fault_schedule import check_supported, rerouted, schedule, with_slow_links
 from nadi.simulation.wiring.flow_traffic import with_flows
 from nadi.simulation.wiring.freed_memory import return_freed_memory
 from nadi.simulation.wiring.in_network import with_reducers, without_reducers
@@ -346,7 +346,10 @@ def run_program(
     if reports_cache:
         _warn_once(progress, cache_complaint())
     _announce_compilation(work_messages if settings.fidelity.hooks.act else work, "up to half a minute", progress)
-    results = workers.run(*with_reducers(graph, program, owner), settings, progress, checkpoints)
+    extended_graph, extended_program, owner = with_reducers(graph, program, owner)
+    if extended_graph is not graph:
+        settings = replace(settings, faults=rerouted(settings.faults, extended_graph))
+    results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
     return without_reducers(results, graph)

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 
@@ -130,8 +130,18 @@ def schedule(faults: Sequence[FaultSection], detection_time_ps: int, graph: Grap
                 error_rate=fault.error_rate or 0.0,
             )
         )
-    routings = {down: routing_without(graph, down) for _, down in pdes.down_sets(links) if down}
+    routings = _routings(graph, {down for _, down in pdes.down_sets(links) if down})
     return pdes.Faults(tuple(links), tuple(npus), detection_time_ps, routings, tuple(storms))
+
+
+def rerouted(faults: pdes.Faults, graph: Graph) -> pdes.Faults:
+    """Return the faults with the routings of another fabric with the same links, as one that has aggregators, too."""
+    return replace(faults, routings=_routings(graph, faults.routings)) if faults.routings else faults
+
+
+def _routings(graph: Graph, down_sets: Collection[frozenset[int]]) -> dict[frozenset[int], TableRouting]:
+    """Return the routing of the fabric without each of these sets of links."""
+    return {down: routing_without(graph, down) for down in down_sets}
 
 
 def check_supported(faults: Sequence[FaultSection], network: NetworkSection) -> None:

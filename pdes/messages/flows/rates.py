@@ -36,7 +36,8 @@ ALWAYS_LOST = 1 << 32  # loss probability of a link that is down (pdes.build.sch
 def capacities(net: Net) -> Int64:
     """Return int64[tx rows], the load that each outgoing link carries (FlowLink.capacity)."""
     rows = net.link_class[class_of(net.tx.meta)]
-    rate = (UNITS_PER_PS / np.maximum(rows.ps_per_byte, 1e-9)).astype(np.int64)
+    ps_per_byte = np.where(rows.ps_per_byte > 0, rows.ps_per_byte, np.inf)  # a link that loses all packets has no rate
+    rate = (UNITS_PER_PS / ps_per_byte).astype(np.int64)
     return np.where(rows.error == ALWAYS_LOST, 0, rate << WEIGHT_SHIFT)
 
 
