@@ -82,6 +82,7 @@ class Harvest:
     resumed_hops: Annotated[int, sum]  # of a process: packet-hops that an earlier part of the run simulated
     left: Annotated[int, sum]  # trace rows not finished
     waits: Annotated[list[str], _lists]  # rows that wait and what each waits for, one line each
+    lost: Annotated[str, max]  # an NPU that has no path left to one that it waits for, and why
     too_late: Annotated[bool, any]  # an event lies beyond the times that the engine can represent
     depths: Annotated[Int64, np.concatenate]  # int64[k, 3] maximum of the bytes that waited, see _watched
     marks: Annotated[Int64, np.concatenate]  # int64[k, 3] packets that were marked, likewise
@@ -116,8 +117,9 @@ def harvest(sim: Simulation) -> Harvest:
     total = replace(merge([_of(sim, lp) for lp in sim.lps]), peak_rss_bytes=peak_rss_bytes())
     if not total.left:
         return total
-    waits = _lists([waiting_rows(lp) for lp in sim.lps if lp.world.net.ctl.rows_left])
-    return replace(total, waits=waits, too_late=any(lp.world.net.ctl.rows_left and too_late(lp) for lp in sim.lps))
+    late = any(lp.world.net.ctl.rows_left and too_late(lp) for lp in sim.lps)
+    waits, lost = zip(*(waiting_rows(sim, lp) for lp in sim.lps if lp.world.net.ctl.rows_left), strict=True)
+    return replace(total, waits=_lists(waits), lost=max(lost), too_late=late)
 
 
 def harvest_so_far(sim: Simulation) -> Harvest:
@@ -149,6 +151,7 @@ def _of(sim: Simulation, lp: LogicalProcess) -> Harvest:
         resumed_hops=0,
         left=left,
         waits=[],
+        lost="",
         too_late=False,
         depths=_watched(lp, w.net.depth),
         marks=_watched(lp, w.net.marks if w.net.const.ecn == 1 else None),
@@ -311,7 +314,8 @@ def _who_waits(total: Harvest) -> str:
     if nodes:
         around = " -> ".join(str(node) for node in [*nodes, nodes[0]])
         more += f"\n  deadlock: every link of {around} waits for the next, paused by the switch at its end"
-    head = f"nothing is left to happen at {total.now_ps} ps, but {total.left} trace nodes are not done:"
+    head = total.lost or f"nothing is left to happen at {total.now_ps} ps"
+    head += f", but {total.left} trace nodes are not done:"
     return head + "".join(f"\n  {line}" for line in total.waits[:MAX_LINES]) + more
 
 

@@ -3,20 +3,21 @@
 Pauses may wait for each other in a circle: then a cyclic buffer dependency has become a deadlock.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from pdes.build.schedule import ALWAYS_LOST
-from pdes.build.simulation import LogicalProcess
+from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import state as s
 from pdes.core.inputs import Graph, Int64, Rows
-from pdes.core.packet import class_of, destination, end_of, instance_key
+from pdes.core.packet import destination, end_of, instance_key
 from pdes.core.rows.nic import PendingRequest
+from pdes.harvest.lost_paths import LostPaths, end_name, listed
 from pdes.npu.agenda import lane_place
 from pdes.npu.collective import npu_of_peer
 from pdes.npu.one_at_a_time import COMMUNICATION
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_RECV, KIND_SEND
 
-MAX_PLACES = 8  # places down by faults that a message lists
 TOO_LATE_TEXT = (
     f"simulated time exceeds {s.LONGEST_RUN_PS} ps (26 days), the maximum that the engine can represent; "
     "expected faster links, smaller messages or shorter delays"
@@ -31,44 +32,16 @@ def too_late(lp: LogicalProcess) -> bool:
     return w.net.ctl.now_ps > s.LONGEST_RUN_PS or any(((t > s.INF) | (t < 0)).any() for t in pending)
 
 
-def failed_queue_pair(lp: LogicalProcess) -> str:
-    """Return a line about the queue pair that gave up."""
+def failed_queue_pair(sim: Simulation, lp: LogicalProcess) -> str:
+    """Return a line about the queue pair of an LP that gave up."""
     w = lp.world
     row = int(w.net.ctl.failed_queue_pair)
-    src = int(w.npus.npu[w.qps.qp[row].npu].number)
-    return (
-        f"npu {src} to npu {destination(w.qps.qp[row].w1)}: packet {w.qps.qp[row].una} unacknowledged after "
-        f"{w.qps.qp[row].retries} timeouts (at {w.net.ctl.now_ps} ps); "
-        "check for a queue_limit below one packet or an rto that is too short" + _by_faults(lp)
-    )
-
-
-def down_places(lp: LogicalProcess) -> list[str]:
-    """Return the places that faults have down, of the links that leave the LP's nodes, as [[faults]] names them."""
-    # A switch without any link that is up is named in place of its links. A link to another LP's node is named by
-    # number.
-    net, part = lp.world.net, lp.part
-    meta = net.tx.meta[: len(part.links)]
-    is_down = net.link_class.error[class_of(meta)] == ALWAYS_LOST
-    down_before = np.concatenate([[0], np.cumsum(is_down)])
-    down, links = np.diff(down_before[part.out_ptr]), np.diff(part.out_ptr)
-    dead_switches = [own for own in np.flatnonzero((down == links) & (links > 0)).tolist() if own >= part.npus]
-    places = [f"switch {part.nodes[own]}" for own in dead_switches]
-    source = np.repeat(np.arange(len(part.nodes)), links)
-    target = end_of(meta)
-    named = set()
-    for row in np.flatnonzero(is_down).tolist():
-        a, b, cable = int(source[row]), int(target[row]), int(part.links[row]) >> 1
-        if a in dead_switches or b in dead_switches or cable in named:
-            continue
-        named.add(cable)
-        if b >= len(part.nodes):
-            places.append(f"link {2 * cable}")
-            continue
-        between = np.flatnonzero((source == a) & (target == b))
-        which = "" if is_down[between].all() else f" cable {between.tolist().index(row)}"
-        places.append(f"link {part.nodes[a]}-{part.nodes[b]}{which}")
-    return list(dict.fromkeys(places))
+    src, dst, now_ps = int(w.npus.npu[w.qps.qp[row].npu].number), destination(w.qps.qp[row].w1), int(w.net.ctl.now_ps)
+    given_up = f"packet {w.qps.qp[row].una} unacknowledged after {w.qps.qp[row].retries} timeouts (at {now_ps} ps)"
+    if lost := LostPaths(sim.graph, sim.settings.faults, now_ps).between(src, dst):
+        return f"{lost}: {given_up}"
+    hint = "; check for a queue_limit below one packet or an rto that is too short"
+    return f"{end_name(sim.graph, src)} to {end_name(sim.graph, dst)}: {given_up}{hint}{_by_faults(sim, lp)}"
 
 
 def storming_npus(lp: LogicalProcess) -> list[str]:
@@ -78,14 +51,11 @@ def storming_npus(lp: LogicalProcess) -> list[str]:
     return [f"npu {lp.part.nodes[end_of(lp.world.net.tx.meta[link])]}" for link in links.tolist()]
 
 
-def _by_faults(lp: LogicalProcess) -> str:
+def _by_faults(sim: Simulation, lp: LogicalProcess) -> str:
     """Return a clause that lists what faults have down or paused; empty without such places."""
-    clause = ""
-    for what, places in (("down by faults", down_places(lp)), ("pause storms", storming_npus(lp))):
-        if places:
-            more = f" and {len(places) - MAX_PLACES} more" if len(places) > MAX_PLACES else ""
-            clause += f"; {what}: {', '.join(places[:MAX_PLACES])}{more}"
-    return clause
+    storms = storming_npus(lp)
+    paused = f"; pause storms: {listed(storms, ', ')}" if storms else ""
+    return LostPaths(sim.graph, sim.settings.faults, int(lp.world.net.ctl.now_ps)).clause() + paused
 
 
 def held_links(graph: Graph, lp: LogicalProcess) -> Int64:
@@ -130,35 +100,36 @@ def _requests(lp: LogicalProcess) -> dict[tuple[int, int], int]:
 
 
 def _collective_waits(
-    lp: LogicalProcess, npu: int, row: int, table_row: int, requests: dict[tuple[int, int], int]
-) -> str:
-    """Return a line: what the member of a collective on NPU number `npu` of an LP waits for."""
+    sim: Simulation, lp: LogicalProcess, npu: int, row: int, table_row: int, requests: dict[tuple[int, int], int]
+) -> tuple[str, Sequence[int]]:
+    """Return a line, what the member of a collective on NPU number `npu` of an LP waits for, and the NPUs it may be."""
     # row: trace row of the collective; table_row: its row in the tables of traces; requests: result of `_requests`.
     w, t, plans = lp.world, lp.world.trace, lp.world.plans
     slot = int(w.npus.npu[npu].slot_base + t.group[table_row])
     group, seq = int(plans.slot_group[slot]), int(t.seq[table_row])
-    name = f"npu {lp.part.nodes[npu]} row {row}: collective {seq} of group {group}"
+    name = f"{end_name(sim.graph, lp.part.nodes[npu])} row {row}: collective {seq} of group {group}"
     flag = int(w.rows.flag[lp.row_ptr[npu] + row])
     if not flag & s.ROW_STARTED and (not w.net.const.serial_collectives or w.rows.slot_next[slot] == seq):
         if w.net.const.one_at_a_time == 1:
-            return f"{name} waits for its turn: row {w.npus.turns[npu].running[COMMUNICATION]} of the npu runs"
+            return f"{name} waits for its turn: row {w.npus.turns[npu].running[COMMUNICATION]} of the npu runs", ()
         in_flight = int(w.npus.system[npu].in_flight)
-        return f"{name} waits for a place: collectives in flight on the npu: {in_flight}"
+        return f"{name} waits for a place: collectives in flight on the npu: {in_flight}", ()
     if not flag & s.ROW_STARTED:
-        return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done"
+        return f"{name} waits for its turn: collective {int(w.rows.slot_next[slot])} of the group is not done", ()
     is_coupled = w.net.hooks.settle != 0 and w.net.hooks.join != 0 and w.flows.is_coupled[t.schedule[table_row]] == 1
     owner = int(plans.group_member[plans.group_ptr[group]]) if is_coupled else npu
     hit = np.flatnonzero(w.insts.inst_key == instance_key(owner, group, seq))
+    members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
     if not len(hit) and w.islands.start_row[slot % len(w.islands.start_row)] == row:
-        members = plans.group_member[plans.group_ptr[group] : plans.group_ptr[group + 1]]
-        return f"{name} waits for members to start: {len(members) - w.islands.started[group]}"
+        return f"{name} waits for members to start: {len(members) - w.islands.started[group]}", ()
     if not len(hit):
-        return f"{name} waits for nothing (engine defect)"
+        return f"{name} waits for nothing (engine defect)", ()
     inst = int(w.insts.inst_val[hit[0]])
     collective = w.insts.inst[inst]
     if is_coupled:
-        waits = f"members to start: {collective.lanes_left}" if collective.lanes_left else "its links"
-        return f"{name} waits for {waits}"
+        if collective.lanes_left:
+            return f"{name} waits for members to start: {collective.lanes_left}", ()
+        return f"{name} waits for its links", members.tolist()
     receiver = requests.get((npu, s.REF_INSTANCE | inst))
     for lane in range(int(collective.lanes)):
         state = w.insts.lane[lane_place(w.net, inst, lane)]
@@ -166,34 +137,40 @@ def _collective_waits(
         peer = int(plans.step[state.first + step].recv_peer) if step < state.steps else -1
         if peer >= 0 and (receiver is None or state.arrived == 0):
             sender = npu_of_peer(w.insts, plans, inst, collective.first_lane + lane, peer)
-            return f"{name}, lane {lane} step {step}, waits for npu {sender}"
-    return f"{name} waits for " + (
-        "its sends to leave" if receiver is None else f"npu {receiver} to receive what it sends"
-    )
+            return f"{name}, lane {lane} step {step}, waits for {end_name(sim.graph, sender)}", (sender,)
+    if receiver is None:
+        return f"{name} waits for its sends to leave", members.tolist()
+    return f"{name} waits for {end_name(sim.graph, receiver)} to receive what it sends", (receiver,)
 
 
-def waiting_rows(lp: LogicalProcess) -> list[str]:
-    """Return a line for each trace row of an LP that has started, or could, and is not done: what it waits for."""
+def waiting_rows(sim: Simulation, lp: LogicalProcess) -> tuple[list[str], str]:
+    """Return a line for each trace row of an LP that has started, or could, and is not done: what it waits for.
+
+    And return a clause about an NPU that has lost its only path to one that it waits for; "" if none has.
+    """
     w, t = lp.world, lp.world.trace
     flag = w.rows.flag[: lp.row_ptr[-1]]
     begun = np.flatnonzero(((flag & (s.ROW_STARTED | s.ROW_READY)) != 0) & ((flag & s.ROW_DONE) == 0))
-    lines = []
+    lines, lost = [], ""
     requests = _requests(lp)
+    paths = LostPaths(sim.graph, sim.settings.faults, int(w.net.ctl.now_ps))
     for own, place in zip((np.searchsorted(lp.row_ptr, begun, side="right") - 1).tolist(), begun.tolist(), strict=True):
         row = place - int(lp.row_ptr[own])
         npu = int(lp.part.nodes[own])
         at = int(w.npus.npu[own].trace_base) + row
         kind = t.kind[at]
-        peer = int(w.net.jobs.npu[w.npus.npu[own].place + t.peer[at]])
+        peers: Sequence[int] = (int(w.net.jobs.npu[w.npus.npu[own].place + t.peer[at]]),)
         if kind == KIND_RECV:
-            lines.append(f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {peer}")
+            lines.append(f"npu {npu} row {row}: receive {t.seq[at]} of tag {t.tag[at]} waits for npu {peers[0]}")
         elif kind == KIND_SEND:
             waits = "waits for its receive to be posted" if (own, row) in requests else "has not left"
-            lines.append(f"npu {npu} row {row}: send to npu {peer} {waits}")
+            lines.append(f"npu {npu} row {row}: send to npu {peers[0]} {waits}")
         elif kind == KIND_COLLECTIVE:
-            lines.append(_collective_waits(lp, own, row, at, requests))
+            line, peers = _collective_waits(sim, lp, own, row, at, requests)
+            lines.append(line)
         else:
             lines.append(f"npu {npu} row {row} is in its lane (engine defect)")
+        lost = lost or paths.of_npu(npu, peers)
     if lines:
-        lines[0] += _by_faults(lp)
-    return lines
+        lines[0] += _by_faults(sim, lp)
+    return lines, lost

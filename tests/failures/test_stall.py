@@ -1,56 +1,97 @@
-"""What a run that cannot go on says of the links and switches that are down."""
+"""What a run that cannot go on says: which NPU has lost its path to which, since when, and what is down."""
 
 import numpy as np
 import pytest
 
 from pdes import LinkFault, RunError, Settings, build_world, run
-from pdes.harvest.stall import down_places
+from pdes.harvest.lost_paths import LostPaths
 from tests.failures.common import cable, faults_of, of_switch
 from topologies import build
 from workload import pairs_program
 
 SPEC = "leaf-spine:leaves=2,hosts_per_leaf=2,spines=2,uplinks=2,rate=100Gbps,delay=1us"
 """NPUs 0 to 3, leaves 4 and 5, spines 6 and 7."""
+GRAPH = build(SPEC)
 LASTING = {"rto_ps": 20_000_000, "max_retries": 2}
+MS = 10**9
 
 
 def fails(links, owner=None, **more):
     """The line of a run with these faults in which NPUs 0 and 2 send to each other."""
-    graph = build(SPEC)
-    faults = faults_of(graph, [at if isinstance(at, LinkFault) else LinkFault(at, 0, down=True) for at in links])
     program = pairs_program(np.array([2, -1, 0, -1]), 1 << 20)
-    sim = build_world(graph, program, Settings(faults=faults, **LASTING, **more), owner)
+    settings = Settings(faults=faults_of(GRAPH, links), **LASTING, **more)
     with pytest.raises(RunError) as caught:
-        run(sim)
-    return str(caught.value), sim
+        run(build_world(GRAPH, program, settings, owner))
+    return str(caught.value)
 
 
-def test_links_by_their_ends_and_a_switch_as_one():
-    graph = build(SPEC)
-    line, _ = fails([cable(graph, 4, 6), cable(graph, 0, 4), of_switch(graph, 7)])
-    assert line.endswith("an rto that is too short; down by faults: switch 7, link 0-4, link 4-6")
+def down(links, at_ps=0, until_ps=None):
+    return LinkFault(links, at_ps, down=True, **({} if until_ps is None else {"until_ps": until_ps}))
 
 
-def test_only_what_is_down_at_that_time():
-    graph = build(SPEC)
-    back = LinkFault(cable(graph, 4, 6), 0, 1_000_000, down=True)
-    slow = LinkFault(cable(graph, 4, 7), 0, rate_bps=10**10)
-    late = LinkFault(cable(graph, 5, 7), 10**12, down=True)
-    line, _ = fails([back, slow, late, cable(graph, 5, 6)[2:], cable(graph, 2, 5)])
-    assert line.endswith("; down by faults: link 2-5, link 5-6 cable 1")
+def paths(*faults, now_ps=10 * MS):
+    return LostPaths(GRAPH, faults_of(GRAPH, faults), now_ps)
 
 
-def test_a_part_knows_its_own_links():
-    graph = build(SPEC)
-    owner = np.array([0, 0, 1, 1, 0, 1, 0, 1])
-    _, sim = fails([cable(graph, 0, 4), cable(graph, 5, 6)], owner)
-    numbers = [f"link {number}" for number in cable(graph, 5, 6) if number % 2 == 0]
-    assert len(numbers) == 2
-    assert down_places(sim.lps[0]) == ["link 0-4", *numbers]
+@pytest.mark.parametrize("owner", [None, [0, 0, 1, 1, 0, 1, 0, 1]])
+@pytest.mark.parametrize(
+    ("links", "why"),
+    [(cable(GRAPH, 0, 4), "link npu 0 - leaf 0 went down at 0 ms"), (of_switch(GRAPH, 5), "leaf 1 went down at 0 ms")],
+)
+def test_an_npu_that_has_lost_its_path_says_since_when(owner, links, why):
+    line = fails([down(links)], None if owner is None else np.array(owner))
+    assert line.startswith(("npu 0 has no path to npu 2 since ", "npu 2 has no path to npu 0 since "))
+    assert f"{why}: packet 0 unacknowledged after 3 timeouts" in line
+    assert "\n" not in line
+
+
+def test_with_a_path_that_is_left_it_lists_what_is_down():
+    lossy = LinkFault(cable(GRAPH, 0, 4), 0, error_rate=0.999)
+    line = fails([lossy, down(cable(GRAPH, 4, 6))])
+    assert "npu 2: packet" in line or "npu 0: packet" in line
+    assert line.endswith("an rto that is too short; down by faults: link leaf 0 - spine 0")
 
 
 def test_nothing_is_down():
-    graph = build(SPEC)
-    line, _ = fails([LinkFault(cable(graph, 0, 4), 0, error_rate=0.999)])
+    line = fails([LinkFault(cable(GRAPH, 0, 4), 0, error_rate=0.999)])
     assert "unacknowledged" in line
     assert "down" not in line
+
+
+def test_the_last_of_several_failures_cuts():
+    both = down(of_switch(GRAPH, 6), MS), down(of_switch(GRAPH, 7), 2 * MS)
+    assert paths(*both).between(1, 3) == "npu 1 has no path to npu 3 since spine 1 went down at 2 ms"
+    assert paths(*both).between(0, 1) == ""
+    assert paths(*both, now_ps=MS).between(1, 3) == ""
+
+
+def test_a_path_that_came_back_is_cut_since_it_failed_again():
+    link = cable(GRAPH, 1, 4)
+    assert paths(down(link, 0, MS), down(link, 3 * MS)).between(1, 0) == (
+        "npu 1 has no path to npu 0 since link npu 1 - leaf 0 went down at 3 ms"
+    )
+    assert paths(down(link, 0, MS)).between(1, 0) == ""
+
+
+def test_places_that_fail_together_are_listed():
+    together = down(cable(GRAPH, 0, 4), MS), down(of_switch(GRAPH, 5), MS)
+    assert paths(*together).between(0, 2) == (
+        "npu 0 has no path to npu 2 since leaf 1 and link npu 0 - leaf 0 went down at 1 ms"
+    )
+
+
+def test_names_of_what_is_down_now():
+    back = down(cable(GRAPH, 4, 6), 0, MS)
+    slow = LinkFault(cable(GRAPH, 4, 7), 0, rate_bps=10**10)
+    late = down(cable(GRAPH, 5, 7), 100 * MS)
+    lost = LinkFault(cable(GRAPH, 1, 4), 0, error_rate=1.0)
+    now = paths(back, slow, late, lost, down(cable(GRAPH, 5, 6)[2:]), down(cable(GRAPH, 2, 5)))
+    assert now.clause() == "; down by faults: link npu 1 - leaf 0, link npu 2 - leaf 1, link leaf 1 - spine 0 cable 1"
+    many = paths(*(down(cable(GRAPH, npu, 4 + npu // 2)) for npu in range(4)), down(of_switch(GRAPH, 6)))
+    assert many.clause().startswith("; down by faults: spine 0, link npu 0 - leaf 0, ")
+
+
+def test_an_npu_and_the_first_peer_that_it_has_lost():
+    lost = paths(down(of_switch(GRAPH, 6)), down(of_switch(GRAPH, 7), MS))
+    assert lost.of_npu(0, [0, 1, 2, 3]) == "npu 0 has no path to npu 2 since spine 1 went down at 1 ms"
+    assert lost.of_npu(0, [1]) == ""
