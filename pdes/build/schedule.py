@@ -12,7 +12,7 @@ from pdes.core.errors import RunError
 from pdes.core.inputs import Array, Float64, Graph, Int64, Record, Rows
 from pdes.core.memory import aligned, row_of, rows_of, unused
 from pdes.core.packet import link_meta
-from pdes.core.rows.network import Change, Gate, LinkClass, OutgoingLink
+from pdes.core.rows.network import Change, LinkClass, OutgoingLink
 from pdes.core.setting import Setting, setting
 from pdes.core.state import PS_PER_BYTE_AT_1_BPS
 from pdes.network.routing import UNREACHABLE
@@ -185,10 +185,18 @@ def with_pit(net: s.Net, faults: Faults) -> s.Net:
     pit = len(net.tx)
     net.const.pit = pit
     row = row_of(OutgoingLink, meta=link_meta(0, 0, len(net.link_class) - 1))
-    longer = {"tx": np.append(net.tx, row), "tx_dropped": np.append(net.tx_dropped, np.zeros(pit, np.int64))}
-    if net.hooks.shared_switches != 0 or len(net.gate) > 1:
-        longer["gate"] = np.concatenate([net.gate, rows_of(Gate, pit + 1 - len(net.gate))])
-    return net._replace(**{name: aligned(array) for name, array in longer.items()})
+    shares, columns = net.hooks.shared_switches != 0 or len(net.gate) > 1, int(net.const.depths)
+    per_link = {"tx_dropped": 1, "port_ties": 1, "gate": int(shares), "sample": int(net.const.sample_ps > 0)}
+    per_link |= {"depth": columns, "marks": columns * int(net.const.ecn == 1)}
+    longer: dict[str, Any] = {name: _with_row(getattr(net, name), pit, entries) for name, entries in per_link.items()}
+    jobs = net.jobs._replace(link_bytes=_with_row(net.jobs.link_bytes, pit, int(net.const.jobs)))
+    return net._replace(tx=aligned(np.append(net.tx, row)), jobs=jobs, **longer)
+
+
+def _with_row(array: Array, link: int, entries: int) -> Array:
+    """Return an array with `entries` per link, 0 = not in use, that reaches to those of a link."""
+    missing = (link + 1) * entries - len(array)
+    return array if missing <= 0 else aligned(np.concatenate([array, np.zeros(missing, array.dtype)]))
 
 
 def _class_row(class_row: Record, faults: Sequence[LinkFault]) -> Record:

@@ -6,6 +6,7 @@ import pytest
 from pdes import LinkFault, NpuFault, RunError
 from pdes.build.settings import SharedBuffer
 from tests.failures.common import cable, faults_of, of_switch, simulate
+from tests.jobs.common import job, program_of
 from tests.pdes.cases import Traces
 from topologies import build
 from workload import collective_program, pairs_program
@@ -271,3 +272,15 @@ def test_a_server_s_npu_without_nic_is_cut_off_and_its_packets_come_to_an_end(sw
     for_ever = faults_of(graph, [LinkFault(nic, us(30), down=True)], detection_ps=us(20))
     with pytest.raises(RunError, match=f"npu 0 has no path to npu 5 since link npu {nic_of} - leaf . went down"):
         simulate(graph, program, faults=for_ever, max_retries=5, **chosen)
+
+
+@pytest.mark.parametrize("more", [{}, {"switch": SharedBuffer(), "queue_samples": 64}, {"sample_ps": us(20)}])
+def test_what_is_counted_by_link_has_room_for_packets_without_a_path(more):
+    """Two jobs across the NICs of a rail that is down for a while; guards around the arrays are checked at the end."""
+    graph = build("rail-optimised:npus=16,gpus_per_host=2,hosts_per_rail_leaf=4,spines=2,rate=100Gbps")
+    leaf = next(int(graph.link_dst[n]) for n in graph.out_links(0) if graph.node_kind[graph.link_dst[n]] == 1)
+    program = program_of(graph, job("first", [0, 2, 4, 6]), job("second", [1, 3, 5, 7]))
+    back = LinkFault(of_switch(graph, leaf), us(30), us(400), down=True)
+    faults = faults_of(graph, [back], detection_ps=us(5))
+    results = simulate(graph, program, faults=faults, rto_ps=us(60), window_bytes=1 << 20, **more)
+    assert results.counters["dropped_packets"] > results.links["dropped_packets"].sum() > 0
