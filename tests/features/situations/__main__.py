@@ -6,6 +6,7 @@ had other results than the same run done the plain way: one thread, no reuse of 
 """
 
 import argparse
+import re
 import secrets
 import sys
 import tempfile
@@ -17,8 +18,14 @@ import numpy as np
 
 from tests.features.matrix import REFUSED, Matrix
 from tests.features.running import toml_of
-from tests.features.situations.running import outcome, sections, warm_up
-from tests.features.situations.values import FACTORS, described
+from tests.features.situations.running import COMPLAINT, outcome, sections, warm_up
+from tests.features.situations.values import FACTORS, conflicts, described
+
+
+def kind_of_failure(found):
+    """Return the lines of a failure that name errors and warnings, alike for all numbers."""
+    lines = [line for line in found.splitlines() if COMPLAINT.search(line) or "nadi: error" in line] or [found]
+    return re.sub(r"\d+", "N", " | ".join(lines))[:400]
 
 
 def main(arguments=None):
@@ -30,7 +37,7 @@ def main(arguments=None):
     given = parser.parse_args(arguments)
     seed = secrets.randbelow(2**31) if given.seed is None else given.seed
     began = time.monotonic()
-    refusals, ended = Counter(), []
+    refusals, failures, ended = Counter(), Counter(), []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         warm_up(folder)
@@ -40,26 +47,31 @@ def main(arguments=None):
             if found.startswith(REFUSED):
                 refusals[found] += 1
             elif found:
+                kind = kind_of_failure(found)
+                failures[kind] += 1
                 text = f"# {described(situation)}\n{toml_of(sections(situation, folder))}"
-                sys.stdout.write(f"{text}{found}\n\n")
-                sys.stdout.flush()
+                if failures[kind] == 1:
+                    sys.stdout.write(f"{text}{found}\n\n")
+                    sys.stdout.flush()
                 if given.keep:
                     (given.keep / f"{seed}-{matrix.runs}.toml").write_text(text + f"# {found[:3000]!r}\n")
             return found
 
-        matrix = Matrix(lambda situation: True, tried, seed, FACTORS, {})
+        matrix = Matrix(lambda situation: True, tried, seed, FACTORS, {}, conflicts())
         pairs = matrix.left
         matrix.cover(seconds=given.seconds)
     sys.stdout.write(
         f"{pairs} pairs, seed {seed}: {pairs - matrix.refused - matrix.left} ran, {matrix.refused} are refused, "
         f"{matrix.left} are left; {matrix.runs} runs in {time.monotonic() - began:.0f} s: "
-        f"{sum(refusals.values())} refused, {len(ended)} ended by their faults, {len(matrix.defects)} failures\n"
+        f"{sum(refusals.values())} refused, {len(ended)} ended by their faults, {sum(failures.values())} failures\n"
     )
     for reason, count in refusals.most_common():
         sys.stdout.write(f"{count} refused: {reason}\n")
+    for kind, count in failures.most_common():
+        sys.stdout.write(f"{count} failed: {kind}\n")
     for reason in sorted(set(ended)):
         sys.stdout.write(f"{reason}\n")
-    return int(bool(matrix.defects))
+    return int(bool(failures))
 
 
 if __name__ == "__main__":
