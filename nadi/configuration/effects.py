@@ -130,6 +130,7 @@ _ASKED = Condition(
     "rendezvous or collectives_in_flight",
     lambda run: bool(run.config.system.rendezvous or run.config.system.collectives_in_flight),
 )
+_FAULTS = Condition("[[faults]]", lambda run: bool(run.config.faults))
 _JOBS = Condition("[[jobs]]", lambda run: bool(run.config.jobs))
 _MODEL = Condition("model", lambda run: run.config.workload.model is not None)
 _TRACES = Condition("traces", lambda run: run.config.workload.traces is not None)
@@ -230,7 +231,12 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("checkpoint", _SIMULATED),
         **_keys("backend workers share_memory lps_per_worker partitioner weights", _DIVIDED),
     },
-    "output": {**_keys("dir nodes flows report"), **_keys("sample", _PACKETS), **_keys("alone", _JOBS)},
+    "output": {
+        **_keys("dir nodes flows report"),
+        **_keys("sample", _PACKETS),
+        **_keys("alone", _JOBS),
+        **_keys("without_faults", _FAULTS),
+    },
     "energy": _keys("table"),
 }
 """Conditions by section and key; a key has no effect unless all of them hold. Those of a job, and of its serving and

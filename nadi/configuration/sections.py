@@ -519,6 +519,10 @@ class OutputSection(Section):
         default=False,
         description="simulate each of [[jobs]] alone, too: results show what it lost to the others",
     )
+    without_faults: bool = Field(
+        default=False,
+        description="simulate the run without its [[faults]], too: results show what these cost",
+    )
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.job_times import times_alone_ps
+from nadi.simulation.job_times import times_alone_ps, without_faults_ps
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
@@ -68,6 +68,7 @@ class FinishedRun:
     # schedule and size of the collectives that a closed-form run computes by formula; it plays the others
     formulas: frozenset[tuple[int, int]] = frozenset()
     alone_ps: tuple[int, ...] = ()  # time in picoseconds of each job alone on the fabric; () = not simulated
+    without_faults_ps: int = -1  # end of the same run without faults, in picoseconds; -1 = not simulated
 
     def peak_rss_bytes(self) -> int:
         """Return the peak resident memory in bytes of this rank and of the processes that it forked."""
@@ -140,10 +141,12 @@ def simulate(
         with usual_signals():
             results = run_program(graph, work.program, settings, progress, workers, owner, expected, checkpoints)
     simulation = finished(results)
-    if not (config.output.alone and config.jobs):
-        return simulation
-    alone = functools.partial(_alone, force=force)
-    return replace(simulation, alone_ps=times_alone_ps(simulation, alone, progress, ranks))
+    again = functools.partial(_again, force=force)
+    if config.output.without_faults and config.faults:
+        simulation = replace(simulation, without_faults_ps=without_faults_ps(config, again, progress, ranks))
+    if config.output.alone and config.jobs:
+        simulation = replace(simulation, alone_ps=times_alone_ps(simulation, again, progress, ranks))
+    return simulation
 
 
 def until_cut(results: pdes.Results) -> pdes.Results:
@@ -164,14 +167,14 @@ def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
     sections.pop("energy", None)
     engine, output = sections["engine"], sections["output"]
     sections["engine"] = {key: engine[key] for key in ("seed", "reuse", "fast_forward")}
-    sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone"}}
+    sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone", "without_faults"}}
     hashes = {entry.key: entry.sha256 for entry in files if entry.key.partition(".")[0] not in {"engine", "energy"}}
     return {"sources": source_hash(), "keys": sections, "files": hashes}
 
 
-def _alone(config: RunConfig, progress: NoProgress, ranks: RankGather, *, force: bool) -> FinishedRun:
-    """Simulate the only job of a configuration, without further results."""
-    output = config.output.model_copy(update={"alone": False})
+def _again(config: RunConfig, progress: NoProgress, ranks: RankGather, *, force: bool) -> FinishedRun:
+    """Simulate another configuration to compare with, without further results."""
+    output = config.output.model_copy(update={"alone": False, "without_faults": False})
     return simulate(config.model_copy(update={"output": output}), progress, ranks, force=force, keep_flows=False)
 
 

@@ -169,6 +169,7 @@ class RunSummary(TypedDict, total=False):
     nodes: Required[_Size]
     links: Required[_Size]
     finish_time_ps: Required[_Count]
+    without_faults_ps: _Count
     packet_hops: _Count
     events: _Count
     windows: _Count

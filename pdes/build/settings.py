@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pdes.build.schedule import NO_FAULTS, Faults
 from pdes.core.inputs import Bools, Int64
 from pdes.core.setting import setting
-from pdes.fidelity import Fidelity
+from pdes.fidelity import Fidelity, flow
 from pdes.network.balancing import ECMP, Balancing
 from pdes.network.disciplines import STRICT, Discipline, discipline
 from pdes.nic.congestion import NO_CONTROL, Control
@@ -174,6 +174,11 @@ class Settings:
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share the run."""
         return self.flow_groups is None and self.fidelity.model.several_workers
+
+    @property
+    def max_link_rate_bps(self) -> int | None:
+        """Maximum rate of a link in bit/s, but for those of aggregators; None = that of the fabric."""
+        return (self.fidelity.model if self.flow_groups is None else flow.NETWORK).max_link_rate_bps
 
     def beyond_mixed(self) -> str:
         """Return the first setting given that flows beside packets do not support; "" without one."""

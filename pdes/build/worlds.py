@@ -42,9 +42,10 @@ from pdes.core.rows.network import NodeCounts, PacketRecord, PortTies, Telemetry
 from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
-from pdes.fidelity import Fidelity, flow
+from pdes.fidelity import Fidelity
 from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
 from pdes.network.batch import BUCKETS
+from pdes.network.framing import is_ample
 from pdes.nic.driven import has_shares, with_driven
 from pdes.nic.rendezvous import MAX_TAG
 from pdes.npu.trace import KIND_SEND
@@ -264,9 +265,9 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
-    most_bps = (settings.fidelity.model if settings.flow_groups is None else flow.NETWORK).max_link_rate_bps
-    if most_bps and graph.link_rate_bps.max(initial=0) > most_bps:
-        raise RunError(f"a link of {graph.link_rate_bps.max()} bit/s: flows support at most {most_bps}")
+    most_bps = settings.max_link_rate_bps
+    if most_bps and (fastest_bps := graph.link_rate_bps[~is_ample(graph)].max(initial=0)) > most_bps:
+        raise RunError(f"a link of {fastest_bps} bit/s: flows support at most {most_bps}")
     if settings.flow_groups is not None and (settings.beyond_mixed() or lps > 1):
         raise RunError(
             f"flows beside packets with {settings.beyond_mixed() or 'several LPs'}; expected one or the other"

@@ -19,6 +19,7 @@ VALUES = {
     "workload.strict": False,
     "workload.all_gather_size": "total",
     "output.alone": True,
+    "output.without_faults": True,
     "output.sample": "1us",
     "serving.prompt_tokens": 64,
     "serving.seed": 9,

@@ -73,6 +73,7 @@ def summary(
         "topology": simulation.graph.name,
         **{key: getattr(simulation.graph, key) for key in ("npus", "nodes", "links")},
         "finish_time_ps": results.finish_time_ps,
+        **({"without_faults_ps": simulation.without_faults_ps} if simulation.without_faults_ps >= 0 else {}),
         **counters,
         "ranks": len(peaks),
         **{key: getattr(simulation.workers, key) for key in ("threads", "processes", "lps")},

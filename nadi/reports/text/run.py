@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 MAX_NPUS = 8
 MAX_COLLECTIVES = 20
 MAX_LINKS = 5
+MAX_FAULTS = 3
 WHOLE = "--out"
 # Counters of events in the fabric, and their names
 _FABRIC_COUNTERS = {
@@ -206,12 +207,29 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
     return (
         f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
-        f"{_constants(simulation)}{_interference(simulation)}{_operators(simulation)}"
+        f"{_constants(simulation)}{_interference(simulation)}{_operators(simulation)}{_faults(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
         f"{_moved(simulation) if simulation.settings.fidelity.model.has_links else _no_contention(simulation)}\n"
         f"mean NPU: compute {compute:.1%}, exposed communication {exposed:.1%}, {of_host}idle {idle:.1%}"
+    )
+
+
+def _faults(simulation: FinishedRun) -> str:
+    """Return a line that lists the faults of the run, and what they cost if the run without them was simulated."""
+    faults, finish_ps = simulation.config.faults, simulation.results.finish_time_ps
+    if not faults:
+        return ""
+    more = f" and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
+    listed = "; ".join(fault.text for fault in faults[:MAX_FAULTS]) + more
+    healthy_ps = simulation.without_faults_ps
+    if healthy_ps < 0:
+        return f"faults: {listed}; [output] without_faults = true shows what they cost\n"
+    lost_ps = finish_ps - healthy_ps
+    return (
+        f"faults {'cost' if lost_ps >= 0 else 'save'} {time_text(abs(lost_ps))}, "
+        f"{abs(lost_ps) / max(healthy_ps, 1):.1%} of the {time_text(healthy_ps)} without them: {listed}\n"
     )
 
 
