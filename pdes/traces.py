@@ -1,6 +1,6 @@
 """How an NPU works through its trace: rows and their states, lanes, ready rows, pace and slow-downs."""
 
-from pdes.build.jobs import digests, job_tables
+from pdes.build.jobs import digests, job_tables, slow_1000ths
 from pdes.build.layout import offsets
 from pdes.build.schedule import slow_changes
 from pdes.build.tables import begin_traces, padded, row_states, trace_tables

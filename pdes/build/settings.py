@@ -132,6 +132,9 @@ class Settings:
     rendezvous_bytes: int = setting(0, "minimum size of messages that use the rendezvous protocol", "unlimited")
     rendezvous_control_bytes: int = setting(64, "payload of a request to send and of its answer")
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
+    job_slowdowns: tuple[float, ...] = setting(
+        (), "compute_slowdown of each job where jobs differ, in place of it", is_given=False
+    )
     tick_ps: int = setting(
         0, "packets: interval, from the begin of its job, at which an NPU notices what has ended; 0: at once"
     )
@@ -164,6 +167,11 @@ class Settings:
             object.__setattr__(self, "one_at_a_time", False)
         else:
             object.__setattr__(self, "tick_ps", 0)
+
+    @property
+    def slows_compute(self) -> bool:
+        """Whether computation of any NPU is slower while a collective runs there."""
+        return max(self.job_slowdowns, default=self.compute_slowdown) > 1
 
     @property
     def has_flows(self) -> bool:

@@ -136,7 +136,7 @@ def await_last_byte(world, instance, order, now_ps):
 @inline
 def has_lapsed(world, node, now_ps):
     """Return whether an event of NPU `node`'s compute lane is obsolete, as collectives have changed its row's end."""
-    if world.net.const.compute_slow_1000ths == 0:
+    if world.net.const.slows_compute == 0:
         return False
     return world.npus.npu[node].lane[COMPUTE_LANE] < 0 or world.npus.system[node].due_ps != now_ps
 
@@ -145,7 +145,7 @@ def has_lapsed(world, node, now_ps):
 def are_events_short(world):
     """Return whether obsolete events have used up the room of others (pdes.build.growth.events_room)."""
     ctl, const = world.net.ctl, world.net.const
-    if const.compute_slow_1000ths == 0 and world.net.hooks.settle == 0:
+    if const.slows_compute == 0 and world.net.hooks.settle == 0:
         return False
     others = (
         2 * (ctl.free_messages + world.flows.state.held)
@@ -190,7 +190,7 @@ def happen(world, node, kind, order, which, now_ps):
             return done, inst
         if lane >= FIRST_DONE:
             done = lane - FIRST_DONE
-            if world.net.const.compute_slow_1000ths != 0:
+            if world.net.const.slows_compute != 0:
                 call_hook(world.net.hooks.running, world.net.const.address, node, done, -1, now_ps)
                 move_lanes(world, node)
         elif lane >= FIRST_POST:
@@ -219,7 +219,7 @@ def happen(world, node, kind, order, which, now_ps):
     elif kind == LAUNCH:
         inst = which
         world.insts.inst[inst].started = 1
-        if world.net.const.compute_slow_1000ths != 0:
+        if world.net.const.slows_compute != 0:
             call_hook(
                 world.net.hooks.running, world.net.const.address, node, np.int64(world.insts.inst[inst].row), 1, now_ps
             )
@@ -279,7 +279,7 @@ def work_messages(world_address, max_events, until_ps):
             move_lanes(world, node)
             await_last_byte(world, inst, order, now_ps)
             done = close_if_done(net, world.insts, inst)
-            if done >= 0 and net.const.compute_slow_1000ths != 0:
+            if done >= 0 and net.const.slows_compute != 0:
                 call_hook(net.hooks.running, world_address, node, done, -1, now_ps)
                 move_lanes(world, node)
         if done >= 0:

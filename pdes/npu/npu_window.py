@@ -187,7 +187,7 @@ def follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, 
     if inst >= 0 and insts.inst[inst].started == 1:
         advance(world_address, node, inst, now_ps)
         done = close_if_done(net, insts, inst)
-        counts = (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0 and net.const.tick_ps == 0
+        counts = (net.const.slows_compute | net.const.collectives_in_flight) != 0 and net.const.tick_ps == 0
         if done >= 0 and counts:  # else `end_row` counts it
             call_hook(net.hooks.running, world_address, node, done, -1, now_ps)
     if done >= 0 and (

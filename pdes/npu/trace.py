@@ -136,8 +136,8 @@ def start_row(world_address, node, row, now_ps):
         duration = trace.duration_ps[r]
         if kind == KIND_COMPUTE and npu.slow_1024ths != 0:
             duration = slowed(duration, npu.slow_1024ths)
-        if lane == COMPUTE_LANE and net.const.compute_slow_1000ths != 0:
-            duration = begin_work(net.const.compute_slow_1000ths, npus.system[node], duration, now_ps)
+        if lane == COMPUTE_LANE and net.const.slows_compute != 0:
+            duration = begin_work(npus.system[node], duration, now_ps)
         if lane == REMOTE_LANE and net.const.remote_sharers > 1:
             npu.lane[lane] = row
             ask_memory(net, npus, node, duration, now_ps)

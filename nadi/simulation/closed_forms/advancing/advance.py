@@ -134,8 +134,8 @@ def takes_ps(state, npu_class, program_row, kind, lane):
             npu_class.next_change += 1
         if npu_class.slow_1024ths != 0:
             duration = slowed(duration, npu_class.slow_1024ths)
-    if lane == COMPUTE_LANE and state.ctl.compute_slow_1000ths != 0:
-        duration = begin_work(state.ctl.compute_slow_1000ths, npu_class, duration, now)
+    if lane == COMPUTE_LANE and state.ctl.slows_compute != 0:
+        duration = begin_work(npu_class, duration, now)
     return duration
 
 
@@ -150,14 +150,14 @@ def count_running(address, class_number, change):
     if row < 0 or (before > 0 and after > 0):
         npu_class.running = after
         return
-    change_pace(state.ctl.compute_slow_1000ths, npu_class, change, state.ctl.now_ps)
+    change_pace(npu_class, change, state.ctl.now_ps)
     push_event(state, npu_class.due_ps, EVENT_LANE + COMPUTE_LANE, class_number, row)
 
 
 @inline
 def has_lapsed(state, npu_class, row):
     """Return whether the end event of a compute lane's row is out of date, because collectives have changed its end."""
-    if state.ctl.compute_slow_1000ths == 0:
+    if state.ctl.slows_compute == 0:
         return False
     return npu_class.lane[COMPUTE_LANE] != row or npu_class.due_ps != state.ctl.now_ps
 
@@ -165,7 +165,7 @@ def has_lapsed(state, npu_class, row):
 @inline
 def slows(w, r):
     """Return whether a collective slows computation down: a slowdown is set, and kernels run the collective."""
-    return w.ctl.compute_slow_1000ths != 0 and w.trace.lane[r] == COMPUTE_LANE
+    return w.ctl.slows_compute != 0 and w.trace.lane[r] == COMPUTE_LANE
 
 
 @outline

@@ -58,8 +58,12 @@ def run_closed_form(
     begun = time.perf_counter()
     work = _initial_state(folded, collective_ps, messages, concurrent=settings.concurrent_collectives)
     work = work._replace(changes=_pace_changes(work, folded, settings.faults.npus))
-    if settings.compute_slowdown != 1:
-        work.ctl.compute_slow_1000ths = round(traces.SLOWDOWN_UNIT * settings.compute_slowdown)
+    if settings.slows_compute:
+        work.ctl.slows_compute = 1
+        jobs = traces.job_tables(folded.program, folded.program.npus)
+        work.classes.slow_1000ths[: len(folded.classes.example)] = traces.slow_1000ths(
+            jobs, settings, folded.classes.example
+        )
         work.collectives.launch_ps[:] += settings.fidelity.endpoint_delay_ps
     directory, events = Directory(work, "closed forms"), 0
     total = int(folded.row_ptr[-1])
