@@ -135,7 +135,7 @@ def simulate(
         if checkpoints is not None and publish is not None:
             publishing = ALONE if workers.alone else ranks
             checkpoints.publish = lambda results: publish(
-                finished(until_cut(without_reducers(results, graph))), publishing
+                finished(until_cut(without_reducers(results, graph, work.program))), publishing
             )
         with usual_signals():
             results = run_program(graph, work.program, settings, progress, workers, owner, expected, checkpoints)
@@ -353,7 +353,7 @@ def run_program(
     results = workers.run(*with_reducers(graph, program, owner), settings, progress, checkpoints)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
-    return without_reducers(results, graph)
+    return without_reducers(results, graph, program)
 
 
 # main kernels that this process has already loaded, whose cache entries need no second check

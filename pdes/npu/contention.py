@@ -1,9 +1,9 @@
 """Slowdown of compute while collectives run, since both use the same multiprocessors of the NPU.
 
 While at least one collective of an NPU runs that uses multiprocessors, from its first step to its end, a row on the
-compute lane takes slow_1000ths thousandths of its nominal time, which each job has of its own. The remaining work of the
-row is stored in ps and in fractions of a ps whose unit is 1 / slow_1000ths, so that only the row's end is rounded, up to
-the next ps.
+compute lane takes slow_1000ths thousandths of its nominal time; jobs may differ in it. The remaining work of the row is
+stored in ps and in fractions of a ps whose unit is 1 / slow_1000ths, so that only the row's end is rounded, up to the
+next ps.
 
 The first three functions are shared with closed forms (nadi/simulation/closed_forms/advancing). Their `system` is a row
 with the words slow_1000ths, running, work_ps, work_part, since_ps and due_ps.
