@@ -303,7 +303,8 @@ def _compute_slowdown(config: RunConfig, graph: Graph, framework: str) -> float:
 
     in_a_row = config.compute.pace in {None, "step"}  # the default pace of training steps
     gpu = find_gpu(config.compute.gpu)
-    return compute_slowdown(cast("Framework", framework), gpu, channels_on(graph), in_a_row=in_a_row)
+    channels = channels_on(graph, memory_nodes(config, graph))
+    return compute_slowdown(cast("Framework", framework), gpu, channels, in_a_row=in_a_row)
 
 
 def built_fabric(config: RunConfig) -> Graph:
