@@ -119,8 +119,8 @@ class Settings:
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")
     one_at_a_time: bool = setting(
         False,
-        "whole messages: an NPU runs one computation and one collective, send or memory node at a time, the first of "
-        "the trace that is ready",
+        "an NPU runs one computation and one collective, send or memory node at a time, the first of the trace that is "
+        "ready",
     )
     phases_per_dimension: int = setting(
         0, "phases of collectives that an NPU runs in one dimension at a time", "unlimited"
@@ -164,7 +164,6 @@ class Settings:
             object.__setattr__(self, "reorder_packets", 0 if overtakes else USUAL_REORDER_PACKETS)
         if self.fidelity.hooks.act is None:  # NPUs act at different times within a cell
             object.__setattr__(self, "remote_sharers", 1)
-            object.__setattr__(self, "one_at_a_time", False)
         else:
             object.__setattr__(self, "tick_ps", 0)
 

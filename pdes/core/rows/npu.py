@@ -61,7 +61,7 @@ class System(Row, words=16, written_by="build.worlds npu.contention npu.endpoint
     slow_1000ths = word("ratio", "factor on compute time during a collective in 1000ths, where any NPU is slowed")
 
 
-class Turns(Row, written_by="build.worlds npu.one_at_a_time"):
+class Turns(Row, written_by="build.worlds npu.one_at_a_time npu.trace"):
     """What an NPU does where it runs one row of each kind at a time: pdes/npu/one_at_a_time.py."""
 
     running = word("row", "trace row that runs: on the CPU, on the GPU, communication; -1 none", many=3, begins=-1)

@@ -24,14 +24,17 @@ from pdes.traces import (
     ROW_POSTED,
     ROW_READY,
     ROW_STARTED,
+    begin_turns,
     begin_work,
     change_pace,
+    end_turn,
     job_of,
     leave_lane,
     next_for_lane,
     next_ready,
     rank_of,
     slowed,
+    takes_turn,
     tell_of,
     wait_for_lane,
 )
@@ -64,6 +67,8 @@ def finish(address, class_number, row):
     state.rows.finish[npu_class.row_base + row] = state.ctl.now_ps
     state.ctl.done += 1
     state.ctl.finish_ps = max(state.ctl.finish_ps, state.ctl.now_ps)
+    if state.ctl.one_at_a_time == 1:
+        end_turn(state.turns[class_number], row)
     tell_of(npu_class, state.rows, state.trace, row, state.ctl.serial)
 
 
@@ -168,13 +173,26 @@ def slows(w, r):
     return w.ctl.slows_compute != 0 and w.trace.lane[r] == COMPUTE_LANE
 
 
+@inline
+def has_ready(state, class_number):
+    """Return whether a row of a class of NPUs may start, after idle kinds have begun their next rows."""
+    npu_class = state.classes[class_number]
+    if state.ctl.one_at_a_time == 1 and npu_class.ready_head < 0:
+        begin_turns(npu_class, state.turns[class_number], state.rows)
+    return npu_class.ready_head >= 0
+
+
 @outline
 def start(address, class_number):
-    """Start the first row of a class of NPUs that is ready."""
+    """Start the first row of a class of NPUs that is ready, unless it waits for its turn."""
     state = state_of(address)
     npu_class = state.classes[class_number]
     base = npu_class.row_base
     row = next_ready(npu_class, state.rows)
+    if state.ctl.one_at_a_time == 1 and not takes_turn(
+        npu_class, state.turns[class_number], state.rows, state.trace, row, state.ctl.serial
+    ):
+        return
     program_row = npu_class.trace_base + row
     kind = state.trace.kind[program_row]
     done = False
@@ -256,7 +274,7 @@ def advance(address, max_events):
     left = max_events
     while True:
         class_number = ctl.at
-        while class_number >= 0 and state.classes[class_number].ready_head >= 0 and ctl.late == 0:
+        while class_number >= 0 and ctl.late == 0 and has_ready(state, class_number):
             if ctl.events + ctl.most > ctl.room:
                 return NO_ROOM
             start(address, class_number)

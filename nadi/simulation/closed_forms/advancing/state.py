@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from pdes.kernels import Int32, Int64, Row, reader, word
-from pdes.traces import RowStates, Trace
+from pdes.traces import RowStates, Trace, Turns
 
 
 class RunState(
@@ -24,6 +24,7 @@ class RunState(
     finish_ps = word("time", "time at which the last of them was done")
     serial = word("flag", "collectives of a group run one at a time")
     late = word("flag", "an event is beyond the engine's largest time")
+    one_at_a_time = word("flag", "NPUs run one row of each kind at a time (pdes/npu/one_at_a_time.py)")
     slows_compute = word("flag", "computation of some classes is slower beside a collective")
 
 
@@ -111,6 +112,7 @@ class AdvanceState(NamedTuple):
 
     ctl: Annotated[np.record, RunState]  # progress of the run
     classes: Annotated[np.recarray, NpuClass]  # row of each class of NPUs
+    turns: Annotated[np.recarray, Turns]  # row of each class of NPUs if they run one row of each kind at a time
     heap: Int64  # int64[2*room], event heap, see pdes.core.heap
     trace: Trace  # the engine's tables of all distinct traces
     rows: RowStates  # trace rows and slots of all classes
