@@ -202,12 +202,11 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     },
     "topology": _keys("spec name params file graph cluster gpus"),
     "system": {
-        **_keys("collectives concurrent_collectives splits dataset_splits dimension_order phases_per_dimension"),
+        **_keys("collectives concurrent_collectives one_at_a_time compute_slowdown"),
+        **_keys("splits dataset_splits dimension_order phases_per_dimension"),
         **_keys("scheduling", _SIMULATED, _QUEUED),
-        **_keys("one_at_a_time", _WHOLE_MESSAGES),
         **_keys("collectives_in_flight rendezvous tick", _PACKETS),
         **_keys("rendezvous_control", _PACKETS, _ASKED),
-        **_keys("compute_slowdown"),
     },
     "network": {
         **{key: (*_takes(key), *_NETWORK.get(key, ())) for key in NetworkSection.model_fields},

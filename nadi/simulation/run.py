@@ -136,7 +136,7 @@ def simulate(
         if checkpoints is not None and publish is not None:
             publishing = ALONE if workers.alone else ranks
             checkpoints.publish = lambda results: publish(
-                finished(until_cut(without_reducers(results, graph))), publishing
+                finished(until_cut(without_reducers(results, graph, work.program))), publishing
             )
         with usual_signals():
             results = run_program(graph, work.program, settings, progress, workers, owner, expected, checkpoints)
@@ -217,7 +217,7 @@ def _set_up(
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
     return_freed_memory()
-    config = with_interference(config, graph, work.frameworks)
+    config, job_slowdowns = with_interference(config, graph, work.frameworks)
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     sharers = config.memory.remote_sharers if config.memory.remote == "npu" else 1
@@ -228,6 +228,7 @@ def _set_up(
     reuse = config.engine.reuse == "exact" and not sample_ps
     settings = replace(
         settings,
+        job_slowdowns=job_slowdowns,
         reuse=reuse,
         fast_forward=config.engine.fast_forward,
         queue_pairs=pairs,
@@ -238,7 +239,8 @@ def _set_up(
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
-    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * (config.system.compute_slowdown or 1.0)
+    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)])
+    slowdown *= max(job_slowdowns, default=settings.compute_slowdown)
     longest_ps = int(work.program.node_duration_ps.max(initial=0))
     if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
         raise ConfigError(
@@ -305,7 +307,9 @@ def _lay_out(
 ) -> tuple[CollectiveCosts, FoldedProgram]:
     """Return costs and folded program of a run at closed forms; refuse too much memory unless `force`."""
     costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
-    folded = running.laid_out(graph, work.program, costs, slow_npus=settings.faults.npus)
+    folded = running.laid_out(
+        graph, work.program, costs, slow_npus=settings.faults.npus, job_slowdowns=settings.job_slowdowns
+    )
     affordable.check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
 
@@ -355,7 +359,7 @@ def run_program(
     results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
-    return without_reducers(results, graph)
+    return without_reducers(results, graph, program)
 
 
 # main kernels that this process has already loaded, whose cache entries need no second check

@@ -99,6 +99,7 @@ class JobFigures(TypedDict):
     finish_ps: _Count
     time_ps: _Count
     digest: _Text
+    compute_slowdown: NotRequired[_Amount]
     step: dict[str, _Amount]
     alone_ps: NotRequired[_Count]
     slowdown: NotRequired[_Amount]

@@ -72,6 +72,7 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
         and hasattr(graph.routing, "home")
         and settings.fidelity.model.has_packets
         and not settings.concurrent_collectives
+        and not settings.one_at_a_time
         and settings.phases_per_dimension == 0
         and settings.collectives_in_flight == 0
         and settings.rendezvous_bytes == 0

@@ -119,8 +119,8 @@ class Settings:
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")
     one_at_a_time: bool = setting(
         False,
-        "whole messages: an NPU runs one computation and one collective, send or memory node at a time, the first of "
-        "the trace that is ready",
+        "an NPU runs one computation and one collective, send or memory node at a time, the first of the trace that is "
+        "ready",
     )
     phases_per_dimension: int = setting(
         0, "phases of collectives that an NPU runs in one dimension at a time", "unlimited"
@@ -132,6 +132,9 @@ class Settings:
     rendezvous_bytes: int = setting(0, "minimum size of messages that use the rendezvous protocol", "unlimited")
     rendezvous_control_bytes: int = setting(64, "payload of a request to send and of its answer")
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
+    job_slowdowns: tuple[float, ...] = setting(
+        (), "compute_slowdown of each job where jobs differ, in place of it", is_given=False
+    )
     tick_ps: int = setting(
         0, "packets: interval, from the begin of its job, at which an NPU notices what has ended; 0: at once"
     )
@@ -161,9 +164,13 @@ class Settings:
             object.__setattr__(self, "reorder_packets", 0 if overtakes else USUAL_REORDER_PACKETS)
         if self.fidelity.hooks.act is None:  # NPUs act at different times within a cell
             object.__setattr__(self, "remote_sharers", 1)
-            object.__setattr__(self, "one_at_a_time", False)
         else:
             object.__setattr__(self, "tick_ps", 0)
+
+    @property
+    def slows_compute(self) -> bool:
+        """Whether computation of any NPU is slower while a collective runs there."""
+        return max(self.job_slowdowns, default=self.compute_slowdown) > 1
 
     @property
     def has_flows(self) -> bool:

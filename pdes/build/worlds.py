@@ -13,7 +13,7 @@ from pdes.build.constants import constants_of, hooks_of
 from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
 from pdes.build.islands import AGGREGATOR_KIND, island_tables, may_replay
-from pdes.build.jobs import job_tables, jobs_per_link, own_tables
+from pdes.build.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
 from pdes.build.layout import Layout, Outboxes, Part, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
@@ -336,6 +336,7 @@ def _build_lp(
     rx_psb = aligned(fabric.psb) if fabric.cut.any() else zeros(1, np.float64)
     qps = _qps(part, const, net.ctl, settings)
     npus = idle_npus(part, npu, const, settings)
+    npus.system.slow_1000ths[: part.npus] = slow_1000ths(jobs, settings, npu.number[: part.npus])
     if settings.one_at_a_time:
         npus.turns.is_free[: part.npus] = graph.node_kind[part.nodes[: part.npus]] == AGGREGATOR_KIND
     world = s.World(

@@ -143,6 +143,9 @@ def move_npus(shared: Shared) -> None:
     new.npus.system[to] = system
     for word in ("later_head", "later_tail"):
         new.npus.system[word][to] = looked_up(shared.message, system[word], plus=1)
+    if new.net.const.one_at_a_time == 1:
+        turns: Rows = old.npus.turns[npus]
+        new.npus.turns[to] = turns
     at, to_tokens = by_parts(npus, to, int(new.net.const.gated_dimensions))
     if len(at):
         tokens: Rows = old.npus.token[at]

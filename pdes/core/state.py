@@ -68,7 +68,7 @@ LANES = 4
 COMPUTE_LANE = 1
 REMOTE_LANE = 3
 
-SLOWDOWN_UNIT = 1000  # units of compute_slow_1000ths per factor 1
+SLOWDOWN_UNIT = 1000  # units of slow_1000ths per factor 1
 
 # progress of an active collective: its steps may run; its first step is due later; 0: only messages have arrived
 STARTED, LAUNCHING = 1, 2

@@ -23,7 +23,6 @@ VALUES = {
     "output.sample": "1us",
     "serving.prompt_tokens": 64,
     "serving.seed": 9,
-    "system.one_at_a_time": True,
     "system.scheduling": "lifo",
     "system.tick": "700ns",
     "system.collectives_in_flight": 1,

@@ -258,6 +258,8 @@ def victims(graph: Graph, message_columns: Table, pauses: Pauses, congested_link
     found = []
     for row in np.argsort(-np.nan_to_num(slow, nan=-1.0), kind="stable")[:MAX_MESSAGES].tolist():
         pair = int(message_columns["src"][row]), int(message_columns["dst"][row])
+        if max(pair) >= graph.npus:  # a switch that reduces
+            continue
         if pair not in paths:
             if len(paths) == MAX_PAIRS:
                 break

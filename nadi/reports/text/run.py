@@ -17,7 +17,7 @@ from nadi.insight.analysis.limits import limiting_links
 from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
-from nadi.reports.text.jobs import jobs_table
+from nadi.reports.text.jobs import MAX_JOBS, jobs_table
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
@@ -306,7 +306,12 @@ def _constants(simulation: FinishedRun) -> str:
 
 def _interference(simulation: FinishedRun) -> str:
     """Return a line about the slow-down of computation beside collectives, if there is one."""
-    slowdown = simulation.settings.compute_slowdown
+    slowdown, of_jobs = simulation.settings.compute_slowdown, simulation.settings.job_slowdowns
+    if of_jobs and simulation.program.jobs is not None:
+        names = zip(simulation.program.jobs.names, of_jobs, strict=True)
+        slowed = [f"{factor:g} times as long in {name}" for name, factor in names if factor > 1]
+        shown = ", ".join(slowed[:MAX_JOBS]) + (f" and {len(slowed) - MAX_JOBS} more" if len(slowed) > MAX_JOBS else "")
+        return f"computation beside a collective takes {shown}\n"
     return "" if slowdown == 1 else f"computation beside a collective takes {slowdown:g} times as long\n"
 
 

@@ -157,7 +157,7 @@ class Constants(
     rendezvous_bytes = word("bytes", "minimum size of a message with rendezvous, INF none")
     control_bytes = word("bytes", "payload of a request or its answer")
     collectives_in_flight = word("count", "collectives that an NPU runs at a time, 0 = no limit")
-    compute_slow_1000ths = word("ratio", "factor on compute time during a collective, 0: no slowdown")
+    slows_compute = word("flag", "computation of some NPUs is slower during a collective")
     one_at_a_time = word("flag", "NPUs run one row of each kind at a time")
     remote_sharers = word("count", "NPUs that share a remote memory")
     tick_ps = word("duration", "interval at which NPUs notice what has ended, 0: at once")

@@ -297,7 +297,7 @@ def join(world_address, node, row, now_ps):
         collective.buffer_bytes = trace.bytes[r]
     collective.lanes_left -= 1
     world.flows.state.held += 1
-    if net.const.compute_slow_1000ths != 0:
+    if net.const.slows_compute != 0:
         call_hook(net.hooks.running, world_address, node, row, 1, now_ps)
     if collective.lanes_left == 0:
         begin_coupled(world, inst, now_ps)
