@@ -16,6 +16,7 @@ from nadi.errors import ConfigError
 from nadi.insight.runs.figures import best_value
 from nadi.studies.sweeps.points import read_sweep
 from tests.headings import unexplained
+from tests.nonempty import nonempty
 
 RUN = """
 [workload]
@@ -159,6 +160,21 @@ def test_a_sweep_whose_points_all_fail_keeps_and_prints_the_reasons(sweep, tmp_p
         assert f"is of {gpus} GPUs" in error
         assert f"is of {gpus} GPUs" in done.stdout
     assert "none of them finished" in (tmp_path / "out" / "sweep.html").read_text()
+
+
+@pytest.mark.usefixtures("points_here")
+def test_errors_are_not_among_the_runs_and_go_when_the_points_succeed(nadi, quick, tmp_path):
+    """`nadi net slowdown sweep/runs/*` takes every folder there. A repaired trace gives the points other names."""
+    out, trace = tmp_path / "out", tmp_path / "trace.1.et"
+    good = trace.read_bytes()
+    trace.write_bytes(good[:-1])
+    assert nadi("sweep", quick, "-o", out, "-q").code == 2
+    assert len(nonempty(list((out / "failed").iterdir()))) == 6
+    assert nadi("sweep", quick, "-o", out, "-q", "--merge").err.count("trace.1.et") == 1  # the reason is kept
+    trace.write_bytes(good)
+    assert nadi("sweep", quick, "-o", out, "-q").code == 0
+    assert all((run / "summary.json").is_file() for run in nonempty(list((out / "runs").iterdir())))
+    assert sorted(path.name for path in out.iterdir()) == ["runs", "sweep.html", "sweep.parquet"]
 
 
 def test_names_depend_on_what_the_run_depends_on(sweep, tmp_path):
