@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 import et
 from nadi.errors import ConfigError
-from nadi.insight.runs.figures import best_value
+from nadi.insight.runs.figures import FIGURES, best_value
 from nadi.studies.sweeps.points import read_sweep
 from tests.headings import unexplained
 from tests.nonempty import nonempty
@@ -266,8 +267,10 @@ def test_a_sweep_of_a_fault_that_is_not_there_is_one_line(nadi, sweep, tmp_path)
 
 @pytest.mark.usefixtures("points_here")
 def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write_run, tmp_path):
-    traces = [[et.send_node(1, "send", 0, 1, 1 << 16)], [et.recv_node(1, "recv", 0, 1, 1 << 16)]]
-    write_run(traces, "", 'name = "switch"\nparams = { npus = 2, rate = "100Gbps", delay = "1us" }').rename(
+    sends, receives = (
+        [node(number, "m", 0, 1, 1 << 16) for number in range(100)] for node in (et.send_node, et.recv_node)
+    )
+    write_run([sends, receives], "", 'name = "switch"\nparams = { npus = 2, rate = "100Gbps", delay = "1us" }').rename(
         tmp_path / "run.toml"
     )
     file = tmp_path / "sweep.toml"
@@ -275,14 +278,17 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
     file.write_text(f'run = "run.toml"\nrank = "p99_completion_ps"\n{values}')
     found = nadi("sweep", file, "-o", tmp_path / "out", "-q")
     assert found.code == 0, found.err
-    assert "points, ranked by p99 completion" in found.out
+    assert "settings: means over seeds, with 95 % confidence intervals, ranked by p99 completion" in found.out
+    (best, _) = re.findall(r"^ (\dus) +2 .* \(\S+ \S+ to ", found.out, re.MULTILINE)  # a row per delay, of two seeds
+    assert best == "1us"
     assert "all points: network.mtu = 4KiB" in found.out
     assert found.out.count("network.mtu") == 1
     text = (tmp_path / "out" / "sweep.html").read_text()
     assert "message completion time, cumulative distribution" in text
     assert "message slow-down, cumulative distribution" in text
-    assert "1 more within 1% of it" in text  # the seed changes nothing
-    assert "No value of engine.seed is best by more than 1% on average" in text
+    assert "They are repetitions of 2 settings, with different seeds" in text
+    assert "engine.seed = " not in text
+    assert "engine.seed is best" not in text
     assert "topology.params.delay = 1us is best" in text
     assert unexplained(text) == []
     file.write_text(f'run = "run.toml"\nrank = "speed"\n{values}')
@@ -292,9 +298,12 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
 
 
 def test_values_within_a_percent_are_as_good_as_each_other():
-    assert best_value({"a": 1.0, "b": 1.02}, is_cost=True) == "a"
-    assert best_value({"a": 1.0, "b": 1.009}, is_cost=True) is None
-    assert best_value({"a": 1.0, "b": 1.2}, is_cost=False) == "b"
+    time, rate = (next(each for each in FIGURES if each.name == name) for name in ("finish_time_ps", "tokens_per_s"))
+    assert best_value({"a": [1.0], "b": [1.02]}, time) == "a"
+    assert best_value({"a": [1.0], "b": [1.009]}, time) is None
+    assert best_value({"a": [1.0], "b": [1.2]}, rate) == "b"
+    assert best_value({"a": [0.9, 1.0, 1.1], "b": [1.0, 1.1, 1.2]}, time) is None  # their intervals overlap
+    assert best_value({"a": [0.9, 1.0, 1.1], "b": [1.9, 2.0, 2.1]}, time) == "a"
 
 
 def test_another_version_of_nvidias_tables_makes_other_points(sweep, monkeypatch):

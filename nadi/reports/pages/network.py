@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.arrays import Float64, Int64
+from et.statistics.percentiles import percentile
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.analysis.network import NetRun, find_pauses, most, read_run, tiers
 from nadi.insight.analysis.network import Table as Columns
@@ -255,8 +256,9 @@ def _completion(messages: Columns, styles: Iterator[SeriesStyle]) -> Plot:
         drawn.add_scatter(x=times[points], y=share, name=f"{size_text(10**decade)} and more", **look)
     drawn.update_xaxes(type="log")
     drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
-    description = f"Of {len(times_ps):,} messages half took up to {time_text(float(np.median(times_ps)))}, "
-    description += f"99 % up to {time_text(float(np.percentile(times_ps, 99)))}."
+    description = f"Of {len(times_ps):,} messages half took up to {time_text(float(np.median(times_ps)))}"
+    tail_ps = percentile(times_ps, 99)
+    description += "." if tail_ps is None else f", 99 % up to {time_text(tail_ps)}."
     return Plot("completion times of messages, by size", drawn, description)
 
 

@@ -18,6 +18,7 @@ from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
 from nadi.reports.text.jobs import jobs_table
+from nadi.reports.text.network import note_too_few
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
@@ -355,5 +356,7 @@ def serving_table(serving: dict[str, Any]) -> FittedTable:
     table = FittedTable(title, name_column("time"), *COLUMNS, full_output_option="summary.json")
     for name, times in known.items():
         times_ps = (times["mean_ps"], *(times[f"p{p}_ps"] for p in PERCENTILES), times["quantiles_ps"][-1])
-        table.add_row(f"{name.upper()}, {MEANINGS[name][0]}", *(in_unit(time_ps, unit) for time_ps in times_ps))
+        cells = ("-" if time_ps is None else in_unit(time_ps, unit) for time_ps in times_ps)
+        table.add_row(f"{name.upper()}, {MEANINGS[name][0]}", *cells)
+    note_too_few(table, "requests")
     return table
