@@ -1,7 +1,6 @@
 """`nadi net slowdown`: percentiles by size class over several runs, with confidence intervals."""
 
 import json
-import math
 import re
 import statistics
 
@@ -47,8 +46,9 @@ def test_means_and_intervals_are_those_of_the_runs(nadi, folders):  # noqa: F811
     assert (several["runs"], several["messages"]) == (3, 300)
     assert several["slowdown"] == {"p50": 100.0, "p95": 190.0, "p99": 198.0, "p99.9": None}  # 100 messages in each run
     of_runs = [50 * rate for rate in RATES["a"]]
-    ratio = math.exp(4.303 * statistics.stdev(of_runs) / 3**0.5 / (100 - 1))
-    assert several["interval"]["p50"] == pytest.approx([1 + 99 / ratio, 1 + 99 * ratio])
+    half = 4.303 * statistics.stdev(of_runs) / 3**0.5
+    assert half > 100
+    assert several["interval"]["p50"] == pytest.approx([1, 100 + half])
     assert several["interval"]["p99.9"] is None
     assert single["slowdown"]["p50"] == 250.0
     assert single["interval"] == dict.fromkeys(single["slowdown"])
@@ -63,14 +63,12 @@ def test_all_runs_are_one_group_without_a_key(nadi, folders, tmp_path):  # noqa:
     assert "slow-down, p99" in (tmp_path / "page.html").read_text()
 
 
-def test_intervals_end_at_the_minimum_and_are_symmetric_far_from_it():
+def test_intervals_end_at_the_minimum():
     assert confidence_interval([1.0], 1) is None
     assert confidence_interval([1.0, 1.0, 1.0], 1) == (1.0, 1.0)
-    low, high = confidence_interval([1.0, 1.2, 1.1], 1)  # the mean minus Student's t times the standard error is 0.85
-    assert 1 < low < 1.1 < high
-    far = [1000.0, 1001.0, 1002.0]
-    half = 4.303 * statistics.stdev(far) / 3**0.5
-    assert confidence_interval(far, 1) == pytest.approx((1001 - half, 1001 + half), rel=1e-5)
+    half = 4.303 * statistics.stdev([1, 2, 3]) / 3**0.5
+    assert confidence_interval([1, 2, 3], 1) == pytest.approx((1, 2 + half))
+    assert confidence_interval([11, 12, 13], 1) == pytest.approx((12 - half, 12 + half))
 
 
 def test_intervals_cover_the_mean_as_often_as_they_say():
@@ -78,7 +76,7 @@ def test_intervals_cover_the_mean_as_often_as_they_say():
     rng = np.random.default_rng(5)
     samples = 1 + rng.gamma(4.0, 0.05, size=(4000, 5))
     covers = [low <= 1.2 <= high for low, high in (confidence_interval(own, 1) for own in samples)]
-    assert 0.94 < np.mean(covers) < 0.98
+    assert 0.92 < np.mean(covers) < 0.97
 
 
 def test_a_run_without_the_key_or_messages_is_refused(nadi, folders):  # noqa: F811

@@ -11,26 +11,20 @@ _STUDENT_T = (
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 _STUDENT_T_OF_MANY = 1.96
-_MAX_EXPONENT = 700.0  # exp of more is above the largest double
 
 
 def confidence_interval(values: ArrayLike, minimum: float) -> tuple[float, float] | None:
     """Return the 95 % confidence interval of the mean of n repetitions; None if n is 1.
 
     values: n results of repetitions, none below `minimum`, which no result can fall below: 1 for a slow-down, 0 for a
-    time. The interval is computed for the logarithm of the mean's distance to the minimum, so that it cannot fall below
-    it either: with the standard error e of the mean m and the quantile t of Student's distribution with n - 1 degrees
-    of freedom, it is minimum + (m - minimum) exp(± t e / (m - minimum)), the delta method (Wasserman, All of
-    Statistics, theorem 5.13). For small e this is m ± t e.
+    time. The interval is mean ± t e with the standard error e and the quantile t of Student's distribution with n - 1
+    degrees of freedom, cut at the minimum. As the true mean is not below the minimum either, the cut interval contains
+    it exactly when the whole one does.
     """
     found = np.asarray(values, np.float64)
     if len(found) <= 1:
         return None
-    mean = float(found.mean())
-    distance = mean - minimum
-    if distance <= 0:  # all values are the minimum
-        return mean, mean
     freedom = len(found) - 1
     factor = _STUDENT_T[freedom - 1] if freedom <= len(_STUDENT_T) else _STUDENT_T_OF_MANY
-    ratio = math.exp(min(factor * float(found.std(ddof=1)) / math.sqrt(len(found)) / distance, _MAX_EXPONENT))
-    return minimum + distance / ratio, minimum + distance * ratio
+    mean, half = float(found.mean()), factor * float(found.std(ddof=1)) / math.sqrt(len(found))
+    return max(mean - half, min(minimum, mean)), mean + half
