@@ -1,6 +1,7 @@
 """`nadi workload inference`: its traces run to the end, and runs say when tokens came."""
 
 import gc
+import re
 import weakref
 
 import pytest
@@ -164,6 +165,7 @@ def test_report_and_comparison_show_times_of_requests(nadi, tiny, run_of, tmp_pa
     assert nadi("run", tmp_path / "run.toml", "--out", tmp_path / "out").code == 0
     assert nadi("report", tmp_path / "out").code == 0
     page = (tmp_path / "out" / "report.html").read_text()
+    assert re.search("<h1>.* on .*: median TTFT [0-9.]+ .?s, TPOT [0-9.]+ .?s</h1>", page)
     assert "TTFT: time to first token, cumulative distribution" in page
     assert "TPOT: time per output token, cumulative distribution" in page
     assert "Sends, and the messages that collectives are made of" not in page

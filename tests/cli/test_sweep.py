@@ -9,13 +9,16 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import et
 from nadi.errors import ConfigError
 from nadi.insight.runs.figures import FIGURES, best_value
+from nadi.studies.sweeps.distributions import distributions
 from nadi.studies.sweeps.points import read_sweep
+from nadi.studies.sweeps.settings import keys_of, settings_of
 from tests.headings import unexplained
 from tests.nonempty import nonempty
 
@@ -312,3 +315,42 @@ def test_another_version_of_nvidias_tables_makes_other_points(sweep, monkeypatch
         monkeypatch.setattr("workload.compute.nvidia.installed", lambda version=version: version)
         names.append(frozenset(point.name for point in read_sweep(sweep(GRID)).points))
     assert len(set(names)) == 3
+
+
+class MadeUpRun:
+    """A run of a hundred messages whose folder's number is their slow-down, and the longest queue in bytes."""
+
+    finish_time_ps, summary = 1000, {}  # noqa: RUF012 - nobody changes it
+
+    def __init__(self, folder):
+        number = int(folder.name)
+        flows = {"start_ps": [0] * 100, "finish_ps": range(1, 101), "slowdown": [float(number)] * 100}
+        self.flows, self.queues = pa.table(flows), pa.table({"link": [0], "time_ps": [500], "bytes": [number]})
+
+    def has(self, _table):
+        return True
+
+
+def test_lines_have_a_colour_per_value_and_queues_a_panel_per_setting(monkeypatch, tmp_path):
+    """Three controls at two loads with two seeds: twelve runs, three colours, two dashes, six panels."""
+    monkeypatch.setattr("nadi.studies.sweeps.distributions.Run", MadeUpRun)
+    rows = [(control, load, seed) for control in ("hpcc", "swift", "dctcp") for load in (0.3, 0.6) for seed in (1, 2)]
+    columns = dict(zip(("control", "load", "seed"), map(list, zip(*rows, strict=True)), strict=True))
+    runs, none = [str(number) for number in range(1, len(rows) + 1)], [None] * len(rows)
+    points = pa.table(
+        {**columns, "run": runs, "error": pa.array(none, pa.string()), "finish_time_ps": [1e3] * len(rows)}
+    )
+    figure = FIGURES[0]
+    settings = settings_of(points, figure)
+    assert settings["seeds"].to_pylist() == [2] * 6
+    plots = distributions(settings, keys_of(settings), figure, tmp_path).parts
+    slow, queues = (next(plot for plot in plots if name in plot.title) for name in ("slow-down", "queue"))
+    looks = [(line.line.color, line.line.dash) for line in slow.figure.data]
+    assert (len(looks), len({colour for colour, _ in looks}), len({dash for _, dash in looks})) == (6, 3, 2)
+    assert looks[0][0] == looks[1][0] != looks[2][0]
+    assert [panel.text for panel in queues.figure.layout.annotations][:2] == [
+        "control = hpcc, load = 0.3",
+        "control = hpcc, load = 0.6",
+    ]
+    bands = [max(line.y) for line in queues.figure.data[:3]]  # of the first setting: least, most and mean of two runs
+    assert bands == [1.0, 2.0, 1.5]

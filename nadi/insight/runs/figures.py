@@ -98,7 +98,10 @@ _STEP_KEYS = {"step_time_ps": "time_ps", "tokens_per_s": "tokens_per_s", "mfu": 
 
 
 def figures(run: Run) -> dict[str, float]:
-    """Return the metrics that the run has, by name, in the order of FIGURES."""
+    """Return the metrics that the run has, by name, in the order of FIGURES.
+
+    A run that only sends messages has no shares of computation and communication, energy or cost.
+    """
     found = dict(_of_summary(run)) | dict(_of_tables(run))
     return {figure.name: found[figure.name] for figure in FIGURES if figure.name in found}
 
@@ -120,7 +123,7 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
         yield "output_tokens_per_s", serving["tokens_per_s"]
     times = {name: float(step.get(f"{name}_ps", 0.0)) for name in STEP_CATEGORIES}
     whole = sum(times.values())
-    if whole:
+    if whole and not run.has_only_messages:
         axes = {axis: times[axis] / whole for axis in COMMUNICATION_AXES}
         yield "exposed_share", sum(axes.values()) + times["unnamed"] / whole
         yield from ((f"{axis}_share", share) for axis, share in axes.items() if share)
@@ -130,7 +133,8 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
 
 def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
     """Yield name and value of the metrics from the tables that the run has."""
-    if "compute_ps" not in run.summary.get("step", {}) and run.finish_time_ps:
+    has_work = not run.has_only_messages
+    if has_work and "compute_ps" not in run.summary.get("step", {}) and run.finish_time_ps:
         for name in ("compute", "exposed", "idle"):
             yield f"{name}_share", float(np.mean(run.npus[f"{name}_ps"])) / run.finish_time_ps
     if run.has(COLLECTIVES) and len(run.collectives):
@@ -144,7 +148,7 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
         tails = {"p99_completion_ps": took, "p99_slowdown": run.flows["slowdown"].drop_null()}
         values = {name: percentile(sample, 99) for name, sample in tails.items()}
         yield from ((name, value) for name, value in values.items() if value is not None)
-    if run.finish_time_ps and run.has(NPUS):
+    if has_work and run.finish_time_ps and run.has(NPUS):
         bill, steps = energy_of(run).bill, int(run.summary.get("step", {}).get("steps", 0)) or 1
         yield "energy_J", bill.joules / steps
         yield "cost_usd", bill.usd / steps

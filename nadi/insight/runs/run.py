@@ -134,6 +134,17 @@ class Run:
         """Table of working and waiting times of the simulation's workers; None where the run did not record them."""
         return self._maybe(schemas.WORKERS)
 
+    @cached_property
+    def has_only_messages(self) -> bool:
+        """Whether the NPUs only sent and received: no computation, memory access or collective.
+
+        Such a run is traffic without a job, of which the share of exposed communication and the energy say nothing.
+        Time of the CPU does not count, because generators of traffic wait with it until the next message.
+        """
+        if not self.has(schemas.NPUS) or (self.has(schemas.COLLECTIVES) and len(self.collectives)):
+            return False
+        return not any(np.any(self.npus[name]) for name in ("compute_ps", "memory_ps"))
+
     def has(self, schema: schemas.Schema) -> bool:
         """Return whether the folder has this table."""
         return (self.folder / schema.file).is_file()

@@ -17,6 +17,7 @@ COLOURS = (
     *("#909c00", "#f000fc", "#2460fc", "#908454", "#cc3c78", "#b4849c"),
 )
 HEAT = ((0, "rgba(128,140,155,0.08)"), (0.5, "#e46a30"), (1, "#d6202a"))  # colour scale from none to most
+PANEL_HEIGHT = 78  # height in pixels of a panel with its title
 _DASHES = (None, "dot", "longdash", "longdashdot")
 _EXPECTED = ("dash", "dashdot", "5px,15px", "15px,5px,2px,5px")
 _MARKS = ("", "-open", "-dot", "-x")
@@ -76,6 +77,25 @@ def figure(x_title: str = "", y_title: str = "") -> Plotly:
     drawn.update_xaxes(title_text=x_title)
     drawn.update_yaxes(title_text=y_title)
     return drawn
+
+
+def panels(titles: Sequence[str], x_title: str, unit: str) -> Plotly:
+    """Return a figure with a row per title, which share both axes; unit: of values from 0, with an SI prefix."""
+    from plotly.subplots import make_subplots
+
+    names = [in_page(title) for title in titles]
+    gap = min(0.03, 1 / len(names) / 3)
+    drawn = make_subplots(len(names), 1, True, "all", subplot_titles=names, vertical_spacing=gap)
+    drawn.update_layout(margin=margin(x_title) | {"t": 24}, showlegend=False, hovermode="closest")
+    drawn.update_annotations(x=0, xanchor="left", font_size=11)
+    drawn.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix=unit, nticks=3)
+    drawn.update_xaxes(title_text=x_title, row=len(names))
+    return drawn
+
+
+def height_of_panels(count: int) -> int:
+    """Return the height in pixels of a figure with this number of panels."""
+    return 90 + PANEL_HEIGHT * count
 
 
 def bars(

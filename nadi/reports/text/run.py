@@ -68,9 +68,11 @@ def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, 
 
 def render(simulation: FinishedRun, findings: Findings, took_s: float) -> RenderableType:
     """Return the report as something that a rich Console prints; took_s: seconds since the command began."""
-    parts: list[RenderableType] = [_headline(simulation, findings, took_s), npu_table(simulation, findings)]
-    parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
-    step, by_axis = step_line(simulation), step_table(findings)
+    parts: list[RenderableType] = [_headline(simulation, findings, took_s)]
+    parts += [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
+    has_work = not _has_only_messages(findings)
+    parts += [npu_table(simulation, findings)] if has_work else []
+    step, by_axis = step_line(simulation), step_table(findings) if has_work else None
     parts += [Text(step, style="bold")] if step else []
     parts += [jobs_table(findings.jobs)] if findings.jobs else []
     parts += [serving_table(serving.document(findings.serving))] if findings.serving else []
@@ -205,15 +207,22 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
     columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
     compute, exposed, host, idle = (float(column.mean()) / whole_ps for column in columns)
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
+    mean_npu = f"\nmean NPU: compute {compute:.1%}, exposed communication {exposed:.1%}, {of_host}idle {idle:.1%}"
     return (
         f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
         f"{_constants(simulation)}{_interference(simulation)}{_operators(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
-        f"{_moved(simulation) if simulation.settings.fidelity.model.has_links else _no_contention(simulation)}\n"
-        f"mean NPU: compute {compute:.1%}, exposed communication {exposed:.1%}, {of_host}idle {idle:.1%}"
+        f"{_moved(simulation) if simulation.settings.fidelity.model.has_links else _no_contention(simulation)}"
+        f"{'' if _has_only_messages(findings) else mean_npu}"
     )
+
+
+def _has_only_messages(findings: Findings) -> bool:
+    """Return whether the NPUs only sent and received, as `Run.has_only_messages`."""
+    times = findings.npu_times
+    return not (len(findings.collectives.group) or times.compute_ps.any() or times.memory_ps.any())
 
 
 def _moved(simulation: FinishedRun) -> str:

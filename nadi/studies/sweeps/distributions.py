@@ -22,7 +22,6 @@ MAX_OVERLAID = 12
 """Number of best settings whose distributions are drawn; more lines than colours are indistinguishable."""
 _QUANTILES = np.linspace(0, 1, 201)
 _TIME_BINS = 200  # number of time bins of the queue charts
-_PANEL_HEIGHT = 90  # height in pixels of the queue chart of one setting
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +122,6 @@ def _queues(settings: Sequence[Setting]) -> Plot | None:
 
     The line is the mean over the runs of a setting; the band reaches from the shortest to the longest of them.
     """
-    from plotly.subplots import make_subplots
-
     end_ps = max((run.finish_time_ps for setting in settings for run in setting.runs), default=0)
     recorded = {setting: np.array([_longest_queue(run, end_ps) for run in setting.runs]) for setting in settings}
     recorded = {setting: of_runs for setting, of_runs in recorded.items() if of_runs.any()}
@@ -132,22 +129,17 @@ def _queues(settings: Sequence[Setting]) -> Plot | None:
         return None
     unit = time_unit([end_ps])
     times = np.linspace(0, end_ps, _TIME_BINS + 1) / unit.ps
-    titles = [in_page(setting.name) for setting in recorded]
-    chart = make_subplots(len(recorded), 1, shared_xaxes=True, shared_yaxes="all", subplot_titles=titles)
+    chart = charts.panels([setting.name for setting in recorded], unit.name, "B")
     for row, (setting, of_runs) in enumerate(recorded.items(), 1):
         for line in charts.band(times, of_runs.min(axis=0), of_runs.max(axis=0), setting.look.colour):
             chart.add_trace(line, row, 1)
         mean = {"x": times, "y": of_runs.mean(axis=0), "name": in_page(setting.name)}
         chart.add_scatter(**mean, mode="lines", line={"color": setting.look.colour, "shape": "hv"}, row=row, col=1)
-    chart.update_layout(margin=charts.margin("x"), showlegend=False, hovermode="closest")
-    chart.update_annotations(x=0, xanchor="left", font_size=12)
-    chart.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix="B", nticks=3)
-    chart.update_xaxes(title_text=unit.name, row=len(recorded))
     longest = {setting.name: of_runs.max() for setting, of_runs in recorded.items()}
     name = max(longest, key=lambda name: longest[name])
     band = " The band has all seeds, the line is their mean." if max(map(len, recorded.values())) > 1 else ""
     text = f"{name} has the longest queue, {longest[name] / 1e3:,.4g} kB.{band}"
-    return Plot("longest port queue over time", chart, text, 100 + _PANEL_HEIGHT * len(recorded))
+    return Plot("longest port queue over time", chart, text, charts.height_of_panels(len(recorded)))
 
 
 def _longest_queue(run: Run, end_ps: int) -> NDArray[np.float64]:
