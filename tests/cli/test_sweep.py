@@ -320,7 +320,7 @@ def test_another_version_of_nvidias_tables_makes_other_points(sweep, monkeypatch
 class MadeUpRun:
     """A run of a hundred messages whose folder's number is their slow-down, and the longest queue in bytes."""
 
-    finish_time_ps, summary = 1000, {}  # noqa: RUF012 - nobody changes it
+    finish_time_ps, summary = 1000, {}
 
     def __init__(self, folder):
         number = int(folder.name)
