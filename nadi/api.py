@@ -292,6 +292,30 @@ def net(run: Run | str | Path) -> dict[str, Any]:
     return document(read_run(run.folder if isinstance(run, Run) else Path(run)))
 
 
+def slowdown(*runs: Run | str | Path, by: str = "", job: str = "") -> list[dict[str, Any]]:
+    """Return the slow-down of messages by size over several runs, as `nadi net slowdown` does.
+
+    Args:
+        runs: Runs, or folders of their results. Those of one group should differ only in seeds.
+        by: Section and key of the run file whose values distinguish groups, "network.congestion_control"; "" = one
+            group.
+        job: Name of the job of [[jobs]] whose messages count; "" = all.
+
+    Returns:
+        The document of `nadi net slowdown --json` (docs/how-to/flows.md), a row per group and size: `from_bytes`, None
+        for all sizes, number of `runs` and `messages`, `slowdown`, the mean of each percentile, and `interval`, both
+        ends of its 95 % confidence interval.
+
+    Raises:
+        ConfigError: There are no runs, a folder has no messages, or `by` or `job` is unknown.
+    """
+    from nadi.insight.analysis.slowdown import slowdown_by_size
+
+    if not runs:
+        raise ConfigError("slowdown: found no runs; expected at least one")
+    return slowdown_by_size([run.folder if isinstance(run, Run) else Path(run) for run in runs], by, job)
+
+
 def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole: bool = False) -> None:
     """Raise ConfigError unless a value is a number, or a whole number, in the range of the command's option."""
     kinds = int if whole else (int, float)

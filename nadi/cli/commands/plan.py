@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nadi.cli.completion import cluster_names, model_names
 from nadi.cli.options import ArraySize, AsJson, Quiet, Sbatch, named_path
 from nadi.cli.output import print_json, print_table, say_results
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 Answers = dict[str, dict[str, Any]]  # Documents of `nadi plan` by question
 TABLE, PAGE = "plan.json", "plan.html"
+_MODEL = "Model of the library, its TOML file, or a config.json."
 _CLUSTER = "Cluster, as in `nadi run --cluster`: name or file, optionally with parameters."
 _BASE = "Constraints on every plan, such as tp8,gb1536,recompute=full; other parameters are searched."
 _GPU = "GPU that replaces the cluster's; `nadi workload gpus` lists them."
@@ -34,8 +36,8 @@ Gpus = Annotated[
 
 
 def plan(
-    model: str = typer.Option("", metavar="NAME", help="Model of the library, its TOML file, or a config.json."),
-    cluster: str = typer.Option("", metavar="NAME", help=_CLUSTER),
+    model: str = typer.Option("", metavar="NAME", help=_MODEL, autocompletion=model_names),
+    cluster: str = typer.Option("", metavar="NAME", help=_CLUSTER, autocompletion=cluster_names),
     gpus: Gpus = 0,
     base: str = typer.Option("", "--plan", metavar="PLAN", help=_BASE),
     framework: str = typer.Option("megatron", help="Framework: megatron, deepspeed or fsdp."),

@@ -94,7 +94,7 @@ def summary(
         **({"ports": _ports(simulation)} if not model.has_links else {}),
         "settled": found | ({"congestion": settled_parameters(chosen)} if chosen.update else {}),
         "config": simulation.config.settled(),
-        "named": sorted(simulation.config.named),
+        "named": sorted(simulation.config.not_derived),
         "files": [entry.document() for entry in simulation.files],
         "working_folder": str(Path.cwd()),
     }
