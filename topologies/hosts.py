@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
+from topologies.bounds import LINK_RATE_BPS
 from topologies.errors import TopologyError
 from topologies.graph import NVSWITCH, Graph
 from topologies.graph_builder import GraphBuilder
@@ -78,11 +79,13 @@ def generation_of(name: str, label: str) -> GpuGeneration:
 def graph_of(name: str, plan: HostPlan, arguments: DelayArguments, servers: int = 1) -> Graph:
     """Return the network of the servers; TopologyError: there is no GPU, or nothing joins two of them."""
     builder = GraphBuilder(name, plan.gpus * servers)
-    nearest = _nearest_nics(plan) if servers > 1 else []
-    nics = sorted({nic for own in nearest for nic in own})
-    if servers > 1 and not nics:
-        raise TopologyError(f"{name}: servers = {servers}, but no NIC; expected one that a GPU reaches")
-    plan = _with_own_nics(plan, nearest)
+    nics: list[int] = []
+    if servers > 1:
+        plan = _with_own_nics(plan, _nearest_nics(plan))
+        plan = _with_parallel_nics_as_one(plan, _nearest_nics(plan))
+        nics = sorted({nic for own in _nearest_nics(plan) for nic in own})
+        if not nics:
+            raise TopologyError(f"{name}: servers = {servers}, but no NIC; expected one that a GPU reaches")
     rails = builder.add_switches("rail", len(nics), latency_ps=arguments.switch_latency)
     for server in range(servers):
         node = _add_server(builder, plan, arguments, server if servers > 1 else None)
@@ -143,14 +146,40 @@ def _nearest_nics(plan: HostPlan) -> list[tuple[int, ...]]:
 
 
 def _with_own_nics(plan: HostPlan, nearest: list[tuple[int, ...]]) -> HostPlan:
-    """Return the plan with the NICs that several GPUs are nearest to at the ports of those GPUs, one after the other.
+    """Return the plan with NICs that several GPUs are nearest to at the ports of those GPUs, if each gets equally much.
 
     NCCL shares such NICs out among the GPUs, and packets shall go as it sends them. The links of both stay as they are.
     """
     owner: dict[int, int] = {}
     for nics in set(nearest):
         gpus = [gpu for gpu, own in enumerate(nearest) if own == nics]
-        if len(nics) >= len(gpus) > 1:
+        if len(gpus) > 1 and nics and len(nics) % len(gpus) == 0 and len({plan.nics[nic] for nic in nics}) == 1:
             owner.update({nic: gpus[i % len(gpus)] for i, nic in enumerate(nics)})
     moved = [(owner[cable[1]], *cable[1:]) for cable in plan.cables if cable[1] in owner]
     return plan._replace(cables=[cable for cable in plan.cables if cable[1] not in owner] + moved)
+
+
+def _with_parallel_nics_as_one(plan: HostPlan, nearest: list[tuple[int, ...]]) -> HostPlan:
+    """Return the plan with NICs at one place that the same GPUs use as the first of them, with their rates together.
+
+    NCCL spreads its channels over them in proportion to their rates, which no choice of a path by connection imitates.
+    """
+    users = {nic: tuple(gpu for gpu, own in enumerate(nearest) if nic in own) for nic in plan.nics}
+    place = {nic: tuple(sorted(a + b - nic for a, b, *_ in plan.cables if nic in {a, b})) for nic in plan.nics}
+    first: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    one_of = {nic: first.setdefault((users[nic], place[nic]), nic) if users[nic] else nic for nic in sorted(plan.nics)}
+    kept = [node for node in range(plan.gpus + len(plan.parts)) if one_of.get(node, node) == node]
+    number = {node: i for i, node in enumerate(kept)}
+    number |= {nic: number[one] for nic, one in one_of.items()}
+    nics: dict[int, int] = {}
+    for nic, rate_bps in plan.nics.items():
+        nics[number[nic]] = nics.get(number[nic], 0) + rate_bps
+    cables: dict[tuple[int, int, int], Cable] = {}
+    for i, (a, b, rate_bps, delay_ps) in enumerate(plan.cables):
+        ends = number[a], number[b]
+        parallel = 0 if a in one_of or b in one_of else i  # only the cables of NICs become one
+        *_, rate_before, delay_before = cables.get((*ends, parallel), (0, 0, 0, 0))
+        total_bps = min(rate_before + rate_bps, LINK_RATE_BPS.maximum)
+        cables[*ends, parallel] = (*ends, total_bps, max(delay_before, delay_ps))
+    parts = [plan.parts[node - plan.gpus] for node in kept[plan.gpus :]]
+    return plan._replace(parts=parts, cables=list(cables.values()), nics=nics)
