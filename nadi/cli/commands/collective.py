@@ -87,6 +87,8 @@ def collective(
         chosen = choose(graph, case, ",".join(algorithm), steps_bytes, check)
     if chosen.left_out and ranks.rank == 0:
         say(f"nadi: skipped: {skipped_text(chosen.left_out)}", err=True)
+    for remark in graph.remarks if ranks.rank == 0 else ():
+        say(f"nadi: {remark}", err=True)
     if unused := without_effect(config) if ranks.rank == 0 else "":
         say(f"nadi: {unused}", err=True)
     with staged(out, FILES, ranks) if out else nullcontext() as staging:
