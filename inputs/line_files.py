@@ -12,4 +12,6 @@ def unread(path: object, lines: Sequence[tuple[int, str]], before: str) -> tuple
         return ()
     number, text = lines[0]
     count = "1 line is" if len(lines) == 1 else f"{len(lines):,} lines are"
-    return (f"{path}: {count} not read, from line {number} on ({text.strip()[:40]!r}), behind the {before} of the header",)
+    return (
+        f"{path}: {count} not read, from line {number} on ({text.strip()[:40]!r}), behind the {before} of the header",
+    )

@@ -126,7 +126,7 @@ def _of_ns3(path: Path, lines: Sequence[str], rank_of: Mapping[int, int] | None)
             other = next((end for end in (flow.src, flow.dst) if end not in rank_of), None)
             if other is not None:
                 raise WorkloadError(
-                    f"{place}: found node {other}, a switch or none; expected the number of a GPU in the topology's file"
+                    f"{place}: found node {other}, a switch or none; expected the number of a GPU in the topology"
                 )
             flow = flow._replace(src=rank_of[flow.src], dst=rank_of[flow.dst])
         found.append(flow)
