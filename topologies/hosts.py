@@ -4,7 +4,7 @@ NVLink is nearer than PCIe: a GPU reaches the PCIe tree through a port of its ow
 no NVLink joins two GPUs. Two GPUs with a direct NVLink have a node between them, as NPUs carry no transit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pydantic import Field
@@ -23,8 +23,8 @@ class GpuGeneration(NamedTuple):
     """What a description may leave out about GPUs and their servers."""
 
     accelerator: str  # model for NCCL's constants
-    nvlink_bps: int  # rate of an NVLink, each direction
-    nvlinks: int  # NVLinks of a GPU
+    nvlink_bps: int  # rate of an NVLink or xGMI link, each direction
+    nvlinks: int  # NVLinks or xGMI links of a GPU
     pcie_bps: int  # rate of its PCIe link of 16 lanes, as NCCL takes it
     nic_bps: int  # rate of the NICs of its servers
 
@@ -34,6 +34,15 @@ GENERATIONS = {
     "a100": GpuGeneration("a100", 200 * GBPS, 12, 192 * GBPS, 200 * GBPS),
     "h100": GpuGeneration("h100", 200 * GBPS, 18, 384 * GBPS, 400 * GBPS),
     "b200": GpuGeneration("b200", 400 * GBPS, 18, 384 * GBPS, 400 * GBPS),
+}
+# AMD's GPUs, whose xGMI links join pairs. Half of the rates of a link that AMD's white papers on CDNA, CDNA 2, CDNA 3
+# and CDNA 4 state for both directions: 92, 100, 128 and 153.6 GB/s; MI50 as MI100. NICs are assumed.
+AMD_GENERATIONS = {
+    "mi50": GpuGeneration("mi50", 368 * GBPS, 2, 192 * GBPS, 100 * GBPS),
+    "mi100": GpuGeneration("mi100", 368 * GBPS, 3, 192 * GBPS, 200 * GBPS),
+    "mi250x": GpuGeneration("mi250x", 400 * GBPS, 3, 192 * GBPS, 200 * GBPS),
+    "mi300x": GpuGeneration("mi300x", 512 * GBPS, 7, 384 * GBPS, 400 * GBPS),
+    "mi355x": GpuGeneration("mi355x", 614_400_000_000, 7, 384 * GBPS, 400 * GBPS),
 }
 
 
@@ -62,6 +71,7 @@ class HostPlan(NamedTuple):
     cables: list[Cable]  # other links between parts, or of a GPU and a part
     nics: dict[int, int]  # rate of the uplink of a NIC to a rail, by its node
     accelerator: str = ""
+    direct_name: str = "nvlink"  # begin of the names of the links in `direct`
 
     @property
     def gpus(self) -> int:
@@ -69,11 +79,11 @@ class HostPlan(NamedTuple):
         return len(self.host)
 
 
-def generation_of(name: str, label: str) -> GpuGeneration:
+def generation_of(name: str, label: str, known: Mapping[str, GpuGeneration] = GENERATIONS) -> GpuGeneration:
     """Return the generation of a name; TopologyError, which begins with `label`, if it is unknown."""
-    if name not in GENERATIONS:
-        raise TopologyError(f"{label}: accelerator {name[:40]!r}; expected one of {', '.join(GENERATIONS)}")
-    return GENERATIONS[name]
+    if name not in known:
+        raise TopologyError(f"{label}: accelerator {name[:40]!r}; expected one of {', '.join(known)}")
+    return known[name]
 
 
 def graph_of(name: str, plan: HostPlan, arguments: DelayArguments, servers: int = 1) -> Graph:
@@ -124,7 +134,7 @@ def _add_server(
     for gpu, rate in plan.nvlinks.items():
         builder.add_cables(node(gpu), switch_of[plan.host[gpu]], rate, arguments.nvlink_delay)
     for a, b, rate, delay_ps in plan.direct:
-        between = builder.add_named_switches([f"nvlink {before}{a}-{b}"], kind=NVSWITCH)
+        between = builder.add_named_switches([f"{plan.direct_name} {before}{a}-{b}"], kind=NVSWITCH)
         builder.add_cables([node(a), node(b)], between.repeat(2), rate, [delay_ps // 2, delay_ps - delay_ps // 2])
     return node
 
