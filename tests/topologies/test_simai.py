@@ -121,6 +121,20 @@ def test_numbers_of_the_file(tmp_path):
     assert graph.numbers == (3, 4, 5, 6, 0, 2)  # NVSwitches 0 and 1 are one
 
 
+@pytest.mark.parametrize(
+    ("gpu_type", "model"), [("H100", "h100"), ("H800", "h100"), ("A800", "a100"), ("b200", "b200"), ("NONE", "")]
+)
+def test_the_gpu_type_selects_the_constants_of_nccl(tmp_path, gpu_type, model):
+    graph = build(tmp_path, TEXT.replace("H100", gpu_type))
+    assert (graph.accelerator, graph.remarks) == (model, ())
+
+
+def test_an_unknown_gpu_type_is_named(tmp_path):
+    graph = build(tmp_path, TEXT.replace("H100", "X1"))
+    assert graph.accelerator == ""
+    assert "gpu_type 'X1' is unknown: NCCL's constants follow from the rate of NVLink" in graph.remarks[0]
+
+
 def test_an_empty_and_a_binary_file(tmp_path):
     with pytest.raises(topologies.TopologyError, match="line 1: '' is no header"):
         build(tmp_path, "")

@@ -1,9 +1,9 @@
 """SimAI's topology text: GPUs, NVSwitches, switches and links.
 
 Line 1 holds `nodes gpus_per_server nvswitches switches links gpu_type` (or, in the form of ASTRA-sim's ns-3 backend,
-`nodes switches links`); line 2 the numbers of all switches, first those of the `nvswitches` NVSwitches; one line
-`source destination rate delay error_rate` per cable follows. All other nodes are GPUs. As in
-ns-3, what follows the links that line 1 counts is not read.
+`nodes switches links`); the GPU type selects NCCL's constants. Line 2 holds the numbers of all switches, first those of
+the `nvswitches` NVSwitches; one line `source destination rate delay error_rate` per cable follows. All other nodes are
+GPUs. As in ns-3, what follows the links that line 1 counts is not read.
 """
 
 import math
@@ -21,12 +21,14 @@ from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
 from topologies.graph_builder import GraphBuilder
+from topologies.hosts import GENERATIONS
 from topologies.parameters import FilePath, Parameters, Sizes, Time
 from topologies.units import parse_delay, parse_link_rate
 
 NAME = "simai"
 _FULL_HEADER, _SHORT_HEADER = 6, 3
 _MAX_DIGITS = 12
+_MODELS = {"NONE": "", **{model.upper(): model for model in GENERATIONS}, "A800": "a100", "H800": "h100"}
 _LEFT_OUT = -1  # node of a GPU that the fabric lacks
 
 
@@ -81,9 +83,14 @@ def build(arguments: Arguments, name: str) -> Graph:
         builder.add_cables(node_of[a][kept], node_of[b][kept], rate_bps[kept], delay_ps[kept])
     per_host = per_server if nvswitches else 1
     dims = (per_host, len(gpus) // per_host) if len(gpus) % per_host == 0 and 1 < per_host < len(gpus) else ()
-    graph = builder.graph(dims=arguments.dims or dims, host=np.arange(len(gpus)) // per_host)
+    gpu_type = lines[0].split()[-1] if nvswitches else "NONE"
+    model = _MODELS.get(gpu_type.upper())
+    graph = builder.graph(dims=arguments.dims or dims, host=np.arange(len(gpus)) // per_host, accelerator=(model or ""))
+    remarks = unread(arguments.path, numbered[links:], f"{links} links")
+    if model is None:
+        remarks += (f"{name}: gpu_type {gpu_type[:40]!r} is unknown: NCCL's constants follow from the rate of NVLink",)
     numbers = [*gpus.tolist(), *(int(title.split()[1]) for title in graph.switch_names)]
-    return replace(graph, numbers=tuple(numbers), remarks=unread(arguments.path, numbered[links:], f"{links} links"))
+    return replace(graph, numbers=tuple(numbers), remarks=remarks)
 
 
 def estimate(arguments: Arguments) -> Extent | None:
