@@ -87,8 +87,8 @@ def collective(
         chosen = choose(graph, case, ",".join(algorithm), steps_bytes, check)
     if chosen.left_out and ranks.rank == 0:
         say(f"nadi: skipped: {skipped_text(chosen.left_out)}", err=True)
-    if unused := without_effect(config) if ranks.rank == 0 else "":
-        say(f"nadi: {unused}", err=True)
+    for sentence in filter(None, (*graph.remarks, without_effect(config))) if ranks.rank == 0 else ():
+        say(f"nadi: {sentence}", err=True)
     with staged(out, FILES, ranks) if out else nullcontext() as staging:
         with progress(quiet=quiet or ranks.rank != 0) as shown:
             rows = list(measure(graph, case, chosen, steps_bytes, settings, shown, own))

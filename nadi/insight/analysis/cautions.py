@@ -7,11 +7,13 @@ import numpy as np
 
 from nadi.configuration.effects import DurationSources, without_effect
 from nadi.configuration.from_model import remarks
+from nadi.configuration.sections import RunConfig
 from nadi.insight.analysis.node_times import utilisation
 from nadi.simulation.run import WITH_TICKS, FinishedRun
 from nadi.simulation.wiring.reading import memory_nodes
 from pdes.wire import SELECTIVE_PACKETS, covering_packets
 from topologies.units import format_time
+from workload.generators.point_to_point import flow_lists
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 SEVERAL_EPISODES = 50  # simulated episodes of which a run says that they seldom repeat
@@ -74,6 +76,8 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
     cut_ps = simulation.results.cut_ps
     warnings = [] if cut_ps is None else [f"partial results, of the first {format_time(cut_ps)}: the run is not over"]
     warnings += remarks(simulation.config, simulation.graph.npus - len(memories))
+    warnings += simulation.graph.remarks
+    warnings += [text for single in simulation.config.single_jobs() for text in _unread_flows(single)]
     if total.remote:
         warnings.append(
             f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "
@@ -90,6 +94,12 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
     if simulation.settings.fidelity.hooks.overload:
         warnings += _too_much(simulation)
     return warnings
+
+
+def _unread_flows(config: RunConfig) -> tuple[str, ...]:
+    """Return a sentence about the lines of a list of flows that are not read, none if all are."""
+    traffic = config.workload.traffic
+    return flow_lists.remarks(traffic.file) if traffic is not None and traffic.file is not None else ()
 
 
 def _narrow_window(simulation: FinishedRun) -> str:
