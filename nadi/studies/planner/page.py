@@ -21,7 +21,7 @@ _MEDALS = ("star-open", "diamond-open", "square-open")  # symbols of the fastest
 def page(answers: Mapping[str, dict[str, Any]]) -> Page:
     """Return the page of plan.json. `answers`: Ranked plans by request: one, or one for each value of `--sweep`."""
     first = next(iter(answers.values()))
-    best = min((row for answer in answers.values() for row in answer["rows"]), key=lambda row: row["step_s"])
+    best = max((row for answer in answers.values() for row in answer["rows"]), key=lambda row: row["tokens_per_s"])
     several = f", {len(answers)} requests" if len(answers) > 1 else ""
     title = f"Plans of {first['model']} on {first['cluster']}{several}"
     lead = f"Fastest: {best['axes']}, {best['step_s']:,.4g} s per step, MFU {best['mfu']:.1%}, "
@@ -33,7 +33,7 @@ def page(answers: Mapping[str, dict[str, Any]]) -> Page:
         PageSection(
             "best", "The best plans", "Time and energy of a step by component.", [_times(answers), _energy(answers)]
         ),
-        PageSection("memory", "Time and memory", "Every plan that fits in memory.", [_over_memory(answers, names)]),
+        PageSection("memory", "Time and memory", "Every plan that was timed.", [_over_memory(answers, names)]),
         *(_rows(f"plans-{number}", names[name], answer) for number, (name, answer) in zip(count(), answers.items())),
     ]
     return Page(title, lead, sections)
@@ -100,11 +100,14 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[s
     drawn.update_xaxes(rangemode="tozero")
     drawn.update_yaxes(rangemode="normal")
     gib = " and ".join(f"{limit / GIB:.1f}" for limit in limits)
-    caption = f"Each point is a plan; the fastest are marked. Dashed lines: memory that plans may use, {gib} GiB."
+    caption = f"Each point is a plan; the fastest are marked. Dashed lines: memory that plans may use, {gib} GiB. Plans "
+    caption += "whose computation alone takes longer than the best ones have no point."
     return Plot("step time over memory", drawn, caption, 480)
 
 
 def _rows(section_id: str, request_name: str, answer: dict[str, Any]) -> PageSection:
     """Return the section with all plans of a request in the columns of the terminal's table."""
-    lead = f"{len(answer['rows']):,} plans, ranked by step time."
+    lead = f"{len(answer['rows']):,} plans, ranked by step time per token."
+    if answer["skipped"]:
+        lead += f" {answer['skipped']:,} plans were not timed, so ranks after {answer['wanted']} are among these only."
     return PageSection(section_id, f"All plans: {request_name}", lead, [from_terminal(plan_table(answer, MAX_ROWS))])
