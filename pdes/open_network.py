@@ -87,7 +87,7 @@ class OpenNetwork:
             elif self._by_message and status == TOO_LATE:
                 raise RunError(TOO_LATE_TEXT)
             elif not self._by_message and status == FAILED:
-                raise RunError(failed_queue_pair(self._lp))
+                raise RunError(failed_queue_pair(self._sim, self._lp))
         self.now_ps = max(self.now_ps, -(-until_ps // self.grid_ps) * self.grid_ps)
         return self._reports()
 

@@ -176,7 +176,7 @@ class Crew:
             elif status == tm.CUT:
                 self._stop_at_cut(worker)
             elif status == FAILED:
-                raise RunError(failed_queue_pair(self.sim.lps[own.lp]))
+                raise RunError(failed_queue_pair(self.sim, self.sim.lps[own.lp]))
             elif status == tm.ABORTED:
                 raise AbortedError
             elif status == tm.EXCHANGE and self._place.exchange:
