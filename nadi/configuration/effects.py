@@ -109,6 +109,7 @@ _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch =
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 _PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
 _ECN = Condition("ecn = true", lambda run: run.network.ecn is True)
+_TRIMMING = Condition("trimming = true", lambda run: run.network.trimming is True)
 _CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _discipline_chooses_switch(run))
 _WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network.discipline != "strict")
 _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
@@ -168,6 +169,7 @@ def _keys(names: str, *conditions: Condition) -> dict[str, tuple[Condition, ...]
 _NETWORK = {
     **_keys("queue_limit", _QUEUES),
     **_keys("max_retries", _TIMEOUTS),
+    **_keys("max_resends", _SHARED, _TRIMMING),
     **_keys("detection_time", _DOWN),
     **{key: _of_models(key) for model in fidelity.networks().values() for key in model.conditions},
     **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _SHARED),

@@ -254,6 +254,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     cut_through: StrictBool = _engine("cut_through")
     rto: TimeOrAuto = _engine("rto")
     max_retries: int = _engine("max_retries", ge=1, le=bounds.MAX_RETRIES)
+    max_resends: int = _engine("max_resends", ge=1, le=bounds.MAX_RESENDS)
     detection_time: Moment = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
     nvlink: Literal["messages", "closed-form"] = Field(

@@ -41,8 +41,8 @@ from pdes.npu.islands import enter_island, leave_island
 from pdes.npu.ticks import wait_for_tick
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
-    "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries cnp_interval_ps p2p_class flowlet_gap_ps "
-    "collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps tick_ps"
+    "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries max_resends cnp_interval_ps p2p_class "
+    "flowlet_gap_ps collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps tick_ps"
 )
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 

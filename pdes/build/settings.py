@@ -89,6 +89,9 @@ class Settings:
     cut_through: bool = setting(False, "forward a packet as soon as its header has arrived")
     rto_ps: int = setting(0, "retransmission timeout: time without progress after which a sender retransmits", "auto")
     max_retries: int = setting(16, "consecutive timeouts after which the run fails")
+    max_resends: int = setting(
+        32768, "times that a queue pair sends its first unacknowledged packet again after trims, before the run fails"
+    )
     nvlink_framing: bool = setting(True, "links of NVSwitches carry flits instead of Ethernet frames")
     switch: SharedBuffer | None = setting(None, "whether the ports of a switch share its buffer", "output-queued")
     p2p_share: float = setting(

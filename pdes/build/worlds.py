@@ -39,7 +39,7 @@ from pdes.core.rows.flows import (
 )
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import NodeCounts, PacketRecord, PortTies, Telemetry
-from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
+from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Resends, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
 from pdes.fidelity import Fidelity
@@ -131,6 +131,7 @@ def _qps(part: Part, const: Record, scalars: Record, settings: Settings) -> s.Qp
         qp_val=qp_val,
         cc=rows_of(CongestionState, pairs if settings.congestion_control.update else 1),
         par=par,
+        resends=rows_of(Resends, pairs if settings.switch and settings.switch.trimming else 1),
         sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(Selective, receivers if settings.selective_repeat else 1),
         arrived=zeros(pairs if settings.fidelity.hooks.act or settings.has_flows else 1),

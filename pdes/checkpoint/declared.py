@@ -17,7 +17,7 @@ _ARRAYS = {
     "trace row of an NPU": "rows.state rows.flag rows.start rows.finish",
     "group slot of an NPU": "rows.slot_next islands.start_ps islands.start_row islands.start_order islands.end_ps "
     "islands.packet_row",
-    "sending queue pair": "qps.qp qps.cc qps.sel_tx qps.qp_key qps.qp_val",
+    "sending queue pair": "qps.qp qps.cc qps.resends qps.sel_tx qps.qp_key qps.qp_val",
     "receiving queue pair": "qps.rxqp qps.sel_rx qps.begun",
     "message": "qps.msg",
     "active collective": "insts.inst insts.lane insts.phase insts.called insts.asked insts.taken insts.inst_key "

@@ -359,6 +359,7 @@ def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
         new.cc[to] = old.qps.cc[rows]
         for word in ("child", "sibling"):
             new.cc[word][to] = looked_up(shared.pair, old.qps.cc[word][rows])
+    copied(new.resends, to, old.qps.resends, rows)
     copied(new.sel_tx, to, old.qps.sel_tx, rows)
     key = old.qps.qp_key
     at = np.flatnonzero(key != FREE)

@@ -260,6 +260,7 @@ class Qps(NamedTuple):
     qp_val: Int64
     cc: Annotated[np.recarray, nic.CongestionState]
     par: Annotated[np.recarray, ControlParameters, BUILT]  # one row
+    resends: Annotated[np.recarray, nic.Resends]  # [rows of qp] where switches trim packets
     sel_tx: Annotated[np.recarray, nic.Selective]
     sel_rx: Annotated[np.recarray, nic.Selective]
     arrived: Int64  # [rows of qp] ps: when the latest message is in, or has left if driven at a share, at message level

@@ -41,6 +41,7 @@ VALUES = {
     "network.cut_through": True,
     "network.rto": "3us",
     "network.max_retries": 2,
+    "network.max_resends": 2,
     "network.detection_time": "1us",
     "network.nvlink_framing": False,
     "network.nvlink": "closed-form",

@@ -33,7 +33,11 @@ def test_nothing_is_promised_before_something_is_done():
 
 
 def test_nothing_is_promised_where_packets_were_sent_again():
-    assert describe(snapshot(packet_hops=130), 120).endswith("100.0% of 120 packet-hops done")
+    assert describe(snapshot(packet_hops=130), 120).endswith(
+        "30 of 120 trace nodes done, 1.08 times the expected packet-hops"
+    )
+    assert describe(snapshot(packet_hops=120), 120).endswith("30 of 120 trace nodes done")
+    assert "99.9% of 1e+05 packet-hops done" in describe(snapshot(packet_hops=99_999), 100_000)
 
 
 def test_a_file_gets_a_line_every_few_seconds(monkeypatch):

@@ -123,6 +123,7 @@ class Constants(
     record_nodes = word("flag", "times of trace rows are kept")
     record_flows = word("flag", "times of messages are kept")
     max_retries = word("count", "consecutive timeouts after which a queue pair gives up")
+    max_resends = word("count", "times that a packet is trimmed and sent again after which a queue pair gives up")
     dimensions = word("count", "number of the fabric's coordinates")
     cut_bytes = word("bytes", "bytes for which a cut-through switch waits")
     lists = word("count", "lists of the outbox (pdes/network/boundary.py)")
