@@ -157,6 +157,9 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
+MIN_SHARE = 1 / 200  # of the expected work, below which the pace so far says nothing about the rest
+
+
 class Standing(NamedTuple):
     """How far a run is."""
 
@@ -164,7 +167,7 @@ class Standing(NamedTuple):
     what: str  # unit of `done`
     hops_per_s: float  # mean rate since the begin of the simulation
     share: float | None  # share of the expected work that is done, 0 to 1; None = not known, or more than expected
-    left_s: float | None  # remaining time at the mean pace so far; None = not known
+    left_s: float | None  # remaining time at the mean pace so far; None = not known yet
 
 
 def standing(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None" = None) -> Standing:
@@ -181,7 +184,7 @@ def standing(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None
     rate = hops / max(wall_s, 1e-9)
     if done >= expected_work:
         return Standing(done, what, rate, None, None)
-    left_s = wall_s * (expected_work - done) / done_here if done_here > 0 else None
+    left_s = wall_s * (expected_work - done) / done_here if done_here >= MIN_SHARE * expected_work else None
     return Standing(done, what, rate, done / expected_work, left_s)
 
 
