@@ -93,7 +93,7 @@ _TEXT = _compiled(
         FileKind("msccl", "an algorithm (MSCCL's XML)", "`--algorithm custom:file=FILE` reads it"),
     ),
     (
-        r"\A\s*(?:<\?xml[^>]*>\s*)?<system\b",
+        r"\A\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--(?:[^-]|-(?!->))*+-->\s*+)*+<system\b",
         FileKind("nccl-topology", "a topology of NCCL (XML with system)", _BY_TOPOLOGY),
     ),
     (

@@ -153,6 +153,7 @@ def plan(
     framework: Framework = "megatron",
     gpu: str = "",
     reserve: str | None = None,
+    top: int = 10,
     confirm: int = 3,
     tokens: float = 0.0,
     energy_table: str | Path | None = None,
@@ -169,6 +170,7 @@ def plan(
         framework: "megatron", "deepspeed" or "fsdp".
         gpu: Name of the GPU in place of the cluster's; "" = the cluster's.
         reserve: Memory of each GPU that plans must leave free, as "4GiB" or "5%"; None = the default of `nadi plan`.
+        top: Number of best plans to find; plans that cannot be among them are skipped.
         confirm: Number of the best plans whose communication is also simulated at packet level.
         tokens: Number of tokens of a whole training, for its days, energy and cost; 0 = do not report a training.
         energy_table: Path of a TOML file with powers and prices that override the defaults.
@@ -186,15 +188,18 @@ def plan(
     from dataclasses import replace
 
     from nadi.launching.progress import progress as shown
-    from nadi.studies.planner.planning import document, plan_request, rank_plans
+    from nadi.studies.planner.answer import document
+    from nadi.studies.planner.planning import plan_request, rank_plans
     from nadi.studies.planner.reserve import MemoryReserve
 
     _check_within("gpus", gpus, 1, MAX_GPUS, whole=True)
+    _check_within("top", top, 1, MAX_GPUS, whole=True)
     _check_within("confirm", confirm, 0, MAX_GPUS, whole=True)
     _check_within("tokens", tokens, 0, _MAX_TOKENS)
     _check_within("workers", workers, 1, MAX_WORKERS, whole=True)
     request = replace(
         plan_request(str(model), str(cluster), gpus, constraints, framework, gpu),
+        top=top,
         confirm=confirm,
         workers=workers,
         energy_table=None if energy_table is None else Path(energy_table),
@@ -203,7 +208,10 @@ def plan(
     if reserve is not None:
         request = replace(request, reserve=MemoryReserve.parse(reserve))
     with shown(quiet=not progress) as display:
-        return document(rank_plans(request, display))
+        ranking = rank_plans(request, display)
+    if ranking.stopped is not None:
+        raise ranking.stopped
+    return document(ranking)
 
 
 def open_network(topology: "Mapping[str, Any] | Graph | nx.Graph[Any] | str", **network: Any) -> "Network":  # noqa: ANN401 - keys of any type
@@ -290,6 +298,30 @@ def net(run: Run | str | Path) -> dict[str, Any]:
     from nadi.insight.analysis.network import document, read_run
 
     return document(read_run(run.folder if isinstance(run, Run) else Path(run)))
+
+
+def slowdown(*runs: Run | str | Path, by: str = "", job: str = "") -> list[dict[str, Any]]:
+    """Return the slow-down of messages by size over several runs, as `nadi net slowdown` does.
+
+    Args:
+        runs: Runs, or folders of their results. Those of one group should differ only in seeds.
+        by: Section and key of the run file whose values distinguish groups, "network.congestion_control"; "" = one
+            group.
+        job: Name of the job of [[jobs]] whose messages count; "" = all.
+
+    Returns:
+        The document of `nadi net slowdown --json` (docs/how-to/flows.md), a row per group and size: `from_bytes`, None
+        for all sizes, number of `runs` and `messages`, `slowdown`, the mean of each percentile, and `interval`, both
+        ends of its 95 % confidence interval.
+
+    Raises:
+        ConfigError: There are no runs, a folder has no messages, or `by` or `job` is unknown.
+    """
+    from nadi.insight.analysis.slowdown import slowdown_by_size
+
+    if not runs:
+        raise ConfigError("slowdown: found no runs; expected at least one")
+    return slowdown_by_size([run.folder if isinstance(run, Run) else Path(run) for run in runs], by, job)
 
 
 def _check_within(name: str, value: float, minimum: int, maximum: int, *, whole: bool = False) -> None:

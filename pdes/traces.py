@@ -1,10 +1,11 @@
 """How an NPU works through its trace: rows and their states, lanes, ready rows, pace and slow-downs."""
 
-from pdes.build.jobs import digests, job_tables
+from pdes.build.jobs import digests, job_tables, slow_1000ths
 from pdes.build.layout import offsets
 from pdes.build.schedule import slow_changes
 from pdes.build.tables import begin_traces, padded, row_states, trace_tables
 from pdes.core.packet import job_of, rank_of
+from pdes.core.rows.npu import Turns
 from pdes.core.state import (
     COMPUTE_LANE,
     LANES,
@@ -19,12 +20,14 @@ from pdes.core.state import (
 )
 from pdes.network.faults import slowed
 from pdes.npu.contention import begin_work, change_pace
+from pdes.npu.one_at_a_time import begin_turns, takes_turn
 from pdes.npu.trace import (
     KIND_COLLECTIVE,
     KIND_COMPUTE,
     KIND_MEMORY,
     KIND_RECV,
     KIND_SEND,
+    end_turn,
     leave_lane,
     next_for_lane,
     next_ready,

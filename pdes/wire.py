@@ -11,6 +11,7 @@ from pdes.network.framing import (
     PER_LINE_BYTES,
     acknowledgement_bytes,
     is_framed,
+    is_in_domain,
     is_nvlink,
     wire_bytes,
 )

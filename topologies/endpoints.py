@@ -19,6 +19,7 @@ from topologies.graph import AGGREGATOR, NPU, Graph, Int32, Int64, TableRouting
 from topologies.table_routing import build_table_routing
 
 AGGREGATOR_DELAY_PS = 100_000  # delay between a switch's ports and its aggregator, each way: 100 ns, an assumption
+NO_NUMBER = -1  # number of an endpoint in the network's file, which lacks it
 _SPEED_UP = 2  # rate of an aggregator's link over that of all ports together, which it must not slow down
 
 
@@ -121,6 +122,7 @@ def _with_endpoints(
         link_delay_ps=np.concatenate([graph.link_delay_ps, np.repeat(delay_ps, 2)]),
         host=np.concatenate([graph.host, host]).astype(np.int32),
         pod=_inserted(graph.pod, n, pod),
+        numbers=graph.numbers and (*graph.numbers[:n], *[NO_NUMBER] * more, *graph.numbers[n:]),
         routing=build_table_routing(n + more, graph.nodes + more, link_src, link_dst),
     )
 

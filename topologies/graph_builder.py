@@ -12,6 +12,7 @@ from topologies.bounds import LINK_RATE_BPS, LONGEST_DELAY_PS, MAX_CABLES, MAX_N
 from topologies.dimension_routing import Hierarchy, build_dimension_routing
 from topologies.errors import TopologyError
 from topologies.graph import NPU, SWITCH, Graph, Int64, TableRouting
+from topologies.parallel_nvlinks import same_switch, striped
 from topologies.table_routing import build_table_routing, unreachable_pair
 
 
@@ -88,6 +89,7 @@ class GraphBuilder:
     ) -> Graph:
         """Return the finished graph, with its routing.
 
+        NVSwitches that join the same nodes are one, and NVLinks between two nodes: `topologies.parallel_nvlinks`.
         dims: logical dimensions, fastest first, empty = one of all NPUs; host: int[npus], server of each NPU, None =
         one server per NPU; layout: dimensions for routing, None = routing by tables over the switches; accelerator:
         model of the NPUs, "" = unknown. Raises TopologyError: a link has a rate or delay out of bounds or joins a node
@@ -103,7 +105,10 @@ class GraphBuilder:
         self, dims: tuple[int, ...], host: npt.ArrayLike | None, layout: Hierarchy | None, accelerator: str
     ) -> Graph:
         """Return the finished graph; arguments as of `graph`. Raises TopologyError: something in it is wrong."""
-        a, b, rate_bps, delay_ps = self._checked_cables()
+        cables = self._checked(np.concatenate([np.zeros((4, 0), np.int64), *self._cables], axis=1))
+        if layout is None:
+            cables = self._checked(self._with_parallel_nvlinks_as_one(cables))
+        a, b, rate_bps, delay_ps = cables
         if math.prod(dims) != self.npus:
             raise TopologyError(
                 f"dims {'x'.join(map(str, dims))} multiply to {math.prod(dims)}; expected {self.npus} NPUs"
@@ -134,9 +139,23 @@ class GraphBuilder:
             accelerator=accelerator,
         )
 
-    def _checked_cables(self) -> Int64:
-        """Return the cables as int64[4, cables]: two ends, rate, delay. Raises TopologyError: a cable is invalid."""
-        cables = np.concatenate(self._cables, axis=1) if self._cables else np.zeros((4, 0), np.int64)
+    def _with_parallel_nvlinks_as_one(self, cables: Int64) -> Int64:
+        """Remove all NVSwitches but the first that join the same nodes; return the cables between what is left."""
+        kind = np.concatenate(self._kind)
+        first = same_switch(kind, cables)
+        kept = first == np.arange(len(first))
+        if not kept.all():
+            number = np.cumsum(kept) - 1
+            latency_ps = np.concatenate(self._latency)
+            np.maximum.at(latency_ps, first, latency_ps)
+            self._kind, self._latency = [kind[kept]], [latency_ps[kept]]
+            self._pod = [np.concatenate(self._pod)[kept]]
+            self._switch_names = [name for name, own in zip(self._switch_names, kept[self.npus :], strict=True) if own]
+            cables = np.concatenate([number[first[cables[:2]]], cables[2:]])
+        return striped(np.concatenate(self._kind), cables)
+
+    def _checked(self, cables: Int64) -> Int64:
+        """Return cables, int64[4, cables]: two ends, rate, delay. Raises TopologyError: a cable is invalid."""
         a, b, rate_bps, delay_ps = cables
         for wrong, complaint, values in (
             ((np.minimum(a, b) < 0) | (np.maximum(a, b) >= self.nodes), f"expected nodes 0 to {self.nodes - 1}", None),

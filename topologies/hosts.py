@@ -4,11 +4,12 @@ NVLink is nearer than PCIe: a GPU reaches the PCIe tree through a port of its ow
 no NVLink joins two GPUs. Two GPUs with a direct NVLink have a node between them, as NPUs carry no transit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from pydantic import Field
 
+from topologies.bounds import LINK_RATE_BPS
 from topologies.errors import TopologyError
 from topologies.graph import NVSWITCH, Graph
 from topologies.graph_builder import GraphBuilder
@@ -22,8 +23,8 @@ class GpuGeneration(NamedTuple):
     """What a description may leave out about GPUs and their servers."""
 
     accelerator: str  # model for NCCL's constants
-    nvlink_bps: int  # rate of an NVLink, each direction
-    nvlinks: int  # NVLinks of a GPU
+    nvlink_bps: int  # rate of an NVLink or xGMI link, each direction
+    nvlinks: int  # NVLinks or xGMI links of a GPU
     pcie_bps: int  # rate of its PCIe link of 16 lanes, as NCCL takes it
     nic_bps: int  # rate of the NICs of its servers
 
@@ -33,6 +34,15 @@ GENERATIONS = {
     "a100": GpuGeneration("a100", 200 * GBPS, 12, 192 * GBPS, 200 * GBPS),
     "h100": GpuGeneration("h100", 200 * GBPS, 18, 384 * GBPS, 400 * GBPS),
     "b200": GpuGeneration("b200", 400 * GBPS, 18, 384 * GBPS, 400 * GBPS),
+}
+# AMD's GPUs, whose xGMI links join pairs. Half of the rates of a link that AMD's white papers on CDNA, CDNA 2, CDNA 3
+# and CDNA 4 state for both directions: 92, 100, 128 and 153.6 GB/s; MI50 as MI100. NICs are assumed.
+AMD_GENERATIONS = {
+    "mi50": GpuGeneration("mi50", 368 * GBPS, 2, 192 * GBPS, 100 * GBPS),
+    "mi100": GpuGeneration("mi100", 368 * GBPS, 3, 192 * GBPS, 200 * GBPS),
+    "mi250x": GpuGeneration("mi250x", 400 * GBPS, 3, 192 * GBPS, 200 * GBPS),
+    "mi300x": GpuGeneration("mi300x", 512 * GBPS, 7, 384 * GBPS, 400 * GBPS),
+    "mi355x": GpuGeneration("mi355x", 614_400_000_000, 7, 384 * GBPS, 400 * GBPS),
 }
 
 
@@ -61,6 +71,7 @@ class HostPlan(NamedTuple):
     cables: list[Cable]  # other links between parts, or of a GPU and a part
     nics: dict[int, int]  # rate of the uplink of a NIC to a rail, by its node
     accelerator: str = ""
+    direct_name: str = "nvlink"  # begin of the names of the links in `direct`
 
     @property
     def gpus(self) -> int:
@@ -68,21 +79,23 @@ class HostPlan(NamedTuple):
         return len(self.host)
 
 
-def generation_of(name: str, label: str) -> GpuGeneration:
+def generation_of(name: str, label: str, known: Mapping[str, GpuGeneration] = GENERATIONS) -> GpuGeneration:
     """Return the generation of a name; TopologyError, which begins with `label`, if it is unknown."""
-    if name not in GENERATIONS:
-        raise TopologyError(f"{label}: accelerator {name[:40]!r}; expected one of {', '.join(GENERATIONS)}")
-    return GENERATIONS[name]
+    if name not in known:
+        raise TopologyError(f"{label}: accelerator {name[:40]!r}; expected one of {', '.join(known)}")
+    return known[name]
 
 
 def graph_of(name: str, plan: HostPlan, arguments: DelayArguments, servers: int = 1) -> Graph:
     """Return the network of the servers; TopologyError: there is no GPU, or nothing joins two of them."""
     builder = GraphBuilder(name, plan.gpus * servers)
-    nearest = _nearest_nics(plan) if servers > 1 else []
-    nics = sorted({nic for own in nearest for nic in own})
-    if servers > 1 and not nics:
-        raise TopologyError(f"{name}: servers = {servers}, but no NIC; expected one that a GPU reaches")
-    plan = _with_own_nics(plan, nearest)
+    nics: list[int] = []
+    if servers > 1:
+        plan = _with_own_nics(plan, _nearest_nics(plan))
+        plan = _with_parallel_nics_as_one(plan, _nearest_nics(plan))
+        nics = sorted({nic for own in _nearest_nics(plan) for nic in own})
+        if not nics:
+            raise TopologyError(f"{name}: servers = {servers}, but no NIC; expected one that a GPU reaches")
     rails = builder.add_switches("rail", len(nics), latency_ps=arguments.switch_latency)
     for server in range(servers):
         node = _add_server(builder, plan, arguments, server if servers > 1 else None)
@@ -121,7 +134,7 @@ def _add_server(
     for gpu, rate in plan.nvlinks.items():
         builder.add_cables(node(gpu), switch_of[plan.host[gpu]], rate, arguments.nvlink_delay)
     for a, b, rate, delay_ps in plan.direct:
-        between = builder.add_named_switches([f"nvlink {before}{a}-{b}"], kind=NVSWITCH)
+        between = builder.add_named_switches([f"{plan.direct_name} {before}{a}-{b}"], kind=NVSWITCH)
         builder.add_cables([node(a), node(b)], between.repeat(2), rate, [delay_ps // 2, delay_ps - delay_ps // 2])
     return node
 
@@ -143,14 +156,40 @@ def _nearest_nics(plan: HostPlan) -> list[tuple[int, ...]]:
 
 
 def _with_own_nics(plan: HostPlan, nearest: list[tuple[int, ...]]) -> HostPlan:
-    """Return the plan with the NICs that several GPUs are nearest to at the ports of those GPUs, one after the other.
+    """Return the plan with NICs that several GPUs are nearest to at the ports of those GPUs, if each gets equally much.
 
     NCCL shares such NICs out among the GPUs, and packets shall go as it sends them. The links of both stay as they are.
     """
     owner: dict[int, int] = {}
     for nics in set(nearest):
         gpus = [gpu for gpu, own in enumerate(nearest) if own == nics]
-        if len(nics) >= len(gpus) > 1:
+        if len(gpus) > 1 and nics and len(nics) % len(gpus) == 0 and len({plan.nics[nic] for nic in nics}) == 1:
             owner.update({nic: gpus[i % len(gpus)] for i, nic in enumerate(nics)})
     moved = [(owner[cable[1]], *cable[1:]) for cable in plan.cables if cable[1] in owner]
     return plan._replace(cables=[cable for cable in plan.cables if cable[1] not in owner] + moved)
+
+
+def _with_parallel_nics_as_one(plan: HostPlan, nearest: list[tuple[int, ...]]) -> HostPlan:
+    """Return the plan with NICs at one place that the same GPUs use as the first of them, with their rates together.
+
+    NCCL spreads its channels over them in proportion to their rates, which no choice of a path by connection imitates.
+    """
+    users = {nic: tuple(gpu for gpu, own in enumerate(nearest) if nic in own) for nic in plan.nics}
+    place = {nic: tuple(sorted(a + b - nic for a, b, *_ in plan.cables if nic in {a, b})) for nic in plan.nics}
+    first: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+    one_of = {nic: first.setdefault((users[nic], place[nic]), nic) if users[nic] else nic for nic in sorted(plan.nics)}
+    kept = [node for node in range(plan.gpus + len(plan.parts)) if one_of.get(node, node) == node]
+    number = {node: i for i, node in enumerate(kept)}
+    number |= {nic: number[one] for nic, one in one_of.items()}
+    nics: dict[int, int] = {}
+    for nic, rate_bps in plan.nics.items():
+        nics[number[nic]] = nics.get(number[nic], 0) + rate_bps
+    cables: dict[tuple[int, int, int], Cable] = {}
+    for i, (a, b, rate_bps, delay_ps) in enumerate(plan.cables):
+        ends = number[a], number[b]
+        parallel = 0 if a in one_of or b in one_of else i  # only the cables of NICs become one
+        *_, rate_before, delay_before = cables.get((*ends, parallel), (0, 0, 0, 0))
+        total_bps = min(rate_before + rate_bps, LINK_RATE_BPS.maximum)
+        cables[*ends, parallel] = (*ends, total_bps, max(delay_before, delay_ps))
+    parts = [plan.parts[node - plan.gpus] for node in kept[plan.gpus :]]
+    return plan._replace(parts=parts, cables=list(cables.values()), nics=nics)

@@ -2,18 +2,21 @@
 
 Times are in nanoseconds since the epoch. In the file `ts` and `dur` are in microseconds, relative to
 `baseTimeNanoseconds` if the file has it. The schema below is of the fields that Nadi reads; other fields may be
-anything, and numbers may also be written as text.
+anything, and numbers may also be written as text; ROCm writes streams in hexadecimal. Events of categories that are
+neither read nor known to hold no work are counted.
 
-Sources: pytorch/kineto libkineto/src/output_json.cpp, and torch/csrc/profiler/collection.cpp for arguments.
+Sources: pytorch/kineto libkineto/src/output_json.cpp and ActivityType.cpp, and torch/csrc/profiler/collection.cpp for
+arguments.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Required
 
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict
 
 from et.errors import TraceError
@@ -21,9 +24,18 @@ from et.pytorch.documents import Document
 from inputs.documents import DocumentError, validated
 
 _OPS = frozenset({"cpu_op", "user_annotation", "operator"})
-_CALLS = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver"})
+_CALLS = frozenset(
+    {"cuda_runtime", "cuda_driver", "runtime", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver"}
+    | {"privateuse1_runtime", "privateuse1_driver"}
+)
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
+_READ = _OPS | _CALLS | _DEVICE | {"cuda_sync"}
+_NO_WORK = frozenset(  # categories of marks, counters and names, and of the profiler's own work
+    {"python_function", "gpu_user_annotation", "cpu_instant_event", "external_correlation", "overhead", "trace", ""}
+    | {"ac2g", "fwdbwd", "gpu_pm_counter", "cuda_profiler_range", "collective_comm", "cuda_event", "mtia_insight"}
+)
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})")
+_HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 RESOLUTION_NS = 1000  # resolution of Kineto's times: smaller differences between two of them mean nothing
 MERGED = "nadi_merged"  # key that marks the Kineto part of a merged file; no file of PyTorch has it
 _OTHERS_ARE_KEPT = ConfigDict(extra="allow", allow_inf_nan=False, coerce_numbers_to_str=True)
@@ -39,14 +51,25 @@ _Time = Annotated[int, Field(ge=-_LAST_US, le=_LAST_US)] | Annotated[float, Fiel
 _Duration = Annotated[int, Field(le=_MAX_DURATION_US)] | Annotated[float, Field(le=_MAX_DURATION_US)]
 _Numbers = str | list[_Int64]
 
+
+def _stream(value: object) -> object:
+    """Return the number of a stream in hexadecimal, such as the address 0x7f00 of ROCm; any other value unchanged."""
+    if isinstance(value, str) and _HEXADECIMAL.fullmatch(value):
+        number = int(value, 16)
+        return number - (1 << 64) if number >> 63 else number
+    return value
+
+
+_Stream = Annotated[_Int64, BeforeValidator(_stream)]
+
 KinetoArguments = TypedDict(
     "KinetoArguments",
     {
         "Record function id": _Int64,
         "External id": _Int64 | str | None,
         "correlation": _Int64,
-        "stream": _Int64,
-        "wait_on_stream": _Int64 | str | None,
+        "stream": _Stream,
+        "wait_on_stream": _Stream | str | None,
         "wait_on_cuda_event_record_corr_id": _Int64,
         "Collective name": str,
         "dtype": str,
@@ -131,6 +154,7 @@ class KinetoTrace:
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)  # begin and end of ProfilerSteps in ns, by number
     host_name: str = ""  # name of the machine, "" = unknown
     python_functions: int = 0  # number of events of Python functions, which are not used
+    unread: Counter[str] = field(default_factory=Counter)  # number of events that are not read, by category
     is_merged: bool = False  # whether the trace is a part of a file of chakra_trace_link, without waits between streams
 
     def enclosing(self, number: int) -> Iterator[int]:
@@ -182,7 +206,9 @@ def _add(trace: KinetoTrace, event: Mapping[str, Any], file_base_ns: int) -> Non
     category = str(event.get("cat", "")).lower()
     if category == "python_function":
         trace.python_functions += 1
-    if category not in _OPS and category not in _CALLS and category not in _DEVICE and category != "cuda_sync":
+    if category not in _READ:
+        if category not in _NO_WORK:
+            trace.unread[category] += 1
         return
     event = validated(event, EVENT)
     start_ns = file_base_ns + _ns(event["ts"])
@@ -249,7 +275,7 @@ class KinetoEvent(TypedDict, total=False):
 
     name: Required[str]
     ts: Required[_Time]
-    tid: Required[_Int64]
+    tid: Required[_Stream]
     dur: _Duration
     args: KinetoArguments
 

@@ -79,6 +79,7 @@ def _rank(conversion: Conversion, rank: int) -> dict[str, Any]:
         "waited_us": conversion.waited_ns.get(rank, 0) / 1000,
         "host_threads_us": step.thread_ns / 1000,
         "python_functions_left_out": files.kineto.python_functions if files.kineto else 0,
+        "events_not_read": dict(files.kineto.unread) if files.kineto else {},
     }  # fmt: skip
 
 
@@ -124,7 +125,7 @@ def notes_of(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _file_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
-    """Yield sentences about missing files; `ranks` are reports on ranks, and `timed` those of ranks with times."""
+    """Yield sentences about missing files and events; `timed` are the reports on ranks with times, of `ranks`."""
     bare = [rank["rank"] for rank in timed if rank["host_trace"] is None]
     if bare:
         yield (
@@ -140,6 +141,10 @@ def _file_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:
     unknown = sorted({rank["schema"] for rank in ranks if rank["known_schema"] is False})
     if unknown:
         yield f"schema {', '.join(unknown)} of host traces is unknown, and read like the known ones"
+    unread: Counter[str] = sum((Counter(rank["events_not_read"]) for rank in timed), Counter())
+    if unread:
+        listed = ", ".join(f"{category[:40]} ({count:,})" for category, count in unread.most_common(_MAX_LISTED))
+        yield f"{unread.total():,} events of categories that are not read, and whose work is lost: {listed}"
 
 
 def _link_notes(ranks: _Ranks, timed: _Ranks) -> Iterator[str]:

@@ -8,6 +8,7 @@ import numpy as np
 from et.arrays import Int64
 from et.other_attributes import waited_micros
 from et.reshape.partners import COMMUNICATION_LANES, COMPUTE_LANE, MEMORY_LANE, Key, lanes_of
+from et.statistics.percentiles import percentile
 from et.statistics.ranks import CommunicationMember, Rank
 from et.summary import collective_name
 
@@ -131,7 +132,7 @@ def _summary(collectives: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if skews:
         found |= {
             "median_skew_micros": float(np.median(skews)),
-            "p95_skew_micros": float(np.percentile(skews, 95)),
+            "p95_skew_micros": percentile(skews, 95),
             "greatest_skew_micros": int(max(skews)),
         }
     return found

@@ -1,59 +1,88 @@
-"""Shell completion: names of topologies, kinds of collectives, and algorithms.
+"""Shell completion: names of topologies, clusters, models, kinds of collectives, algorithms, methods and benchmarks.
 
-The shell starts `nadi` at each completion, so that each function imports its heavy modules itself; after an error it
-offers nothing.
+The shell starts `nadi` at each completion. To answer in a fraction of a second, these functions read the names in the
+files of the other packages, as text, and import none of them.
 """
 
+import ast
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = Path(__file__).parents[2]
+_BENCHES = ("permutation", "allreduce", "hierarchical", "roce", "pairs", "flow", "coupled", "reuse", "trace")
 
 
 def topology_names(incomplete: str) -> list[str]:
-    """Return the topologies and clusters that begin with the incomplete word."""
-    from topologies import topologies
-    from topologies.clusters import clusters
+    """Return the topologies, machines and clusters that begin with the incomplete word."""
+    machines = (path.stem for path in (_PACKAGES / "topologies" / "machines").glob("*.toml"))
+    names = {*_plug_ins(_PACKAGES / "topologies" / "builders"), *machines, *cluster_names("")}
+    return _beginning(incomplete, sorted(names))
 
-    return _beginning(incomplete, sorted({*topologies(), *clusters()}))
+
+def cluster_names(incomplete: str) -> list[str]:
+    """Return the clusters that begin with the incomplete word."""
+    return _beginning(incomplete, sorted(path.stem for path in (_PACKAGES / "topologies" / "clusters").glob("*.toml")))
+
+
+def model_names(incomplete: str) -> list[str]:
+    """Return the models of the library that begin with the incomplete word."""
+    folder = _PACKAGES / "workload" / "generators" / "models"
+    return _beginning(incomplete, sorted(path.stem for path in folder.glob("*.toml")))
 
 
 def kinds(incomplete: str) -> list[str]:
     """Return the kinds of collectives that begin with the incomplete word."""
-    from workload import KINDS
-    from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-
-    return _beginning(incomplete, (*KINDS, UNEVEN))
+    workload = _PACKAGES / "workload"
+    uneven = _constants(workload / "collectives" / "uneven" / "all_to_all_v.py")["NAME"]
+    return _beginning(incomplete, (*_constants(workload / "kinds.py")["KINDS"], uneven))
 
 
 def algorithms(incomplete: str) -> list[str]:
     """Return matching algorithms, of the kind on the command line or of all kinds; a list has commas: "ring,direct"."""
-    from workload.collectives import known_algorithms as known
-    from workload.collectives import uneven_algorithms
-    from workload.collectives.uneven.all_to_all_v import NAME as UNEVEN
-
     # the shell's variables, because the parser fails if an option lacks a value
     words = (os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")).split()
-    kind = next((word for word in words if word in kinds("")), None)
+    *even, uneven = known_kinds = kinds("")
+    kind = next((word for word in words if word in known_kinds), None)
     before, comma, last = incomplete.rpartition(",")
-    if kind == UNEVEN:
-        names: Iterable[str] = uneven_algorithms()
-    else:
-        names = sorted(name for name, module in known().items() if kind is None or kind in module.KINDS)
+    folder = _PACKAGES / "workload" / "collectives"
+    modules = _plug_ins(folder / "algorithms")
+    if kind == uneven:
+        plain = _constants(folder / "uneven" / "all_to_all_v.py")["ALGORITHMS"]
+        names = [*plain, *sorted(name for name, constants in modules.items() if "plan_uneven" in constants)]
+    else:  # kinds that are computed are those of an algorithm from a file, for any kind
+        names = sorted(name for name, module in modules.items() if kind is None or kind in module.get("KINDS", even))
     return [f"{before}{comma}{name}" for name in _beginning(last, names if before else ("all", *names))]
 
 
 def methods(incomplete: str) -> list[str]:
     """Return the partition methods that begin with the incomplete word."""
-    from partition import methods as known
-
-    return _beginning(incomplete, known())
+    return _beginning(incomplete, _plug_ins(_PACKAGES / "partition" / "methods"))
 
 
 def benches(incomplete: str) -> list[str]:
     """Return the benchmarks that begin with the incomplete word."""
-    from nadi.studies.benchmarks.bench import BENCHES
-    from pdes.fidelity import FLUID
+    return _beginning(incomplete, _BENCHES)
 
-    return _beginning(incomplete, [*BENCHES, FLUID, "coupled", "reuse", "trace"])
+
+def _plug_ins(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the constants of each module of a folder that has a NAME, by that name."""
+    modules = [_constants(path) for path in sorted(folder.glob("*.py"))]
+    return {constants["NAME"]: constants for constants in modules if "NAME" in constants}
+
+
+def _constants(path: Path) -> dict[str, Any]:
+    """Return the literal values that a module assigns, by name, and None for each of its functions."""
+    found: dict[str, Any] = {}
+    for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.FunctionDef):
+            found[statement.name] = None
+        elif isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            with suppress(ValueError):
+                found[statement.targets[0].id] = ast.literal_eval(statement.value)
+    return found
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

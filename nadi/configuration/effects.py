@@ -109,6 +109,7 @@ _SHARED = Condition('switch = "shared-buffer"', lambda run: run.network.switch =
 _QUEUES = Condition('switch = "output-queued"', lambda run: run.network.switch == "output-queued")
 _PFC = Condition("pfc = true", lambda run: run.network.pfc is True)
 _ECN = Condition("ecn = true", lambda run: run.network.ecn is True)
+_TRIMMING = Condition("trimming = true", lambda run: run.network.trimming is True)
 _CLASSES = Condition("p2p_class = 1", lambda run: run.network.p2p_class == 1 or _discipline_chooses_switch(run))
 _WEIGHTED = Condition('a discipline other than "strict"', lambda run: run.network.discipline != "strict")
 _CONTROL = Condition("congestion_control", lambda run: run.network.congestion_control != "none")
@@ -130,6 +131,7 @@ _ASKED = Condition(
     "rendezvous or collectives_in_flight",
     lambda run: bool(run.config.system.rendezvous or run.config.system.collectives_in_flight),
 )
+_FAULTS = Condition("[[faults]]", lambda run: bool(run.config.faults))
 _JOBS = Condition("[[jobs]]", lambda run: bool(run.config.jobs))
 _MODEL = Condition("model", lambda run: run.config.workload.model is not None)
 _TRACES = Condition("traces", lambda run: run.config.workload.traces is not None)
@@ -167,6 +169,7 @@ def _keys(names: str, *conditions: Condition) -> dict[str, tuple[Condition, ...]
 _NETWORK = {
     **_keys("queue_limit", _QUEUES),
     **_keys("max_retries", _TIMEOUTS),
+    **_keys("max_resends", _SHARED, _TRIMMING),
     **_keys("detection_time", _DOWN),
     **{key: _of_models(key) for model in fidelity.networks().values() for key in model.conditions},
     **_keys("buffer pfc pfc_alpha ecn trimming p2p_class", _SHARED),
@@ -201,12 +204,11 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
     },
     "topology": _keys("spec name params file graph cluster gpus"),
     "system": {
-        **_keys("collectives concurrent_collectives splits dataset_splits dimension_order phases_per_dimension"),
+        **_keys("collectives concurrent_collectives one_at_a_time compute_slowdown"),
+        **_keys("splits dataset_splits dimension_order phases_per_dimension"),
         **_keys("scheduling", _SIMULATED, _QUEUED),
-        **_keys("one_at_a_time", _WHOLE_MESSAGES),
         **_keys("collectives_in_flight rendezvous tick", _PACKETS),
         **_keys("rendezvous_control", _PACKETS, _ASKED),
-        **_keys("compute_slowdown"),
     },
     "network": {
         **{key: (*_takes(key), *_NETWORK.get(key, ())) for key in NetworkSection.model_fields},
@@ -230,7 +232,12 @@ CONDITIONS: Mapping[str, Mapping[str, tuple[Condition, ...]]] = {
         **_keys("checkpoint", _SIMULATED),
         **_keys("backend workers share_memory lps_per_worker partitioner weights", _DIVIDED),
     },
-    "output": {**_keys("dir nodes flows report"), **_keys("sample", _PACKETS), **_keys("alone", _JOBS)},
+    "output": {
+        **_keys("dir nodes flows report"),
+        **_keys("sample", _PACKETS),
+        **_keys("alone", _JOBS),
+        **_keys("without_faults", _FAULTS),
+    },
     "energy": _keys("table"),
 }
 """Conditions by section and key; a key has no effect unless all of them hold. Those of a job, and of its serving and

@@ -89,6 +89,16 @@ class FaultSection(BaseModel):
         return next(key for key in (*LINK_CHANGES, *NPU_CHANGES) if getattr(self, key) is not None)
 
     @property
+    def text(self) -> str:
+        """Return place, change and time of the fault as a phrase: "leaf 0 down from 1ms to 2ms"."""
+        place = next(getattr(self, key) for key in PLACES if getattr(self, key) is not None)
+        value = self.model_dump()[self.what]
+        change = value if self.state else self.what.replace("_", " ") + ("" if value is True else f" {value}")
+        until = "" if self.until is None else f" to {format_time(self.until)}"
+        name = place if isinstance(place, str) else f"{next(k for k in PLACES if getattr(self, k) == place)} {place}"
+        return f"{name} {change} from {format_time(self.at)}{until}"
+
+    @property
     def until_ps(self) -> int:
         """Return the end of the fault in picoseconds, or FOREVER."""
         return FOREVER if self.until is None else self.until

@@ -254,6 +254,7 @@ class NetworkSection(_KeysOfModels):  # type: ignore[misc] # a class that pydant
     cut_through: StrictBool = _engine("cut_through")
     rto: TimeOrAuto = _engine("rto")
     max_retries: int = _engine("max_retries", ge=1, le=bounds.MAX_RETRIES)
+    max_resends: int = _engine("max_resends", ge=1, le=bounds.MAX_RESENDS)
     detection_time: Moment = _engine("detection_time")
     nvlink_framing: StrictBool = _engine("nvlink_framing")
     nvlink: Literal["messages", "closed-form"] = Field(
@@ -519,6 +520,10 @@ class OutputSection(Section):
         default=False,
         description="simulate each of [[jobs]] alone, too: results show what it lost to the others",
     )
+    without_faults: bool = Field(
+        default=False,
+        description="simulate the run without its [[faults]], too: results show what these cost",
+    )
 
 
 @dataclass(frozen=True)
@@ -526,6 +531,8 @@ class NamedKeys:
     """Keys that a user set. They do not change the meaning of a configuration, so any two objects are equal."""
 
     keys: frozenset[str] = field(default=frozenset(), compare=False)  # sections and keys, "network.mtu"
+    # also those that files of another simulator set, whose users know them by other names
+    with_files: frozenset[str] = field(default=frozenset(), compare=False)
 
 
 class RunConfig(Section):
@@ -551,10 +558,15 @@ class RunConfig(Section):
         """Return the keys that the user set, "network.mtu", without those of a cluster; empty if unknown."""
         return self._named.keys
 
+    @property
+    def not_derived(self) -> frozenset[str]:
+        """Return the keys that the user, or files of another simulator, set; Nadi derived all others."""
+        return self._named.with_files
+
     def with_named(self, keys: Iterable[str]) -> Self:
-        """Return the configuration with the keys that the user set."""
-        config = self.model_copy()
-        config._named = NamedKeys(frozenset(keys))  # noqa: SLF001 - of this class
+        """Return the configuration with the keys that the user set; those of an earlier call remain not derived."""
+        config, named = self.model_copy(), frozenset(keys)
+        config._named = NamedKeys(named, self._named.with_files | named)  # noqa: SLF001 - of this class
         return config
 
     @model_validator(mode="before")

@@ -4,7 +4,6 @@ Sources: ReadConf and SetupNetwork of astra-sim/astra-network-ns3 (scratch/commo
 (network_frontend/ns3/common.h); alibaba-edu/High-Precision-Congestion-Control.
 """
 
-import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import inputs
 from inputs.units import BITS_PER_BYTE, MIB, PS_PER_S, PS_PER_US
 from nadi.errors import ConfigError
 from nadi.importers.file_sections import FileSections
-from pdes import RunError, congestion
+from pdes import RunError, congestion, wire
 from topologies import SWITCH, Graph
 from topologies.units import format_bytes, format_rate, format_time, parse_rate
 
@@ -169,12 +168,14 @@ def _headroom(graph: Graph, buffer_bytes: float) -> tuple[dict[str, Any], list[s
     """Return a smaller pfc_headroom than follows from rate and delay, and a phrase, if a switch has no room for those.
 
     ns-3 takes 3 rate x delay for each port of a switch, runs even if they exceed the buffer, and then pauses no port.
+    NVLink within a domain has no buffers that pause.
     """
-    need_bytes = 3 * graph.link_rate_bps / BITS_PER_BYTE * graph.link_delay_ps / PS_PER_S
+    is_ethernet = ~wire.is_in_domain(graph)
+    need_bytes = 3 * graph.link_rate_bps / BITS_PER_BYTE * graph.link_delay_ps / PS_PER_S * is_ethernet
     of_switch = np.bincount(graph.link_dst, need_bytes, graph.nodes)[graph.npus :]
     if not len(of_switch) or of_switch.max() < buffer_bytes:
         return {}, []
-    ports = int(np.bincount(graph.link_dst, minlength=graph.nodes)[graph.npus :].max())
+    ports = int(np.bincount(graph.link_dst, is_ethernet, graph.nodes)[graph.npus :].max())
     headroom = f"{int(buffer_bytes / (4 * ports))}B"
     return {"pfc_headroom": headroom}, [f"headrooms of {format_bytes(int(of_switch.max()))} ({headroom} per port)"]
 
@@ -191,7 +192,7 @@ def _broken_link(config: Ns3Config, graph: Graph) -> Iterator[dict[str, Any]]:
     words = [*config.words.get("LINK_DOWN", []), "0", "0", "0"][:3]
     at_us, *ends = (Ns3Config(config.path, {"LINK_DOWN": [word]}).number("LINK_DOWN", 0, 0, 1e9) for word in words)
     if at_us:
-        node_of = file_nodes(graph)
+        node_of = _file_nodes(graph)
         unknown = [int(end) for end in ends if int(end) not in node_of]
         if unknown:
             raise ConfigError(f"{config.path}: LINK_DOWN names node {unknown[0]}, expected nodes of the topology")
@@ -200,8 +201,6 @@ def _broken_link(config: Ns3Config, graph: Graph) -> Iterator[dict[str, Any]]:
         yield {"at": at, "link": f"{a}-{b}", "state": "down"}
 
 
-def file_nodes(graph: Graph) -> dict[int, int]:
-    """Return the node of each number in a topology's file, whose switches have their numbers in their names."""
-    switches = {int(name.split()[-1]): graph.npus + i for i, name in enumerate(graph.switch_names)}
-    free = (number for number in itertools.count() if number not in switches)
-    return switches | {number: npu for npu, number in zip(range(graph.npus), free, strict=False)}
+def _file_nodes(graph: Graph) -> dict[int, int]:
+    """Return the node of each number in a topology's file."""
+    return {number: node for node, number in enumerate(graph.numbers or range(graph.nodes))}

@@ -61,6 +61,12 @@ class Interrupts:
             raise cls.pending
 
     @classmethod
+    def take(cls) -> BaseException | None:
+        """Return the exception of a signal handler and forget it, because the command ends in its own way."""
+        pending, cls.pending = cls.pending, None
+        return pending
+
+    @classmethod
     def _interrupt(cls, number: int, frame: FrameType | None) -> None:  # noqa: ARG003 - the signature of signal handlers
         """Handle SIGINT: raise KeyboardInterrupt, and end the process if another one follows."""
         now_s = time.monotonic()

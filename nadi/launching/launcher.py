@@ -15,6 +15,7 @@ Variables that launchers set, observed with Hydra 5.0.2, Open MPI 4.1.4 and SLUR
     the batch script itself         SLURM_NTASKS and SLURM_PROCID, but no SLURM_STEP_ID
 """
 
+import importlib.util
 import sys
 import time
 import warnings
@@ -120,6 +121,12 @@ def connect(environ: Mapping[str, str]) -> Any | None:  # noqa: ANN401 - mpi4py 
             raise
         time.sleep(_RANK_0_REPORTS_S)
         raise LauncherError from None
+
+
+def check_installed(num_ranks: int) -> None:
+    """Raise LauncherError if several ranks would start with this Python, which has no mpi4py."""
+    if num_ranks > 1 and importlib.util.find_spec("mpi4py") is None:
+        raise LauncherError(f"{num_ranks} ranks of {sys.executable}, but mpi4py is missing; pip install 'nadi[mpi]'")
 
 
 def connected_ranks(environ: Mapping[str, str]) -> RankGather:

@@ -1,5 +1,6 @@
 """Progress of a run on standard error: a live line on a terminal or in a notebook, else a line every few seconds."""
 
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -156,32 +157,35 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
+MIN_SHARE = 1 / 200  # of the expected work, below which the pace so far says nothing about the rest
+
+
 class Standing(NamedTuple):
     """How far a run is."""
 
     done: int  # packet-hops, or messages at message level
     what: str  # unit of `done`
     hops_per_s: float  # mean rate since the begin of the simulation
-    share: float | None  # share of the expected work that is done, 0 to 1; None = no work is expected
-    left_s: float | None  # remaining time at the mean pace so far; None = not known
+    share: float | None  # share of the expected work that is done, 0 to 1; None = not known, or more than expected
+    left_s: float | None  # remaining time at the mean pace so far; None = not known yet
 
 
 def standing(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None" = None) -> Standing:
     """Return how far a run is; `expected_work` is in packet-hops, or messages at message level, 0 = not known.
 
     Rate and remaining time count from the `first` snapshot on, because a run that continues from a checkpoint has done
-    much before; None = from the begin. Retransmissions may add packets beyond the expected ones; the remaining time is
-    then not known.
+    much before; None = from the begin. Retransmissions may add packets beyond the expected ones; share and remaining
+    time are then not known.
     """
     done, what = _done(snapshot)
     hops, wall_s, done_here = snapshot.packet_hops, snapshot.wall_s, done
     if first is not None and first.wall_s < wall_s:
         hops, wall_s, done_here = hops - first.packet_hops, wall_s - first.wall_s, done - _done(first)[0]
     rate = hops / max(wall_s, 1e-9)
-    if expected_work <= 0:
+    if done >= expected_work:
         return Standing(done, what, rate, None, None)
-    left_s = wall_s * (expected_work - done) / done_here if done_here > 0 and done < expected_work else None
-    return Standing(done, what, rate, min(done / expected_work, 1.0), left_s)
+    left_s = wall_s * (expected_work - done) / done_here if done_here >= MIN_SHARE * expected_work else None
+    return Standing(done, what, rate, done / expected_work, left_s)
 
 
 def _done(snapshot: "Snapshot") -> tuple[int, str]:
@@ -194,7 +198,8 @@ def _done(snapshot: "Snapshot") -> tuple[int, str]:
 def describe(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None" = None) -> str:
     """Return one line: simulated time, packet-hops per second, share of the work done, and remaining time.
 
-    `expected_work` and `first` are as in `standing`.
+    Once more is done than was expected, trace nodes show how far the run is. `expected_work` and `first` are as in
+    `standing`.
     """
     at = standing(snapshot, expected_work, first)
     now_ps = snapshot.now_ps // 1000 * 1000  # show whole nanoseconds
@@ -202,9 +207,11 @@ def describe(snapshot: "Snapshot", expected_work: float, first: "Snapshot | None
     if snapshot.packet_hops or at.share is not None:
         begun += f", {at.hops_per_s / 1e6:.1f} M packet-hops/s"
     if at.share is None:
-        return f"{begun}, {snapshot.nodes_done:,} of {snapshot.nodes_total:,} trace nodes done"
+        more = f", {at.done / expected_work:.3g} times the expected {at.what}" if at.done > expected_work > 0 else ""
+        return f"{begun}, {snapshot.nodes_done:,} of {snapshot.nodes_total:,} trace nodes done{more}"
     left = "" if at.left_s is None else f", {duration_text(at.left_s)} left"
-    return f"{begun}, {at.share:.1%} of {expected_work:.3g} {at.what} done{left}"
+    share = math.floor(1000 * at.share) / 1000  # "100.0%" would say that the run is over
+    return f"{begun}, {share:.1%} of {expected_work:.3g} {at.what} done{left}"
 
 
 def duration_text(seconds: float) -> str:

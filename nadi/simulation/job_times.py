@@ -1,4 +1,4 @@
-"""When each job of a run ends, and when it would end if it were alone on the fabric."""
+"""When each job of a run ends, and when it would end alone on the fabric, or the run without its faults."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -64,3 +64,15 @@ def times_alone_ps(
         finish_ps = max(ranks.exchange(int(job_finish_ps(run.program, run.results)[0])))
         times.append(finish_ps - begin_ps)
     return tuple(times)
+
+
+def without_faults_ps(
+    config: RunConfig,
+    simulate: Callable[[RunConfig, NoProgress, RankGather], "FinishedRun"],
+    progress: Progress | NoProgress,
+    ranks: RankGather,
+) -> int:
+    """Simulate a configuration without its faults, and return when that run ends, in picoseconds."""
+    if ranks.rank == 0:
+        progress.say("the same run without its faults")
+    return simulate(config.model_copy(update={"faults": ()}), _Silence(), ranks).results.finish_time_ps

@@ -30,7 +30,7 @@ from nadi.simulation.closed_forms.advancing.folded_program import FoldedProgram
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives, of_coupled
 from nadi.simulation.fidelities import fabric_settings as fabric
-from nadi.simulation.job_times import times_alone_ps
+from nadi.simulation.job_times import times_alone_ps, without_faults_ps
 from nadi.simulation.nvlink_stand_ins import with_nvlink_closed_forms
 from nadi.simulation.wiring import affordable
 from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
@@ -68,6 +68,7 @@ class FinishedRun:
     # schedule and size of the collectives that a closed-form run computes by formula; it plays the others
     formulas: frozenset[tuple[int, int]] = frozenset()
     alone_ps: tuple[int, ...] = ()  # time in picoseconds of each job alone on the fabric; () = not simulated
+    without_faults_ps: int = -1  # end of the same run without faults, in picoseconds; -1 = not simulated
 
     def peak_rss_bytes(self) -> int:
         """Return the peak resident memory in bytes of this rank and of the processes that it forked."""
@@ -135,15 +136,17 @@ def simulate(
         if checkpoints is not None and publish is not None:
             publishing = ALONE if workers.alone else ranks
             checkpoints.publish = lambda results: publish(
-                finished(until_cut(without_reducers(results, graph))), publishing
+                finished(until_cut(without_reducers(results, graph, work.program))), publishing
             )
         with usual_signals():
             results = run_program(graph, work.program, settings, progress, workers, owner, expected, checkpoints)
     simulation = finished(results)
-    if not (config.output.alone and config.jobs):
-        return simulation
-    alone = functools.partial(_alone, force=force)
-    return replace(simulation, alone_ps=times_alone_ps(simulation, alone, progress, ranks))
+    again = functools.partial(_again, force=force)
+    if config.output.without_faults and config.faults:
+        simulation = replace(simulation, without_faults_ps=without_faults_ps(config, again, progress, ranks))
+    if config.output.alone and config.jobs:
+        simulation = replace(simulation, alone_ps=times_alone_ps(simulation, again, progress, ranks))
+    return simulation
 
 
 def until_cut(results: pdes.Results) -> pdes.Results:
@@ -164,14 +167,14 @@ def _identity(config: RunConfig, files: Sequence[InputFiles]) -> dict[str, Any]:
     sections.pop("energy", None)
     engine, output = sections["engine"], sections["output"]
     sections["engine"] = {key: engine[key] for key in ("seed", "reuse", "fast_forward")}
-    sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone"}}
+    sections["output"] = {key: output[key] for key in output if key not in {"dir", "report", "alone", "without_faults"}}
     hashes = {entry.key: entry.sha256 for entry in files if entry.key.partition(".")[0] not in {"engine", "energy"}}
     return {"sources": source_hash(), "keys": sections, "files": hashes}
 
 
-def _alone(config: RunConfig, progress: NoProgress, ranks: RankGather, *, force: bool) -> FinishedRun:
-    """Simulate the only job of a configuration, without further results."""
-    output = config.output.model_copy(update={"alone": False})
+def _again(config: RunConfig, progress: NoProgress, ranks: RankGather, *, force: bool) -> FinishedRun:
+    """Simulate another configuration to compare with, without further results."""
+    output = config.output.model_copy(update={"alone": False, "without_faults": False})
     return simulate(config.model_copy(update={"output": output}), progress, ranks, force=force, keep_flows=False)
 
 
@@ -214,7 +217,7 @@ def _set_up(
     graph = built_fabric(config)
     work, owner = place(config, graph, workers, progress, force=force)
     return_freed_memory()
-    config = with_interference(config, graph, work.frameworks)
+    config, job_slowdowns = with_interference(config, graph, work.frameworks)
     network, record_flows = config.network, keep_flows and config.output.flows != "none"
     settings = network_settings(network, config.system, seed=config.engine.seed, record_flows=record_flows)
     sharers = config.memory.remote_sharers if config.memory.remote == "npu" else 1
@@ -225,6 +228,7 @@ def _set_up(
     reuse = config.engine.reuse == "exact" and not sample_ps
     settings = replace(
         settings,
+        job_slowdowns=job_slowdowns,
         reuse=reuse,
         fast_forward=config.engine.fast_forward,
         queue_pairs=pairs,
@@ -235,7 +239,8 @@ def _set_up(
     faults = schedule(config.faults, network.detection_time, graph, cut_through=network.cut_through)
     if faults:
         settings = replace(settings, faults=faults)
-    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)]) * (config.system.compute_slowdown or 1.0)
+    slowdown = max([1.0, *(fault.slowdown or 1.0 for fault in config.faults)])
+    slowdown *= max(job_slowdowns, default=settings.compute_slowdown)
     longest_ps = int(work.program.node_duration_ps.max(initial=0))
     if slowdown > 1 and longest_ps * slowdown > LONGEST_RUN_PS:
         raise ConfigError(
@@ -302,7 +307,9 @@ def _lay_out(
 ) -> tuple[CollectiveCosts, FoldedProgram]:
     """Return costs and folded program of a run at closed forms; refuse too much memory unless `force`."""
     costs = CollectiveCosts(with_slow_links(graph, settings.faults), settings, planned_on=graph)
-    folded = running.laid_out(graph, work.program, costs, slow_npus=settings.faults.npus)
+    folded = running.laid_out(
+        graph, work.program, costs, slow_npus=settings.faults.npus, job_slowdowns=settings.job_slowdowns
+    )
     affordable.check_rows(int(folded.row_ptr[-1]), force=force)
     return costs, folded
 
@@ -352,7 +359,7 @@ def run_program(
     results = workers.run(extended_graph, extended_program, owner, settings, progress, checkpoints)
     if reports_cache:
         _warn_once(progress, what_was_not_kept())
-    return without_reducers(results, graph)
+    return without_reducers(results, graph, program)
 
 
 # main kernels that this process has already loaded, whose cache entries need no second check

@@ -126,8 +126,8 @@ FLOWS = Schema(
     "flows",
     "message",
     (
-        Field("src", "int64", "NPU that sends", below="npus"),
-        Field("dst", "int64", "NPU that receives", below="npus"),
+        Field("src", "int64", "node that sends: an NPU, or a switch that reduces", below="nodes"),
+        Field("dst", "int64", "node that receives, likewise", below="nodes"),
         Field("group", "int64", "number of the group; -1 = send and receive of a trace", minimum=-1),
         Field("seq", "int64", "index of the message in its group, or for its peer and tag"),
         Field("lane", "int64", "lane of the receiver; tag of a send; -1 of a call", minimum=-1),
@@ -274,8 +274,8 @@ LIMITS = Schema(
     "limits",
     "connection of flows, or kind of coupled collectives of a group, that one link limited for most of its time",
     (
-        Field("src", "int64", "NPU that sends; -1 = coupled collectives", minimum=-1, below="npus"),
-        Field("dst", "int64", "NPU that receives; -1 = coupled collectives", minimum=-1, below="npus"),
+        Field("src", "int64", "node that sends, as a flow; -1 = coupled collectives", minimum=-1, below="nodes"),
+        Field("dst", "int64", "node that receives, likewise", minimum=-1, below="nodes"),
         Field("group", "int64", "number of the group; -1 = sends of traces", minimum=-1),
         Field("link", "int64", "full link that limited the rate", below="links"),
         Field("limited_ps", "int64", "time for which it did, less the time for which it did not"),

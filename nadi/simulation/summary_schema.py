@@ -45,13 +45,13 @@ class PortsByKind(TypedDict):
 
 @with_config(_STRICT)
 class RequestTimes(TypedDict):
-    """Times of requests in picoseconds: mean, percentiles, and the 101 quantiles from 0 % to 100 %."""
+    """Times of requests in picoseconds: mean, percentiles (None: too few), and the quantiles from 0 % to 100 %."""
 
     mean_ps: _Amount
     p50_ps: _Amount
-    p90_ps: _Amount
-    p95_ps: _Amount
-    p99_ps: _Amount
+    p90_ps: _Amount | None
+    p95_ps: _Amount | None
+    p99_ps: _Amount | None
     quantiles_ps: Annotated[list[_Amount], Field(min_length=101, max_length=101)]
 
 
@@ -99,6 +99,7 @@ class JobFigures(TypedDict):
     finish_ps: _Count
     time_ps: _Count
     digest: _Text
+    compute_slowdown: NotRequired[_Amount]
     step: dict[str, _Amount]
     alone_ps: NotRequired[_Count]
     slowdown: NotRequired[_Amount]
@@ -169,6 +170,7 @@ class RunSummary(TypedDict, total=False):
     nodes: Required[_Size]
     links: Required[_Size]
     finish_time_ps: Required[_Count]
+    without_faults_ps: _Count
     packet_hops: _Count
     events: _Count
     windows: _Count

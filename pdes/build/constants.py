@@ -41,8 +41,8 @@ from pdes.npu.islands import enter_island, leave_island
 from pdes.npu.ticks import wait_for_tick
 
 OF_SETTINGS = (  # constants named like the fields of Settings that give their values
-    "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries cnp_interval_ps p2p_class flowlet_gap_ps "
-    "collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps tick_ps"
+    "seed mtu_bytes header_bytes ack_bytes queue_limit_bytes max_retries max_resends cnp_interval_ps p2p_class "
+    "flowlet_gap_ps collectives_in_flight record_nodes record_flows one_at_a_time remote_sharers sample_ps tick_ps"
 )
 OF_FIDELITY = "endpoint_delay_ps resolution_ps send_latency_ps"  # constants named like fields of Fidelity
 
@@ -100,8 +100,7 @@ def constants_of(layout: Layout, program: Program, settings: Settings, part: Par
     const.rendezvous_bytes = settings.rendezvous_bytes or s.INF
     const.control_bytes = settings.rendezvous_control_bytes
     const.handshakes = has_control
-    slow_1000ths = round(s.SLOWDOWN_UNIT * settings.compute_slowdown)
-    const.compute_slow_1000ths = slow_1000ths if slow_1000ths > s.SLOWDOWN_UNIT else 0
+    const.slows_compute = settings.slows_compute
     const.reorder_packets = settings.reorder_packets or 2 * s.SELECTIVE_PACKETS
     const.reduces = settings.fidelity.reduction_psb > 0
     const.spreads = settings.load_balancing.reorders
@@ -166,7 +165,7 @@ def _choices(settings: Settings, *, one_home: bool, one_port: bool, has_domains:
         ("expect", has_control, expect),
         ("message_by_kind", has_control, message_by_kind),
         ("may_start", settings.collectives_in_flight, may_start),
-        ("running", settings.collectives_in_flight or settings.compute_slowdown != 1.0, running),
+        ("running", settings.collectives_in_flight or settings.slows_compute, running),
         ("is_in", not by_message and acts_later, is_in),
         ("is_in", is_mixed, packets_are_in),
         ("do_later", not by_message, do_later),

@@ -15,7 +15,7 @@ from pdes.core.memory import rows_of
 from pdes.core.rows.network import LinkClass, Telemetry
 from pdes.core.state import PS_PER_BYTE_AT_1_BPS, PS_PER_S
 from pdes.network.boundary import CROSSING_WORDS
-from pdes.network.framing import FLIT_BYTES, is_framed, is_in_domain
+from pdes.network.framing import FLIT_BYTES, is_ample, is_framed, is_in_domain
 
 MAX_BATCH = 60_000  # packets that may arrive at one node during a cell: the limit of the arrays that sort them
 MAX_CELL_PS = 1 << 36  # 69 ms: keeps times within a cell far below the width of the words that hold them
@@ -44,6 +44,7 @@ class Fabric:
         seen = np.where(self.cut[graph.link_dst] == 1, settings.header_bytes, NEVER_CUT)
         framed = is_framed(graph, settings)
         self.inside = is_in_domain(graph)  # [links] within an NVLink domain
+        self.ample = is_ample(graph)  # [links] of aggregators
         self.classes, self.link_class = self._classes(seen, framed, settings)  # table, [links] its rows
         self.smallest_bytes = min(settings.ack_bytes, settings.header_bytes)  # of any packet on the wire
         if settings.switch:
@@ -102,7 +103,7 @@ class Fabric:
         # seen_bytes: [links], bytes that must arrive before the receiving end may act. framed: bool[links], whether the
         # link carries NVLink's flits. settings: Settings of the packet network.
         needs_care = "telemetry" in settings.congestion_control.signals or settings.sample_ps > 0
-        special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * self.inside
+        special = s.CARE * needs_care | s.FRAMED * framed | s.INSIDE * self.inside | s.AMPLE * self.ample
         delay_ps, switch = self.delay_ps, settings.switch
         rows = rows_of(
             LinkClass, len(seen_bytes), ps_per_byte=self.psb, delay_ps=delay_ps, seen_bytes=seen_bytes, special=special

@@ -122,7 +122,7 @@ def grow(world: s.World) -> s.World:
         case s.NEED_QPS:
             old = len(qps.qp_key) // 2
             key, val = _rehashed(qps.qp_key, qps.qp_val, 4 * max(old, int(const.reserve_queue_pairs)))
-            grown = _with_rows(qps, old, len(key) // 2, "qp", "cc", "arrived", "sel_tx")
+            grown = _with_rows(qps, old, len(key) // 2, "qp", "cc", "arrived", "resends", "sel_tx")
             return _with_flows(world._replace(qps=grown._replace(qp_key=key, qp_val=val)), old, len(key) // 2)
         case s.NEED_RXQPS:
             return _with_receivers(world)

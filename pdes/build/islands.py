@@ -16,14 +16,13 @@ from pdes.core import state as s
 from pdes.core.inputs import Bools, Graph, Int64, Program
 from pdes.core.memory import aligned, full, rows_of, unused, zeros
 from pdes.core.rows.islands import Island, IslandMember
-from pdes.network.framing import NVSWITCH_KIND
+from pdes.network.framing import AGGREGATOR_KIND, NVSWITCH_KIND
 from pdes.npu.islands import CROSSING, INSIDE, OUTSIDE
 from pdes.npu.trace import KIND_COLLECTIVE, KIND_SEND
 
 if TYPE_CHECKING:
     from pdes.build.layout import Layout, Part
 
-AGGREGATOR_KIND = 3  # word of graph.node_kind that marks an aggregator
 MEETINGS = (0, 6, 7, 8)
 """Collectives, by `Program.node_collective`, of which no member ends before all have started: all-reduces, all-to-alls,
 reduce-scatters and barriers. All-gathers (2) too, but a member that starts last may end a moment after its start.
@@ -73,6 +72,7 @@ def may_replay(graph: Graph, settings: Settings) -> bool:
         and hasattr(graph.routing, "home")
         and settings.fidelity.model.has_packets
         and not settings.concurrent_collectives
+        and not settings.one_at_a_time
         and settings.phases_per_dimension == 0
         and settings.collectives_in_flight == 0
         and settings.rendezvous_bytes == 0

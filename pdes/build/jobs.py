@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pdes.build.settings import Settings
 from pdes.core import packet
 from pdes.core import state as s
 from pdes.core.inputs import Array, Int64, Program
@@ -43,6 +44,14 @@ def job_tables(program: Program, npus: int, queue_pairs: str = "pair") -> s.JobT
     own_pairs = [(own or queue_pairs) == "message" for own in (*jobs.queue_pairs, "")]
     total = rows_of(JobTotal, count + 1, begin_ps=np.append(jobs.begin_ps, 0), pair_per_message=own_pairs)
     return s.JobTables(aligned(who, np.int64), aligned(npu, np.int32), aligned(group, np.int32), total, zeros(1))
+
+
+def slow_1000ths(jobs: s.JobTables, settings: Settings, npus: Array) -> Int64:
+    """Return int64[n]: the factors in 1000ths by which computation of `npus` is slower while a collective runs."""
+    factors = np.full(len(jobs.total), settings.compute_slowdown)
+    if settings.job_slowdowns:
+        factors[:] = *settings.job_slowdowns, 1.0  # the last is that of NPUs without a job
+    return np.rint(s.SLOWDOWN_UNIT * factors).astype(np.int64)[packet.job_of(jobs.who[npus])]
 
 
 def own_tables(jobs: s.JobTables, links: int) -> s.JobTables:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pdes.build.schedule import NO_FAULTS, Faults
 from pdes.core.inputs import Bools, Int64
 from pdes.core.setting import setting
-from pdes.fidelity import Fidelity
+from pdes.fidelity import Fidelity, flow
 from pdes.network.balancing import ECMP, Balancing
 from pdes.network.disciplines import STRICT, Discipline, discipline
 from pdes.nic.congestion import NO_CONTROL, Control
@@ -89,6 +89,9 @@ class Settings:
     cut_through: bool = setting(False, "forward a packet as soon as its header has arrived")
     rto_ps: int = setting(0, "retransmission timeout: time without progress after which a sender retransmits", "auto")
     max_retries: int = setting(16, "consecutive timeouts after which the run fails")
+    max_resends: int = setting(
+        32768, "times that a queue pair sends its first unacknowledged packet again after trims, before the run fails"
+    )
     nvlink_framing: bool = setting(True, "links of NVSwitches carry flits instead of Ethernet frames")
     switch: SharedBuffer | None = setting(None, "whether the ports of a switch share its buffer", "output-queued")
     p2p_share: float = setting(
@@ -119,8 +122,8 @@ class Settings:
     concurrent_collectives: bool = setting(False, "let collectives of one group run concurrently on an NPU")
     one_at_a_time: bool = setting(
         False,
-        "whole messages: an NPU runs one computation and one collective, send or memory node at a time, the first of "
-        "the trace that is ready",
+        "an NPU runs one computation and one collective, send or memory node at a time, the first of the trace that is "
+        "ready",
     )
     phases_per_dimension: int = setting(
         0, "phases of collectives that an NPU runs in one dimension at a time", "unlimited"
@@ -132,6 +135,9 @@ class Settings:
     rendezvous_bytes: int = setting(0, "minimum size of messages that use the rendezvous protocol", "unlimited")
     rendezvous_control_bytes: int = setting(64, "payload of a request to send and of its answer")
     compute_slowdown: float = setting(1.0, "factor on compute time while a collective runs on its NPU, to a thousandth")
+    job_slowdowns: tuple[float, ...] = setting(
+        (), "compute_slowdown of each job where jobs differ, in place of it", is_given=False
+    )
     tick_ps: int = setting(
         0, "packets: interval, from the begin of its job, at which an NPU notices what has ended; 0: at once"
     )
@@ -161,9 +167,13 @@ class Settings:
             object.__setattr__(self, "reorder_packets", 0 if overtakes else USUAL_REORDER_PACKETS)
         if self.fidelity.hooks.act is None:  # NPUs act at different times within a cell
             object.__setattr__(self, "remote_sharers", 1)
-            object.__setattr__(self, "one_at_a_time", False)
         else:
             object.__setattr__(self, "tick_ps", 0)
+
+    @property
+    def slows_compute(self) -> bool:
+        """Whether computation of any NPU is slower while a collective runs there."""
+        return max(self.job_slowdowns, default=self.compute_slowdown) > 1
 
     @property
     def has_flows(self) -> bool:
@@ -174,6 +184,11 @@ class Settings:
     def several_workers(self) -> bool:
         """Whether threads, processes and ranks may share the run."""
         return self.flow_groups is None and self.fidelity.model.several_workers
+
+    @property
+    def max_link_rate_bps(self) -> int | None:
+        """Maximum rate of a link in bit/s, but for those of aggregators; None = that of the fabric."""
+        return (self.fidelity.model if self.flow_groups is None else flow.NETWORK).max_link_rate_bps
 
     def beyond_mixed(self) -> str:
         """Return the first setting given that flows beside packets do not support; "" without one."""

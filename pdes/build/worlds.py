@@ -13,7 +13,7 @@ from pdes.build.constants import constants_of, hooks_of
 from pdes.build.fabric import window_packets
 from pdes.build.growth import empty_map, events_room, power_of_two
 from pdes.build.islands import AGGREGATOR_KIND, island_tables, may_replay
-from pdes.build.jobs import job_tables, jobs_per_link, own_tables
+from pdes.build.jobs import job_tables, jobs_per_link, own_tables, slow_1000ths
 from pdes.build.layout import Layout, Outboxes, Part, offsets
 from pdes.build.schedule import NO_FAULTS, scheduled, with_pit
 from pdes.build.settings import Settings
@@ -39,12 +39,13 @@ from pdes.core.rows.flows import (
 )
 from pdes.core.rows.messages import Event
 from pdes.core.rows.network import NodeCounts, PacketRecord, PortTies, Telemetry
-from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Selective
+from pdes.core.rows.nic import CongestionState, FlowIn, FlowOut, Message, QueuePair, Receiver, Resends, Selective
 from pdes.core.rows.npu import CollectivePhase, Instance, LaneReductions, LaneRequest, LaneState
 from pdes.core.rows.run import ControlParameters, Scalars
-from pdes.fidelity import Fidelity, flow
+from pdes.fidelity import Fidelity
 from pdes.messages.flows.rates import LINK_FLOWS_PER_HOP, capacities
 from pdes.network.batch import BUCKETS
+from pdes.network.framing import is_ample
 from pdes.nic.driven import has_shares, with_driven
 from pdes.nic.rendezvous import MAX_TAG
 from pdes.npu.trace import KIND_SEND
@@ -130,6 +131,7 @@ def _qps(part: Part, const: Record, scalars: Record, settings: Settings) -> s.Qp
         qp_val=qp_val,
         cc=rows_of(CongestionState, pairs if settings.congestion_control.update else 1),
         par=par,
+        resends=rows_of(Resends, pairs if settings.switch and settings.switch.trimming else 1),
         sel_tx=rows_of(Selective, pairs if settings.selective_repeat else 1),
         sel_rx=rows_of(Selective, receivers if settings.selective_repeat else 1),
         arrived=zeros(pairs if settings.fidelity.hooks.act or settings.has_flows else 1),
@@ -264,9 +266,9 @@ def _check_sizes(graph: Graph, program: Program, settings: Settings, lps: int) -
     tags = program.node_tag[program.node_kind == KIND_SEND]
     if settings.rendezvous_bytes and tags.max(initial=0) >= MAX_TAG:
         raise RunError(f"tag {tags.max()} of a send: at most {MAX_TAG - 1} is possible with rendezvous")
-    most_bps = (settings.fidelity.model if settings.flow_groups is None else flow.NETWORK).max_link_rate_bps
-    if most_bps and graph.link_rate_bps.max(initial=0) > most_bps:
-        raise RunError(f"a link of {graph.link_rate_bps.max()} bit/s: flows support at most {most_bps}")
+    most_bps = settings.max_link_rate_bps
+    if most_bps and (fastest_bps := graph.link_rate_bps[~is_ample(graph)].max(initial=0)) > most_bps:
+        raise RunError(f"a link of {fastest_bps} bit/s: flows support at most {most_bps}")
     if settings.flow_groups is not None and (settings.beyond_mixed() or lps > 1):
         raise RunError(
             f"flows beside packets with {settings.beyond_mixed() or 'several LPs'}; expected one or the other"
@@ -335,6 +337,7 @@ def _build_lp(
     rx_psb = aligned(fabric.psb) if fabric.cut.any() else zeros(1, np.float64)
     qps = _qps(part, const, net.ctl, settings)
     npus = idle_npus(part, npu, const, settings)
+    npus.system.slow_1000ths[: part.npus] = slow_1000ths(jobs, settings, npu.number[: part.npus])
     if settings.one_at_a_time:
         npus.turns.is_free[: part.npus] = graph.node_kind[part.nodes[: part.npus]] == AGGREGATOR_KIND
     world = s.World(

@@ -143,6 +143,9 @@ def move_npus(shared: Shared) -> None:
     new.npus.system[to] = system
     for word in ("later_head", "later_tail"):
         new.npus.system[word][to] = looked_up(shared.message, system[word], plus=1)
+    if new.net.const.one_at_a_time == 1:
+        turns: Rows = old.npus.turns[npus]
+        new.npus.turns[to] = turns
     at, to_tokens = by_parts(npus, to, int(new.net.const.gated_dimensions))
     if len(at):
         tokens: Rows = old.npus.token[at]
@@ -356,6 +359,7 @@ def move_queue_pairs(shared: Shared, pairs: QueuePairs) -> None:
         new.cc[to] = old.qps.cc[rows]
         for word in ("child", "sibling"):
             new.cc[word][to] = looked_up(shared.pair, old.qps.cc[word][rows])
+    copied(new.resends, to, old.qps.resends, rows)
     copied(new.sel_tx, to, old.qps.sel_tx, rows)
     key = old.qps.qp_key
     at = np.flatnonzero(key != FREE)

@@ -38,9 +38,10 @@ SIDES = 4  # inboxes of a node: one for the current cell and one for each of the
 BLOCK_RECORDS = 8
 BLOCK_SHIFT = 3  # packet records come in blocks of BLOCK_RECORDS = 1 << BLOCK_SHIFT
 
-CARE, FRAMED, INSIDE = 1, 2, 4
+CARE, FRAMED, INSIDE, AMPLE = 1, 2, 4, 8
 """Flags of a link class. CARE: packets may be lost, carry telemetry, or are sampled; FRAMED: the link carries flits;
-INSIDE: the link is NVLink that leads to NPUs of its domain alone: no congestion control, no share for other hosts.
+INSIDE: the link is NVLink that leads to NPUs of its domain alone: no congestion control, no share for other hosts;
+AMPLE: the link of an aggregator, which is faster than all other links of its switch together and so limits no flow.
 """
 MAX_CLASSES = 1 << 16
 
@@ -67,7 +68,7 @@ LANES = 4
 COMPUTE_LANE = 1
 REMOTE_LANE = 3
 
-SLOWDOWN_UNIT = 1000  # units of compute_slow_1000ths per factor 1
+SLOWDOWN_UNIT = 1000  # units of slow_1000ths per factor 1
 
 # progress of an active collective: its steps may run; its first step is due later; 0: only messages have arrived
 STARTED, LAUNCHING = 1, 2
@@ -259,6 +260,7 @@ class Qps(NamedTuple):
     qp_val: Int64
     cc: Annotated[np.recarray, nic.CongestionState]
     par: Annotated[np.recarray, ControlParameters, BUILT]  # one row
+    resends: Annotated[np.recarray, nic.Resends]  # [rows of qp] where switches trim packets
     sel_tx: Annotated[np.recarray, nic.Selective]
     sel_rx: Annotated[np.recarray, nic.Selective]
     arrived: Int64  # [rows of qp] ps: when the latest message is in, or has left if driven at a share, at message level

@@ -8,9 +8,9 @@ NETWORK = NetworkModel(
     use="incast, PFC, ECN, load balancing, losses, faults, tails; and the last word on a step",
     keys=PATH_KEYS
     | keys_with(
-        "acknowledged queue_limit rto max_retries detection_time nvlink switch buffer pfc pfc_alpha pfc_headroom "
-        "pfc_resume_offset ecn ecn_kmin ecn_kmax ecn_pmax ecn_by_rate trimming class_weights discipline p2p_class "
-        "congestion_control congestion cnp_interval load_balancing flowlet_gap selective_repeat reorder flows"
+        "acknowledged queue_limit rto max_retries max_resends detection_time nvlink switch buffer pfc pfc_alpha "
+        "pfc_headroom pfc_resume_offset ecn ecn_kmin ecn_kmax ecn_pmax ecn_by_rate trimming class_weights discipline "
+        "p2p_class congestion_control congestion cnp_interval load_balancing flowlet_gap selective_repeat reorder flows"
     ),
     has_packets=True,
     several_workers=True,

@@ -9,7 +9,7 @@ import numpy as np
 
 from pdes.build.simulation import LogicalProcess, Simulation
 from pdes.core import state as s
-from pdes.core.inputs import Graph, Int64, Rows
+from pdes.core.inputs import Graph, Int32, Int64, Rows
 from pdes.core.packet import destination, end_of, instance_key
 from pdes.core.rows.nic import PendingRequest
 from pdes.harvest.lost_paths import LostPaths, end_name, listed
@@ -33,15 +33,53 @@ def too_late(lp: LogicalProcess) -> bool:
 
 
 def failed_queue_pair(sim: Simulation, lp: LogicalProcess) -> str:
-    """Return a line about the queue pair of an LP that gave up."""
+    """Return a line about the queue pair of an LP that gave up; sim: the LPs of this process."""
     w = lp.world
     row = int(w.net.ctl.failed_queue_pair)
-    src, dst, now_ps = int(w.npus.npu[w.qps.qp[row].npu].number), destination(w.qps.qp[row].w1), int(w.net.ctl.now_ps)
-    given_up = f"packet {w.qps.qp[row].una} unacknowledged after {w.qps.qp[row].retries} timeouts (at {now_ps} ps)"
+    qp, now_ps = w.qps.qp[row], int(w.net.ctl.now_ps)
+    src, dst = int(w.npus.npu[qp.npu].number), int(destination(qp.w1))
+    ends, packet = f"{end_name(sim.graph, src)} to {end_name(sim.graph, dst)}", f"packet {qp.una} unacknowledged after"
+    if qp.retries <= w.net.const.max_retries:
+        return (
+            f"{ends}: {packet} it was trimmed and sent again {w.qps.resends[row].trimmed_times:,} times (at {now_ps} "
+            f"ps){_trimming_port(sim, src, dst)}; expected a larger buffer, a smaller window or a congestion control, "
+            "or a larger max_resends if more senders than that share a port"
+        )
+    given_up = f"{packet} {qp.retries} timeouts (at {now_ps} ps)"
     if lost := LostPaths(sim.graph, sim.settings.faults, now_ps).between(src, dst):
         return f"{lost}: {given_up}"
     hint = "; check for a queue_limit below one packet or an rto that is too short"
-    return f"{end_name(sim.graph, src)} to {end_name(sim.graph, dst)}: {given_up}{hint}{_by_faults(sim, lp)}"
+    return f"{ends}: {given_up}{hint}{_by_faults(sim, lp)}"
+
+
+def _trimming_port(sim: Simulation, src: int, dst: int) -> str:
+    """Return a clause: the port on the shortest ways from NPU src to NPU dst that has trimmed most packets."""
+    # Empty where another process has that port.
+    graph = sim.graph
+    trimmed = np.zeros(graph.links, np.int64)
+    for lp in sim.lps:
+        trimmed[lp.part.links] = lp.world.net.gate.trimmed_packets[: len(lp.part.links)]
+    behind = _links_between(graph.link_src, graph.link_dst, graph.nodes, src)
+    ahead = _links_between(graph.link_dst, graph.link_src, graph.nodes, dst)
+    trimmed[behind[graph.link_src] + 1 + ahead[graph.link_dst] != behind[dst]] = 0
+    most = int(trimmed.argmax())
+    if not trimmed[most]:
+        return ""
+    ends = " -> ".join(graph.node_name(int(end[most])) for end in (graph.link_src, graph.link_dst))
+    return f"; the port {ends} has trimmed {trimmed[most]:,} packets"
+
+
+def _links_between(begin: Int32, end: Int32, nodes: int, start: int) -> Int64:
+    """Return int64[nodes]: the number of links from node `start` to each; begin, end: int32[links], nodes of links."""
+    distance = np.full(nodes, nodes, np.int64)
+    distance[start] = 0
+    for links in range(nodes):
+        reached = end[distance[begin] == links]
+        reached = reached[distance[reached] == nodes]
+        if not len(reached):
+            break
+        distance[reached] = links + 1
+    return distance
 
 
 def storming_npus(lp: LogicalProcess) -> list[str]:

@@ -46,7 +46,7 @@ from pdes.npu.agenda import begin_slot, take_due
 from pdes.npu.collective import advance, arrives, begins_after, close_if_done, instance_for, send_has_left
 from pdes.npu.delivery import in_lane_at, receive_row
 from pdes.npu.npu_window import short_of
-from pdes.npu.one_at_a_time import begin_turns, end_turn, takes_turn
+from pdes.npu.one_at_a_time import begin_turns, takes_turn
 from pdes.npu.remote_memory import serve_next
 from pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, post_send, start_row
 
@@ -72,8 +72,11 @@ def move_lanes(world, node):
 def begin_row(world, node, now_ps):
     """Start the first ready row of NPU `node`, if it is its turn, a collective after the endpoint's delay."""
     # Returns the row that is done at once, and the instance to advance, NOTHING for none.
-    row = next_ready(world.npus.npu[node], world.rows)
-    if world.net.const.one_at_a_time == 1 and not takes_turn(world, node, row):
+    npu, rows, const = world.npus.npu[node], world.rows, world.net.const
+    row = next_ready(npu, rows)
+    if const.one_at_a_time == 1 and not takes_turn(
+        npu, world.npus.turns[node], rows, world.trace, row, const.serial_collectives
+    ):
         return np.int64(NOTHING), np.int64(NOTHING)
     done, inst = start_row(world.net.const.address, node, row, now_ps)
     move_lanes(world, node)
@@ -136,7 +139,7 @@ def await_last_byte(world, instance, order, now_ps):
 @inline
 def has_lapsed(world, node, now_ps):
     """Return whether an event of NPU `node`'s compute lane is obsolete, as collectives have changed its row's end."""
-    if world.net.const.compute_slow_1000ths == 0:
+    if world.net.const.slows_compute == 0:
         return False
     return world.npus.npu[node].lane[COMPUTE_LANE] < 0 or world.npus.system[node].due_ps != now_ps
 
@@ -145,7 +148,7 @@ def has_lapsed(world, node, now_ps):
 def are_events_short(world):
     """Return whether obsolete events have used up the room of others (pdes.build.growth.events_room)."""
     ctl, const = world.net.ctl, world.net.const
-    if const.compute_slow_1000ths == 0 and world.net.hooks.settle == 0:
+    if const.slows_compute == 0 and world.net.hooks.settle == 0:
         return False
     others = (
         2 * (ctl.free_messages + world.flows.state.held)
@@ -190,7 +193,7 @@ def happen(world, node, kind, order, which, now_ps):
             return done, inst
         if lane >= FIRST_DONE:
             done = lane - FIRST_DONE
-            if world.net.const.compute_slow_1000ths != 0:
+            if world.net.const.slows_compute != 0:
                 call_hook(world.net.hooks.running, world.net.const.address, node, done, -1, now_ps)
                 move_lanes(world, node)
         elif lane >= FIRST_POST:
@@ -219,7 +222,7 @@ def happen(world, node, kind, order, which, now_ps):
     elif kind == LAUNCH:
         inst = which
         world.insts.inst[inst].started = 1
-        if world.net.const.compute_slow_1000ths != 0:
+        if world.net.const.slows_compute != 0:
             call_hook(
                 world.net.hooks.running, world.net.const.address, node, np.int64(world.insts.inst[inst].row), 1, now_ps
             )
@@ -249,7 +252,7 @@ def work_messages(world_address, max_events, until_ps):
         node = ctl.resume_node
         now_ps = ctl.now_ps
         if net.const.one_at_a_time == 1 and node >= 0 and world.npus.npu[node].ready_head < 0:
-            begin_turns(world, node)
+            begin_turns(world.npus.npu[node], world.npus.turns[node], world.rows)
         if node >= 0 and world.npus.npu[node].ready_head >= 0:
             done, inst = begin_row(world, node, now_ps)
         else:
@@ -279,10 +282,8 @@ def work_messages(world_address, max_events, until_ps):
             move_lanes(world, node)
             await_last_byte(world, inst, order, now_ps)
             done = close_if_done(net, world.insts, inst)
-            if done >= 0 and net.const.compute_slow_1000ths != 0:
+            if done >= 0 and net.const.slows_compute != 0:
                 call_hook(net.hooks.running, world_address, node, done, -1, now_ps)
                 move_lanes(world, node)
         if done >= 0:
-            if net.const.one_at_a_time == 1:
-                end_turn(world, node, done)
             finish_row(world_address, node, done, now_ps)

@@ -19,6 +19,7 @@ LINE_BYTES = 128
 PER_LINE_BYTES = 2 * FLIT_BYTES  # overhead per line: a header flit, and a response flit for the other direction
 
 NVSWITCH_KIND = 2  # word of graph.node_kind that marks an NVSwitch
+AGGREGATOR_KIND = 3  # word of graph.node_kind that marks an aggregator
 
 
 @inline
@@ -33,6 +34,12 @@ def framed_bytes(net, word1, size_bytes):
 def is_framed(graph: Graph, settings: Framing) -> Bools:
     """Return bool[links]: links of NVSwitches, if the run frames them."""
     return is_nvlink(graph) & settings.nvlink_framing
+
+
+def is_ample(graph: Graph) -> Bools:
+    """Return bool[links]: links of aggregators, which are faster than all other links of their switches together."""
+    kind = graph.node_kind == AGGREGATOR_KIND
+    return kind[graph.link_src] | kind[graph.link_dst]
 
 
 def is_nvlink(graph: Graph) -> Bools:

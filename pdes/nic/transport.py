@@ -398,7 +398,24 @@ def return_to_lost(net, qps, pair, now_ps, word1, word2, named_seq):
         trimmed = np.int64(flags(word1) & FLAG_TRIMMED != 0)
         has_shown = flags(word1) & FLAG_NAK != 0 and (word2 - una) & PSN_MASK == 0 and go_back(qps, pair)
     if has_shown:
+        if trimmed == 1 and (net.hooks.selective_sender == 0 or named_seq == una):
+            count_resend(net, qps, pair)
         update_control(net, qps, pair, CC_LOSS, now_ps, LOSS_TRIMMED if trimmed == 1 else LOSS_NAK, 0, 0)
+
+
+@inline
+def count_resend(net, qps, pair):
+    """Count that a queue pair sends its first unacknowledged packet again after a trim; after too many it gives up."""
+    # Only trims can repeat without end: each makes the receiver ask again, and the timer begins anew with the packet.
+    # A receiver asks for a packet that was dropped once, and timeouts have a limit of their own.
+    una = qps.qp[pair].una
+    resends = qps.resends[pair]
+    if resends.trimmed_seq != una:
+        resends.trimmed_seq = una
+        resends.trimmed_times = 0
+    resends.trimmed_times += 1
+    if resends.trimmed_times > net.const.max_resends:
+        net.ctl.failed_queue_pair = pair
 
 
 @outline

@@ -110,7 +110,7 @@ def take_due(net, npus, insts, node, now_ps):
     if at == wake_place(net, inst):
         insts.lane[at].due = 0
         collective.stirred = -1
-        if collective.started == LAUNCHING and net.const.compute_slow_1000ths != 0:
+        if collective.started == LAUNCHING and net.const.slows_compute != 0:
             call_hook(net.hooks.running, net.const.address, node, np.int64(collective.row), 1, now_ps)
         collective.started = STARTED
     head = np.int64(insts.lane[at].later)

@@ -102,9 +102,7 @@ def start_collective(world, node, row, now_ps):
     if later > 0:
         collective.started = LAUNCHING
         put_off(net, npus, insts, node, wake_place(net, inst), now_ps + later)
-    elif net.const.compute_slow_1000ths != 0 and (
-        net.hooks.act == 0 or begins_after(net, plans, collective.first_lane) == 0
-    ):
+    elif net.const.slows_compute != 0 and (net.hooks.act == 0 or begins_after(net, plans, collective.first_lane) == 0):
         call_hook(net.hooks.running, net.const.address, node, row, 1, now_ps)
     collective.buffer_bytes = trace.bytes[r]
     collective.schedule = schedule

@@ -1,12 +1,12 @@
 """Slowdown of compute while collectives run, since both use the same multiprocessors of the NPU.
 
 While at least one collective of an NPU runs that uses multiprocessors, from its first step to its end, a row on the
-compute lane takes compute_slow_1000ths thousandths of its nominal time. The remaining work of the row is stored in ps
-and in fractions of a ps whose unit is 1 / compute_slow_1000ths, so that only the row's end is rounded, up to the next
-ps.
+compute lane takes slow_1000ths thousandths of its nominal time; jobs may differ in it. The remaining work of the row is
+stored in ps and in fractions of a ps whose unit is 1 / slow_1000ths, so that only the row's end is rounded, up to the
+next ps.
 
-The first three functions are shared with closed forms (nadi/simulation/closed_forms/advancing). Their `state` is a row
-with the words running, work_ps, work_part, since_ps and due_ps; their `factor` is compute_slow_1000ths.
+The first three functions are shared with closed forms (nadi/simulation/closed_forms/advancing). Their `system` is a row
+with the words slow_1000ths, running, work_ps, work_part, since_ps and due_ps.
 """
 
 import numpy as np
@@ -18,29 +18,30 @@ from pdes.nic.port import set_event
 
 
 @inline
-def left_ps(slow_1000ths, system):
+def left_ps(system):
     """Return the time left of the compute lane's row of an NPU while the number of running collectives is the same."""
     if system.running == 0:
         return system.work_ps + np.int64(system.work_part > 0)
-    rest = (system.work_ps % SLOWDOWN_UNIT) * slow_1000ths + system.work_part
-    return system.work_ps // SLOWDOWN_UNIT * slow_1000ths + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
+    rest = (system.work_ps % SLOWDOWN_UNIT) * system.slow_1000ths + system.work_part
+    return system.work_ps // SLOWDOWN_UNIT * system.slow_1000ths + (rest + SLOWDOWN_UNIT - 1) // SLOWDOWN_UNIT
 
 
 @inline
-def begin_work(slow_1000ths, system, duration_ps, now_ps):
+def begin_work(system, duration_ps, now_ps):
     """Begin a row of duration_ps on the compute lane and return its time left in ps at the present pace."""
     system.work_ps = duration_ps
     system.work_part = 0
     system.since_ps = now_ps
-    left = left_ps(slow_1000ths, system)
+    left = left_ps(system)
     system.due_ps = now_ps + left
     return left
 
 
 @inline
-def change_pace(slow_1000ths, system, change, now_ps):
+def change_pace(system, change, now_ps):
     """Change the number of running collectives during a compute row: subtract the work done, return the time left."""
     elapsed = now_ps - system.since_ps
+    slow_1000ths = system.slow_1000ths
     done = elapsed
     part = np.int64(0)
     if system.running > 0:
@@ -59,7 +60,7 @@ def change_pace(slow_1000ths, system, change, now_ps):
     system.work_part = part
     system.since_ps = now_ps
     system.running += change
-    system.due_ps = now_ps + left_ps(slow_1000ths, system)
+    system.due_ps = now_ps + left_ps(system)
 
 
 @outline
@@ -74,10 +75,11 @@ def count_running(world_address, node, change, now_ps):
     before = system.running
     after = before + change
     nothing_left = system.work_ps == 0 and system.work_part == 0  # the row waits for its tick, or ends now
-    if npu.lane[COMPUTE_LANE] < 0 or (before > 0 and after > 0) or nothing_left:
+    is_slowed = system.slow_1000ths > SLOWDOWN_UNIT
+    if npu.lane[COMPUTE_LANE] < 0 or (before > 0 and after > 0) or nothing_left or not is_slowed:
         system.running = after
         return
-    change_pace(net.const.compute_slow_1000ths, system, change, now_ps)
+    change_pace(system, change, now_ps)
     slot = npu.ports + COMPUTE_LANE
     if net.hooks.act != 0:  # at message level the row's event waits among those of all NPUs, where it is left to lapse
         set_event(npus, node, system.due_ps, slot)

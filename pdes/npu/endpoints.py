@@ -204,7 +204,7 @@ def end_row(world, node, row, now_ps):
     """Finish trace row `row` of NPU `node`, whose end was postponed until now."""
     net = world.net
     is_collective = world.trace.kind[world.npus.npu[node].trace_base + row] == KIND_COLLECTIVE
-    if is_collective and (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0:
+    if is_collective and (net.const.slows_compute | net.const.collectives_in_flight) != 0:
         call_hook(net.hooks.running, net.const.address, node, row, -1, now_ps)
     finish_row(net.const.address, node, row, now_ps)
 

@@ -83,7 +83,7 @@ def running(world_address, node, row, change, now_ps):
     # At its end, another collective may take its place, and compute gets its multiprocessors back.
     world = world_at(world_address)
     const, system = world.net.const, world.npus.system[node]
-    if const.compute_slow_1000ths != 0 and world.trace.lane[world.npus.npu[node].trace_base + row] == COMPUTE_LANE:
+    if const.slows_compute != 0 and world.trace.lane[world.npus.npu[node].trace_base + row] == COMPUTE_LANE:
         count_running(world_address, node, change, now_ps)
     if change < 0 and const.collectives_in_flight > 0:
         # the next that waits in line starts if there is a place now

@@ -200,7 +200,7 @@ def wait_for_replay(world, node, number, slot, row, now_ps):
     net, islands, plans = world.net, world.islands, world.plans
     note_start(net, islands, slot, row, now_ps)
     schedule = np.int64(world.trace.schedule[world.npus.npu[node].trace_base + row])
-    if net.const.compute_slow_1000ths != 0:
+    if net.const.slows_compute != 0:
         delay_ps = plans.launch_ps[schedule] + begins_after(net, plans, first_lane_of(plans, schedule, slot))
         at = take_row(net, world.qps)
         later_messages(world.qps.msg)[at].ref = row

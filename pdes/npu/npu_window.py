@@ -24,6 +24,7 @@ from pdes.npu.agenda import agenda_slot, begin_slot, take_due
 from pdes.npu.ahead import prefetch_npus
 from pdes.npu.collective import advance, close_if_done, send_has_left
 from pdes.npu.delivery import apart, message_is_in
+from pdes.npu.one_at_a_time import begin_turns, takes_turn
 from pdes.npu.ticks import lane_waits
 from pdes.npu.trace import NOTHING, begin_job, finish_row, leave_lane, next_ready, start_row
 
@@ -146,7 +147,10 @@ def next_action(world, world_address, node, begin_ps, end_ps, packets_done):
     # then ports are tried, so that all that is posted at one moment takes turns from its first packet on
     if npu.ready_head >= 0:
         row = next_ready(npu, world.rows)
-        done, inst = start_row(world_address, node, row, now_ps)
+        if net.const.one_at_a_time == 0 or takes_turn(
+            npu, npus.turns[node], world.rows, world.trace, row, net.const.serial_collectives
+        ):
+            done, inst = start_row(world_address, node, row, now_ps)
     elif net.hooks.selective_sender != 0 and npu.done_head >= 0:
         word1, word2, tag = take_complete(net, npus, qps, node)
     elif npu.kick_head >= 0:
@@ -187,13 +191,15 @@ def follow_up(world, world_address, node, now_ps, done, inst, link, tag, word1, 
     if inst >= 0 and insts.inst[inst].started == 1:
         advance(world_address, node, inst, now_ps)
         done = close_if_done(net, insts, inst)
-        counts = (net.const.compute_slow_1000ths | net.const.collectives_in_flight) != 0 and net.const.tick_ps == 0
+        counts = (net.const.slows_compute | net.const.collectives_in_flight) != 0 and net.const.tick_ps == 0
         if done >= 0 and counts:  # else `end_row` counts it
             call_hook(net.hooks.running, world_address, node, done, -1, now_ps)
     if done >= 0 and (
         net.const.tick_ps == 0 or call_hook(net.hooks.wait_for_tick, world_address, node, done, now_ps) == 0
     ):
         finish_row(world_address, node, done, now_ps)
+    if net.const.one_at_a_time == 1 and npus.npu[node].ready_head < 0:
+        begin_turns(npus.npu[node], npus.turns[node], world.rows)
     if link >= 0 and npus.port[link].kick_next == NOT_KICKED:
         # rows that became ready post before the port chooses
         if npus.npu[node].ready_head >= 0:

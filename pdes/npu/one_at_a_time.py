@@ -1,45 +1,39 @@
-"""NPUs that run one row of each kind at a time, at message level, as ASTRA-sim does (workload/HardwareResource.cc).
+"""NPUs that run one row of each kind at a time, as ASTRA-sim does (workload/HardwareResource.cc).
 
 Kinds are computation on the CPU, computation on the GPU, and communication: collectives, sends and memory nodes.
 Receives, collectives of one member and aggregators in switches take no turn. When all that follows from an event is
 done, each idle kind begins its first row that is ready, in the order of the trace.
+
+The functions are shared with closed forms (nadi/simulation/closed_forms/advancing). `npu` is a row with the words of an
+NPU's ready rows and places in the tables, `turns` its row of Turns, `rows` the states of trace rows.
 """
 
 import numpy as np
 
 from pdes.core.jit import inline
-from pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, make_ready
+from pdes.npu.trace import KIND_COLLECTIVE, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KINDS_OF_TURNS, make_ready
 
-KINDS = 3
 COMMUNICATION = 2  # the other kinds have the numbers of their lanes
 
 
 @inline
-def kind_of(world, npu, row):
-    """Return the kind of a trace row of an NPU, -1 if it takes no turn now."""
-    trace = world.trace
+def kind_of(npu, rows, trace, row, is_serial):
+    """Return the kind of a trace row of an NPU, -1 if it takes no turn now; is_serial: collectives of a group are."""
     r = npu.trace_base + row
     kind = trace.kind[r]
     if kind == KIND_COMPUTE:
         return np.int64(trace.lane[r])
     if kind == KIND_COLLECTIVE:
-        is_early = rows_before(world, npu, r)
+        is_early = is_serial == 1 and rows.slot_next[npu.slot_base + trace.group[r]] != trace.seq[r]
         return np.int64(-1) if trace.schedule[r] < 0 or is_early else np.int64(COMMUNICATION)
     return np.int64(COMMUNICATION) if kind == KIND_SEND or kind == KIND_MEMORY else np.int64(-1)
 
 
 @inline
-def rows_before(world, npu, r):
-    """Return whether another collective of the group must run before that of row r of the tables."""
-    slot = npu.slot_base + world.trace.group[r]
-    return world.net.const.serial_collectives == 1 and world.rows.slot_next[slot] != world.trace.seq[r]
-
-
-@inline
-def takes_turn(world, node, row):
-    """Return whether ready row `row` of NPU `node` may start now; else let it wait for its turn."""
-    npu, turns, state = world.npus.npu[node], world.npus.turns[node], world.rows.state
-    kind = kind_of(world, npu, row)
+def takes_turn(npu, turns, rows, trace, row, is_serial):
+    """Return whether ready row `row` of an NPU may start now; else let it wait for its turn."""
+    state = rows.state
+    kind = kind_of(npu, rows, trace, row, is_serial)
     if kind < 0 or turns.is_free == 1 or turns.running[kind] == row:
         return True
     before = np.int64(-1)
@@ -56,21 +50,11 @@ def takes_turn(world, node, row):
 
 
 @inline
-def begin_turns(world, node):
-    """Let each kind of NPU `node` that is idle begin its next row."""
-    npu, turns, rows = world.npus.npu[node], world.npus.turns[node], world.rows
-    for kind in range(KINDS):
+def begin_turns(npu, turns, rows):
+    """Let each kind of an NPU that is idle begin its next row."""
+    for kind in range(KINDS_OF_TURNS):
         row = np.int64(turns.next_row[kind])
         if turns.running[kind] < 0 and row >= 0:
             turns.next_row[kind] = rows.state[npu.row_base + row]
             turns.running[kind] = row
             make_ready(npu, rows, row)
-
-
-@inline
-def end_turn(world, node, row):
-    """Let the kind of trace row `row` of NPU `node`, which is done, be idle if it ran this row."""
-    turns = world.npus.turns[node]
-    for kind in range(KINDS):
-        if turns.running[kind] == row:
-            turns.running[kind] = -1

@@ -160,10 +160,10 @@ def write_later(world, node, low, moment_ps, words, at):
 
 
 @inline
-def write_npu(npus, node, slow_1000ths, moment_ps, words, at):
+def write_npu(npus, node, slows_compute, moment_ps, words, at):
     """Write the words of NPU `node` that last; return the place behind them in `words`, or NOT_QUIET.
 
-    slow_1000ths: `compute_slow_1000ths` of the run.
+    slows_compute: that of the run's constants.
     """
     npu, system = npus.npu[node], npus.system[node]
     begins = max(npu.ready_head, npu.kick_head, npu.agenda_head, npu.done_head, npu.job_row)
@@ -174,7 +174,7 @@ def write_npu(npus, node, slow_1000ths, moment_ps, words, at):
     words[at + 2] = max(npu.driven_ps - moment_ps, 0) + LOOSE
     words[at + 3] = np.int64(system.running)
     at += 4
-    if npu.lane[COMPUTE_LANE] >= 0 and slow_1000ths != 0:
+    if npu.lane[COMPUTE_LANE] >= 0 and slows_compute != 0:
         words[at] = system.work_ps + LOOSE
         words[at + 1] = system.work_part + LOOSE
         words[at + 2] = system.since_ps - moment_ps + LOOSE
@@ -296,7 +296,7 @@ def write_state(world_address, moment_ps, forgotten_ps, slots, low, high, words)
             at, count = write_later(world, node, low[node], moment_ps, words, at)
             messages += count
         if at >= 0:
-            at = write_npu(npus, node, net.const.compute_slow_1000ths, moment_ps, words, at)
+            at = write_npu(npus, node, net.const.slows_compute, moment_ps, words, at)
         if at >= 0 and net.hooks.leave_island != 0:
             at = write_starts(world, node, slots[node], low[node], moment_ps, words, at)
         if at < 0:

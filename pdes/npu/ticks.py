@@ -28,7 +28,7 @@ def lane_waits(net, npus, node, lane, now_ps):
     tick_ps = next_tick_ps(net, npu, now_ps)
     if tick_ps == now_ps:
         return False
-    if lane == COMPUTE_LANE and net.const.compute_slow_1000ths != 0:
+    if lane == COMPUTE_LANE and net.const.slows_compute != 0:
         npus.system[node].work_ps = npus.system[node].work_part = 0
     set_event(npus, node, tick_ps, npu.ports + lane)
     return True

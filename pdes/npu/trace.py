@@ -32,6 +32,7 @@ from pdes.npu.remote_memory import ask_memory
 NOTHING = -1  # no row, instance, port or message
 
 KIND_NOOP, KIND_COMPUTE, KIND_MEMORY, KIND_SEND, KIND_RECV, KIND_COLLECTIVE = range(6)
+KINDS_OF_TURNS = 3  # kinds of rows of which an NPU may run one at a time (pdes/npu/one_at_a_time.py)
 
 
 @inline
@@ -136,8 +137,8 @@ def start_row(world_address, node, row, now_ps):
         duration = trace.duration_ps[r]
         if kind == KIND_COMPUTE and npu.slow_1024ths != 0:
             duration = slowed(duration, npu.slow_1024ths)
-        if lane == COMPUTE_LANE and net.const.compute_slow_1000ths != 0:
-            duration = begin_work(net.const.compute_slow_1000ths, npus.system[node], duration, now_ps)
+        if lane == COMPUTE_LANE and net.const.slows_compute != 0:
+            duration = begin_work(npus.system[node], duration, now_ps)
         if lane == REMOTE_LANE and net.const.remote_sharers > 1:
             npu.lane[lane] = row
             ask_memory(net, npus, node, duration, now_ps)
@@ -193,6 +194,14 @@ def count_row(net, npu, total, row, now_ps):
         net.ctl.finish_ps = now_ps
 
 
+@inline
+def end_turn(turns, row):
+    """Let the kind of a trace row that is done be idle if it ran this row (pdes/npu/one_at_a_time.py)."""
+    for kind in range(KINDS_OF_TURNS):
+        if turns.running[kind] == row:
+            turns.running[kind] = -1
+
+
 @outline
 def finish_row(world_address, node, row, now_ps):
     """Count trace row `row` of NPU `node`, which is done, and notify the rows that wait for it."""
@@ -206,6 +215,8 @@ def finish_row(world_address, node, row, now_ps):
     count_row(net, npu, net.jobs.total[job_of(net.jobs.who[npu.number])], row, now_ps)
     npu.rows_left -= 1
     net.ctl.rows_left -= 1
+    if net.const.one_at_a_time == 1:
+        end_turn(world.npus.turns[node], row)
     if net.hooks.leave_island != 0:
         call_hook(net.hooks.leave_island, world_address, node, row, now_ps)
     tell_of(npu, rows, world.trace, row, net.const.serial_collectives)

@@ -104,6 +104,7 @@ def simulate(graph: Graph, program: Program, settings: Settings, constants: Reco
         record_nodes=True,
         record_flows=True,
         compute_slowdown=1.0,
+        job_slowdowns=(),
         concurrent_collectives=True,  # members start when they have started, at times at which others end, too
     )
     own = episode_program(program, episode)

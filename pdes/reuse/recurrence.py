@@ -63,6 +63,7 @@ def may_recur(sim: Simulation) -> bool:
         and settings.remote_sharers == 1
         and const.reduces == 0
         and const.serial_collectives == 1
+        and const.one_at_a_time == 0
         and program.jobs is None
     )
 

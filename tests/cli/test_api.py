@@ -164,3 +164,39 @@ def test_importing_is_light():
         timeout=60,
     )
     assert said.stdout.strip() == "set()"
+
+
+def test_the_package_lists_what_it_offers_before_it_is_imported():
+    """dir(nadi) is what a notebook completes; no name of it imports NumPy by being listed."""
+    code = "import sys, nadi; names = dir(nadi); assert 'numpy' not in sys.modules; print(*names)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == sorted(package.__all__), done.stderr
+    assert {"Run", "simulate", "slowdown"} <= set(package.__all__)
+    assert all(callable(getattr(package, name)) for name in package.__all__ if name != "__version__")
+
+
+def test_a_run_is_a_table_in_a_notebook(run):
+    html = run._repr_html_()
+    assert html.startswith("<table>")
+    assert "8 NPUs on selene" in html
+    copy = package.Run(run.folder)
+    copy.summary["topology"] = "<script>"
+    assert "<script>" not in copy._repr_html_()
+
+
+def test_slowdown_is_that_of_the_command(nadi):
+    traffic = {"sizes": "hadoop", "load": 0.5, "duration": "100us"}
+    runs = [
+        package.simulate(workload={"traffic": traffic | {"seed": seed}}, topology="switch:npus=4,rate=100Gbps")
+        for seed in (1, 2)
+    ]
+    rows = package.slowdown(*runs)
+    command = nadi("net", "slowdown", *(run.folder for run in runs), "--json")
+    assert json.loads(json.dumps(rows)) == command.document
+    assert rows[0]["messages"] == sum(len(run.flows) for run in runs)
+    assert [row["group"] for row in package.slowdown(*runs, by="workload.traffic.seed") if not row["from_bytes"]] == [
+        "1",
+        "2",
+    ]
+    with pytest.raises(package.ConfigError, match="found no runs"):
+        package.slowdown()

@@ -63,6 +63,17 @@ def test_flowlets_that_overtake_each_other(nadi, write_run):
     assert warnings(nadi, run, *short, "--set", "network.selective_repeat=true") == []
 
 
+def test_a_network_that_carries_mostly_retransmissions(nadi, write_run):
+    sends = [[et.send_node(1, "s", npu, 0, 20_000, npu)] for npu in range(1, 7)]
+    received = [et.recv_node(npu, "r", npu, 0, 20_000, npu) for npu in range(1, 7)]
+    crowd = '[network]\nmtu = "918B"\nwindow = "9kB"\npfc = false\ntrimming = true\nbuffer = "2kB"\npfc_alpha = 8\n'
+    run = write_run([received, *sends], crowd, 'spec = "switch:npus=7,rate=100Gbps,delay=100ns"')
+    (said,) = warnings(nadi, run)
+    assert "packets were sent again" in said
+    assert "times the 132 of the data" in said
+    assert warnings(nadi, run, "--set", "network.buffer=4MB") == []
+
+
 def test_collectives_that_start_at_ever_other_offsets(nadi, write_run):
     """Computation before each differs by a microsecond more in each turn, or is the same for all."""
 

@@ -1,11 +1,14 @@
 """`nadi compare A B ...`: differences of runs that are known from how they were made."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from nadi.insight.comparison.document import document, names
+import et
+from nadi.configuration.run_file import load_config
+from nadi.insight.comparison.document import differing_settings, document, names
 from nadi.insight.comparison.tables import difference, relative, size
 from nadi.insight.runs import Run
 from nadi.reports.pages.comparison import page
@@ -193,3 +196,45 @@ def test_settings_that_follow_from_named_ones_are_left_out_of_the_table(nadi, fi
     shown = nadi("compare", near, far).out
     assert "more settings follow from these: settled." in " ".join(shown.split())
     assert not re.search(r"^ settled\.window_packets", shown, re.MULTILINE)
+
+
+def shown_and_derived(outcome):
+    rows = outcome.document["settings"]
+    return ({row["key"] for row in rows if row["is_derived"] is derived} for derived in (False, True))
+
+
+def test_a_fault_is_a_setting_of_its_own(nadi, finished):
+    fault = '[[faults]]\nat = "0ns"\nnpu = 3\nslowdown = 1.15\n'
+    near, far = finished("near"), finished("far", fault, topology='spec = "ring:npus=4,rate=100Gbps,delay=9us"')
+    shown, derived = shown_and_derived(nadi("compare", near, far, "--json"))
+    assert shown == {"topology.spec", "faults.0.at", "faults.0.npu", "faults.0.slowdown"}
+    assert all(key.startswith("settled.") for key in nonempty(derived))
+    assert re.search(r"^ faults\.0\.slowdown +- +1\.15", nadi("compare", near, far).out, re.MULTILINE)
+    notes = nadi("compare", near, far, "--json").document["notes"]
+    assert "The faults differ: the differences include what the faults cost." in notes
+
+
+def test_traces_that_changed_under_their_name_are_a_setting(nadi, finished, step):
+    run = finished("a")
+    step[0] = et.comp_node(1, "forward", duration_micros=12)
+    other = finished("b", rate="50Gbps")
+    shown, _ = shown_and_derived(nadi("compare", run, other, "--json"))
+    assert shown == {"topology.spec", f"sha256 of {run.parent / 'trace'}"}
+
+
+def test_models_and_plans_of_jobs_are_settings(tmp_path):
+    def settings(name, *jobs):
+        path = tmp_path / f"{name}.toml"
+        texts = [
+            f'[[jobs]]\nname = "{number}"\nmodel = "{job[0]}"\nplan = "{job[1]}"\n' for number, job in enumerate(jobs)
+        ]
+        path.write_text("".join(texts) + '[topology]\ncluster = "dgx-h100-superpod"\ngpus = 16\n')
+        config = load_config(path)
+        return SimpleNamespace(summary={"config": config.settled(), "named": config.not_derived})
+
+    other = settings("b", ("gpt3-1.3b", "tp4,dp2,gb2,mb1"), ("llama3-8b", "tp8,dp1,gb2,mb1"))
+    rows = differing_settings(
+        [settings("a", ("gpt3-1.3b", "tp8,dp1,gb2,mb1"), ("gpt3-1.3b", "tp8,dp1,gb2,mb1")), other]
+    )
+    found = {row["key"] for row in nonempty(rows) if not row["is_derived"]}
+    assert {"jobs.0.plan", "jobs.1.plan", "jobs.1.model"} <= found

@@ -73,6 +73,38 @@ def test_a_job_has_the_digest_of_its_own_run(nadi, write, tmp_path):
     assert "jobs" not in found
 
 
+TINY = 'source = "x"\nlayers = 6\nhidden = 1024\nheads = 8\nvocab = 1024\nsequence = 128\nglobal_batch = 8\n'
+MIXED = (
+    '[[jobs]]\nname = "copies"\nmodel = "tiny.toml"\nplan = "dp8,gb8"\nframework = "fsdp"\nrepeat = 2\n'
+    '[[jobs]]\nname = "serving"\nmodel = "tiny.toml"\nplan = "tp8"\nframework = "inference"\n'
+    "[jobs.serving]\nprompt = 64\ngenerate = 4\n"
+    '[[jobs]]\nname = "overlapped"\nmodel = "tiny.toml"\nplan = "dp8,gb8,zero1"\n'
+    '[[jobs]]\nname = "bursts"\ngpus = 8\n[jobs.traffic]\nsizes = "1MB"\nload = 0.01\nduration = "100us"\n'
+)
+
+
+@pytest.mark.parametrize("fidelity", ["closed-form", "flow", "packet"])
+def test_each_job_has_the_slowdown_that_it_has_alone(nadi, write, tmp_path, fidelity):
+    """Jobs of three frameworks in hosts of their own, so that the network makes no difference."""
+    (tmp_path / "tiny.toml").write_text(TINY)
+    run = write(MIXED, "dgx-h100:npus=40", '[compute]\ngpu = "h100"\npace = "alone"\n')
+    how = ["--set", f"network.fidelity={fidelity}", "--json", "--set"]
+    together = nadi("run", run, *how, "output.alone=true")
+    assert together.code == 0, together.err
+    jobs = {job["name"]: job for job in together.document["jobs"]}
+    slowdowns = {name: job["compute_slowdown"] for name, job in jobs.items()}
+    assert slowdowns == {"copies.0": 2, "copies.1": 2, "serving": 1, "overlapped": 1.138, "bursts": 1}
+    assert "compute_slowdown" not in together.document["config"]["system"]
+    for job in nonempty(jobs.values()):
+        assert job["time_ps"] == job["alone_ps"]
+    uniform = {factor: nadi("run", run, *how, f"system.compute_slowdown={factor}").document for factor in (1, 2, 1.138)}
+    for factor, document in nonempty(uniform.items()):
+        assert document["config"]["system"]["compute_slowdown"] == factor
+        for job in nonempty(document["jobs"]):
+            is_equal = slowdowns[job["name"]] == factor or job["name"] in {"serving", "bursts"}
+            assert (job["digest"] == jobs[job["name"]]["digest"]) == is_equal, (factor, job["name"])
+
+
 @pytest.mark.parametrize("workers", [2, 3])
 def test_digests_do_not_depend_on_workers(nadi, write, tmp_path, workers):
     jobs = PLAIN.replace("[[jobs]]", '[[jobs]]\nplacement = "scattered:seed=4"')

@@ -129,7 +129,7 @@ def test_a_runs_own_times_have_no_error(nadi, finished, tmp_path):
     assert found["ranks"]["count"] == 4
     spreads = [found["collectives"], found["ranks"], *found["kinds"], *found["sizes"], *found["groups"]]
     for spread in [*spreads, *found["pairs"]]:
-        assert (spread["median"], spread["p95"], spread["worst"]) == (0, 0, 0)
+        assert (spread["median"], spread["p95"], spread["worst"]) == (0, 0 if spread["count"] >= 20 else None, 0)
     assert found["worst"] == []
     for row in nonempty(found["rank_rows"]):
         assert row["clock_offset_micros"] == row["measured_begin_micros"] == 0

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nadi.reports.pages.page import Plot
 from nadi.studies.planner.candidates import PlanSpace, candidates
+from nadi.studies.planner.page import page
 from nadi.studies.planner.reserve import DEFAULT_RESERVE, MemoryReserve
 from nadi.studies.planner.step import step_time, target_machine
 from tests.budgets import bounded
@@ -42,10 +44,10 @@ def model(tmp_path):
 
 @pytest.fixture
 def rows(nadi, model):
-    """The rows that a plan finds."""
+    """The rows that a plan finds, of all plans that fit unless it asks for fewer."""
 
     def answer(*more):
-        found = nadi("plan", "--model", model, *_ON, "--json", *more)
+        found = nadi("plan", "--model", model, *_ON, "--top", 999, "--json", *more)
         assert found.code == 0, found.err
         return next(iter(found.document["answers"].values()))["rows"]
 
@@ -75,13 +77,27 @@ def test_candidates_are_all_plans_that_keep_the_rules(model, experts):
     for tp, pp, dp, ep, vpp, micro_batch in itertools.product(sizes, sizes, sizes, (1, 2, 4), sizes, (1, 2, 4, 8, 16)):
         if tp * pp * dp != gpus:
             continue
-        plan = ParallelPlan(
-            tp=tp, pp=pp, dp=dp, ep=ep, vpp=vpp, micro_batch=micro_batch, sequence_parallel=tp > 1, zero=int(dp > 1)
-        )
+        uneven = tiny.layers % (pp * vpp) > 0
+        sizes_of_plan = {"tp": tp, "pp": pp, "dp": dp, "ep": ep, "vpp": vpp, "micro_batch": micro_batch}
+        plan = ParallelPlan(**sizes_of_plan, uneven=uneven, sequence_parallel=tp > 1, zero=int(dp > 1))
         if not rules.first_broken(tiny, rules.settle(tiny, plan)):
             expected.add(_sizes(plan))
     assert found == expected
     assert len(found) > 12
+
+
+def test_layers_that_no_stages_divide_are_interleaved_unevenly():
+    """The 94 layers of Qwen3 235B: every number of stages has interleaved plans; without `uneven` only two stages."""
+    qwen = find("qwen3-235b-a22b")
+    for text, expected in (("gb1024", {1, 2, 4, 8}), ("gb1024,uneven=false", {1, 2})):
+        base = parallel_plan(f"{text},tp4,ep8,mb1,recompute=full")
+        found = [one.plan for one in candidates(qwen, PlanSpace(64, 8, 80 * 2**30, base))]
+        assert {plan.pp for plan in found if plan.pp <= 8} == expected
+    chunks = {pp: [plan.vpp for plan in found if plan.pp == pp] for pp in (1, 2)}
+    assert chunks == {1: [1], 2: [1]}
+    base = parallel_plan("gb1024,tp4,ep8,mb1,pp8,recompute=full")
+    found = [one.plan for one in candidates(qwen, PlanSpace(64, 8, 80 * 2**30, base))]
+    assert [(plan.vpp, plan.uneven) for plan in found] == [(vpp, True) for vpp in range(1, 9)]
 
 
 def _sizes(plan):
@@ -175,7 +191,7 @@ def _peak(model, plan):
 
 def test_a_reserve_stays_free(nadi, model, tmp_path):
     """What fits without it is left out, or works out again what it would keep; output, plan.json and page say it."""
-    options = ("--model", model, "--cluster", "small-a100", "--gpus", 2, "--confirm", 0, "--json")
+    options = ("--model", model, "--cluster", "small-a100", "--gpus", 2, "--confirm", 0, "--top", 999, "--json")
 
     def answer(*more):
         [found] = nadi("plan", *options, *more).document["answers"].values()
@@ -196,6 +212,12 @@ def test_a_reserve_stays_free(nadi, model, tmp_path):
         assert how is None or (kept[name]["recompute"], kept[name]["memory_bytes"]) == (how, peaks[how])
     assert 0 < len(kept) < len(free)
     assert {row["recompute"] for row in kept.values()} == {"none", "full"}
+    parts = [part for section in page({"": tight}).sections for part in section.parts if isinstance(part, Plot)]
+    [over_memory] = (part for part in parts if part.title == "step time over memory")
+    assert over_memory.figure.layout.yaxis.rangemode == "normal"  # the axis of time begins at the data
+    assert not over_memory.figure.layout.annotations  # names of plans are in the legend, where they do not cross
+    fastest = [f"{place}. {row['axes']}" for place, row in enumerate(tight["rows"][:3], 1)]
+    assert [series.name for series in over_memory.figure.data][1:] == fastest
     said = "80.0 GiB minus 78.0 GiB in reserve"
     assert said in nadi("plan", "--merge", tmp_path / "out").out
     assert said in (tmp_path / "out" / "plan.html").read_text()

@@ -30,10 +30,15 @@ def test_nothing_is_promised_before_something_is_done():
     assert describe(snapshot(packet_hops=0), 10).endswith("0.0% of 10 packet-hops done")
     assert describe(snapshot(packet_hops=1, wall_s=100.0), 120).endswith("3 h 18 min left")
     assert describe(snapshot(packet_hops=60, wall_s=100.0), 120).endswith("1 min 40 s left")
+    assert describe(snapshot(packet_hops=1, wall_s=100.0), 300).endswith("0.3% of 300 packet-hops done")
 
 
 def test_nothing_is_promised_where_packets_were_sent_again():
-    assert describe(snapshot(packet_hops=130), 120).endswith("100.0% of 120 packet-hops done")
+    assert describe(snapshot(packet_hops=130), 120).endswith(
+        "30 of 120 trace nodes done, 1.08 times the expected packet-hops"
+    )
+    assert describe(snapshot(packet_hops=120), 120).endswith("30 of 120 trace nodes done")
+    assert "99.9% of 1e+05 packet-hops done" in describe(snapshot(packet_hops=99_999), 100_000)
 
 
 def test_a_file_gets_a_line_every_few_seconds(monkeypatch):

@@ -230,6 +230,18 @@ def test_wrong_values_are_one_line_and_leave_no_file(slurm_command, tmp_path, op
     assert {path.name for path in tmp_path.iterdir()} == {"my run.toml", "traces"}
 
 
+@pytest.mark.parametrize("options", [("--ranks-per-node", 2), ("--nodes", 2, "--sweep", "engine.seed=1,2")])
+def test_ranks_without_mpi4py_are_refused(slurm_command, tmp_path, monkeypatch, options):
+    """As the run would refuse them; a job of one rank needs none."""
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    code, out, err = slurm_command(*options)
+    assert (code, out) == (2, "")
+    expected = f"2 ranks of {sys.executable}, but mpi4py is missing; pip install 'nadi[mpi]'"
+    assert err == f"nadi: error: {expected}\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"my run.toml", "traces"}
+    assert slurm_command("--dry-run")[0] == 0
+
+
 def test_without_sbatch_the_script_is_there(slurm_command, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     code, _, err = slurm_command("--submit")

@@ -2,20 +2,25 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import et
 from nadi.errors import ConfigError
-from nadi.insight.runs.figures import best_value
+from nadi.insight.runs.figures import FIGURES, best_value
+from nadi.studies.sweeps.distributions import distributions
 from nadi.studies.sweeps.points import read_sweep
+from nadi.studies.sweeps.settings import keys_of, settings_of
 from tests.headings import unexplained
+from tests.nonempty import nonempty
 
 RUN = """
 [workload]
@@ -161,6 +166,21 @@ def test_a_sweep_whose_points_all_fail_keeps_and_prints_the_reasons(sweep, tmp_p
     assert "none of them finished" in (tmp_path / "out" / "sweep.html").read_text()
 
 
+@pytest.mark.usefixtures("points_here")
+def test_errors_are_not_among_the_runs_and_go_when_the_points_succeed(nadi, quick, tmp_path):
+    """`nadi net slowdown sweep/runs/*` takes every folder there. A repaired trace gives the points other names."""
+    out, trace = tmp_path / "out", tmp_path / "trace.1.et"
+    good = trace.read_bytes()
+    trace.write_bytes(good[:-1])
+    assert nadi("sweep", quick, "-o", out, "-q").code == 2
+    assert len(nonempty(list((out / "failed").iterdir()))) == 6
+    assert nadi("sweep", quick, "-o", out, "-q", "--merge").err.count("trace.1.et") == 1  # the reason is kept
+    trace.write_bytes(good)
+    assert nadi("sweep", quick, "-o", out, "-q").code == 0
+    assert all((run / "summary.json").is_file() for run in nonempty(list((out / "runs").iterdir())))
+    assert sorted(path.name for path in out.iterdir()) == ["runs", "sweep.html", "sweep.parquet"]
+
+
 def test_names_depend_on_what_the_run_depends_on(sweep, tmp_path):
     def names():
         return [point.name for point in read_sweep(sweep(GRID)).points]
@@ -250,8 +270,10 @@ def test_a_sweep_of_a_fault_that_is_not_there_is_one_line(nadi, sweep, tmp_path)
 
 @pytest.mark.usefixtures("points_here")
 def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write_run, tmp_path):
-    traces = [[et.send_node(1, "send", 0, 1, 1 << 16)], [et.recv_node(1, "recv", 0, 1, 1 << 16)]]
-    write_run(traces, "", 'name = "switch"\nparams = { npus = 2, rate = "100Gbps", delay = "1us" }').rename(
+    sends, receives = (
+        [node(number, "m", 0, 1, 1 << 16) for number in range(100)] for node in (et.send_node, et.recv_node)
+    )
+    write_run([sends, receives], "", 'name = "switch"\nparams = { npus = 2, rate = "100Gbps", delay = "1us" }').rename(
         tmp_path / "run.toml"
     )
     file = tmp_path / "sweep.toml"
@@ -259,14 +281,17 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
     file.write_text(f'run = "run.toml"\nrank = "p99_completion_ps"\n{values}')
     found = nadi("sweep", file, "-o", tmp_path / "out", "-q")
     assert found.code == 0, found.err
-    assert "points, ranked by p99 completion" in found.out
+    assert "settings: means over seeds, with 95 % confidence intervals, ranked by p99 completion" in found.out
+    (best, _) = re.findall(r"^ (\dus) +2 .* \(\S+ \S+ to ", found.out, re.MULTILINE)  # a row per delay, of two seeds
+    assert best == "1us"
     assert "all points: network.mtu = 4KiB" in found.out
     assert found.out.count("network.mtu") == 1
     text = (tmp_path / "out" / "sweep.html").read_text()
     assert "message completion time, cumulative distribution" in text
     assert "message slow-down, cumulative distribution" in text
-    assert "1 more within 1% of it" in text  # the seed changes nothing
-    assert "No value of engine.seed is best by more than 1% on average" in text
+    assert "They are repetitions of 2 settings, with different seeds" in text
+    assert "engine.seed = " not in text
+    assert "engine.seed is best" not in text
     assert "topology.params.delay = 1us is best" in text
     assert unexplained(text) == []
     file.write_text(f'run = "run.toml"\nrank = "speed"\n{values}')
@@ -276,9 +301,12 @@ def test_the_page_overlays_points_and_ranks_them_by_the_named_figure(nadi, write
 
 
 def test_values_within_a_percent_are_as_good_as_each_other():
-    assert best_value({"a": 1.0, "b": 1.02}, is_cost=True) == "a"
-    assert best_value({"a": 1.0, "b": 1.009}, is_cost=True) is None
-    assert best_value({"a": 1.0, "b": 1.2}, is_cost=False) == "b"
+    time, rate = (next(each for each in FIGURES if each.name == name) for name in ("finish_time_ps", "tokens_per_s"))
+    assert best_value({"a": [1.0], "b": [1.02]}, time) == "a"
+    assert best_value({"a": [1.0], "b": [1.009]}, time) is None
+    assert best_value({"a": [1.0], "b": [1.2]}, rate) == "b"
+    assert best_value({"a": [0.9, 1.0, 1.1], "b": [1.0, 1.1, 1.2]}, time) is None  # their intervals overlap
+    assert best_value({"a": [0.9, 1.0, 1.1], "b": [1.9, 2.0, 2.1]}, time) == "a"
 
 
 def test_another_version_of_nvidias_tables_makes_other_points(sweep, monkeypatch):
@@ -287,3 +315,42 @@ def test_another_version_of_nvidias_tables_makes_other_points(sweep, monkeypatch
         monkeypatch.setattr("workload.compute.nvidia.installed", lambda version=version: version)
         names.append(frozenset(point.name for point in read_sweep(sweep(GRID)).points))
     assert len(set(names)) == 3
+
+
+class MadeUpRun:
+    """A run of a hundred messages whose folder's number is their slow-down, and the longest queue in bytes."""
+
+    finish_time_ps, summary = 1000, {}
+
+    def __init__(self, folder):
+        number = int(folder.name)
+        flows = {"start_ps": [0] * 100, "finish_ps": range(1, 101), "slowdown": [float(number)] * 100}
+        self.flows, self.queues = pa.table(flows), pa.table({"link": [0], "time_ps": [500], "bytes": [number]})
+
+    def has(self, _table):
+        return True
+
+
+def test_lines_have_a_colour_per_value_and_queues_a_panel_per_setting(monkeypatch, tmp_path):
+    """Three controls at two loads with two seeds: twelve runs, three colours, two dashes, six panels."""
+    monkeypatch.setattr("nadi.studies.sweeps.distributions.Run", MadeUpRun)
+    rows = [(control, load, seed) for control in ("hpcc", "swift", "dctcp") for load in (0.3, 0.6) for seed in (1, 2)]
+    columns = dict(zip(("control", "load", "seed"), map(list, zip(*rows, strict=True)), strict=True))
+    runs, none = [str(number) for number in range(1, len(rows) + 1)], [None] * len(rows)
+    points = pa.table(
+        {**columns, "run": runs, "error": pa.array(none, pa.string()), "finish_time_ps": [1e3] * len(rows)}
+    )
+    figure = FIGURES[0]
+    settings = settings_of(points, figure)
+    assert settings["seeds"].to_pylist() == [2] * 6
+    plots = distributions(settings, keys_of(settings), figure, tmp_path).parts
+    slow, queues = (next(plot for plot in plots if name in plot.title) for name in ("slow-down", "queue"))
+    looks = [(line.line.color, line.line.dash) for line in slow.figure.data]
+    assert (len(looks), len({colour for colour, _ in looks}), len({dash for _, dash in looks})) == (6, 3, 2)
+    assert looks[0][0] == looks[1][0] != looks[2][0]
+    assert [panel.text for panel in queues.figure.layout.annotations][:2] == [
+        "control = hpcc, load = 0.3",
+        "control = hpcc, load = 0.6",
+    ]
+    bands = [max(line.y) for line in queues.figure.data[:3]]  # of the first setting: least, most and mean of two runs
+    assert bands == [1.0, 2.0, 1.5]

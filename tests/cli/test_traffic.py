@@ -1,5 +1,7 @@
 """`nadi workload traffic`, and its traces in runs."""
 
+import re
+
 import pytest
 
 PACKET, HEADER = 4096, 82
@@ -69,3 +71,24 @@ def test_mistakes_get_one_line_and_leave_nothing(nadi, tmp_path, arguments, word
     assert words in outcome.err
     assert outcome.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_of_messages_alone_has_no_share_of_computation_and_no_energy(nadi, tmp_path):
+    """The report on the terminal, the page, and comparisons; messages have their completion times there."""
+    options = ("poisson", "--size", "hadoop", "--duration", "100us")
+    assert nadi("workload", "traffic", *options, "-o", tmp_path).code == 0
+    file = tmp_path / "run.toml"
+    file.write_text('[workload]\ntraces = "traffic"\n[topology]\nspec = "switch:npus=8,rate=400Gbps"\n')
+    printed = nadi("run", file, "--out", tmp_path / "out", "--report")
+    assert (printed.code, printed.out.count("busiest links")) == (0, 1)
+    assert not re.search("exposed|compute|idle", printed.out)
+    page = (tmp_path / "out" / "report.html").read_text().partition("<script>")[0]
+    assert 'id="network-title"' in page
+    assert 'id="energy-title"' not in page
+    assert 'id="step-title"' not in page
+    document = nadi("compare", tmp_path / "out", tmp_path / "out", "--json").document
+    names = {row["name"] for row in document["figures"]}
+    assert "median_completion_ps" in names
+    assert not [name for name in names if "share" in name or "energy" in name or "cost" in name]
+    assert document["times"]["rows"] == []
+    assert nadi("compare", tmp_path / "out", tmp_path / "out", "-o", tmp_path / "page.html").code == 0

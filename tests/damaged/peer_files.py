@@ -8,6 +8,7 @@ from tests.et.mutations import changed_bytes
 from tests.topologies.test_hosts import MATRIX, PAIRS, PARTIAL
 from tests.topologies.test_htsim import SMALL_TREE
 from tests.topologies.test_infragraph import NEW
+from tests.topologies.test_rccl import xml
 from tests.workload.test_mscclpp import all_pairs, packets, read_reduce
 
 _WORKLOAD = """HYBRID_TRANSFORMER_FWD_IN_BCKWD model_parallel_NPU_group: 2 ep: 1 pp: 2 vpp: 1 ga: 2 all_gpus: 4 \
@@ -61,7 +62,11 @@ _FABRICS = {
     "infra.yaml": NEW,
     "net": _NET,
     "tree.topo": SMALL_TREE,
+    "rccl.xml": xml(4, count=2, ring=True),
 }
+_FLOWS = "2\n0 3 3 100 20000 2\n1 2 3 100 20000 2.00001\n\nSRC DST PRIORITY PORT BYTES SECONDS\n"
+_STAR = "5 1 4\n2\n2 0 100Gbps 1us 0\n2 1 100Gbps 1us 0\n2 3 25Gbps 1us 0\n2 4 100Gbps 1us 0\n\nnodes switches links\n"
+_RUN = '[workload.traffic]\nfile = "flow.txt"\n[topology]\nspec = "simai:path=FOLDER/star.txt"\n'
 _FOR_PLANS = ("-t", "switch:npus=3,rate=100Gbps", "--sizes", "1KiB", "--algorithm", "custom:file=plan.json")
 _COMMANDS = {
     "simai": [
@@ -84,7 +89,12 @@ _COMMANDS = {
         ({"plan.json": json.dumps(made, indent=1)}, ["collective", kind, *_FOR_PLANS])
         for made, kind in ((read_reduce(3), "all-reduce"), (all_pairs(3), "all-gather"), (packets(3), "all-reduce"))
     ],
-    "fabric": [({file: text}, ["topology", "show", file]) for file, text in _FABRICS.items()],
+    "fabric": [({file: text}, ["topology", "show", file]) for file, text in _FABRICS.items()]
+    + [
+        ({file: _FABRICS[file]}, ["topology", "show", f"{name}:path={file},servers=2"])
+        for name, file in (("nccl", "a.xml"), ("nvidia-smi", "smi.txt"))
+    ]
+    + [({"flow.txt": _FLOWS, "star.txt": _STAR, "run.toml": _RUN}, ["run", "run.toml", "-q"])],
 }
 
 
@@ -105,9 +115,9 @@ def peer_files(rng, kind, folder):
             data = changed_bytes(rng, data)
         elif file == chosen:
             data = damaged_text(rng, content)
-        (folder / file).write_bytes(data)
+        (folder / file).write_bytes(data.replace(b"FOLDER", str(folder).encode()))
     places = {*files, "out"}
     words = [f"{folder}/{word}" if word in places else word for word in command]
-    words = [word.replace("file=plan", f"file={folder}/plan") for word in words]
+    words = [word.replace("file=plan", f"file={folder}/plan").replace("path=", f"path={folder}/") for word in words]
     words = [f"{folder}/simai.txt" if word == "../simai.txt" else word for word in words]
     return f"{command[0]}: {chosen}", words

@@ -112,16 +112,33 @@ def make_astra_sim(folder):
 def other_number(rng, text):
     """Return the bytes of a text with one number replaced by an ordinary one, so that most files stay valid."""
     places = list(re.finditer(r"\d+(\.\d+)?", text))
+    if not places:
+        return text.encode()
     place = rng.choice(places)
     number = rng.choice((0, 1, 2, 3, 4, 5, 8, 10, 16, 64, 100, 0.5, 1000, 25_000, 10**6, 10**9))
     return (text[: place.start()] + str(number) + text[place.end() :]).encode()
 
 
 def damaged_text(rng, text):
-    """Return the bytes of a text with a changed number, words or bytes."""
+    """Return the bytes of a text with a changed number, words or bytes, or of a JSON document with other values."""
     how = rng.random()
-    data = other_number(rng, text) if how < 0.4 else changed_text(rng, text)
+    if text.startswith("{") and how < 0.6:
+        document = json.loads(text)
+        damage_document(rng, document)
+        return json.dumps(document).encode()
+    if how < 0.25:
+        return _exchanged_words(rng, text).encode()
+    data = other_number(rng, text) if how < 0.5 else changed_text(rng, text)
     return changed_bytes(rng, text.encode()) if how > 0.9 else data
+
+
+def _exchanged_words(rng, text):
+    """Return a text with a few words in each other's places, which are words between white space."""
+    words = re.split(r"(\s+)", text)
+    for _ in range(rng.choice((1, 2, 3))):
+        a, b = (2 * rng.randrange(len(words) // 2 + 1) for _ in range(2))
+        words[a] = words[b]
+    return "".join(words)
 
 
 def astra_sim(rng, traces, folder):

@@ -58,6 +58,7 @@ class Pair(plain.Pair):
         self.last_seq, self.last_sent = -1, 0
         self.arrived, self.lost = set(), set()  # selective repeat: sequence numbers from the first unacknowledged on
         self.highest, self.looked_at = 0, 0
+        self.resends = Counter()  # by sequence number: times that the first unacknowledged packet was trimmed
 
 
 class Ingress:
@@ -584,6 +585,8 @@ class Simulator(plain.Simulator):
             pair.looked_at = max(begin, end)
         lost -= pair.arrived | pair.lost
         pair.lost |= lost
+        if ack.nak and pair.unacknowledged in lost:
+            self.count_resend(pair)
         if lost and pair.control is not None:
             self.adopt(pair, pair.control.loss(self.now, TRIMMED if ack.nak else NAK))
 
@@ -591,6 +594,8 @@ class Simulator(plain.Simulator):
         """A loss is told only where the queue pair goes back by it."""
         goes = pair.next > pair.unacknowledged
         if not self.settings.selective_repeat:
+            if goes and reason == NAK and self.trimmed_nak:
+                self.count_resend(pair)
             super().go_back(pair, reason)
         elif reason == TIMEOUT:
             pair.lost = set(range(pair.unacknowledged, pair.next)) - pair.arrived
@@ -601,6 +606,12 @@ class Simulator(plain.Simulator):
         if goes and pair.control is not None:
             told = TRIMMED if reason == NAK and self.trimmed_nak else reason
             self.adopt(pair, pair.control.loss(self.now, told))
+
+    def count_resend(self, pair):
+        """A packet may be trimmed for ever: then the run ends."""
+        pair.resends[pair.unacknowledged] += 1
+        if pair.resends[pair.unacknowledged] > self.settings.max_resends:
+            raise plain.GaveUpError(f"npu {pair.npu.number} to npu {pair.dst}: packet {pair.unacknowledged}")
 
 
 def measures(sim):

@@ -40,6 +40,7 @@ _VALUES = {
         "cut_through": [True],
         "rto": ["50us"],
         "max_retries": [100],
+        "max_resends": [1000],
         "detection_time": ["10us"],
         "nvlink_framing": [False],
         "nvlink": ["closed-form"],

@@ -2,10 +2,12 @@
 
 import pytest
 
+import et
 import nadi
 import pdes
 from inputs.units import MIB
 from nadi.configuration.sections import NetworkSection
+from nadi.errors import ConfigError
 from nadi.insight.explanation.document import explain
 from nadi.insight.runs import Run
 from nadi.reports.pages.report.fabric import section
@@ -98,3 +100,35 @@ def test_faster_links_are_foreseen_for_coupled_flows(folders):
     )
     assert steps > 0.04
     assert coupled == pytest.approx(steps, rel=0.05)
+
+
+BLACKWELL = {"topology": {"cluster": "dgx-b200-superpod", "gpus": 8}, "groups": {"all": list(range(8))}}
+"""NVSwitches whose links to what reduces in them are far above what flows support elsewhere."""
+
+
+def reduced(network):
+    """The run of an all-reduce of 64 MiB, which NCCL lets the NVSwitch do (NVLS)."""
+    nodes = [et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, 64 * MIB, pg_name="all")]
+    return nadi.simulate(workload=[et.table_of(et.metadata(), nodes)] * 8, network=network, **BLACKWELL)
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"fidelity": "flow", "collectives": "steps"},
+        {"fidelity": "flow", "collectives": "coupled"},
+        {"fidelity": "packet", "flows": ["all"]},
+    ],
+)
+def test_no_flow_is_limited_by_the_link_to_what_reduces_in_a_switch(network):
+    packets, flows = reduced({"fidelity": "packet"}), reduced(network)
+    assert flows.finish_time_ps == pytest.approx(packets.finish_time_ps, rel=0.02)
+
+
+@pytest.mark.parametrize("network", [{"fidelity": "flow"}, {"fidelity": "packet", "flows": ["p2p"]}])
+def test_a_link_that_is_too_fast_for_flows_is_refused(network):
+    spec = "switch:npus=2,rate=100Tbps,delay=1us"
+    nodes = [et.coll_node(1, "grads", et.CollectiveCommType.ALL_REDUCE, MIB)]
+    expected = r"\[topology\]: switch.* a link of 100Tbps, npu 0 - switch 0; expected at most 60Tbps with flows"
+    with pytest.raises(ConfigError, match=expected):
+        nadi.simulate(topology=spec, workload=et.table_of(et.metadata(), nodes), network=network)

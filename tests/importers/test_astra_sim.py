@@ -168,6 +168,19 @@ def test_the_workload_is_a_prefix(astra_sim, nadi):
     assert "expected the prefix of traces of 4 NPUs" in done.err
 
 
+def test_keys_of_its_files_are_settings_of_a_comparison(astra_sim, nadi, tmp_path):
+    """They follow from no key that the user set by another name."""
+    files = astra_sim()
+    first = nadi("astra-sim", *files.arguments, "--out", tmp_path / "a")
+    files = astra_sim({"endpoint-delay": 20}, {"bandwidth": [25.0]})
+    second = nadi("astra-sim", *files.arguments, "--out", tmp_path / "b", "--set", "engine.seed=4")
+    assert (first.code, second.code) == (0, 0)
+    rows = nadi("compare", tmp_path / "a", tmp_path / "b", "--json").document["settings"]
+    assert {"topology.spec", "network.endpoint_delay", "engine.seed"} <= {
+        row["key"] for row in rows if not row["is_derived"]
+    }
+
+
 def test_a_rendezvous_needs_packets(astra_sim, nadi):
     files = astra_sim()
     options = [*files.arguments, "--rendezvous-protocol=true"]

@@ -117,3 +117,18 @@ def test_every_key_of_the_typed_schema_is_known(shared_data):
     keys = set(re.findall(r"x-astra-sim-name: ([A-Z][A-Z0-9_]+)", text))
     assert len(keys) == 49
     assert keys <= _TRANSLATED | _OTHER_KEYS
+
+
+@pytest.mark.parametrize("rate", ["3600Gbps", "36000Gbps"])
+def test_only_ports_that_pause_need_headroom(tmp_path, rate):
+    """An NVSwitch of 8 ports of 36 Tb/s over 25 ns would need 2.7 MB by ns-3's rule, more than the buffer."""
+    fabric = f"rail-optimised:npus=16,gpus_per_host=8,rate=400Gbps,delay=10ns,nvlink_rate={rate},nvlink_delay=250ns"
+    found = part(tmp_path, TEXT.replace("BUFFER_SIZE 32", "BUFFER_SIZE 2"), fabric)
+    assert "pfc_headroom" not in found.sections["network"]
+    assert not any("headrooms" in phrase for phrase in found.unused)
+
+
+def test_headrooms_beyond_the_buffer_are_smaller_and_named(tmp_path):
+    found = part(tmp_path, TEXT.replace("BUFFER_SIZE 32", "BUFFER_SIZE 0.01"))
+    assert found.sections["network"]["pfc_headroom"] == "655B"  # a quarter of 10,485 bytes over 4 ports
+    assert any("headrooms" in phrase for phrase in found.unused)

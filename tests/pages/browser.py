@@ -53,6 +53,15 @@ NAMELESS = """() => [...document.querySelectorAll("a,button,summary,[role=region
   .map((each) => each.outerHTML.slice(0, 90))"""
 """Controls, regions and pictures without a name."""
 
+COVERED = """() => [...document.querySelectorAll("div.plot")].flatMap((plot) => {
+  const bar = plot.querySelector(".modebar")?.getBoundingClientRect();
+  return bar ? [...plot.querySelectorAll("svg text, .legend")].filter((each) => {
+    const at = each.getBoundingClientRect();
+    return at.width && at.left < bar.right && bar.left < at.right && at.top < bar.bottom && bar.top < at.bottom;
+  }).map((each) => each.textContent.slice(0, 40)) : [];
+})"""
+"""Texts and legends of plots below Plotly's tool bar."""
+
 
 def draw_all(page: Page) -> int:
     """Scroll past every plot until it is drawn; how many there are."""

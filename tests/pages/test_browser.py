@@ -127,6 +127,14 @@ def test_plots_are_drawn_and_links_lead_somewhere(opened, name):
         assert -1 <= below < 900
 
 
+@pytest.mark.parametrize("look", [WIDE, NARROW], ids=["light and wide", "dark and narrow"])
+@pytest.mark.parametrize("name", RUNS)
+def test_the_tool_bar_covers_no_legend(opened, name, look):
+    page = opened.drawn(name, look)
+    assert page.locator(".modebar").count() == (0 if look == NARROW else page.locator("div.plot").count())
+    assert page.evaluate(browser_module.COVERED) == []
+
+
 def test_pauses_and_queues_of_an_incast_are_there(opened):
     page = opened.drawn("incast")
     titles = [each.inner_text() for each in page.query_selector_all("figcaption")]

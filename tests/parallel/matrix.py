@@ -278,6 +278,24 @@ def contended():
     return Case(graph, traces.program(groups), chosen, {})
 
 
+def one_at_a_time():
+    """Collectives of overlapping groups, messages and computation, one at a time; queues that drop."""
+    traces = Traces(6)
+    groups = {"a": (0, 1, 2, 3, 4, 5), "b": (1, 4, 5), "c": (0, 2, 3, 4)}
+    for number in range(3):
+        for name, members in groups.items():
+            traces.collective(members, number % 2 * 2, 9000 + 1000 * number, name)
+        for npu in range(6):
+            wait = [traces.compute(npu, 2 + (npu + number) % 3, cpu=npu % 2 == 0)]
+            traces.compute(npu, 3)
+            traces.memory(npu, 1 + npu)
+            traces.message(npu, (npu + 1) % 6, 3000 * npu, number, (wait, ()))
+    graph = build("leaf-spine:leaves=3,hosts_per_leaf=2,spines=2,rate=100Gbps,delay=500ns")
+    lossy = {"queue_limit_bytes": 1300, "rto_ps": 9_000_000, "max_retries": 1000}
+    chosen = settings(one_at_a_time=True, concurrent_collectives=True, compute_slowdown=1.5, seed=2, **lossy)
+    return Case(graph, traces.program(groups), chosen, {})
+
+
 def ends():
     """All that passes at the ends of messages, which are asked for or not, over queues that drop."""
     traces = Traces(6)
@@ -323,6 +341,7 @@ CASES = {
         in_network,
         asked,
         contended,
+        one_at_a_time,
         ends,
     )
 }

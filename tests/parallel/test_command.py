@@ -113,6 +113,20 @@ def test_results_are_the_same(on_ranks, alone, tmp_path, way):
     assert done.stdout.count("results: ") == 1
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_messages_of_switches_are_the_same_on_ranks(nadi, tmp_path, ranks):
+    """Rows of messages to and from switches that reduce: those of one process, and as many as the summary counts."""
+    run = written(tmp_path, [step(npu) for npu in range(NPUS)], '[system.collectives]\nall-reduce = "in-network"\n')
+    for out, on in (("alone", None), ("ranks", ranks)):
+        done = nadi(on, "run", run, "--out", tmp_path / out, "-q", "--workers", 2)
+        assert done.returncode == 0, done.stderr
+    flows = pq.read_table(tmp_path / "ranks/flows.parquet")
+    said = summary(tmp_path / "ranks")
+    assert (len(flows), int(np.sum(flows["bytes"]))) == (said["flows"], said["payload_bytes"])
+    assert np.max(flows["dst"]) >= NPUS
+    assert flows.equals(pq.read_table(tmp_path / "alone/flows.parquet"))
+
+
 def test_an_earlier_run_as_weights(nadi, alone, tmp_path):
     run, wanted = alone
     done = nadi(2, "run", run, "--json", "-q", "--set", f"engine.weights={wanted}", "--set", "engine.lps_per_worker=2")

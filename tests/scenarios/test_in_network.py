@@ -28,7 +28,7 @@ def run(spec, kind, size_bytes, algorithm, **chosen):
     fabric, running, _ = with_reducers(graph, program)
     results = pdes.run(pdes.build_world(fabric, running, settings))
     check(results, running, settings)
-    return graph, program, results, without_reducers(results, graph)
+    return graph, program, results, without_reducers(results, graph, program)
 
 
 def ratio(spec, kind, size_bytes, algorithm, **chosen):
@@ -179,12 +179,15 @@ def test_idle_npus_are_none():
 
 
 def test_what_the_user_sees():
-    """NPUs, links and messages of the fabric, none of aggregators; times and digest of the whole run."""
+    """NPUs, links and messages of the fabric, those of its switch too; times and digest of the whole run."""
     graph, program, results, without = run("switch:npus=4", "all-reduce", MIB, "in-network")
     assert len(results.npu_node_ptr) == 6
     assert without.npu_node_ptr.tolist() == [0, 1, 2, 3, 4]
     assert all(len(column) == graph.links for column in nonempty(without.links.values()))
-    assert len(without.flows["src"]) == 0
+    ends = without.flows["src"], without.flows["dst"]
+    assert len(ends[0]) == results.counters["flows"]
+    assert np.array_equal(np.unique(np.minimum(*ends)), range(4))
+    assert np.array_equal(np.unique(np.maximum(*ends)), [4])  # the switch
     assert (without.digest, without.finish_time_ps) == (results.digest, results.finish_time_ps)
-    assert without_reducers(without, graph) is without
+    assert without_reducers(without, graph, program) is without
     assert len(program.in_network) == 1

@@ -301,3 +301,26 @@ def test_packets_do_not_share_memories_of_npus(tmp_path, capsys):
     assert "[memory] remote_sharers" in capsys.readouterr().err
     rows = pq.read_table(tmp_path / "out" / "nodes.parquet").to_pylist()
     assert {row["finish_ps"] for row in rows} == {access_ps(1000)}
+
+
+TINY = 'source = "x"\nlayers = 2\nhidden = 256\nheads = 8\nvocab = 1024\nsequence = 128\nglobal_batch = 8\n'
+PLANS = ['plan = "tp2,pp2,gb4"', 'plan = "dp8,gb8"\nframework = "fsdp"']
+
+
+@pytest.mark.parametrize("fidelity", ["closed-form", "packet", "flow", "analytical"])
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("spec", ["dgx-a100:npus=16", "dgx-h100:npus=8"])
+def test_steps_of_models_leave_memories_of_hosts_alone(tmp_path, fidelity, plan, spec):
+    """A memory is no GPU: a step that uses none takes as long as beside memories of GPUs, with the same slow-down."""
+    (tmp_path / "tiny.toml").write_text(TINY)
+    found = []
+    for remote in ("npu", "node"):
+        run = tmp_path / f"{remote}.toml"
+        run.write_text(
+            f'[workload]\nmodel = "tiny.toml"\n{plan}\n[topology]\nspec = "{spec}"\n[compute]\ngpu = "h100"\n'
+            f'[network]\nfidelity = "{fidelity}"\n[memory]\nremote = "{remote}"\nremote_bandwidth = "20GB/s"\n'
+        )
+        assert main(["run", str(run), "-q", "--out", str(tmp_path / remote)]) == 0
+        summary = json.loads((tmp_path / remote / "summary.json").read_text())
+        found.append((summary["finish_time_ps"], summary["config"]["system"]["compute_slowdown"]))
+    assert found[0] == found[1]

@@ -126,6 +126,16 @@ def test_two_tiers(tmp_path):
     assert (graph.pod == -1).all()
 
 
+def test_queue_sizes_are_not_read_and_named(tmp_path):
+    path = tmp_path / "tree.topo"
+    path.write_text(SMALL_TREE)
+    assert topologies.build(path).remarks == ()
+    path.write_text(SMALL_TREE + "Queue_Down 90\n")
+    assert topologies.build(path).remarks == (
+        f"{path}: Queue_up and Queue_down are not read; [network] sets the queues of switches",
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [

@@ -57,7 +57,10 @@ def test_the_short_header_and_switches_before_the_gpus(tmp_path):
         (
             "6 2 2 2 5 H100",
             "hello world",
-            "line 1: 'hello world' is no header; expected: nodes gpus_per_server nvswitches switches links gpu_type",
+            (
+                "line 1: 'hello world' is no header; "
+                "expected: nodes gpus_per_server nvswitches switches links gpu_type, or nodes switches links"
+            ),
         ),
         ("6 2 2 2 5 H100", "6 0 2 2 5 H100", "line 1: gpus_per_server = 0; expected 1 or more"),
         (
@@ -94,6 +97,42 @@ def test_what_is_wrong_is_said_in_one_line(old, new, complaint, tmp_path):
     with pytest.raises(topologies.TopologyError) as error:
         build(tmp_path, TEXT.replace(old, new))
     assert str(error.value) == f"{tmp_path / 'net'}: {complaint}"
+
+
+def test_what_follows_the_links_of_the_header_is_not_read(tmp_path):
+    """As in ns-3; files of HPCC and of ConWeave end in a description of the form."""
+    behind = "\n\nFirst line: nodes, switches, links\nsrc0 dst0 rate delay error_rate\n...\n"
+    graph = build(tmp_path, f"4 1 3\n3\n0 3 1Gbps 1us 0\n\n1 3 1Gbps 1us 0\n2 3 1Gbps 1us 0{behind}")
+    assert (graph.npus, graph.links) == (3, 6)
+    [remark] = graph.remarks
+    assert remark.startswith(f"{tmp_path / 'net'}: 3 lines are not read, from line 8 on ('First line: nodes, switches,")
+    assert remark.endswith("behind the 3 links of the header")
+    assert topologies.extent(tmp_path / "net").cables == 3
+    graph = build(tmp_path, TEXT + "5 2 1Gbps 1us 0\n")
+    assert "1 line is not read, from line 8 on" in graph.remarks[0]
+    assert (graph.links, build(tmp_path, TEXT).remarks) == (10, ())
+
+
+def test_numbers_of_the_file(tmp_path):
+    graph = build(tmp_path, "5 1 4\n1\n1 0 1Gbps 1us 0\n1 2 1Gbps 1us 0\n1 3 1Gbps 1us 0\n1 4 1Gbps 1us 0\n")
+    assert graph.numbers == (0, 2, 3, 4, 1)
+    text = "7 2 2 1 8 H100\n0 1 2\n" + "".join(f"{a} {b} 1Gbps 1us 0\n" for a in range(3, 7) for b in (0, 1))
+    graph = build(tmp_path, text.replace("2 1 8", "2 1 9") + "3 2 1Gbps 1us 0\n")
+    assert graph.numbers == (3, 4, 5, 6, 0, 2)  # NVSwitches 0 and 1 are one
+
+
+@pytest.mark.parametrize(
+    ("gpu_type", "model"), [("H100", "h100"), ("H800", "h100"), ("A800", "a100"), ("b200", "b200"), ("NONE", "")]
+)
+def test_the_gpu_type_selects_the_constants_of_nccl(tmp_path, gpu_type, model):
+    graph = build(tmp_path, TEXT.replace("H100", gpu_type))
+    assert (graph.accelerator, graph.remarks) == (model, ())
+
+
+def test_an_unknown_gpu_type_is_named(tmp_path):
+    graph = build(tmp_path, TEXT.replace("H100", "X1"))
+    assert graph.accelerator == ""
+    assert "gpu_type 'X1' is unknown: NCCL's constants follow from the rate of NVLink" in graph.remarks[0]
 
 
 def test_an_empty_and_a_binary_file(tmp_path):

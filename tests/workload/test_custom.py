@@ -155,6 +155,12 @@ BROKEN = {
     "parts": ("all-gather", GATHER.replace('loop="4"', 'loop="6"'), "loop 6, expected a multiple of 4 GPUs for all-g"),
     "no number": ("all-reduce", RING.replace('cnt="1"', 'cnt="one"', 1), "step 0: cnt 'one', expected a whole number"),
     "no XML": ("all-reduce", RING[:-9], ": no XML: "),
+    "another element": ("all-reduce", RING.replace("<gpu", "<net/><gpu", 1), ": <net>, expected <gpu>$"),
+    "another element of a block": (
+        "all-reduce",
+        RING.replace("<step", "<loop/><step", 1),
+        ": gpu 0 tb 0: <loop>, expected <step>$",
+    ),
     "another XML": ("all-reduce", "<plan/>", ": <plan>, expected <algo>$"),
 }
 

@@ -5,7 +5,7 @@ import pytest
 
 from tests.nonempty import nonempty
 from workload import WorkloadError, build_program
-from workload.generators.point_to_point.flow_lists import flow_list
+from workload.generators.point_to_point.flow_lists import flow_list, remarks
 from workload.generators.point_to_point.traces import OPS_PER_S
 from workload.node_kinds import SEND
 from workload.program.durations import ComputeModel
@@ -59,6 +59,25 @@ def test_starts_of_ns3_count_from_the_first_flow(tmp_path, text):
         assert flow[3] == pytest.approx(expected[3] - first_ps, abs=500)  # seconds near 2 as floating-point numbers
 
 
+def test_numbers_of_ns3_are_those_of_the_nodes_in_the_topologys_file(tmp_path):
+    path = tmp_path / "flow.txt"
+    path.write_text("2\n2 1 3 100 600 2\n1 3 3 100 700 2\n")
+    assert [flow[:2] for flow in flows_of(flow_list(path, {1: 0, 2: 1, 3: 2}))] == [(0, 2), (1, 0)]
+    with pytest.raises(WorkloadError, match="line 3: found node 3, a switch or none; expected the number of a GPU"):
+        flow_list(path, {1: 0, 2: 1})
+
+
+def test_what_follows_the_flows_of_the_header_is_not_read(tmp_path):
+    path = tmp_path / "flow.txt"
+    path.write_text(NS3)
+    assert remarks(path) == ()
+    path.write_text(NS3.replace("3\n", "2\n", 1) + "\nsrc0 dst0 3 dst_port0 size0 start_time0\n")
+    assert len(flows_of(flow_list(path))) == 2
+    assert remarks(path) == (
+        f"{path}: 2 lines are not read, from line 4 on ('0 1 3 101 5000 2.000003'), behind the 2 flows of the header",
+    )
+
+
 def test_a_receiver_without_flows_of_its_own_has_a_trace(tmp_path):
     (tmp_path / "x.csv").write_text("src,dst,bytes,start_us\n0,4,10,0\n")
     traces = flow_list(tmp_path / "x.csv")
@@ -82,7 +101,7 @@ WRONG = {
     ),
     "not a number": ("x.csv", "src,dst,bytes,start_s\n1,2,5,nan\n", "line 2: found 'nan' as the start"),
     "no count": ("x.txt", "0 1 3 100 5 2\n", "line 1: found '0 1 3 100 5 2'; expected SRC DST PRIORITY PORT BYTES"),
-    "another count": ("x.txt", "2\n0 1 3 100 5 2\n", "found 1 flows; expected '2', as its first line says"),
+    "another count": ("x.txt", "2\n0 1 3 100 5 2\n", "found 1 flows; expected 2, as its first line says"),
     "too few words": ("x.txt", "1\n0 1 5 2\n", "line 2: found 4 words; expected SRC DST"),
     "fractions of bytes": ("x.txt", "1\n0 1 3 100 5.5 2\n", "line 2: found '5.5' as bytes; expected a whole number"),
     "failures": (

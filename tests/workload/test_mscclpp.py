@@ -271,6 +271,21 @@ def add_switch(gpu):
         (lambda p: p["gpus"][0]["channels"][0].update(connected_to=[0]), "connected_to 0, expected other GPUs"),
         (lambda p: p["gpus"][0].update(output_chunks=10**9), "output_chunks 1000000000"),
         (lambda p: p["gpus"][0].update(threadblocks=3), "threadblocks: '3', expected a list"),
+        (lambda p: p.update(inplace=[[]]), ""),
+        (lambda p: p["gpus"][0]["channels"][0].update(connected_to=3), "connected_to: '3', expected a list"),
+        (lambda p: p["gpus"][0]["remote_buffers"][0].update(type=["i"]), "of a remote buffer, expected i, o or s"),
+        (
+            lambda p: p["gpus"][0]["threadblocks"][0]["channels"][0].update(channel_ids=10**30),
+            "expected a list",
+        ),
+        (
+            lambda p: p["gpus"][0]["threadblocks"][0]["remote_buffer_refs"][0].update(remote_buffer_ids=True),
+            "remote_buffer_ids: 'True', expected a list",
+        ),
+        (
+            lambda p: p["gpus"][0]["threadblocks"][0]["ops"][0]["src_buff"][0].update(type={}),
+            "of type i, o or s, expected one of both",
+        ),
     ],
 )
 def test_damage_is_named_in_one_line(tmp_path, change, message):

@@ -9,6 +9,7 @@ a + A, a + 2A, ..., A = the number of aggregation switches of a pod.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -124,7 +125,11 @@ def build(arguments: Arguments, name: str) -> Graph:
         agg = np.repeat(np.arange(len(switch[1])), uplinks)
         core = agg % tree.aggs + tree.aggs * np.tile(np.arange(uplinks), len(switch[1]))
         builder.add_cables(switch[1][agg], switch[2][core], rates[2], delays[2], tree.tiers[2]["bundle"])
-    return builder.graph(dims=arguments.dims)
+    graph = builder.graph(dims=arguments.dims)
+    if any(tier[key] for tier in tree.tiers for key in ("queue_up", "queue_down")):
+        remark = f"{name}: Queue_up and Queue_down are not read; [network] sets the queues of switches"
+        graph = replace(graph, remarks=(remark,))
+    return graph
 
 
 def estimate(arguments: Arguments) -> Extent | None:

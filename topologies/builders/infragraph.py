@@ -8,6 +8,7 @@ Source: Keysight/infragraph, infragraph_service.py and the documentation.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from topologies.parameters import FilePath, Rate
 from topologies.units import GBPS, NS
 
 NAME = "infragraph"
+_MAX_LISTED = 20
 _SCALE_UP = ("nvlink", "xgmi", "ualink", "ici", "xpu_fabric")
 _BITS_OF = {"bits": 1.0, "bytes": 8.0, "transfers": 12.0}  # Gb/s of 1 G; a transfer is 16 lanes of PCIe, as in NCCL
 _PS_OF = {"ms": 10**9, "us": 10**6, "ns": NS}
@@ -74,7 +76,10 @@ def build(arguments: Arguments, name: str) -> Graph:
     groups = [_root(union, xpu) if i in nvlinks else xpu[:2] for i, xpu in enumerate(xpus)]
     first_of = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     plan = HostPlan([first_of[group] for group in groups], names, nvlinks, direct, cables, {})
-    return graph_of(name, plan, arguments)
+    graph = graph_of(name, plan, arguments)
+    listed = ", ".join(key[:60] for key in file.unread[:_MAX_LISTED])
+    remarks = (f"{name}: keys that are not read: {listed}",) if listed else ()
+    return replace(graph, remarks=remarks)
 
 
 def _bound(file: InfraFile, label: str) -> None:

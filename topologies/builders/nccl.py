@@ -1,4 +1,4 @@
-"""NCCL's topology XML: the GPUs, NVLinks, PCIe switches, CPUs and NICs of a server, full or partial.
+"""NCCL's or RCCL's topology XML: GPUs, NVLinks or xGMI, PCIe switches, CPUs and NICs of a server, full or partial.
 
     <system version="1">
       <cpu numaid="0" arch="x86_64" vendor="AuthenticAMD" familyid="143" modelid="49">
@@ -9,13 +9,16 @@
 NCCL_TOPO_DUMP_FILE is full: it has `gpu` and `net` elements. NCCL_TOPO_FILE may have bare `pci` elements of GPUs (class
 0x03) and NICs (0x02), which NCCL completes from the machine; here `accelerator` tells what they are. As in NCCL, all
 NVSwitches are one, CPUs of a host are joined pairwise, missing speeds are those of PCIe 3.0 x16, and the two levels
-of Broadcom's switches are one. PCIe and CPU links have NCCL's rates, NVLinks those of the hardware.
+of Broadcom's switches are one. PCIe and CPU links have NCCL's rates, NVLinks and xGMI those of the hardware. GPUs of
+AMD have class 0x12 or 0x0380, `gcn` in place of a compute capability, and `xgmi` in place of `nvlink`.
 
-Source: NVIDIA/nccl, src/graph/topo.cc and topo.h.
+Source: NVIDIA/nccl, src/graph/topo.cc and topo.h; ROCm/rccl, the same files and tools/topo_expl/models.
 """
 
 import xml.etree.ElementTree as ET
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from pydantic import Field
@@ -24,7 +27,15 @@ import inputs
 from topologies.bounds import LINK_RATE_BPS
 from topologies.errors import TopologyError
 from topologies.graph import Graph
-from topologies.hosts import GENERATIONS, GpuGeneration, HostArguments, HostPlan, generation_of, graph_of
+from topologies.hosts import (
+    AMD_GENERATIONS,
+    GENERATIONS,
+    GpuGeneration,
+    HostArguments,
+    HostPlan,
+    generation_of,
+    graph_of,
+)
 from topologies.parameters import FilePath, Name, Rate
 from topologies.units import GBPS
 
@@ -36,7 +47,11 @@ _LANE_BPS = {"2.5": 1.5, "5": 3.0, "8": 6.0, "16": 12.0, "32": 24.0, "64": 48.0}
 _NVLINK_GBPS = {60: 160, 70: 200, 80: 200, 86: 113, 90: 200, 100: 400}  # by compute capability, from which on
 _SYS_GBPS = {"arm64": 48, "ppc64": 256, "CentaurHauls": 48, "  Shanghai  ": 48}
 _ACCELERATOR_OF = {70: "v100", 80: "a100", 90: "h100", 100: "b200"}
+_MODEL_OF_GCN = {"906": "mi50", "908": "mi100", "90a": "mi250x", "910": "mi250x", "94": "mi300x", "95": "mi355x"}
 _GPU, _NIC, _PCI, _OTHER = "gpu", "nic", "pci", "other"
+_KNOWN = {**GENERATIONS, **AMD_GENERATIONS}
+_NO_SWITCH = ("0x03", "0x12", "0x068001")  # classes of ends that are no NVSwitch: GPUs, and bridges to CPUs
+_READ = {"system", "cpu", "pci", "gpu", "nic", "net", "nvlink", "xgmi"}
 
 
 class Arguments(HostArguments):
@@ -44,7 +59,7 @@ class Arguments(HostArguments):
 
     path: FilePath = Field(description="path of the file")
     accelerator: Name | None = Field(
-        None, description=f"GPUs of a partial file: {', '.join(GENERATIONS)}; default: by their PCIe"
+        None, description=f"GPUs of a partial file: {', '.join(_KNOWN)}; default: by their PCIe"
     )
     nic_rate: Rate | None = Field(None, description="rate of NICs of a partial file; default: as usual with the GPUs")
 
@@ -66,6 +81,7 @@ class _Gpu(NamedTuple):
     host: int
     parent: int  # index of a part
     rate_bps: int
+    is_amd: bool
 
 
 class _Parts:
@@ -89,7 +105,8 @@ class _Parts:
         bus = device.element.get("busid", "")
         if device.kind == _GPU:
             elements: list[ET.Element | None] = [*device.element.findall("gpu")] or [None]
-            self.gpus += [_Gpu(bus.lower(), element, host, parent, device.rate_bps) for element in elements]
+            is_amd = _is_amd(device.element)
+            self.gpus += [_Gpu(bus.lower(), element, host, parent, device.rate_bps, is_amd) for element in elements]
             return
         own = self.add(f"{device.kind} {bus}"[:60])
         self.links.append((parent, own, device.rate_bps))
@@ -104,7 +121,8 @@ def build(arguments: Arguments, name: str) -> Graph:
     """Build the servers of the file; TopologyError: it is unreadable, another file, or has a wrong value."""
     parts = _Parts(name)
     hosts: dict[str, int] = {}
-    for cpu in _read(arguments.path).findall("cpu"):
+    root = _read(arguments.path)
+    for cpu in root.findall("cpu"):
         host = hosts.setdefault(cpu.get("host_hash", ""), len(hosts))
         devices = [device for child in cpu for device in _devices(child, name)]
         if devices:
@@ -114,7 +132,8 @@ def build(arguments: Arguments, name: str) -> Graph:
                 parts.tree(device, own, host)
     if not parts.gpus:
         raise TopologyError(f"{name}: no GPU; expected pci elements of class 0x03 in cpu elements")
-    return graph_of(name, _plan(parts, arguments, name), arguments, arguments.servers)
+    graph = graph_of(name, _plan(parts, arguments, name), arguments, arguments.servers)
+    return replace(graph, remarks=tuple(_remarks(root, parts.gpus, name)))
 
 
 def _read(path: str) -> ET.Element:
@@ -161,11 +180,21 @@ def _devices(element: ET.Element, label: str, depth: int = 0) -> Iterator[_Devic
 def _kind(element: ET.Element) -> str:
     """Return the kind of a `pci` element by its class and what is in it."""
     code = element.get("class", "")
-    if element.find("gpu") is not None or code.startswith("0x03"):
+    if element.find("gpu") is not None or code.startswith(("0x03", "0x12")):
         return _GPU
     if element.find("nic") is not None or code.startswith("0x02"):
         return _NIC
     return _OTHER if code in {"0x068000", "0x068001"} else _PCI
+
+
+def _is_amd(element: ET.Element) -> bool:
+    """Return whether the `pci` element of a GPU is of AMD's."""
+    gpus = element.findall("gpu")
+    return (
+        element.get("vendor") == "0x1002"
+        or element.get("class", "").startswith("0x12")
+        or any(gpu.get("gcn") or gpu.find("xgmi") is not None for gpu in gpus)
+    )
 
 
 def _broadcom(element: ET.Element, level: int) -> int:
@@ -201,7 +230,8 @@ def _pcie_bps(element: ET.Element, label: str) -> int:
 
 def _net_bps(element: ET.Element, label: str) -> int:
     """Return the rate of a `net` element."""
-    return (_whole(element, "speed", label, 0, LINK_RATE_BPS.maximum // _MBPS // 64) or 10_000) * _MBPS
+    most = LINK_RATE_BPS.maximum // _MBPS // 64  # RCCL's files have 200 Tb/s for NICs of 200 Gb/s; PCIe limits them
+    return min(_whole(element, "speed", label, 0, 10**9) or 10_000, most) * _MBPS
 
 
 def _between_cpus_bps(element: ET.Element, label: str) -> int:
@@ -239,7 +269,8 @@ def _plan(parts: _Parts, arguments: Arguments, label: str) -> HostPlan:
     nics = {n + part: default if rate is None else rate for part, rate in parts.nics.items()}
     first = {host: i for i, host in enumerate(dict.fromkeys(gpu.host for gpu in gpus))}
     hosts = [0 if to_switch else first[gpu.host] for gpu in gpus]  # NCCL takes an NVLink domain as one host
-    return HostPlan(hosts, parts.names, to_switch, direct, cables, nics, generation.accelerator)
+    name = "xgmi" if generation.accelerator in AMD_GENERATIONS else "nvlink"
+    return HostPlan(hosts, parts.names, to_switch, direct, cables, nics, generation.accelerator, name)
 
 
 def _order(gpu: _Gpu, label: str) -> int | None:
@@ -253,12 +284,22 @@ def _order(gpu: _Gpu, label: str) -> int | None:
 def _generation(gpus: list[_Gpu], arguments: Arguments, label: str) -> GpuGeneration:
     """Return what a file leaves out: by `accelerator`, else the compute capability, else the PCIe of the GPUs."""
     if arguments.accelerator is not None:
-        return generation_of(arguments.accelerator, label)
+        return generation_of(arguments.accelerator, label, _KNOWN)
+    fastest = max(gpu.rate_bps for gpu in gpus)
+    if any(gpu.is_amd for gpu in gpus):
+        gcn = next((gpu.element.get("gcn", "") for gpu in gpus if gpu.element is not None), "")
+        default = "mi300x" if fastest > AMD_GENERATIONS["mi250x"].pcie_bps else "mi250x"
+        model = next(
+            (model for begin, model in _MODEL_OF_GCN.items() if gcn.removeprefix("gfx").startswith(begin)),
+            "" if gcn else default,
+        )
+        if not model:
+            raise TopologyError(f"{label}: gpu gcn {gcn[:40]!r}; expected 906 to 95x, or the parameter accelerator")
+        return AMD_GENERATIONS[model]
     sm = next((_sm(gpu.element, label) for gpu in gpus if gpu.element is not None), 0)
     if sm:
         known = [model for least, model in _ACCELERATOR_OF.items() if least <= sm]
         return GENERATIONS[known[-1] if known else "v100"]
-    fastest = max(gpu.rate_bps for gpu in gpus)
     return next((g for g in GENERATIONS.values() if g.pcie_bps >= fastest), GENERATIONS["b200"])
 
 
@@ -269,23 +310,62 @@ def _sm(element: ET.Element, label: str) -> int:
 def _nvlinks(
     gpus: list[_Gpu], generation: GpuGeneration, label: str
 ) -> tuple[dict[tuple[int, int], int], dict[int, int]]:
-    """Return the rates of NVLinks between two GPUs, and the rates of those to the NVSwitch by GPU."""
+    """Return the rates of NVLinks or xGMI between two GPUs, and the rates of NVLinks to the NVSwitch by GPU."""
+    is_amd = generation.accelerator in AMD_GENERATIONS
     if all(gpu.element is None for gpu in gpus):
+        if is_amd:
+            return _full_mesh(gpus, generation, label), {}
         return {}, dict.fromkeys(range(len(gpus)), generation.nvlink_bps * generation.nvlinks)
     number_of = {gpu.bus: i for i, gpu in enumerate(gpus)}
     pairs: dict[tuple[int, int], int] = {}
     to_switch: dict[int, int] = {}
     for i, gpu in enumerate(gpus):
-        for link in gpu.element.findall("nvlink") if gpu.element is not None else ():
+        for link in _links(gpu):
             sm = _sm(gpu.element, label) if gpu.element is not None else 0
             gbps = [rate for least, rate in _NVLINK_GBPS.items() if least <= sm] or [160]
-            rate = _whole(link, "count", label, 1, 1000) * gbps[-1] * GBPS
+            rate_bps = generation.nvlink_bps if link.tag == "xgmi" else gbps[-1] * GBPS
+            rate = _whole(link, "count", label, 1, 1000) * rate_bps
             target, code = number_of.get(link.get("target", "").lower()), link.get("tclass", "")
             if not rate:
                 continue
             if target is not None and target != i:
                 pair = min(i, target), max(i, target)
                 pairs[pair] = max(rate, pairs.get(pair, 0))
-            elif not code.startswith(("0x03", "0x068001")):
+            elif not code.startswith(_NO_SWITCH):
                 to_switch[i] = to_switch.get(i, 0) + rate
     return pairs, to_switch
+
+
+def _links(gpu: _Gpu) -> list[ET.Element]:
+    """Return the elements of the NVLinks and xGMI links of a GPU."""
+    return [link for link in gpu.element if link.tag in {"nvlink", "xgmi"}] if gpu.element is not None else []
+
+
+def _full_mesh(gpus: list[_Gpu], generation: GpuGeneration, label: str) -> dict[tuple[int, int], int]:
+    """Return a link between every two GPUs of a host; TopologyError if a GPU has too few for that."""
+    pairs = [(i, j) for j, other in enumerate(gpus) for i, gpu in enumerate(gpus[:j]) if gpu.host == other.host]
+    most = max(Counter(i for pair in pairs for i in pair).values(), default=0)
+    if most > generation.nvlinks:
+        raise TopologyError(
+            f"{label}: no gpu elements, and {generation.accelerator} has {generation.nvlinks} xGMI links for "
+            f"{most} other GPUs; expected a full file, with xgmi elements"
+        )
+    return dict.fromkeys(pairs, generation.nvlink_bps)
+
+
+def _remarks(root: ET.Element, gpus: list[_Gpu], label: str) -> Iterator[str]:
+    """Yield sentences about elements of a file that are not read, and links to nothing in it."""
+    unread = Counter(element.tag for element in root.iter() if element.tag not in _READ)
+    if unread:
+        tags = ", ".join(f"<{tag[:40]}> ({count})" for tag, count in sorted(unread.items()))
+        yield f"{label}: elements that are not read: {tags}"
+    buses = {gpu.bus for gpu in gpus}
+    lost = [
+        link
+        for gpu in gpus
+        for link in _links(gpu)
+        if link.get("target", "").lower() not in buses and link.get("tclass", "").startswith(_NO_SWITCH)
+    ]
+    if lost:
+        first = lost[0].get("target", "")[:40]
+        yield f"{label}: {len(lost)} links to no GPU or NVSwitch of the file are left out, the first to {first!r}"

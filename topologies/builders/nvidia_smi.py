@@ -12,6 +12,7 @@ the next level. The matrix has no rates; `accelerator` gives those of its genera
 """
 
 import re
+from dataclasses import replace
 
 from pydantic import Field
 
@@ -47,16 +48,17 @@ class Arguments(HostArguments):
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the servers of the matrix; TopologyError: the file is unreadable or another one, or a word is unknown."""
     devices, words = _matrix(arguments.path, name)
-    gpus = [i for i, device in enumerate(devices) if device.startswith("GPU")]
+    gpus = {i: None for i, device in enumerate(devices) if device.startswith("GPU")}
     if not gpus:
         raise TopologyError(f"{name}: no GPU; expected columns GPU0, GPU1, ...")
     levels = {(i, j): _LEVELS[word] for (i, j), word in words.items() if word in _LEVELS}
     links: dict[tuple[int, int], int] = {}
     for (i, j), word in words.items():
-        if match := _NVLINKS.fullmatch(word):
+        match = _NVLINKS.fullmatch(word) if i in gpus and j in gpus else None
+        if match:
             links[i, j] = int(match[1])
         elif word not in _LEVELS and word != "X":
-            expected = f"X, NV#, {', '.join(_LEVELS)}"
+            expected = f"X,{' NV#,' * (i in gpus and j in gpus)} {', '.join(_LEVELS)}"
             raise TopologyError(f"{name}: {devices[i]} to {devices[j]} is {word[:20]!r}; expected {expected}")
     total = max((sum(count for (a, _), count in links.items() if a == i) for i in gpus), default=0)
     each = max(links.values(), default=0)
@@ -73,7 +75,11 @@ def build(arguments: Arguments, name: str) -> Graph:
         elif i < j and count:
             direct.append((new[i], new[j], count * generation.nvlink_bps, arguments.nvlink_delay))
     plan = HostPlan([0] * len(gpus), parts, to_switch, direct, cables, nics, generation.accelerator)
-    return graph_of(name, plan, arguments, arguments.servers)
+    graph = graph_of(name, plan, arguments, arguments.servers)
+    if arguments.accelerator is not None:
+        return graph
+    remark = f"{name}: a matrix does not name GPUs; {generation.accelerator} is assumed, accelerator=NAME names others"
+    return replace(graph, remarks=(remark,))
 
 
 def _matrix(path: str, label: str) -> tuple[list[str], dict[tuple[int, int], str]]:

@@ -1,29 +1,34 @@
 """SimAI's topology text: GPUs, NVSwitches, switches and links.
 
 Line 1 holds `nodes gpus_per_server nvswitches switches links gpu_type` (or, in the form of ASTRA-sim's ns-3 backend,
-`nodes switches links`); line 2 the numbers of all switches, first those of the `nvswitches` NVSwitches; one line
-`source destination rate delay error_rate` per cable follows. All other nodes are GPUs.
+`nodes switches links`); the GPU type selects NCCL's constants. Line 2 holds the numbers of all switches, first those of
+the `nvswitches` NVSwitches; one line `source destination rate delay error_rate` per cable follows. All other nodes are
+GPUs. As in ns-3, what follows the links that line 1 counts is not read.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 import inputs
+from inputs.line_files import unread
 from topologies.bounds import MAX_NODES
 from topologies.errors import TopologyError
 from topologies.extent import Extent, of_cables
 from topologies.graph import NVSWITCH, SWITCH, Graph
 from topologies.graph_builder import GraphBuilder
+from topologies.hosts import GENERATIONS
 from topologies.parameters import FilePath, Parameters, Sizes, Time
 from topologies.units import parse_delay, parse_link_rate
 
 NAME = "simai"
 _FULL_HEADER, _SHORT_HEADER = 6, 3
 _MAX_DIGITS = 12
+_MODELS = {"NONE": "", **{model.upper(): model for model in GENERATIONS}, "A800": "a100", "H800": "h100"}
 _LEFT_OUT = -1  # node of a GPU that the fabric lacks
 
 
@@ -45,8 +50,8 @@ class Arguments(Parameters):
 def build(arguments: Arguments, name: str) -> Graph:
     """Build the network of the file. GPUs, then switches, keep their order; names hold the numbers of the file.
 
-    Raises TopologyError: the file is unreadable, counts differ from the header's, a node is unknown, a link loses
-    packets, or the network cannot be routed.
+    Raises TopologyError: the file is unreadable, it has fewer links or another number of switches than the header says,
+    a node is unknown, a link loses packets, or the network cannot be routed.
     """
     lines = _read(arguments.path, name)
     nodes, per_server, nvswitches, switches, links = _header(lines, name)
@@ -66,8 +71,9 @@ def build(arguments: Arguments, name: str) -> Graph:
     builder.add_named_switches(names, latency_ps=latency, kind=kind)
     node_of = np.full(nodes, _LEFT_OUT)
     node_of[np.concatenate([gpus, switch])] = np.arange(len(gpus) + len(switch))
-    cables = [_cable(line, f"{name}: line {number}", nodes) for number, line in enumerate(lines[2:], 3) if line.strip()]
-    if len(cables) != links:
+    numbered = [(number, line) for number, line in enumerate(lines[2:], 3) if line.strip()]
+    cables = [_cable(line, f"{name}: line {number}", nodes) for number, line in numbered[:links]]
+    if len(cables) < links:
         raise TopologyError(f"{name}: {len(cables)} links found; expected {links} of the header")
     if arguments.parallel_links == "last":
         cables = list({(min(cable[:2]), max(cable[:2])): cable for cable in cables}.values())
@@ -77,7 +83,14 @@ def build(arguments: Arguments, name: str) -> Graph:
         builder.add_cables(node_of[a][kept], node_of[b][kept], rate_bps[kept], delay_ps[kept])
     per_host = per_server if nvswitches else 1
     dims = (per_host, len(gpus) // per_host) if len(gpus) % per_host == 0 and 1 < per_host < len(gpus) else ()
-    return builder.graph(dims=arguments.dims or dims, host=np.arange(len(gpus)) // per_host)
+    gpu_type = lines[0].split()[-1] if nvswitches else "NONE"
+    model = _MODELS.get(gpu_type.upper())
+    graph = builder.graph(dims=arguments.dims or dims, host=np.arange(len(gpus)) // per_host, accelerator=(model or ""))
+    remarks = unread(arguments.path, numbered[links:], f"{links} links")
+    if model is None:
+        remarks += (f"{name}: gpu_type {gpu_type[:40]!r} is unknown: NCCL's constants follow from the rate of NVLink",)
+    numbers = [*gpus.tolist(), *(int(title.split()[1]) for title in graph.switch_names)]
+    return replace(graph, numbers=tuple(numbers), remarks=remarks)
 
 
 def estimate(arguments: Arguments) -> Extent | None:
@@ -86,9 +99,9 @@ def estimate(arguments: Arguments) -> Extent | None:
         return None
     try:
         lines = _read(arguments.path, NAME)
-        nodes, _, _, switches, _ = _header(lines, NAME)
+        nodes, _, _, switches, links = _header(lines, NAME)
         is_switch = set(map(int, lines[1].split()))
-        ends = (line.split(maxsplit=2)[:2] for line in lines[2:] if line.strip())
+        ends = (line.split(maxsplit=2)[:2] for line in [line for line in lines[2:] if line.strip()][:links])
         pairs = (tuple(map(int, pair)) for pair in ends)
         # Switches get numbers above those of all GPUs.
         cables = ((a + nodes * (a in is_switch), b + nodes * (b in is_switch), 1) for a, b in pairs)
@@ -117,7 +130,7 @@ def _header(lines: Sequence[str], label: str) -> tuple[int, int, int, int, int]:
     if len(words) not in {_FULL_HEADER, _SHORT_HEADER} or not all(map(_is_number, numbers)):
         raise TopologyError(
             f"{label}: line 1: {' '.join(words)[:80]!r} is no header; "
-            "expected: nodes gpus_per_server nvswitches switches links gpu_type"
+            "expected: nodes gpus_per_server nvswitches switches links gpu_type, or nodes switches links"
         )
     if len(words) == _SHORT_HEADER:
         nodes, switches, links = map(int, numbers)

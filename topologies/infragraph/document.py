@@ -7,7 +7,7 @@ component within another is the outer one here, so that a superchip is one compo
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,8 @@ from topologies.errors import TopologyError
 EXPECTED = "InfraGraph (YAML or JSON with devices, instances and edges or connections)"
 _LARGEST_BYTES = 1 << 24
 _ELEMENT = re.compile(r"([\w-]{1,100})(?:\[(?:(-?\d{0,7})(:)?(-?\d{0,7})(?::(-?\d{0,7}))?)\])?")
+_KEYS = {"name", "description", "device", "devices", "instances", "edges", "connections", "links"}
+_LINK_KEYS = {"name", "description", "physical", "bandwidth", "latency"}
 _DEEPEST = 8  # devices within each other
 _MOST = 1 << 20  # components of one name, or that an end of an edge names
 
@@ -51,6 +53,7 @@ class InfraFile(NamedTuple):
     counts: dict[str, int]  # number of each instance, as far as it is said
     edges: list[InfraEdge]
     links: dict[str, Mapping[str, Any]]
+    unread: tuple[str, ...]  # keys of the file and of its links that are not read
 
 
 def read_infragraph(path: Path, label: str) -> InfraFile:
@@ -85,7 +88,9 @@ def read_infragraph(path: Path, label: str) -> InfraFile:
     if not instances:  # a device alone
         instances = {name: name for name, device in devices.items() if "xpu" in device.kinds.values()}
     counts |= {name: 1 for name in instances if name not in counts and not found_edges}
-    return InfraFile(devices, instances, counts, found_edges, _links(content, label))
+    links = _links(content, label)
+    every = [link for own in (links, *(device.links for device in devices.values())) for link in own.values()]
+    return InfraFile(devices, instances, counts, found_edges, links, _unread(content, every))
 
 
 def _mapping(path: Path) -> dict[str, Any]:
@@ -142,6 +147,17 @@ def _count(content: Mapping[str, Any], label: str, default: str = "1") -> int:
 
 def _links(content: Mapping[str, Any], label: str) -> dict[str, Mapping[str, Any]]:
     return {_text(link, "name", label): link for link in _list(content, "links", label)}
+
+
+def _unread(content: Mapping[str, Any], links: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Return the keys of a file and of links that are not read, sorted."""
+    found = {str(key) for key in content} - _KEYS
+    for link in links:
+        found |= {f"links.{key}" for key in link if key not in _LINK_KEYS}
+        physical = link.get("physical")
+        if isinstance(physical, dict):
+            found |= {f"links.physical.{key}" for key in physical if key not in _LINK_KEYS}
+    return tuple(sorted(found))
 
 
 def _connections(content: Mapping[str, Any], label: str) -> list[str]:

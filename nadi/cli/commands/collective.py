@@ -25,6 +25,7 @@ _MATRIX = "all-to-all-v: matrix of bytes from each NPU (row) to each NPU, CSV or
 _SKEW = "all-to-all-v: distribution of the --sizes of each NPU over the receivers."
 _ALGORITHMS = "Algorithms, such as ring,direct, or all for all possible ones. Default: the kind's. Repeatable."
 _SET = "Value of the run file's [network] or [system], or topology.params, such as network.mtu=1KiB."
+_FIDELITY = "Network model: `nadi net fidelities` lists them. With closed-form, nothing is simulated."
 _OUT = "Folder for a Parquet table and a page."
 
 Sizes = Annotated[str, typer.Option(help=_SIZES)]
@@ -39,6 +40,7 @@ def collective(
     matrix: Path | None = typer.Option(None, metavar="FILE", parser=named_path, help=_MATRIX),
     skew: str = typer.Option("", metavar="zipf:EXPONENT", help=_SKEW),
     algorithm: Algorithms = [],
+    fidelity: str = typer.Option("", metavar="NAME", show_default=False, help=_FIDELITY),
     out: Path | None = typer.Option(None, "-o", "--out", metavar="DIR", parser=named_path, help=_OUT),
     overrides: list[str] = typer.Option([], "--set", metavar="KEY=VALUE", help=_SET),
     seed: Seed = 1,
@@ -67,31 +69,30 @@ def collective(
     from nadi.studies.collectives.page import FILES, PAGE, write_sweep
     from nadi.studies.collectives.skew import demand
     from nadi.studies.collectives.sweep import CollectiveSweep
+    from pdes.fidelity import REFERENCE
 
     with together(ranks):
         own = Workers(ranks, backend_of(backend, ranks), workers)
-        config = collective_config(topology, overrides)
-        if not config.network.model.has_links or config.network.nvlink != "messages":
-            key = "nvlink" if config.network.model.has_links else "fidelity"
-            found = f'[network] {key}: found "{getattr(config.network, key)}"'
-            raise ConfigError(f"{found}, which every row contains anyway; expected another")
+        config = collective_config(topology, [*overrides, *([f'network.fidelity="{fidelity}"'] if fidelity else [])])
+        _refuse_nvlink_closed_forms(config.network.nvlink)
         network, system = config.network, config.system
         check_fabric(config.topology.source(), force=force)
         graph = topologies.build(config.topology.source())
         by_algorithm = collective_settings(config, graph, force=force)
         case, source = demand(kind, matrix, skew, graph.npus, seed, by_algorithm)
         steps_bytes = [0] if matrix else sizes_of(kind, sizes)
-        run_settings = network_settings(network, system, seed=seed, record_nodes=False, record_flows=False)
-        settings = fitted(graph, run_settings)
-        check = checker(graph, settings, ranks.size * workers, force=force)
+        simulates = network.model.has_links
+        simulated = network if simulates else network.model_copy(update={"fidelity": REFERENCE})
+        settings = fitted(graph, network_settings(simulated, system, seed=seed, record_nodes=False, record_flows=False))
+        check = checker(graph, settings, ranks.size * workers, force=force) if simulates else lambda _: None
         chosen = choose(graph, case, ",".join(algorithm), steps_bytes, check)
     if chosen.left_out and ranks.rank == 0:
         say(f"nadi: skipped: {skipped_text(chosen.left_out)}", err=True)
-    if unused := without_effect(config) if ranks.rank == 0 else "":
-        say(f"nadi: {unused}", err=True)
+    for sentence in filter(None, (*graph.remarks, without_effect(config))) if ranks.rank == 0 else ():
+        say(f"nadi: {sentence}", err=True)
     with staged(out, FILES, ranks) if out else nullcontext() as staging:
         with progress(quiet=quiet or ranks.rank != 0) as shown:
-            rows = list(measure(graph, case, chosen, steps_bytes, settings, shown, own))
+            rows = list(measure(graph, case, chosen, steps_bytes, settings, shown, own, simulates=simulates))
         sweep = CollectiveSweep(
             case.kind, graph.name, graph.npus, network, settings.seed, rows, chosen.left_out, source, system
         )
@@ -103,6 +104,13 @@ def collective(
     print_document(sweep.document() if as_json else sweep, _tables, as_json=as_json)
     if out:
         say_results(out, PAGE, err=as_json)
+
+
+def _refuse_nvlink_closed_forms(nvlink: str) -> None:
+    """Refuse [network] nvlink with another value than "messages"."""
+    if nvlink != "messages":
+        found = f'[network] nvlink: found "{nvlink}"'
+        raise ConfigError(f"{found}, which every row contains anyway; expected another")
 
 
 def _tables(sweep: "CollectiveSweep") -> "Group":

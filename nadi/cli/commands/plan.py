@@ -7,22 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nadi.cli.completion import cluster_names, model_names
 from nadi.cli.options import ArraySize, AsJson, Quiet, Sbatch, named_path
 from nadi.cli.output import print_json, print_table, say_results
 from nadi.configuration.bounds import MAX_GPUS, MAX_WORKERS
 from nadi.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from nadi.studies.planner.planning import PlanRequest
 
 Answers = dict[str, dict[str, Any]]  # Documents of `nadi plan` by question
 TABLE, PAGE = "plan.json", "plan.html"
+_MODEL = "Model of the library, its TOML file, or a config.json."
 _CLUSTER = "Cluster, as in `nadi run --cluster`: name or file, optionally with parameters."
 _BASE = "Constraints on every plan, such as tp8,gb1536,recompute=full; other parameters are searched."
 _GPU = "GPU that replaces the cluster's; `nadi workload gpus` lists them."
 _RESERVE = "Memory per GPU that plans must leave free, such as 4GiB or 5%."
 _CONFIRM_BY = "Simulation of the best plans: packet (default; largest communications) or flow (whole step; ranks them)."
 _SWEEP = "Plan for each value of gpus, gpu, or a parameter of the fabric such as rate."
+_TOP = "Number of best plans to find and show; plans that cannot be among them are skipped."
 _TOKENS = "Training tokens whose days, joules and dollars are printed, such as 15e12."
 _ENERGY = "TOML file of powers and prices that override those of `nadi energy`."
 _MERGE = "Folder with the results of a shard, to rank instead of planning. Repeatable."
@@ -34,14 +39,14 @@ Gpus = Annotated[
 
 
 def plan(
-    model: str = typer.Option("", metavar="NAME", help="Model of the library, its TOML file, or a config.json."),
-    cluster: str = typer.Option("", metavar="NAME", help=_CLUSTER),
+    model: str = typer.Option("", metavar="NAME", help=_MODEL, autocompletion=model_names),
+    cluster: str = typer.Option("", metavar="NAME", help=_CLUSTER, autocompletion=cluster_names),
     gpus: Gpus = 0,
     base: str = typer.Option("", "--plan", metavar="PLAN", help=_BASE),
     framework: str = typer.Option("megatron", help="Framework: megatron, deepspeed or fsdp."),
     gpu: str = typer.Option("", metavar="NAME", help=_GPU),
     reserve: str = typer.Option("5%", metavar="SIZE", help=_RESERVE),
-    top: int = typer.Option(10, min=1, help="Number of plans to show."),
+    top: int = typer.Option(10, min=1, help=_TOP),
     confirm: int = typer.Option(3, min=0, help="Number of best plans to simulate with contention."),
     confirm_by: str = typer.Option("", metavar="FIDELITY", help=_CONFIRM_BY),
     sweep: str = typer.Option("", metavar="KEY=V1,V2", help=_SWEEP),
@@ -56,18 +61,18 @@ def plan(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rank all valid plans that fit in memory by step time, with their costs, and confirm the best with contention."""
+    """Find the fastest plans that fit in memory, print their costs, and confirm them with contention."""
     from dataclasses import replace
 
-    from nadi.launching.progress import progress
     from nadi.launching.shards import array_script, shard_of
+    from nadi.studies.planner.answer import merge_shards
     from nadi.studies.planner.plan_file import read_answers
-    from nadi.studies.planner.planning import document, merge_shards, plan_request, rank_plans, sweep_requests
+    from nadi.studies.planner.planning import plan_request, sweep_requests
     from nadi.studies.planner.reserve import MemoryReserve
     from pdes.fidelity import FLUID, REFERENCE
 
     if merge:
-        _answer(lambda: {"merged": merge_shards(read_answers(merge, TABLE))}, top, out, as_json=as_json)
+        _answer(lambda _: [("merged", merge_shards(read_answers(merge, TABLE)))], top, out, as_json=as_json)
         return
     for option, value in (("--model", model), ("--cluster", cluster), ("--gpus", gpus)):
         if not value:
@@ -75,6 +80,7 @@ def plan(
     request = replace(
         plan_request(model, cluster, gpus, base, framework, gpu),
         reserve=MemoryReserve.parse(reserve),
+        top=top,
         confirm=confirm,
         confirm_by=confirm_by or REFERENCE,
         workers=workers,
@@ -96,30 +102,68 @@ def plan(
             "--framework": framework,
         }
         options |= {"--gpu": gpu, "--reserve": reserve, "--sweep": sweep, "--energy-table": energy_table}
-        options["--tokens"] = tokens
+        options |= {"--tokens": tokens, "--top": top}
         options_given = [word for option, value in options.items() if value for word in (option, str(value))]
         merging = ["plan", *(word for number in range(slurm) for word in ("--merge", str(out / str(number))))]
         words = ["plan", "--confirm", "0", *options_given]  # only --merge finds the best plans to confirm
         typer.echo(array_script(words, slurm, out, merging, own_folders=True, more_options=sbatch), nl=False)
         return
 
-    def planned_answers() -> Answers:
+    _answer(lambda folder: _planned(requests, folder, quiet=quiet), top, out, as_json=as_json)
+
+
+class SearchNotFinishedError(RuntimeError):
+    """A signal stopped the search of plans; results have what was found until then."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        """Keep the message, one line, and the exit code of the signal."""
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def _planned(requests: "Mapping[str, PlanRequest]", folder: Path | None, *, quiet: bool) -> "Iterator[tuple[str, Any]]":
+    """Yield the name and the document of each request; end with SearchNotFinishedError if a signal stops a search.
+
+    An unfinished search is kept in the folder of results, if there is one, and continues there.
+    """
+    from nadi.launching.ending import INTERRUPTED
+    from nadi.launching.progress import progress
+    from nadi.studies.planner.answer import document
+    from nadi.studies.planner.planning import rank_plans
+    from nadi.studies.planner.progress_file import ProgressFile
+
+    file = ProgressFile(folder)
+    for name, request in requests.items():
         with progress(quiet=quiet) as shown:
-            return {name: document(rank_plans(request, shown)) for name, request in requests.items()}
+            ranking = rank_plans(request, shown, file)
+        yield name, document(ranking)
+        if ranking.stopped is not None:
+            fix = f"the same command continues from {folder}" if folder else "with -o DIR, a second run would continue"
+            unfinished = f"{ranking.left} plans are left" if ranking.left else "the best plans are not all confirmed"
+            text = f"the search was not finished: {unfinished}; {fix}"
+            raise SearchNotFinishedError(text, getattr(ranking.stopped, "exit_code", INTERRUPTED))
+    file.remove()
 
-    _answer(planned_answers, top, out, as_json=as_json)
 
-
-def _answer(compute_answers: "Callable[[], Answers]", num_plans: int, out: Path | None, *, as_json: bool) -> None:
+def _answer(
+    answers_in: "Callable[[Path | None], Iterable[tuple[str, Any]]]", num_plans: int, out: Path | None, *, as_json: bool
+) -> None:
     """Compute the answers, show them, and write them into a folder, which is checked first."""
+    from nadi.launching.ending import unwound
     from nadi.reports.pages import has_plotly
     from nadi.reports.pages.page import write_page
     from nadi.reports.result_files.staging import staged
     from nadi.studies.planner.page import page
     from nadi.studies.planner.report import plan_table
 
-    with staged(out, (TABLE, PAGE), key="answers") if out else nullcontext() as staging:
-        answers = compute_answers()
+    answers: Answers = {}
+    unfinished: SearchNotFinishedError | None = None
+    with unwound(), staged(out, (TABLE, PAGE), key="answers") if out else nullcontext() as staging:
+        try:
+            for name, answer in answers_in(out):
+                answers[name] = answer
+        except SearchNotFinishedError as error:
+            unfinished = error
         if staging:
             (staging / TABLE).write_text(json.dumps({"answers": answers}, indent=2), encoding="utf-8")
             if has_plotly():
@@ -132,3 +176,5 @@ def _answer(compute_answers: "Callable[[], Answers]", num_plans: int, out: Path 
             print_table(plan_table({**answer, "model": title}, num_plans))
     if out:
         say_results(out, PAGE, err=as_json)
+    if unfinished:
+        raise unfinished

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import typer
 
+from nadi.cli.completion import cluster_names, model_names
 from nadi.cli.options import Force, Overrides, Quiet, named_path
 from nadi.cli.simulating import simulate_and_report
 from nadi.configuration.bounds import MAX_WORKERS
@@ -28,10 +29,12 @@ _WEIGHTS = "Source of the weights for dividing the fabric: traces, fabric, or an
 
 def run(
     file: Path | None = typer.Argument(None, metavar="[RUN.toml]", show_default=False, help=_FILE),
-    model: str | None = typer.Option(None, metavar="NAME", show_default=False, help=_MODEL),
+    model: str | None = typer.Option(None, metavar="NAME", show_default=False, help=_MODEL, autocompletion=model_names),
     plan: str | None = typer.Option(None, metavar="PLAN", show_default=False, help=_PLAN),
     framework: str | None = typer.Option(None, metavar="NAME", show_default=False, help=_FRAMEWORK),
-    cluster: str | None = typer.Option(None, metavar="NAME", show_default=False, help=_CLUSTER),
+    cluster: str | None = typer.Option(
+        None, metavar="NAME", show_default=False, help=_CLUSTER, autocompletion=cluster_names
+    ),
     gpus: int | None = typer.Option(None, min=1, metavar="N", show_default=False, help=_GPUS),
     fidelity: str | None = typer.Option(None, metavar="NAME", show_default=False, help=_FIDELITY),
     out: Path | None = typer.Option(None, metavar="DIR", parser=named_path, help=_OUT),

@@ -54,6 +54,7 @@ def slurm(
     import inputs
     from nadi.configuration.run_file import load_config
     from nadi.launching import slurm as batch
+    from nadi.launching.launcher import check_installed
     from nadi.launching.progress import progress
     from nadi.simulation.run import check_job
     from nadi.simulation.wiring.affordable import JobCost, NodeLimits
@@ -85,6 +86,7 @@ def slurm(
         saves=any(config.engine.checkpoint for config in configs),
         force=force,
     )
+    check_installed(job.ranks)
     limits = NodeLimits(batch.memory_bytes(mem), force)
     with progress(quiet=quiet) as shown:
         costs = [check_job(config, nodes, ranks_per_node, threads, shown, limits) for config in configs]

@@ -35,6 +35,7 @@ def sweep(
     from nadi.studies.sweeps.points import read_sweep
     from nadi.studies.sweeps.results import finish
     from nadi.studies.sweeps.running import PointOutcome, earlier_outcomes, outcome_text, run_points, sweep_script
+    from nadi.studies.sweeps.settings import settings_of
 
     if slurm:
         read_sweep(file)
@@ -64,7 +65,8 @@ def sweep(
         if as_json:
             print_json(table.to_pylist())
         else:
-            print_table(points_table(table, ranking_figure(table, found.rank), MAX_PRINTED))
+            figure = ranking_figure(table, found.rank)
+            print_table(points_table(settings_of(table, figure), figure, MAX_PRINTED))
         say(f"results: {out}", err=as_json)
     if failed:
         raise ConfigError(f"{len(failed)} of {len(own)} points failed; point {failed[0].point}: {failed[0].error}")

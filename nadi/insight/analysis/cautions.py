@@ -7,14 +7,17 @@ import numpy as np
 
 from nadi.configuration.effects import DurationSources, without_effect
 from nadi.configuration.from_model import remarks
+from nadi.configuration.sections import RunConfig
 from nadi.insight.analysis.node_times import utilisation
 from nadi.simulation.run import WITH_TICKS, FinishedRun
 from nadi.simulation.wiring.reading import memory_nodes
 from pdes.wire import SELECTIVE_PACKETS, covering_packets
 from topologies.units import format_time
+from workload.generators.point_to_point import flow_lists
 from workload.node_kinds import COLLECTIVE, COMPUTE, MEMORY
 
 SEVERAL_EPISODES = 50  # simulated episodes of which a run says that they seldom repeat
+MANY_RESENDS = 10  # retransmissions for each packet of data, above which a run says so
 FEW_REPLAYS = 4  # collectives that are replayed for each simulated episode, up to which they seldom repeat
 
 
@@ -74,6 +77,8 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
     cut_ps = simulation.results.cut_ps
     warnings = [] if cut_ps is None else [f"partial results, of the first {format_time(cut_ps)}: the run is not over"]
     warnings += remarks(simulation.config, simulation.graph.npus - len(memories))
+    warnings += simulation.graph.remarks
+    warnings += [text for single in simulation.config.single_jobs() for text in _unread_flows(single)]
     if total.remote:
         warnings.append(
             f"{total.remote:,} trace nodes on {total.remote_npus:,} NPUs have a tensor that is not in local memory "
@@ -83,13 +88,19 @@ def cautions(simulation: FinishedRun, counts_of_ranks: Sequence[WorkCounts]) -> 
     without = without_effect(
         simulation.config, total.times, simulation.graph, simulation.settings.faults, simulation.results.finish_time_ps
     )
-    others = _narrow_window(simulation), _overtaken(simulation), _seldom_repeats(simulation)
+    others = _narrow_window(simulation), _overtaken(simulation), _sent_again(simulation), _seldom_repeats(simulation)
     warnings += [sentence for sentence in (without, *others) if sentence]
     if simulation.results.finish_time_ps == 0:
         warnings.append(_why_no_time(simulation, total))
     if simulation.settings.fidelity.hooks.overload:
         warnings += _too_much(simulation)
     return warnings
+
+
+def _unread_flows(config: RunConfig) -> tuple[str, ...]:
+    """Return a sentence about the lines of a list of flows that are not read, none if all are."""
+    traffic = config.workload.traffic
+    return flow_lists.remarks(traffic.file) if traffic is not None and traffic.file is not None else ()
 
 
 def _narrow_window(simulation: FinishedRun) -> str:
@@ -117,6 +128,20 @@ def _overtaken(simulation: FinishedRun) -> str:
         f'{again:,} packets were sent again, and none was dropped: with load_balancing = "flowlet" packets overtook '
         "others of their flow, which go-back-N takes for a loss; selective_repeat = true, or a flowlet_gap longer than "
         f"{format_time(settings.flowlet_gap_ps)}, avoids it"
+    )
+
+
+def _sent_again(simulation: FinishedRun) -> str:
+    """Return a warning if the network carried mostly packets that were sent again, else ""."""
+    counters = simulation.results.counters
+    again = int(counters.get("retransmitted_packets", 0))
+    fresh = int(counters.get("data_packets", 0)) - again
+    if again <= MANY_RESENDS * fresh:
+        return ""
+    return (
+        f"{again:,} packets were sent again, {again / fresh:.3g} times the {fresh:,} of the data: the network is "
+        "overloaded, and times depend on its retransmissions; a congestion control, a smaller window, larger buffers "
+        "or selective_repeat = true avoid it"
     )
 
 

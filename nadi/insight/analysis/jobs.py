@@ -37,6 +37,8 @@ def documents(simulation: FinishedRun, finish_ps: Int64, step_times: Int64 | Non
             "time_ps": end_ps - begin_ps,
             "digest": simulation.results.job_digests[number],
         }
+        if simulation.settings.job_slowdowns:
+            entry["compute_slowdown"] = simulation.settings.job_slowdowns[number]
         own = replace(
             simulation,
             config=simulation.config.of_job(section),

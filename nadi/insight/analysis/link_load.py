@@ -33,7 +33,7 @@ def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
     rate_bps = np.asarray(run.links["rate_bps"], np.float64)
     flows, uses = run.flows, _uses(run, links)
     start_ps, finish_ps, size = (np.asarray(flows[name], np.float64) for name in ("start_ps", "finish_ps", "bytes"))
-    pair = np.asarray(flows["src"], np.int64) * run.graph.npus + np.asarray(flows["dst"], np.int64)
+    pair = np.asarray(flows["src"], np.int64) * run.graph.nodes + np.asarray(flows["dst"], np.int64)
     share = np.zeros((len(links), num_intervals))
     for row, link in enumerate(links.tolist()):
         own = np.flatnonzero(np.isin(pair, uses.get(link, np.zeros(0, np.int64))))
@@ -45,15 +45,15 @@ def link_load(run: Run, max_links: int, num_intervals: int) -> LinkLoad:
 
 
 def _uses(run: Run, links: Int64) -> dict[int, Int64]:
-    """Return for each link the pairs of NPUs (src * npus + dst) whose messages cross it."""
+    """Return for each link the pairs of NPUs (src * nodes + dst) whose messages cross it."""
     graph = run.graph
-    key = np.asarray(run.flows["src"], np.int64) * graph.npus + np.asarray(run.flows["dst"], np.int64)
+    key = np.asarray(run.flows["src"], np.int64) * graph.nodes + np.asarray(run.flows["dst"], np.int64)
     pairs, index = np.unique(key, return_inverse=True)
     by_bytes = np.argsort(-np.bincount(index.reshape(-1), np.asarray(run.flows["bytes"], np.float64)), kind="stable")
     wanted, found = set(links.tolist()), dict[int, list[int]]()
     for pair in pairs[by_bytes[:MAX_PAIRS]].tolist():
-        src, dst = divmod(pair, graph.npus)
-        for link in topologies.route(graph, src, dst) if src != dst else ():
+        src, dst = divmod(pair, graph.nodes)
+        for link in topologies.route(graph, src, dst) if src != dst and max(src, dst) < graph.npus else ():
             if link in wanted:
                 found.setdefault(link, []).append(pair)
     return {link: np.array(own, np.int64) for link, own in found.items()}

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from et.arrays import Int64
+from et.statistics.percentiles import percentile
 from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.simulation.schemas import FLOWS, LINKS, MARKS, PAUSES, QUEUES, SAMPLES, Schema
@@ -258,6 +259,8 @@ def victims(graph: Graph, message_columns: Table, pauses: Pauses, congested_link
     found = []
     for row in np.argsort(-np.nan_to_num(slow, nan=-1.0), kind="stable")[:MAX_MESSAGES].tolist():
         pair = int(message_columns["src"][row]), int(message_columns["dst"][row])
+        if max(pair) >= graph.npus:  # a switch that reduces
+            continue
         if pair not in paths:
             if len(paths) == MAX_PAIRS:
                 break
@@ -313,15 +316,14 @@ def _of_messages(size_bytes: int | None, time_ps: Int64, slowdown: NDArray[np.fl
     return {
         "from_bytes": size_bytes,
         "messages": len(time_ps),
-        "time_ps": {name: int(value) for name, value in percentiles(time_ps)},
-        "slowdown": {name: float(value) for name, value in percentiles(known)} if len(known) else None,
+        "time_ps": percentiles(time_ps),
+        "slowdown": percentiles(known) if len(known) else None,
     }
 
 
-def percentiles(values: NDArray, percents: Sequence[float] = PERCENTILES) -> Iterator[tuple[str, Any]]:
-    """Yield for each percentile its name and the smallest value with that percentage of all at or below it."""
-    for percent in percents:
-        yield f"p{percent:g}", np.percentile(values, percent, method="inverted_cdf")
+def percentiles(values: NDArray, percents: Sequence[float] = PERCENTILES) -> dict[str, float | None]:
+    """Return each percentile by its name, "p99"; None where there are too few values (et.statistics.percentiles)."""
+    return {f"p{percent:g}": percentile(values, percent) for percent in percents}
 
 
 def _overlap_ps(pauses: tuple[Int64, Int64], start_ps: int, finish_ps: int) -> int:

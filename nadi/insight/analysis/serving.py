@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from et import TraceTable
 from et.arrays import Int32
+from et.statistics.percentiles import values_needed
 from inputs.units import PS_PER_S
 from nadi.insight.analysis.node_times import row_blocks
 from pdes import Results
@@ -89,13 +90,16 @@ def figures(parts: Iterable[Requests | None]) -> Figures | None:
 def document(found: Figures) -> dict[str, Any]:
     """Return what summary.json holds: counts, tokens per second, and for TTFT and TPOT mean, percentiles and quantiles.
 
-    `ttft` and `tpot` hold `mean_ps`, `p50_ps` to `p99_ps`, and `quantiles_ps`, the times of 0 %, 1 % ... 100 % of the
-    requests. A request with one token has no TPOT.
+    `ttft` and `tpot` hold `mean_ps`, `p50_ps` to `p99_ps`, None with too few requests, and `quantiles_ps`, the times of
+    0 %, 1 % ... 100 % of the requests. A request with one token has no TPOT.
     """
     made: dict[str, Any] = {"requests": found.requests, "tokens": found.tokens, "tokens_per_s": found.tokens_per_s}
     for name, times_ps in (("ttft", found.ttft_ps), ("tpot", found.tpot_ps)):
         if len(times_ps):
-            percentiles = {f"p{p}_ps": float(np.percentile(times_ps, p)) for p in PERCENTILES}
+            percentiles = {
+                f"p{p}_ps": float(np.percentile(times_ps, p)) if len(times_ps) >= values_needed(p) else None
+                for p in PERCENTILES
+            }
             quantiles = np.quantile(times_ps, np.linspace(0, 1, QUANTILES)).tolist()
             made[name] = {"mean_ps": float(np.mean(times_ps)), **percentiles, "quantiles_ps": quantiles}
     return made

@@ -1,10 +1,8 @@
 """Slow-down of messages by size class, over several runs: the means of percentiles with their confidence intervals.
 
-Runs of one group differ in the seed of their traffic only. Their percentiles are taken as normally distributed, so that
-the mean over n runs has a confidence interval of Student's t with n - 1 degrees of freedom.
+Runs of one group differ in the seed of their traffic only. `confidence_interval` describes the intervals.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +13,14 @@ import pyarrow.compute as pc
 from nadi.errors import ConfigError
 from nadi.insight.analysis.network import percentiles, size_classes
 from nadi.insight.runs import Run
+from nadi.insight.runs.repetitions import confidence_interval
 from nadi.simulation.schemas import FLOWS
 
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+MIN_SLOWDOWN = 1.0  # slow-down of a message that meets no other one
 _COLUMNS = ("bytes", "slowdown")
-# quantile 0.975 of Student's t by degrees of freedom from 1 (NIST/SEMATECH e-Handbook, section 1.3.6.7.2)
-_STUDENT_T = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
-    *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
-)
-_STUDENT_T_OF_MANY = 1.96
 _Samples = dict[
-    int | None, list[tuple[int, list[float]]]
+    int | None, list[tuple[int, dict[str, float | None]]]
 ]  # lower limit of a size class -> number of messages and percentiles by run
 
 
@@ -36,8 +30,9 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> l
     folders: Results of runs. key: Section and key of the run file whose values distinguish groups,
     "network.congestion_control"; "" = all runs are one group. job: Name of the job of [[jobs]] whose messages count;
     "" = all messages. A class holds the messages of one decade of sizes;
-    `from_bytes` None is the class of all messages. `slowdown` has the mean of each percentile over runs, and
-    `half_width` half of its 95 % confidence interval, None with a single run. Raises ConfigError for a folder without
+    `from_bytes` None is the class of all messages. `slowdown` has the mean of each percentile over runs, None if
+    any run has too few messages for it, and `interval` both ends of its 95 % confidence interval, None with a single
+    run. Raises ConfigError for a folder without
     slow-downs or without the job, or a key that the run file does not have.
     """
     groups: dict[str, _Samples] = {}
@@ -57,8 +52,7 @@ def slowdown_by_size(folders: Sequence[Path], key: str = "", job: str = "") -> l
             raise ConfigError(f"{folder}: no message with a known slow-down")
         slowdown = np.asarray(flows["slowdown"], np.float64)
         for from_bytes, here in size_classes(np.asarray(flows["bytes"], np.int64)):
-            values = [float(value) for _, value in percentiles(slowdown[here], PERCENTILES)]
-            samples.setdefault(from_bytes, []).append((int(here.sum()), values))
+            samples.setdefault(from_bytes, []).append((int(here.sum()), percentiles(slowdown[here], PERCENTILES)))
     return [
         _row(group, from_bytes, samples[from_bytes])
         for group, samples in groups.items()
@@ -77,21 +71,21 @@ def _value(run: Run, key: str) -> str:
     return str(value) if key else ""
 
 
-def _row(group: str, from_bytes: int | None, samples: list[tuple[int, list[float]]]) -> dict[str, Any]:
+def _row(group: str, from_bytes: int | None, samples: list[tuple[int, dict[str, float | None]]]) -> dict[str, Any]:
     """Return the row of a group and size class; samples: number of messages and percentiles of each run."""
-    values = np.array([of_run for _, of_run in samples])
-    names = [f"p{percent:g}" for percent in PERCENTILES]
-    means = dict(zip(names, values.mean(axis=0).tolist(), strict=True))
-    half_width = None
-    if (freedom := len(samples) - 1) > 0:
-        factor = _STUDENT_T[freedom - 1] if freedom <= len(_STUDENT_T) else _STUDENT_T_OF_MANY
-        widths = factor * values.std(axis=0, ddof=1) / math.sqrt(len(samples))
-        half_width = dict(zip(names, widths.tolist(), strict=True))
+    means: dict[str, float | None] = {}
+    intervals: dict[str, tuple[float, float] | None] = {}
+    for name in samples[0][1]:
+        values = [of_run[name] for _, of_run in samples]
+        known = [value for value in values if value is not None]
+        is_known = len(known) == len(values)
+        means[name] = float(np.mean(known)) if is_known else None
+        intervals[name] = confidence_interval(known, MIN_SLOWDOWN) if is_known else None
     return {
         "group": group,
         "from_bytes": from_bytes,
         "runs": len(samples),
         "messages": sum(messages for messages, _ in samples),
         "slowdown": means,
-        "half_width": half_width,
+        "interval": intervals,
     }

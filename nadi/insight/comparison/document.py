@@ -12,6 +12,7 @@ from nadi.insight.runs.figures import FIGURES, figures
 MAX_LINKS = 1000  # number of links that the document lists
 MAX_NPUS = 100  # number of NPUs that the document lists
 MIN_RUNS, MAX_RUNS = 2, 20  # number of runs that one comparison takes
+_HASH_DIGITS = 12  # number of digits of a file's hash that the settings show
 _IRRELEVANT = ("output.dir",)  # keys that differ between any two runs and do not affect the results
 
 
@@ -81,6 +82,10 @@ def _notes(runs: Sequence[Run], collective_rows: list[dict[str, Any]], link_chan
         notes.append(f"Runs have {numbers} NPUs: times are means of each run's NPUs, NPUs are not compared one by one.")
     if len({_workload(run) for run in runs}) > 1:
         notes.append("The workloads differ: only throughputs and shares show which run is better.")
+    if any(
+        run.summary.get("config", {}).get("faults") != runs[0].summary.get("config", {}).get("faults") for run in runs
+    ):
+        notes.append("The faults differ: the differences include what the faults cost.")
     without = [name for run, name in zip(runs, names(runs), strict=True) if not tables.knows_links(run)]
     if without:
         notes.append(f"{', '.join(without)}: closed forms do not model links, so links are not compared.")
@@ -108,36 +113,46 @@ def _workload(run: Run) -> str:
 def differing_settings(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Return a row per key of the settled configurations whose values differ between runs.
 
-    It has `key`, as `--set` takes it; `values`, one per run, None where the run lacks the key; and `is_derived`: no run
-    file sets the key, so that its value follows from other keys (a cluster's rates, a window from a delay). Keys that a
-    run file sets come first, then derived keys, settled values (settled.KEY), and the version of Nadi.
+    It has `key`, as `--set` takes it, or `sha256 of FILE` for a file that the same key names in all runs; `values`, one
+    per run, None where the run lacks the key; and `is_derived`: Nadi derived the value, because neither a run file nor
+    a file that it names contains it (a cluster's rates, a window from a delay). Keys that a run file sets come first,
+    then files and the version of Nadi, then derived keys and settled values (settled.KEY).
     """
+    contents = [_contents(run) for run in runs]
+    files = set.intersection(*map(set, contents))
     found = [
         dict(_flat("", run.summary.get("config", {})))
-        | dict(_flat("settled.", run.summary.get("settled", {})))
+        | {key: content[key] for key in files}
         | {"version": run.summary.get("version")}
-        for run in runs
+        | dict(_flat("settled.", run.summary.get("settled", {})))
+        for run, content in zip(runs, contents, strict=True)
     ]
-    named = {key for run in runs for key in run.summary.get("named", ())} | {"version"}
+    named = {key for run in runs for key in run.summary.get("named", ())} | files | {"version"}
     keys = dict.fromkeys(key for settings in found for key in settings)
     rows = []
     for key in keys:
         values = [settings.get(key) for settings in found]
         if key not in _IRRELEVANT and any(value != values[0] for value in values):
-            is_named = any(key == name or key.startswith((f"{name}.", f"{name}[")) for name in named)
+            is_named = any(key == name or key.startswith(f"{name}.") for name in named)
             rows.append({"key": key, "values": values, "is_derived": not is_named})
     if all(row["is_derived"] for row in rows):  # these are then the only explanation of the difference
         rows = [row | {"is_derived": False} for row in rows]
     return sorted(rows, key=lambda row: bool(row["is_derived"]))
 
 
+def _contents(run: Run) -> dict[str, str]:
+    """Return the beginning of the hash of each file or folder that keys of the run name, by "sha256 of PATH"."""
+    entries = run.summary.get("files", ())
+    return {f"sha256 of {entry['path']}": entry["sha256"][:_HASH_DIGITS] for entry in entries if entry["sha256"]}
+
+
 def _flat(path: str, value: object) -> Iterator[tuple[str, Any]]:
-    """Yield tables as dotted keys, and lists of tables (such as faults) with their index."""
+    """Yield tables as dotted keys, and lists of tables with their index, as `--set` takes both: "faults.0.npu"."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flat(f"{path}.{key}" if path and not path.endswith(".") else f"{path}{key}", inner)
-    elif isinstance(value, list) and any(isinstance(inner, Mapping) for inner in value):
+    elif isinstance(value, list) and all(isinstance(inner, Mapping) for inner in value):  # none without faults or jobs
         for place, inner in enumerate(value):
-            yield from _flat(f"{path}[{place}]", inner)
+            yield from _flat(f"{path}.{place}", inner)
     else:
         yield path, value

@@ -193,7 +193,8 @@ def times(runs: Sequence[Run]) -> dict[str, Any]:
 
     Returns:
         `by`: "axes" where the node names of every run give the axes of communication, else "kinds", without axes;
-        `rows`: per category `time_ps` and `share` by run, and `change_ps`, the difference from the first run.
+        `rows`: per category `time_ps` and `share` by run, and `change_ps`, the difference from the first run; none if
+        all runs only send messages.
     """
     steps = [run.steps for run in runs]
     by_axes = all(table is not None for table in steps)
@@ -204,7 +205,8 @@ def times(runs: Sequence[Run]) -> dict[str, Any]:
         for run, table in zip(runs, steps, strict=True)
     ]
     rows = []
-    for name in dict.fromkeys(name for each in parts for name in each):
+    has_work = not all(run.has_only_messages for run in runs)
+    for name in dict.fromkeys(name for each in parts for name in each if has_work):
         mean_ps = [float(each[name].mean()) if name in each else 0.0 for each in parts]
         if any(mean_ps):
             share = [

@@ -227,16 +227,16 @@ class PathBounds:
 
 
 def _bytes_by_link(run: Run, messages: Mapping[str, Int64]) -> dict[int, float]:
-    """Return the bytes of messages by link, each message on a shortest path (the first of several)."""
+    """Return the bytes of messages between NPUs by link, each on a shortest path (the first of several)."""
     try:
         graph = run.graph
     except (ConfigError, topologies.TopologyError):
         return {}
     used: dict[int, float] = {}
-    pairs = messages["src"] * graph.npus + messages["dst"]
+    pairs = messages["src"] * graph.nodes + messages["dst"]
     for pair in np.unique(pairs).tolist():
-        src, dst = divmod(pair, graph.npus)
-        if src == dst:
+        src, dst = divmod(pair, graph.nodes)
+        if src == dst or max(src, dst) >= graph.npus:
             continue
         size = float(messages["bytes"][pairs == pair].sum())
         for link in topologies.route(graph, src, dst):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.arrays import Int64
+from et.statistics.percentiles import percentile
 from inputs.units import PS_PER_S, PS_PER_US
 from nadi.insight.analysis.node_times import bus_factor
 from nadi.insight.measured.clocks import RankClocks
@@ -27,7 +28,7 @@ def _errors(simulated_ps: Int64, measured_ps: Int64) -> dict[str, Any] | None:
         "measured_ps": int(measured_ps.sum()),
         "simulated_ps": int(simulated_ps.sum()),
         "median": float(np.median(error)),
-        "p95": float(np.percentile(np.abs(error), 95)),  # of the absolute errors
+        "p95": percentile(np.abs(error), 95),  # of the absolute errors; None if there are too few
         "worst": float(error[np.argmax(np.abs(error))]),  # with its sign
     }
 
@@ -101,13 +102,13 @@ def document(nodes: TimedNodes, clocks: RankClocks, num_worst: int = 10) -> dict
         "rank_rows": _rank_rows(nodes, (collectives, messages), clocks),
         "clocks": {
             "ranks": int(np.count_nonzero(clocks.reference >= 0)),
-            "residual_p95_micros": _or_none(np.percentile(residual, 95)) if len(residual) else None,
+            "residual_p95_micros": _or_none(percentile(residual, 95)),
         },
     }
 
 
-def _or_none(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 3)
+def _or_none(value: float | None) -> float | None:
+    return None if value is None or np.isnan(value) else round(float(value), 3)
 
 
 def spans(nodes: TimedNodes) -> tuple[Int64, Int64, Int64]:

@@ -1,20 +1,25 @@
 """The metrics that comparisons of runs use, with the unit and the better direction of each, and rankings by them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from et.statistics.percentiles import percentile
 from nadi.insight.runs.energy import energy_of
+from nadi.insight.runs.repetitions import confidence_interval
 from nadi.insight.runs.run import Run
 from nadi.simulation.schemas import COLLECTIVES, COMMUNICATION_AXES, FLOWS, LINKS, NPUS, STEP_CATEGORIES
 
 # relative difference below which two points of a sweep are equally good: the model is no more accurate than that
 SAME_WITHIN = 0.01
 # figures that rank the points of a sweep whose file names none
-_DEFAULTS = ("step_time_ps", "ttft_p99_ps", "finish_time_ps", "collectives_ratio", "p99_completion_ps", "busiest_link")
+_DEFAULTS = (
+    *("step_time_ps", "ttft_p99_ps", "ttft_p50_ps"),
+    *("finish_time_ps", "collectives_ratio", "p99_completion_ps", "busiest_link"),
+)
 
 
 class Balance(NamedTuple):
@@ -41,6 +46,7 @@ class Figure(NamedTuple):
     meaning: str  # description in a few words
     form: str  # how the value is formatted: "time", "share", "count", "rate", "number" or "bytes"
     is_cost: bool = True  # whether a smaller value is better
+    minimum: float = 0.0  # value below which no result can fall
 
 
 _COUNTS = {
@@ -73,7 +79,7 @@ FIGURES = (
     Figure("collectives_ratio", "summed time of all collectives over their closed forms", "number"),
     Figure("median_completion_ps", "median completion time of messages", "time"),
     Figure("p99_completion_ps", "99th percentile of the completion time of messages", "time"),
-    Figure("p99_slowdown", "99th percentile of messages' time over their time on an idle network", "number"),
+    Figure("p99_slowdown", "99th percentile of messages' time over their time on an idle network", "number", minimum=1),
     Figure("busiest_link", "highest utilisation of a link", "share"),
     *(Figure(name, meaning, "count") for name, meaning in _COUNTS.items()),
     Figure("energy_J", "energy of one optimizer step, else of the run, data centre overhead included", "number"),
@@ -81,7 +87,9 @@ FIGURES = (
         "cost_usd", "cost of one optimizer step, else of the run: GPU hours, and electricity for owned GPUs", "number"
     ),
     Figure("wall_s", "wall time of the simulation in seconds", "number"),
-    Figure("imbalance", "longest working time of a simulation worker over the mean of all workers", "number"),
+    Figure(
+        "imbalance", "longest working time of a simulation worker over the mean of all workers", "number", minimum=1
+    ),
     Figure("waiting_share", "share of the simulation workers' wall time spent waiting for each other", "share"),
     Figure("peak_rss_bytes", "peak memory of the simulation", "bytes"),
 )
@@ -90,7 +98,10 @@ _STEP_KEYS = {"step_time_ps": "time_ps", "tokens_per_s": "tokens_per_s", "mfu": 
 
 
 def figures(run: Run) -> dict[str, float]:
-    """Return the metrics that the run has, by name, in the order of FIGURES."""
+    """Return the metrics that the run has, by name, in the order of FIGURES.
+
+    A run that only sends messages has no shares of computation and communication, energy or cost.
+    """
     found = dict(_of_summary(run)) | dict(_of_tables(run))
     return {figure.name: found[figure.name] for figure in FIGURES if figure.name in found}
 
@@ -106,12 +117,13 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
     serving = summary.get("serving", {})
     for name in ("ttft", "tpot"):
         if name in serving:
-            yield from ((f"{name}_{percentile}_ps", serving[name][f"{percentile}_ps"]) for percentile in ("p50", "p99"))
+            values = {f"{name}_{share}_ps": serving[name][f"{share}_ps"] for share in ("p50", "p99")}
+            yield from ((key, value) for key, value in values.items() if value is not None)
     if serving:
         yield "output_tokens_per_s", serving["tokens_per_s"]
     times = {name: float(step.get(f"{name}_ps", 0.0)) for name in STEP_CATEGORIES}
     whole = sum(times.values())
-    if whole:
+    if whole and not run.has_only_messages:
         axes = {axis: times[axis] / whole for axis in COMMUNICATION_AXES}
         yield "exposed_share", sum(axes.values()) + times["unnamed"] / whole
         yield from ((f"{axis}_share", share) for axis, share in axes.items() if share)
@@ -121,7 +133,8 @@ def _of_summary(run: Run) -> Iterator[tuple[str, float]]:
 
 def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
     """Yield name and value of the metrics from the tables that the run has."""
-    if "compute_ps" not in run.summary.get("step", {}) and run.finish_time_ps:
+    has_work = not run.has_only_messages
+    if has_work and "compute_ps" not in run.summary.get("step", {}) and run.finish_time_ps:
         for name in ("compute", "exposed", "idle"):
             yield f"{name}_share", float(np.mean(run.npus[f"{name}_ps"])) / run.finish_time_ps
     if run.has(COLLECTIVES) and len(run.collectives):
@@ -132,11 +145,10 @@ def _of_tables(run: Run) -> Iterator[tuple[str, float]]:
     if run.has(FLOWS) and len(run.flows):
         took = np.asarray(run.flows["finish_ps"]) - np.asarray(run.flows["start_ps"])
         yield "median_completion_ps", float(np.median(took))
-        yield "p99_completion_ps", float(np.percentile(took, 99))
-        slow = np.asarray(run.flows["slowdown"].drop_null(), np.float64)
-        if len(slow):
-            yield "p99_slowdown", float(np.percentile(slow, 99))
-    if run.finish_time_ps and run.has(NPUS):
+        tails = {"p99_completion_ps": took, "p99_slowdown": run.flows["slowdown"].drop_null()}
+        values = {name: percentile(sample, 99) for name, sample in tails.items()}
+        yield from ((name, value) for name, value in values.items() if value is not None)
+    if has_work and run.finish_time_ps and run.has(NPUS):
         bill, steps = energy_of(run).bill, int(run.summary.get("step", {}).get("steps", 0)) or 1
         yield "energy_J", bill.joules / steps
         yield "cost_usd", bill.usd / steps
@@ -167,14 +179,27 @@ def costs(points: pa.Table, figure: Figure) -> NDArray[np.float64]:
     return values if figure.is_cost else -values
 
 
-def as_good_as_best(cost: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return bool[points]: whether a point is within SAME_WITHIN of the best."""
-    best = np.nanmin(cost)
-    return np.abs(cost - best) <= SAME_WITHIN * abs(best)
+def as_good_as_best(cost: NDArray[np.float64], intervals: NDArray[np.float64] | None = None) -> NDArray[np.bool_]:
+    """Return bool[n]: whether a result is within SAME_WITHIN of the best, or its interval overlaps that of the best.
+
+    cost: float64[n], less is better. intervals: float64[n, 2], confidence intervals of the results (of which costs may
+    be the negatives), NaN where a result has none.
+    """
+    best = int(np.nanargmin(cost))
+    good = np.abs(cost - cost[best]) <= SAME_WITHIN * abs(cost[best])
+    if intervals is not None:
+        low, high = intervals.T
+        good |= (low <= high[best]) & (high >= low[best])
+    return good
 
 
-def best_value(mean_of_key: Mapping[object, float], *, is_cost: bool) -> object | None:
-    """Return the value of a key whose mean is best, or None where another value is as good."""
-    cost = np.array(list(mean_of_key.values())) * (1 if is_cost else -1)
-    good = np.flatnonzero(as_good_as_best(cost))
-    return list(mean_of_key)[good[0]] if len(good) == 1 else None
+def best_value(results: Mapping[object, Sequence[float]], figure: Figure) -> object | None:
+    """Return the value of a key whose mean is best, or None where another value is as good.
+
+    results: for each value of a key its repetitions, one per seed.
+    """
+    cost = np.array([np.mean(own) for own in results.values()]) * (1 if figure.is_cost else -1)
+    none = (np.nan, np.nan)
+    intervals = np.array([confidence_interval(own, figure.minimum) or none for own in results.values()])
+    good = np.flatnonzero(as_good_as_best(cost, intervals))
+    return list(results)[good[0]] if len(good) == 1 else None

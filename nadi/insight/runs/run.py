@@ -1,11 +1,13 @@
 """A finished run read from its folder: summary and tables, and the fabric and the program built again."""
 
+import html
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inputs.names import shown
 from inputs.units import PS_PER_MS
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
@@ -46,6 +48,20 @@ class Run:
             f"Run({str(self.folder)!r}: {self.summary.get('npus', 0):,} NPUs on {self.summary.get('topology')}, "
             f"{self.finish_time_ps / PS_PER_MS:,.6g} ms simulated)"
         )
+
+    def _repr_html_(self) -> str:
+        """Return a small table, which notebooks show for a run."""
+        rows = {
+            "folder": self.folder,
+            "fabric": f"{self.summary.get('npus', 0):,} NPUs on {self.summary.get('topology')}",
+            "network": self.summary.get("network"),
+            "simulated": f"{self.finish_time_ps / PS_PER_MS:,.6g} ms",
+            "messages": f"{self.summary.get('flows', 0):,}",
+            "warnings": "; ".join(self.warnings),
+        }
+        cells = ((name, html.escape(shown(str(value)))) for name, value in rows.items() if value)
+        body = "".join(f"<tr><th style='text-align: left'>{name}</th><td>{value}</td></tr>" for name, value in cells)
+        return f"<table>{body}</table>"
 
     @property
     def finish_time_ps(self) -> int:
@@ -133,6 +149,17 @@ class Run:
     def workers(self) -> "pa.Table | None":
         """Table of working and waiting times of the simulation's workers; None where the run did not record them."""
         return self._maybe(schemas.WORKERS)
+
+    @cached_property
+    def has_only_messages(self) -> bool:
+        """Whether the NPUs only sent and received: no computation, memory access or collective.
+
+        Such a run is traffic without a job, of which the share of exposed communication and the energy say nothing.
+        Time of the CPU does not count, because generators of traffic wait with it until the next message.
+        """
+        if not self.has(schemas.NPUS) or (self.has(schemas.COLLECTIVES) and len(self.collectives)):
+            return False
+        return not any(np.any(self.npus[name]) for name in ("compute_ps", "memory_ps"))
 
     def has(self, schema: schemas.Schema) -> bool:
         """Return whether the folder has this table."""

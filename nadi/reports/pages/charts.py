@@ -17,6 +17,7 @@ COLOURS = (
     *("#909c00", "#f000fc", "#2460fc", "#908454", "#cc3c78", "#b4849c"),
 )
 HEAT = ((0, "rgba(128,140,155,0.08)"), (0.5, "#e46a30"), (1, "#d6202a"))  # colour scale from none to most
+PANEL_HEIGHT = 78  # height in pixels of a panel with its title
 _DASHES = (None, "dot", "longdash", "longdashdot")
 _EXPECTED = ("dash", "dashdot", "5px,15px", "15px,5px,2px,5px")
 _MARKS = ("", "-open", "-dot", "-x")
@@ -30,9 +31,13 @@ class SeriesStyle(NamedTuple):
     expected_dash: str  # Dash of the line of expected values
     mark: str  # Suffix of a plotly symbol, such as "-open" for "circle-open"
 
+    def line(self) -> dict[str, Any]:
+        """Return the line of a series of measured values."""
+        return {"color": self.colour, "dash": self.dash}
+
     def line_and_marker(self) -> dict[str, Any]:
         """Return the options of a scatter series of measured values."""
-        return {"line": {"color": self.colour, "dash": self.dash}, "marker": {"symbol": f"circle{self.mark}"}}
+        return {"line": self.line(), "marker": {"symbol": f"circle{self.mark}"}}
 
 
 def style(number: int) -> SeriesStyle:
@@ -41,15 +46,56 @@ def style(number: int) -> SeriesStyle:
     return SeriesStyle(colour, _DASHES[turn], _EXPECTED[turn], _MARKS[turn])
 
 
+def style_of(colour: int, dash: int) -> SeriesStyle:
+    """Return the style with these numbers of a colour and a dash."""
+    return style(colour % len(COLOURS) + len(COLOURS) * dash)
+
+
+def band(x: Float64, low: Float64, high: Float64, colour: str) -> list[Plotly]:
+    """Return two series whose area between `low` and `high` is filled."""
+    from plotly import graph_objects as go
+
+    look = {"mode": "lines", "line": {"width": 0, "shape": "hv"}, "hoverinfo": "skip", "showlegend": False}
+    fill = {
+        "fill": "tonexty",
+        "fillcolor": f"rgba({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))}, 0.25)",
+    }
+    return [go.Scatter(x=x, y=low, **look), go.Scatter(x=x, y=high, **look, **fill)]
+
+
+def margin(x_title: str) -> dict[str, int]:
+    """Return the margins of a chart in pixels; x_title: title of its x axis."""
+    return {"t": 10, "b": 50 if x_title else 10, "l": 10, "r": 10}
+
+
 def figure(x_title: str = "", y_title: str = "") -> Plotly:
     """Return a figure without series, with the margins of all charts and titles of the axes."""
     from plotly import graph_objects as go
 
     drawn = go.Figure()
-    drawn.update_layout(margin={"t": 10, "b": 50 if x_title else 10, "l": 10, "r": 10}, hovermode="closest")
+    drawn.update_layout(margin=margin(x_title), hovermode="closest")
     drawn.update_xaxes(title_text=x_title)
     drawn.update_yaxes(title_text=y_title)
     return drawn
+
+
+def panels(titles: Sequence[str], x_title: str, unit: str) -> Plotly:
+    """Return a figure with a row per title, which share both axes; unit: of values from 0, with an SI prefix."""
+    from plotly.subplots import make_subplots
+
+    names = [in_page(title) for title in titles]
+    gap = min(0.03, 1 / len(names) / 3)
+    drawn = make_subplots(len(names), 1, True, "all", subplot_titles=names, vertical_spacing=gap)
+    drawn.update_layout(margin=margin(x_title) | {"t": 24}, showlegend=False, hovermode="closest")
+    drawn.update_annotations(x=0, xanchor="left", font_size=11)
+    drawn.update_yaxes(rangemode="tozero", exponentformat="SI", ticksuffix=unit, nticks=3)
+    drawn.update_xaxes(title_text=x_title, row=len(names))
+    return drawn
+
+
+def height_of_panels(count: int) -> int:
+    """Return the height in pixels of a figure with this number of panels."""
+    return 90 + PANEL_HEIGHT * count
 
 
 def bars(

@@ -49,13 +49,15 @@ def page(document: dict[str, Any]) -> Page:
 
 
 def _times(document: dict[str, Any]) -> list[Part]:
-    """Return chart and table of the time by category."""
+    """Return chart and table of the time by category, none if the runs have no categories."""
     rows, names = document["times"]["rows"], _names(document)
+    if not rows:
+        return []
     unit = time_unit(run["finish_time_ps"] for run in document["runs"])
     times = {row["what"]: [time / unit.ps for time in row["time_ps"]] for row in rows}
     drawn = bars(names, times, [COLOURS.get(name, COLOURS["communication"]) for name in times], unit.name)
-    moved = max(rows, key=lambda row: max(abs(change) for change in row["change_ps"]), default=None)
-    description = f"The largest change is in {moved['what']}." if moved else "No time passed."
+    moved = max(rows, key=lambda row: max(abs(change) for change in row["change_ps"]))
+    description = f"The largest change is in {moved['what']}."
     known = explanations()
     note = " ".join(f"{name}: {known[name]}" for name in times if name in known)
     plot = Plot(f"time of the runs by category ({unit.name})", drawn, description, 150 + 40 * len(names))

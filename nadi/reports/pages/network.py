@@ -1,6 +1,5 @@
 """The page of `nadi net`: utilisation, queues, completion times, pauses and how they spread. Needs plotly, an extra."""
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -8,12 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from et.arrays import Float64, Int64
+from et.statistics.percentiles import percentile
 from inputs.units import BITS_PER_BYTE, PS_PER_S
 from nadi.insight.analysis.network import NetRun, find_pauses, most, read_run, tiers
 from nadi.insight.analysis.network import Table as Columns
 from nadi.insight.analysis.network import document as document_of
 from nadi.insight.runs import Run
-from nadi.reports.pages.charts import HEAT, Plotly, SeriesStyle, bars, figure, heat_map, style
+from nadi.reports.pages.charts import HEAT, Plotly, bars, figure, heat_map, height_of_panels, panels, style
 from nadi.reports.pages.page import Page, PageSection, Paragraph, Part, Plot, from_terminal
 from nadi.reports.text.network import ports, spread_heading, victims_table
 from nadi.simulation.fidelities import LOGGED_PAUSES
@@ -48,12 +48,11 @@ def section(run: Run) -> PageSection:
 def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
     """Return utilisation, queues, completion times, pauses, their trees and delayed messages, where present."""
     finish = time_unit([run.summary.get("finish_time_ps") or 0])
-    looks = (style(number) for number in itertools.count())
-    shown: list[Part] = [_utilisation(run, looks)]
+    shown: list[Part] = [_utilisation(run)]
     if run.samples and len(run.samples["link"]):
-        shown += _samples(run, run.samples, finish, looks)
+        shown += _samples(run, run.samples, finish)
     elif run.queues and len(run.queues["link"]):
-        shown.append(_queues(run, run.queues, finish, looks))
+        shown.append(_queues(run, run.queues, finish))
     if run.pauses is not None and len(run.pauses["link"]):
         shown.append(_paused_over_time(run, finish))
     if run.marks is not None and len(run.marks["link"]):
@@ -66,14 +65,14 @@ def parts(run: NetRun, document: Mapping[str, Any]) -> list[Part]:
         drawn = bars([row["name"] for row in rows], {"marked": packets}, [style(1).colour], "packets marked")
         shown.append(Plot("packets marked by ECN, by port", drawn, description, 140 + 20 * len(rows)))
     if run.flows and len(run.flows["src"]):
-        shown.append(_completion(run.flows, looks))
+        shown.append(_completion(run.flows))
     if document["trees"]:
         shown += [_paused(run, finish), _trees(document)]
     return [*shown, Paragraph(_spread_title(document)), *_victims(document)]
 
 
-def _utilisation(run: NetRun, styles: Iterator[SeriesStyle]) -> Plot:
-    """Return a plot of the links' utilisation: a row of points and a box for each tier, in the next of the styles."""
+def _utilisation(run: NetRun) -> Plot:
+    """Return a plot of the links' utilisation: a row of points and a box for each tier."""
     drawn, tier, unused = figure("share of the run in which a link sent"), np.array(tiers(run.links)), list[str]()
     utilisation, names = run.links["utilisation"], run.links["name"]
     for name in dict.fromkeys(tier.tolist()):
@@ -89,7 +88,7 @@ def _utilisation(run: NetRun, styles: Iterator[SeriesStyle]) -> Plot:
             boxpoints="all",
             jitter=0.5,
             pointpos=0,
-            marker={"color": next(styles).colour, "size": 5},
+            marker={"color": style(len(drawn.data)).colour, "size": 5},
             orientation="h",
         )
     drawn.update_layout(showlegend=False)
@@ -103,47 +102,39 @@ def _utilisation(run: NetRun, styles: Iterator[SeriesStyle]) -> Plot:
     return Plot("utilisation by tier", drawn, description, 130 + 60 * len(drawn.data))
 
 
-def _queues(run: NetRun, queues: Columns, unit: TimeUnit, styles: Iterator[SeriesStyle]) -> Plot:
-    """Return the queues of the fullest ports over time, a line per port."""
-    drawn = figure(unit.name, "maximum queue per interval")
+def _queues(run: NetRun, queues: Columns, unit: TimeUnit) -> Plot:
+    """Return the queues of the fullest ports over time, a panel per port."""
     moments = np.unique(queues["time_ps"])
     stretch_ps = int(np.diff(moments).min()) if len(moments) > 1 else 1
-    fullest, bytes_waiting = _add_lines(drawn, run, queues, "bytes", stretch_ps, unit, styles)
-    drawn.update_yaxes(exponentformat="SI", ticksuffix="B")
-    description = f"The fullest is {run.links['name'][fullest[0]]}, {amount_text(bytes_waiting)} at most."
-    return Plot(f"queues of the {len(fullest)} fullest ports over time", drawn, description)
+    drawn, fullest, bytes_waiting = _panels(run, queues, "bytes", stretch_ps, unit, "B")
+    name = run.links["name"][fullest[0]]
+    description = f"Maximum per interval. The fullest is {name}, {amount_text(bytes_waiting)} at most."
+    title = f"queues of the {len(fullest)} fullest ports over time"
+    return Plot(title, drawn, description, height_of_panels(len(fullest)))
 
 
-def _samples(run: NetRun, samples: Columns, unit: TimeUnit, looks: Iterator[SeriesStyle]) -> Iterator[Plot]:
-    """Yield the sending rates and the queues of links over time, in the user's intervals, a line per link."""
+def _samples(run: NetRun, samples: Columns, unit: TimeUnit) -> Iterator[Plot]:
+    """Yield the sending rates and the queues of links over time, in the user's intervals, a panel per link."""
     interval_ps = parse_time(run.summary["config"]["output"]["sample"])
     interval = f"in intervals of {time_text(interval_ps)}"
     to_bps = BITS_PER_BYTE * PS_PER_S / interval_ps
     rates, queues = {**samples, "bps": samples["tx_bytes"] * to_bps}, {**samples, "bytes": samples["queue_bytes"]}
-    drawn = figure(unit.name, "sending rate")
-    fastest, bps = _add_lines(drawn, run, rates, "bps", interval_ps, unit, looks)
-    drawn.update_yaxes(exponentformat="SI", ticksuffix="b/s")
+    drawn, fastest, bps = _panels(run, rates, "bps", interval_ps, unit, "b/s")
     description = f"The fastest is {run.links['name'][fastest[0]]}, {rate_text(bps)} at most, {interval}."
-    yield Plot(f"sending rates of the {len(fastest)} fastest links over time", drawn, description)
+    title = f"sending rates of the {len(fastest)} fastest links over time"
+    yield Plot(title, drawn, description, height_of_panels(len(fastest)))
     if samples["queue_bytes"].any():
-        drawn = figure(unit.name, "maximum queue")
-        fullest, bytes_waiting = _add_lines(drawn, run, queues, "bytes", interval_ps, unit, looks)
-        drawn.update_yaxes(exponentformat="SI", ticksuffix="B")
+        drawn, fullest, bytes_waiting = _panels(run, queues, "bytes", interval_ps, unit, "B")
         name = run.links["name"][fullest[0]]
         description = f"The fullest is {name}, {amount_text(bytes_waiting)} at most, {interval}."
-        yield Plot(f"queues of the {len(fullest)} fullest ports over time", drawn, description)
+        title = f"queues of the {len(fullest)} fullest ports over time"
+        yield Plot(title, drawn, description, height_of_panels(len(fullest)))
 
 
-def _add_lines(
-    drawn: Plotly,
-    run: NetRun,
-    table: Columns,
-    column: str,
-    interval_ps: int,
-    unit: TimeUnit,
-    styles: Iterator[SeriesStyle],
-) -> tuple[list[int], float]:
-    """Add a line for each link with the largest values of a column; return these links and the largest value.
+def _panels(
+    run: NetRun, table: Columns, column: str, interval_ps: int, unit: TimeUnit, value_unit: str
+) -> tuple[Plotly, list[int], float]:
+    """Return a figure with a panel for each link with the largest values of a column, these links, the largest value.
 
     The table has a row for each link and interval with a value above 0.
     """
@@ -152,7 +143,8 @@ def _add_lines(
     np.maximum.at(largest, link, value)
     order = np.argsort(-largest, kind="stable")
     shown: list[int] = order[largest[order] > 0][:MAX_PORTS].tolist()
-    for port in shown:
+    drawn = panels([run.links["name"][port] for port in shown], unit.name, value_unit)
+    for row, port in enumerate(shown, 1):
         rows = np.flatnonzero(link == port)
         rows = rows[np.argsort(table["time_ps"][rows], kind="stable")]
         begin_ps = table["time_ps"][rows]
@@ -168,11 +160,11 @@ def _add_lines(
             y=np.maximum.reduceat(values, first),
             name=in_page(run.links["name"][port]),
             mode="lines",
-            line_shape="hv",
-            **next(styles).line_and_marker(),
+            line={"color": style(0).colour, "shape": "hv"},
+            row=row,
+            col=1,
         )
-    drawn.update_yaxes(rangemode="tozero")
-    return shown, float(largest[order[0]])
+    return drawn, shown, float(largest[order[0]])
 
 
 def _paused_over_time(run: NetRun, unit: TimeUnit) -> Plot:
@@ -241,7 +233,7 @@ def _marked_over_time(run: NetRun, marks: Columns, unit: TimeUnit) -> Plot:
     return Plot("packets marked by ECN over time", drawn, description, 140 + 20 * len(shown))
 
 
-def _completion(messages: Columns, styles: Iterator[SeriesStyle]) -> Plot:
+def _completion(messages: Columns) -> Plot:
     """Return the cumulative distribution of completion times, a line per decade of message sizes."""
     times_ps = messages["finish_ps"] - messages["start_ps"]
     unit = time_unit([float(np.median(times_ps))])
@@ -251,12 +243,13 @@ def _completion(messages: Columns, styles: Iterator[SeriesStyle]) -> Plot:
         times = np.sort(times_ps[decades == decade] / unit.ps)
         points = np.unique(np.linspace(0, len(times) - 1, MAX_POINTS // 4).astype(np.int64))
         share = (points + 1) / len(times)
-        look = {"mode": "lines", "line_shape": "hv", "showlegend": True, **next(styles).line_and_marker()}
+        look = {"mode": "lines", "line_shape": "hv", "showlegend": True, **style(len(drawn.data)).line_and_marker()}
         drawn.add_scatter(x=times[points], y=share, name=f"{size_text(10**decade)} and more", **look)
     drawn.update_xaxes(type="log")
     drawn.update_yaxes(range=[0, 1.02], tickformat=".0%")
-    description = f"Of {len(times_ps):,} messages half took up to {time_text(float(np.median(times_ps)))}, "
-    description += f"99 % up to {time_text(float(np.percentile(times_ps, 99)))}."
+    description = f"Of {len(times_ps):,} messages half took up to {time_text(float(np.median(times_ps)))}"
+    tail_ps = percentile(times_ps, 99)
+    description += "." if tail_ps is None else f", 99 % up to {time_text(tail_ps)}."
     return Plot("completion times of messages, by size", drawn, description)
 
 

@@ -73,7 +73,9 @@ def summary(
         "topology": simulation.graph.name,
         **{key: getattr(simulation.graph, key) for key in ("npus", "nodes", "links")},
         "finish_time_ps": results.finish_time_ps,
+        **({"without_faults_ps": simulation.without_faults_ps} if simulation.without_faults_ps >= 0 else {}),
         **counters,
+        **_without_rows(simulation),
         "ranks": len(peaks),
         **{key: getattr(simulation.workers, key) for key in ("threads", "processes", "lps")},
         **{key: getattr(results, key) for key in ("wall_s", "setup_s", "first_event_s")},
@@ -92,10 +94,20 @@ def summary(
         **({"ports": _ports(simulation)} if not model.has_links else {}),
         "settled": found | ({"congestion": settled_parameters(chosen)} if chosen.update else {}),
         "config": simulation.config.settled(),
-        "named": sorted(simulation.config.named),
+        "named": sorted(simulation.config.not_derived),
         "files": [entry.document() for entry in simulation.files],
         "working_folder": str(Path.cwd()),
     }
+
+
+def _without_rows(simulation: FinishedRun) -> dict[str, int]:
+    """Return how many messages have no row in flows.parquet, and their bytes; nothing where all have one."""
+    results = simulation.results
+    flows = results.counters["flows"] - len(results.flows["src"])
+    if not flows or not simulation.settings.record_flows or results.cut_ps is not None:
+        return {}
+    size = results.counters["payload_bytes"] - int(results.flows["bytes"].sum())
+    return {"flows_without_rows": flows, "bytes_without_rows": size}
 
 
 def partial_document(simulation: FinishedRun, findings: Findings) -> dict[str, Any]:

@@ -31,7 +31,9 @@ def write_flows(simulation: FinishedRun, folder: Path) -> None:
     ideal = ideal_ps(simulation.graph, simulation.settings, flows, shares_of(simulation.program, flows))
     unknown = ideal == UNKNOWN
     more = {"ideal_ps": pa.array(ideal, mask=unknown), "slowdown": pa.array(slowdown(ideal, flows), mask=unknown)}
-    more |= _jobs_of_npus(simulation, flows["src"])
+    if (jobs := simulation.program.jobs) is not None:
+        job = jobs.of_npus()[np.where(flows["group"] < 0, flows["src"], 0)]  # switches reduce for groups alone
+        more["job"] = _job_words(simulation, np.where(flows["group"] < 0, job, jobs.of_groups()[flows["group"]]))
     pq.write_table(schemas.FLOWS.table({**flows, **more}), folder / schemas.FLOWS.file)
 
 

@@ -42,8 +42,10 @@ def overview(accuracy: dict[str, Any]) -> FittedTable:
     rows.append(("spans of ranks", _summary(accuracy["ranks"], "the traces have no start times")))
     clocks = accuracy["clocks"]
     if clocks["ranks"] >= _MIN_RANKS:
-        within = f"95 % of the finishes of collectives agree within {clocks['residual_p95_micros']:,.3g} µs"
-        rows.append(("clocks", f"{clocks['ranks']:,} ranks aligned by their common collectives; {within}"))
+        within_micros = clocks["residual_p95_micros"]
+        agree = "95 % of the finishes of collectives agree within"
+        within = "" if within_micros is None else f"; {agree} {within_micros:,.3g} µs"
+        rows.append(("clocks", f"{clocks['ranks']:,} ranks aligned by their common collectives{within}"))
     table = facts(f"{accuracy['run']} against the times of {accuracy['traces']}", rows)
     if accuracy["rounding"] > _NOTICEABLE:
         table.notes.append(f"traces hold whole microseconds, {accuracy['rounding']:.1%} of the median measured time")
@@ -140,8 +142,10 @@ def worst_table(accuracy: dict[str, Any]) -> FittedTable:
     return table
 
 
-def percent(error: float, *, signed: bool = True) -> str:
-    """Return a relative error as text: +1.23 %."""
+def percent(error: float | None, *, signed: bool = True) -> str:
+    """Return a relative error as text: +1.23 %; "-" if it is not known."""
+    if error is None:
+        return "-"
     return f"{error:+.2%}" if signed else f"{error:.2%}"
 
 
@@ -151,7 +155,8 @@ def _summary(errors: dict[str, Any] | None, text_without_errors: str) -> str:
         return text_without_errors
     bias = percent(errors["simulated_ps"] / errors["measured_ps"] - 1)
     median, p95, worst = percent(errors["median"]), percent(errors["p95"], signed=False), percent(errors["worst"])
-    return f"{errors['count']:,}: median error {median}, 95 % within {p95}, worst {worst}, total {bias}"
+    within = "" if errors["p95"] is None else f"95 % within {p95}, "
+    return f"{errors['count']:,}: median error {median}, {within}worst {worst}, total {bias}"
 
 
 def _spread_columns(unit: TimeUnit) -> tuple[AnyColumn, ...]:

@@ -1,11 +1,12 @@
 """Text of `nadi net`: the result of nadi.insight.analysis.network.document on the terminal."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from et.statistics.percentiles import values_needed
 from nadi.insight.analysis.network import COLUMNS, MAX_LINKS
 from nadi.terminal.readable import amount_text, in_unit, rate_text, time_text, time_unit
 from nadi.terminal.tables import FittedTable, name_column
@@ -55,7 +56,7 @@ def _messages(completion_rows: list[dict[str, Any]] | None) -> Iterator[Renderab
     if not completion_rows:
         yield "no messages, or no flows.parquet\n"
         return
-    unit = time_unit(ps for row in completion_rows for ps in row["time_ps"].values())
+    unit = time_unit(ps for row in completion_rows for ps in row["time_ps"].values() if ps is not None)
     titles = {
         "time_ps": f"completion time of messages ({unit.name}), by size",
         "slowdown": "slow-down of messages against an idle network, by size",
@@ -69,9 +70,10 @@ def _messages(completion_rows: list[dict[str, Any]] | None) -> Iterator[Renderab
         table = FittedTable(title, "size from", "messages", *shown)
         for row in completion_rows:
             size = "all" if row["from_bytes"] is None else amount_text(row["from_bytes"])
-            values = row[column]
-            cells = [in_unit(values[n], unit) if column == "time_ps" else f"{values[n]:.2f}" for n in values or ()]
-            table.add_row(size, row["messages"], *(cells or ["-"] * len(names)))
+            values = (row[column] or dict.fromkeys(names)).values()
+            show = (lambda ps: in_unit(ps, unit)) if column == "time_ps" else "{:.2f}".format
+            table.add_row(size, row["messages"], *("-" if value is None else show(value) for value in values))
+        note_too_few(table, "messages")
         yield table
 
 
@@ -80,14 +82,30 @@ def slowdown_table(rows: Sequence[dict[str, Any]]) -> FittedTable:
     group = [name_column("group")] if any(row["group"] for row in rows) else []
     needs = {"p50": 0, "p95": 2, "p99": 1, "p99.9": 3}
     shown = ((name, needs[name]) for name in rows[0]["slowdown"])
-    title = "slow-down of messages against an idle network, by size: mean over runs ± 95 % confidence"
+    title = "slow-down of messages against an idle network, by size: mean over runs and its 95 % confidence interval"
     table = FittedTable(title, *group, "size from", "runs", "messages", *shown)
     for row in rows:
         size = "all" if row["from_bytes"] is None else amount_text(row["from_bytes"])
-        width = row["half_width"]
-        cells = [f"{value:.2f}" + (f" ± {width[name]:.2f}" if width else "") for name, value in row["slowdown"].items()]
+        cells = [mean_text(mean, row["interval"][name], "{:.2f}".format) for name, mean in row["slowdown"].items()]
         table.add_row(*([row["group"]] if group else []), size, row["runs"], row["messages"], *cells)
+    note_too_few(table, "messages in every run")
     return table
+
+
+def mean_text(mean: float | None, interval: tuple[float, float] | None, show: Callable[[float], str]) -> str:
+    """Return a mean over runs with its confidence interval, "1.50 (1.31 to 1.80)"; "-" if it is not known."""
+    if mean is None or interval is None:
+        return "-" if mean is None else show(mean)
+    return f"{show(mean)} ({show(interval[0])} to {show(interval[1])})"
+
+
+def note_too_few(table: FittedTable, values: str) -> None:
+    """Note how many values the percentiles of a table need, if any cell is empty; values: what they are."""
+    if any("-" in row for row in table.rows):
+        headings = [column.heading for column in table.columns if column.heading.startswith("p")]
+        needed = {name: values_needed(float(name[1:])) for name in headings if name[1:2].isdigit()}
+        needs = ", ".join(f"{name} {count:,}" for name, count in needed.items() if count > 1)
+        table.notes.append(f"-: too few {values}; needed are 1 / (1 - p): {needs}")
 
 
 def spread_heading(document: Mapping[str, Any], remark: str = "") -> str:

@@ -17,7 +17,8 @@ from nadi.insight.analysis.limits import limiting_links
 from nadi.insight.analysis.serving import PERCENTILES
 from nadi.insight.analysis.step_times import AXES, CATEGORIES
 from nadi.insight.analysis.training_step import at_work, throughput
-from nadi.reports.text.jobs import jobs_table
+from nadi.reports.text.jobs import MAX_JOBS, jobs_table
+from nadi.reports.text.network import note_too_few
 from nadi.simulation.run import FinishedRun
 from nadi.terminal.printing import say
 from nadi.terminal.readable import amount_text, buffer_text, in_unit, rate_text, time_text, time_unit
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 MAX_NPUS = 8
 MAX_COLLECTIVES = 20
 MAX_LINKS = 5
+MAX_FAULTS = 3
 WHOLE = "--out"
 # Counters of events in the fabric, and their names
 _FABRIC_COUNTERS = {
@@ -67,9 +69,11 @@ def print_report(simulation: FinishedRun, findings: Findings, out: Path | None, 
 
 def render(simulation: FinishedRun, findings: Findings, took_s: float) -> RenderableType:
     """Return the report as something that a rich Console prints; took_s: seconds since the command began."""
-    parts: list[RenderableType] = [_headline(simulation, findings, took_s), npu_table(simulation, findings)]
-    parts[1:1] = [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
-    step, by_axis = step_line(simulation), step_table(findings)
+    parts: list[RenderableType] = [_headline(simulation, findings, took_s)]
+    parts += [Text(f"warning: {warning}", style="bold") for warning in findings.warnings]
+    has_work = not _has_only_messages(findings)
+    parts += [npu_table(simulation, findings)] if has_work else []
+    step, by_axis = step_line(simulation), step_table(findings) if has_work else None
     parts += [Text(step, style="bold")] if step else []
     parts += [jobs_table(findings.jobs)] if findings.jobs else []
     parts += [serving_table(serving.document(findings.serving))] if findings.serving else []
@@ -204,15 +208,39 @@ def _headline(simulation: FinishedRun, findings: Findings, took_s: float) -> str
     columns = times.compute_ps, times.exposed_ps, times.host_ps, times.idle_ps
     compute, exposed, host, idle = (float(column.mean()) / whole_ps for column in columns)
     of_host = f"host alone {host:.1%}, " if times.cpu_ps.any() else ""
+    mean_npu = f"\nmean NPU: compute {compute:.1%}, exposed communication {exposed:.1%}, {of_host}idle {idle:.1%}"
     return (
         f"{simulation.graph.npus} NPUs on {simulation.graph.name}\n"
-        f"{_constants(simulation)}{_interference(simulation)}{_operators(simulation)}"
+        f"{_constants(simulation)}{_interference(simulation)}{_operators(simulation)}{_faults(simulation)}"
         f"{time_text(results.finish_time_ps)} simulated in {results.wall_s:.2f} s, "
         f"{took_s:.1f} s since the command began\n"
         f"{counters['trace_nodes']:,} trace nodes, "
-        f"{_moved(simulation) if simulation.settings.fidelity.model.has_links else _no_contention(simulation)}\n"
-        f"mean NPU: compute {compute:.1%}, exposed communication {exposed:.1%}, {of_host}idle {idle:.1%}"
+        f"{_moved(simulation) if simulation.settings.fidelity.model.has_links else _no_contention(simulation)}"
+        f"{'' if _has_only_messages(findings) else mean_npu}"
     )
+
+
+def _faults(simulation: FinishedRun) -> str:
+    """Return a line that lists the faults of the run, and what they cost if the run without them was simulated."""
+    faults, finish_ps = simulation.config.faults, simulation.results.finish_time_ps
+    if not faults:
+        return ""
+    more = f" and {len(faults) - MAX_FAULTS} more" if len(faults) > MAX_FAULTS else ""
+    listed = "; ".join(fault.text for fault in faults[:MAX_FAULTS]) + more
+    healthy_ps = simulation.without_faults_ps
+    if healthy_ps < 0:
+        return f"faults: {listed}; [output] without_faults = true shows what they cost\n"
+    lost_ps = finish_ps - healthy_ps
+    return (
+        f"faults {'cost' if lost_ps >= 0 else 'save'} {time_text(abs(lost_ps))}, "
+        f"{abs(lost_ps) / max(healthy_ps, 1):.1%} of the {time_text(healthy_ps)} without them: {listed}\n"
+    )
+
+
+def _has_only_messages(findings: Findings) -> bool:
+    """Return whether the NPUs only sent and received, as `Run.has_only_messages`."""
+    times = findings.npu_times
+    return not (len(findings.collectives.group) or times.compute_ps.any() or times.memory_ps.any())
 
 
 def _moved(simulation: FinishedRun) -> str:
@@ -288,7 +316,12 @@ def _constants(simulation: FinishedRun) -> str:
 
 def _interference(simulation: FinishedRun) -> str:
     """Return a line about the slow-down of computation beside collectives, if there is one."""
-    slowdown = simulation.settings.compute_slowdown
+    slowdown, of_jobs = simulation.settings.compute_slowdown, simulation.settings.job_slowdowns
+    if of_jobs and simulation.program.jobs is not None:
+        names = zip(simulation.program.jobs.names, of_jobs, strict=True)
+        slowed = [f"{factor:g} times as long in {name}" for name, factor in names if factor > 1]
+        shown = ", ".join(slowed[:MAX_JOBS]) + (f" and {len(slowed) - MAX_JOBS} more" if len(slowed) > MAX_JOBS else "")
+        return f"computation beside a collective takes {shown}\n"
     return "" if slowdown == 1 else f"computation beside a collective takes {slowdown:g} times as long\n"
 
 
@@ -355,5 +388,7 @@ def serving_table(serving: dict[str, Any]) -> FittedTable:
     table = FittedTable(title, name_column("time"), *COLUMNS, full_output_option="summary.json")
     for name, times in known.items():
         times_ps = (times["mean_ps"], *(times[f"p{p}_ps"] for p in PERCENTILES), times["quantiles_ps"][-1])
-        table.add_row(f"{name.upper()}, {MEANINGS[name][0]}", *(in_unit(time_ps, unit) for time_ps in times_ps))
+        cells = ("-" if time_ps is None else in_unit(time_ps, unit) for time_ps in times_ps)
+        table.add_row(f"{name.upper()}, {MEANINGS[name][0]}", *cells)
+    note_too_few(table, "requests")
     return table

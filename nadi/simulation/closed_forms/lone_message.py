@@ -263,13 +263,18 @@ def ideal_ps(graph: Graph, settings: Settings, messages: Mapping[str, NDArray], 
     """Return int64[m], the time of each message alone on an idle network along a shortest path, to the picosecond.
 
     The function computes one route per pair of NPUs. With cut-through switches or more than MAX_PAIRS pairs all times
-    are UNKNOWN; after MAX_HOPS links, those of the remaining pairs are.
+    are UNKNOWN; after MAX_HOPS links, those of the remaining pairs are, and those of switches that reduce.
 
     `messages`: Columns src, dst, group and bytes of m messages.
     `shares`: float64[m], the result of `shares_of`; None = all messages at line rate.
     """
     ideal = np.full(len(messages["src"]), UNKNOWN, np.int64)
     if settings.cut_through or not len(ideal):
+        return ideal
+    between_npus = np.flatnonzero((messages["src"] < graph.npus) & (messages["dst"] < graph.npus))
+    if len(between_npus) < len(ideal):
+        own = {name: messages[name][between_npus] for name in ("src", "dst", "group", "bytes")}
+        ideal[between_npus] = ideal_ps(graph, settings, own, None if shares is None else shares[between_npus])
         return ideal
     key = messages["src"].astype(np.int64) * graph.npus + messages["dst"]
     known, share = np.unique(np.ones(1) if shares is None else shares, return_inverse=True)

@@ -37,9 +37,17 @@ _OF_TRACE = (
 
 
 def laid_out(
-    graph: Graph, program: Program, fabric_costs: CollectiveCosts, *, slow_npus: Sequence[pdes.NpuFault] = ()
+    graph: Graph,
+    program: Program,
+    fabric_costs: CollectiveCosts,
+    *,
+    slow_npus: Sequence[pdes.NpuFault] = (),
+    job_slowdowns: Sequence[float] = (),
 ) -> FoldedProgram:
-    """Return a program's classes of NPUs with the collectives and messages that need a time."""
+    """Return a program's classes of NPUs with the collectives and messages that need a time.
+
+    `job_slowdowns` are those of `pdes.Settings`.
+    """
     program = _with_shared_traces(program)
     pairs = pairs_of(program)
     used = np.unique(program.slot_group)
@@ -49,7 +57,9 @@ def laid_out(
     ways = fabric_costs.standing.of_pairs(pairs.npu, pairs.peer)
     paces = _paces(program.npus, slow_npus)
     if program.jobs is not None:
-        paces = np.unique(np.stack([paces, program.begins_ps]), axis=1, return_inverse=True)[1].reshape(-1)
+        slowdowns = np.array([*(job_slowdowns or np.ones(len(program.jobs.names))), 1.0])[program.jobs.of_npus()]
+        columns = np.stack([paces, program.begins_ps, slowdowns])
+        paces = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
     classes = classes_of(program, pairs, groups, ways, paces)
     return lay_out(program, classes, pairs, groups, ways, _ports(graph, pairs, ways))
 

@@ -12,7 +12,7 @@ from nadi.configuration.sections import NetworkSection, engine_settings
 from nadi.errors import ConfigError
 from pdes import SharedBuffer, balancing, congestion, disciplines, wire
 from topologies import Graph
-from topologies.units import format_bytes, format_time
+from topologies.units import format_bytes, format_rate, format_time
 
 WITHOUT_SWITCHES = {"rtt"}  # signals that reach a sender without support of the switches
 
@@ -104,6 +104,14 @@ def fitted(graph: Graph, settings: pdes.Settings) -> pdes.Settings:
     if widest > wire.MAX_SET:
         raise ConfigError(
             f"[topology]: {graph.name} has {widest} equal links side by side; expected at most {wire.MAX_SET}"
+        )
+    most_bps = settings.max_link_rate_bps
+    if most_bps and graph.link_rate_bps.max() > most_bps:
+        link = int(graph.link_rate_bps.argmax())
+        raise ConfigError(
+            f"[topology]: {graph.name} has a link of {format_rate(int(graph.link_rate_bps[link]))}, "
+            f"{graph.node_name(int(graph.link_src[link]))} - {graph.node_name(int(graph.link_dst[link]))}; "
+            f"expected at most {format_rate(most_bps)} with flows"
         )
     if settings.fidelity.hooks.act:
         return settings

@@ -1,4 +1,4 @@
-"""Reductions in switches: the engine gets a fabric and a program with aggregators, and results omit them again."""
+"""Reductions in switches: the engine gets a fabric and a program with aggregators, and results name switches again."""
 
 from dataclasses import replace
 
@@ -30,22 +30,25 @@ def with_reducers(
     return with_aggregators(graph, switches), extended(program, is_acting=counts_reducers), owners
 
 
-def without_reducers(results: pdes.Results, graph: Graph) -> pdes.Results:
-    """Return results without the links, trace rows and messages of aggregators."""
+def without_reducers(results: pdes.Results, graph: Graph, program: Program) -> pdes.Results:
+    """Return results without the links and trace rows of aggregators, whose messages are those of their switches."""
     if len(results.npu_node_ptr) == graph.npus + 1:
         return results
     rows = int(results.npu_node_ptr[graph.npus])
-    flows = (results.flows["src"] < graph.npus) & (results.flows["dst"] < graph.npus)
+    node = np.concatenate([np.arange(graph.npus), switches_of(program), [-1]])  # of each endpoint; -1 = none
     return replace(
         results,
         npu_node_ptr=results.npu_node_ptr[: graph.npus + 1],
         node_start_ps=results.node_start_ps[:rows],
         node_finish_ps=results.node_finish_ps[:rows],
-        flows={name: column[flows] for name, column in results.flows.items()},
+        flows=_with_nodes(results.flows, node),
         job_bytes=results.job_bytes[: graph.links],
         links={name: column[: graph.links] for name, column in results.links.items()},
         queues=_of_links(results.queues, graph.links),
+        samples=_of_links(results.samples, graph.links),
+        marks=_of_links(results.marks, graph.links),
         pauses=_of_links(results.pauses, graph.links),
+        limits=_with_nodes(_of_links(results.limits, graph.links), node),
     )
 
 
@@ -53,6 +56,11 @@ def folded_weights(weights: TrafficWeights, graph: Graph, program: Program) -> T
     """Return the weights of a fabric from those of the same fabric with aggregators, which count for their switches."""
     switches = switches_of(program)
     return TrafficWeights(folded(weights.node, graph, switches), weights.link[: graph.links])
+
+
+def _with_nodes(table: dict[str, NDArray], node_of_end: NDArray[np.int64]) -> dict[str, NDArray]:
+    """Return a table whose columns src and dst name nodes of the fabric; node_of_end: int64[endpoints + 1]."""
+    return {name: node_of_end[column] if name in {"src", "dst"} else column for name, column in table.items()}
 
 
 def _of_links(table: dict[str, NDArray], num_links: int) -> dict[str, NDArray]:

@@ -11,6 +11,7 @@ from et.arrays import Int32, Mask
 from nadi.configuration.jobs import JobSection, is_file
 from nadi.configuration.sections import RunConfig
 from nadi.errors import ConfigError
+from nadi.simulation.wiring.traffic import rank_of_numbers
 from topologies import Graph
 from topologies.units import short
 from workload import WorkloadError
@@ -22,14 +23,14 @@ from workload.trace_sets.manifest import NAME, read_manifest
 _EXPECTED = "numbers of NPUs and ranges, one for each rank, as 0-7 16 17"
 
 
-def ranks_of(job: JobSection) -> int:
-    """Return the number of ranks of a job, that of its NPUs: as it says, or as its traces are."""
+def ranks_of(job: JobSection, graph: Graph) -> int:
+    """Return the number of ranks of a job on a fabric, that of its NPUs: as it says, or as its traces are."""
     if job.gpus is not None:
         return job.gpus
     if job.trace_set is not None and not isinstance(job.trace_set, str):
         return job.trace_set.npus
     if job.traffic is not None and job.traffic.file is not None:
-        return flow_list(job.traffic.file).npus
+        return flow_list(job.traffic.file, rank_of_numbers(graph)).npus
     path = job.traces
     if path is None or path.is_file():
         beside = "traffic" if path is None else "one trace for all"
@@ -51,7 +52,7 @@ def placements(config: RunConfig, graph: Graph) -> list[list[Int32]]:
     for number in order:
         job = config.jobs[number]
         try:
-            ranks = ranks_of(job)
+            ranks = ranks_of(job, graph)
         except WorkloadError as error:
             raise ConfigError(f'job "{job.name}": {error}') from None
         npus = _chosen(job, graph, is_free, ranks * job.repeat)

@@ -275,26 +275,36 @@ def _compute_times(config: RunConfig, *, serves: bool) -> ComputeTimes | None:
     )
 
 
-def with_interference(config: RunConfig, graph: Graph, frameworks: Sequence[str]) -> RunConfig:
-    """Return the configuration with compute_slowdown settled; it is 1 without a GPU or without a known framework."""
-    singles = zip(frameworks, config.single_jobs(), strict=True)
-    computing = dict.fromkeys(framework for framework, single in singles if single.workload.traffic is None)
-    framework, *others = computing or [""]
-    if others and config.system.compute_slowdown is None and config.compute.gpu is not None:
-        found = " and ".join(name or "none" for name in (framework, *others))
-        raise ConfigError(
-            f"[system] compute_slowdown: missing with jobs of different frameworks, {found}; expected a number for all"
-        )
-    if config.system.compute_slowdown is not None:
-        return config
-    slowdown = 1.0
-    if framework and config.compute.gpu is not None:
-        from workload.generators.training.interference import channels_on, compute_slowdown
+def with_interference(
+    config: RunConfig, graph: Graph, frameworks: Sequence[str]
+) -> tuple[RunConfig, tuple[float, ...]]:
+    """Return the configuration with compute_slowdown settled, and that of each job if jobs differ, else ().
 
-        gpu = find_gpu(config.compute.gpu)
-        in_a_row = config.compute.pace in {None, "step"}  # the default pace of training steps
-        slowdown = compute_slowdown(cast("Framework", framework), gpu, channels_on(graph), in_a_row=in_a_row)
-    return config.model_copy(update={"system": config.system.model_copy(update={"compute_slowdown": slowdown})})
+    It is 1 without a GPU or without a known framework. `frameworks`: that of each entry of [[jobs]], or of [workload].
+    """
+    if config.system.compute_slowdown is not None:
+        return config, ()
+    singles = list(zip(frameworks, config.single_jobs(), strict=True))
+    computing = {framework for framework, single in singles if single.workload.traffic is None} or {""}
+    slowdown_of = {framework: _compute_slowdown(config, graph, framework) for framework in sorted(computing)}
+    if len(set(slowdown_of.values())) > 1:
+        of_entry = [1.0 if single.workload.traffic else slowdown_of[framework] for framework, single in singles]
+        entries = zip(of_entry, config.jobs, strict=True)
+        return config, tuple(slowdown for slowdown, job in entries for _ in range(job.repeat))
+    system = config.system.model_copy(update={"compute_slowdown": min(slowdown_of.values())})
+    return config.model_copy(update={"system": system}), ()
+
+
+def _compute_slowdown(config: RunConfig, graph: Graph, framework: str) -> float:
+    """Return the default of compute_slowdown for traces of a framework, "" = not known."""
+    if not framework or config.compute.gpu is None:
+        return 1.0
+    from workload.generators.training.interference import channels_on, compute_slowdown
+
+    in_a_row = config.compute.pace in {None, "step"}  # the default pace of training steps
+    gpu = find_gpu(config.compute.gpu)
+    channels = channels_on(graph, memory_nodes(config, graph))
+    return compute_slowdown(cast("Framework", framework), gpu, channels, in_a_row=in_a_row)
 
 
 def built_fabric(config: RunConfig) -> Graph:

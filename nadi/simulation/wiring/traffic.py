@@ -8,6 +8,7 @@ from nadi.configuration.traffic import TrafficSection
 from nadi.errors import ConfigError
 from nadi.simulation.wiring.affordable import check_trace
 from topologies import NVSWITCH, Graph
+from topologies.endpoints import NO_NUMBER
 from workload import TraceSet
 from workload.generators.point_to_point.arrivals import arrivals
 from workload.generators.point_to_point.flow_lists import flow_list
@@ -25,7 +26,7 @@ def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force:
     numbers.
     """
     if section.file is not None:
-        traces = flow_list(section.file)
+        traces = flow_list(section.file, rank_of_numbers(graph))
         if traces.npus > len(npus):
             raise ConfigError(
                 f"{section.file}: flows between {traces.npus} NPUs; expected at most {len(npus)}, those of the job"
@@ -41,6 +42,12 @@ def traffic_traces(section: TrafficSection, graph: Graph, npus: Int32, *, force:
             f"traffic: no message arrives within the duration, where {messages:.2g} are expected; expected a longer one"
         )
     return trace_set(made)
+
+
+def rank_of_numbers(graph: Graph) -> dict[int, int] | None:
+    """Return the NPU of each number of a GPU in the file of the network; None if the file has no numbers of its own."""
+    numbers = graph.numbers[: graph.npus]
+    return {number: npu for npu, number in enumerate(numbers) if number != NO_NUMBER} or None
 
 
 def network_rate_bps(graph: Graph, npus: Int32) -> int:

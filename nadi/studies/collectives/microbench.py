@@ -13,14 +13,17 @@ import workload
 from nadi.configuration.sections import NetworkSection
 from nadi.errors import ConfigError
 from nadi.insight.analysis.node_times import bandwidths_Bps, utilisation
-from nadi.launching.progress import NoProgress, Progress
+from nadi.launching.progress import NoProgress, Progress, duration_text
 from nadi.launching.workers import SERIAL, Workers
 from nadi.simulation.closed_forms.collective import closed_form
 from nadi.simulation.closed_forms.costs import CollectiveCosts
 from nadi.simulation.coupled_flows import coupled_collectives
 from nadi.simulation.run import run_program
+from nadi.simulation.wiring.affordable import Estimate, estimate, of_all_ranks
+from nadi.simulation.wiring.affordable import work as work_of
 from nadi.simulation.wiring.partitioning import divide, traffic_load
 from nadi.studies.collectives.link_bound import link_bound_ps
+from nadi.studies.collectives.pace import LONG_S, Pace, calibration_sizes, measured
 from partition import DEFAULT_METHOD
 from topologies import NVSWITCH, Graph
 from topologies.bounds import MAX_BYTES
@@ -49,7 +52,7 @@ class SweepRow(NamedTuple):
     # size of the whole buffer S in bytes; 0 for a barrier; mean bytes that a member sends in an all-to-all-v, as in
     # rccl-tests
     bytes: int
-    time_ps: int  # time in ps from the start until the last NPU finishes
+    time_ps: int  # time in ps from the start until the last NPU finishes; the closed form if nothing ran
     # algorithm bandwidth in bytes per second: bytes / time
     algbw_Bps: float  # noqa: N815 - bytes, not bits
     # bus bandwidth in bytes per second: algorithm bandwidth times the bus factor of nccl-tests
@@ -61,7 +64,7 @@ class SweepRow(NamedTuple):
     busiest_link: float  # utilisation of the busiest link, 0 to 1
     mean_link: float  # mean utilisation of all links, 0 to 1
     packet_hops: int  # number of packet-hops of the run
-    digest: str  # digest of the run
+    digest: str  # digest of the run; "" if nothing ran
 
 
 class CollectiveCase(NamedTuple):
@@ -212,36 +215,96 @@ def measure(
     settings: pdes.Settings,
     progress: Progress | NoProgress,
     workers: Workers = SERIAL,
+    *,
+    simulates: bool = True,
 ) -> Iterator[SweepRow]:
     """Yield a row for each algorithm and size; on several ranks all call it and get the same rows.
 
     All NPUs are members. The first program of the algorithms is consumed. Of several `workers`, METIS partitions the
-    fabric by the traffic of each algorithm's first size. A failed run is a RunError.
+    fabric by the traffic of each algorithm's first size. A row that is predicted to take more than a minute is
+    announced before it begins. Without `simulates`, rows have closed forms only. A failed run is a RunError.
     """
     rows = len(chosen_algorithms.algorithms) * len(sizes_bytes)
     for number, algorithm in enumerate(chosen_algorithms.algorithms):
-        owner = None
-        wall_s_by_size: list[tuple[int, float]] = []
+        bench = _Bench(graph, case, algorithm, settings, progress, workers)
         for place, size in enumerate(sizes_bytes):
             row = f"row {number * len(sizes_bytes) + place + 1} of {rows}: {algorithm}, {format_bytes(size)}"
-            progress.begin(row + _estimate(wall_s_by_size, size))
-            start_s = time.perf_counter()
+            progress.begin(row)
             program = (
                 chosen_algorithms.first_program.pop()
                 if chosen_algorithms.first_program
                 else case.program(graph, algorithm, size)
             )
-            if owner is None:
-                owner = _owner(graph, program, workers)
-            own = settings
-            if settings.fidelity.own.couples(0):
-                how = CollectiveSettings({case.kind: algorithm})
-                own = replace(settings, coupled=coupled_collectives(program, CollectiveCosts(graph, settings), how))
-            results = run_program(graph, program, own, progress, workers, owner)
-            progress.begin(f"{row}, on an idle network")
-            yield _row(graph, program, settings, case, algorithm, size, results)
-            wall_s_by_size.append((size, time.perf_counter() - start_s))
+            if simulates:
+                yield bench.row(row, program, size)
+            else:
+                yield _row(graph, program, settings, case, algorithm, size, None)
             del program  # frees its memory before the next program is built
+
+
+class _Bench:
+    """The runs of one algorithm, whose pace predicts the wall time of further ones."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        case: CollectiveCase,
+        algorithm: str,
+        settings: pdes.Settings,
+        progress: Progress | NoProgress,
+        workers: Workers,
+    ) -> None:
+        """Begin without a run; the arguments are those of `measure`."""
+        self._graph, self._case, self._algorithm, self._settings = graph, case, algorithm, settings
+        self._progress, self._workers = progress, workers
+        self._pace = Pace()
+        self._owner: NDArray[np.int32] | None = None
+
+    def row(self, name: str, program: Program, size_bytes: int) -> SweepRow:
+        """Run the program of a size, announced by its predicted time; name: number, algorithm and size of the row."""
+        if self._owner is None:
+            self._owner = _owner(self._graph, program, self._workers)
+        expected = self._estimate(program)
+        work = work_of(expected, self._settings)
+        if self._pace.needs_calibration(work):
+            self._calibrate(size_bytes)
+        wall_s = self._pace.seconds(work)
+        if wall_s is not None and wall_s > LONG_S and self._workers.ranks.rank == 0:
+            self._progress.warn(f"{name}: about {duration_text(wall_s)}")
+        if wall_s is not None and wall_s > _MIN_ESTIMATE_S:
+            self._progress.begin(f"{name}, about {duration_text(wall_s)}")
+        begun_s = time.perf_counter()
+        results = self._run(program, expected)
+        self._progress.begin(f"{name}, on an idle network")
+        finished = _row(self._graph, program, self._settings, self._case, self._algorithm, size_bytes, results)
+        self._pace.add(measured(work, results, time.perf_counter() - begun_s))
+        return finished
+
+    def _calibrate(self, size_bytes: int) -> None:
+        """Run small parts of a size, for the pace of this machine."""
+
+        def expected(size: int) -> tuple[Program, Estimate]:
+            program = self._case.program(self._graph, self._algorithm, size)
+            return program, self._estimate(program)
+
+        for size in calibration_sizes(lambda size: work_of(expected(size)[1], self._settings), size_bytes):
+            program, estimated = expected(size)
+            begun_s = time.perf_counter()
+            results = self._run(program, estimated)
+            self._pace.add(measured(work_of(estimated, self._settings), results, time.perf_counter() - begun_s))
+
+    def _estimate(self, program: Program) -> Estimate:
+        """Return the work of a program, of all ranks together."""
+        return of_all_ranks(estimate(self._graph, program, self._settings), self._workers.ranks)
+
+    def _run(self, program: Program, expected: Estimate) -> pdes.Results:
+        """Run a program; expected: its work."""
+        settings = self._settings
+        if settings.fidelity.own.couples(0):
+            how = CollectiveSettings({self._case.kind: self._algorithm})
+            costs = CollectiveCosts(self._graph, settings)
+            settings = replace(settings, coupled=coupled_collectives(program, costs, how))
+        return run_program(self._graph, program, settings, self._progress, self._workers, self._owner, expected)
 
 
 def sizes_of(kind: str, sizes_option: str) -> list[int]:
@@ -308,11 +371,14 @@ def _row(
     case: CollectiveCase,
     algorithm: str,
     size_bytes: int,
-    results: pdes.Results,
+    results: pdes.Results | None,
 ) -> SweepRow:
-    """Return the row of a finished run of `program`, with closed form, lower bound and utilisation."""
+    """Return the row of a finished run of `program`, with closed form, lower bound and utilisation.
+
+    results: Results of the run; None = nothing ran, and the closed form is the row's time.
+    """
     kind = "all-to-all" if case.matrix else case.kind
-    time_ps, shown_bytes = results.finish_time_ps, case.bytes(size_bytes, graph.npus)
+    shown_bytes = case.bytes(size_bytes, graph.npus)
     closed = closed_form(
         graph,
         program,
@@ -323,7 +389,8 @@ def _row(
         members=np.arange(graph.npus),
         size_bytes=int(program.node_bytes[0]),
     )
-    busy = utilisation(graph, results.links["tx_bytes"], time_ps)
+    time_ps = round(closed.time_ps) if results is None else results.finish_time_ps
+    busy = np.zeros(0) if results is None else utilisation(graph, results.links["tx_bytes"], time_ps)
     return SweepRow(
         case.kind,
         algorithm,
@@ -337,8 +404,8 @@ def _row(
         link_bound_ps(graph, program, settings),
         float(busy.max(initial=0.0)),
         float(busy.mean()) if len(busy) else 0.0,
-        results.counters["packet_hops"],
-        results.digest,
+        0 if results is None else results.counters["packet_hops"],
+        "" if results is None else results.digest,
     )
 
 
@@ -348,13 +415,3 @@ def _variant(graph: Graph, kind: str, algorithm: str, size_bytes: int) -> str:
     if not chosen.needs_shape or graph.npus < 2:
         return ""
     return chosen.describe(kind, shape_of(graph, range(graph.npus), trees=chosen.trees), size_bytes)
-
-
-def _estimate(wall_s_by_size: Sequence[tuple[int, float]], size_bytes: int) -> str:
-    """Return the estimated wall time of a row as text, extrapolated from the last two (bytes, seconds); "" if short."""
-    if len(wall_s_by_size) < 2:
-        return ""
-    (before, before_s), (last, last_s) = wall_s_by_size[-2:]
-    per_byte_s = max(last_s - before_s, 0.0) / max(last - before, 1)
-    wall_s = last_s + per_byte_s * max(size_bytes - last, 0)
-    return f", about {wall_s:,.0f} s" if wall_s > _MIN_ESTIMATE_S else ""

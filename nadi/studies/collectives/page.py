@@ -147,9 +147,12 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
         rows_by_size.setdefault(row.bytes, []).append(row)
     several = len({row.algorithm for row in sweep.rows}) > 1
     has_variants = any(row.variant for row in sweep.rows)
-    columns: list[AnyColumn] = ["size", name_column("algorithm"), "time"]
+    runs = sweep.network.model.has_links
+    columns: list[AnyColumn] = ["size", name_column("algorithm"), "time" if runs else "closed form"]
     columns += ["vs fastest"] * several + [name_column("variant", 6)] * has_variants
-    columns += [("algbw GB/s", 5), ("busbw GB/s", 1), ("closed form", 4), ("ratio", 2), ("bound", 3)]
+    columns += [("algbw GB/s", 5), ("busbw GB/s", 1)]
+    columns += [("closed form", 4), ("ratio", 2)] if runs else []
+    columns += [("bound", 3)]
     table = FittedTable(f"{sweep.kind} of {sweep.npus} NPUs on {sweep.topology}", *columns)
     bands = sweep.winners()
     for size, rows in rows_by_size.items():
@@ -159,11 +162,13 @@ def sweep_table(sweep: CollectiveSweep) -> FittedTable:
         for place, row in enumerate(by_time):
             factor = f"{row.time_ps / by_time[0].time_ps:.3f}" if by_time[0].time_ps else "-"
             about = "" if row.closed_form_played else "~"
-            cells = [size_text(size) if place == 0 else "", row.algorithm, _time(row.time_ps, unit)]
+            time = _time(row.time_ps, unit)
+            cells = [size_text(size) if place == 0 else "", row.algorithm, time if runs else about + time]
             cells += [factor if place else FASTEST] * several + [row.variant or "-"] * has_variants
             cells += [f"{rate_Bps / 1e9:.3f}" for rate_Bps in (row.algbw_Bps, row.busbw_Bps)]
-            cells += [about + _time(row.closed_form_ps, unit)]
-            cells += [f"{about}{row.ratio:.4f}" if row.closed_form_ps > 0 else "-", _time(row.bound_ps, unit)]
+            ratio = f"{about}{row.ratio:.4f}" if row.closed_form_ps > 0 else "-"
+            cells += [about + _time(row.closed_form_ps, unit), ratio] if runs else []
+            cells += [_time(row.bound_ps, unit)]
             table.add_row(*cells, bold=several and place == 0)
         if several:
             table.end_group()

@@ -24,6 +24,7 @@ _MICRO_BATCHES = (1, 2, 4, 8, 16)
 _LONG_SEQUENCE = 16_384  # sequence length in tokens from which the planner tries context parallelism
 _MIN_TOKENS_PER_GPU = 2_048  # minimum number of tokens of a sequence on each GPU of a context-parallel group
 _MAX_CHUNKS = 8  # maximum number of model chunks per pipeline stage that the planner tries
+_EMPTY_CHUNKS = 2  # number of chunks without layers: the first and the last of uneven stages hold the vocabulary alone
 
 
 @dataclass(frozen=True)
@@ -97,8 +98,10 @@ def _factorisations(model: Model, space: PlanSpace) -> Iterator[ParallelPlan]:
                 }
                 for ep in _open_or_fixed(base, "ep", _expert(model, tp * cp * dp)):
                     for vpp in _open_or_fixed(base, "vpp", _interleaving(model.layers, pp)):
+                        uneven = _unless_fixed(base, "uneven", model.layers % (pp * vpp) != 0)
                         for micro_batch in _open_or_fixed(base, "micro_batch", _MICRO_BATCHES):
-                            yield base.model_copy(update={**axes, "ep": ep, "vpp": vpp, "micro_batch": micro_batch})
+                            chunked = {"ep": ep, "vpp": vpp, **uneven, "micro_batch": micro_batch}
+                            yield base.model_copy(update={**axes, **chunked})
 
 
 def _open_or_fixed(constraints: ParallelPlan, field_name: str, open_values: Sequence[_Value]) -> Sequence[_Value]:
@@ -153,7 +156,6 @@ def _expert(model: Model, num_gpus: int) -> list[int]:
 
 
 def _interleaving(num_layers: int, num_stages: int) -> list[int]:
-    """Return the numbers of model chunks per stage: divisors of the layers per stage, up to eight."""
-    if num_stages == 1 or num_layers % num_stages:
-        return [1]
-    return _divisors(num_layers // num_stages, _MAX_CHUNKS)
+    """Return the numbers of model chunks per stage: up to eight, as long as each inner chunk has a layer."""
+    maximum = 1 if num_stages == 1 else min(_MAX_CHUNKS, (num_layers + _EMPTY_CHUNKS) // num_stages)
+    return list(range(1, max(1, maximum) + 1))

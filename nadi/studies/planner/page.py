@@ -15,12 +15,13 @@ from nadi.terminal.printing import in_page
 
 MAX_BARS = 10  # maximum number of plans in the bar charts
 MAX_ROWS = 500  # maximum number of plans in the table of a page
+_MEDALS = ("star-open", "diamond-open", "square-open")  # symbols of the fastest plans
 
 
 def page(answers: Mapping[str, dict[str, Any]]) -> Page:
     """Return the page of plan.json. `answers`: Ranked plans by request: one, or one for each value of `--sweep`."""
     first = next(iter(answers.values()))
-    best = min((row for answer in answers.values() for row in answer["rows"]), key=lambda row: row["step_s"])
+    best = max((row for answer in answers.values() for row in answer["rows"]), key=lambda row: row["tokens_per_s"])
     several = f", {len(answers)} requests" if len(answers) > 1 else ""
     title = f"Plans of {first['model']} on {first['cluster']}{several}"
     lead = f"Fastest: {best['axes']}, {best['step_s']:,.4g} s per step, MFU {best['mfu']:.1%}, "
@@ -32,7 +33,7 @@ def page(answers: Mapping[str, dict[str, Any]]) -> Page:
         PageSection(
             "best", "The best plans", "Time and energy of a step by component.", [_times(answers), _energy(answers)]
         ),
-        PageSection("memory", "Time and memory", "Every plan that fits in memory.", [_over_memory(answers, names)]),
+        PageSection("memory", "Time and memory", "Every plan that was timed.", [_over_memory(answers, names)]),
         *(_rows(f"plans-{number}", names[name], answer) for number, (name, answer) in zip(count(), answers.items())),
     ]
     return Page(title, lead, sections)
@@ -70,7 +71,7 @@ def _energy(answers: Mapping[str, dict[str, Any]]) -> Plot:
 
 
 def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[str, str]) -> Plot:
-    """Return the chart of step time over peak memory, with labels at the fastest plans; mappings are by request."""
+    """Return the chart of step time over peak memory, with the fastest plans in the legend; mappings are by request."""
     drawn = figure("peak memory per GPU, GiB", "step time, s")
     for number, (name, answer) in enumerate(answers.items()):
         series = style(number)
@@ -83,19 +84,30 @@ def _over_memory(answers: Mapping[str, dict[str, Any]], request_names: Mapping[s
             marker={"color": series.colour, "symbol": f"circle{series.mark}", "size": 8},
             hovertemplate="%{text}<br>%{x:.1f} GiB, %{y:,.4g} s<extra></extra>",
         )
-        for place, row in enumerate(answer["rows"][: 1 if len(answers) > 1 else 3], 1):
-            label = {"text": in_page(f"{place}. {row['axes']}"), "arrowhead": 0, "ax": 40, "ay": -25 * place}
-            drawn.add_annotation(x=row["memory_bytes"] / GIB, y=row["step_s"], **label)
-    for limit in sorted({answer["memory_bytes"] - answer["reserve_bytes"] for answer in answers.values()}):
-        drawn.add_vline(x=limit / GIB, line_dash="dash", annotation_text="memory limit")
-    drawn.update_layout(margin_t=30)
+        for place, row in enumerate(answer["rows"][: 1 if len(answers) > 1 else len(_MEDALS)]):
+            drawn.add_scatter(
+                x=[row["memory_bytes"] / GIB],
+                y=[row["step_s"]],
+                mode="markers",
+                name=in_page(f"{place + 1}. {row['axes']}"),
+                marker={"color": series.colour, "symbol": _MEDALS[place], "size": 16, "line_width": 2},
+                hoverinfo="skip",
+            )
+    limits = sorted({answer["memory_bytes"] - answer["reserve_bytes"] for answer in answers.values()})
+    for limit in limits:
+        drawn.add_vline(x=limit / GIB, line_dash="dash", line_color="#808c9b")
+    drawn.update_layout(showlegend=True)
     drawn.update_xaxes(rangemode="tozero")
-    drawn.update_yaxes(rangemode="tozero")
-    caption = "Each point is a plan; the fastest are labelled. Plans to the right of the dashed line do not fit."
+    drawn.update_yaxes(rangemode="normal")
+    gib = " and ".join(f"{limit / GIB:.1f}" for limit in limits)
+    caption = f"Each point is a plan; the fastest are marked. Dashed lines: memory that plans may use, {gib} GiB. "
+    caption += "Plans whose computation alone takes longer than the best ones have no point."
     return Plot("step time over memory", drawn, caption, 480)
 
 
 def _rows(section_id: str, request_name: str, answer: dict[str, Any]) -> PageSection:
     """Return the section with all plans of a request in the columns of the terminal's table."""
-    lead = f"{len(answer['rows']):,} plans, ranked by step time."
+    lead = f"{len(answer['rows']):,} plans, ranked by step time per token."
+    if answer["skipped"]:
+        lead += f" {answer['skipped']:,} plans were not timed, so ranks after {answer['wanted']} are among these only."
     return PageSection(section_id, f"All plans: {request_name}", lead, [from_terminal(plan_table(answer, MAX_ROWS))])

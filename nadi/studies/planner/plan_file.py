@@ -38,6 +38,8 @@ class PlanRow(TypedDict):
     axes: str
     recompute: str
     step_s: _Positive
+    bound_s: _Positive
+    tokens: Annotated[int, Field(gt=0, le=_MAX_COUNT)]
     tokens_per_s: _Positive
     mfu: _Amount
     mfu_all_pairs: _Amount
@@ -47,6 +49,8 @@ class PlanRow(TypedDict):
     energy_J: _Amount
     cost_usd: _Amount
     usd_per_million_tokens: _Amount
+    gpu_hours_per_trillion_tokens: _Amount
+    usd_per_trillion_tokens: _Amount
     energy_parts_J: dict[str, _Amount]
     packets_step_s: NotRequired[_Positive]
     packets_over_closed_form: NotRequired[dict[str, float]]
@@ -60,6 +64,7 @@ class TrainingTotals(TypedDict):
     tokens: _Positive
     steps: _Amount
     days: _Amount
+    gpu_hours: _Amount
     energy_J: _Amount
     cost_usd: _Amount
 
@@ -79,6 +84,9 @@ class PlanAnswer(TypedDict):
     constraints: str
     valid: _Count
     too_large: _Count
+    wanted: Annotated[int, Field(gt=0, le=_MAX_COUNT)]
+    skipped: _Count
+    left: _Count
     energy_table: str | None
     notes: list[str]
     training: NotRequired[TrainingTotals]

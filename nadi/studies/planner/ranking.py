@@ -1,11 +1,14 @@
-"""Step times of candidate plans, computed by several processes at once."""
+"""Lower bounds and step times of candidate plans, computed by several processes at once."""
 
+import itertools
 import multiprocessing
+import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from typing import NamedTuple
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from typing import NamedTuple, Self
 
 from inputs.units import PS_PER_S
+from nadi.studies.planner.bound import bound_ps
 from nadi.studies.planner.candidates import Candidate
 from nadi.studies.planner.step import StepTime, TargetMachine, step_time
 from workload.generators.models import Model
@@ -13,16 +16,47 @@ from workload.generators.models.operations import training_flops
 from workload.generators.training import rules
 
 
+class BoundedPlan(NamedTuple):
+    """A candidate with the minimum time of its step."""
+
+    candidate: Candidate  # plan and its peak memory
+    bound_ps: float  # minimum step time in ps: computation and pipeline, without communication
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of a step."""
+        return self.candidate.plan.global_batch * self.candidate.plan.sequence
+
+    @property
+    def s_per_token(self) -> float:
+        """Minimum time of the step per token in seconds."""
+        return self.bound_ps / PS_PER_S / self.tokens
+
+
 class RankedPlan(NamedTuple):
     """A plan with its step time and throughput."""
 
-    candidate: Candidate  # plan and its peak memory
+    bounded: BoundedPlan  # plan, its peak memory, and the lower bound of its step time
     step: StepTime  # step time at closed forms
-    tokens_per_s: float  # throughput of all GPUs together in tokens per second
     # model FLOP/s over the peak of all GPUs, without recomputation; attention counts the query-key pairs that a causal
     # mask leaves
     mfu: float
     mfu_all_pairs: float  # same ratio with all query-key pairs counted
+
+    @property
+    def candidate(self) -> Candidate:
+        """Plan and its peak memory."""
+        return self.bounded.candidate
+
+    @property
+    def s_per_token(self) -> float:
+        """Time of the step per token in seconds, by which plans are ranked."""
+        return self.step.step_ps / PS_PER_S / self.bounded.tokens
+
+    @property
+    def order(self) -> tuple[float, int, str]:
+        """Key by which plans are ranked; no two plans have the same."""
+        return self.s_per_token, self.candidate.peak_bytes, str(self.candidate.plan)
 
 
 class PlanSearch(NamedTuple):
@@ -34,43 +68,90 @@ class PlanSearch(NamedTuple):
     peak_flops: float  # peak FLOP/s of all GPUs together in the plans' data type
 
 
-def evaluate(search: PlanSearch, candidate: Candidate) -> RankedPlan:
-    """Return a candidate with its step time and throughput; raise WorkloadError if it cannot be run."""
-    plan = candidate.plan
-    step = step_time(search.machine, search.model, plan, search.framework)
-    seconds = step.step_ps / PS_PER_S
+def with_bound(search: PlanSearch, candidate: Candidate) -> BoundedPlan:
+    """Return a candidate with the lower bound of its step time."""
+    return BoundedPlan(candidate, bound_ps(search.machine.compute, search.model, candidate.plan, search.framework))
+
+
+def evaluate(search: PlanSearch, bounded: BoundedPlan) -> StepTime:
+    """Return the step time of a candidate, at least its bound; raise WorkloadError if it cannot be run.
+
+    Only a step that is extrapolated from two short ones could fall below its bound.
+    """
+    return step_time(search.machine, search.model, bounded.candidate.plan, search.framework).at_least(bounded.bound_ps)
+
+
+def ranked_plan(search: PlanSearch, bounded: BoundedPlan, step: StepTime) -> RankedPlan:
+    """Return a candidate with its step time and utilisation."""
+    plan = bounded.candidate.plan
     mfu, mfu_all_pairs = (
         training_flops(search.model, plan.global_batch, plan.sequence, causal=causal, lora=plan.lora)
-        / seconds
+        / (step.step_ps / PS_PER_S)
         / search.peak_flops
         for causal in (True, False)
     )
-    return RankedPlan(candidate, step, plan.global_batch * plan.sequence / seconds, mfu, mfu_all_pairs)
+    return RankedPlan(bounded, step, mfu, mfu_all_pairs)
 
 
-def ranked(search: PlanSearch, candidates: Sequence[Candidate], num_processes: int) -> Iterator[RankedPlan]:
-    """Yield the plans with their step times in order of completion.
+class PlanWorkers:
+    """Processes that share a search; with one, this process does the work."""
 
-    Each process gets consecutive plans of the same tensor parallelism, because these share cached costs of collectives.
-    """
-    if num_processes == 1 or len(candidates) < num_processes:
-        for candidate in candidates:
-            yield evaluate(search, candidate)
-        return
-    by_axes = sorted(
-        candidates, key=lambda each: (each.plan.tp, each.plan.cp, each.plan.ep, each.plan.dp, each.plan.pp)
-    )
-    context = multiprocessing.get_context("fork")
-    with ProcessPoolExecutor(num_processes, context, _set_search, (search,)) as pool:
-        yield from pool.map(_evaluate, by_axes, chunksize=max(1, len(candidates) // (8 * num_processes)))
+    def __init__(self, search: PlanSearch, num_processes: int) -> None:
+        """Start no process yet; the pool starts them with the first work."""
+        self._search, self._processes = search, num_processes
+        self._pool = None
+        if num_processes > 1:
+            context = multiprocessing.get_context("fork")
+            self._pool = ProcessPoolExecutor(num_processes, context, _set_search, (search,))
+
+    def __enter__(self) -> Self:
+        """Return the processes."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the processes after their current plans."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def bounds(self, candidates: Sequence[Candidate]) -> Iterator[BoundedPlan]:
+        """Yield the candidates with their bounds, in the same order."""
+        if self._pool is None:
+            for candidate in candidates:
+                yield with_bound(self._search, candidate)
+            return
+        chunk = max(1, len(candidates) // (8 * self._processes))
+        yield from self._pool.map(_with_bound, candidates, chunksize=chunk)
+
+    def steps(self, ordered: Iterator[BoundedPlan]) -> Iterator[tuple[BoundedPlan, StepTime]]:
+        """Yield candidates with their step times as they complete; `ordered` is asked for a plan when one may begin."""
+        if self._pool is None:
+            for bounded in ordered:
+                yield bounded, evaluate(self._search, bounded)
+            return
+        under_way: dict[Future[StepTime], BoundedPlan] = {}
+        while True:
+            for bounded in itertools.islice(ordered, self._processes - len(under_way)):
+                under_way[self._pool.submit(_evaluate, bounded)] = bounded
+            if not under_way:
+                return
+            for done in wait(under_way, return_when=FIRST_COMPLETED).done:
+                yield under_way.pop(done), done.result()
 
 
 _search_of_process: list[PlanSearch] = []
 
 
 def _set_search(search: PlanSearch) -> None:
+    """Prepare a process. Ctrl-C reaches all processes of a terminal, but only the first decides what ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
     _search_of_process[:] = [search]
 
 
-def _evaluate(candidate: Candidate) -> RankedPlan:
-    return evaluate(_search_of_process[0], candidate)
+def _with_bound(candidate: Candidate) -> BoundedPlan:
+    return with_bound(_search_of_process[0], candidate)
+
+
+def _evaluate(bounded: BoundedPlan) -> StepTime:
+    return evaluate(_search_of_process[0], bounded)

@@ -6,6 +6,7 @@ from typing import Any
 
 from inputs.units import GIB, PS_PER_S
 from nadi.reports.text.energy import joules_text, usd_text
+from nadi.studies.planner.answer import S_PER_DAY
 from nadi.terminal.readable import in_unit, time_unit
 from nadi.terminal.tables import AnyColumn, FittedTable, name_column
 
@@ -20,6 +21,7 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
     shown = [name for name in _SHOWN if any(row["shares"][name] > _MIN_SHARE for row in rows)]
     contended = {"packet step": "packets_step_s", "flow step": "flows_step_s"}
     unit = time_unit(row["step_s"] * PS_PER_S for row in rows)
+    num_tokens = answer.get("training", {}).get("tokens", 0.0)
 
     def time(row: dict[str, Any], key: str) -> str:
         return f"{in_unit(row[key] * PS_PER_S, unit)} {unit.name}" if key in row else "-"
@@ -39,7 +41,9 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
         (("memory GiB", 2), lambda row: f"{row['memory_bytes'] / GIB:.1f}"),
         (("energy", 2), lambda row: joules_text(row["energy_J"])),
         (("$/step", 3), lambda row: usd_text(row["cost_usd"])),
-        (("$/1M tokens", 2), lambda row: usd_text(row["usd_per_million_tokens"])),
+        (("GPU-h/10^12 tokens", 2), lambda row: f"{row['gpu_hours_per_trillion_tokens']:,.0f}"),
+        (("$/10^12 tokens", 2), lambda row: usd_text(row["usd_per_trillion_tokens"])),
+        *([(("days", 1), lambda row: f"{_days(row, num_tokens):,.4g}")] if num_tokens else []),
         *(((name, 4), share(name)) for name in ("compute", *shown)),
     ]
     table = FittedTable(title, "rank", *(column for column, _ in columns))
@@ -49,6 +53,13 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
         f"{answer['valid']} valid plans, {answer['too_large']} do not fit in {_memory(answer)}; "
         "step times at closed forms, without contention; exposed communication by axis, mean over the GPUs"
     )
+    if answer["skipped"]:
+        table.notes.append(
+            f"{answer['skipped']} plans skipped: computation and pipeline bubble alone take longer per token than "
+            f"each of the best {answer['wanted']} plans"
+        )
+    if answer["left"]:
+        table.notes.append(f"the search was not finished: {answer['left']} plans are left, which may be better")
     table.notes.append("MFU counts the query-key pairs that a causal mask leaves; MFU all pairs counts all of them")
     if answer["constraints"]:
         table.notes.append(f"every plan has {answer['constraints']}, as in --plan")
@@ -63,6 +74,11 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
     return table
 
 
+def _days(row: dict[str, Any], num_tokens: float) -> float:
+    """Return the days that a plan takes to train so many tokens."""
+    return num_tokens / float(row["tokens_per_s"]) / S_PER_DAY
+
+
 def _memory(answer: dict[str, Any]) -> str:
     """Return the memory that plans of an answer may use, as text."""
     capacity, reserve = (answer[key] / GIB for key in ("memory_bytes", "reserve_bytes"))
@@ -73,6 +89,7 @@ def _training(totals: dict[str, float]) -> str:
     """Return the note about a whole training with the first plan."""
     return (
         f"{totals['tokens']:,.4g} tokens with the first plan: {totals['steps']:,.0f} steps, "
-        f"{totals['days']:,.4g} days, {joules_text(totals['energy_J'])}, {usd_text(totals['cost_usd'])}; "
+        f"{totals['days']:,.4g} days, {totals['gpu_hours']:,.4g} GPU-hours, "
+        f"{joules_text(totals['energy_J'])}, {usd_text(totals['cost_usd'])}; "
         "without checkpoints and failures"
     )

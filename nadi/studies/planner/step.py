@@ -81,6 +81,14 @@ class StepTime(NamedTuple):
     use: EnergyUse  # activity of GPUs and ports that consumes energy
     is_whole: bool  # whether the whole step was simulated; False = extrapolated from two short steps
 
+    def at_least(self, minimum_ps: float) -> "StepTime":
+        """Return the step with all its times in proportion, so that it takes `minimum_ps` at least."""
+        if self.step_ps >= minimum_ps:
+            return self
+        factor = minimum_ps / self.step_ps
+        use = self.use._replace(npu_ps=self.use.npu_ps * factor)
+        return self._replace(step_ps=minimum_ps, share_ps=self.share_ps * factor, use=use)
+
     def of(self, category: str) -> float:
         """Return the share of the step, 0 to 1, that a GPU spends in a category."""
         return float(self.share_ps[CATEGORIES.index(category)] / self.step_ps)

@@ -12,7 +12,7 @@ from nadi.insight.runs import Run
 from nadi.insight.runs.figures import FIGURES, figures, ranking_figure
 from nadi.reports.pages import has_plotly
 from nadi.studies.sweeps.points import SweepDefinition, Value, toml
-from nadi.studies.sweeps.running import RUNS, PointOutcome, folder_of, is_finished
+from nadi.studies.sweeps.running import RUNS, PointOutcome, folder_of, forget_failures, is_finished
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +26,7 @@ def finish(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointO
     import pyarrow.parquet as pq
 
     result = table(sweep, sweep_folder, outcomes)
+    forget_failures(sweep, sweep_folder, outcomes)
     with inputs.refusing(sweep_folder, "a folder to write the table to", OutputError):
         sweep_folder.mkdir(parents=True, exist_ok=True)
         with inputs.whole_file(sweep_folder / FILE) as file:

@@ -13,7 +13,8 @@ from nadi.launching.python import nadi_command
 from nadi.launching.shards import array_script
 from nadi.studies.sweeps.points import Point, SweepDefinition
 
-RUNS = "runs"
+RUNS = "runs"  # folder with the results of the points, and nothing else
+_FAILED = "failed"  # folder with the error of each point that failed, for the table of another shard
 
 
 class PointOutcome(NamedTuple):
@@ -90,9 +91,20 @@ def run_points(
 def _failure(sweep_folder: Path, point: Point) -> str:
     """Return the error message of a point's last run; "" if unknown."""
     try:
-        return inputs.read_text(sweep_folder / RUNS / f"{point.name}.failed").strip()
+        return inputs.read_text(sweep_folder / _FAILED / f"{point.name}.txt").strip()
     except (OSError, ValueError):
         return ""
+
+
+def forget_failures(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOutcome]) -> None:
+    """Remove the errors of points that have finished since, or that are no longer in the sweep."""
+    failed = {f"{sweep.points[outcome.point].name}.txt" for outcome in outcomes if outcome.error}
+    folder = sweep_folder / _FAILED
+    with suppress(OSError):
+        for file in folder.iterdir():
+            if file.name not in failed:
+                file.unlink(missing_ok=True)
+        folder.rmdir()
 
 
 def _run_point(
@@ -110,8 +122,8 @@ def _run_point(
         command += ["--set", override]
     command += ["--out", str(folder_of(sweep_folder, point)), "--quiet", *(["--force"] if force else [])]
     code, stderr = run_command(command)
-    failure = sweep_folder / RUNS / f"{point.name}.failed"
-    with suppress(OSError):  # the outcome holds the error too; the file is for another shard's table
+    failure = sweep_folder / _FAILED / f"{point.name}.txt"
+    with suppress(OSError):  # the outcome holds the error too
         failure.unlink(missing_ok=True)
     if code == 0:
         return PointOutcome(point_index, "")

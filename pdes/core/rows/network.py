@@ -50,7 +50,7 @@ class LinkClass(Row, written_by="build.fabric build.schedule fidelity.*"):
     kmin_bytes = word("bytes", "queue of the sending port above which packets are marked with some probability")
     kmax_bytes = word("bytes", "queue from which every packet is marked")
     pmax = word("ratio", "probability of a mark just below kmax_bytes, in units of 2^-32")
-    special = word("flags", "CARE: packets are lost, sampled, or carry telemetry; FRAMED: flits; INSIDE: a domain's")
+    special = word("flags", "CARE: packets may be lost or carry telemetry; FRAMED, INSIDE, AMPLE (pdes/core/state.py)")
 
 
 class Forwarding(Row, written_by="build.routes network.faults"):

@@ -68,6 +68,13 @@ class CongestionState(
     sibling = word("queue_pair", "next sibling in the same heap")
 
 
+class Resends(Row, written_by="nic.transport"):
+    """How often a sending queue pair has sent its first unacknowledged packet again, where switches trim packets."""
+
+    trimmed_seq = word("sequence", "first unacknowledged packet when one was trimmed last")
+    trimmed_times = word("count", "times that this packet was trimmed and sent again")
+
+
 class Message(Row, words=8, written_by="nic.transport npu.endpoints"):
     """A posted message."""
 

@@ -46,21 +46,22 @@ class Npu(
     job_begin_ps = word("time", "time at which its job starts")
 
 
-class System(Row, words=16, written_by="npu.contention npu.endpoints npu.in_flight"):
+class System(Row, words=16, written_by="build.worlds npu.contention npu.endpoints npu.in_flight"):
     """An NPU's state in the system layer: pdes/npu/contention.py, pdes/npu/in_flight.py."""
 
     running = word("count", "collectives between first step and end, where they slow compute down")
     work_ps = word("duration", "work left of the compute lane's row at since_ps, in whole ps without collectives")
-    work_part = word("ratio", "remainder of work_ps in units of 1 / compute_slow_1000ths ps")
+    work_part = word("ratio", "remainder of work_ps in units of 1 / slow_1000ths ps")
     since_ps = word("time", "time to which work_ps refers")
     due_ps = word("time", "completion time of the compute lane's row at its present pace")
     in_flight = word("count", "collectives in flight, where their number is limited")
     line = word("row", "1 + the newest row that waits for a place, 0 none")
     later_head = word("message", "1 + the first row of its list of messages (pdes/npu/endpoints.py), 0 none")
     later_tail = word("message", "1 + the last row of that list")
+    slow_1000ths = word("ratio", "factor on compute time during a collective in 1000ths, where any NPU is slowed")
 
 
-class Turns(Row, written_by="build.worlds npu.one_at_a_time"):
+class Turns(Row, written_by="build.worlds npu.one_at_a_time npu.trace"):
     """What an NPU does where it runs one row of each kind at a time: pdes/npu/one_at_a_time.py."""
 
     running = word("row", "trace row that runs: on the CPU, on the GPU, communication; -1 none", many=3, begins=-1)

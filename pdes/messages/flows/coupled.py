@@ -25,7 +25,7 @@ from pdes.core.packet import MAX_SEQ, SHARE_UNITS, SHARES_SHIFT, end_of, job_of
 from pdes.core.rows.row import INF
 from pdes.core.state import FRAMED, world_at
 from pdes.messages.events import FIRST_DONE, KEY_SHIFT, OWN, add_event
-from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, lay_both_ways, packets_of
+from pdes.messages.flows.paths import WHOLE, back_bytes_on, flit_bytes, is_ample, lay_both_ways, packets_of
 from pdes.messages.flows.rates import UNITS_PER_PS, ask_to_solve, count_limit, enter, leave
 from pdes.messages.flows.reach import act_as, find_reach, hash_word, lanes_of_member
 from pdes.network.link import class_row, count_for_job, share_psb
@@ -151,7 +151,7 @@ def add_lane(world, flow_id, lane, own, src, now_ps):
 @outline
 def lay_coupled(world, flow_id, now_ps):
     """Find links, weights, cap and bytes of a stage, whose collective is in its instance."""
-    flows, insts, plans = world.flows, world.insts, world.plans
+    net, flows, insts, plans = world.net, world.flows, world.insts, world.plans
     flow, stage = flows.flow[flow_id], flows.stage[flow_id]
     kind, collective = flows.coupled[stage.kind], insts.inst[stage.instance]
     schedule = kind.schedule
@@ -178,7 +178,8 @@ def lay_coupled(world, flow_id, now_ps):
         link = flows.touched[i]
         total = flows.link_total[link]
         flows.hop[h].link = link
-        flows.hop[h].weight = np.int64(np.float64(total.total_bytes) * WHOLE / most_bytes + 0.5)
+        weight = np.float64(total.total_bytes) * WHOLE / most_bytes + 0.5
+        flows.hop[h].weight = 0 if is_ample(net, link) else np.int64(weight)
         flows.hop_total[h].total_bytes = total.total_bytes
         flows.hop_total[h].messages = total.messages
         stage.link_messages += total.messages
@@ -296,7 +297,7 @@ def join(world_address, node, row, now_ps):
         collective.buffer_bytes = trace.bytes[r]
     collective.lanes_left -= 1
     world.flows.state.held += 1
-    if net.const.compute_slow_1000ths != 0:
+    if net.const.slows_compute != 0:
         call_hook(net.hooks.running, world_address, node, row, 1, now_ps)
     if collective.lanes_left == 0:
         begin_coupled(world, inst, now_ps)

@@ -4,7 +4,7 @@ import numpy as np
 
 from pdes.core.jit import inline, outline
 from pdes.core.packet import SHARE_UNITS, SHARES_SHIFT, destination, end_of, header
-from pdes.core.state import FRAMED
+from pdes.core.state import AMPLE, FRAMED
 from pdes.messages.flows.rates import UNITS_PER_PS, WEIGHT_SHIFT
 from pdes.network.framing import FLIT_BYTES, framed_bytes
 from pdes.network.link import class_row, full_packet_bytes, nominal_psb, on_link_bytes, share_psb
@@ -142,6 +142,12 @@ def starts_at(net, link, node):
 
 
 @inline
+def is_ample(net, link):
+    """Return whether a link limits no flow, so that flows have no weight on it."""
+    return class_row(net, link).special & AMPLE != 0
+
+
+@inline
 def bytes_on(net, link, size_bytes, packets):
     """Return the bytes on a link of a message of `size_bytes` payload bytes in `packets` packets."""
     if class_row(net, link).special & FRAMED == 0:
@@ -189,7 +195,7 @@ def load_message(world, pair, size_bytes):
             on_link = back_bytes_on(net, link, packets)
         else:
             on_link = bytes_on(net, link, size_bytes, packets)
-        hop.weight = np.int64(np.float64(use.share) * on_link / wire + 0.5)
+        hop.weight = 0 if is_ample(net, link) else np.int64(np.float64(use.share) * on_link / wire + 0.5)
         if use.is_back == 0 and starts_at(net, link, node):
             packet_ps = on_link_bytes(net, link, 0, full) * nominal_psb(net, link)
             if packet_ps >= slowest_ps:  # the last of equal ones: switches before it may cut packets through

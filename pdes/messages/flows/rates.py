@@ -25,6 +25,7 @@ from pdes.messages.flows.keyed_heap import remove, sift
 RATE_UNITS = 64  # units of rates per B/s: 3e-12 of the rate of 50 Gb/s
 WEIGHT_SHIFT = 14  # weights are in units of 2^-14: acknowledgements of RoCEv2, 2 % of data, are exact to 0.3 %
 MAX_RATE_BPS = 6 * 10**13  # bit/s of a link: times RATE_UNITS / 8 * 2^WEIGHT_SHIFT it is 7.9e18 < 2^63
+MAX_RATE = MAX_RATE_BPS * RATE_UNITS / 8  # the same in units of rates; only links that limit no flow (AMPLE) have more
 UNITS_PER_PS = RATE_UNITS * PS_PER_S  # divided by a rate, picoseconds per byte
 OVERLOADED = INF - 1  # level of a link whose flows together have more than its capacity, until a solution visits it
 MAX_TURNS = 16  # flows of a port up to which packets take turns; their ends are that many solutions in place of one
@@ -37,7 +38,7 @@ def capacities(net: Net) -> Int64:
     """Return int64[tx rows], the load that each outgoing link carries (FlowLink.capacity)."""
     rows = net.link_class[class_of(net.tx.meta)]
     ps_per_byte = np.where(rows.ps_per_byte > 0, rows.ps_per_byte, np.inf)  # a link that loses all packets has no rate
-    rate = (UNITS_PER_PS / ps_per_byte).astype(np.int64)
+    rate = np.minimum(UNITS_PER_PS / ps_per_byte, MAX_RATE).astype(np.int64)
     return np.where(rows.error == ALWAYS_LOST, 0, rate << WEIGHT_SHIFT)
 
 
@@ -47,7 +48,7 @@ def capacity_of(net, link):
     row = net.link_class[class_of(net.tx[link].meta)]
     if row.error == ALWAYS_LOST:
         return np.int64(0)
-    return np.int64(UNITS_PER_PS / row.ps_per_byte) << WEIGHT_SHIFT
+    return np.int64(min(UNITS_PER_PS / row.ps_per_byte, MAX_RATE)) << WEIGHT_SHIFT
 
 
 @inline

@@ -283,3 +283,32 @@ def test_ids_that_fit_by_chance_give_way_to_order_and_names(tmp_path):
     (rank,) = made.report["ranks"]
     assert (rank["linked_operators"], rank["linked_kernels"], rank["kernels"]) == (10, 10, 10)
     assert "rank 0: no record function ids that fit, operators linked by order and name" in made.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("0x0", 0), ("0x7f3a00001000", 0x7F3A00001000), ("0xffffffffffffffff", -1), ("7", 7)]
+)
+def test_streams_of_rocm_are_hexadecimal(tmp_path, text, number):
+    launch = op("hipLaunchKernel", 15, 20, category="cuda_runtime", correlation=1, stream=text)
+    events = [op("aten::mm", 10, 30), launch, kernel("gemm", 22, 60, 1, stream=text), kernel("add", 70, 80, 2, number)]
+    made = convert(written(tmp_path, kineto=kineto(step(events))))
+    assert names_before(made.tables[0], "gemm") == {"hipLaunchKernel"}
+    assert "gemm" in names_before(made.tables[0], "add")  # of the same stream
+
+
+def test_categories_that_are_not_read_are_counted_and_named(tmp_path):
+    others = [op("gemm", 22, 60, category="mtia_ccp_events"), op("launch", 15, 20, category="mtia_runtime")]
+    others += [op("gemm", 22, 60, category="hpu_op"), op("gemm", 70, 80, category="hpu_op")]
+    silent = [op("f", 1, 2, category=name) for name in ("python_function", "gpu_user_annotation", "overhead", "Trace")]
+    made = convert(written(tmp_path, kineto=kineto(step([op("aten::mm", 10, 30), *others, *silent]))))
+    assert made.report["ranks"][0]["events_not_read"] == {"mtia_ccp_events": 1, "mtia_runtime": 1, "hpu_op": 2}
+    assert any(
+        "4 events of categories that are not read, and whose work is lost: hpu_op (2), mtia_ccp_events (1)" in note
+        for note in made.notes
+    )
+
+
+def test_kernels_of_other_devices_follow_their_launches(tmp_path):
+    events = [op("aten::mm", 10, 30), op("urEnqueueKernelLaunch", 15, 20, category="xpu_runtime", correlation=1)]
+    made = convert(written(tmp_path, kineto=kineto(step([*events, kernel("gemm", 22, 60, 1)]))))
+    assert names_before(made.tables[0], "gemm") == {"urEnqueueKernelLaunch"}

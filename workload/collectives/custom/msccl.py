@@ -122,7 +122,7 @@ def _parse(path: Path, kind: str) -> MscclAlgorithm:
         raise WorkloadError(f"{path}: proto {proto!r}, expected one of {', '.join(WIRE_OF)}")
     if kind in _IN_PARTS and chunks % n:
         raise WorkloadError(f"{path}: nchunksperloop {chunks}, expected a multiple of {n} GPUs for {kind}")
-    elements = root.findall("gpu")
+    elements = _children(root, "gpu", label)
     if len(elements) != n:
         raise WorkloadError(f"{path}: {len(elements)} elements <gpu>, expected ngpus {n}")
     gpus = {_int(element, "id", f"{path}: gpu"): element for element in elements}
@@ -137,7 +137,7 @@ def _gpu(element: ET.Element, gpu_number: int, gpus: int, file_name: str) -> Msc
     label = f"{file_name}: gpu {gpu_number}"
     chunks = {letter: _int(element, f"{letter}_chunks", label, default=0, least=0) for letter in "ios"}
     blocks: dict[int, ThreadBlock] = {}
-    for child in element.findall("tb"):
+    for child in _children(element, "tb", label):
         block = _int(child, "id", f"{label} tb")
         if block in blocks:
             raise WorkloadError(f"{label} tb {block}: stands twice, expected each id once")
@@ -151,7 +151,7 @@ def _block(element: ET.Element, label: str, gpu_number: int, gpus: int) -> Threa
     for key, peer in (("send", send), ("recv", recv)):
         if not -1 <= peer < gpus or peer == gpu_number:
             raise WorkloadError(f"{label}: {key} {peer}, expected another GPU from 0 to {gpus - 1}, or -1")
-    steps = [_step(child, i, label) for i, child in enumerate(element.findall("step"))]
+    steps = [_step(child, i, label) for i, child in enumerate(_children(element, "step", label))]
     for step in steps:
         for key, peer, types in (("send", send, SENDS), ("recv", recv, RECEIVES)):
             if step.type in types and peer < 0:
@@ -179,6 +179,14 @@ def _step(element: ET.Element, number: int, block_label: str) -> MscclStep:
     count = _int(element, "cnt", label, default=1, least=0 if kind == "nop" else 1)
     block_of, step_of = (_int(element, key, label, default=-1) for key in ("depid", "deps"))
     return MscclStep(label, kind, places["src"], places["dst"], count, None if block_of < 0 else (block_of, step_of))
+
+
+def _children(element: ET.Element, tag: str, label: str) -> list[ET.Element]:
+    """Return the elements within an XML element, which all have one tag; label: name of the outer one in errors."""
+    other = next((child.tag for child in element if child.tag != tag), None)
+    if other is not None:
+        raise WorkloadError(f"{label}: <{other[:40]}>, expected <{tag}>")
+    return list(element)
 
 
 def _int(

@@ -7,13 +7,16 @@
 | .cm | htsim: `workload.generators.point_to_point.connection_matrix` |
 
 Other columns of CSV mean nothing here, so that a table of flows of an earlier run (`flows.parquet`) may become a list.
-The generator of HPCC lets the first flow start at second 2; times of `flow.txt` count from its earliest flow. Sources:
+The generator of HPCC lets the first flow start at second 2; times of `flow.txt` count from its earliest flow. Its SRC
+and DST are numbers of nodes of the topology's file, which numbers GPUs and switches together. As in ns-3, what follows
+the flows that its first line counts is not read. Sources:
 alibaba-edu/High-Precision-Congestion-Control (scratch/third.cc, ReadFlowInput) and, without PORT, conweave-project.
 """
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +24,7 @@ import numpy as np
 
 from inputs import read_text, refusing
 from inputs.limits import MAX_NPUS
+from inputs.line_files import unread
 from inputs.units import PS_PER_US, US_PER_S
 from topologies.bounds import LONGEST_PS, MAX_BYTES
 from topologies.units import short
@@ -47,8 +51,12 @@ class _Flow(NamedTuple):
     start_us: float
 
 
-def flow_list(path: Path) -> TraceSet:
-    """Return the traces of the ranks of a list of flows; WorkloadError names the line that is wrong."""
+def flow_list(path: Path, rank_of: Mapping[int, int] | None = None) -> TraceSet:
+    """Return the traces of the ranks of a list of flows; WorkloadError names the line that is wrong.
+
+    rank_of: rank of each number that `flow.txt` may name, those of the GPUs in the topology's file; None = its numbers
+    are ranks.
+    """
     if path.suffix not in ENDINGS:
         raise WorkloadError(f"{path}: found a name that ends otherwise; expected {', '.join(ENDINGS)}")
     if path.suffix == ".cm":
@@ -60,7 +68,7 @@ def flow_list(path: Path) -> TraceSet:
         return flow_traces(matrix, waits_on_host=True).traces
     with refusing(path, _CSV if path.suffix == ".csv" else _NS3, WorkloadError, UnicodeDecodeError, csv.Error):
         lines = read_text(path).splitlines()
-        flows = _of_csv(path, lines) if path.suffix == ".csv" else _of_ns3(path, lines)
+        flows = _of_csv(path, lines) if path.suffix == ".csv" else _of_ns3(path, lines, rank_of)
     if not flows:
         raise WorkloadError(f"{path}: found no flow; expected one or more")
     if len(flows) > MAX_MESSAGES:
@@ -87,20 +95,43 @@ def _of_csv(path: Path, lines: Sequence[str]) -> list[_Flow]:
     return found
 
 
-def _of_ns3(path: Path, lines: Sequence[str]) -> list[_Flow]:
-    """Return the flows of the lines of an ns-3 file, whose earliest one starts at 0."""
+def remarks(path: Path) -> tuple[str, ...]:
+    """Return a sentence about the lines of a list that `flow_list` does not read, none if it reads all."""
+    if path.suffix == ".txt":
+        with suppress(OSError, ValueError):  # changed since it was read
+            count, numbered = _numbered(path, read_text(path).splitlines())
+            return unread(path, numbered[count:], f"{count:,} flows")
+    return ()
+
+
+def _numbered(path: Path, lines: Sequence[str]) -> tuple[int, list[tuple[int, str]]]:
+    """Return the number of flows that the first line of an ns-3 file says, and the other lines that are not empty."""
+    numbered = [(number, line) for number, line in enumerate(lines, start=1) if line.strip()]
+    head = numbered[0][1].strip() if numbered else ""
+    if not (head.isascii() and head.isdecimal() and len(head) <= len(str(MAX_MESSAGES))):
+        raise WorkloadError(f"{path}: line 1: found {short(head)}; expected {_NS3}")
+    return int(head), numbered[1:]
+
+
+def _of_ns3(path: Path, lines: Sequence[str], rank_of: Mapping[int, int] | None) -> list[_Flow]:
+    """Return the flows of the lines of an ns-3 file, whose earliest one starts at 0; rank_of: as of `flow_list`."""
     found = []
-    numbered = [(number, line.split()) for number, line in enumerate(lines, start=1) if line.strip()]
-    head = numbered[0][1] if numbered else []
-    if len(head) != 1 or not head[0].isdecimal():
-        raise WorkloadError(f"{path}: line 1: found {short(' '.join(head))}; expected {_NS3}")
-    for number, words in numbered[1:]:
-        place = f"{path}: line {number}"
+    count, numbered = _numbered(path, lines)
+    for number, line in numbered[:count]:
+        place, words = f"{path}: line {number}", line.split()
         if len(words) not in {5, 6}:
             raise WorkloadError(f"{place}: found {len(words)} words; expected {_NS3}")
-        found.append(_flow(place, [*words[:2], *words[-2:]], _US["start_s"]))
-    if len(found) != int(head[0]):
-        raise WorkloadError(f"{path}: found {len(found)} flows; expected {short(head[0])}, as its first line says")
+        flow = _flow(place, [*words[:2], *words[-2:]], _US["start_s"])
+        if rank_of is not None:
+            other = next((end for end in (flow.src, flow.dst) if end not in rank_of), None)
+            if other is not None:
+                raise WorkloadError(
+                    f"{place}: found node {other}, a switch or none; expected the number of a GPU in the topology"
+                )
+            flow = flow._replace(src=rank_of[flow.src], dst=rank_of[flow.dst])
+        found.append(flow)
+    if len(found) < count:
+        raise WorkloadError(f"{path}: found {len(found)} flows; expected {count}, as its first line says")
     first_us = min((flow.start_us for flow in found), default=0.0)
     return [flow._replace(start_us=flow.start_us - first_us) for flow in found]
 

@@ -18,6 +18,8 @@ depends on whether the framework leaves these SMs free:
 FSDP's copies between tensors and flat buffers add a similar cost (`flat_copies`).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from topologies.graph import Graph
@@ -59,10 +61,13 @@ def copied_groups(framework: Framework, plan: ParallelPlan) -> frozenset[str]:
     return frozenset({"tp"}) if uses_userbuffers else frozenset()
 
 
-def channels_on(graph: Graph) -> int:
-    """Return the channels that NCCL's communicators use on a fabric, over several hosts where it has several."""
-    first = np.unique(graph.host[: graph.npus])[:_HOSTS]
-    members = np.flatnonzero(np.isin(graph.host[: graph.npus], first))
+def channels_on(graph: Graph, memory_nodes: Sequence[int] = ()) -> int:
+    """Return the channels that NCCL's communicators use on a fabric, over several hosts where it has several.
+
+    memory_nodes: Endpoints of the fabric that are remote memories, not GPUs.
+    """
+    gpus = np.setdiff1d(np.arange(graph.npus), memory_nodes)
+    members = gpus[np.isin(graph.host[gpus], np.unique(graph.host[gpus])[:_HOSTS])]
     if len(members) < _HOSTS:
         return 0
     shape = shape_of(graph, members)

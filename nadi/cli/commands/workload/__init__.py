@@ -4,6 +4,7 @@ import typer
 
 from nadi.cli.commands.workload import inference, traffic, training
 from nadi.cli.commands.workload.gpus import gpus, operator_times
+from nadi.cli.completion import model_names
 from nadi.cli.options import AsJson, Force, TracesOut
 from nadi.cli.output import print_document, print_json, print_table
 from nadi.terminal.printing import say
@@ -46,7 +47,9 @@ def models(
 
 
 def memory(
-    model: str = typer.Option(..., metavar="MODEL", help="Name in `nadi workload models`, or file."),
+    model: str = typer.Option(
+        ..., metavar="MODEL", help="Name in `nadi workload models`, or file.", autocompletion=model_names
+    ),
     plan: str = typer.Option(..., metavar="PLAN", help="Parallel plan, such as tp8,pp4,dp32,sp,zero1,recompute=full."),
     framework: str = typer.Option("megatron", help="Framework: megatron, deepspeed or fsdp."),
     gpu_memory: str = typer.Option("80GiB", metavar="SIZE", help=_MEMORY),

@@ -5,6 +5,7 @@ from pathlib import Path
 import typer
 
 from nadi.cli.commands.workload.training import Expand, Name, write_traces
+from nadi.cli.completion import cluster_names
 from nadi.cli.options import Force, Prefix, Quiet, TracesOut, named_path
 from nadi.configuration.bounds import MAX_SEED, MAX_SEQUENCES, MAX_TOKENS
 from nadi.errors import ConfigError
@@ -38,7 +39,7 @@ def inference(
     requests_file: Path | None = typer.Option(None, metavar="CSV", parser=named_path, help=_FILE),
     chunk: int = typer.Option(0, min=0, max=MAX_TOKENS, metavar="TOKENS", help=_CHUNK),
     prompt_tokens: int = typer.Option(8192, min=1, max=MAX_TOKENS, metavar="TOKENS", help=_PROMPTS),
-    cluster: str = typer.Option("", metavar="CLUSTER", help=_CLUSTER),
+    cluster: str = typer.Option("", metavar="CLUSTER", help=_CLUSTER, autocompletion=cluster_names),
     gpu: str = typer.Option("", metavar="GPU", help=_GPU),
     kv_tokens: int = typer.Option(0, min=0, max=MAX_TOKENS, metavar="TOKENS", help=_CACHE),
     prefill_plan: str = typer.Option("", metavar="PLAN", help="Plan of separate GPUs for the prompts."),

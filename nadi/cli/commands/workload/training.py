@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nadi.cli.completion import model_names
 from nadi.cli.options import Force, Prefix, TracesOut
 from nadi.launching.ending import unwound
 from nadi.terminal.printing import say
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _MODEL = "Model of `nadi workload models`, TOML file, or config.json of Hugging Face."
 _PLAN = "Parallel plan, such as tp8,pp4,dp32,vpp2,mb1,gb1536,zero1,recompute=full."
 
-Name = Annotated[str, typer.Option("--model", metavar="MODEL", help=_MODEL)]
+Name = Annotated[str, typer.Option("--model", metavar="MODEL", help=_MODEL, autocompletion=model_names)]
 Plan = Annotated[str, typer.Option("--plan", metavar="PLAN", help=_PLAN)]
 Expand = Annotated[bool, typer.Option("--expand", help="Write a trace per NPU and groups.json, for other tools.")]
 

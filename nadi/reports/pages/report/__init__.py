@@ -50,8 +50,15 @@ def report(run: Run, progress: Callable[[str], None] = lambda _text: None) -> Pa
         section = module.section(run)
         sections += [section] if section else []
     return Page(
-        f"{what} on {fabric_kind(fabric)}: {time_text(run.finish_time_ps)}",
+        f"{what} on {fabric_kind(fabric)}: {_main_result(run)}",
         f"{npus} on {fabric}, simulated by Nadi {summary.get('version', '')}. "
         f"Click an underlined term for its explanation.",
         sections,
     )
+
+
+def _main_result(run: Run) -> str:
+    """Return the main result of a run: the times of requests if it serves a model, else its time."""
+    serving = run.summary.get("serving", {})
+    times = [f"{name.upper()} {time_text(serving[name]['p50_ps'])}" for name in ("ttft", "tpot") if name in serving]
+    return f"median {', '.join(times)}" if times else time_text(run.finish_time_ps)

@@ -18,8 +18,10 @@ _WHY = {
 }
 
 
-def section(run: Run) -> PageSection:
-    """Return the section about energy and cost: facts, a chart and a table."""
+def section(run: Run) -> PageSection | None:
+    """Return the section about energy and cost: facts, a chart and a table. None if the NPUs only send messages."""
+    if run.has_only_messages:
+        return None
     document = energy_of(run).document()
     lead = "Powers and prices come from a small table that you can replace: docs/explanation/energy.md."
     parts: list[Part] = [Facts([Fact(name, value, _WHY[name]) for name, value in printed.summary(document)])]

@@ -94,8 +94,9 @@ def _marks(figure: Plotly, graph: Graph, marks: Marks) -> None:
             y=marks.y[here],
             mode="markers+text" if len(marks.part) <= MAX_NAMED else "markers",
             marker={"color": "#5a6675" if is_switch else "#7f93ab", "symbol": symbol, "size": size},
-            text=[in_page(mark_name(graph, marks, mark)) for mark in here.tolist()],
-            textposition="top center" if is_switch else "bottom center",
+            # beside a switch there are no links; those to other tiers are above and below it
+            text=[f"  {in_page(mark_name(graph, marks, mark))}" for mark in here.tolist()],
+            textposition="middle right" if is_switch else "bottom center",
             textfont={"size": 10},
             cliponaxis=False,
             hoverinfo="text",

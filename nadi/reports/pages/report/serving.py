@@ -39,6 +39,7 @@ def _plot(metric: str, times: dict[str, Any]) -> Plot:
     drawn.add_scatter(x=quantiles_ps / unit.ps, y=share, mode="lines", line={"color": style(0).colour})
     drawn.update_xaxes(rangemode="tozero")
     drawn.update_yaxes(range=[0, 100])
-    half, most = (f"{times[key] / unit.ps:,.4g} {unit.name}" for key in ("p50_ps", "p99_ps"))
-    description = f"Cumulative distribution: {MEANINGS[metric][1]}. Half take at most {half}, 99 % at most {most}."
+    known = {share: times[key] for share, key in (("half", "p50_ps"), ("99 %", "p99_ps")) if times[key] is not None}
+    most = ", ".join(f"{share} take at most {time_ps / unit.ps:,.4g} {unit.name}" for share, time_ps in known.items())
+    description = f"Cumulative distribution: {MEANINGS[metric][1]}; {most}."
     return Plot(f"{metric.upper()}: {MEANINGS[metric][0]}, cumulative distribution", drawn, description)

@@ -49,8 +49,13 @@ class NpuGroups(NamedTuple):
         return [int(np.flatnonzero(self.group == number)[0]) for number in range(len(self.names))]
 
 
-def section(run: Run) -> PageSection:
-    """Return the section about time by category: a chart and a table with a row per group of NPUs."""
+def section(run: Run) -> PageSection | None:
+    """Return the section about time by category: a chart and a table with a row per group of NPUs.
+
+    None if the NPUs only send messages, which is no time of theirs.
+    """
+    if run.has_only_messages:
+        return None
     groups, times = npu_groups(run), times_of(run)
     unit = _unit(times)
     means = {name: _means(groups, values) / unit.ps for name, values in times.items()}

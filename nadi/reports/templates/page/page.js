@@ -14,6 +14,9 @@
     return found;
   }
 
+  const isNarrow = () => innerWidth < 640;
+  const barPixels = 34; // height of Plotly's tool bar, which is above the plot so that it covers no legend
+
   function themed(layout) {
     const { axis, raised, ...rest } = colours();
     const made = { ...layout, ...rest, font: { ...layout.font, ...rest.font } };
@@ -21,11 +24,12 @@
       if (/^[xy]axis\d*$/.test(key)) made[key] = { ...made[key], ...axis, automargin: true };
     }
     made.hoverlabel = { bgcolor: raised, font: rest.font, namelength: -1 };
-    if (innerWidth < 640) made.legend = { ...made.legend, orientation: "h", x: 0, y: 1, yanchor: "bottom", maxheight: 1 };
+    if (isNarrow()) made.legend = { ...made.legend, orientation: "h", x: 0, y: 1, yanchor: "bottom", maxheight: 1 };
+    else made.margin = { ...made.margin, t: barPixels + (made.margin?.t ?? 0) };
     return made;
   }
 
-  // On narrow screens the legend stands above the plot, and the plot grows by what it takes.
+  // On narrow screens the legend is above the plot, in place of the tool bar. The plot grows by what either takes.
   function legendPixels(figure, width) {
     const names = figure.data.filter((trace) => trace.showlegend !== false).map((trace) => trace.name ?? "");
     if (names.length < 2) return 0;
@@ -47,7 +51,9 @@
       }
     }
     const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
-    if (innerWidth < 640) place.style.height = `${Number(place.dataset.height) + legendPixels(figure, place.clientWidth)}px`;
+    options.displayModeBar = isNarrow() ? false : "hover";
+    const above = isNarrow() ? legendPixels(figure, place.clientWidth) : barPixels;
+    place.style.height = `${Number(place.dataset.height) + above}px`;
     Plotly.newPlot(place, figure.data, themed(figure.layout), options);
   }
 

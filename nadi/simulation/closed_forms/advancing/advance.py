@@ -24,14 +24,17 @@ from pdes.traces import (
     ROW_POSTED,
     ROW_READY,
     ROW_STARTED,
+    begin_turns,
     begin_work,
     change_pace,
+    end_turn,
     job_of,
     leave_lane,
     next_for_lane,
     next_ready,
     rank_of,
     slowed,
+    takes_turn,
     tell_of,
     wait_for_lane,
 )
@@ -64,6 +67,8 @@ def finish(address, class_number, row):
     state.rows.finish[npu_class.row_base + row] = state.ctl.now_ps
     state.ctl.done += 1
     state.ctl.finish_ps = max(state.ctl.finish_ps, state.ctl.now_ps)
+    if state.ctl.one_at_a_time == 1:
+        end_turn(state.turns[class_number], row)
     tell_of(npu_class, state.rows, state.trace, row, state.ctl.serial)
 
 
@@ -134,8 +139,8 @@ def takes_ps(state, npu_class, program_row, kind, lane):
             npu_class.next_change += 1
         if npu_class.slow_1024ths != 0:
             duration = slowed(duration, npu_class.slow_1024ths)
-    if lane == COMPUTE_LANE and state.ctl.compute_slow_1000ths != 0:
-        duration = begin_work(state.ctl.compute_slow_1000ths, npu_class, duration, now)
+    if lane == COMPUTE_LANE and state.ctl.slows_compute != 0:
+        duration = begin_work(npu_class, duration, now)
     return duration
 
 
@@ -150,14 +155,14 @@ def count_running(address, class_number, change):
     if row < 0 or (before > 0 and after > 0):
         npu_class.running = after
         return
-    change_pace(state.ctl.compute_slow_1000ths, npu_class, change, state.ctl.now_ps)
+    change_pace(npu_class, change, state.ctl.now_ps)
     push_event(state, npu_class.due_ps, EVENT_LANE + COMPUTE_LANE, class_number, row)
 
 
 @inline
 def has_lapsed(state, npu_class, row):
     """Return whether the end event of a compute lane's row is out of date, because collectives have changed its end."""
-    if state.ctl.compute_slow_1000ths == 0:
+    if state.ctl.slows_compute == 0:
         return False
     return npu_class.lane[COMPUTE_LANE] != row or npu_class.due_ps != state.ctl.now_ps
 
@@ -165,16 +170,29 @@ def has_lapsed(state, npu_class, row):
 @inline
 def slows(w, r):
     """Return whether a collective slows computation down: a slowdown is set, and kernels run the collective."""
-    return w.ctl.compute_slow_1000ths != 0 and w.trace.lane[r] == COMPUTE_LANE
+    return w.ctl.slows_compute != 0 and w.trace.lane[r] == COMPUTE_LANE
+
+
+@inline
+def has_ready(state, class_number):
+    """Return whether a row of a class of NPUs may start, after idle kinds have begun their next rows."""
+    npu_class = state.classes[class_number]
+    if state.ctl.one_at_a_time == 1 and npu_class.ready_head < 0:
+        begin_turns(npu_class, state.turns[class_number], state.rows)
+    return npu_class.ready_head >= 0
 
 
 @outline
 def start(address, class_number):
-    """Start the first row of a class of NPUs that is ready."""
+    """Start the first row of a class of NPUs that is ready, unless it waits for its turn."""
     state = state_of(address)
     npu_class = state.classes[class_number]
     base = npu_class.row_base
     row = next_ready(npu_class, state.rows)
+    if state.ctl.one_at_a_time == 1 and not takes_turn(
+        npu_class, state.turns[class_number], state.rows, state.trace, row, state.ctl.serial
+    ):
+        return
     program_row = npu_class.trace_base + row
     kind = state.trace.kind[program_row]
     done = False
@@ -256,7 +274,7 @@ def advance(address, max_events):
     left = max_events
     while True:
         class_number = ctl.at
-        while class_number >= 0 and state.classes[class_number].ready_head >= 0 and ctl.late == 0:
+        while class_number >= 0 and ctl.late == 0 and has_ready(state, class_number):
             if ctl.events + ctl.most > ctl.room:
                 return NO_ROOM
             start(address, class_number)

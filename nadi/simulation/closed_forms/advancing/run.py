@@ -56,10 +56,14 @@ def run_closed_form(
     folded.messages. `progress` is called with a snapshot every EVENTS_OF_A_PAUSE events.
     """
     begun = time.perf_counter()
-    work = _initial_state(folded, collective_ps, messages, concurrent=settings.concurrent_collectives)
+    work = _initial_state(folded, collective_ps, messages, settings)
     work = work._replace(changes=_pace_changes(work, folded, settings.faults.npus))
-    if settings.compute_slowdown != 1:
-        work.ctl.compute_slow_1000ths = round(traces.SLOWDOWN_UNIT * settings.compute_slowdown)
+    if settings.slows_compute:
+        work.ctl.slows_compute = 1
+        jobs = traces.job_tables(folded.program, folded.program.npus)
+        work.classes.slow_1000ths[: len(folded.classes.example)] = traces.slow_1000ths(
+            jobs, settings, folded.classes.example
+        )
         work.collectives.launch_ps[:] += settings.fidelity.endpoint_delay_ps
     directory, events = Directory(work, "closed forms"), 0
     total = int(folded.row_ptr[-1])
@@ -132,9 +136,9 @@ def digests_of(times: ClassTimes, program: Program, classes: Classes) -> dict[st
 
 
 def _initial_state(
-    folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, *, concurrent: bool
+    folded: FoldedProgram, collective_ps: Int64, messages: MessageTimes, settings: Settings
 ) -> s.AdvanceState:
-    """Return the state at time 0; collective_ps: int64[K]; concurrent: a group runs several collectives at once."""
+    """Return the state at time 0; collective_ps: int64[K]."""
     program, classes = folded.program, folded.classes
     count = len(classes.example)
     trace = program.trace_of_npu[classes.example].astype(np.int64)
@@ -151,11 +155,13 @@ def _initial_state(
     heap[0 : 2 * count : 2] = begin_ps[order]
     heap[1 : 2 * count : 2] = order << 32
     ctl = row_of(RunState)
-    ctl.at, ctl.events, ctl.room, ctl.most, ctl.serial = -1, count, room, most, int(not concurrent)
+    ctl.at, ctl.events, ctl.room, ctl.most = -1, count, room, most
+    ctl.serial, ctl.one_at_a_time = not settings.concurrent_collectives, settings.one_at_a_time
     takes = np.where(folded.instance_key >= 0, np.append(collective_ps, 0)[folded.instance_key], 0)
     return s.AdvanceState(
         ctl=ctl,
         classes=words,
+        turns=rows_of(traces.Turns, count if settings.one_at_a_time else 0),
         heap=heap,
         trace=traces.trace_tables(program, 1.0),
         rows=traces.row_states(state, int(folded.slot_ptr[-1]), is_recorded=True),

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from pdes.kernels import Int32, Int64, Row, reader, word
-from pdes.traces import RowStates, Trace
+from pdes.traces import RowStates, Trace, Turns
 
 
 class RunState(
@@ -24,9 +24,8 @@ class RunState(
     finish_ps = word("time", "time at which the last of them was done")
     serial = word("flag", "collectives of a group run one at a time")
     late = word("flag", "an event is beyond the engine's largest time")
-    compute_slow_1000ths = word(
-        "ratio", "time of compute beside a collective relative to compute alone, 0: no slowdown"
-    )
+    one_at_a_time = word("flag", "NPUs run one row of each kind at a time (pdes/npu/one_at_a_time.py)")
+    slows_compute = word("flag", "computation of some classes is slower beside a collective")
 
 
 class NpuClass(
@@ -52,12 +51,13 @@ class NpuClass(
     wait_tail = word("row", "last row of that list", many=4, begins=-1)
     running = word("count", "collectives from their first step to their end, where they slow compute down")
     work_ps = word("duration", "remaining work of the compute lane's row at since_ps, in whole ps without a collective")
-    work_part = word("ratio", "remainder of that work, in compute_slow_1000ths-ths of a ps")
+    work_part = word("ratio", "remainder of that work, in slow_1000ths-ths of a ps")
     since_ps = word("time", "time of the last update of the remaining work")
     due_ps = word("time", "completion time of the compute lane's row at its present pace")
     next_change = word("place", "next change of its pace")
     changes_end = word("place", "entry past its last change")
     slow_1024ths = word("ratio", "time of compute relative to its nominal time, 0: nominal")
+    slow_1000ths = word("ratio", "time of compute beside a collective relative to compute alone, in 1000ths")
 
 
 class GroupClass(Row, written_by="nadi.simulation.closed_forms.advancing.folded_program"):
@@ -112,6 +112,7 @@ class AdvanceState(NamedTuple):
 
     ctl: Annotated[np.record, RunState]  # progress of the run
     classes: Annotated[np.recarray, NpuClass]  # row of each class of NPUs
+    turns: Annotated[np.recarray, Turns]  # row of each class of NPUs if they run one row of each kind at a time
     heap: Int64  # int64[2*room], event heap, see pdes.core.heap
     trace: Trace  # the engine's tables of all distinct traces
     rows: RowStates  # trace rows and slots of all classes

@@ -18,7 +18,7 @@ _EXPECTED = "an execution plan of MSCCL++ (JSON with gpus)"
 _LARGEST_NUMBER = 1 << 20
 _LARGEST_PARTS = 64
 _KINDS = {"all-reduce", "all-gather", "reduce-scatter", "all-to-all"}  # in which every GPU has an input
-_LETTERS = {"i", "o", "s"}
+_LETTERS = ("i", "o", "s")  # a tuple: values of a file may be unhashable
 SIGNALS = {"signal", "rlxsignal"}
 WAITS = {"wait", "rlxwait"}
 PAIRS = {"put", "pws", "pwsf", "get", "copy", "ppkt", "rppkt", "cpkt", "upkt"}
@@ -104,7 +104,7 @@ def read_document(path: Path, kind: str) -> PlanDocument:
     if parts > _LARGEST_PARTS:
         raise WorkloadError(f"{path}: groups of thread blocks that share a chunk in {parts} parts, expected fewer")
     found = [_gpu(gpu, number, gpus, parts, label) for number, gpu in enumerate(gpus)]
-    return PlanDocument(kind, content.get("inplace") in {True, "true"}, WIRE_OF[protocol], found)
+    return PlanDocument(kind, content.get("inplace") in (True, "true"), WIRE_OF[protocol], found)
 
 
 def _group_sizes(gpus: list[dict[str, Any]], label: str) -> set[int]:
@@ -132,7 +132,7 @@ def _gpu(content: dict[str, Any], number: int, gpus: list[dict[str, Any]], parts
     channels: dict[str, list[Channel]] = {}
     for channel in _list(content, "channels", label):
         kind = str(channel.get("channel_type"))
-        for peer in channel.get("connected_to") or ():
+        for peer in _items(channel.get("connected_to") or [], f"{label}: connected_to"):
             other = _checked(peer, "connected_to", label, most=len(gpus) - 1)
             if other == number:
                 raise WorkloadError(f"{label}: connected_to {other}, expected other GPUs")
@@ -164,11 +164,12 @@ def _block(
     own_channels: dict[str, list[Channel]] = {}
     for channel in _list(content, "channels", label):
         kind = str(channel.get("channel_type"))
-        for index in channel.get("channel_ids") or () if kind != "switch" else ():  # only refused operations use those
+        ids = [] if kind == "switch" else channel.get("channel_ids")  # only refused operations use those of switches
+        for index in _items(ids or [], f"{label}: channel_ids"):
             own_channels.setdefault(kind, []).append(_at(channels.get(kind, []), index, "channel_ids", label))
     own_buffers: dict[str, list[tuple[int, str]]] = {}
     for refs in _list(content, "remote_buffer_refs", label):
-        for index in refs.get("remote_buffer_ids") or ():
+        for index in _items(refs.get("remote_buffer_ids") or [], f"{label}: remote_buffer_ids"):
             kind = str(refs.get("access_channel_type"))
             own_buffers.setdefault(kind, []).append(_at(remote, index, "remote_buffer_ids", label))
     found = []

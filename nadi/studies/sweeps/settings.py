@@ -1,0 +1,80 @@
+"""Settings of a sweep: points that differ only in seeds are repetitions of one setting."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from nadi.insight.runs.figures import FIGURES, Figure
+from nadi.insight.runs.repetitions import confidence_interval
+
+_OTHER_COLUMNS = ("point", "run", "error", "seeds", "runs", "low", "high")  # neither keys nor figures
+_SEED = re.compile(r"[:,]seed=[0-9]+")  # in values such as "poisson:1ms,seed=2"
+
+
+def keys_of(table: pa.Table) -> list[str]:
+    """Return the names of the columns that are keys of the run file."""
+    figures = {figure.name for figure in FIGURES}
+    return [name for name in table.column_names if name not in figures and name not in _OTHER_COLUMNS]
+
+
+def name_of(table: pa.Table, keys: Sequence[str], row: int) -> str:
+    """Return the values of the setting in a row as text: "rate = 100Gbps, mtu = 4KiB"."""
+    return ", ".join(f"{key} = {table[key][row].as_py()}" for key in keys)
+
+
+def settings_of(points: pa.Table, ranking_figure: Figure | None) -> pa.Table:
+    """Return a table with a row per setting of a sweep's table of points, in the order of its first point.
+
+    Columns: the keys that are no seeds, with values that name none; `seeds`, the number of finished points; `runs`,
+    lists of their folders; `error`, null if any point is finished; the means of the figures over the finished points,
+    NaN where no point has the figure; and `low` and `high`, the 95 % confidence interval of the figure that ranks, NaN
+    with a single point.
+    """
+    columns = {key: [_without_seed(value) for value in points[key].to_pylist()] for key in keys_of(points)}
+    columns = {key: values for key, values in columns.items() if key.rpartition(".")[2] != "seed"}
+    points_of: dict[tuple[object, ...], list[int]] = {}
+    for row in range(len(points)):
+        points_of.setdefault(tuple(values[row] for values in columns.values()), []).append(row)
+    errors, runs = points["error"].to_pylist(), points["run"].to_pylist()
+    finished = [[row for row in rows if errors[row] is None] for rows in points_of.values()]
+    first = [rows[0] for rows in points_of.values()]
+    found: dict[str, object] = {key: pa.array([values[row] for row in first]) for key, values in columns.items()}
+    found["seeds"] = np.array([len(rows) for rows in finished])
+    found["runs"] = pa.array([[runs[row] for row in rows] for rows in finished], pa.list_(pa.string()))
+    of_setting = [None if own else errors[row] for own, row in zip(finished, first, strict=True)]
+    found["error"] = pa.array(of_setting, pa.string())
+    for figure in FIGURES:
+        if figure.name in points.column_names:
+            values = points[figure.name].to_numpy(zero_copy_only=False)
+            known = [values[rows][~np.isnan(values[rows])] for rows in finished]
+            found[figure.name] = np.array([own.mean() if len(own) else np.nan for own in known])
+            if figure == ranking_figure:
+                ends = [confidence_interval(own, figure.minimum) or (np.nan, np.nan) for own in known]
+                found["low"], found["high"] = np.array(ends).reshape(-1, 2).T
+    return pa.table(found)
+
+
+def by_level_and_seed(points: pa.Table, key: str, figure: Figure) -> dict[object, list[float]]:
+    """Return by value of a key the means of a figure over the finished points of each seed."""
+    of_seed = _seeds(points)
+    found: dict[object, dict[object, list[float]]] = {}
+    for row, (level, value) in enumerate(zip(points[key].to_pylist(), points[figure.name].to_pylist(), strict=True)):
+        if value is not None:
+            found.setdefault(_without_seed(level), {}).setdefault(of_seed[row], []).append(value)
+    return {level: [float(np.mean(own)) for own in by_seed.values()] for level, by_seed in found.items()}
+
+
+def _seeds(points: pa.Table) -> list[tuple[object, ...]]:
+    """Return the seeds of each point, as keys or parts of their values."""
+    columns = []
+    for key in keys_of(points):
+        values = points[key].to_pylist()
+        is_seed = key.rpartition(".")[2] == "seed"
+        columns.append(values if is_seed else [tuple(_SEED.findall(str(value))) for value in values])
+    return list(zip(*columns, strict=True))
+
+
+def _without_seed(value: object) -> object:
+    return _SEED.sub("", value) if isinstance(value, str) else value

@@ -1,0 +1,267 @@
+"""The search of `nadi plan`: its lower bound, what it skips, and how it is stopped and continues."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nadi.launching.progress import NoProgress
+from nadi.studies.planner import ranking
+from nadi.studies.planner.answer import document
+from nadi.studies.planner.bound import bound_ps
+from nadi.studies.planner.planning import plan_request, rank_plans
+from nadi.studies.planner.progress_file import FILE
+from nadi.studies.planner.step import step_time, target_machine
+from tests.budgets import bounded
+from tests.nonempty import nonempty
+from topologies import clusters
+from workload.compute import IN_STEPS, ComputeTimes, find_gpu
+from workload.generators.models import find
+from workload.generators.training import parallel_plan, rules
+
+_MODEL = """
+layers = 6
+hidden = 512
+heads = 8
+kv_heads = 4
+ffn = 1024
+vocab = 1024
+sequence = 512
+global_batch = 48
+positions = "rotary"
+"""
+_EXPERTS = "[experts]\ncount = 4\ntop_k = 2\nffn = 512\n"
+_ON = ("--cluster", "small-a100", "--confirm", 0, "-q", "--json")
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(_MODEL)
+    return path
+
+
+@pytest.fixture
+def answer(nadi, model):
+    """The answer of a search on four GPUs."""
+
+    def ask(*more):
+        found = nadi("plan", "--model", model, "--gpus", 4, *_ON, *more)
+        assert found.code == 0, found.err
+        return next(iter(found.document["answers"].values()))
+
+    return ask
+
+
+_PLANS = [
+    "dp4,zero1,gb64",
+    "tp2,sp,dp2,zero1,gb64",
+    "tp2,dp2,gb64,overlap_tp=true",
+    "cp2,dp2,seq1024,gb64",
+    "pp2,dp2,gb64",
+    "pp2,dp2,gb8,recompute=full",
+    "pp2,dp2,gb64,gpipe",
+    "pp2,dp2,gb64,zero-bubble",
+    "pp2,dp2,gb64,dualpipe",
+    "pp4,gb64,zero-bubble,uneven",
+    "pp4,gb64,dualpipe,uneven",
+    "pp4,gb16,uneven,recompute=selective",
+    "pp4,vpp2,gb64,uneven",
+    "pp2,vpp3,dp2,gb64,zero1",
+    "tp2,sp,pp2,vpp3,gb64,recompute=full",
+    "tp2,pp2,vpp4,gb8,uneven",
+    "pp2,dp2,gb64,defer_embedding_wgrad=4",
+    "pp2,dp2,gb64,lora=8",
+    "pp2,dp2,gb32,offload=activations",
+    "pp2,dp2,gb32,host_ms=3",
+    "pp2,dp2,gb32,overlap_p2p=false",
+]
+
+
+def _times(model, text, framework):
+    """The bound, the step time and the whole step time of a plan, in ps."""
+    plan = rules.settle(model, parallel_plan(text), framework)
+    rules.check(model, plan, framework)
+    gpu = ComputeTimes(find_gpu("a100"), pace=IN_STEPS)
+    machine = target_machine(clusters.find("small-a100"), plan.gpus, gpu)
+    steps = [step_time(machine, model, plan, framework, exact=exact).step_ps for exact in (False, True)]
+    return bound_ps(machine.compute, model, plan, framework), *steps
+
+
+@pytest.mark.parametrize("experts", ["", _EXPERTS])
+@pytest.mark.parametrize("text", _PLANS)
+def test_no_step_is_shorter_than_its_bound(model, text, experts):
+    model.write_text(_MODEL + experts)
+    if experts:
+        text += ",sp" if "tp2" in text and "sp" not in text.split(",") else ""
+        text += "" if "pp4" in text else ",ep2"
+    minimum_ps, step_ps, whole_ps = _times(find(str(model)), text, "megatron")
+    assert 0.6 * whole_ps < minimum_ps <= whole_ps
+    assert minimum_ps <= step_ps
+
+
+@pytest.mark.parametrize("framework", ["deepspeed", "fsdp"])
+@pytest.mark.parametrize("text", ["dp4,gb64", "dp4,gb64,recompute=full", "dp4,gb64,zero3", "tp2,dp2,gb16", "cp2,dp2"])
+def test_the_bound_holds_with_other_frameworks(model, text, framework):
+    text += ",context=a2a" if "cp2" in text else ""
+    minimum_ps, step_ps, whole_ps = _times(find(str(model)), text, framework)
+    assert 0.5 * whole_ps < minimum_ps <= min(step_ps, whole_ps)
+
+
+def test_the_bound_has_the_bubble_of_the_pipeline(model):
+    """One micro-batch through four stages: all but one stage idle at any time, so the bound is the sum of all."""
+    tiny = find(str(model))
+    alone_ps, _, _ = _times(tiny, "gb1,without=optimizer", "megatron")
+    piped_ps, _, _ = _times(tiny, "pp3,gb1,without=optimizer", "megatron")
+    assert piped_ps == pytest.approx(alone_ps, rel=1e-9)
+
+
+@bounded(8)
+@given(
+    st.sampled_from(["", "tp2", "pp2", "pp4", "dp2", "vpp2", "mb1", "mb4", "gb16", "gb8", "recompute=full"]),
+    st.sampled_from(["megatron", "megatron", "deepspeed", "fsdp"]),
+    st.sampled_from(["", _EXPERTS]),
+    st.integers(1, 12),
+)
+def test_skipping_finds_the_same_plans(tmp_path_factory, text, framework, experts, top):
+    """Of all plans, the search for the best few finds these, and says how many others it has left out."""
+    path = tmp_path_factory.mktemp("model") / "tiny.toml"
+    path.write_text(_MODEL + experts)
+    request = replace(plan_request(str(path), "small-a100", 4, text, framework, ""), confirm=0)
+    some, every = (document(rank_plans(replace(request, top=n), NoProgress())) for n in (top, 9999))
+    assert some["rows"][:top] == every["rows"][:top]
+    last = every["rows"][:top][-1]
+    limit = last["step_s"] / last["tokens"] if len(every["rows"]) >= top else float("inf")
+    assert some["rows"] == [row for row in every["rows"] if row["bound_s"] / row["tokens"] <= limit]
+    assert (some["skipped"], every["skipped"]) == (len(every["rows"]) - len(some["rows"]), 0)
+    for row in nonempty(every["rows"]):
+        assert row["bound_s"] <= row["step_s"]
+
+
+def test_plans_of_unequal_batches_are_ranked_by_time_per_token(model, answer):
+    """Without a global batch, the plan with the smallest batch has the shortest step, and wastes GPUs."""
+    model.write_text(_MODEL.replace("global_batch = 48", ""))
+    rows = answer("--top", 999)["rows"]
+    assert len({row["tokens"] for row in rows}) > 1
+    rates = [row["tokens_per_s"] for row in rows]
+    assert rates == sorted(rates, reverse=True)
+    assert rows[0]["step_s"] > min(row["step_s"] for row in rows)
+    first = rows[0]
+    for row in nonempty(rows):
+        assert row["gpu_hours_per_trillion_tokens"] == pytest.approx(4 * 1e12 / row["tokens_per_s"] / 3600)
+        assert row["usd_per_trillion_tokens"] == pytest.approx(1e6 * row["usd_per_million_tokens"])
+        assert row["gpu_hours_per_trillion_tokens"] >= first["gpu_hours_per_trillion_tokens"]
+
+
+def test_workers_and_shards_skip_the_same(nadi, answer, tmp_path):
+    expected = answer("--top", 3)
+    assert expected["skipped"] > 0
+    for workers in (2, 3):
+        assert answer("--top", 3, "--workers", workers) == expected
+    for shard in range(3):
+        answer("--top", 3, "--shard", f"{shard}/3", "--out", tmp_path / str(shard))
+    merged = nadi("plan", "--json", *(word for shard in range(3) for word in ("--merge", tmp_path / str(shard))))
+    [found] = merged.document["answers"].values()
+    assert {key: found[key] for key in ("rows", "skipped", "left")} == {
+        key: expected[key] for key in ("rows", "skipped", "left")
+    }
+    answer("--top", 4, "--shard", "0/3", "--out", tmp_path / "0")
+    other = nadi("plan", "--merge", tmp_path / "0", "--merge", tmp_path / "1")
+    assert (other.code, other.err) == (2, "nadi: error: --merge: wanted is 4 in the first and 3 in number 2\n")
+
+
+@pytest.fixture
+def stopping(monkeypatch):
+    """Raise a signal during the timing of the n-th plan of a search, and count the plans that are timed."""
+    usual, timed = ranking.evaluate, []
+
+    def stop(number, how):
+        def evaluate(search, bounded):
+            if len(timed) == number:
+                how()
+            timed.append(str(bounded.candidate.plan))
+            return usual(search, bounded)
+
+        timed.clear()
+        monkeypatch.setattr(ranking, "evaluate", evaluate)
+        return timed
+
+    return stop
+
+
+def _interrupt():
+    raise KeyboardInterrupt
+
+
+def _terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _never():
+    raise AssertionError
+
+
+@pytest.mark.parametrize(("how", "code"), [(_interrupt, 130), (_terminate, 143)])
+def test_a_stopped_search_shows_what_it_found_and_continues(nadi, model, answer, stopping, tmp_path, how, code):
+    expected, out = answer("--top", 3), tmp_path / "out"
+    options = ("plan", "--model", model, "--gpus", 4, *_ON, "--top", 3, "--out", out)
+    stopping(2, how)
+    stopped = nadi(*options)
+    assert stopped.code == code
+    [found] = stopped.document["answers"].values()
+    assert len(found["rows"]) == 2
+    assert found["left"] > 0
+    said = f"the search was not finished: {found['left']} plans are left; the same command continues from {out}"
+    assert stopped.err.splitlines()[-1] == f"nadi: error: {said}"
+    assert json.loads((out / "plan.json").read_text()) == stopped.document
+    assert f"{found['left']} plans are left, which may be better" in nadi("plan", "--merge", out).out
+    first = json.loads((out / FILE).read_text())
+    timed = stopping(-1, _never)
+    continued = nadi(*(word for word in options if word != "-q"))
+    assert continued.code == 0
+    assert "the search continues, with 2 of" in continued.err
+    assert [*continued.document["answers"].values()] == [expected]
+    assert not (out / FILE).exists()
+    assert not set(timed) & {plan for found in first.values() for plan in found["steps"]}
+
+
+@pytest.mark.parametrize(
+    "change", [("--plan", "gb24"), ("--reserve", "50%"), ("--framework", "fsdp"), ("--shard", "0/2")]
+)
+def test_a_changed_request_does_not_continue(nadi, model, stopping, tmp_path, change):
+    options = ("plan", "--model", model, "--gpus", 4, *_ON[:4], "--json", "--out", tmp_path / "out")
+    stopping(3, _interrupt)
+    assert nadi(*options).code == 130
+    timed = stopping(-1, _never)
+    changed = nadi(*options, *change)
+    assert changed.code == 0
+    assert "of another request or version; the search begins anew" in changed.err
+    alone = nadi(*options[:-2], *change)
+    assert changed.document == alone.document
+    assert len(timed) == 2 * len(set(timed))
+
+
+def test_without_a_folder_a_stopped_search_shows_what_it_found(nadi, model, stopping):
+    stopping(2, _interrupt)
+    stopped = nadi("plan", "--model", model, "--gpus", 4, *_ON)
+    assert (stopped.code, len(stopped.document["answers"]["tiny"]["rows"])) == (130, 2)
+    assert stopped.err.endswith("plans are left; with -o DIR, a second run would continue\n")
+    stopping(0, _interrupt)
+    nothing = nadi("plan", "--model", model, "--gpus", 4, *_ON)
+    assert (nothing.code, nothing.out, nothing.err) == (130, "", "nadi: error: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"a": 1}', '{"a": {"bounds_ps": {"dp4": -1}, "steps": {}}}', '{"a": {"bounds_ps": {}}}']
+)
+def test_a_damaged_search_is_one_line(nadi, model, tmp_path, text):
+    (tmp_path / FILE).write_text(text)
+    found = nadi("plan", "--model", model, "--gpus", 4, *_ON, "--out", tmp_path)
+    assert (found.code, found.out) == (2, "")
+    assert found.err.count("\n") == 1
+    assert f"{FILE}: " in found.err
+    assert (tmp_path / FILE).read_text() == text
