@@ -157,6 +157,23 @@ def test_plans_of_unequal_batches_are_ranked_by_time_per_token(model, answer):
         assert row["gpu_hours_per_trillion_tokens"] >= first["gpu_hours_per_trillion_tokens"]
 
 
+def test_two_fabrics_are_compared_in_money(nadi, model, tmp_path):
+    """NICs and switches of twice the rate cost twice as much; the plan's dollars have the network's share."""
+    table = tmp_path / "own.toml"
+    ports = "".join(f"[{row}]\nusd = 1000.0\n" for row in ("nic", "switch_port", "transceiver"))
+    table.write_text(f"{ports}[network]\nyears = 4.0\n")
+    options = ("plan", "--model", model, "--gpus", 16, *_ON, "--plan", "dp16,mb1", "--energy-table", table)
+    answers = nadi(*options, "--sweep", "rate=200Gbps,400Gbps").document["answers"]
+    slow, fast = (answers[f"rate={rate}"]["rows"][0] for rate in ("200Gbps", "400Gbps"))
+    assert fast["network_price_usd"] == pytest.approx(2 * slow["network_price_usd"])
+    for row in (slow, fast):
+        hours = row["step_s"] / 3600
+        assert row["network_usd"] == pytest.approx(row["network_price_usd"] * hours / (4 * 8766))
+        assert row["cost_usd"] == pytest.approx(16 * hours * 1.79 + row["network_usd"])
+    text = nadi(*(word for word in options if word != "--json")).out
+    assert "network of the first plan: $" in text
+
+
 def test_workers_and_shards_skip_the_same(nadi, answer, tmp_path):
     expected = answer("--top", 3)
     assert expected["skipped"] > 0

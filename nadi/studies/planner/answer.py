@@ -130,6 +130,8 @@ def step_costs(step: StepTime, gpu_name: str, num_gpus: int, num_tokens: float, 
     return {
         "energy_J": costs.joules,
         "cost_usd": costs.usd,
+        "network_usd": costs.network_usd,
+        "network_price_usd": costs.network_price_usd,
         "usd_per_million_tokens": costs.usd / num_tokens * 1e6,
         "usd_per_trillion_tokens": costs.usd / num_tokens * _TRILLION,
         "energy_parts_J": {part.name: part.joules for part in costs.parts} | {"data centre (PUE)": costs.overhead_J},
