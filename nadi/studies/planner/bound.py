@@ -5,6 +5,7 @@ stage cannot begin before the first micro-batch has passed all earlier stages, a
 still have to pass all of them. Collectives and messages take no time here, and overlap slows nothing down.
 """
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from et import TraceTable
 from et.arrays import Int64
+from et.names import ComposedNames
 from nadi.studies.planner.step import shorter_plans
 from workload import ComputeModel
 from workload.generators.models import Model
@@ -24,6 +26,8 @@ from workload.node_kinds import COMPUTE, COMPUTE_LANE, RECV, SEND
 from workload.program.durations import durations_ps
 from workload.trace_sets.view import TraceView
 
+_MICRO_BATCH = re.compile(r"/mb([0-9]++)/")
+
 
 class StageTimes(NamedTuple):
     """Computation of one NPU of a pipeline stage in picoseconds; see `_stage_times` for "pass"."""
@@ -33,23 +37,30 @@ class StageTimes(NamedTuple):
     first_pass_ps: int  # time from the first receive to the first send
     last_pass_ps: int  # time of the last pass if it has been received before
     from_last_receive_ps: int  # time from the last receive to the end of the last pass
+    micro_batch_ps: int  # time of all operators of a micro-batch, of that with the least
 
 
 def bound_ps(compute: ComputeModel, model: Model, plan: ParallelPlan, framework: Framework) -> float:
     """Return the minimum step time of a settled plan in ps, whatever the network; `compute`: times of operators.
 
-    As the step time itself, the bound of a step with many micro-batches is extrapolated from two shorter steps.
+    As for the step time itself, a step with many micro-batches is replaced by a shorter one. Each further micro-batch
+    takes at least as long as that micro-batch of the shorter step which has the least to compute.
     """
     shorter = shorter_plans(plan)
-    if shorter is None:
-        return float(_stage_bounds_ps(compute, model, plan, framework).max())
-    first, second, factor = shorter
-    first_ps, second_ps = (_stage_bounds_ps(compute, model, short, framework) for short in (first, second))
-    return float((second_ps + factor * (second_ps - first_ps)).max())
+    timed = shorter[0] if shorter else plan
+    further = (plan.global_batch - timed.global_batch) // (plan.dp * plan.micro_batch)
+    stages = _of_stages(compute, model, timed, framework)
+    busy_ps = np.array([stage.busy_ps + further * stage.micro_batch_ps for stage in stages])
+    if plan.pp == 1 or plan.is_mirrored:  # a mirrored pipeline begins at both ends
+        return float(busy_ps.max())
+    fill_ps = np.concatenate([[0], np.cumsum([stage.first_pass_ps for stage in stages])[:-1]])
+    drain_ps = np.concatenate([[0], np.cumsum([stage.from_last_receive_ps for stage in stages])[:-1]])
+    last_ps = [stage.before_last_ps + further * stage.micro_batch_ps + stage.last_pass_ps for stage in stages]
+    return float(max((fill_ps + busy_ps).max(), (fill_ps + last_ps + drain_ps).max()))
 
 
-def _stage_bounds_ps(compute: ComputeModel, model: Model, plan: ParallelPlan, framework: Framework) -> Int64:
-    """Return int64[2, stages]: minimum time of a step that each stage requires, with the last pass as one and apart."""
+def _of_stages(compute: ComputeModel, model: Model, plan: ParallelPlan, framework: Framework) -> list[StageTimes]:
+    """Return the times of each stage of a step."""
     times: dict[tuple[object, ...], StageTimes] = {}
     of_stage = []
     for stage, of_chunks in enumerate(chunks(model, plan)):
@@ -58,13 +69,7 @@ def _stage_bounds_ps(compute: ComputeModel, model: Model, plan: ParallelPlan, fr
             view = TraceView(Stage(model, plan, framework, stage * stage_size(plan)).table())
             times[key] = _stage_times(view, durations_ps(view, compute))
         of_stage.append(times[key])
-    busy_ps = np.array([stage.busy_ps for stage in of_stage])
-    if plan.pp == 1 or plan.is_mirrored:  # a mirrored pipeline begins at both ends
-        return np.stack([busy_ps, busy_ps])
-    first_ps, back_ps = ([getattr(stage, name) for stage in of_stage] for name in StageTimes._fields[2::2])
-    fill_ps, drain_ps = (np.concatenate([[0], np.cumsum(column)[:-1]]) for column in (first_ps, back_ps))
-    until_last_ps = np.array([stage.before_last_ps + stage.last_pass_ps for stage in of_stage])
-    return np.stack([fill_ps + busy_ps, fill_ps + until_last_ps + drain_ps])
+    return of_stage
 
 
 def _kind_of_stage(model: Model, plan: ParallelPlan, stage: int, of_chunks: Sequence[Chunk]) -> tuple[object, ...]:
@@ -86,8 +91,9 @@ def _stage_times(view: TraceView, duration_ps: Int64) -> StageTimes:
     trace = view.table
     busy_ps = np.where((view.kind == COMPUTE) & (view.lane == COMPUTE_LANE), duration_ps, 0)
     sends, receives = np.flatnonzero(view.kind == SEND), np.flatnonzero(view.kind == RECV)
+    micro_batch_ps = _shortest_micro_batch_ps(trace, busy_ps)
     if not len(sends) or not len(receives):
-        return StageTimes(int(busy_ps.sum()), 0, 0, 0, 0)
+        return StageTimes(int(busy_ps.sum()), 0, 0, 0, 0, micro_batch_ps)
     first, last = int(sends[0]), int(receives[-1])
     begin = int(receives[0]) if receives[0] < first else 0
     end = int(sends[-1]) if sends[-1] > last else len(trace) - 1
@@ -97,7 +103,20 @@ def _stage_times(view: TraceView, duration_ps: Int64) -> StageTimes:
         _path_ps(trace, busy_ps, begin, first, from_first=begin > 0),
         _path_ps(trace, busy_ps, last, end, from_first=False),
         _path_ps(trace, busy_ps, last, end, from_first=True),
+        micro_batch_ps,
     )
+
+
+def _shortest_micro_batch_ps(trace: TraceTable, busy_ps: Int64) -> int:
+    """Return the minimum over the micro-batches of the time that they compute; busy_ps: int64[n], time of each row."""
+    names = trace.names
+    assert isinstance(names, ComposedNames)  # noqa: S101 - the generator composes names
+    of_head = np.bincount(names.head, busy_ps, len(names.heads))
+    times: dict[str, float] = {}
+    for head, time_ps in zip(names.heads, of_head.tolist(), strict=True):
+        if match := _MICRO_BATCH.search(head):
+            times[match[1]] = times.get(match[1], 0.0) + time_ps
+    return int(min(times.values()))
 
 
 def _path_ps(trace: TraceTable, busy_ps: Int64, begin: int, end: int, *, from_first: bool) -> int:
