@@ -110,11 +110,8 @@ def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         key=lambda row: (row["step_s"] / row["tokens"], row["memory_bytes"], row["plan"]),
     )
     wanted = documents[0]["wanted"]
-    if len(rows) > wanted:
-        limit = rows[wanted - 1]["step_s"] / rows[wanted - 1]["tokens"]
-        kept = [row for row in rows if row["bound_s"] / row["tokens"] <= limit]
-    else:
-        kept = rows
+    limit = rows[:wanted][-1]["step_s"] / rows[:wanted][-1]["tokens"]
+    kept = rows[:wanted] + [row for row in rows[wanted:] if row["bound_s"] / row["tokens"] <= limit]
     merged = {**documents[0], "rows": kept, "why": explain_ranking(kept)}
     merged["skipped"] = sum(shard["skipped"] for shard in documents) + len(rows) - len(kept)
     merged["left"] = sum(shard["left"] for shard in documents)
