@@ -89,7 +89,7 @@ def _times(model, text, framework):
     gpu = ComputeTimes(find_gpu("a100"), pace=IN_STEPS)
     machine = target_machine(clusters.find("small-a100"), plan.gpus, gpu)
     steps = [step_time(machine, model, plan, framework, exact=exact).step_ps for exact in (False, True)]
-    return bound_ps(machine.compute, model, plan, framework), *steps
+    return bound_ps(machine, model, plan, framework), *steps
 
 
 @pytest.mark.parametrize("experts", ["", _EXPERTS])
