@@ -16,7 +16,7 @@ _MAX_DENSE = 1 << 23  # size of a table up to which sums use an array over all s
 
 
 def table_loads(graph: Graph, routing: TableRouting, src: Int64, dst: Int64, packets: Float64) -> Float64:
-    """Return float64[links]: packets of each link, shared equally among the links that `next_links` allows."""
+    """Return float64[links]: packets of each link, shared among the links that `next_links` allows."""
     # src, dst, packets: [p], sending and receiving NPUs, which differ, and the packets of each pair.
     return _Fluid(graph, routing).loads(src, dst, packets)
 
@@ -88,7 +88,7 @@ class _Fluid:
         use = distance == nearest[entry]
         inside = use & (distance == 0) & (self._graph.node_kind[self._graph.link_dst[link]] == NVSWITCH)
         use &= inside | ~(np.bincount(entry, inside, len(states)) > 0)[entry]
-        return self._split(link[use], entry[use], target, packets)
+        return self._split(link[use], entry[use], target, packets, by_rate=True)
 
     def _move(self, rows: Int64, targets: Int64, packets: Float64) -> tuple[Int64, Float64]:
         """Move packets by one link from switches, rows of the tables equally far from their targets; return states."""
@@ -116,9 +116,22 @@ class _Fluid:
         bounds = np.unique(np.concatenate([[0], cuts, [len(rows)]])).tolist()
         yield from map(slice, bounds[:-1], bounds[1:])
 
-    def _split(self, links: Int64, entry_of_link: Int64, targets: Int64, packets: Float64) -> tuple[Int64, Float64]:
+    def _split(
+        self, links: Int64, entry_of_link: Int64, targets: Int64, packets: Float64, *, by_rate: bool = False
+    ) -> tuple[Int64, Float64]:
         """Share each entry's packets among its links; return states (switch, target) at the ends, and packets."""
-        share = (packets / np.maximum(np.bincount(entry_of_link, minlength=len(packets)), 1))[entry_of_link]
+        # by_rate: NICs in proportion to their rates, as NPUs choose, else equally, as switches do.
+        weight = np.ones(len(links))
+        if by_rate:
+            is_nic = self._graph.node_kind[self._graph.link_dst[links]] != NVSWITCH
+            rate, fastest = (
+                np.where(is_nic, self._graph.link_rate_bps[links], 0).astype(np.float64),
+                np.ones(len(packets)),
+            )
+            np.maximum.at(fastest, entry_of_link, rate)
+            weight = np.where(is_nic, rate / fastest[entry_of_link], 1)
+        total = np.maximum(np.bincount(entry_of_link, weight, len(packets)), 1)
+        share = weight * (packets / total)[entry_of_link]
         self._load += np.bincount(links, share, minlength=len(self._load))
         row = self._routing.row[self._graph.link_dst[links]].astype(np.int64)
         return self._summed(row * len(self._npu_of) + targets[entry_of_link], share)

@@ -104,11 +104,12 @@ def _tiers(graph: Graph) -> Iterator[dict[str, object]]:
     tier = tier_of_node(graph)
     up = np.flatnonzero(tier[graph.link_src] < tier[graph.link_dst])
     group = np.stack([tier[graph.link_src[up]], graph.node_kind[graph.link_dst[up]] == NVSWITCH], axis=1)
-    for below, in_server in np.unique(group, axis=0):
-        links = up[(group == (below, in_server)).all(axis=1)]
+    for below, to_nvswitches in np.unique(group, axis=0):
+        links = up[(group == (below, to_nvswitches)).all(axis=1)]
         yield {
             "tier": int(below),
-            "in_server": bool(in_server and len(np.unique(graph.host)) > 1),
+            "to_nvswitches": bool(to_nvswitches),
+            "in_server": bool(to_nvswitches and len(np.unique(graph.host)) > 1),
             "cables": len(links),
             "rate_bps": int(graph.link_rate_bps[links].sum()),
         }

@@ -12,6 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from compiling.defects import defect_text
 from inputs.units import GIB
 from nadi.launching.python import code_command
 
@@ -41,7 +42,7 @@ def diagnose() -> Iterator[MachineFinding]:
         try:
             yield check()
         except Exception as error:  # noqa: BLE001 - a check that fails is a finding
-            yield MachineFinding(False, check.__name__.strip("_"), f"{type(error).__name__}: {error}", "see the error")
+            yield MachineFinding(False, check.__name__.strip("_"), defect_text(error), "see the error")
 
 
 def compile_kernels() -> dict[str, Any]:

@@ -29,6 +29,7 @@ _SHARDS = "Only print a batch script of a job array of N shards."
 _TRACES = "Traces PREFIX.<npu>.et[.gz], a folder, a trace set."
 _TIMELINE = "FILE.perfetto-trace, which ui.perfetto.dev opens."
 _SLICES = "Maximum number of nodes that have slices of their own."
+_FIGURES = "Folder for the charts as SVG, PDF and CSV."
 _PATTERN = "Names of nodes, such as 'step0/forward/*'. Repeatable."
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -41,6 +42,9 @@ WorkerCount = Annotated[int, typer.Option("--workers", min=1, max=MAX_WORKERS, m
 BackendName = Annotated[str, typer.Option("--backend", metavar="NAME", help="Kind of workers: threads or processes.")]
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help=_SPEC, autocompletion=topology_names)]
 Topology = Annotated[str, typer.Option("--topology", "-t", metavar="SPEC", help=_SPEC, autocompletion=topology_names)]
+FiguresFolder = Annotated[
+    Path | None, typer.Option("--figures", metavar="DIR", parser=named_path, help=_FIGURES, show_default=False)
+]
 RunFolder = Annotated[Path, typer.Argument(metavar="DIR", help="Results of `nadi run --out DIR`.")]
 Traces = Annotated[Path, typer.Argument(metavar="PREFIX|DIR|FILE", help=_TRACES)]
 TracesOut = Annotated[

@@ -30,22 +30,48 @@ def print_document(document: Any, render: Callable[[Any], object], *, as_json: b
         print_table(render(document))
 
 
+def check_outputs(out: Path | None, figures: Path | None) -> None:
+    """Check before the work whether a page and figures can be written; None = not asked for."""
+    from nadi.reports.figures import check_figures
+    from nadi.reports.pages.page import check_page
+
+    if out:
+        check_page(out)
+    if figures:
+        check_figures()
+
+
 def print_with_page(
     document: Any,  # noqa: ANN401 - JSON
     render: Callable[[Any], object],
     page_of: Callable[[], Any],
     out: Path | None,
+    figures: Path | None = None,
     *,
     as_json: bool,
 ) -> None:
-    """Write the page that `page_of` returns to `out`, None = no page, print a document, and name the page."""
+    """Print a document, and write the page that `page_of` returns to `out` and its charts to the folder `figures`.
+
+    None: there is no page, or there are no charts, to write.
+    """
     from nadi.reports.pages.page import write_page
 
+    page: Any = page_of() if out or figures else None
     if out:
-        write_page(out, page_of())
+        write_page(out, page)
     print_document(document, render, as_json=as_json)
     if out:
         say(f"page: {out}", err=as_json)
+    if figures:
+        write_charts(figures, page, err=as_json)
+
+
+def write_charts(folder: Path, page: Any, *, err: bool) -> None:  # noqa: ANN401 - a page, whose import takes time
+    """Write the charts of a page into a folder, and print where they are."""
+    from nadi.reports.figures import write_figures
+
+    names = write_figures(folder, page)
+    say(f"figures: {folder}, {len(names)} as SVG, PDF and CSV", err=err)
 
 
 def say_results(folder: Path, page: str, *, err: bool) -> None:

@@ -4,6 +4,7 @@ Energy is power times time, plus picojoules times bits; this module simulates no
 that sends over it: the port's constant power, and its energy per bit. The opposite link counts the other port.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -78,6 +79,8 @@ class Bill(NamedTuple):
     gpu_hours: float  # Number of NPUs times the run's time in hours
     gpu_usd: float  # Price in dollars of the GPU hours; it includes electricity if GPUs are rented
     is_rented: bool  # Whether the table's price of the GPU is a rent per hour
+    network_price_usd: float = 0.0  # Purchase price in dollars of the ports that the run is charged for
+    network_usd: float = 0.0  # Share of that price for the time of the run, in dollars
 
     @property
     def joules(self) -> float:
@@ -86,8 +89,8 @@ class Bill(NamedTuple):
 
     @property
     def usd(self) -> float:
-        """Cost in dollars: GPU hours, and electricity unless the rent includes it."""
-        return self.gpu_usd + (0.0 if self.is_rented else self.electricity_usd)
+        """Cost in dollars: GPU hours, electricity unless the rent includes it, and the network if it has a price."""
+        return self.gpu_usd + (0.0 if self.is_rented else self.electricity_usd) + self.network_usd
 
 
 def bill(usage: Usage, table: EnergyTable) -> Bill:
@@ -106,6 +109,9 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
     machines = sum(part.joules for part in parts)
     overhead = (table.facility.pue - 1) * machines
     hours = usage.npus * run_s / _S_PER_HOUR
+    price_usd = network_price_usd(usage.ports, table)
+    life = table.network
+    life_s = life.years * _HOURS_PER_YEAR * life.used * _S_PER_HOUR if life else math.inf
     return Bill(
         gpu=name,
         parts=tuple(parts),
@@ -114,6 +120,17 @@ def bill(usage: Usage, table: EnergyTable) -> Bill:
         gpu_hours=hours,
         gpu_usd=hours * usd_per_hour(cost),
         is_rented=cost.usd_per_hour is not None,
+        network_price_usd=price_usd,
+        network_usd=price_usd * run_s / life_s,
+    )
+
+
+def network_price_usd(ports: Mapping[str, PortUse], table: EnergyTable) -> float:
+    """Return the purchase price in dollars of ports, by sort, with their transceivers; 0 if the table has no prices."""
+    return sum(
+        (getattr(table, row).usd or 0.0) * used.rate_bps / getattr(table, row).rate_bps
+        for sort, used in ports.items()
+        for row in PORTS[sort]
     )
 
 
@@ -144,6 +161,8 @@ def document(usage: Usage, costs: Bill) -> dict[str, Any]:
         "gpu_hours": costs.gpu_hours,
         "gpu_usd": costs.gpu_usd,
         "electricity_usd": costs.electricity_usd,
+        "network_price_usd": costs.network_price_usd,
+        "network_usd": costs.network_usd,
         "is_rented": costs.is_rented,
         "cost_usd": costs.usd,
     }

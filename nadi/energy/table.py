@@ -61,11 +61,20 @@ class HostPower(_Row):
 
 
 class PortPower(_Row):
-    """Power of a port: `W` at `rate_bps` and proportional at other rates, plus picojoules per bit that it sends."""
+    """Power and price of a port at `rate_bps`, proportional at other rates, plus picojoules per bit that it sends."""
 
     W: _Amount
     rate_bps: _Rate = Field(alias="rate")
     pJ_per_bit: _Amount  # noqa: N815 - picojoules
+    usd: _Amount | None = None  # Purchase price in dollars at `rate_bps`; None = no price
+
+
+class NetworkLife(_Row):
+    """Service life over which the purchase prices of ports are spread."""
+
+    years: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False, strict=True)]  # Service life in years
+    # Share of the service life in which the network serves runs, 0 to 1
+    used: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False, strict=True)] = 1.0
 
 
 class Facility(_Row):
@@ -87,8 +96,20 @@ class EnergyTable(_Row):
     nvswitch_port: PortPower
     direct_port: PortPower
     facility: Facility
+    network: NetworkLife | None = None  # None = ports have no price
     sources: dict[str, str] = {}  # Source of each number, by the number's path such as "nic.W"
     ranges: dict[str, tuple[_Amount, _Amount]] = {}  # Plausible minimum and maximum of numbers, by path
+
+    @model_validator(mode="after")
+    def _prices_have_a_life(self) -> Self:
+        """Refuse prices of ports without the years over which they are spread."""
+        ports = {
+            name: getattr(self, name) for name in ("nic", "switch_port", "transceiver", "nvswitch_port", "direct_port")
+        }
+        priced = [name for name, port in ports.items() if port.usd is not None]
+        if priced and self.network is None:
+            raise ValueError(f"{priced[0]}.usd without [network] years, expected the years over which it is spread")
+        return self
 
 
 def choose(table: EnergyTable, gpu: str) -> tuple[str, GpuCost]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nadi.errors import defect_text
+from compiling.defects import defect_text
 from workload.errors import Exchange, alone
 
 # Function of this rank's value, which must be picklable; rank 0 gets the values of all ranks in rank order, others None

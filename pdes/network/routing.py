@@ -129,6 +129,12 @@ def hops_by(net, routes, port, dst):
     return best
 
 
+@inline
+def weight_of(routes, port, hops):
+    """Return the weight of an NPU's port in the choice among those with `hops` to the destination; 1 if all are cut."""
+    return np.int64(routes.weight[port]) if hops < UNREACHABLE else np.int64(1)
+
+
 @hook
 def cell_of_several(world_address, node, dst, word2):
     """Return the cell (port set) of switch `node` towards NPU `dst`; in table mode towards its nearest home."""
@@ -163,24 +169,26 @@ def cell_of_several(world_address, node, dst, word2):
 @hook
 def port_of_several(world_address, node, dst, word2):
     """Return the outgoing link of NPU `node`, of several, to NPU `dst`; in table mode one with the nearest switch."""
+    # Of several with equally near switches the entropy chooses each in proportion to its rate: NICs may be unlike.
     world = world_at(world_address)
     net, routes = world.net, world.routes
     if net.const.dimensions > 0:
         return choose(routes, dimension_cell(net, routes, node, dst, word2), node, word2)
     best = UNREACHABLE
-    count = 0
+    total = 0
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         hops = hops_by(net, routes, out, dst)
         if hops < best:
             best = hops
-            count = 0
+            total = 0
         if hops == best:
-            count += 1
-    pick = (mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1)) * count) >> 32
+            total += weight_of(routes, out, hops)
+    pick = (mix(routes.node[node].salt ^ (entropy(word2) * 0x9E3779B1)) * total) >> 32
     link = np.int64(net.out_ptr[node])
     for out in range(net.out_ptr[node], net.out_ptr[node + 1]):
         if hops_by(net, routes, out, dst) == best:
-            if pick == 0:
+            weight = weight_of(routes, out, best)
+            if pick >= 0 and pick < weight:
                 link = np.int64(out)
-            pick -= 1
+            pick -= weight
     return link

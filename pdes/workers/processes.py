@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from compiling.defects import defect_text
 from pdes.build.layout import Layout, Outboxes
 from pdes.core.errors import RunError
 from pdes.core.inputs import Int64
@@ -221,4 +222,4 @@ def _transferable(error: BaseException, worker: int) -> BaseException:
         return error
     frame = traceback.extract_tb(error.__traceback__)[-1]
     location = f"{Path(frame.filename).name}:{frame.lineno}"
-    return RunError(f"worker {worker}: {type(error).__name__}: {error} ({location}); this is a defect")
+    return RunError(f"worker {worker}: {defect_text(error)} ({location}); this is a defect")

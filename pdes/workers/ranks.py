@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from compiling.defects import defect_text
 from pdes.build.layout import Layout, Outboxes, Part
 from pdes.core.errors import AgreedRunError, RunError
 from pdes.core.inputs import Int64
@@ -89,7 +90,7 @@ class Ranks(Mailbox):
             time.sleep(ABORT_TIMEOUT_S)
             raise RunError("another rank failed and did not end this one") from None
         except Exception as error:
-            text = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+            text = str(error) if isinstance(error, RunError) else defect_text(error)
             raise RunError(f"rank {self._communicator.Get_rank()}: {text}") from error
 
 

@@ -14,7 +14,7 @@ from nadi.errors import ConfigError
 from nadi.insight.runs import Run
 from nadi.insight.runs.energy import energy_of
 from nadi.insight.runs.figures import figures
-from nadi.reports.text.energy import plain, usd_text
+from nadi.reports.text.energy import plain, summary, usd_text
 from tests.nonempty import nonempty
 from topologies import GraphBuilder, build
 from workload.generators.training import parallel_plan
@@ -291,6 +291,28 @@ def test_an_owned_gpu_pays_its_electricity(table, tmp_path):
     assert (rented.usd, bought.usd) == (pytest.approx(3.6), pytest.approx(1.0 + 0.0165))
 
 
+def test_a_network_with_a_price_by_hand(table, tmp_path):
+    """Prices are at 100 Gb/s: a NIC of 200 Gb/s with its transceiver, and half a switch port of 400 Gb/s."""
+    owned = tmp_path / "owned.toml"
+    prices = {"nic": 300.0, "switch_port": 150.0, "transceiver": 50.0}
+    text = ROUND
+    for row, usd in prices.items():
+        text = text.replace(f"[{row}]\n", f"[{row}]\nusd = {usd}\n")
+    owned.write_text(text + "[network]\nyears = 4.0\nused = 0.5\n")
+    npu_ps = dict.fromkeys(NPU_TIMES, 0.0) | {"compute": 3600.0 * SECOND_PS}
+    ports = {"nic": PortUse(1, 200e9, 1e9, 1), "switch_port": PortUse(0.5, 200e9, 1e9, 1)}
+    usage = Usage("", 1, 3600.0 * SECOND_PS, npu_ps, ports)
+    found, without = bill(usage, read_table(owned)), bill(usage, read_table(table))
+    assert found.network_price_usd == pytest.approx(2 * 300 + 2 * 50 + 2 * 150 + 2 * 50)
+    assert found.network_usd == pytest.approx(found.network_price_usd / (4 * 8766 * 0.5))
+    assert (without.network_price_usd, without.network_usd, without.usd) == (0, 0, found.usd - found.network_usd)
+    assert document(usage, found)["network_usd"] == found.network_usd
+    assert without.usd == pytest.approx(3.6)
+    shown = dict(summary(document(usage, found)))
+    assert shown["network"] == f"{usd_text(found.network_usd)} of its price of $1,100.00, in the cost"
+    assert "network" not in dict(summary(document(usage, without)))
+
+
 def test_every_number_says_where_it_is_from():
     """And has a range, unless its maker says it; the page has all of them as they are."""
     table = read_table()
@@ -334,6 +356,9 @@ def test_a_table_stands_over_the_default(tmp_path):
         ("[gpus.mine]\ntdp_W = 3.0\n", "gpus.mine: expected usd_per_hour, or usd and years"),
         ("[gpus.h100]\nusd = 3.0\n", "gpus.h100: expected usd_per_hour, or usd and years"),
         ("gpus = 3\n", "gpus: found 3"),
+        ("[switch_port]\nusd = 600.0\n", "switch_port.usd without [network] years, expected the years"),
+        ("[network]\nyears = 0.0\n", "network.years: found 0.0; expected"),
+        ("[nic]\nusd = -1.0\n[network]\nyears = 4.0\n", "nic.usd: found -1.0; expected"),
         ("[gpus.mine]\nusd_per_hour = 1.0\n", "gpus.mine.tdp_W: missing"),
     ],
 )

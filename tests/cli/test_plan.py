@@ -311,6 +311,9 @@ def test_a_training_costs_its_steps(nadi, model, tmp_path):
     listed = nadi("plan", "--merge", tmp_path / "0")
     assert "own.toml over the default table" in listed.out
     assert "1e+09 tokens with the first plan" in listed.out
+    assert whole["gpu_hours"] == pytest.approx(2 * 24 * whole["days"])
+    assert whole["gpu_hours"] == pytest.approx(best["gpu_hours_per_trillion_tokens"] / 1000)
+    assert f" {whole['days']:,.4g} " in next(line for line in listed.out.splitlines() if line.startswith("    1 "))
 
 
 def test_workers_and_shards_find_the_same(nadi, rows, tmp_path):

@@ -89,7 +89,7 @@ def _times(model, text, framework):
     gpu = ComputeTimes(find_gpu("a100"), pace=IN_STEPS)
     machine = target_machine(clusters.find("small-a100"), plan.gpus, gpu)
     steps = [step_time(machine, model, plan, framework, exact=exact).step_ps for exact in (False, True)]
-    return bound_ps(machine.compute, model, plan, framework), *steps
+    return bound_ps(machine, model, plan, framework), *steps
 
 
 @pytest.mark.parametrize("experts", ["", _EXPERTS])
@@ -155,6 +155,23 @@ def test_plans_of_unequal_batches_are_ranked_by_time_per_token(model, answer):
         assert row["gpu_hours_per_trillion_tokens"] == pytest.approx(4 * 1e12 / row["tokens_per_s"] / 3600)
         assert row["usd_per_trillion_tokens"] == pytest.approx(1e6 * row["usd_per_million_tokens"])
         assert row["gpu_hours_per_trillion_tokens"] >= first["gpu_hours_per_trillion_tokens"]
+
+
+def test_two_fabrics_are_compared_in_money(nadi, model, tmp_path):
+    """NICs and switches of twice the rate cost twice as much; the plan's dollars have the network's share."""
+    table = tmp_path / "own.toml"
+    ports = "".join(f"[{row}]\nusd = 1000.0\n" for row in ("nic", "switch_port", "transceiver"))
+    table.write_text(f"{ports}[network]\nyears = 4.0\n")
+    options = ("plan", "--model", model, "--gpus", 16, *_ON, "--plan", "dp16,mb1", "--energy-table", table)
+    answers = nadi(*options, "--sweep", "rate=200Gbps,400Gbps").document["answers"]
+    slow, fast = (answers[f"rate={rate}"]["rows"][0] for rate in ("200Gbps", "400Gbps"))
+    assert fast["network_price_usd"] == pytest.approx(2 * slow["network_price_usd"])
+    for row in (slow, fast):
+        hours = row["step_s"] / 3600
+        assert row["network_usd"] == pytest.approx(row["network_price_usd"] * hours / (4 * 8766))
+        assert row["cost_usd"] == pytest.approx(16 * hours * 1.79 + row["network_usd"])
+    text = nadi(*(word for word in options if word != "--json")).out
+    assert "network of the first plan: $" in text
 
 
 def test_workers_and_shards_skip_the_same(nadi, answer, tmp_path):

@@ -1,9 +1,13 @@
 """What is recorded of each worker: what it did, how long it worked and how long it waited for others."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from pdes import Layout, Processes, Settings, build_world, fidelity, run, run_divided
+from pdes import Layout, Processes, RunError, Settings, build_world, fidelity, run, run_divided
+from pdes.workers.processes import _transferable
+from pdes.workers.ranks import Ranks
 from topologies import build
 from workload import collective_program, pairs_program
 
@@ -83,3 +87,19 @@ def test_nothing_is_recorded_where_there_are_no_windows():
     graph = build("switch:npus=4")
     program = pairs_program([1, 2, 3, 0], 1000)
     assert run(build_world(graph, program, Settings(fidelity=fidelity.fidelity("congestion_unaware")))).workers == {}
+
+
+def test_a_defect_of_a_rank_or_process_is_a_short_line():
+    """Errors of Numba's compiler have pages, which the command would print as one line."""
+    long = TypeError("Failed in nopython mode pipeline\n" + "no implementation found\n" * 400)
+    try:
+        raise long
+    except TypeError as error:
+        of_process = str(_transferable(error, 3))
+    communicator = SimpleNamespace(Barrier=lambda: None, Get_rank=lambda: 3)
+    with pytest.raises(RunError) as of_rank, Ranks.windows(SimpleNamespace(_communicator=communicator)):
+        raise long
+    for text in (of_process, str(of_rank.value)):
+        assert "3: TypeError: Failed in nopython mode pipeline" in text
+        assert len(text) < 500
+        assert "\n" not in text

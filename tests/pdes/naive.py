@@ -337,6 +337,15 @@ class Simulator:
             self.ways[to] = self.equal_links(node, dst, entropy)
         return self.one_of(self.ways[to], node, entropy)
 
+    def by_rate(self, node, links):
+        """Links of an NPU, NICs as often as their rates have the common part of the rates of all its NICs."""
+        graph = self.graph
+        nics = [link for link in self.npus[node].ports if graph.node_kind[graph.link_dst[link]] != NVSWITCH]
+        part = math.gcd(*(int(graph.link_rate_bps[link]) for link in nics))
+        count = {link: int(graph.link_rate_bps[link]) // part for link in nics}
+        mean = round(sum(count.values()) / len(count)) if count else 1
+        return [link for link in links for _ in range(count.get(link, mean))]
+
     def equal_links(self, node, dst, entropy):
         """Those of which one is chosen, the same at any time."""
         r = self.graph.routing
@@ -344,7 +353,8 @@ class Simulator:
             return self.links_of(self.dimension_set(node, dst, entropy))
         if node < self.graph.npus:
             distance = {link: self.distance(self.links[link].dst, dst) for link in self.npus[node].ports}
-            return [link for link in sorted(distance) if distance[link] == min(distance.values())]
+            nearest = [link for link in sorted(distance) if distance[link] == min(distance.values())]
+            return self.by_rate(node, nearest) if len(nearest) > 1 else nearest
         row, best, equals, chosen = int(r.row[node]), 127, 0, None
         for i, home in enumerate(r.home[dst].tolist()):
             hops = 127 if home < 0 else int(r.hops[row, home])

@@ -57,7 +57,13 @@ def test_spines_of_a_rail_meet_at_the_cores():
     facts = topologies.describe(graph)
     assert facts["diameter_hops"] == 6
     assert facts["pods"] == 2
-    assert facts["tiers"][-1] == {"tier": 2, "in_server": False, "cables": 96, "rate_bps": 96 * 50 * GBPS}
+    assert facts["tiers"][-1] == {
+        "tier": 2,
+        "to_nvswitches": False,
+        "in_server": False,
+        "cables": 96,
+        "rate_bps": 96 * 50 * GBPS,
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from nadi.cli.options import AsJson, named_path
-from nadi.cli.output import print_document, print_with_page, say_results
+from nadi.cli.options import AsJson, FiguresFolder, named_path
+from nadi.cli.output import check_outputs, print_document, print_with_page, say_results
 from nadi.errors import ConfigError
 
 _PATHS = (
@@ -21,25 +21,31 @@ _MAX_WORST = 10_000
 Paths = Annotated[list[Path], typer.Argument(metavar="DIR ...", show_default=False, help=_PATHS)]
 IsMeasured = Annotated[bool, typer.Option("--measured", help="Compare a run with the measured times in traces.")]
 Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", parser=named_path, help=_OUT)]
+_FIGURES_WITHOUT = "--figures: found with --measured; expected a comparison of runs"
 Worst = Annotated[int, typer.Option(min=0, max=_MAX_WORST, metavar="N", help=_WORST)]
 
 
 def compare(
-    paths: Paths, is_measured: IsMeasured = False, out: Out = None, worst: Worst = 10, as_json: AsJson = False
+    paths: Paths,
+    is_measured: IsMeasured = False,
+    out: Out = None,
+    figures: FiguresFolder = None,
+    worst: Worst = 10,
+    as_json: AsJson = False,
 ) -> None:
     """Runs beside each other: settings, figures, time, collectives, links. Or a run beside measured times."""
     if not is_measured:
         from nadi.insight.comparison.document import document
         from nadi.insight.runs import Run
         from nadi.reports.pages.comparison import page
-        from nadi.reports.pages.page import check_page
         from nadi.reports.text.comparison import render
 
-        if out:
-            check_page(out)
+        check_outputs(out, figures)
         compared = document([Run(folder) for folder in paths])
-        print_with_page(compared, render, lambda: page(compared), out, as_json=as_json)
+        print_with_page(compared, render, lambda: page(compared), out, figures, as_json=as_json)
         return
+    if figures:
+        raise ConfigError(_FIGURES_WITHOUT)
     if len(paths) > 2:
         raise ConfigError(f"--measured: found {len(paths)} paths; expected RUN_DIR and at most TRACES beside it")
     _compare_measured(paths[0], paths[1] if len(paths) > 1 else None, out, worst, as_json=as_json)

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from nadi.cli.options import AsJson, RunFolder, named_path
-from nadi.cli.output import print_json, print_table, print_with_page
+from nadi.cli.options import AsJson, FiguresFolder, RunFolder, named_path
+from nadi.cli.output import check_outputs, print_json, print_table, print_with_page
 from nadi.terminal.printing import say
 
 
@@ -36,19 +36,18 @@ def show(
     out: Path | None = typer.Option(
         None, "-o", "--out", metavar="FILE", parser=named_path, help="Page to write, FILE.html."
     ),
+    figures: FiguresFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Show busy, marked, paused and dropping links, completion times, how pauses spread, and messages they delayed."""
     from nadi.insight.analysis.network import document, read_run
     from nadi.reports.pages.network import page
-    from nadi.reports.pages.page import check_page
     from nadi.reports.text.network import render
 
-    if out:
-        check_page(out)
+    check_outputs(out, figures)
     run = read_run(folder)
     findings = document(run)
-    print_with_page(findings, render, lambda: page(run, findings), out, as_json=as_json)
+    print_with_page(findings, render, lambda: page(run, findings), out, figures, as_json=as_json)
 
 
 def slowdown(
@@ -58,18 +57,17 @@ def slowdown(
     out: Path | None = typer.Option(
         None, "-o", "--out", metavar="FILE", parser=named_path, help="Page to write, FILE.html."
     ),
+    figures: FiguresFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the slow-down of messages by size over several runs, with 95 % confidence intervals."""
     from nadi.insight.analysis.slowdown import slowdown_by_size
-    from nadi.reports.pages.page import check_page
     from nadi.reports.pages.slowdown import page
     from nadi.reports.text.network import slowdown_table
 
-    if out:
-        check_page(out)
+    check_outputs(out, figures)
     rows = slowdown_by_size(folders, by, job)
-    print_with_page(rows, slowdown_table, lambda: page(rows), out, as_json=as_json)
+    print_with_page(rows, slowdown_table, lambda: page(rows), out, figures, as_json=as_json)
 
 
 def fidelities(as_json: AsJson = False) -> None:

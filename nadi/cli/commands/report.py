@@ -4,7 +4,8 @@ from pathlib import Path
 
 import typer
 
-from nadi.cli.options import Quiet, RunFolder, named_path
+from nadi.cli.options import FiguresFolder, Quiet, RunFolder, named_path
+from nadi.cli.output import write_charts
 from nadi.terminal.printing import say
 
 
@@ -14,6 +15,7 @@ def report(
         None, "-o", "--out", metavar="FILE", parser=named_path, help="Page to write. Default: DIR/report.html."
     ),
     show: bool = typer.Option(False, "--open", help="Open the page in the browser."),
+    figures: FiguresFolder = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a page about a run: times, collectives, fabric, queues. The page works offline."""
@@ -26,7 +28,10 @@ def report(
     file = out or folder / REPORT
     check_page(file)
     with progress(quiet=quiet) as shown:
-        write_page(file, page(Run(folder), shown.begin))
+        made = page(Run(folder), shown.begin)
+        write_page(file, made)
     say(f"page: {file}")
+    if figures:
+        write_charts(figures, made, err=False)
     if show:
         typer.launch(file.absolute().as_uri())

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import typer
 
-from nadi.cli.options import ArraySize, AsJson, Force, Quiet, Sbatch, named_path
-from nadi.cli.output import print_json, print_table
+from nadi.cli.options import ArraySize, AsJson, FiguresFolder, Force, Quiet, Sbatch, named_path
+from nadi.cli.output import check_outputs, print_json, print_table
 from nadi.errors import ConfigError
 from nadi.launching.ending import unwound
 from nadi.terminal.printing import say
@@ -22,6 +22,7 @@ def sweep(
     merge: bool = typer.Option(False, "--merge", help="Only merge the results of shards into one table."),
     slurm: ArraySize = 0,
     sbatch: Sbatch = [],
+    figures: FiguresFolder = None,
     force: Force = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -43,6 +44,7 @@ def sweep(
         return
     if merge and shard:
         raise ConfigError("--merge makes the table of all shards; expected it without --shard")
+    check_outputs(None, figures)
     first, step = shard_of(shard) if shard else (0, 1)
     found = read_sweep(file)
     if unused := without_effect_in_all([point.config for point in found.points]):
@@ -61,7 +63,7 @@ def sweep(
             outcomes = run_points(found, out, own, jobs, report, force=force)
     failed = [outcome for outcome in outcomes if outcome.error]
     if not shard:
-        table = finish(found, out, outcomes)
+        table = finish(found, out, outcomes, figures)
         if as_json:
             print_json(table.to_pylist())
         else:

@@ -40,6 +40,9 @@ def summary(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("cost", cost),
         ("electricity", usd_text(document["electricity_usd"])),
     ]
+    if document["network_price_usd"]:
+        price = usd_text(document["network_price_usd"])
+        rows.append(("network", f"{usd_text(document['network_usd'])} of its price of {price}, in the cost"))
     for key, name in (("step", "per step"), ("million_tokens", "per million tokens")):
         if key in document:
             rows.append((name, f"{joules_text(document[key]['energy_J'])}, {usd_text(document[key]['cost_usd'])}"))

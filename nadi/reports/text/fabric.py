@@ -39,8 +39,8 @@ def labelled(facts: Mapping[str, Any], graph: Graph) -> list[tuple[str, str]]:
     for tier in facts.get("tiers", ()):
         what = f"{tier['cables']:,} cables, {rate_text(tier['rate_bps'])} one way"
         below = tier["tier"]  # distance of the lower end in links from an NPU
-        between = f"switch tier {below} to {below + 1}" if below else "NPUs to switches"
-        rows.append(("NPUs to NVSwitches" if not below and tier["in_server"] else between, what))
+        kind = "NVSwitch" if tier["to_nvswitches"] else "switch"
+        rows.append((f"{kind} tier {below} to {below + 1}" if below else f"NPUs to {kind}es", what))
     return rows
 
 

@@ -18,7 +18,7 @@ from nadi.simulation.closed_forms.position import GroupPositions
 from pdes import Settings
 from pdes.arrays import Int64
 from topologies import Graph
-from workload import KINDS, CollectiveSettings, Program, collectives
+from workload import KINDS, CollectiveSettings, Program, collective_program, collectives
 from workload.collectives.schedules.packed import DONE_AT_ONCE, Schedules, ScheduleSet
 from workload.collectives.schedules.sends import message_count, packet_count
 from workload.node_kinds import MEMORY_LANE
@@ -211,6 +211,15 @@ class CollectiveCosts:
             forms.append(self._curves[key].at(size_bytes))
         times = np.array([round(form.time_ps) for form in forms], np.int64)
         return ClosedFormCosts(times, np.array([form.is_played for form in forms], np.bool_))
+
+    def of_group(
+        self, collective_settings: CollectiveSettings, kind: str, members: Int64, size_bytes: int
+    ) -> ClosedForm:
+        """Return the time of a collective of NPUs, int64[n], with a buffer of `size_bytes`, not by copy engines."""
+        key = kind, collective_settings.algorithm_of(kind), self.standing.keys([members])[0]
+        if key not in self._curves:
+            self._curves[key] = self.curve(collective_program("barrier", 1, 0), *key[:2], members)
+        return self._curves[key].at(size_bytes)
 
     def curve(self, program: Program, kind: str, algorithm: str, members: Int64) -> Curve:
         """Return times by size of collectives of a kind on a group of NPUs, int64[n], of any program on the fabric."""

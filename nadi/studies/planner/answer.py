@@ -110,11 +110,8 @@ def merge_shards(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
         key=lambda row: (row["step_s"] / row["tokens"], row["memory_bytes"], row["plan"]),
     )
     wanted = documents[0]["wanted"]
-    if len(rows) > wanted:
-        limit = rows[wanted - 1]["step_s"] / rows[wanted - 1]["tokens"]
-        kept = [row for row in rows if row["bound_s"] / row["tokens"] <= limit]
-    else:
-        kept = rows
+    limit = rows[:wanted][-1]["step_s"] / rows[:wanted][-1]["tokens"]
+    kept = rows[:wanted] + [row for row in rows[wanted:] if row["bound_s"] / row["tokens"] <= limit]
     merged = {**documents[0], "rows": kept, "why": explain_ranking(kept)}
     merged["skipped"] = sum(shard["skipped"] for shard in documents) + len(rows) - len(kept)
     merged["left"] = sum(shard["left"] for shard in documents)
@@ -130,6 +127,8 @@ def step_costs(step: StepTime, gpu_name: str, num_gpus: int, num_tokens: float, 
     return {
         "energy_J": costs.joules,
         "cost_usd": costs.usd,
+        "network_usd": costs.network_usd,
+        "network_price_usd": costs.network_price_usd,
         "usd_per_million_tokens": costs.usd / num_tokens * 1e6,
         "usd_per_trillion_tokens": costs.usd / num_tokens * _TRILLION,
         "energy_parts_J": {part.name: part.joules for part in costs.parts} | {"data centre (PUE)": costs.overhead_J},

@@ -48,6 +48,8 @@ class PlanRow(TypedDict):
     shares: Annotated[dict[str, _Amount], AfterValidator(_complete)]
     energy_J: _Amount
     cost_usd: _Amount
+    network_usd: _Amount
+    network_price_usd: _Amount
     usd_per_million_tokens: _Amount
     gpu_hours_per_trillion_tokens: _Amount
     usd_per_trillion_tokens: _Amount

@@ -70,7 +70,7 @@ class PlanSearch(NamedTuple):
 
 def with_bound(search: PlanSearch, candidate: Candidate) -> BoundedPlan:
     """Return a candidate with the lower bound of its step time."""
-    return BoundedPlan(candidate, bound_ps(search.machine.compute, search.model, candidate.plan, search.framework))
+    return BoundedPlan(candidate, bound_ps(search.machine, search.model, candidate.plan, search.framework))
 
 
 def evaluate(search: PlanSearch, bounded: BoundedPlan) -> StepTime:

@@ -67,6 +67,12 @@ def plan_table(answer: dict[str, Any], max_plans: int) -> FittedTable:
         table.notes.append("~: extrapolated from two steps with fewer micro-batches")
     powers = f"{answer['energy_table']} over the default table" if answer["energy_table"] else "the default table"
     table.notes.append(f"energy and cost of a step: powers and prices of {powers}, link bytes derived from the traces")
+    best = rows[0]
+    if best["network_price_usd"]:
+        table.notes.append(
+            f"network of the first plan: {usd_text(best['network_price_usd'])} to buy, {usd_text(best['network_usd'])} "
+            "per step, within $/step"
+        )
     table.notes.extend(answer["notes"])
     if "training" in answer:
         table.notes.append(_training(answer["training"]))

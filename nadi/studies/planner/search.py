@@ -60,10 +60,10 @@ class FoundPlans:
 
     def open_plans(self) -> Iterator[BoundedPlan]:
         """Yield plans without a step time, best bound first, while they can be among the n best of the growing rows."""
-        for bounded in sorted(self._bounded.values(), key=lambda plan: (plan.s_per_token, str(plan.candidate.plan))):
+        for plan, bounded in sorted(self._bounded.items(), key=lambda item: (item[1].s_per_token, item[0])):
             if bounded.s_per_token > self.limit:
                 return
-            if str(bounded.candidate.plan) not in self._rows:
+            if plan not in self._rows:
                 yield bounded
 
     def best(self) -> list[RankedPlan]:
@@ -74,7 +74,7 @@ class FoundPlans:
     @property
     def left(self) -> int:
         """Number of plans that can still be among the best."""
-        return len(self.without_bound) + sum(1 for _ in self.open_plans())
+        return len(self._candidates) - len(self._bounded) + sum(1 for _ in self.open_plans())
 
     def __str__(self) -> str:
         """Return what progress shows: numbers of plans, and the best so far."""

@@ -121,16 +121,20 @@ def shorter_plans(plan: ParallelPlan) -> tuple[ParallelPlan, ParallelPlan, float
     The second step plus factor times the difference of both is the whole step.
     """
     micro_batches = plan.global_batch // (plan.dp * plan.micro_batch)
-    # Rounds whose embedding gradients are deferred; both short steps need further rounds after these.
-    deferring = -(-plan.defer_embedding_wgrad // plan.pp)
+    deferring = deferring_rounds(plan)
     short, longer = (_SHORT + deferring) * plan.pp, (_LONGER + deferring) * plan.pp
     if micro_batches <= longer:
         return None
     factor = (micro_batches - longer) / (longer - short)
-    return _with_micro_batches(plan, short), _with_micro_batches(plan, longer), factor
+    return with_micro_batches(plan, short), with_micro_batches(plan, longer), factor
 
 
-def _with_micro_batches(plan: ParallelPlan, num_micro_batches: int) -> ParallelPlan:
+def deferring_rounds(plan: ParallelPlan) -> int:
+    """Return the rounds whose embedding gradients are deferred; short steps need further rounds after these."""
+    return -(-plan.defer_embedding_wgrad // plan.pp)
+
+
+def with_micro_batches(plan: ParallelPlan, num_micro_batches: int) -> ParallelPlan:
     """Return the plan with a global batch of so many micro-batches."""
     return plan.model_copy(update={"global_batch": num_micro_batches * plan.dp * plan.micro_batch})
 

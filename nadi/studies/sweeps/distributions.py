@@ -25,7 +25,7 @@ _TIME_BINS = 200  # number of time bins of the queue charts
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class DrawnSetting:
     """A setting of a sweep, and how charts draw it."""
 
     name: str  # its values of the keys that differ
@@ -48,7 +48,7 @@ def distributions(finished: pa.Table, keys: Sequence[str], ranking_figure: Figur
     return PageSection("distributions", "Distributions", lead, [plot for plot in plots if plot is not None])
 
 
-def _settings(finished: pa.Table, keys: Sequence[str], ranking_figure: Figure, folder: Path) -> list[Setting]:
+def _settings(finished: pa.Table, keys: Sequence[str], ranking_figure: Figure, folder: Path) -> list[DrawnSetting]:
     """Return the best settings, in the order of the sweep file."""
     differing = [key for key in keys if len(set(finished[key].to_pylist())) > 1]
     values = [tuple(finished[key][row].as_py() for key in differing) for row in range(len(finished))]
@@ -58,14 +58,14 @@ def _settings(finished: pa.Table, keys: Sequence[str], ranking_figure: Figure, f
     for row in sorted(order(finished, ranking_figure)[:MAX_OVERLAID].tolist()):
         look = charts.style_of(colours.index(values[row][:1]), dashes.index(values[row][1:]))
         runs = [Run(folder / name) for name in finished["runs"][row].as_py()]
-        found.append(Setting(name_of(finished, differing, row) or "all runs", runs, look))
+        found.append(DrawnSetting(name_of(finished, differing, row) or "all runs", runs, look))
     return found
 
 
 def _cdf(
     title: str,
     population: str,
-    settings: Sequence[Setting],
+    settings: Sequence[DrawnSetting],
     values_of: Callable[[Run], NDArray[np.float64]],
     *,
     is_time: bool = True,
@@ -117,7 +117,7 @@ def _slowdown(run: Run) -> NDArray[np.float64]:
     return np.asarray(run.flows["slowdown"].drop_null(), np.float64) if run.has(FLOWS) else np.zeros(0)
 
 
-def _queues(settings: Sequence[Setting]) -> Plot | None:
+def _queues(settings: Sequence[DrawnSetting]) -> Plot | None:
     """Return the longest port queue over time, a panel per setting; None if no run recorded a queue.
 
     The line is the mean over the runs of a setting; the band reaches from the shortest to the longest of them.

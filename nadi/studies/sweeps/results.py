@@ -21,8 +21,13 @@ FILE, PAGE = "sweep.parquet", "sweep.html"
 _MACHINE_DEPENDENT = {"wall_s", "peak_rss_bytes"}
 
 
-def finish(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOutcome]) -> "pa.Table":
-    """Write sweep.parquet and sweep.html into the sweep's folder, and return the table; else raise OutputError."""
+def finish(
+    sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointOutcome], figures_folder: Path | None = None
+) -> "pa.Table":
+    """Write sweep.parquet and sweep.html into the sweep's folder, and return the table; else raise OutputError.
+
+    figures_folder: Folder for the charts of the page; None = they are not written.
+    """
     import pyarrow.parquet as pq
 
     result = table(sweep, sweep_folder, outcomes)
@@ -32,13 +37,14 @@ def finish(sweep: SweepDefinition, sweep_folder: Path, outcomes: Sequence[PointO
         with inputs.whole_file(sweep_folder / FILE) as file:
             pq.write_table(result, file)
     if has_plotly():
+        from nadi.reports.figures import write_figures
         from nadi.reports.pages.page import write_page
         from nadi.studies.sweeps.page import page
 
-        write_page(
-            sweep_folder / PAGE,
-            page(result, f"Sweep {sweep.path.stem}", sweep_folder, ranking_figure(result, sweep.rank)),
-        )
+        made = page(result, f"Sweep {sweep.path.stem}", sweep_folder, ranking_figure(result, sweep.rank))
+        write_page(sweep_folder / PAGE, made)
+        if figures_folder:
+            write_figures(figures_folder, made)
     return result
 
 

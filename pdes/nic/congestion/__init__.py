@@ -28,6 +28,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from compiling.defects import defect_text
 from pdes.core.errors import RunError
 from pdes.core.jit import hook_address
 from pdes.core.rows.row import Word, WordKind
@@ -130,8 +131,7 @@ def _module_of_file(path: Path) -> ModuleType:
         _ = module.TITLE, module.SIGNALS, module.PARAMETERS
         hook_address(module.update)
     except Exception as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise RunError(f"{path}: {type(error).__name__}: {first}; {expected}") from error
+        raise RunError(f"{path}: {defect_text(error)}; {expected}") from error
     return module
 
 

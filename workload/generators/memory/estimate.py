@@ -76,8 +76,9 @@ def _stage(
 ) -> StageMemory:
     """Return the peak memory of a stage with the given chunks in a settled plan."""
     shard = Shard(model, plan)
-    on_gpu, on_host = divided(states(trained(model, plan, stage), plan), plan)
-    on_gpu = on_gpu._replace(weights=on_gpu.weights + frozen_bytes(held(model, plan, stage).total, plan))
+    parameters = held(model, plan, stage)
+    on_gpu, on_host = divided(states(trained(model, plan, stage) if plan.lora else parameters, plan), plan)
+    on_gpu = on_gpu._replace(weights=on_gpu.weights + frozen_bytes(parameters.total, plan))
     kept = recomputed = kept_by_largest = loss = 0
     for chunk, micro_batches_in_flight in zip(stage_chunks, pipeline_of(plan).in_flight(stage), strict=True):
         numbers = Counter(_kinds(model, chunk)).items()

@@ -3,6 +3,7 @@
 All GPUs of a stage hold the same number.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -114,9 +115,11 @@ def trained(model: Model, plan: ParallelPlan, stage: int) -> HeldParameters:
 
 def count(model: Model, plan: ParallelPlan, weights_list: Iterable[Weights]) -> HeldParameters:
     """Return the numbers of parameters of some weights on one GPU."""
-    held_tensors = tensors(model, plan, weights_list)
-    experts = sum(tensor.size for tensor in held_tensors if tensor.is_expert)
-    return HeldParameters(sum(tensor.size for tensor in held_tensors) - experts, experts)
+    numbers = Counter(weights_list)  # most layers have equal weights
+    distinct = zip(tensors(model, plan, numbers), numbers.values(), strict=True)
+    sizes = [(tensor.size * number, tensor.is_expert) for tensor, number in distinct]
+    experts = sum(size for size, is_expert in sizes if is_expert)
+    return HeldParameters(sum(size for size, _ in sizes) - experts, experts)
 
 
 class ParameterBucket(NamedTuple):

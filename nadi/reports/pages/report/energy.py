@@ -13,6 +13,7 @@ _WHY = {
     "mean power": "Energy over the time of the run.",
     "cost": "GPU hours at their rent; for owned GPUs, their price over their working life, plus electricity.",
     "electricity": "Cost of the energy; for rented GPUs, part of the rent.",
+    "network": "Purchase price of the ports that the run is charged for, spread over their working life.",
     "per step": "Energy and cost of one optimizer step.",
     "per million tokens": "Energy and cost of a million training tokens.",
 }

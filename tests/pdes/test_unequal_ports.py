@@ -1,0 +1,76 @@
+"""NPUs with NICs of unlike rates: each connection takes one, in proportion to the rates."""
+
+import numpy as np
+import pytest
+
+import partition
+from nadi.configuration.sections import NetworkSection
+from nadi.simulation.run import network_settings
+from pdes import Settings, build_world, run
+from pdes.build.routes import _MAX_WEIGHT
+from tests.pdes.cases import BASE, Traces
+from tests.pdes.compare import check, simulate
+from topologies import GraphBuilder
+
+GBPS = 10**9
+
+
+def planes(npus, *rates_bps, nvlink_bps=0):
+    """Return NPUs that are all on as many leaves as there are rates, with an NVSwitch for each half if wanted."""
+    builder = GraphBuilder("planes", npus)
+    for rate in rates_bps:
+        leaf = builder.add_switches("leaf", 1)
+        builder.add_cables(np.arange(npus), np.repeat(leaf, npus), rate, 500_000)
+    host = np.arange(npus) // (npus // 2)
+    if nvlink_bps:
+        builder.add_cables(np.arange(npus), builder.add_switches("nvswitch", 2, kind=2)[host], nvlink_bps, 25_000)
+    return builder.graph(host=host)
+
+
+def every_pair(npus, size):
+    """Return the program of a message from every NPU to every other, each with a queue pair."""
+    traces = Traces(npus)
+    for src in range(npus):
+        for dst in range(npus):
+            if src != dst:
+                traces.message(src, dst, size)
+    return traces.program()
+
+
+@pytest.mark.parametrize("rates", [(300, 100), (100, 300), (100, 200, 300), (97, 89)])
+def test_connections_are_as_in_plain_python(rates):
+    graph = planes(6, *(rate * GBPS for rate in rates))
+    check(graph, every_pair(6, 3000), Settings(**BASE))
+
+
+@pytest.mark.parametrize("rates", [(300, 100), (250, 100, 50), (429.4967296, 100)])
+def test_shares_of_ports_are_those_of_their_rates(rates):
+    npus = 40
+    graph = planes(npus, *(round(rate * GBPS) for rate in rates), nvlink_bps=3600 * GBPS)
+    sent = simulate(graph, every_pair(npus, 1000), Settings(**BASE)).links["tx_bytes"]
+    leaf = graph.link_dst - npus
+    out = (graph.link_src < npus) & (leaf < len(rates))
+    shares = np.bincount(leaf[out], sent[out]) / sent[out].sum()
+    assert shares == pytest.approx(np.array(rates) / sum(rates), abs=0.04)
+    far = np.array([(a, b) for a in range(npus) for b in range(npus) if graph.host[a] != graph.host[b]]).T
+    loads = partition.link_loads(graph, *far, np.ones(far.shape[1]))
+    expected = np.bincount(leaf[out], loads[out]) / loads[out].sum()
+    assert expected == pytest.approx(np.array(rates) / sum(rates))
+
+
+def test_choices_are_the_same_in_parts_and_by_flows():
+    graph = planes(8, 300 * GBPS, 100 * GBPS)
+    program = every_pair(8, 3000)
+    owner = np.arange(graph.nodes) % 3
+    whole, parts = (run(build_world(graph, program, Settings(**BASE), owner=own)) for own in (None, owner))
+    assert whole.digest == parts.digest
+    flows = run(build_world(graph, program, network_settings(NetworkSection(fidelity="flow"))))
+    used = [results.links["tx_bytes"] > 0 for results in (whole, flows)]
+    out = graph.link_src < 8
+    assert np.array_equal(used[0][out], used[1][out])
+
+
+def test_weights_of_odd_rates_are_bounded():
+    graph = planes(2, 429_496_729_601, 100 * GBPS)
+    check_sum = simulate(graph, every_pair(2, 100), Settings(**BASE)).counters["data_packets"]
+    assert (check_sum, _MAX_WEIGHT << 32 < 2**63) == (2, True)
