@@ -1,8 +1,8 @@
 """Better fabrics are never slower: python -m tests.features.situations.changes [--seed N] [--seconds N]
 
-Each pair of runs differs in one thing: the rate of NICs or of NVLinks, the number of spines, the length of cables, the
-size of switches' buffers, or a fault. Pairs of values of the factors (CHANGES) are combined into such pairs of runs until
-each pair of values has run. The exit code is 1 if a better run took longer than NOISE times the worse one, or failed.
+Two runs differ in one thing: the rate of NICs or of NVLinks, the number of spines, the length of cables, the size of
+switches' buffers, or a fault. Pairs of values of the factors (CHANGES) are combined into such runs until each pair of
+values has run. The exit code is 1 if a better run took longer than NOISE times the worse one, or failed.
 """
 
 import argparse
@@ -19,7 +19,6 @@ from tests.features.running import outcome_of_file, toml_of
 from tests.features.situations.running import ENDED, judged, normalised, run_with_results, sections, warm_up
 from tests.features.situations.values import FACTORS, FAULT, FIDELITY, GPUS, LINK, PLACE, UNITS, WORK, conflicts
 from topologies.clusters import clusters
-from topologies.machines import machines
 from topologies.units import format_rate, format_time, parse_delay, parse_rate
 
 CHANGE = "change"
@@ -143,7 +142,7 @@ def main(arguments=None):
         matrix.cover(seconds=given.seconds)
     sys.stdout.write(
         f"seed {seed}: {len(ratios)} pairs of runs, of which {sum(ratio < 1 for ratio in ratios)} differ by more than "
-        f"nothing, {sum(1 < ratio for ratio in ratios)} by noise of at most {max(ratios):.6f}; "
+        f"nothing, {sum(ratio > 1 for ratio in ratios)} by noise of at most {max(ratios):.6f}; "
         f"{sum(refusals.values())} refused, {len(failures)} failures, {matrix.left} pairs of values are left; "
         f"{time.monotonic() - began:.0f} s\n"
     )
