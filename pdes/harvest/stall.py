@@ -3,6 +3,8 @@
 Pauses may wait for each other in a circle: then a cyclic buffer dependency has become a deadlock.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pdes.build.schedule import ALWAYS_LOST
@@ -40,13 +42,13 @@ def failed_queue_pair(sim: Simulation, lp: LogicalProcess) -> str:
     pair = f"npu {src} to npu {dst}: packet {qp.una} unacknowledged after"
     if qp.retries <= w.net.const.max_retries:
         return (
-            f"{pair} it was trimmed and sent again {w.qps.resends[row].trimmed_times:,} times (at {w.net.ctl.now_ps} ps)"
-            f"{_trimming_port(sim, src, dst)}; expected a larger buffer, a smaller window or a congestion control, or "
-            "a larger max_resends if more senders than that share a port"
+            f"{pair} it was trimmed and sent again {w.qps.resends[row].trimmed_times:,} times "
+            f"(at {w.net.ctl.now_ps} ps){_trimming_port(sim, src, dst)}; expected a larger buffer, a smaller window or "
+            "a congestion control, or a larger max_resends if more senders than that share a port"
         )
     return (
         f"{pair} {qp.retries} timeouts (at {w.net.ctl.now_ps} ps); "
-        "check for a queue_limit below one packet or an rto that is too short" + _by_faults(lp)
+        "check for a queue_limit below one packet or an rto that is too short" + _by_faults(lp, _lossy_links(sim))
     )
 
 
@@ -115,10 +117,28 @@ def storming_npus(lp: LogicalProcess) -> list[str]:
     return [f"npu {lp.part.nodes[end_of(lp.world.net.tx.meta[link])]}" for link in links.tolist()]
 
 
-def _by_faults(lp: LogicalProcess) -> str:
-    """Return a clause that lists what faults have down or paused; empty without such places."""
+def _lossy_links(sim: Simulation) -> list[str]:
+    """Return the links of this process's LPs that lose some of their packets by faults, with their error rates."""
+    graph, lossy = sim.graph, {}
+    for lp in sim.lps:
+        net = lp.world.net
+        error = net.link_class.error[class_of(net.tx.meta[: len(lp.part.links)])]
+        for row in np.flatnonzero((error > 0) & (error != ALWAYS_LOST)).tolist():
+            link = int(lp.part.links[row])
+            ends = sorted((int(graph.link_src[link]), int(graph.link_dst[link])))
+            lossy[" - ".join(map(graph.node_name, ends))] = error[row] / 2**32
+    return [f"{ends} (error_rate {share:.3g})" for ends, share in lossy.items()]
+
+
+def _by_faults(lp: LogicalProcess, lossy_links: Sequence[str] = ()) -> str:
+    """Return a clause that lists what faults have down, lossy or paused; empty without such places."""
     clause = ""
-    for what, places in (("down by faults", down_places(lp)), ("pause storms", storming_npus(lp))):
+    places_by_fault = (
+        ("down by faults", down_places(lp)),
+        ("links that lose packets by faults", lossy_links),
+        ("pause storms", storming_npus(lp)),
+    )
+    for what, places in places_by_fault:
         if places:
             more = f" and {len(places) - MAX_PLACES} more" if len(places) > MAX_PLACES else ""
             clause += f"; {what}: {', '.join(places[:MAX_PLACES])}{more}"
